@@ -14,7 +14,7 @@ from merging.checkpoints.references import MODELS_PREFIX
 from merging.clip.prompt_sets import prompt_keys, simple
 from merging.datasets.base import part_of
 from merging.datasets.class_list import CLASS_NAMES_FILE
-from merging.datasets.hub_cache import is_repository, title
+from merging.datasets.hub_cache import LIBRARY, is_repository, title
 from merging.datasets.image_folder import SUFFIXES
 from merging.datasets.table_layouts import INFO, SPLITS_FILE, STATE
 
@@ -35,7 +35,7 @@ class DataSetLocation:
 
     @property
     def name(self) -> str:
-        """Its folder's name, or its file's without the ending; of a repository in the Hub's cache, the data set's."""
+        """Its folder's name, or its file's without the ending; in a cache of the Hub's, the data set's."""
         name = title(self.path).rpartition("/")[2]
         return name.removesuffix(ARRAYS).removesuffix(PARQUET).removesuffix(TAR)
 
@@ -61,7 +61,7 @@ def _walk(root: Path, name: str, refer: Callable[[str], str]) -> list[DataSetLoc
     def enter(folder: Path, place: str, entries: Entries) -> list[Path]:
         if is_benchmark(folder):
             return []
-        if _is_data_set(folder, entries):
+        if _is_data_set(folder, entries) or (folder != root and _is_configuration(entries)):
             data_sets.append(DataSetLocation(refer(place), folder, place))
             return []
         for entry in entries:
@@ -90,6 +90,8 @@ def _is_data_set(folder: Path, entries: Sequence[os.DirEntry[str]]) -> bool:
     if (CLASS_NAMES_FILE in files and _has(files, TAR)) or (INFO in files and _has(files, ARROW)):
         return True
     folders = [Path(entry.path) for entry in entries if is_folder(entry)]
+    if folders and LIBRARY in folder.name:
+        return True
     if any(path.name == "data" and _has(_names(path), PARQUET) for path in folders):
         return True
     parts = [path for path in folders if part_of(path.name)]
@@ -98,6 +100,13 @@ def _is_data_set(folder: Path, entries: Sequence[os.DirEntry[str]]) -> bool:
     if folders and len(parts) == len(folders):
         folders = [Path(e.path) for path in folders for e in _entries(path, CLASSES) if is_folder(e)]
     return any(_has(_names(path), *SUFFIXES) for path in folders[:CLASSES])
+
+
+def _is_configuration(entries: Sequence[os.DirEntry[str]]) -> bool:
+    """Whether the only folder in a folder is a configuration, with tables in it or in its folders for each split."""
+    folders = [Path(entry.path) for entry in entries if is_folder(entry)]
+    inner = [path / name for path in folders for name in _names(path) if part_of(name)]
+    return len(folders) == 1 and any(_has(_names(path), PARQUET) for path in (*folders, *inner))
 
 
 def _names(folder: Path) -> list[str]:

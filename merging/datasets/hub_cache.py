@@ -1,4 +1,7 @@
-"""A data set in the Hub's cache: the folder of a repository, ``datasets--ORGANIZATION--NAME``, and its snapshots."""
+"""A data set in the Hub's cache: the folder of a repository, ``datasets--ORGANIZATION--NAME``, and its snapshots.
+
+The ``datasets`` library has another cache, whose folders are called ``ORGANIZATION___NAME``.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +10,7 @@ from pathlib import Path
 from merging.errors import TaskError
 from merging.text import first_few, printable
 
-PREFIX = "datasets--"
+PREFIX, LIBRARY = "datasets--", "___"
 SNAPSHOTS, MAIN = "snapshots", "refs/main"
 MAX_REF = 200  # bytes of a file that names a commit
 
@@ -51,9 +54,9 @@ def _named(path: Path) -> str:
 
 
 def title(path: Path) -> str:
-    """A data set's name: ORGANIZATION/NAME in the Hub's cache, with a snapshot's commit; or else the path's own."""
+    """A data set's name: ORGANIZATION/NAME in a cache, with the commit of a snapshot; or else the path's own."""
     folder, commit = (path.parent.parent, path.name) if path.parent.name == SNAPSHOTS else (path, "")
     if not folder.name.startswith(PREFIX):
-        return path.name
+        return path.name.replace(LIBRARY, "/")
     name = folder.name.removeprefix(PREFIX).replace("--", "/")
     return printable(f"{name}@{commit[:12]}" if commit else name)

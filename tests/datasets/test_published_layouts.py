@@ -202,7 +202,7 @@ def test_the_cache_of_the_datasets_library_is_read(shards, tmp_path):
     shown = dict(data.pictures("test", [2, 17, 39]))
     assert shown[17].tobytes() == read_image(layouts.encoded("mnist", 17, 7, layouts.PNG), "x").tobytes()
     layouts.datasets_cache(tmp_path, layout, "other")
-    with pytest.raises(TaskError, match=r"ylecun___mnist has several configurations: mnist/0.0.0/.*, other/0.0.0/"):
+    with pytest.raises(TaskError, match=r"ylecun/mnist has several configurations: mnist/0.0.0/.*, other/0.0.0/"):
         open_data(home)
     assert len(open_data(home, configuration="mnist").parts["test"]) == 40
 

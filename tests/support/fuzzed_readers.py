@@ -21,14 +21,15 @@ from urllib.parse import parse_qsl
 
 import numpy as np
 import torch
-from PIL import Image
 from safetensors.torch import save
 
 from app.session.report import report_codec
 from merging.benchmarks.build.description import Description, read_classes
 from merging.benchmarks.cached_features import CachedFeatures
 from merging.clip.heads import read_head
-from merging.datasets.opening import open_data
+from merging.datasets.opening import checked
+from merging.datasets.references import encoded
+from merging.datasets.web_dataset import TarData, Tars
 from merging.errors import MergingError
 from merging.files import strict_json
 from merging.files.atomic import DamagedError
@@ -184,15 +185,16 @@ def classes(data: bytes) -> None:
 
 
 def sampled(data: bytes) -> None:
-    data_set = open_data(written(data, "fuzzed.tar"))
-    list(data_set.pictures("whole", range(len(data_set.parts["whole"]))))
+    path = written(data, "fuzzed.tar")
+    data_set = checked(TarData(Tars(path.name, path.parent, {"whole": [path]})), path.name)
+    places = (data_set.reference("whole", index) for index in range(len(data_set.parts["whole"])))
+    list(encoded(place for place in places if place))
 
 
 def samples() -> list[bytes]:
-    image, content = io.BytesIO(), io.BytesIO()
-    Image.new("L", (4, 4)).save(image, "PNG")
+    content = io.BytesIO()
     with tarfile.open(fileobj=content, mode="w", format=tarfile.PAX_FORMAT) as archive:
-        for name, file in (("a.png", image.getvalue()), ("a.cls", b"0"), ("é/b.png", b""), ("é/b.cls", b"0")):
+        for name, file in (("a.png", b"an image"), ("a.cls", b"0"), ("é/b.png", b""), ("é/b.cls", b"0")):
             entry = tarfile.TarInfo(name)
             entry.size = len(file)
             archive.addfile(entry, io.BytesIO(file))
