@@ -1,4 +1,4 @@
-"""Class names in a text file: one a line, in the order of labels, as WebDataset folders have them."""
+"""Class names in a text file: one per line, in the order of labels, as WebDataset folders have them."""
 
 from __future__ import annotations
 
