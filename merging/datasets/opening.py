@@ -8,38 +8,74 @@ import numpy as np
 
 from merging.datasets.base import DataSet
 from merging.errors import TaskError
+from merging.text import first_few
+
+MAX_CLASSES = 1_000_000
 
 
-def open_data(path: Path, *, image: str | None = None, label: str | None = None) -> DataSet:
-    """The data set at a path: a folder of class folders, an npz, or a Hugging Face data set (arrow or parquet files).
+def open_data(
+    path: Path,
+    *,
+    image: str | None = None,
+    label: str | None = None,
+    configuration: str | None = None,
+    split: str | None = None,
+) -> DataSet:
+    """The data set at a path: a folder of class folders, an npz, WebDataset tars, or a Hugging Face data set.
+
+    Those are arrow or parquet files, also in the folder of a repository in the Hub's cache.
 
     Args:
-        image, label: columns of a Hugging Face data set that has several.
+        image, label: columns of a Hugging Face data set that has several; endings in tars.
+        configuration: of a Hugging Face data set that has several.
+        split: one that is wanted though its name is not that of a part; it becomes a part of its own name.
 
     Raises:
         TaskError: the path holds no data set, or a damaged one; says what is wrong with it.
     """
-    from merging.datasets.hugging_face import TableData, tables
-    from merging.datasets.image_folder import FolderData
-    from merging.datasets.npz_images import ArrayData
+    from merging.datasets.hub_cache import snapshot, title
     from merging.files.npz import is_npz
 
     if not path.exists():
         raise TaskError(f"{path.name or path}: there is no such file or folder.")
+    path = snapshot(path)
+    name = title(path)
     if path.is_file() and is_npz(path):
-        return checked(ArrayData(path), path.name)
-    if files := tables(path):
-        return checked(TableData(path, files, image, label), path.name)
+        from merging.datasets.npz_images import ArrayData
+
+        return checked(ArrayData(path), name)
+    return checked(_published(path, name, image, label, configuration, split), name)
+
+
+def _published(
+    path: Path, name: str, image: str | None, label: str | None, configuration: str | None, split: str | None
+) -> DataSet:
+    """A data set in tables, tars or class folders."""
+    from merging.datasets.hugging_face import TableData
+    from merging.datasets.image_folder import FolderData
+    from merging.datasets.table_layouts import find_tables
+    from merging.datasets.web_dataset import TarData, find_tars
+
+    if tables := find_tables(path, name, configuration, split):
+        return TableData(tables, image, label)
+    if configuration is not None:
+        raise TaskError(f"{name} has no configurations, so {configuration[:60]!r} cannot be chosen.")
+    if tars := find_tars(path, name):
+        return TarData(tars, image, label)
     if path.is_dir():
-        return checked(FolderData(path), path.name)
+        return FolderData(path)
     raise TaskError(
-        f"{path.name} is no known data set: give a folder of class folders, an npz, or the folder of a Hugging "
-        "Face data set."
+        f"{name} is no known data set: give a folder of class folders, an npz, WebDataset tars, or the folder of a "
+        "Hugging Face data set."
     )
 
 
 def checked(data: DataSet, name: str) -> DataSet:
-    """The same data set; raises TaskError if labels are outside the classes, or a class has no image."""
+    """The same data set, its labels checked; classes of a published list that have no image here are noted.
+
+    Raises:
+        TaskError: labels are outside the classes, or another class has no image.
+    """
     if not any(len(labels) for labels in data.parts.values()):
         raise TaskError(f"{name} holds no images.")
     for part, labels in data.parts.items():
@@ -49,8 +85,13 @@ def checked(data: DataSet, name: str) -> DataSet:
                 f"{name}: labels of part {part!r} lie in {labels.min()} … {labels.max()}, and there are {data.classes} "
                 f"classes.{hint}"
             )
+    if data.classes > MAX_CLASSES:
+        raise TaskError(f"{name}: labels go to {data.classes - 1:,}; at most {MAX_CLASSES:,} classes are read.")
     counts = np.sum([np.bincount(labels, minlength=data.classes) for labels in data.parts.values()], axis=0)
     if empty := np.flatnonzero(counts == 0).tolist():
         names = [data.class_names[number] if data.class_names else str(number) for number in empty]
-        raise TaskError(f"{name}: class {names[0]!r} has no image{f' ({len(names)} such classes)' * (len(names) > 1)}.")
+        if not data.lists_classes:
+            more = f" ({len(names)} such classes)" * (len(names) > 1)
+            raise TaskError(f"{name}: class {names[0]!r} has no image{more}.")
+        data.notes += (f"{len(names)} of its {data.classes} classes have no image here, {first_few(names, 3)}.",)
     return data

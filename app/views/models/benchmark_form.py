@@ -38,7 +38,8 @@ OWN_NAMES, BY_HAND, PUBLISHED, HEAD = "own", "by hand", "prompts:", "head:"
 MOST = 40  # data sets in a benchmark
 NOTHING = (
     "No data set was found. One is a folder with a folder of images for each class (perhaps in parts `train`, `val` "
-    "and `test`), an npz with `images` and `labels`, or a Hugging Face data set on disk (arrow or parquet files)."
+    "and `test`), an npz with `images` and `labels`, WebDataset tars, or a Hugging Face data set on disk (arrow or "
+    "parquet files, or its folder in a cache)."
 )
 LEARN = "`sample_data/README.md` states which images are drawn, and which data sets are refused."
 

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
-from merging.datasets.base import TEST, TRAIN, VALIDATION, DataSet
+from merging.datasets.base import TEST, TRAIN, VALIDATION, DataSet, part_of
+from merging.errors import TaskError
+from merging.text import first_few, printable
 
 Order = NDArray[np.intp]
 
@@ -22,14 +25,20 @@ class Split:
     cautions: tuple[str, ...] = ()
 
 
-def split(data: DataSet, key: str, seed: int) -> Split:
+def split(data: DataSet, key: str, seed: int, test_split: str | None = None) -> Split:
     """The split of a data set, the same for the same key and seed whatever else is in the benchmark.
 
     Test images come from the part "test", or from "validation" where there is none; exemplars from "train". A data set
-    in one piece is cut: half to draw exemplars from, half to test on.
+    in one piece is cut: half to draw exemplars from, half to test on. ``test_split`` names another part to test on,
+    as the data set writes it.
+
+    Raises:
+        TaskError: the data set has no such part, or it is the one from which exemplars are drawn.
     """
     shuffled = {part: _shuffled(len(labels), key, part, seed) for part, labels in data.parts.items() if len(labels)}
     test = next((part for part in (TEST, VALIDATION) if part in shuffled), None)
+    if test_split is not None:
+        test = _named(test_split, shuffled)
     if test is None:
         (part, order), *_ = shuffled.items()
         middle = len(order) // 2
@@ -39,14 +48,24 @@ def split(data: DataSet, key: str, seed: int) -> Split:
             f"one part, cut by seed {seed}: 50 % to draw exemplars from, 25 % to choose and 25 % to report on",
             ("There is no test part; an expert that was trained on these images looks better than it is.",),
         )
-    unused = [part for part in (VALIDATION,) if part in shuffled and part != test]
-    rule = f"test images from part {test!r}" + (f"; part {unused[0]!r} is not used" if unused else "")
+    unused = [part for part in shuffled if part not in {TRAIN, test}]
+    rule = f"test images from part {test!r}" + (f"; part {first_few(unused)!r} is not used" if unused else "")
     if TRAIN not in shuffled:
         lacking = (
             "There is no training part, so there are no exemplars: methods that need them cannot run with this task."
         )
         return Split(None, (test, shuffled[test]), f"{rule}; no exemplars", (lacking,))
     return Split((TRAIN, shuffled[TRAIN]), (test, shuffled[test]), f"exemplars from part 'train', {rule}")
+
+
+def _named(test_split: str, parts: Collection[str]) -> str:
+    """The part that a data set's own name of a split means."""
+    part = test_split if test_split in parts else part_of(test_split)
+    if part is None or part not in parts:
+        raise TaskError(f"It has no split {printable(test_split, 60)!r}; it has {first_few(parts)}.")
+    if part == TRAIN:
+        raise TaskError(f"Exemplars are drawn from the split {test_split!r}, so it cannot be the one to test on.")
+    return part
 
 
 def _shuffled(count: int, key: str, part: str, seed: int) -> Order:

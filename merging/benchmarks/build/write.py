@@ -16,7 +16,9 @@ from merging.benchmarks.build.plan import LOGIT, Plan, PlannedTask, check_room, 
 from merging.benchmarks.build.sampling import Written, write_task
 from merging.benchmarks.folders import TEXT_TOWER
 from merging.benchmarks.manifest import MADE_BY, MANIFEST, made_here
+from merging.checkpoints.references import locate
 from merging.clip.heads import Head, Tokenize, build, fill
+from merging.datasets.hub_cache import snapshot, title
 from merging.devices import choose_device
 from merging.errors import TaskError
 from merging.files.atomic import file_hash, publish, replace, temporary_beside
@@ -189,16 +191,18 @@ class _Build:
     def _task_facts(self, task: PlannedTask) -> dict[str, Any]:
         """How one task was made, for the manifest."""
         written, source = self.written[task.source.key], task.source
-        cautions = [*task.split.cautions, *task.data.notes] if source.expert else [*task.data.notes]
+        cautions = [*task.split.cautions] if source.expert else []
+        cautions += [*task.data.notes, *task.classes.cautions]
         if written.overlap:
             cautions.append(f"{written.overlap} test images are exemplars as well.")
         return {
-            "images": Path(source.images).name,
+            "images": title(snapshot(locate(source.images, self.plan.description.base))),
             "kind": task.data.kind,
             "parts": {part: len(labels) for part, labels in task.data.parts.items()},
             "split": task.split.rule,
             "counts": written.counts,
             "class_names": task.classes.how,
+            **({"prompts": source.prompts, "wording": source.wording} if source.prompts else {}),
             "head": Path(source.head).name if source.head else {"templates": list(task.templates)},
             "damaged": len(written.problems),
             "damaged_images": [printable(problem) for problem in written.problems[:LISTED]],
