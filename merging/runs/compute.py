@@ -211,18 +211,19 @@ class Work:
 
         started = time.monotonic()
         paths = {key: folder / name for key, name in self.models.items()}
-        progress = self.phases.callback(EVALUATING)
+        progress, kept = self.phases.callback(EVALUATING), self.store.features_of(self.run_id)
         if self.recipe.per_task:
             scores = evaluate_per_task(
-                paths, self.benchmark, device=self.device, progress=progress, cancel=self.cancel, warn=self._warn
-            )
+                paths, self.benchmark, device=self.device, progress=progress, cancel=self.cancel, warn=self._warn,
+                kept=kept,
+            )  # fmt: skip
         else:
             modules = self._modules(folder)
             parts = Phases({SCORES: len(self.benchmark.tasks), UNKNOWN_TASK: len(self.opened.experts)}, progress)
             names_tasks = modules is not None and modules.method.names is not None
             scores = evaluate(
                 paths[MERGED], self.benchmark, device=self.device, cancel=self.cancel, modules=modules,
-                progress=parts.callback(SCORES) if names_tasks else progress, warn=self._warn,
+                progress=parts.callback(SCORES) if names_tasks else progress, warn=self._warn, kept=kept,
             )  # fmt: skip
             if modules is not None and names_tasks:
                 self._score_unknown(folder, modules, parts.callback(UNKNOWN_TASK))

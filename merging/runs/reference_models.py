@@ -50,7 +50,7 @@ def references(
             warnings: list[str] = []
             scores = evaluate_model(
                 checkpoint, benchmark, device=device, progress=phases.callback(name), cancel=cancel,
-                warn=warnings.append,
+                warn=warnings.append, kept=store.features_of(run_id),
             )  # fmt: skip
             seconds = {EVALUATING: time.monotonic() - started}
             _write_reference(store, benchmark, run_id, name, content, scores, seconds, device, warnings)
