@@ -13,13 +13,16 @@ from merging.catalog.folder_walk import Entries, is_folder, typed_path, visible_
 from merging.checkpoints.references import MODELS_PREFIX
 from merging.clip.prompt_sets import prompt_keys, simple
 from merging.datasets.base import part_of
+from merging.datasets.class_list import CLASS_NAMES_FILE
+from merging.datasets.hub_cache import is_repository, title
 from merging.datasets.image_folder import SUFFIXES
+from merging.datasets.table_layouts import INFO, SPLITS_FILE, STATE
 
 SEARCHED = 50  # entries of a folder that are searched for an image or a table
 CLASSES = 5  # class folders that are searched
 LONGEST = 40
-TABLES = {"state.json", "dataset_dict.json"}
-ARRAYS, PARQUET = ".npz", ".parquet"
+TABLES = {STATE, SPLITS_FILE}
+ARRAYS, PARQUET, TAR, ARROW = ".npz", ".parquet", ".tar", ".arrow"
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,8 +35,9 @@ class DataSetLocation:
 
     @property
     def name(self) -> str:
-        """Its folder's name, or its file's without the ending."""
-        return self.path.name.removesuffix(ARRAYS).removesuffix(PARQUET)
+        """Its folder's name, or its file's without the ending; of a repository in the Hub's cache, the data set's."""
+        name = title(self.path).rpartition("/")[2]
+        return name.removesuffix(ARRAYS).removesuffix(PARQUET).removesuffix(TAR)
 
 
 def in_models_folder(name: str, root: Path) -> list[DataSetLocation]:
@@ -47,7 +51,7 @@ def at_path(text: str) -> list[DataSetLocation]:
     if path is None or not path.exists():
         return []
     if path.is_file():
-        return [DataSetLocation(str(path), path, path.name)] if path.suffix in {ARRAYS, PARQUET} else []
+        return [DataSetLocation(str(path), path, path.name)] if path.suffix in {ARRAYS, PARQUET, TAR} else []
     return _walk(path, path.name, lambda place: str(path / place.partition("/")[2]))
 
 
@@ -79,20 +83,30 @@ def _entries(folder: Path, most: int) -> Entries:
 
 
 def _is_data_set(folder: Path, entries: Sequence[os.DirEntry[str]]) -> bool:
-    """Whether it has the files of a Hugging Face data set, or class folders with images, perhaps in parts."""
+    """Whether it has the files of a published data set, or class folders with images, perhaps in parts."""
     files = {entry.name for entry in entries if not is_folder(entry)}
-    if files & TABLES or any(name.endswith(PARQUET) for name in files):
+    if files & TABLES or any(name.endswith(PARQUET) for name in files) or is_repository(folder):
+        return True
+    if (CLASS_NAMES_FILE in files and _has(files, TAR)) or (INFO in files and _has(files, ARROW)):
         return True
     folders = [Path(entry.path) for entry in entries if is_folder(entry)]
-    if any(path.name == "data" and any(e.name.endswith(PARQUET) for e in _entries(path, SEARCHED)) for path in folders):
+    if any(path.name == "data" and _has(_names(path), PARQUET) for path in folders):
         return True
-    if folders and all(part_of(path.name) for path in folders):
+    parts = [path for path in folders if part_of(path.name)]
+    if any(_has(_names(path), PARQUET, TAR) for path in parts):
+        return True
+    if folders and len(parts) == len(folders):
         folders = [Path(e.path) for path in folders for e in _entries(path, CLASSES) if is_folder(e)]
-    return any(_has_image(path) for path in folders[:CLASSES])
+    return any(_has(_names(path), *SUFFIXES) for path in folders[:CLASSES])
 
 
-def _has_image(folder: Path) -> bool:
-    return any(entry.name.lower().endswith(SUFFIXES) for entry in _entries(folder, SEARCHED))
+def _names(folder: Path) -> list[str]:
+    """The names of the first entries of a folder."""
+    return [entry.name for entry in _entries(folder, SEARCHED)]
+
+
+def _has(names: Iterable[str], *endings: str) -> bool:
+    return any(name.lower().endswith(endings) for name in names)
 
 
 def task_key(name: str, taken: Iterable[str] = ()) -> str:

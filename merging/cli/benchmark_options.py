@@ -22,8 +22,9 @@ OTHERS = (
     "activation", "architecture", "images", "exemplars", "seed", "balanced", "whole", "by_reference",
 )  # fmt: skip
 TASK_HELP = (
-    "a data set: NAME=PATH, then perhaps ,prompts=KEY ,classes=FILE ,head=FILE ,expert=FILE ,title=TEXT; give one for "
-    "each, or describe them in a file with --from"
+    "a data set: NAME=PATH, then perhaps ,prompts=KEY ,wording=hub ,classes=FILE ,head=FILE ,expert=FILE ,title=TEXT "
+    ",configuration=NAME ,test_split=NAME ,image_column=NAME ,label_column=NAME; give one for each, or describe them "
+    "in a file with --from"
 )
 
 

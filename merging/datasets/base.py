@@ -26,12 +26,14 @@ Labels = NDArray[np.int64]
 class DataSet(ABC):
     """Images with labels in parts: "train", "validation" and "test", or one part, "whole".
 
-    ``class_names`` are the data set's own; None where it has only numbers as labels.
+    ``class_names`` are the data set's own; None where it has only numbers as labels. ``lists_classes``: they come from
+    a published list, and the files that are here need not have an image of each.
     """
 
     kind: str
     parts: Mapping[str, Labels]
     class_names: tuple[str, ...] | None = None
+    lists_classes: bool = False
     notes: tuple[str, ...] = ()
 
     @abstractmethod

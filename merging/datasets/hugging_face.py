@@ -53,6 +53,7 @@ class TableData(DataSet):
             self.class_names = tuple(map(str, named))
         else:
             self.class_names = listed_names(tables.root)
+        self.lists_classes = self.class_names is not None
         self.notes = tuple(dict.fromkeys(self._notes))
 
     def _features(self, table: TableFile) -> dict[str, dict[str, Any]]:

@@ -8,6 +8,7 @@ import numpy as np
 
 from merging.datasets.base import DataSet
 from merging.errors import TaskError
+from merging.text import first_few
 
 MAX_CLASSES = 1_000_000
 
@@ -70,7 +71,11 @@ def _published(
 
 
 def checked(data: DataSet, name: str) -> DataSet:
-    """The same data set; raises TaskError if labels are outside the classes, or a class has no image."""
+    """The same data set, its labels checked; classes of a published list that have no image here are noted.
+
+    Raises:
+        TaskError: labels are outside the classes, or another class has no image.
+    """
     if not any(len(labels) for labels in data.parts.values()):
         raise TaskError(f"{name} holds no images.")
     for part, labels in data.parts.items():
@@ -85,5 +90,8 @@ def checked(data: DataSet, name: str) -> DataSet:
     counts = np.sum([np.bincount(labels, minlength=data.classes) for labels in data.parts.values()], axis=0)
     if empty := np.flatnonzero(counts == 0).tolist():
         names = [data.class_names[number] if data.class_names else str(number) for number in empty]
-        raise TaskError(f"{name}: class {names[0]!r} has no image{f' ({len(names)} such classes)' * (len(names) > 1)}.")
+        if not data.lists_classes:
+            more = f" ({len(names)} such classes)" * (len(names) > 1)
+            raise TaskError(f"{name}: class {names[0]!r} has no image{more}.")
+        data.notes += (f"{len(names)} of its {data.classes} classes have no image here, {first_few(names, 3)}.",)
     return data

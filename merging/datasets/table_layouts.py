@@ -62,7 +62,8 @@ def find_tables(path: Path, name: str, configuration: str | None = None, split: 
     if not (configurations := _configurations(path)):
         return None
     chosen = _chosen(configurations, configuration, name)
-    notes = (f"The configuration is {printable(chosen)!r}.",)
+    others = first_few(one for one in configurations if one != chosen)
+    notes = (f"The configuration {printable(chosen)!r} was chosen; there is also {others}.",) if others else ()
     return _by_part(Tables(name, path, _splits(configurations[chosen]), notes), split)
 
 

@@ -60,11 +60,16 @@ def members(path: Path) -> Iterator[TarMember]:
             length = file.seek(0, io.SEEK_END)
             file.seek(0)
             with tarfile.open(fileobj=_HeaderReader(file), mode="r:") as archive:
-                for number, entry in enumerate(archive):
+                number = 0
+                while entry := archive.next():
                     _check(entry, number, length, path.name)
-                    archive.members.clear()  # it would keep every header in memory
+                    vars(archive)["members"].clear()  # every header would stay in memory
+                    number += 1
                     if entry.isreg():
                         yield TarMember(entry.name, entry.offset_data, entry.size)
+                file.seek(archive.offset)  # tarfile takes a damaged header for the end
+                if file.read(tarfile.BLOCKSIZE) != bytes(tarfile.BLOCKSIZE):
+                    raise tarfile.ReadError(f"it ends after {number} members without the mark of an end")
     except CheckpointError as error:
         raise TaskError(str(error)) from None
     except (tarfile.TarError, OSError, ValueError, EOFError) as error:

@@ -45,6 +45,7 @@ class TarData(DataSet):
         self._places: dict[str, list[ImageReference]] = {}
         self.parts: Mapping[str, Labels] = {part: self._read(part, files) for part, files in tars.parts.items()}
         self.class_names, self.notes = listed_names(tars.root), tars.notes
+        self.lists_classes = self.class_names is not None
 
     def _read(self, part: str, files: Iterable[Path]) -> Labels:
         labels: list[int] = []

@@ -262,8 +262,8 @@ def test_every_set_has_its_classes_and_templates(key):
     distinct = {simple(name) for name in found.class_names}
     assert len(distinct) == len(set(found.class_names)) == SETS[key][0] - 2 * (key == "imagenet")
     assert found.source and found.order
-    assert set(found.aliases.values()) <= set(found.class_names)
-    clash = {alias for alias, name in found.aliases.items() if alias in distinct and simple(name) != alias}
+    assert set(found.numbers.values()) <= set(range(len(found.class_names)))
+    clash = {alias for alias, n in found.numbers.items() if alias in distinct and simple(found.class_names[n]) != alias}
     assert not clash
     assert found.match(found.class_names) == list(found.class_names) or found.class_names[0] in {"0", "o"}
 
@@ -283,7 +283,7 @@ def test_names_of_folders_are_matched():
     assert prompts("imagenet").match(["n01443537", "n01440764"]) == ["goldfish", "tench"]
     assert prompts("fer2013").match(["angry", "disgust", "neutral"]) == ["angry", "disgusted", "neutral"]
     assert prompts("mnist").match(["3 - three"]) == ["3"]
-    with pytest.raises(TaskError, match=r"'rivre' is no class of EuroSAT. Did you mean 'river'"):
+    with pytest.raises(TaskError, match=r"'rivre' is no class of EuroSAT. Did you mean 'river'\? The lists first"):
         prompts("eurosat").match(["rivre"])
     with pytest.raises(TaskError, match="Two classes of the data set mean 'river'"):
         prompts("eurosat").match(["river", "River"])

@@ -8,6 +8,7 @@ import io
 import json
 import pickle
 import struct
+import tarfile
 import tempfile
 import warnings
 import zipfile
@@ -20,12 +21,14 @@ from urllib.parse import parse_qsl
 
 import numpy as np
 import torch
+from PIL import Image
 from safetensors.torch import save
 
 from app.session.report import report_codec
 from merging.benchmarks.build.description import Description, read_classes
 from merging.benchmarks.cached_features import CachedFeatures
 from merging.clip.heads import read_head
+from merging.datasets.opening import open_data
 from merging.errors import MergingError
 from merging.files import strict_json
 from merging.files.atomic import DamagedError
@@ -180,6 +183,22 @@ def classes(data: bytes) -> None:
     read_classes(written(data, "classes.json" if data[:1] in b"[{" else "classes.txt"))
 
 
+def sampled(data: bytes) -> None:
+    data_set = open_data(written(data, "fuzzed.tar"))
+    list(data_set.pictures("whole", range(len(data_set.parts["whole"]))))
+
+
+def samples() -> list[bytes]:
+    image, content = io.BytesIO(), io.BytesIO()
+    Image.new("L", (4, 4)).save(image, "PNG")
+    with tarfile.open(fileobj=content, mode="w", format=tarfile.PAX_FORMAT) as archive:
+        for name, file in (("a.png", image.getvalue()), ("a.cls", b"0"), ("é/b.png", b""), ("é/b.cls", b"0")):
+            entry = tarfile.TarInfo(name)
+            entry.size = len(file)
+            archive.addfile(entry, io.BytesIO(file))
+    return [content.getvalue().rstrip(b"\0") + bytes(1024)]
+
+
 def stored_features(data: bytes) -> None:
     CachedFeatures.load(written(data, "features.npz"))
 
@@ -272,6 +291,7 @@ READERS = {
     "configuration": Reader(configured, configurations),
     "npz": Reader(unpacked, lambda: [npz(images=np.zeros((2, 4, 4, 3), np.uint8), labels=np.arange(2)), npz(a=1.5)]),
     "npz_array": Reader(arrayed, lambda: [npy(np.zeros((2, 3), np.uint8)), npy(np.array("text")), npy(np.ones(2))]),
+    "tar": Reader(sampled, samples),
     "features": Reader(stored_features, lambda: [npz(**FEATURES)]),
     "recipe": Reader(text(Recipe.from_yaml), lambda: [RECIPE.encode()]),
     "sweep": Reader(text(Sweep.from_yaml), lambda: [SWEEP.encode()]),

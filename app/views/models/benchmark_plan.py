@@ -125,7 +125,7 @@ def _summary(described: str, states: tuple[tuple[int, ...], ...], out: Path) -> 
                 "Split": task.split.rule,
             }
         )
-        cautions += [f"{task.source.key}: {line}" for line in task.data.notes]
+        cautions += [f"{task.source.key}: {line}" for line in (*task.data.notes, *task.classes.cautions)]
         cautions += [f"{task.source.key}: {line}" for line in task.split.cautions if task.source.expert]
     return Summary(rows, planned.images, planned.prompts, planned.nbytes, cautions)
 

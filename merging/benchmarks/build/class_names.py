@@ -6,12 +6,13 @@ import unicodedata
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from merging.clip.prompt_sets import Prompts, simple
+from merging.clip.prompt_sets import Prompts, first_difference, simple
 from merging.datasets.base import DataSet
 from merging.errors import TaskError
 from merging.text import did_you_mean, first_few, printable
 
 MAX_NAME = 300
+NUMBERS_ONLY = "Labels are numbers without names; it was assumed that they count in this order: {}."
 ClassNames = Sequence[str] | Mapping[str, str] | None  # in the order of labels, or {the data set's own name: name}
 
 
@@ -21,6 +22,7 @@ class Classes:
 
     names: tuple[str, ...]
     how: str
+    cautions: tuple[str, ...] = ()  # what was assumed of the labels
 
 
 def name_classes(data: DataSet, chosen: ClassNames = None, prompts: Prompts | None = None) -> Classes:
@@ -43,7 +45,7 @@ def name_classes(data: DataSet, chosen: ClassNames = None, prompts: Prompts | No
         raise TaskError("Labels are numbers and nothing says what they mean; give the class names in their order.")
     names = tuple(unicodedata.normalize("NFC", name).strip() for name in classes.names)
     _check(names, None if chosen is not None else prompts)
-    return Classes(names, classes.how)
+    return Classes(names, classes.how, classes.cautions)
 
 
 def _mapped(own: Sequence[str] | None, chosen: Mapping[str, str]) -> tuple[str, ...]:
@@ -60,21 +62,41 @@ def _listed(own: Sequence[str] | None, chosen: tuple[str, ...], classes: int) ->
     if len(chosen) != classes:
         raise TaskError(f"{len(chosen)} class names are given; the data set has {classes} classes.")
     by_name = {simple(name): name for name in chosen}
-    if own is not None and len(by_name) == classes and set(by_name) == {simple(name) for name in own}:
+    if own is None:
+        return Classes(chosen, "as given, in the order of labels", (NUMBERS_ONLY.format("the list that was given"),))
+    if len(by_name) == classes and set(by_name) == {simple(name) for name in own}:
         return Classes(tuple(by_name[simple(name)] for name in own), "as given, matched by name")
+    _refuse_another_order(own, chosen)
     return Classes(chosen, "as given, in the order of labels")
+
+
+def _refuse_another_order(own: Sequence[str], chosen: Sequence[str]) -> None:
+    """Raise TaskError if a name in a list is that of another label of the data set: the orders differ."""
+    label = {simple(name): number for number, name in enumerate(own)}
+    for number, name in enumerate(chosen):
+        if label.get(simple(name), number) != number:
+            raise TaskError(
+                "The given class names are in another order than the data set's. "
+                f"{first_difference(own, chosen, 'the list')} {printable(name, 60)!r} is label "
+                f"{label[simple(name)]} of the data set. Give `classes` as a mapping from its names."
+            )
 
 
 def _published(own: Sequence[str] | None, prompts: Prompts, classes: int) -> Classes:
     if own is not None:
-        return Classes(tuple(prompts.match(own)), f"those of {prompts.title}, matched by name")
+        names = tuple(prompts.match(own))
+        how = f"those of {prompts.title}, matched by name"
+        if len(own) == len(prompts.class_names) and (difference := prompts.first_difference(own)):
+            how += f". The published order is another one: {difference}"
+        return Classes(names, how)
     if not prompts.labels_alone:
         raise TaskError(
             f"Labels are numbers, and files of {prompts.title} differ in what they mean; give `classes` in their order."
         )
     if classes != len(prompts.class_names):
         raise TaskError(f"{prompts.title} has {len(prompts.class_names)} classes; the data set has {classes}.")
-    return Classes(prompts.class_names, f"those of {prompts.title}; labels count {prompts.order}")
+    how = f"those of {prompts.title}; labels count {prompts.order}"
+    return Classes(prompts.class_names, how, (NUMBERS_ONLY.format(prompts.order),))
 
 
 def _check(names: Sequence[str], prompts: Prompts | None) -> None:

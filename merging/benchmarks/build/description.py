@@ -11,7 +11,8 @@ from typing import Any, Self
 from merging.benchmarks.build.class_names import ClassNames
 from merging.checkpoints.families import ACTIVATIONS
 from merging.checkpoints.stated_architecture import StatedArchitecture
-from merging.clip.prompt_sets import prompt_keys
+from merging.clip.prompt_sets import CLIP, WORDINGS, prompt_keys
+from merging.datasets.class_list import in_lines, names_text
 from merging.errors import CheckpointError, RecipeError, TaskError
 from merging.files.plain_yaml import plain_yaml
 from merging.formats.named_architecture import named_architecture
@@ -19,7 +20,6 @@ from merging.text import did_you_mean, first_few, printable
 
 KEY = re.compile(r"[a-z0-9][a-z0-9_-]{0,39}")
 RESERVED = ("pretrained", "multitask", "logit_scale", "class_embedding")
-MAX_CLASSES_FILE = 1 << 20
 MAX_IMAGES = 1_000_000
 ALL = "all"  # images, in place of a number
 
@@ -36,10 +36,13 @@ class TaskSource:
     expert: str | None = None
     head: str | None = None  # a released head; otherwise one is built
     prompts: str | None = None  # key of the papers' prompts
+    wording: str = CLIP  # who wrote the class names of those prompts
     templates: tuple[str, ...] = ()
     classes: ClassNames | str = None  # names, a mapping, or a file with either
     image_column: str | None = None
     label_column: str | None = None
+    configuration: str | None = None  # of a data set that has several
+    test_split: str | None = None  # the split to test on, as the data set names it
     title: str = ""
     source: str = ""
     license: str = ""
@@ -149,7 +152,18 @@ def _task(key: str, entry: Any) -> TaskSource:
     if (prompts_key := options.get("prompts")) is not None and prompts_key not in prompt_keys():
         near = did_you_mean(prompts_key, prompt_keys())
         raise TaskError(f"There are no prompts called {prompts_key!r}.{near} There are: {', '.join(prompt_keys())}.")
+    _check_wording(options, where)
     return TaskSource(key, **options)
+
+
+def _check_wording(options: Mapping[str, Any], where: str) -> None:
+    """Raise TaskError if there is no such wording, or nothing that it would change."""
+    wording = options.get("wording", CLIP)
+    if wording not in WORDINGS:
+        near = did_you_mean(wording, WORDINGS)
+        raise TaskError(f"wording of {where} is {' or '.join(WORDINGS)}; got {printable(repr(wording), 60)}.{near}")
+    if wording != CLIP and options.get("prompts") is None:
+        raise TaskError(f"wording of {where} needs `prompts`: it says who wrote their class names.")
 
 
 def _options(
@@ -192,17 +206,9 @@ def read_classes(path: Path) -> ClassNames:
     Raises:
         TaskError: it cannot be read.
     """
-    try:
-        if path.stat().st_size > MAX_CLASSES_FILE:
-            raise TaskError(f"{path.name} is too large for a list of class names.")
-        text = path.read_text("utf-8-sig")
-    except UnicodeDecodeError as error:
-        line = path.read_bytes()[: error.start].count(b"\n") + 1
-        raise TaskError(f"{path.name}, line {line}: it is not text in UTF-8.") from None
-    except OSError as error:
-        raise TaskError(f"The class names in {path.name} cannot be read: {error.strerror}.") from None
+    text = names_text(path)
     if path.suffix.casefold() not in {".yaml", ".yml", ".json"}:
-        return tuple(line.strip() for line in text.splitlines() if line.strip())
+        return in_lines(text)
     try:
         content = plain_yaml(text, "file")
     except RecipeError as error:

@@ -125,8 +125,11 @@ def _task(source: TaskSource, description: Description, models: BenchmarkModels)
     """One task; errors name it."""
     base = description.base
     try:
-        data = open_data(locate(source.images, base), image=source.image_column, label=source.label_column)
-        published = prompts(source.prompts) if source.prompts else None
+        data = open_data(
+            locate(source.images, base), image=source.image_column, label=source.label_column,
+            configuration=source.configuration, split=source.test_split,
+        )  # fmt: skip
+        published = prompts(source.prompts).worded(source.wording) if source.prompts else None
         chosen = read_classes(locate(source.classes, base)) if isinstance(source.classes, str) else source.classes
         classes = name_classes(data, chosen, published)
         head = None
@@ -138,7 +141,14 @@ def _task(source: TaskSource, description: Description, models: BenchmarkModels)
             title=source.title or (published.title if published else source.key),
             data=data,
             classes=classes,
-            split=split(data, source.key, description.seed, balanced=description.balanced, whole=description.whole),
+            split=split(
+                data,
+                source.key,
+                description.seed,
+                source.test_split,
+                balanced=description.balanced,
+                whole=description.whole,
+            ),
             templates=source.templates or (published.templates if published else PLAIN),
             head=head,
         )

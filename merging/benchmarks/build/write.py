@@ -17,7 +17,9 @@ from merging.benchmarks.build.sampling import Written, write_task
 from merging.benchmarks.folders import TEXT_TOWER
 from merging.benchmarks.manifest import MADE_BY, MANIFEST, made_here
 from merging.benchmarks.referenced.locations import SUFFIX as PLACES_SUFFIX
+from merging.checkpoints.references import locate
 from merging.clip.heads import Head, Tokenize, build, fill
+from merging.datasets.hub_cache import snapshot, title
 from merging.devices import choose_device
 from merging.errors import TaskError
 from merging.files.atomic import file_hash, publish, replace, temporary_beside
@@ -200,17 +202,19 @@ class _Build:
                     "balanced": description.balanced}
             for split, (part, of) in written.drawn_from.items()
         }  # fmt: skip
-        cautions = [*task.split.cautions, *task.data.notes] if source.expert else [*task.data.notes]
+        cautions = [*task.split.cautions] if source.expert else []
+        cautions += [*task.data.notes, *task.classes.cautions]
         if written.overlap:
             cautions.append(f"{written.overlap} test images are exemplars as well.")
         return {
-            "images": Path(source.images).name,
+            "images": title(snapshot(locate(source.images, self.plan.description.base))),
             "kind": task.data.kind,
             "parts": {part: len(labels) for part, labels in task.data.parts.items()},
             "split": task.split.rule,
             "counts": written.counts,
             "draws": draws,
             "class_names": task.classes.how,
+            **({"prompts": source.prompts, "wording": source.wording} if source.prompts else {}),
             "head": Path(source.head).name if source.head else {"templates": list(task.templates)},
             "damaged": len(written.problems),
             "damaged_images": [printable(problem) for problem in written.problems[:LISTED]],

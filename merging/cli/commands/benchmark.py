@@ -140,18 +140,20 @@ def _show(call: Call, benchmark: Benchmark, folder: Path) -> None:
 
 @benchmark.command(cls=Command)
 @argument("path", type=PATH)
-@option("--image-column", metavar="NAME", help="of a Hugging Face data set")
-@option("--label-column", metavar="NAME", help="of a Hugging Face data set")
+@option("--image-column", metavar="NAME", help="of a Hugging Face data set, or an ending in tars")
+@option("--label-column", metavar="NAME", help="of a Hugging Face data set, or an ending in tars")
+@option("--configuration", metavar="NAME", help="of a Hugging Face data set that has several")
 @click.pass_obj
-def look(call: Call, path: Path, image_column: str | None, label_column: str | None) -> int:
+def look(call: Call, path: Path, image_column: str | None, label_column: str | None, configuration: str | None) -> int:
     """What a data set holds, without writing anything."""
     from merging.datasets.opening import open_data
     from merging.text import first_few
 
-    data = open_data(path, image=image_column, label=label_column)
+    data = open_data(path, image=image_column, label=label_column, configuration=configuration)
     parts = {part: len(labels) for part, labels in data.parts.items()}
     if call.json:
-        print(dumps({"kind": data.kind, "parts": parts, "classes": data.classes, "class_names": data.class_names}))
+        facts = {"kind": data.kind, "parts": parts, "classes": data.classes, "class_names": data.class_names}
+        print(dumps({**facts, "notes": data.notes}))
         return DONE
     counts = ", ".join(f"{part} {count:,}" for part, count in parts.items())
     print(f"{data.kind}: {counts} images, {data.classes} classes")
