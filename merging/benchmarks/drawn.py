@@ -55,6 +55,12 @@ def _draw(facts: Mapping[str, Any], manifest: Mapping[str, Any], split: str) -> 
     return ImageDraw(facts["counts"][split], of, manifest["seed"], False) if of else None
 
 
+def facts_of(folder: Path) -> dict[str, str]:
+    """What a run that was scored on a benchmark notes of its test images; empty if nothing says which they are."""
+    words = in_words(list(draws(folder).values()))
+    return {"test_images": words} if words else {}
+
+
 def in_words(drawn: Sequence[ImageDraw]) -> str:
     """How the images of several test sets were taken, without a full stop; empty if nothing says."""
     if not drawn:

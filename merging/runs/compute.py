@@ -15,6 +15,7 @@ from urllib.parse import quote
 
 import psutil
 
+from merging.benchmarks import drawn
 from merging.benchmarks.benchmark import Benchmark
 from merging.checkpoints.architecture import Architecture, stated_activation
 from merging.checkpoints.references import expert_key
@@ -284,9 +285,9 @@ class Work:
             raise StoreError(f"{what} {size_text(needed)} on the disk that holds the runs; {size_text(free)} are free.")
 
     def _facts(self, device: str, work: Mapping[str, float]) -> dict[str, Any]:
-        drawn = [settings for settings in (self.recipe.exemplars, self.recipe.test_data) if settings is not None]
+        draws = [settings for settings in (self.recipe.exemplars, self.recipe.test_data) if settings is not None]
         stages = [step.params for _, step in self.recipe.stages]
-        seeds = [values["seed"] for values in map(Params.values, (*stages, *drawn)) if "seed" in values]
+        seeds = [values["seed"] for values in map(Params.values, (*stages, *draws)) if "seed" in values]
         learned = {"adapted_on": self.recipe.adapted_on} if self.recipe.adapted_on else {}
         adapted = {"adapt": self.recipe.adapt.key, "modules": self.modules} if self.recipe.adapt else {}
         counts = self.images.counts(list(self.opened.experts))
@@ -311,6 +312,7 @@ class Work:
             **adapted,
             **learned,
             **({"images": counts} if counts else {}),
+            **(drawn.facts_of(self.benchmark.folder) if self.benchmark else {}),
         )
 
 

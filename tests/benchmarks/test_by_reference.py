@@ -24,6 +24,10 @@ from merging.benchmarks.referenced import decoding
 from merging.benchmarks.referenced.images import ReferencedImages, taken
 from merging.cli.main import main
 from merging.errors import Cancelled, TaskError
+from merging.recipes.recipe import Recipe
+from merging.runs.execute import execute
+from merging.runs.reference_models import references
+from merging.runs.store import Store
 
 PARTS = {"train": tiny_data.rows(4), "test": tiny_data.rows(6, 100)}
 ALL = ("exemplars", *SPLITS)
@@ -240,3 +244,19 @@ def test_a_benchmark_of_an_earlier_version_says_which_images_as_well(base: Path,
 )
 def test_draws_in_words(drawn: list[tuple[int, int]], words: str) -> None:
     assert in_words([ImageDraw(n, of, 0, True) for n, of in drawn]) == words
+
+
+def test_every_score_says_which_images_it_is_of(
+    base: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    benchmark = made(base, tmp_path / "bench", balanced=True)
+    monkeypatch.setenv("MERGESCOPE_BENCHMARK", str(benchmark.folder))
+    assert main(["evaluate", benchmark.pretrained, "--device", "cpu"]) == 0
+    assert "4 of 18 drawn with seed 0, class-balanced" in capsys.readouterr().out
+    assert main(["evaluate", benchmark.pretrained, "--device", "cpu", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)[1]["drawn"] == {"n": 4, "of": 18, "seed": 0, "balanced": True}
+    recipe = Recipe.from_plain({"pretrained": benchmark.pretrained, "experts": benchmark.experts, "merge": "ties"})
+    run = execute(recipe, Store(tmp_path / "store", libraries=()), benchmark=benchmark, device="cpu")
+    words = "4 of 18 images of each test set, drawn with seed 0, class-balanced"
+    assert run.test_images == words
+    assert all(one.test_images == words for one in references(Store(tmp_path / "store"), benchmark).values())
