@@ -83,6 +83,11 @@ def free_bytes(device: torch.device) -> int:
     return free
 
 
+def free_for_models(device: torch.device) -> int:
+    """Bytes of memory that models which are evaluated together may take."""
+    return (int(psutil.virtual_memory().available) if is_host(device) else free_bytes(device)) // SHARE
+
+
 def fitting(device: torch.device, size: int) -> int:
     """The bytes of an accelerator's memory that a piece of work may take, which would like to take ``size``."""
     return min(size, free_bytes(device) // SHARE) >> QUARTER * _ran_out[device.type]

@@ -113,6 +113,8 @@ def _run_facts(run: Run) -> Iterator[tuple[str, str]]:
     if adapted := text.adapted(run):
         yield "Learned from", adapted
     yield "Seed", NO_SEED if run.seed is None else str(run.seed)
+    if run.test_images:
+        yield "Scored on", run.test_images
     took = f"in {duration_text(sum(run.seconds.values()))} on the machine that wrote this report"
     yield "Computed", f"on {run.device}, {'precomputed' if run.provenance == PRECOMPUTED else took}"
     yield "Versions", _versions(run.versions.items())

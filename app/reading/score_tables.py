@@ -11,6 +11,7 @@ import streamlit as st
 
 from app import text
 from app.reading import data, names
+from app.reading.images import drawn
 from merging.benchmarks.metrics import Summary, summarize
 from merging.runs.run import Run
 from viz.text import span
@@ -76,7 +77,8 @@ def averages_in_words(table: pd.DataFrame) -> str:
     if "experts" in table and len(table):
         experts = str(table["experts"].iloc[0]).split(", ")
         tasks = f" {IN_DOMAIN.format(text.safe_text(names.of_experts(experts, 300), 320))}"
-    return f"{MEANS} {inside} images in domain, {outside} out of domain.{tasks}"
+    images = drawn.sentence()
+    return f"{MEANS} {inside} images in domain, {outside} out of domain.{images}{tasks}"
 
 
 def accuracies_in_words(table: pd.DataFrame) -> str:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import merging
 from app.reading import report_sources
+from app.reading.images import drawn
 from app.reading.report_sources import Of
 from app.session import state
 from merging.runs.edit_pairs import recipe_of
@@ -28,7 +29,8 @@ def line(table: pd.DataFrame, options: Mapping[str, Any], of: Of, caption: str) 
     """The line of a chart's file; plain text. The half of the test sets is the one that the caption names first."""
     shown = report_sources.shown(table, options, of, state.place())
     half = HALF.search(caption)
-    parts = [_previewed(table, _names(shown)), _images(table), half[0] if half else "", _seeds(shown)]
+    taken = drawn.in_words(half[0].partition(" ")[0].casefold()) if half else ""
+    parts = [_previewed(table, _names(shown)), _images(table), half[0] if half else "", taken, _seeds(shown)]
     parts.append(f"Mergescope {merging.__version__}")
     return " · ".join(part for part in parts if part)
 

@@ -8,6 +8,7 @@ import streamlit as st
 
 from app import text
 from app.reading import data, names, score_tables
+from app.reading.images import drawn
 from app.session import address, pages, state
 from app.views.scores import ablations, plugin_matrix, stored_size, unknown_task
 from app.widgets import chart, page, paper_line, run_picker
@@ -54,7 +55,7 @@ def numbers(table: pd.DataFrame) -> None:
         },
         alt="Averages of every run with intervals",
     )
-    st.caption(f"{score_tables.MEANS} Norm. is accuracy relative to each task's own expert.")
+    st.caption(f"{score_tables.MEANS}{drawn.sentence()} Norm. is accuracy relative to each task's own expert.")
 
 
 def recipes(runs: list[Run]) -> None:

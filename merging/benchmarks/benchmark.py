@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import json
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -17,6 +17,9 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from merging.benchmarks.manifest import checked
+from merging.benchmarks.referenced import locations
+from merging.benchmarks.referenced.images import PLACES, Images, referenced
+from merging.benchmarks.referenced.locations import DIGESTS, SIZES, Location
 from merging.checkpoints.architecture import Architecture
 from merging.checkpoints.checkpoint import Checkpoint
 from merging.checkpoints.references import BUNDLED_PREFIX, PRETRAINED, reference_to
@@ -44,6 +47,8 @@ class Task:
     source: str
     license: str
     has_expert: bool
+    referenced: bool = False  # whether its images stay in the data set's files and are decoded when they are needed
+    splits: tuple[str, ...] = SPLITS  # those of its test images; ("reporting",) if the whole test set is reported on
 
 
 @dataclass(frozen=True)
@@ -109,42 +114,99 @@ class Benchmark:
             return BUNDLED_PREFIX + name
         return reference_to(self.folder / "models" / f"{name}.safetensors")
 
-    def images(self, key: str, split: str) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
+    def images(self, key: str, split: str) -> tuple[Images, NDArray[np.int64]]:
         """Images (n, h, w, 3) as uint8 and labels (n,) of a split: exemplars, choosing or reporting.
 
         Raises:
             TaskError: no such file or split, arrays that do not belong together, or not the file that was written.
         """
-        images = self.unlabeled(key, split)
-        task, path = self.task(key), self.folder / "data" / f"{key}.npz"
-        with _reading(path, split), Npz(path) as arrays:
-            labels = arrays.read(f"{split.removesuffix('s')}_labels")
+        images, labels = self.unlabeled(key, split), self.labels(key, split)
         if len(images) != len(labels):
             raise TaskError(
-                f"{path.name}: {split!r} must be (n, height, width, 3) uint8 images and n labels; "
+                f"{key}.npz: {split!r} must be (n, height, width, 3) uint8 images and n labels; "
                 f"got {images.shape} and {labels.shape}."
             )
-        if len(labels) and not 0 <= labels.min() <= labels.max() < len(task.class_names):
-            raise TaskError(f"{path.name}: {split!r} has labels outside 0 … {len(task.class_names) - 1}.")
-        return images, labels.astype(np.int64)
+        return images, labels
 
-    def unlabeled(self, key: str, split: str) -> NDArray[np.uint8]:
-        """Images (n, h, w, 3) of a split as uint8; its labels are not read. Raises TaskError as ``images``."""
-        self.task(key)
-        path = checked(self.folder, f"data/{key}.npz")
-        with _reading(path, split), Npz(path) as arrays:
-            images = arrays.read(f"{split.removesuffix('s')}_images")
+    def labels(self, key: str, split: str) -> NDArray[np.int64]:
+        """The labels (n,) of a split; its images are not read. Raises TaskError as ``images``."""
+        with self._archive(key, split) as arrays:
+            labels = arrays.read(_array(split, "labels"))
+            if labels.ndim != 1 or labels.dtype.kind not in "iu":
+                raise TaskError(f"labels are n whole numbers; got {labels.dtype} {labels.shape}.")
+        classes = len(self.task(key).class_names)
+        if len(labels) and not 0 <= labels.min() <= labels.max() < classes:
+            raise TaskError(f"{key}.npz: {split!r} has labels outside 0 … {classes - 1}.")
+        return labels.astype(np.int64)
+
+    def unlabeled(self, key: str, split: str) -> Images:
+        """Images (n, h, w, 3) of a split as uint8; its labels are not read. Raises TaskError as ``images``.
+
+        Those of a referenced task are decoded when they are used.
+        """
+        task = self.task(key)
+        if task.referenced:
+            files = self._files(task)
+            with self._archive(key, split) as arrays:
+                places = arrays.read(_array(split, PLACES))
+            return referenced(files, places, self.image_size, f"{key}.npz")
+        with self._archive(key, split) as arrays:
+            images = arrays.read(_array(split, "images"))
         if images.dtype != np.uint8 or images.ndim != 4 or images.shape[3] != 3:
             raise TaskError(
-                f"{path.name}: {split!r} must be (n, height, width, 3) uint8 images and n labels; "
+                f"{key}.npz: {split!r} must be (n, height, width, 3) uint8 images and n labels; "
                 f"got {images.dtype} {images.shape}."
             )
         return images
 
+    @contextlib.contextmanager
+    def _archive(self, key: str, split: str) -> Iterator[Npz]:
+        """The npz of a task, open to read a split."""
+        self.require(key, split)
+        path = checked(self.folder, f"data/{key}.npz")
+        with _reading(path, split), Npz(path) as arrays:
+            yield arrays
+
+    def require(self, key: str, split: str) -> None:
+        """Raise TaskError if a task has no such half, because its whole test set is reported on."""
+        task = self.task(key)
+        if split in SPLITS and split not in task.splits:
+            raise TaskError(
+                f"{task.title} has no {split} half: its whole test set is there to report on. Use the reporting "
+                "images, or a benchmark whose test sets are cut in halves."
+            )
+
+    def check_images(self, keys: Iterable[str]) -> None:
+        """Raise TaskError if files that these tasks refer to are missing or have changed; says which."""
+        for task in map(self.task, keys):
+            if task.referenced:
+                self._files(task)
+
+    def find_files(self, key: str, below: Path, check: Callable[[], None]) -> None:
+        """Look below a folder for the files that a referenced task needs, and keep where they are.
+
+        ``check`` may raise Cancelled. Raises TaskError for those that are not there either.
+        """
+        task = self.task(key)
+        locations.write(self.folder / "data" / f"{key}.npz", locations.find(self._locations(task), below, check))
+        self._files(task)
+
+    def _files(self, task: Task) -> list[Location]:
+        """The files of a referenced task; raises TaskError if some are missing or have changed."""
+        files = self._locations(task)
+        if problem := locations.missing(self.folder, task.title, files):
+            raise TaskError(problem)
+        return files
+
+    def _locations(self, task: Task) -> list[Location]:
+        with self._archive(task.key, task.splits[-1]) as arrays:
+            digests, sizes = arrays.read(DIGESTS), arrays.read(SIZES)
+        return locations.read(self.folder, task.key, digests, sizes)
+
     def count(self, key: str, split: str) -> int:
         """Number of images of a split, without reading them; 0 if it cannot be read."""
         try:
-            return array_infos(self.folder / "data" / f"{key}.npz")[f"{split.removesuffix('s')}_labels"].shape[0]
+            return array_infos(self.folder / "data" / f"{key}.npz")[_array(split, "labels")].shape[0]
         except (TaskError, KeyError, IndexError):
             return 0
 
@@ -236,6 +298,11 @@ def draw(images: int, per_task: int | None, seed: int) -> NDArray[np.int64]:
     return np.sort(np.random.default_rng(seed).permutation(images)[:per_task])
 
 
+def _array(split: str, of: str) -> str:
+    """The name of an array in a task's npz."""
+    return f"{split.removesuffix('s')}_{of}"
+
+
 @contextlib.contextmanager
 def _reading(path: Path, split: str) -> Iterator[None]:
     try:
@@ -254,4 +321,6 @@ def _task(entry: Mapping[str, Any], folder: Path) -> Task:
         source=str(entry.get("source", "")),
         license=str(entry.get("license", "")),
         has_expert=(folder / "models" / f"{key}.safetensors").is_file(),
+        referenced=bool(entry.get("referenced", False)),
+        splits=tuple(split for split in SPLITS if split in entry.get("splits", SPLITS)) or SPLITS,
     )

@@ -14,7 +14,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from merging.benchmarks.evaluate import predict
+from merging.benchmarks.image_features import predict
 from merging.benchmarks.metrics import wilson
 from merging.checkpoints.checkpoint import Checkpoint
 from merging.errors import TaskError

@@ -6,7 +6,8 @@ import logging
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from functools import cached_property
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -15,113 +16,21 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from merging.benchmarks.benchmark import SPLITS, Benchmark, Task
+from merging.benchmarks.image_features import ImageModel, ModulesOfTask, answered, features_together
+from merging.benchmarks.kept_features import Answered, KeptFeatures
 from merging.benchmarks.metrics import individual, wilson
-from merging.checkpoints.architecture import Architecture
+from merging.benchmarks.referenced.images import Images
 from merging.checkpoints.checkpoint import Checkpoint
-from merging.clip.batches import batch_size
 from merging.clip.image_encoder import Encoder
-from merging.devices import choose_device, in_room, is_host, moved
+from merging.devices import choose_device, free_for_models, in_room
 from merging.formats.opening import Source, open_checkpoint
 from merging.modules.modules import Modules
 from merging.progress import Cancel, Meter, ProgressCallback
 
-BATCH = 128
-FARTHEST = 2.0  # the largest difference of two cosines
 KEPT_BYTES = 1 << 28  # of images that stay in memory for the next model
 Warn = Callable[[str], None]  # called with a sentence on what may be wrong with a result
 log_warning = logging.getLogger("merging").warning
 COLUMNS = ("task", "title", "split", "classes", "correct", "n", "accuracy", "low", "high")
-
-
-class ImageModel(Protocol):
-    """What gives features of images: an encoder, or modules on top of one."""
-
-    @property
-    def device(self) -> torch.device:
-        """Where it runs."""
-        ...
-
-    @property
-    def architecture(self) -> Architecture:
-        """That of its tower."""
-        ...
-
-    def __call__(self, images: Tensor, /) -> Tensor:
-        """Features (n, embed_dim) of preprocessed images (n, 3, h, w)."""
-        ...
-
-
-@dataclass(frozen=True, slots=True)
-class ModulesOfTask:
-    """Modules as they are used on the images of one data set, which they are told only where they cannot do without.
-
-    A module of the task itself is used in domain; elsewhere there is none, and the merged model's features count.
-    Modules that route get no task: every image finds its own way.
-    """
-
-    modules: Modules
-    task: str
-
-    @property
-    def device(self) -> torch.device:
-        """Where they run."""
-        return self.modules.device
-
-    @property
-    def architecture(self) -> Architecture:
-        """That of the merged model."""
-        return self.modules.architecture
-
-    def __call__(self, images: Tensor, /) -> Tensor:
-        """Features (n, embed_dim) of preprocessed images (n, 3, h, w)."""
-        own = self.modules.method.needs_task and self.task in self.modules.tasks
-        return self.modules.features(images, self.task if own else None)
-
-
-def features(
-    encoder: ImageModel,
-    images: Tensor | NDArray[np.uint8],
-    meter: Meter | None = None,
-    phase: str = "Reading features",
-    detail: str = "",
-    prepare: Callable[[NDArray[np.uint8]], Tensor] | None = None,
-) -> Tensor:
-    """Image features (n, embed_dim) of preprocessed images (n, 3, h, w), batch by batch, on the CPU.
-
-    With ``prepare``, images come as they are stored and are preprocessed a batch at a time: the next ones while an
-    accelerator computes, whose memory gives the size of its batches.
-    """
-    device, rows = encoder.device, list[Tensor]()
-    size = BATCH if is_host(device) else batch_size(encoder.architecture, device)
-    with torch.inference_mode():
-        for start in range(0, len(images), size):
-            batch: Any = images[start : start + size]
-            inputs: Tensor = batch if prepare is None else prepare(batch)
-            rows.append(encoder(moved(inputs, device, inputs.dtype)))
-            if len(rows) > 1:  # an accelerator still computes the last batch, which need not be waited for
-                rows[-2] = rows[-2].cpu()
-            if meter is not None:
-                meter.advance(len(inputs), phase, detail)
-    return torch.cat([*rows[:-1], rows[-1].cpu()]) if rows else torch.empty(0, encoder.architecture.embed_dim)
-
-
-def cosines(image_features: Tensor, head: Tensor) -> Tensor:
-    """Cosines (n, classes) of images and classes."""
-    return torch.nn.functional.normalize(image_features, dim=-1) @ head.T
-
-
-def predict(image_features: Tensor, head: Tensor) -> NDArray[np.int64]:
-    """The class with the highest cosine, per image (n,)."""
-    classes: NDArray[np.int64] = cosines(image_features, head).argmax(dim=-1).numpy()
-    return classes
-
-
-def margins(image_features: Tensor, head: Tensor, labels: Tensor) -> Tensor:
-    """By how much the cosine of the right class exceeds the largest other one (n,); positive if the model is right."""
-    similarities, right = cosines(image_features, head), labels[:, None]
-    own = similarities.gather(1, right)[:, 0]
-    other = similarities.scatter(1, right, -torch.inf).amax(dim=1)
-    return (own - other).clamp(-FARTHEST, FARTHEST)  # without another class there is no largest other one
 
 
 def evaluate(
@@ -135,6 +44,7 @@ def evaluate(
     cancel: Cancel | None = None,
     modules: Modules | None = None,
     warn: Warn = log_warning,
+    kept: KeptFeatures | None = None,
 ) -> pd.DataFrame:
     """Zero-shot top-1 accuracy: one row per (task, split) with classes, correct, n, accuracy and Wilson interval.
 
@@ -142,7 +52,8 @@ def evaluate(
     of memory, batches get smaller and ``warn`` is called. Raises Cancelled between batches if asked to stop.
     """
     keys = list(tasks) if tasks is not None else [task.key for task in benchmark.tasks]
-    return _scores([EvaluatedModel("", model, keys, modules)], benchmark, splits, device, progress, cancel, warn)
+    work = [EvaluatedModel("", model, keys, modules, kept)]
+    return score_table(_counted(work, benchmark, splits, device, progress, cancel, warn))
 
 
 def evaluate_per_task(
@@ -154,15 +65,38 @@ def evaluate_per_task(
     progress: ProgressCallback | None = None,
     cancel: Cancel | None = None,
     warn: Warn = log_warning,
+    kept: KeptFeatures | None = None,
 ) -> pd.DataFrame:
     """The same where every task has a model of its own, as {task: model}.
 
     A task without one takes the mean over all models: nothing says which of them to use.
     """
-    return _scores(per_task_parts(models, benchmark), benchmark, splits, device, progress, cancel, warn)
+    work = per_task_parts(models, benchmark, kept)
+    return score_table(_counted(work, benchmark, splits, device, progress, cancel, warn))
 
 
-def _scores(
+def evaluate_together(
+    work: Sequence[EvaluatedModel],
+    benchmark: Benchmark,
+    *,
+    splits: Sequence[str] = SPLITS,
+    device: str = "auto",
+    progress: ProgressCallback | None = None,
+    cancel: Cancel | None = None,
+    warn: Warn = log_warning,
+) -> dict[str, pd.DataFrame]:
+    """{name: scores as ``evaluate`` gives them} of several models with different names, each on its own tasks.
+
+    Images that lie in files are decoded once for as many models as fit in memory.
+    """
+    counted = _counted(work, benchmark, splits, device, progress, cancel, warn)
+    return {part.name: score_table(("", *one[1:]) for one in counted if one[0] == part.name) for part in work}
+
+
+Counted = tuple[str, Task, str, int, int]  # model, task, split, correct, n
+
+
+def _counted(
     work: Sequence[EvaluatedModel],
     benchmark: Benchmark,
     splits: Sequence[str],
@@ -170,15 +104,19 @@ def _scores(
     progress: ProgressCallback | None,
     cancel: Cancel | None,
     warn: Warn,
-) -> pd.DataFrame:
-    def scores_on(on: torch.device) -> pd.DataFrame:
-        every = answers(work, benchmark, splits, str(on), progress, cancel)
-        return score_table((one.model, one.task, one.split, one.correct, one.n) for one in every)
+) -> list[Counted]:
+    """Correct answers of every model by task and split, one model after another."""
 
-    scores, words = in_room(choose_device(device), scores_on)
+    def counted_on(on: torch.device) -> list[Counted]:
+        every = answers(work, benchmark, splits, str(on), progress, cancel)
+        counted = [(one.model, one.task, one.split, one.correct, one.n) for one in every]
+        order = {part.name: number for number, part in enumerate(work)}
+        return sorted(counted, key=lambda one: order[one[0]])
+
+    counted, words = in_room(choose_device(device), counted_on)
     for sentence in words:
         warn(sentence)
-    return scores
+    return counted
 
 
 @dataclass(frozen=True, slots=True)
@@ -189,11 +127,15 @@ class EvaluatedModel:
     model: Source
     tasks: Sequence[str]
     modules: Modules | None = None  # on top of the model
+    kept: KeptFeatures | None = None  # where its features are kept, which spares the passes the next time
 
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """One model's features and predicted classes for one split of a data set."""
+    """One model's features and predicted classes for one split of a data set.
+
+    Features that were kept are rounded; classes and margins are those of the features before that.
+    """
 
     model: str
     task: Task
@@ -201,6 +143,7 @@ class Answer:
     features: Tensor  # (n, embed_dim)
     predicted: NDArray[np.int64]
     labels: NDArray[np.int64]
+    margins: NDArray[np.float32]
 
     @property
     def correct(self) -> int:
@@ -213,11 +156,16 @@ class Answer:
         return len(self.labels)
 
 
-def per_task_parts(models: Mapping[str, Source], benchmark: Benchmark) -> list[EvaluatedModel]:
+def per_task_parts(
+    models: Mapping[str, Source], benchmark: Benchmark, kept: KeptFeatures | None = None
+) -> list[EvaluatedModel]:
     """The tasks of each model of a merge that gives one model per task: its own, and those that have no model."""
     keys = {task.key for task in benchmark.tasks}
     outside = [task.key for task in benchmark.tasks if task.key not in models]
-    work = [EvaluatedModel(name, model, [name] * (name in keys) + outside) for name, model in models.items()]
+    work = [
+        EvaluatedModel(name, model, [name] * (name in keys) + outside, kept=kept and kept.of_part(name))
+        for name, model in models.items()
+    ]
     return [part for part in work if part.tasks]
 
 
@@ -229,21 +177,64 @@ def answers(
     progress: ProgressCallback | None = None,
     cancel: Cancel | None = None,
 ) -> Iterator[Answer]:
-    """Every model's answers, by task and split; one model after another is in memory."""
-    pairs = [(key, split) for part in work for key in part.tasks for split in splits]
-    meter = Meter(sum(benchmark.count(key, split) for key, split in pairs), progress, cancel)
+    """Every model's answers, by task and split; a data set's splits that it does not have are left out.
+
+    One model after another is in memory; of models whose images lie in files, as many as fit, for one pass.
+    """
+    pairs = {(key, split): benchmark.count(key, split) for part in work for key in part.tasks for split in splits}
+    meter = Meter(sum(pairs[key, split] for part in work for key in part.tasks for split in splits), progress, cancel)
+    benchmark.check_images(dict.fromkeys(key for part in work for key in part.tasks))
     read = _Images(benchmark)
-    for part in work:
-        through = _through(part, benchmark, device)
-        for key in part.tasks:
-            task = benchmark.task(key)
-            detail = f"{task.title}, model of {part.name}" if part.name else task.title
+    for group in _groups(work, benchmark, choose_device(device)):
+        models = [_Opened(part, benchmark, device) for part in group]
+        for task in [benchmark.task(key) for key in dict.fromkeys(key for part in group for key in part.tasks)]:
+            asked = [model for model in models if task.key in model.part.tasks]
             for split in splits:
-                images, labels = read(key, split)
-                image_features = features(through(key), images, meter, "Evaluating", detail, benchmark.preprocess)
-                yield Answer(
-                    part.name, task, split, image_features, predict(image_features, benchmark.head(key)), labels
-                )
+                if split in task.splits:
+                    yield from _answered(asked, benchmark, task, split, read, meter)
+
+
+def _answered(
+    models: Sequence[_Opened], benchmark: Benchmark, task: Task, split: str, read: _Images, meter: Meter
+) -> Iterator[Answer]:
+    """The answers of models for a split: those that are kept, and the others from one pass over its images."""
+    kept = {model.name: known for model in models if (known := model.read(task.key, split))}
+    computed = [model for model in models if model.name not in kept]
+    images, labels = read(task.key, split) if computed else (None, benchmark.labels(task.key, split))
+    names = ", ".join(model.name for model in computed if model.name)
+    detail = f"{task.title}, model of {names}" if names else task.title
+    rows: Iterator[Tensor] = iter(())
+    if images is not None:
+        towers = [model.through(task.key) for model in computed]
+        rows = iter(features_together(towers, images, meter, "Evaluating", detail, benchmark.preprocess))
+    for model in models:
+        if (known := kept.get(model.name)) is None:
+            known = answered(next(rows), benchmark.head(task.key), torch.from_numpy(labels))
+            model.keep(task.key, split, known)
+        else:
+            meter.advance(len(labels), "Evaluating", detail)
+        yield Answer(model.name, task, split, known.features, known.predicted, labels, known.margins)
+
+
+def _groups(work: Sequence[EvaluatedModel], benchmark: Benchmark, device: torch.device) -> list[list[EvaluatedModel]]:
+    """The models that are in memory together: one at a time, unless several share images that must be decoded."""
+    groups: list[list[EvaluatedModel]] = []
+    room = 0
+    for part in work:
+        shared = any(benchmark.task(key).referenced for key in part.tasks)
+        size = _size(part) if shared else 0
+        if groups and shared and size <= room:
+            groups[-1].append(part)
+        else:
+            groups.append([part])
+            room = free_for_models(device) if shared else 0
+        room -= size
+    return groups
+
+
+def _size(part: EvaluatedModel) -> int:
+    """Bytes of a model in memory, in float32."""
+    return sum(4 * info.numel for info in open_checkpoint(part.model).infos.values())
 
 
 class _Images:
@@ -251,9 +242,9 @@ class _Images:
 
     def __init__(self, benchmark: Benchmark) -> None:
         self._benchmark, self._room = benchmark, KEPT_BYTES
-        self._kept: dict[tuple[str, str], tuple[NDArray[np.uint8], NDArray[np.int64]]] = {}
+        self._kept: dict[tuple[str, str], tuple[Images, NDArray[np.int64]]] = {}
 
-    def __call__(self, key: str, split: str) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
+    def __call__(self, key: str, split: str) -> tuple[Images, NDArray[np.int64]]:
         if (key, split) in self._kept:
             return self._kept[key, split]
         images_and_labels = self._benchmark.images(key, split)
@@ -271,14 +262,32 @@ def score_table(counted: Iterable[tuple[str, Task, str, int, int]]) -> pd.DataFr
     return individual(tables) if any(tables) else table.drop(columns="model")
 
 
-def _through(part: EvaluatedModel, benchmark: Benchmark, device: str) -> Callable[[str], ImageModel]:
-    """What the images of each task go through."""
-    if part.modules is not None:
-        here = part.modules.on(choose_device(device))
-        return lambda key: ModulesOfTask(here, key)
-    checkpoint: Checkpoint = open_checkpoint(part.model, name=part.name or None)
-    encoder = Encoder.of(checkpoint, choose_device(device), like=benchmark.tower)
-    return lambda key: encoder
+class _Opened:
+    """A model that is evaluated; it is read when the first images go through it, not if its answers are kept."""
+
+    def __init__(self, part: EvaluatedModel, benchmark: Benchmark, device: str) -> None:
+        self.part, self.name = part, part.name
+        self._benchmark, self._device = benchmark, device
+
+    @cached_property
+    def _tower(self) -> Encoder | Modules:
+        if self.part.modules is not None:
+            return self.part.modules.on(choose_device(self._device))
+        checkpoint: Checkpoint = open_checkpoint(self.part.model, name=self.name or None)
+        return Encoder.of(checkpoint, choose_device(self._device), like=self._benchmark.tower)
+
+    def through(self, key: str) -> ImageModel:
+        """What the images of a task go through."""
+        return self._tower if isinstance(self._tower, Encoder) else ModulesOfTask(self._tower, key)
+
+    def read(self, key: str, split: str) -> Answered | None:
+        """Answers that were kept."""
+        return self.part.kept.read(self._benchmark, key, split) if self.part.kept else None
+
+    def keep(self, key: str, split: str, answers_given: Answered) -> None:
+        """Keep answers, if there is a place for them."""
+        if self.part.kept:
+            self.part.kept.keep(self._benchmark, key, split, answers_given, self.through(key).architecture)
 
 
 def _row(task: Task, split: str, correct: int, n: int) -> dict[str, Any]:

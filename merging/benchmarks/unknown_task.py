@@ -10,7 +10,8 @@ import torch
 from torch import Tensor
 
 from merging.benchmarks.benchmark import SPLITS, Benchmark
-from merging.benchmarks.evaluate import BATCH, COLUMNS, Warn, cosines, log_warning
+from merging.benchmarks.evaluate import COLUMNS, Warn, log_warning
+from merging.benchmarks.image_features import BATCH, cosines
 from merging.benchmarks.metrics import wilson
 from merging.clip.batches import at_most
 from merging.devices import choose_device, in_room
@@ -67,7 +68,7 @@ def _scores(
     rows, size = [], at_most(BATCH, here.architecture, here.device)
     for number, key in enumerate(here.tasks):
         task = benchmark.task(key)
-        for split in splits:
+        for split in (split for split in splits if split in task.splits):
             images, labels = benchmark.images(key, split)
             own, correct, n = 0, 0, len(labels)
             for start in range(0, n, size):

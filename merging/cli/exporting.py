@@ -28,7 +28,7 @@ from merging.runs.execute import execute
 from merging.runs.inputs import open_inputs
 from merging.runs.run import PRECOMPUTED, Run
 from merging.runs.store import Store
-from merging.text import duration_text, percent
+from merging.text import duration_text, percent, printable
 
 ALONE = "The file holds the merged model alone; name a folder with --out to have what {} puts on top, too."
 
@@ -180,7 +180,7 @@ def report(
     summary = None if scores is None else summarize(scores, run.experts)
     if call.json:
         names = ("id", "kind", "title", "device", "seconds", "warnings", "versions", "seed", "provenance", "per_task",
-                 "adapt", "adapted_on", "adapts_on_test", "needs_task")  # fmt: skip
+                 "adapt", "adapted_on", "adapts_on_test", "needs_task", "test_images")  # fmt: skip
         facts = {name: getattr(run, name) for name in names}
         facts |= {"path": run.path, "out": None, "models": run.model_paths}
         facts["work"] = None if work is None else asdict(work)
@@ -198,6 +198,8 @@ def report(
         print(remark)
     if scores is not None and summary is not None:
         print(score_table(scores, run.experts))
+        if run.test_images:
+            print(f"Scores are of {printable(run.test_images)}.")
         inside = percent(summary.in_domain, summary.in_low, summary.in_high)
         outside = percent(summary.out_of_domain, summary.out_low, summary.out_high)
         print(f"In domain {inside} over {summary.tasks_in} tasks, {summary.n_in} images")

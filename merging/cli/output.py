@@ -22,6 +22,7 @@ from merging.text import duration_text, percent, printable
 if TYPE_CHECKING:
     import pandas as pd
 
+    from merging.benchmarks.drawn import ImageDraw
     from merging.export.export import Exported
 
 BAR, BAR_INTERVAL, EVENT_INTERVAL = 24, 0.1, 0.2
@@ -143,13 +144,19 @@ def columns(rows: Sequence[Sequence[str]], indent: str = "") -> str:
     return "\n".join(indent + line.rstrip() for line in lines)
 
 
-def score_table(scores: pd.DataFrame, in_domain: Sequence[str] = ()) -> str:
-    """Accuracies of the reporting split as a table."""
+def score_table(scores: pd.DataFrame, in_domain: Sequence[str] = (), drawn: Mapping[str, str] | None = None) -> str:
+    """Accuracies of the reporting split as a table; ``drawn`` says for each task which images these are, if known."""
     rows = [("task", "", "accuracy [95 %]", "images")]
     for row in scores[scores["split"] == "reporting"].to_dict("records"):
         domain = "in domain" if row["task"] in in_domain else "out of domain" if in_domain else ""
-        rows.append((str(row["task"]), domain, percent(row["accuracy"], row["low"], row["high"]), str(row["n"])))
+        images = (drawn or {}).get(str(row["task"])) or str(row["n"])
+        rows.append((str(row["task"]), domain, percent(row["accuracy"], row["low"], row["high"]), images))
     return columns(rows)
+
+
+def drawn_of(drawn: ImageDraw | None) -> dict[str, Any]:
+    """Which images a row of scores is of, for programs; nothing where that is not known."""
+    return {} if drawn is None else {"drawn": asdict(drawn)}
 
 
 def export_facts(exported: Exported) -> dict[str, Any]:

@@ -8,6 +8,7 @@ from merging.checkpoints.architecture import Architecture
 from merging.devices import fitting, is_host
 
 BATCH_CPU, BATCH_GPU = 1 << 12, 1 << 16  # tokens that run at a time
+SHORT_CPU = 1 << 10  # tokens that run on a CPU where the next images are prepared meanwhile
 HELD = 24  # numbers of the size of a token that are in memory for each of them, beside attention's own
 
 
@@ -24,3 +25,9 @@ def batch_size(architecture: Architecture, device: torch.device) -> int:
         return max(1, BATCH_CPU // tokens)
     one = tokens * (HELD * a.width + a.heads * tokens) * torch.float32.itemsize
     return max(1, fitting(device, one * max(1, BATCH_GPU // tokens)) // one)
+
+
+def short_batch(architecture: Architecture) -> int:
+    """Images that run forward at a time on a CPU where others are decoded meanwhile: about a second, so that a request
+    to stop is heeded soon and little is in memory."""
+    return max(1, SHORT_CPU // ((architecture.image_size // architecture.patch_size) ** 2 + 1))

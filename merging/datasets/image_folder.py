@@ -11,6 +11,7 @@ from PIL import Image
 
 from merging.clip.preprocess import MAX_BYTES, read_image
 from merging.datasets.base import WHOLE, DataSet, part_of
+from merging.datasets.references import ImageReference
 from merging.errors import TaskError
 from merging.files.paths import open_regular
 from merging.text import first_few, printable
@@ -97,6 +98,11 @@ class FolderData(DataSet):
                 yield index, read_image(self._bytes(name), name)
             except TaskError as error:
                 yield index, error
+
+    def reference(self, part: str, index: int) -> ImageReference:
+        file = Path(os.path.realpath(self._root / self._files[part][index]))
+        inside = file.is_relative_to(self._root) and file.is_file()
+        return ImageReference(file, size=file.stat().st_size if inside else 0)  # without bytes it counts as damaged
 
     def _bytes(self, name: str) -> bytes:
         """A file's content; raises TaskError for links that lead out of the folder, pipes and the like."""

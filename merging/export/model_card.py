@@ -247,6 +247,8 @@ def _results(card: Card, run: Run) -> Iterator[str]:
         for row in rows.to_dict("records")
     ]
     yield table(("Data set", "Domain", "Top-1 accuracy [Wilson 95 %]", "Images"), cells)
+    if run.test_images:
+        yield f"Scores are of {safe(run.test_images)}."
     summary = summarize(rows, run.experts)
     inside = percent(summary.in_domain, summary.in_low, summary.in_high)
     outside = percent(summary.out_of_domain, summary.out_low, summary.out_high)

@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from merging.benchmarks.benchmark import SPLITS, Benchmark
+from merging.benchmarks.referenced.images import Images, taken
 from merging.errors import ParameterError
 
 HALF = SPLITS[0]  # values are chosen on this half, so nothing that is tried out may see the other one
@@ -61,7 +62,7 @@ class SampledTask:
     """The drawn images of one task in the order of the draw; ``places`` (n,) are theirs in the choosing half."""
 
     key: str
-    images: Pixels
+    images: Images
     labels: NDArray[np.int64]
     places: NDArray[np.int64]
 
@@ -76,7 +77,7 @@ def drawn(benchmark: Benchmark, sample: PreviewSample) -> dict[str, SampledTask]
     for task in benchmark.tasks:
         images, labels = benchmark.images(task.key, HALF)
         places = sample.order(labels)
-        tasks[task.key] = SampledTask(task.key, images[places], labels[places], places)
+        tasks[task.key] = SampledTask(task.key, taken(images, places), labels[places], places)
     return tasks
 
 

@@ -14,7 +14,8 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from merging.benchmarks.benchmark import Benchmark
-from merging.benchmarks.evaluate import per_task_parts, predict
+from merging.benchmarks.evaluate import per_task_parts
+from merging.benchmarks.image_features import predict
 from merging.checkpoints.checkpoint import Checkpoint
 from merging.checkpoints.digests import DIGESTS
 from merging.checkpoints.references import PRETRAINED

@@ -15,6 +15,7 @@ from urllib.parse import quote
 
 import psutil
 
+from merging.benchmarks import drawn
 from merging.benchmarks.benchmark import Benchmark
 from merging.checkpoints.architecture import Architecture, stated_activation
 from merging.checkpoints.references import expert_key
@@ -211,18 +212,19 @@ class Work:
 
         started = time.monotonic()
         paths = {key: folder / name for key, name in self.models.items()}
-        progress = self.phases.callback(EVALUATING)
+        progress, kept = self.phases.callback(EVALUATING), self.store.features_of(self.run_id)
         if self.recipe.per_task:
             scores = evaluate_per_task(
-                paths, self.benchmark, device=self.device, progress=progress, cancel=self.cancel, warn=self._warn
-            )
+                paths, self.benchmark, device=self.device, progress=progress, cancel=self.cancel, warn=self._warn,
+                kept=kept,
+            )  # fmt: skip
         else:
             modules = self._modules(folder)
             parts = Phases({SCORES: len(self.benchmark.tasks), UNKNOWN_TASK: len(self.opened.experts)}, progress)
             names_tasks = modules is not None and modules.method.names is not None
             scores = evaluate(
                 paths[MERGED], self.benchmark, device=self.device, cancel=self.cancel, modules=modules,
-                progress=parts.callback(SCORES) if names_tasks else progress, warn=self._warn,
+                progress=parts.callback(SCORES) if names_tasks else progress, warn=self._warn, kept=kept,
             )  # fmt: skip
             if modules is not None and names_tasks:
                 self._score_unknown(folder, modules, parts.callback(UNKNOWN_TASK))
@@ -283,9 +285,9 @@ class Work:
             raise StoreError(f"{what} {size_text(needed)} on the disk that holds the runs; {size_text(free)} are free.")
 
     def _facts(self, device: str, work: Mapping[str, float]) -> dict[str, Any]:
-        drawn = [settings for settings in (self.recipe.exemplars, self.recipe.test_data) if settings is not None]
+        draws = [settings for settings in (self.recipe.exemplars, self.recipe.test_data) if settings is not None]
         stages = [step.params for _, step in self.recipe.stages]
-        seeds = [values["seed"] for values in map(Params.values, (*stages, *drawn)) if "seed" in values]
+        seeds = [values["seed"] for values in map(Params.values, (*stages, *draws)) if "seed" in values]
         learned = {"adapted_on": self.recipe.adapted_on} if self.recipe.adapted_on else {}
         adapted = {"adapt": self.recipe.adapt.key, "modules": self.modules} if self.recipe.adapt else {}
         counts = self.images.counts(list(self.opened.experts))
@@ -310,6 +312,7 @@ class Work:
             **adapted,
             **learned,
             **({"images": counts} if counts else {}),
+            **(drawn.facts_of(self.benchmark.folder) if self.benchmark else {}),
         )
 
 

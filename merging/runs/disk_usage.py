@@ -14,6 +14,7 @@ KINDS = {  # folder of the store -> kind of content
     "apart": TABLES,  # scored on other benchmarks
     "measured": "measurements",
     "points": "points of sweeps",
+    "features": "features of images, kept for later",
     "uploads": "uploads",
     "exports": "exports",
     "benchmarks": "benchmarks made from own data",

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from merging.benchmarks.benchmark import MULTITASK, Benchmark
+from merging.benchmarks.drawn import facts_of
 from merging.benchmarks.evaluate import evaluate as evaluate_model
 from merging.checkpoints.digests import DIGESTS
 from merging.checkpoints.references import PRETRAINED, expert_key
@@ -50,7 +51,7 @@ def references(
             warnings: list[str] = []
             scores = evaluate_model(
                 checkpoint, benchmark, device=device, progress=phases.callback(name), cancel=cancel,
-                warn=warnings.append,
+                warn=warnings.append, kept=store.features_of(run_id),
             )  # fmt: skip
             seconds = {EVALUATING: time.monotonic() - started}
             _write_reference(store, benchmark, run_id, name, content, scores, seconds, device, warnings)
@@ -106,6 +107,7 @@ def _write_reference(
             work={},
             models={},
             tables={SCORES: schema},
+            **facts_of(benchmark.folder),
         )
         write_json(folder / FACTS, contents)
 

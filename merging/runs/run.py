@@ -54,6 +54,7 @@ class Run:
     key of what sits on the merged model, empty without; ``modules`` are its files. ``adapted_on`` is the split whose
     images were learned from ("choosing", "reporting" or "exemplars"), None if nothing was learned. ``images`` are the
     numbers of "exemplars" and "test_data" of each task that the chain saw; empty if it saw none, and in older runs.
+    ``test_images`` says which images of the test sets the scores are of, in words; empty if that is not known.
     """
 
     id: str
@@ -82,6 +83,7 @@ class Run:
     _schemas: Mapping[str, Mapping[str, str]] = field(repr=False)
     _manifest: Manifest = field(repr=False)
     _damaged: Callable[[DamagedError], None] = field(repr=False, compare=False)  # called for damage found later
+    test_images: str = ""
 
     @classmethod
     def read(cls, path: Path, provenance: str, damaged: Callable[[DamagedError], None]) -> Self:
@@ -120,6 +122,7 @@ class Run:
                 adapt=facts.get("adapt") or "",
                 adapted_on=facts.get("adapted_on"),
                 images=facts.get("images", {}),
+                test_images=str(facts.get("test_images", "")),
                 modules=tuple(name for name in facts.get("modules", ()) if name in manifest),
                 models={key: name for key, name in facts["models"].items() if name in manifest},
                 _schemas=facts["tables"],

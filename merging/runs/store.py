@@ -7,6 +7,7 @@ import json
 import shutil
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from merging import settings
 from merging.checkpoints.digests import DIGESTS, first_digests
@@ -21,6 +22,9 @@ from merging.recipes.recipe import Recipe
 from merging.runs.quarantine import RUN, Damage, Quarantine
 from merging.runs.run import FACTS, PRECOMPUTED, RECIPE, THIS_MACHINE, OtherFormatError, Run
 from merging.text import first_few
+
+if TYPE_CHECKING:
+    from merging.benchmarks.kept_features import KeptFeatures
 
 APART, DIGITS = "apart", 12  # the folder of runs by benchmark, and the digits of its digest that name each part
 DRAFTS, LEARNING = "drafts", "learning"
@@ -194,6 +198,13 @@ class Store:
         if SHORT_DIGEST.fullmatch(run_id):
             with contextlib.suppress(OSError):
                 self.learned_so_far(run_id).unlink(missing_ok=True)
+
+    def features_of(self, run_id: str) -> KeptFeatures:
+        """Where the features of a run's model on whole splits are kept, so that they need not be computed twice."""
+        from merging.benchmarks.kept_features import FOLDER, KeptFeatures  # it loads torch
+
+        libraries = tuple(library.parent / FOLDER for library in self.libraries)
+        return KeptFeatures(self.root / FOLDER, run_id, libraries)
 
     def size(self) -> int:
         """Bytes that the own runs take."""

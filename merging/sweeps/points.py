@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from merging.benchmarks.benchmark import EXEMPLARS, SPLITS, Benchmark
+from merging.benchmarks.referenced.images import Images, taken
 from merging.errors import ParameterError
 from merging.files import atomic, records
 from merging.files.atomic import DamagedError
@@ -55,6 +56,8 @@ class Sample:
     def on(self, benchmark: Benchmark) -> Sample:
         """The same sample in normal form: if it takes every image, nothing is drawn."""
         keys = self.tasks or tuple(task.key for task in benchmark.tasks)
+        for key in keys:
+            benchmark.require(key, self.split)
         largest = max((benchmark.count(key, self.split) for key in keys), default=0)
         return self if 0 < self.images < largest else Sample(self.split, 0, 0, self.tasks)
 
@@ -64,7 +67,7 @@ class DrawnImages(Benchmark):
     """A benchmark with a seeded draw of each task's images, which stay in memory."""
 
     sample: Sample = field(kw_only=True)
-    _kept: dict[tuple[str, str], tuple[NDArray[np.uint8], NDArray[np.int64]]] = field(
+    _kept: dict[tuple[str, str], tuple[Images, NDArray[np.int64]]] = field(
         default_factory=dict, init=False, repr=False, compare=False
     )
 
@@ -73,7 +76,7 @@ class DrawnImages(Benchmark):
         """``benchmark`` with the images of a sample."""
         return cls(**{f.name: getattr(benchmark, f.name) for f in fields(Benchmark)}, sample=sample)
 
-    def images(self, key: str, split: str) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
+    def images(self, key: str, split: str) -> tuple[Images, NDArray[np.int64]]:
         """Images and labels of the draw; exemplars are all kept."""
         if split == EXEMPLARS:
             return super().images(key, split)
@@ -82,7 +85,7 @@ class DrawnImages(Benchmark):
             if 0 < self.sample.images < len(labels):
                 draw = np.random.default_rng(self.sample.seed).permutation(len(labels))
                 chosen = np.sort(draw[: self.sample.images])
-                images, labels = images[chosen], labels[chosen]
+                images, labels = taken(images, chosen), labels[chosen]
             self._kept[key, split] = images, labels
         return self._kept[key, split]
 

@@ -14,7 +14,7 @@ import torch.nn.functional as nnf
 
 import merging
 from merging.benchmarks.benchmark import Benchmark
-from merging.benchmarks.evaluate import features, predict
+from merging.benchmarks.image_features import features, predict
 from merging.checkpoints.architecture import Architecture
 from merging.checkpoints.checkpoint import MappingCheckpoint
 from merging.clip.image_encoder import Encoder

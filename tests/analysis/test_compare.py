@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 import tiny
 import tiny_library
+import torch
 from scipy.stats import binomtest
 
 from app.views.compare import recipes
@@ -20,7 +21,8 @@ from merging.analysis import stored as stored_measurements
 from merging.analysis.measurements import predictions
 from merging.analysis.measurements.predictions import SPLIT
 from merging.benchmarks.benchmark import Benchmark
-from merging.benchmarks.evaluate import FARTHEST, cosines, evaluate, features
+from merging.benchmarks.evaluate import evaluate
+from merging.benchmarks.image_features import FARTHEST, cosines, features, margins
 from merging.checkpoints.references import PRETRAINED
 from merging.clip.image_encoder import Encoder
 from merging.errors import TaskError
@@ -104,8 +106,8 @@ def test_margins_are_of_the_right_class(store: Store, benchmark: Benchmark) -> N
     rows, head = features(model, benchmark.preprocess(images)), benchmark.head(task.key)
     table = cosines(rows, head).numpy()
     plain = [table[i, label] - max(np.delete(table[i], label)) for i, label in enumerate(labels)]
-    np.testing.assert_allclose(predictions.margin(rows, head, labels), plain, atol=2e-3)
-    assert predictions.margin(rows, head[:1], np.zeros_like(labels)).max() == FARTHEST  # no other class
+    np.testing.assert_allclose(margins(rows, head, torch.from_numpy(labels)), plain, atol=1e-6)
+    assert margins(rows, head[:1], torch.zeros(len(labels), dtype=torch.int64)).max() == FARTHEST  # no other class
 
 
 def test_a_score_that_came_out_otherwise_is_counted(store: Store, benchmark: Benchmark, tmp_path: Path) -> None:

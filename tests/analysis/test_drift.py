@@ -9,7 +9,7 @@ import tiny
 import torch
 
 from merging.analysis.measurements.drift import MergeModels, cumulative_drift, isolated_drift
-from merging.benchmarks.evaluate import BATCH
+from merging.benchmarks.image_features import BATCH
 from merging.engine.layer_inputs import CapturedInputs
 
 TASK_NAMES = ("circles", "digits")

@@ -13,7 +13,7 @@ from merging.analysis.measure import measure
 from merging.analysis.measurements.learned.along_steps import marked, of_tensors, turns
 from merging.analysis.stored import Measured
 from merging.benchmarks.benchmark import Benchmark
-from merging.benchmarks.evaluate import features
+from merging.benchmarks.image_features import features
 from merging.clip.image_encoder import Encoder
 from merging.errors import TaskError
 from merging.formats.opening import open_checkpoint

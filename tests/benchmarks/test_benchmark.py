@@ -14,7 +14,8 @@ from safetensors.torch import load_file, save_file
 
 from merging.benchmarks.benchmark import Benchmark
 from merging.benchmarks.cached_features import CachedFeatures
-from merging.benchmarks.evaluate import cosines, evaluate, features, predict
+from merging.benchmarks.evaluate import evaluate
+from merging.benchmarks.image_features import cosines, features, predict
 from merging.clip.image_encoder import Encoder
 from merging.errors import TaskError
 

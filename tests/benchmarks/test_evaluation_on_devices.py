@@ -12,7 +12,8 @@ from pretend_device import NAME, pretended
 from merging.analysis.measure import measure
 from merging.analysis.stored import MEMORY
 from merging.benchmarks.benchmark import Benchmark
-from merging.benchmarks.evaluate import evaluate, features
+from merging.benchmarks.evaluate import evaluate
+from merging.benchmarks.image_features import features
 from merging.clip import batches
 from merging.clip.image_encoder import Encoder
 from merging.formats.opening import open_checkpoint

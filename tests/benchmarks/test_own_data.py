@@ -19,7 +19,8 @@ from merging.benchmarks.benchmark import Benchmark
 from merging.benchmarks.build.description import Description
 from merging.benchmarks.build.write import make
 from merging.benchmarks.cached_features import CachedFeatures
-from merging.benchmarks.evaluate import evaluate, features
+from merging.benchmarks.evaluate import evaluate
+from merging.benchmarks.image_features import features
 from merging.benchmarks.manifest import altered
 from merging.checkpoints.architecture import Architecture, stated_by
 from merging.cli.main import main
@@ -174,7 +175,7 @@ def test_images_are_prepared_batch_by_batch(base, tmp_path, monkeypatch):
     found = made(base, tmp_path / "bench", {"fruit": "folder"}, images=0)
     encoder, (images, _) = Encoder.of(open_checkpoint(found.pretrained)), found.images("fruit", "reporting")
     whole = features(encoder, found.preprocess(images))
-    monkeypatch.setattr("merging.benchmarks.evaluate.BATCH", 4)
+    monkeypatch.setattr("merging.benchmarks.image_features.BATCH", 4)
     assert torch.allclose(features(encoder, images, prepare=found.preprocess), whole, atol=1e-6)
     monkeypatch.setattr("merging.benchmarks.evaluate.KEPT_BYTES", 0)
     assert evaluate(found.pretrained, found)["n"].tolist() == [9, 9]

@@ -17,7 +17,7 @@ import torch
 from safetensors.torch import save_file
 from torch import Tensor
 
-from merging.benchmarks.evaluate import features, predict
+from merging.benchmarks.image_features import features, predict
 from merging.checkpoints.checkpoint import MappingCheckpoint
 from merging.clip.image_encoder import Encoder
 

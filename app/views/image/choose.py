@@ -10,6 +10,7 @@ import streamlit as st
 from app import text
 from app.reading import data as reading
 from app.reading import names
+from app.reading.images import pictures
 from app.session import address, selection, state
 from app.views.image import data, own
 from app.views.image.data import Shown
@@ -48,19 +49,17 @@ def of_name(name: str) -> Shown:
     from merging.analysis.image.studied import split_name
 
     task, split, number = split_name(name)
-    images, labels = data.images(task, split)
-    if number >= len(images):
-        raise TaskError(f"{task} has {len(images)} images in the split {split!r}, numbered from 0; got {number}.")
+    images, labels = pictures.images(task, split), pictures.labels(task, split)
+    if number >= len(labels):
+        raise TaskError(f"{task} has {len(labels)} images in the split {split!r}, numbered from 0; got {number}.")
     benchmark = reading.benchmark()
     tasks = {one.key: clean_text(names.expert(one.key), 40) for one in benchmark.tasks}
     if st.session_state.get(_TASK) != task:  # another data set's image asks for its own classes
         st.session_state[_TASK] = task
         state.pick(address.HEAD, task)
     head = state.picked(address.HEAD, list(tasks), task)
-    truth = benchmark.task(task).class_names[int(labels[number])]
-    return Shown(
-        f"{task}:{split}:{number}", head, data.data_uri(images[number]), data.data_uri(images[number], "L"), truth
-    )
+    truth, pixels = benchmark.task(task).class_names[int(labels[number])], images[number]
+    return Shown(f"{task}:{split}:{number}", head, data.data_uri(pixels), data.data_uri(pixels, "L"), truth)
 
 
 def picker(image: Shown) -> None:
@@ -73,7 +72,7 @@ def picker(image: Shown) -> None:
         "Data set", tasks, format_func=lambda key: clean_text(names.expert(key), 40), key="image_set",
         on_change=_choose_set, width=180,
     )  # fmt: skip
-    labels = data.images(task, split)[1]
+    labels = pictures.labels(task, split)
     classes = [ANY, *reading.benchmark().task(task).class_names]
     if st.session_state.get("image_class") not in classes:
         st.session_state["image_class"] = ANY
@@ -95,7 +94,7 @@ def picker(image: Shown) -> None:
 def about(image: Shown) -> None:
     """The image's name, and among how many it is."""
     task, split, _ = image.name.split(":")
-    number = count(len(data.images(task, split)[1]))
+    number = count(len(pictures.labels(task, split)))
     half = f"{number} training images" if split == "exemplars" else f"{number} images of the {split} half"
     st.caption(f"{text.safe_text(image.name, 80)}: one of {half}, numbered from 0.")
 

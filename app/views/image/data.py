@@ -201,19 +201,6 @@ def draft_recipe() -> tuple[str, str]:
     return replace(recipe, title=title).to_yaml(), title
 
 
-@st.cache_resource(max_entries=4, show_spinner=False)
-def _images(digest: str, task: str, split: str) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
-    images, labels = data.benchmark().images(task, split)
-    for array in (images, labels):
-        array.flags.writeable = False  # sessions share it
-    return images, labels
-
-
-def images(task: str, split: str) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
-    """The images (n, h, w, 3) of a split and their labels. Raises TaskError as the benchmark does."""
-    return _images(data.digest(), task, split)
-
-
 def depths() -> tuple[int, int]:
     """Blocks and heads of the benchmark's towers; (0, 0) if nothing says."""
     return _depths(data.digest())

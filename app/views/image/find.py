@@ -10,6 +10,7 @@ import streamlit as st
 from app import text
 from app.reading import data as reading
 from app.reading import measurements
+from app.reading.images import pictures
 from app.session import address, selection
 from app.session.clicks import fragment
 from app.views.image import data
@@ -139,7 +140,7 @@ def listed(table: pd.DataFrame, words: str) -> None:
 
 
 def _tile(row: Mapping[Any, Any], title: str) -> None:
-    pixels = data.images(row["task"], reading.SPLIT)[0][int(row["number"])]
+    pixels = pictures.images(row["task"], reading.SPLIT)[int(row["number"])]
     st.image(pixels, width=72, alt=clean_text(f"An image of {row['class']}, {title}", 120))
     st.caption(f"**{text.safe_text(row['class'], 24)}**  \n:gray[{text.safe_text(title, 24)}]  \n"
                f"says {text.safe_text(row['answer'], 24)}")  # fmt: skip

@@ -9,6 +9,7 @@ import streamlit as st
 
 from app import text
 from app.reading import data as reading
+from app.reading.images.pictures import images
 from app.views.image import data
 from app.views.image.data import Study, Tables
 from app.widgets import chart
@@ -72,5 +73,5 @@ def _pictures(table: pd.DataFrame) -> dict[str, str]:
     for name in dict.fromkeys(table["image"]):
         task, split, number = str(name).split(":")
         if task in known:
-            pictures[str(name)] = data.data_uri(data.images(task, split)[0][int(number)])
+            pictures[str(name)] = data.data_uri(images(task, split)[int(number)])
     return pictures

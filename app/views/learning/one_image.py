@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import streamlit as st
 
 from app import text
 from app.reading import data
+from app.reading.images import pictures
 from app.widgets import chart
 from app.widgets.images import link
 from merging.errors import MergingError
@@ -15,7 +16,6 @@ from merging.runs.run import Run
 from viz.text import clean_text
 
 if TYPE_CHECKING:
-    import numpy as np
     import pandas as pd
 
 SPLIT = data.SPLIT
@@ -34,12 +34,12 @@ def view(run: Run) -> None:
             "Data set", list(tasks), format_func=lambda key: clean_text(tasks[key], 60), key="routed_set", width=260
         )
         digest = data.benchmark().digest
-        pictures, labels = _images(digest, task)
-        place = int(st.number_input("Image", 0, len(pictures) - 1, 0, key=f"routed_image_{task}", width=160))
+        images, labels = pictures.images(task, SPLIT), pictures.labels(task, SPLIT)
+        place = int(st.number_input("Image", 0, len(labels) - 1, 0, key=f"routed_image_{task}", width=160))
     truth = data.benchmark().task(task).class_names[int(labels[place])]
     picture, weights = st.columns([1, 4], vertical_alignment="top")
     with picture:
-        st.image(pictures[place], width=120, alt=f"An image of {clean_text(truth, 60)}")
+        st.image(images[place], width=120, alt=f"An image of {clean_text(truth, 60)}")
         unseen = "" if task in run.experts else "; no expert was trained on its data set"
         st.caption(f"**{text.safe_text(truth, 40)}**, {text.safe_text(tasks[task], 40)}{unseen}.")
         link.open_image(f"{task}:{SPLIT}:{place}", [run])
@@ -56,11 +56,6 @@ def view(run: Run) -> None:
         )  # fmt: skip
 
 
-@st.cache_data(max_entries=16, show_spinner=False)
-def _images(digest: str, task: str) -> tuple[np.ndarray[Any, Any], np.ndarray[Any, Any]]:
-    return data.benchmark().images(task, SPLIT)
-
-
 @st.cache_data(max_entries=64, show_spinner="Routing the image …")
 def _weights(run_id: str, digest: str, task: str, place: int) -> pd.DataFrame:
     """The weight of every expert in every block, or once, with the block -1."""
@@ -68,8 +63,7 @@ def _weights(run_id: str, digest: str, task: str, place: int) -> pd.DataFrame:
 
     modules = data.store().run(run_id).open_modules()
     assert modules is not None  # called for runs with modules
-    pictures, _ = _images(digest, task)
-    routed = modules.routing(data.benchmark().preprocess(pictures[place : place + 1]))
+    routed = modules.routing(data.benchmark().preprocess(pictures.images(task, SPLIT)[place : place + 1]))
     assert routed is not None  # called for modules that route
     blocks = routed[0] if routed.ndim == 3 else routed
     rows = [

@@ -10,12 +10,13 @@ import streamlit as st
 
 from app import text
 from app.reading import data, models
+from app.reading.images import drawn
 from app.session import benchmark, clicks
 from merging import settings
 from merging.benchmarks import folders
 from merging.benchmarks.folders import SERVER
 from merging.checkpoints.references import OWN_PREFIX
-from merging.errors import MergingError
+from merging.errors import MergingError, TaskError
 from merging.text import first_few
 from viz.text import clean_text, span
 
@@ -94,12 +95,27 @@ def _holds() -> None:
     lines.append(
         f"Images of {side} × {side} pixels, {span(counts)} of each data set to report on. Digest {digest[:8]}."
     )
+    if images := drawn.in_words():
+        lines.append(f"To report on: {images}.")
+    if any(task.referenced for task in loaded.tasks):
+        lines.append("The images stay in the files of the data sets and are decoded when they are needed.")
     st.markdown("  \n".join(lines))
+    _missing()
     if inside and not data.references(digest, data.stored()):
         st.caption(
             "The pretrained model and the experts have not been evaluated on it, so charts lack these bounds; `python "
             "-m merging benchmark make --evaluate` adds them."
         )
+
+
+def _missing() -> None:
+    """Say which files of data sets are missing that the benchmark refers to."""
+    loaded = data.benchmark()
+    for task in loaded.tasks:
+        try:
+            loaded.check_images([task.key])
+        except TaskError as error:
+            st.warning(text.safe_text(error, 800), icon=":material/folder_off:")
 
 
 def _delete(folders_by_key: dict[str, Path]) -> None:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import streamlit as st
 
 from app import text
-from app.reading import data
+from app.reading.images import pictures
 from app.session import selection
 from app.widgets.images import found, link
 from merging.runs.run import Run
@@ -73,13 +73,8 @@ def chosen_image(images: Iterable[str], split: str) -> str:
     return image
 
 
-@st.cache_data(max_entries=16, show_spinner=False)
-def _pictures(digest: str, task: str, split: str) -> np.ndarray[Any, Any]:
-    return data.benchmark().images(task, split)[0]
-
-
 def _picture(image: str, split: str) -> np.ndarray[Any, Any]:
     """One image (h, w, 3)."""
     task, _, place = image.rpartition(":")
-    picture: np.ndarray[Any, Any] = _pictures(data.benchmark().digest, task, split)[int(place)]
+    picture: np.ndarray[Any, Any] = pictures.images(task, split)[int(place)]
     return picture

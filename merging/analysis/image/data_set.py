@@ -14,8 +14,9 @@ from torch import Tensor
 
 from merging.analysis.image.drift import CLASS, PATCH, PATCHES, distances
 from merging.analysis.image.restore import masks_of_kinds, restored
-from merging.benchmarks.evaluate import BATCH, cosines
+from merging.benchmarks.image_features import BATCH, cosines
 from merging.benchmarks.metrics import wilson
+from merging.benchmarks.referenced.images import Images
 from merging.clip.batches import at_most
 
 if TYPE_CHECKING:
@@ -80,7 +81,7 @@ def by_depth(encoder: Encoder, images: Tensor) -> Iterator[Tensor]:
 def images_by_depth(
     encoder: Encoder,
     reference: Encoder,
-    images: NDArray[np.uint8],
+    images: Images,
     labels: NDArray[np.int64],
     head: Tensor,
     prepare: Prepare,
@@ -113,7 +114,7 @@ def _read_out(encoder: Encoder, x: Tensor, head: Tensor) -> NDArray[np.int64]:
 def mended(
     encoder: Encoder,
     donor: Encoder,
-    images: NDArray[np.uint8],
+    images: Images,
     labels: NDArray[np.int64],
     head: Tensor,
     prepare: Prepare,

@@ -9,7 +9,7 @@ import pandas as pd
 from numpy.typing import NDArray
 from torch import Tensor
 
-from merging.benchmarks.evaluate import cosines, margins
+from merging.benchmarks.image_features import cosines, margins
 
 if TYPE_CHECKING:
     from merging.analysis.image.studied import StudiedImage

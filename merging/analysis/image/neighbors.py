@@ -13,7 +13,7 @@ from torch.nn.functional import normalize
 
 from merging.analysis import stored
 from merging.analysis.measure import measure
-from merging.benchmarks.evaluate import features
+from merging.benchmarks.image_features import features
 from merging.checkpoints.references import EXPERTS, PRETRAINED
 from merging.errors import StoreError
 from merging.runs.reference_models import reference_id
@@ -65,7 +65,7 @@ def listed(benchmark: Benchmark, tasks: Sequence[str]) -> pd.DataFrame:
     """All images of the choosing half of these data sets: task, number, class."""
     tables = []
     for key in tasks:
-        labels = benchmark.images(key, SPLIT)[1]
+        labels = benchmark.labels(key, SPLIT)
         names = np.array(benchmark.task(key).class_names, dtype=object)[labels]
         tables.append(pd.DataFrame({"task": key, "number": np.arange(len(labels)), "class": names}))
     return pd.concat(tables, ignore_index=True)

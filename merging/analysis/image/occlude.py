@@ -11,7 +11,8 @@ from torch import Tensor
 
 from merging.analysis.image.lens import margin, target
 from merging.analysis.image.trace import places
-from merging.benchmarks.evaluate import features
+from merging.benchmarks.image_features import features
+from merging.benchmarks.referenced.images import Images
 
 if TYPE_CHECKING:
     from merging.analysis.image.studied import StudiedImage
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
 PIECE = 256  # images that are summed at a time
 
 
-def mean_patch(images: NDArray[np.uint8], patch: int) -> NDArray[np.float64]:
+def mean_patch(images: Images, patch: int) -> NDArray[np.float64]:
     """The mean (patch, patch, 3) over all places of all images (n, s, s, 3), in pixels from 0 to 255."""
     n, size = images.shape[:2]
     side = size // patch

@@ -20,7 +20,7 @@ from torch import Tensor
 from torch.nn.functional import cosine_similarity
 
 from merging.analysis.context import MeasurementContext, MeasurementResult
-from merging.benchmarks.evaluate import BATCH
+from merging.benchmarks.image_features import BATCH
 from merging.checkpoints.checkpoint import Checkpoint
 from merging.checkpoints.families import Parameter, Role
 from merging.checkpoints.references import PRETRAINED

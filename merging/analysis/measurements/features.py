@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from merging.analysis.context import MeasurementContext, MeasurementResult
 from merging.analysis.separability import separability
-from merging.benchmarks.evaluate import ImageModel, ModulesOfTask, features, predict
+from merging.benchmarks.image_features import ImageModel, ModulesOfTask, features, predict
 from merging.errors import TaskError
 from merging.progress import Meter, Phases
 
@@ -46,7 +46,7 @@ def draw(benchmark: Benchmark) -> dict[str, NDArray[np.intp]]:
     keys = outside(benchmark)
     chosen = {}
     for key in keys:
-        labels = benchmark.images(key, SPLIT)[1]
+        labels = benchmark.labels(key, SPLIT)
         order = np.random.default_rng(SEED).permutation(len(labels))
         each = max(1, TOTAL // len(keys) // len(benchmark.task(key).class_names))
         places = [order[labels[order] == label][:each] for label in np.unique(labels)]

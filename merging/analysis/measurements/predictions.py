@@ -21,8 +21,6 @@ from merging.errors import TaskError
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from torch import Tensor
-
     from merging.benchmarks.benchmark import Benchmark
     from merging.benchmarks.evaluate import EvaluatedModel
     from merging.checkpoints.checkpoint import Checkpoint
@@ -53,7 +51,7 @@ def measure_predictions(context: MeasurementContext) -> MeasurementResult:
         for answer in answers(work, benchmark, (SPLIT,), context.device, progress, context.cancel):
             rows.append((answer.model or MERGED, answer.task.key, first, answer.n, answer.correct))
             predicted.append(answer.predicted.astype(np.uint16))
-            margins.append(margin(answer.features, benchmark.head(answer.task.key), answer.labels))
+            margins.append(answer.margins.astype(np.float16))
             first += answer.n
     table = pd.DataFrame(rows, columns=["model", "task", "first", "n", "correct"])
     arrays = {"predicted": np.concatenate(predicted), "margin": np.concatenate(margins)}
@@ -68,18 +66,10 @@ def evaluated_parts(models: Mapping[str, Checkpoint], context: MeasurementContex
     benchmark = context.benchmark
     if reason := benchmark.misfit(next(iter(models.values()))):
         raise TaskError(f"It cannot be measured on this benchmark: {reason}")
+    kept = context.store.features_of(context.run_id)
     if context.store.run(context.run_id).per_task:
-        return per_task_parts(models, benchmark)
-    return [EvaluatedModel("", models[MERGED], [task.key for task in benchmark.tasks], context.modules)]
-
-
-def margin(features: Tensor, head: Tensor, labels: NDArray[np.int64]) -> NDArray[np.float16]:
-    """By how much the cosine of the right class exceeds the largest other one (n,); positive if the model is right."""
-    import torch
-
-    from merging.benchmarks.evaluate import margins
-
-    return margins(features, head, torch.from_numpy(labels)).numpy().astype(np.float16)
+        return per_task_parts(models, benchmark, kept)
+    return [EvaluatedModel("", models[MERGED], [task.key for task in benchmark.tasks], context.modules, kept)]
 
 
 def _differing(table: pd.DataFrame, context: MeasurementContext) -> int:
@@ -124,7 +114,7 @@ def of_data_sets(measured: Measured, benchmark: Benchmark) -> dict[str, Answers]
             tuple(rows["model"].astype(str)),
             np.stack([predicted[span] for span in spans]).astype(np.int64),
             np.stack([margins[span] for span in spans]).astype(np.float64),
-            benchmark.images(task.key, SPLIT)[1],
+            benchmark.labels(task.key, SPLIT),
         )
     return answered
 

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from merging.analysis.context import MeasurementContext, MeasurementResult
 from merging.analysis.trial_merges import merge
-from merging.benchmarks.evaluate import features, predict
+from merging.benchmarks.image_features import features, predict
 from merging.clip.image_encoder import Encoder
 from merging.devices import choose_device
 from merging.errors import TaskError

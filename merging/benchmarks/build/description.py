@@ -21,6 +21,7 @@ from merging.text import did_you_mean, first_few, printable
 KEY = re.compile(r"[a-z0-9][a-z0-9_-]{0,39}")
 RESERVED = ("pretrained", "multitask", "logit_scale", "class_embedding")
 MAX_IMAGES = 1_000_000
+ALL = "all"  # images, in place of a number
 
 
 @dataclass(frozen=True)
@@ -49,7 +50,11 @@ class TaskSource:
 
 @dataclass(frozen=True)
 class Description:
-    """A benchmark to be made. ``images`` limits each half of a test set, 0 takes all; ``exemplars`` likewise."""
+    """A benchmark to be made. ``images`` limits each half of a test set, 0 takes all; ``exemplars`` likewise.
+
+    ``whole`` reports on whole test sets, or on ``images`` of them; ``balanced`` draws equally from all classes;
+    ``by_reference`` leaves images in the data sets' files, to be decoded when they are needed.
+    """
 
     pretrained: str
     tasks: tuple[TaskSource, ...]
@@ -60,6 +65,9 @@ class Description:
     images: int = 250
     exemplars: int = 96
     seed: int = 0
+    balanced: bool = False
+    whole: bool = False
+    by_reference: bool = False
     mean: tuple[float, ...] | None = None
     std: tuple[float, ...] | None = None
     base: Path = Path()
@@ -88,10 +96,7 @@ class Description:
         if not isinstance(options["tasks"], Mapping) or not options["tasks"]:
             raise TaskError("`tasks` is a mapping from names to data sets, with at least one.")
         options["tasks"] = tuple(_task(str(key), entry) for key, entry in options["tasks"].items())
-        for name in ("images", "exemplars", "seed"):
-            value = options.get(name, 0)
-            if type(value) is not int or not 0 <= value <= MAX_IMAGES:
-                raise TaskError(f"`{name}` is a whole number from 0 to {MAX_IMAGES:,}; got {value!r}.")
+        _check_numbers(options)
         for name in ("mean", "std"):
             if name in options:
                 options[name] = _three(options[name], name)
@@ -108,6 +113,20 @@ class Description:
     def stated(self) -> StatedArchitecture:
         """What is stated of the models in place of their files."""
         return StatedArchitecture.parse(self.architecture)
+
+
+def _check_numbers(options: dict[str, Any]) -> None:
+    """Raise TaskError for amounts that are none, and for choices that are not true or false; "all" becomes 0."""
+    for name in ("images", "exemplars"):
+        if options.get(name) == ALL:
+            options[name] = 0
+    for name in ("balanced", "whole", "by_reference"):
+        if not isinstance(options.get(name, False), bool):
+            raise TaskError(f"`{name}` is true or false; got {printable(repr(options[name]), 60)}.")
+    for name in ("images", "exemplars", "seed"):
+        value = options.get(name, 0)
+        if type(value) is not int or not 0 <= value <= MAX_IMAGES:
+            raise TaskError(f"`{name}` is a whole number from 0 to {MAX_IMAGES:,}; got {value!r}.")
 
 
 def _task(key: str, entry: Any) -> TaskSource:

@@ -12,7 +12,7 @@ from merging.benchmarks.benchmark import MULTITASK
 from merging.benchmarks.build.class_names import Classes, name_classes
 from merging.benchmarks.build.description import Description, TaskSource, read_classes
 from merging.benchmarks.build.models import BenchmarkModels, open_models
-from merging.benchmarks.build.sampling import budget
+from merging.benchmarks.build.sampling import Amounts
 from merging.benchmarks.build.splits import Split, split
 from merging.checkpoints.architecture import with_activation, with_architecture
 from merging.checkpoints.checkpoint import Checkpoint
@@ -64,13 +64,22 @@ class Plan:
     def nbytes(self) -> int:
         """Bytes that the benchmark will take at most, without the heads."""
         text = self.text.nbytes if self.text else 0
-        return self.images * 3 * self.models.architecture.image_size**2 + self.models.nbytes + text
+        return self.pixels + self.models.nbytes + text
+
+    @property
+    def pixels(self) -> int:
+        """Bytes of the images that it will take at most; images that are only referred to take none to speak of."""
+        return 0 if self.description.by_reference else self.images * 3 * self.models.architecture.image_size**2
 
     @property
     def images(self) -> int:
         """Number of images that the benchmark will hold at most."""
-        description = self.description
-        return sum(budget(task.data, task.split, description.images, description.exemplars) for task in self.tasks)
+        return sum(self.amounts.most(task.split) for task in self.tasks)
+
+    @property
+    def amounts(self) -> Amounts:
+        """How many images of each data set are drawn."""
+        return Amounts(self.description.images, self.description.exemplars)
 
 
 def plan(description: Description, device: torch.device | str = "cpu", *, tower: bool = True) -> Plan:
@@ -132,7 +141,14 @@ def _task(source: TaskSource, description: Description, models: BenchmarkModels)
             title=source.title or (published.title if published else source.key),
             data=data,
             classes=classes,
-            split=split(data, source.key, description.seed, source.test_split),
+            split=split(
+                data,
+                source.key,
+                description.seed,
+                source.test_split,
+                balanced=description.balanced,
+                whole=description.whole,
+            ),
             templates=source.templates or (published.templates if published else PLAIN),
             head=head,
         )
@@ -160,10 +176,9 @@ def logit_scale(pretrained: Checkpoint) -> float:
 
 def check_room(plan: Plan, folder: Path) -> None:
     """Raise TaskError if the disk has too little room; temporary pixels count a second time."""
-    square = 3 * plan.models.architecture.image_size**2
-    needed, free = plan.nbytes + plan.images * square, free_bytes(folder.absolute().parent)
+    needed, free = plan.nbytes + plan.pixels, free_bytes(folder.absolute().parent)
     if needed > free:
         raise TaskError(
             f"The benchmark needs up to {size_text(needed)} for {plan.images:,} images and the models; "
-            f"{size_text(free)} are free. Ask for fewer images."
+            f"{size_text(free)} are free. Ask for fewer images, or leave them in their files (--by-reference)."
         )

@@ -1,19 +1,17 @@
-"""Draws images of a data set, as a tower sees them, into the arrays of a benchmark; memory holds one at a time."""
+"""Draws images of a data set, as a tower sees them, into the arrays of a benchmark; few are in memory at a time."""
 
 from __future__ import annotations
 
-import hashlib
-from collections.abc import Iterator, Mapping, Sequence
+import contextlib
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from types import TracebackType
-from typing import Self
 
 import numpy as np
-from numpy.typing import NDArray
 
-from merging.benchmarks.build.splits import Order, Split
-from merging.clip.preprocess import square
+from merging.benchmarks.build.image_stores import Arrays, ImagePlaces, ImageStore, StoredPixels, identified
+from merging.benchmarks.build.splits import Drawn, Split
+from merging.benchmarks.referenced import locations
 from merging.datasets.base import DataSet
 from merging.errors import TaskError
 from merging.files import npz
@@ -25,32 +23,24 @@ TOLERATED = 0.1  # share of images that may be damaged before a data set is refu
 EARLY = 100  # damaged images after which that share is checked before the draw is complete
 
 
-class Pixels:
-    """Squares of pixels on disk, in the order in which they were added; the file is deleted when it is closed."""
+@dataclass(frozen=True, slots=True)
+class Amounts:
+    """How many images are drawn at most: in each half, or of a whole test set, and exemplars; 0 takes all."""
 
-    def __init__(self, path: Path, size: int) -> None:
-        self.size, self.nbytes, self.count = size, size * size * 3, 0
-        self._path = path
-        self._file = path.open("w+b")
+    images: int
+    exemplars: int
 
-    def add(self, pixels: NDArray[np.uint8]) -> int:
-        """Store an image; gives its number."""
-        self._file.seek(self.count * self.nbytes)
-        self._file.write(pixels.tobytes())
-        self.count += 1
-        return self.count - 1
+    def most(self, split: Split) -> int:
+        """Number of images of a data set that are kept at most."""
+        test, training = len(split.test[1]), len(split.exemplars[1]) if split.exemplars else 0
+        choosing = len(split.choosing[1]) if split.choosing else 0
+        kept = min(test, self.tested(split)) if self.images else test
+        kept += min(choosing, self.images) if self.images else choosing
+        return kept + (min(training, self.exemplars) if self.exemplars else training)
 
-    def read(self, number: int) -> bytes:
-        """An image's bytes."""
-        self._file.seek(number * self.nbytes)
-        return self._file.read(self.nbytes)
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
-        self._file.close()
-        self._path.unlink(missing_ok=True)
+    def tested(self, split: Split) -> int:
+        """Number of images to draw from the test part."""
+        return self.images if split.whole else 2 * self.images
 
 
 @dataclass
@@ -62,30 +52,29 @@ class SampledBenchmark:
     tried: int = 0
 
 
-def draw(
-    data: DataSet, part: str, order: Order, count: int, pixels: Pixels, meter: Meter, title: str
-) -> SampledBenchmark:
+def draw(store: ImageStore, drawn: Drawn | None, count: int, meter: Meter, title: str) -> SampledBenchmark:
     """The first ``count`` images of an order that can be read (0: all); a damaged one is replaced by the next.
 
     Raises:
         TaskError: more than a tenth of the images that were tried are damaged; names the first of them.
     """
     sample, kept = SampledBenchmark(), dict[int, int]()
+    if drawn is None:
+        return sample
+    part, order = drawn
     count = min(count, len(order)) if count else len(order)
     while len(kept) < count and sample.tried < len(order):
         batch = order[sample.tried : sample.tried + count - len(kept)].tolist()
         sample.tried += len(batch)
-        for seen, (index, picture) in enumerate(data.pictures(part, sorted(batch)), start=1):
-            try:
-                if isinstance(picture, TaskError):
-                    raise picture
-                kept[index] = pixels.add(square(picture, pixels.size, f"image {index}"))
-            except TaskError as error:
-                sample.problems.append(str(error))
+        for seen, (index, pixels) in enumerate(store.squares(part, sorted(batch)), start=1):
+            if isinstance(pixels, TaskError):
+                sample.problems.append(str(pixels))
                 _refuse_if_many(sample.problems, seen if len(sample.problems) > EARLY else len(order), title)
+            else:
+                kept[index] = store.add(part, index, pixels)
             meter.advance(1, "Reading images", title)
         _refuse_if_many(sample.problems, sample.tried, title)
-    labels = data.parts[part]
+    labels = store.data.parts[part]
     sample.taken = [(kept[index], int(labels[index])) for index in order[: sample.tried].tolist() if index in kept]
     return sample
 
@@ -97,57 +86,60 @@ def _refuse_if_many(problems: Sequence[str], tried: int, title: str) -> None:
 
 @dataclass(frozen=True)
 class Written:
-    """The result for a data set: images per split, problems of damaged ones, and test images that are exemplars too."""
+    """The result for a data set: images per split, problems of damaged ones, and test images that are exemplars too.
+
+    ``drawn_from`` has for each split the part of the data set, and the number of images there.
+    """
 
     counts: dict[str, int]
     problems: tuple[str, ...]
     overlap: int
+    drawn_from: dict[str, tuple[str, int]]
 
 
 def write_task(
-    path: Path, data: DataSet, split: Split, size: int, images: int, exemplars: int, meter: Meter, title: str
+    path: Path, data: DataSet, split: Split, size: int, amounts: Amounts, meter: Meter, title: str, by_reference: bool
 ) -> Written:
-    """Write a task's npz as ``Benchmark`` reads it; at most ``images`` in each half and ``exemplars`` (0: all).
+    """Write a task's npz as ``Benchmark`` reads it; ``by_reference`` stores where images lie in place of pixels.
 
     Raises:
-        TaskError: too many damaged images, or fewer than two to test on.
+        TaskError: too many damaged images, fewer than two to test on, or images that cannot be referred to.
     """
-    with Pixels(path.with_suffix(".pixels"), size) as pixels:
-        exemplar_sample = (
-            SampledBenchmark()
-            if split.exemplars is None
-            else draw(data, *split.exemplars, exemplars, pixels, meter, title)
-        )
-        test_sample = draw(data, *split.test, 2 * images, pixels, meter, title)
-        middle = len(test_sample.taken) // 2
-        if not middle:
-            raise TaskError(f"{title} has {len(test_sample.taken)} images to test on; at least two are needed.")
-        parts = {"exemplar": exemplar_sample.taken} if exemplar_sample.taken else {}
-        parts |= {"choosing": test_sample.taken[:middle], "reporting": test_sample.taken[middle:]}
-        npz.write(path, dict(_arrays(parts, pixels)))
-        seen = {_mark(pixels, number) for number, _ in exemplar_sample.taken}
-        overlap = sum(_mark(pixels, number) in seen for number, _ in test_sample.taken)
+    store = ImagePlaces(data, size) if by_reference else StoredPixels(data, size, path.with_suffix(".pixels"))
+    with contextlib.closing(store):
+        exemplars = draw(store, split.exemplars, amounts.exemplars, meter, title)
+        tested = draw(store, split.test, amounts.tested(split), meter, title)
+        chosen = draw(store, split.choosing, amounts.images, meter, title)
+        middle = 0 if split.whole else len(tested.taken) // 2
+        if len(tested.taken) < 2:
+            raise TaskError(f"{title} has {len(tested.taken)} images to test on; at least two are needed.")
+        parts = {
+            "exemplar": exemplars.taken, "choosing": chosen.taken or tested.taken[:middle],
+            "reporting": tested.taken[middle:],
+        }  # fmt: skip
+        parts = {name: taken for name, taken in parts.items() if taken}
+        arrays = dict(_arrays(parts, store))
+        if isinstance(store, ImagePlaces):
+            files = store.locations()
+            locations.write(path, files)
+            arrays |= dict(identified(files))
+        npz.write(path, arrays)
+        seen = {store.mark(number) for number, _ in exemplars.taken}
+        overlap = sum(store.mark(number) in seen for number, _ in tested.taken)
     counts = {name: len(taken) for name, taken in parts.items()}
-    return Written(counts, (*exemplar_sample.problems, *test_sample.problems), overlap)
+    return Written(
+        counts, (*exemplars.problems, *tested.problems, *chosen.problems), overlap, _drawn_from(split, parts)
+    )
 
 
-def _mark(pixels: Pixels, number: int) -> bytes:
-    return hashlib.sha256(pixels.read(number)).digest()
+def _drawn_from(split: Split, parts: Mapping[str, object]) -> dict[str, tuple[str, int]]:
+    sources = {"exemplar": split.exemplars, "choosing": split.choosing or split.test, "reporting": split.test}
+    return {name: (drawn[0], len(drawn[1])) for name, drawn in sources.items() if drawn and name in parts}
 
 
-def _arrays(
-    parts: Mapping[str, Sequence[tuple[int, int]]], pixels: Pixels
-) -> Iterator[tuple[str, tuple[ArrayInfo, Iterator[bytes]]]]:
-    for name, taken in parts.items():
-        shape = (len(taken), pixels.size, pixels.size, 3)
-        rows = (pixels.read(number) for number, _ in list(taken))
-        yield f"{name}_images", (ArrayInfo(shape, np.dtype(np.uint8)), rows)
+def _arrays(parts: Mapping[str, Sequence[tuple[int, int]]], store: ImageStore) -> Arrays:
+    for name, listed in parts.items():
+        taken = [listed[position] for position in store.order([number for number, _ in listed])]
+        yield from store.arrays(name, [number for number, _ in taken])
         labels = np.array([label for _, label in taken], dtype=np.int64)
         yield f"{name}_labels", (ArrayInfo(labels.shape, labels.dtype), iter([labels.tobytes()]))
-
-
-def budget(data: DataSet, split: Split, images: int, exemplars: int) -> int:
-    """Number of images that ``write_task`` will keep at most."""
-    training = 0 if split.exemplars is None else len(split.exemplars[1])
-    test = len(split.test[1])
-    return (min(training, exemplars) if exemplars else training) + (min(test, 2 * images) if images else test)

@@ -9,13 +9,14 @@ from typing import Any
 
 import torch
 
-from merging.benchmarks.benchmark import Benchmark
+from merging.benchmarks.benchmark import SPLITS, Benchmark
 from merging.benchmarks.build.description import Description
 from merging.benchmarks.build.models import normalization, write_models, write_text_tower
 from merging.benchmarks.build.plan import LOGIT, Plan, PlannedTask, check_room, plan
 from merging.benchmarks.build.sampling import Written, write_task
 from merging.benchmarks.folders import TEXT_TOWER
 from merging.benchmarks.manifest import MADE_BY, MANIFEST, made_here
+from merging.benchmarks.referenced.locations import SUFFIX as PLACES_SUFFIX
 from merging.checkpoints.references import locate
 from merging.clip.heads import Head, Tokenize, build, fill
 from merging.datasets.hub_cache import snapshot, title
@@ -114,7 +115,7 @@ class _Build:
         for task in self.plan.tasks:
             path = self.folder / "data" / f"{task.source.key}.npz"
             self.written[task.source.key] = write_task(
-                path, task.data, task.split, size, description.images, description.exemplars, meter, task.title
+                path, task.data, task.split, size, self.plan.amounts, meter, task.title, description.by_reference
             )
 
     def _heads(self, tokenize: Tokenize | None) -> None:
@@ -152,7 +153,10 @@ class _Build:
         write_json(self.folder / TASKS, {"preprocess": preprocess, "tasks": tasks})
 
     def _entry(self, task: PlannedTask) -> dict[str, Any]:
-        names = list(task.classes.names)
+        names, description = list(task.classes.names), self.plan.description
+        counts = self.written[task.source.key].counts
+        more: dict[str, Any] = {"referenced": True} if description.by_reference else {}
+        more |= {"splits": [split for split in SPLITS if split in counts]} if description.whole else {}
         return {
             "key": task.source.key,
             "title": task.title,
@@ -161,12 +165,14 @@ class _Build:
             "descriptions": [fill(task.templates[0], name) for name in names],
             "source": task.source.source,
             "license": task.source.license,
-            "counts": self.written[task.source.key].counts,
+            "counts": counts,
+            **more,
         }
 
     def _manifest(self) -> None:
         description, models = self.plan.description, self.plan.models
-        files = sorted(path for path in self.folder.rglob("*") if path.is_file())
+        # Where images lie may change without harm; their digests are in the tasks' own files.
+        files = sorted(p for p in self.folder.rglob("*") if p.is_file() and not p.name.endswith(PLACES_SUFFIX))
         content = {
             "version": 1,
             "made_by": MADE_BY,
@@ -190,7 +196,12 @@ class _Build:
 
     def _task_facts(self, task: PlannedTask) -> dict[str, Any]:
         """How one task was made, for the manifest."""
-        written, source = self.written[task.source.key], task.source
+        written, source, description = self.written[task.source.key], task.source, self.plan.description
+        draws = {
+            split: {"part": part, "of": of, "n": written.counts[split], "seed": description.seed,
+                    "balanced": description.balanced}
+            for split, (part, of) in written.drawn_from.items()
+        }  # fmt: skip
         cautions = [*task.split.cautions] if source.expert else []
         cautions += [*task.data.notes, *task.classes.cautions]
         if written.overlap:
@@ -201,6 +212,7 @@ class _Build:
             "parts": {part: len(labels) for part, labels in task.data.parts.items()},
             "split": task.split.rule,
             "counts": written.counts,
+            "draws": draws,
             "class_names": task.classes.how,
             **({"prompts": source.prompts, "wording": source.wording} if source.prompts else {}),
             "head": Path(source.head).name if source.head else {"templates": list(task.templates)},

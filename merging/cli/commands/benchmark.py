@@ -72,12 +72,13 @@ def check(call: Call, folder: Path) -> int:
     opened = Benchmark.load(folder.resolve())
     problems = [f"{name} is not what the manifest says." for name in altered(folder)]
     for task in opened.tasks:
-        for split in ("choosing", "reporting", *(["exemplars"] if opened.count(task.key, "exemplars") else [])):
+        for split in (*task.splits, *(["exemplars"] if opened.count(task.key, "exemplars") else [])):
             try:
                 opened.images(task.key, split)
                 opened.head(task.key)
             except TaskError as error:
                 problems.append(str(error))
+    problems = list(dict.fromkeys(problems))
     if problems:
         print(dumps({"problems": problems}) if call.json else first_few(problems, 20))
         return FAILED
@@ -85,10 +86,35 @@ def check(call: Call, folder: Path) -> int:
     return DONE
 
 
+@benchmark.command(cls=Command)
+@argument("folder", type=PATH, help="a benchmark that refers to images in files")
+@argument("place", type=PATH, help="a folder that holds these files now")
+@click.pass_obj
+def find(call: Call, folder: Path, place: Path) -> int:
+    """Find the files that a benchmark refers to where they lie now."""
+    from merging.benchmarks.benchmark import Benchmark
+    from merging.errors import TaskError
+    from merging.progress import Meter
+
+    opened = Benchmark.load(folder.resolve())
+    problems = []
+    for task in [task for task in opened.tasks if task.referenced]:
+        try:
+            opened.find_files(task.key, place.resolve(), Meter(0, None, call.stop).check)
+        except TaskError as error:
+            problems.append(str(error))
+    if call.json:
+        print(dumps({"problems": problems}))
+    else:
+        print("\n".join(problems) or "All files are there, and are the ones that the benchmark was made of.")
+    return FAILED if problems else DONE
+
+
 def _show(call: Call, benchmark: Benchmark, folder: Path) -> None:
     """Say what a benchmark holds, and what is to be known of how it was made."""
     import json
 
+    from merging.benchmarks.drawn import draws
     from merging.benchmarks.manifest import MANIFEST
 
     manifest = json.loads((folder / MANIFEST).read_bytes())
@@ -100,6 +126,9 @@ def _show(call: Call, benchmark: Benchmark, folder: Path) -> None:
         counts = (str(benchmark.count(task.key, split)) for split in ("exemplars", "choosing", "reporting"))
         rows.append((task.key, str(len(task.class_names)), *counts, "yes" if task.has_expert else ""))
     print(columns(rows))
+    taken = draws(benchmark.folder)
+    for key, draw in taken.items():
+        print(f"{key}: reports on {draw.text} images")
     for key, about in manifest.get("tasks", {}).items():
         damaged = [f"{about['damaged']} damaged images were left out: {'; '.join(about['damaged_images'])}"]
         for line in (*about.get("cautions", ()), *(damaged if about.get("damaged") else ())):

@@ -9,7 +9,7 @@ from merging.cli.exit_codes import DONE
 from merging.cli.model_options import activation_option, architecture_option
 from merging.cli.option_types import CheckpointType
 from merging.cli.options import Command, argument, device_option
-from merging.cli.output import dumps, reporting, score_table
+from merging.cli.output import drawn_of, dumps, reporting, score_table
 from merging.errors import MergingError
 
 
@@ -21,7 +21,8 @@ from merging.errors import MergingError
 @click.pass_obj
 def evaluate(call: Call, checkpoint: str, activation: str | None, architecture: str, device: str) -> int:
     """Accuracy of a checkpoint on the benchmark."""
-    from merging.benchmarks.benchmark import Benchmark
+    from merging.benchmarks.benchmark import SPLITS, Benchmark
+    from merging.benchmarks.drawn import REPORTING, draws
     from merging.benchmarks.evaluate import evaluate as score
     from merging.checkpoints.architecture import with_activation, with_architecture
     from merging.checkpoints.heads import refuse_head
@@ -34,5 +35,10 @@ def evaluate(call: Call, checkpoint: str, activation: str | None, architecture: 
         raise MergingError(f"{opened.name} cannot be evaluated: {reason}")
     with reporting(None) as progress:
         scores = score(opened, benchmark, device=device, progress=progress, cancel=call.stop)
-    print(dumps(scores.to_dict("records")) if call.json else score_table(scores))
+    taken = {split: draws(benchmark.folder, split) for split in SPLITS}
+    if call.json:
+        rows = scores.to_dict("records")
+        print(dumps([row | drawn_of(taken[str(row["split"])].get(str(row["task"]))) for row in rows]))
+    else:
+        print(score_table(scores, drawn={key: one.text for key, one in taken[REPORTING].items()}))
     return DONE

@@ -257,7 +257,7 @@ def of_data_sets(
     table = measured.table("images")
     return {
         str(task): StoredDepths(
-            benchmark.images(str(task), SPLIT)[1],
+            benchmark.labels(str(task), SPLIT),
             *(array[int(first) : int(first) + int(n)] for array in arrays.values()),
         )
         for task, first, n in zip(table["task"], table["first"], table["n"], strict=True)

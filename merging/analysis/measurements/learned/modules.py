@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from merging.analysis.context import MeasurementContext, MeasurementResult
-from merging.benchmarks.evaluate import features, predict
+from merging.benchmarks.image_features import features, predict
 from merging.clip.image_encoder import Encoder
 from merging.devices import choose_device
 from merging.errors import TaskError
@@ -105,7 +105,7 @@ class _Half:
 
     def share_right(self, rows: Tensor, task: str) -> float:
         """The share of a data set's images that features (n, e) put into the right class."""
-        labels = self.benchmark.images(task, SPLIT)[1]
+        labels = self.benchmark.labels(task, SPLIT)
         return float((predict(rows.float(), self.benchmark.head(task)) == labels).mean())
 
 

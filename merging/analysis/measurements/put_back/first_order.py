@@ -25,7 +25,7 @@ from merging.analysis.context import MeasurementContext, MeasurementResult
 from merging.analysis.measurements.predictions import evaluated_parts
 from merging.analysis.measurements.put_back import images
 from merging.analysis.measurements.put_back.images import SampleImages
-from merging.benchmarks.evaluate import margins
+from merging.benchmarks.image_features import margins
 from merging.checkpoints.checkpoint import Checkpoint
 from merging.checkpoints.tower_names import assemble
 from merging.clip.batches import at_most

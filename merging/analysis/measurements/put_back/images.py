@@ -11,7 +11,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from merging.benchmarks.evaluate import margins
+from merging.benchmarks.image_features import margins
 from merging.previews.bootstrap import AVERAGE, IN_DOMAIN, OUT_OF_DOMAIN
 from merging.previews.samples import BATCH, HALF, PreviewSample, drawn
 
@@ -40,7 +40,7 @@ Images = dict[str, SampleImages]  # by task
 def draw(benchmark: Benchmark) -> Images:
     """The sample of every task that has images."""
     return {
-        task.key: SampleImages(benchmark.preprocess(task.images), task.labels, benchmark.head(task.key))
+        task.key: SampleImages(benchmark.preprocess(task.images[:]), task.labels, benchmark.head(task.key))
         for task in drawn(benchmark, SAMPLE).values()
         if len(task.labels)
     }

@@ -18,7 +18,7 @@ from merging.analysis.context import MeasurementContext, MeasurementResult
 from merging.analysis.measurements.predictions import evaluated_parts
 from merging.analysis.measurements.put_back import images
 from merging.analysis.measurements.put_back.variants import PutBackTower, PutBackVariant, variants
-from merging.benchmarks.evaluate import predict
+from merging.benchmarks.image_features import predict
 from merging.checkpoints.checkpoint import Checkpoint
 from merging.devices import choose_device
 from merging.formats.opening import open_checkpoint

@@ -1,0 +1,1 @@
+"""The images of the session's benchmark, and which images they are."""

@@ -1,0 +1,75 @@
+"""How the test images of a benchmark were taken: all of a data set's, or some of them, drawn with a seed."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from merging.benchmarks.manifest import MANIFEST, made_here
+
+REPORTING = "reporting"
+
+
+@dataclass(frozen=True, slots=True)
+class ImageDraw:
+    """``n`` of the ``of`` images of a data set's part; ``seed`` is that of the draw, ``balanced`` over its classes."""
+
+    n: int
+    of: int
+    seed: int
+    balanced: bool
+
+    @property
+    def text(self) -> str:
+        """'all 6,300' or '1,000 of 6,300 drawn with seed 0, class-balanced'."""
+        return f"all {self.of:,}" if self.n == self.of else f"{self.n:,} of {self.of:,} drawn {self.how}"
+
+    @property
+    def how(self) -> str:
+        """'with seed 0, class-balanced'."""
+        return f"with seed {self.seed}{', class-balanced' * self.balanced}"
+
+
+def draws(folder: Path, split: str = REPORTING) -> dict[str, ImageDraw]:
+    """{task: how the images of a split were taken}, of a benchmark that was made here; empty for other folders."""
+    if not made_here(folder):
+        return {}
+    try:
+        manifest = json.loads((folder / MANIFEST).read_bytes())
+        found = {key: _draw(facts, manifest, split) for key, facts in manifest["tasks"].items()}
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+        return {}
+    return {key: one for key, one in found.items() if one is not None}
+
+
+def _draw(facts: Mapping[str, Any], manifest: Mapping[str, Any], split: str) -> ImageDraw | None:
+    if "draws" in facts:
+        stated = facts["draws"].get(split)
+        return stated and ImageDraw(stated["n"], stated["of"], stated["seed"], stated["balanced"])
+    parts = facts["parts"]  # a benchmark of an earlier version: both halves are of one part
+    of = parts.get("test") or parts.get("validation")
+    of = of or (parts["whole"] - parts["whole"] // 2 if "whole" in parts else 0)
+    return ImageDraw(facts["counts"][split], of, manifest["seed"], False) if of else None
+
+
+def facts_of(folder: Path) -> dict[str, str]:
+    """What a run that was scored on a benchmark notes of its test images; empty if nothing says which they are."""
+    words = in_words(list(draws(folder).values()))
+    return {"test_images": words} if words else {}
+
+
+def in_words(drawn: Sequence[ImageDraw]) -> str:
+    """How the images of several test sets were taken, without a full stop; empty if nothing says."""
+    if not drawn:
+        return ""
+    some = [one for one in drawn if one.n < one.of]
+    if not some:
+        return "all images of every test set"
+    counts, of = sorted({one.n for one in some}), sorted({one.of for one in some})
+    n, total = (f"{each[0]:,}" if len(each) == 1 else f"{each[0]:,} to {each[-1]:,}" for each in (counts, of))
+    how = "; ".join(sorted({one.how for one in some}))
+    rest = len(drawn) - len(some)
+    return f"{n} of {total} images of each test set, drawn {how}" + (f"; all of {rest} others" if rest else "")
