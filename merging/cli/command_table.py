@@ -38,7 +38,7 @@ COMMANDS: Mapping[str, tuple[str, str]] = {
         "Make a benchmark folder from your own data, or check one.",
     ),
     "published": (
-        "merging.cli.commands.published:published",
+        "merging.cli.commands.published.command:published",
         "List the papers' experiments on published models, or run one.",
     ),
 }

@@ -46,7 +46,7 @@ class PlannedPart:
     @property
     def missing(self) -> int:
         """Bytes to fetch, as far as they are known."""
-        return 0 if self.complete else max(0, (self.nbytes or 0) - self.here)
+        return max(0, (self.nbytes or 0) - self.here)
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,7 +22,7 @@ from merging.published.lock import Lock, files_of, read_lock, repository_of, wri
 from merging.published.parts import parts
 from merging.published.plan import FetchPlan, make_plan
 from merging.published.rows import INDIVIDUAL, PRETRAINED, RowVariant, variants
-from merging.published.table import Measured, PublishedTable, build
+from merging.published.table import MeasuredRow, PublishedTable, build
 from merging.published.verdicts import TaskScore
 
 if TYPE_CHECKING:
@@ -182,14 +182,16 @@ def score_references(
     compute: bool = True,
     progress: ProgressCallback | None = None,
     cancel: Cancel | None = None,
-) -> list[Measured]:
+) -> list[MeasuredRow]:
     """The rows of the pretrained model, and of each expert on its own task; stored evaluations are not repeated."""
     from merging.runs.reference_models import references
 
     runs = references(store, benchmark, device=device, progress=progress, cancel=cancel, compute=compute)
-    rows = [Measured(PRETRAINED, task_scores(runs[PRETRAINED]), run=runs[PRETRAINED].id)] if PRETRAINED in runs else []
+    rows = (
+        [MeasuredRow(PRETRAINED, task_scores(runs[PRETRAINED]), run=runs[PRETRAINED].id)] if PRETRAINED in runs else []
+    )
     own = {task: scores[task] for task in benchmark.experts if task in runs for scores in [task_scores(runs[task])]}
-    return rows + ([Measured(INDIVIDUAL, own)] if len(own) == len(benchmark.experts) else [])
+    return rows + ([MeasuredRow(INDIVIDUAL, own)] if len(own) == len(benchmark.experts) else [])
 
 
 def score_row(
@@ -202,7 +204,7 @@ def score_row(
     progress: ProgressCallback | None = None,
     cancel: Cancel | None = None,
     warn: Callable[[str], None] = lambda sentence: None,
-) -> Measured:
+) -> MeasuredRow:
     """A row's run, computed unless it is stored, and its scores."""
     from merging.runs.execute import execute
 
@@ -210,7 +212,7 @@ def score_row(
     run = execute(
         recipe, store, benchmark=benchmark, device=device, progress=progress, cancel=cancel, keep_model=False, warn=warn
     )
-    return Measured(variant, task_scores(run), run=run.id)
+    return MeasuredRow(variant, task_scores(run), run=run.id)
 
 
 def task_scores(run: Run) -> dict[str, TaskScore]:
@@ -222,7 +224,7 @@ def task_scores(run: Run) -> dict[str, TaskScore]:
 
 
 def make_table(
-    chosen: Experiment, choice: Choice, place: Place, measured: Sequence[Measured], device: str
+    chosen: Experiment, choice: Choice, place: Place, measured: Sequence[MeasuredRow], device: str
 ) -> PublishedTable:
     """The table of what was measured, with what the lock says of the files."""
     lock = read_lock(place.folder)
@@ -234,7 +236,7 @@ def make_table(
     return build(chosen, choice, used, measured, device=device, latest=latest, notes=(pinned, used.note))
 
 
-def keep_measured(place: Place, measured: Sequence[Measured], device: str) -> None:
+def keep_measured(place: Place, measured: Sequence[MeasuredRow], device: str) -> None:
     """Keep what was measured so far, from which the table can be printed again without the models."""
     rows = {
         _key(one): {
@@ -246,7 +248,7 @@ def keep_measured(place: Place, measured: Sequence[Measured], device: str) -> No
     write_json(place.folder / MEASURED, {"device": device, "rows": rows})
 
 
-def kept_measured(chosen: Experiment, choice: Choice, place: Place) -> tuple[list[Measured], str]:
+def kept_measured(chosen: Experiment, choice: Choice, place: Place) -> tuple[list[MeasuredRow], str]:
     """What was measured, in the order of the table, and the device; raises TaskError if nothing was."""
     path = place.folder / MEASURED
     if not path.is_file():
@@ -262,11 +264,11 @@ def kept_measured(chosen: Experiment, choice: Choice, place: Place) -> tuple[lis
             scores = {
                 task: TaskScore(task, each["accuracy"], each["n"]) for task, each in entry.mapping("scores").items()
             }
-            measured.append(Measured(row, scores, run=entry.text("run", "")))
+            measured.append(MeasuredRow(row, scores, run=entry.text("run", "")))
     return measured, device
 
 
-def _key(one: Measured) -> str:
+def _key(one: MeasuredRow) -> str:
     return one.row if isinstance(one.row, str) else one.row.key
 
 

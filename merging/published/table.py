@@ -27,8 +27,8 @@ from merging.published.rows import (
 from merging.published.verdicts import (
     Average,
     Gate,
+    RowVerdict,
     TaskScore,
-    Verdict,
     average,
     gate,
     verdict,
@@ -42,7 +42,7 @@ NOT_CATALOGUED = "not the catalogue's files"
 
 
 @dataclass(frozen=True, slots=True)
-class Measured:
+class MeasuredRow:
     """What was measured of a row: its accuracies by task, and which answers were right, where that is known.
 
     ``row`` is PRETRAINED, INDIVIDUAL, or a variant of a row. ``run`` is the stored run.
@@ -60,7 +60,7 @@ class Compared:
 
     ours: Average
     printed: float | None
-    verdict: Verdict
+    verdict: RowVerdict
     computed: bool = False
 
 
@@ -114,7 +114,7 @@ class PublishedTable:
     notes: tuple[str, ...]
 
     @property
-    def verdicts(self) -> tuple[Verdict, ...]:
+    def verdicts(self) -> tuple[RowVerdict, ...]:
         """The verdicts of all rows, in domain and out of it."""
         both = [(row.inside, row.outside) for row in self.rows]
         return tuple(one.verdict for pair in both for one in pair if one is not None)
@@ -135,7 +135,7 @@ def build(
     experiment: Experiment,
     choice: Choice,
     used: PublishedModels,
-    measured: Sequence[Measured],
+    measured: Sequence[MeasuredRow],
     *,
     device: str,
     latest: Sequence[str] = (),
@@ -165,7 +165,7 @@ def build(
     )
 
 
-def _row(judged: _Judged, one: Measured, above: Measured | None) -> TableRow:
+def _row(judged: _Judged, one: MeasuredRow, above: MeasuredRow | None) -> TableRow:
     experiment, used = judged.experiment, judged.used
     if isinstance(one.row, str):
         figures, key = beside_reference(one.row, experiment, used.tower, used.by), one.row
@@ -221,7 +221,7 @@ def _printed_inside(
 def _compare(
     judged: _Judged,
     sets: Sequence[PublishedSet],
-    one: Measured,
+    one: MeasuredRow,
     best: Beside | None,
     values: Mapping[str, float],
     printed: tuple[float | None, bool],
@@ -265,7 +265,7 @@ def _h_score(inside: Compared, outside: Compared | None) -> tuple[float, float |
     return ours, 100 * h_score(inside.printed / 100, outside.printed / 100)
 
 
-def _change(one: Measured, above: Measured | None, inside: Sequence[str]) -> tuple[float, float, float] | None:
+def _change(one: MeasuredRow, above: MeasuredRow | None, inside: Sequence[str]) -> tuple[float, float, float] | None:
     """The difference to the row above over the tasks in domain, in points, with its interval; None if not known."""
     if above is None or one.right is None or above.right is None:
         return None

@@ -97,7 +97,7 @@ def _is_near(score: TaskScore, printed: float, *, whole: bool) -> bool:
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
+class RowVerdict:
     """One of the five words, the reason, the difference ours − printed in points, and the tasks that differ most."""
 
     word: str
@@ -126,7 +126,7 @@ def verdict(
     other_split: Sequence[str] = (),
     images: int | None = None,
     by_task: Mapping[str, tuple[float, float]] | None = None,
-) -> Verdict:
+) -> RowVerdict:
     """The verdict on one average.
 
     ``experts`` is their gate, None where the row has none (the pretrained model). ``why_not`` says why the figure is
@@ -134,21 +134,21 @@ def verdict(
     were drawn (None: all). ``by_task`` has ours and the printed accuracy of each task.
     """
     if printed is None:
-        return Verdict(NOT_COMPARABLE, why_not or "no source prints it")
+        return RowVerdict(NOT_COMPARABLE, why_not or "no source prints it")
     difference = ours.mean - printed
     if why_not or (experts is not None and not experts.passed):
         reason = why_not or (
             "other experts" if experts and experts.known else "the experts are not known to be the same"
         )
-        return Verdict(NOT_COMPARABLE, reason, difference)
+        return RowVerdict(NOT_COMPARABLE, reason, difference)
     drawn = "" if images is None else f"on {images:,} of each"
     inside = ours.low - ROUNDING <= printed <= ours.high + ROUNDING
     if inside and not other_split:
-        return Verdict(AGREES if drawn else REPRODUCED, drawn, difference)
+        return RowVerdict(AGREES if drawn else REPRODUCED, drawn, difference)
     split = f"the source's images of {', '.join(other_split)} are others" if other_split else ""
     if (drawn or other_split) and (inside or abs(difference) <= SPLIT + 1e-9):
-        return Verdict(WITHIN_SPLIT, "; ".join(filter(None, (split, drawn))), difference)
-    return Verdict(DIFFERS, drawn, difference, _furthest(by_task or {}))
+        return RowVerdict(WITHIN_SPLIT, "; ".join(filter(None, (split, drawn))), difference)
+    return RowVerdict(DIFFERS, drawn, difference, _furthest(by_task or {}))
 
 
 def _furthest(by_task: Mapping[str, tuple[float, float]]) -> tuple[str, ...]:
@@ -158,7 +158,7 @@ def _furthest(by_task: Mapping[str, tuple[float, float]]) -> tuple[str, ...]:
     return tuple(f"{task} ({differences[task]:+.1f})" for task in furthest)
 
 
-def expectation_met(verdicts: Collection[Verdict], expected: str) -> bool:
+def expectation_met(verdicts: Collection[RowVerdict], expected: str) -> bool:
     """Whether no judged row differs, which is what ``--expect reproduced`` asks; nothing else can be expected yet."""
     if expected != REPRODUCED:
         raise ValueError(f"what is expected is {REPRODUCED}, not {expected}")

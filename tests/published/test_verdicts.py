@@ -14,8 +14,8 @@ from merging.published.verdicts import (
     WITHIN_SPLIT,
     Average,
     Gate,
+    RowVerdict,
     TaskScore,
-    Verdict,
     average,
     expectation_met,
     gate,
@@ -40,7 +40,7 @@ def test_the_interval_is_widened_by_three_tenths_of_a_point(printed: float, word
 def test_on_a_part_of_the_images_reproduced_becomes_agrees() -> None:
     decided = verdict(OURS, 66.1, experts=PASSED, images=1000)
     assert (decided.word, decided.reason) == (AGREES, "on 1,000 of each")
-    assert verdict(OURS, 66.1, experts=PASSED) == Verdict(REPRODUCED, "", pytest.approx(-0.1))
+    assert verdict(OURS, 66.1, experts=PASSED) == RowVerdict(REPRODUCED, "", pytest.approx(-0.1))
 
 
 def test_another_split_explains_a_point_and_a_half() -> None:
@@ -76,7 +76,7 @@ def test_what_is_not_comparable_says_why_and_is_never_reproduced(options, reason
 
 
 def test_without_a_printed_value_nothing_is_compared() -> None:
-    assert verdict(OURS, None, experts=PASSED) == Verdict(NOT_COMPARABLE, "no source prints it")
+    assert verdict(OURS, None, experts=PASSED) == RowVerdict(NOT_COMPARABLE, "no source prints it")
     assert verdict(OURS, 66.0, experts=None).word == REPRODUCED  # the pretrained model has no experts
 
 
@@ -84,7 +84,7 @@ def test_without_a_printed_value_nothing_is_compared() -> None:
 
 
 def test_seven_of_eight_experts_must_be_within_a_point() -> None:
-    printed = {task: 90.0 for task in "abcdefgh"}
+    printed = dict.fromkeys("abcdefgh", 90.0)
     seven = scores(**dict.fromkeys("abcdefg", 91.0), h=80.0)
     assert gate(seven, printed, whole=True) == Gate(True, True, tuple("abcdefg"), ("h",))
     six = seven | scores(a=91.01)
@@ -126,9 +126,9 @@ def test_an_average_is_unweighted_and_its_interval_that_of_independent_means() -
 
 
 def test_an_expectation_fails_only_on_a_judged_row_that_differs() -> None:
-    fine = [Verdict(word) for word in (REPRODUCED, AGREES, WITHIN_SPLIT, NOT_COMPARABLE)]
+    fine = [RowVerdict(word) for word in (REPRODUCED, AGREES, WITHIN_SPLIT, NOT_COMPARABLE)]
     assert expectation_met(fine, REPRODUCED) and expectation_met([], REPRODUCED)
-    assert not expectation_met([*fine, Verdict(DIFFERS)], REPRODUCED)
+    assert not expectation_met([*fine, RowVerdict(DIFFERS)], REPRODUCED)
     with pytest.raises(ValueError, match="not agrees"):
         expectation_met(fine, AGREES)
     assert not math.isnan(OURS.mean)

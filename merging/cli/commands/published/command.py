@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from merging.published.choice import Choice
     from merging.published.plan import FetchPlan
     from merging.published.steps import Place
-    from merging.published.table import Measured, PublishedTable
+    from merging.published.table import MeasuredRow, PublishedTable
 
 MEGABYTE = 1e6
 QUESTION = "Fetch and compute this?"
@@ -288,7 +288,7 @@ def _compute(
     with reporting(call.events) as progress:
         benchmark = steps.make_benchmark(chosen, choice, place, progress=progress, **how)
         runs = Store(store, benchmark=benchmark.digest)
-        measured: list[Measured] = steps.score_references(benchmark, runs, progress=progress, **how)
+        measured: list[MeasuredRow] = steps.score_references(benchmark, runs, progress=progress, **how)
         steps.keep_measured(place, measured, here)
         for variant in variants(chosen, choice):
             try:
