@@ -177,13 +177,14 @@ def test_averages_of_experts_are_those_of_their_accuracies() -> None:
     assert len(EXPERTS) == sum(map(len, (published.REFERENCES["individual"], read_figures()["experts"])))
     for printed in EXPERTS.values():
         if printed.tasks:
-            assert sum(printed.tasks) / len(TASKS) == pytest.approx(printed.in_domain, abs=0.07)
+            assert sum(printed.tasks) / len(TASKS) == pytest.approx(printed.in_domain, abs=0.09)
 
 
 def test_every_source_of_figures_is_used() -> None:
     used = {figure.source.split(",")[0] for figure in FIGURES} | {curve.paper for curve in CURVES}
     assert used == set(published.SOURCES)
-    assert {figure.experts for figure in FIGURES} == {experts for experts, _ in EXPERTS}
+    adapters = {"Hugging Face, LoRA"}  # of which no merges are printed
+    assert {figure.experts for figure in FIGURES} == {experts for experts, _ in EXPERTS} - adapters
 
 
 def changed_figures(folder: Path, **fields: str) -> Path:
@@ -213,7 +214,7 @@ def test_a_row_is_read_as_it_is_written(tmp_path: Path) -> None:
     [
         ({"kind": "merged"}, "field kind: 'merged' is not one of 'merge', 'pretrained'"),
         ({"paper": "LOTS"}, "field paper: 'LOTS' is not one of 'LwPTV', 'LOT'"),
-        ({"model": "ViT-B/16"}, "field model: 'ViT-B/16' is not one of 'ViT-B/32', 'ViT-L/14'"),
+        ({"model": "ViT-B/8"}, "field model: 'ViT-B/8' is not one of 'ViT-B/32', 'ViT-B/16', 'ViT-L/14', 'ViT-H/14'"),
         ({"unstated": "no"}, "field unstated: 'no' is not one of '', 'yes'"),
         ({"name": ""}, "field name: it is empty"),
         ({"experts": ""}, "field experts: it is empty"),
@@ -229,8 +230,9 @@ def test_a_row_is_read_as_it_is_written(tmp_path: Path) -> None:
         ({"Cars": ""}, "field Cars: it is empty, and SUN397 is not"),
         ({"STL10": "50.0"}, "field CIFAR10: it is empty, and STL10 is not"),
         ({"computed": "in_domain h_score"}, "field computed: 'h_score' is no average that the row has"),
+        ({"seconds": "-1"}, "field seconds: '-1' is no number from 0 on."),
         ({"computed": "Cars"}, "field computed: 'Cars' is no average that the row has"),
-        ({"ImageNet 2": "50.0"}, "37 cells in place of 36"),
+        ({"ImageNet 2": "50.0"}, "38 cells in place of 37"),
     ],
 )
 def test_an_odd_row_of_figures_is_named(tmp_path: Path, fields: dict[str, str], problem: str) -> None:

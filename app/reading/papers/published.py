@@ -15,7 +15,7 @@ from app.reading.score_tables import NAMES
 from merging.benchmarks.metrics import Summary, summarize
 from merging.errors import MergingError
 from merging.recipes.papers.published import AVERAGES as PRINTED_AVERAGES
-from merging.recipes.papers.published import B32, L14, NORMALIZED, REFERENCES, Figure
+from merging.recipes.papers.published import B32, L14, NORMALIZED, REFERENCES, TOWERS, Figure
 from merging.runs.run import PRECOMPUTED, Run
 from viz import theme
 from viz.text import clean_text, percent
@@ -40,7 +40,8 @@ COMPUTED = (
     "Marked *: not printed in the source, but computed by us from accuracies that are. Normalized accuracy is the mean "
     "over tasks of the printed accuracy over the printed one of the task's own expert."
 )
-MODELS = {model: f"{PUBLISHED}, {model}" for model in (B32, L14)}
+MODELS = {model: f"{PUBLISHED}, {model}" for model in TOWERS}
+BESIDE_OURS = (B32, L14)  # towers whose columns stand before ours; the others' follow them
 AVERAGES = ("In", "Out", "H", "Norm.")
 INTERVALS = ("In, 95%", "Out, 95%")
 CELL_FONT, CELL_MARGINS, WIDEST = 11, 20, 260  # px; the font is 14, but narrower than those of charts
@@ -59,18 +60,17 @@ class Row:
 
 
 def rows(figures: Sequence[Figure], runs: Sequence[Run]) -> list[Row]:
-    """One row for each line of a paper's table, then one for each precomputed run that no paper reports."""
+    """One row for each line of a paper's tables, then one for each precomputed run that no paper reports.
+
+    A paper's tables for several towers share a row, in which every tower has columns of its own.
+    """
     lines: dict[tuple[str, str], dict[str, Figure]] = {}
     for figure in figures:
-        lines.setdefault((figure.name, figure.source), {})[figure.model] = figure
+        lines.setdefault((figure.name, figure.source.split(",")[0]), {})[figure.model] = figure
     names = [name.casefold() for name, _ in lines]
     paper_rows = [
-        Row(
-            name if names.count(name.casefold()) == 1 else f"{name} ({source.split(',')[0]})",
-            line,
-            _same_chain(line, runs),
-        )
-        for (name, source), line in lines.items()
+        Row(name if names.count(name.casefold()) == 1 else f"{name} ({paper})", line, _same_chain(line, runs))
+        for (name, paper), line in lines.items()
     ]
     matched = {row.run.id for row in paper_rows if row.run}
     others = [run for run in runs if run.provenance == PRECOMPUTED and run.id not in matched]
@@ -127,11 +127,13 @@ def table(rows: Sequence[Row], stored: Sequence[Run]) -> pd.DataFrame:
     cells = [_printed(row.name, row.figures) | _measured(row.run, stored) for row in rows]
     references = _references(rows, stored)
     frame = pd.DataFrame(cells + references).fillna("")
-    printed = [(model, name) for model in MODELS.values() for name in AVERAGES]
+    printed = {tower: [(model, name) for name in AVERAGES] for tower, model in MODELS.items()}
+    before = [column for tower, columns in printed.items() if tower in BESIDE_OURS for column in columns]
+    after = [column for tower, columns in printed.items() if tower not in BESIDE_OURS for column in columns]
     measured = [(OURS, name) for name in (*AVERAGES, *INTERVALS, "Images", "Setting")]
     filled = {column for line in cells for column, cell in line.items() if cell}
     filled |= {NOTE for line in references if line.get(NOTE)}  # references add no other column by themselves
-    used = [column for column in (CHAIN, SOURCE, *printed, *measured, NOTE) if column in filled]
+    used = [column for column in (CHAIN, SOURCE, *before, *measured, *after, NOTE) if column in filled]
     frame = frame[used]
     frame.columns = pd.MultiIndex.from_tuples(used)
     return frame
@@ -146,8 +148,18 @@ def _printed(name: str, figures: Mapping[str, Figure]) -> Line:
     cells = {CHAIN: clean_text(name)}
     for model, figure in figures.items():
         cells |= {(MODELS[model], head): cell for head, cell in _averages_of(figure).items()}
-        cells |= {SOURCE: figure.source, NOTE: figure.note}
-    return cells
+    if not figures:
+        return cells
+    sources = dict.fromkeys(figure.source for figure in figures.values())
+    notes = dict.fromkeys(note for figure in figures.values() for note in _notes(figure, len(figures) > 1))
+    return cells | {SOURCE: "; ".join(sources), NOTE: "; ".join(notes)}
+
+
+def _notes(figure: Figure, of_several: bool) -> list[str]:
+    """What is to be known of a figure: its note, of which tower unless all have it, and the printed time."""
+    tower = f"{figure.model}: " if of_several and figure.model not in BESIDE_OURS else ""
+    time = "" if figure.seconds is None else f"{figure.model}: merging took {figure.seconds:g} s, device not stated"
+    return [note for note in (f"{tower}{figure.note}" if figure.note else "", time) if note]
 
 
 def _averages_of(figure: Figure) -> dict[str, str]:
@@ -195,10 +207,12 @@ def _references(rows: Sequence[Row], stored: Sequence[Run]) -> list[Line]:
     """The pretrained model, the experts and the model trained on all tasks, in the same columns."""
     run = next((row.run for row in rows if row.run), None)
     measured = _of_references(run.benchmark, run.experts, len(stored), stored) if run else {}
-    printed = any(row.figures for row in rows)
+    towers = {tower for row in rows for tower in row.figures}
     lines = []
     for kind, figures in REFERENCES.items():
-        line = _printed(NAMES[kind], {figure.model: figure for figure in figures if printed}) | measured.get(kind, {})
+        first = {figure.model: figure for figure in reversed(figures)}  # each tower's first, as the file has them
+        own = {tower: first[tower] for tower in MODELS if tower in first and tower in towers}
+        line = _printed(NAMES[kind], own) | measured.get(kind, {})
         if len(line) > 1:
             lines.append(line)
     return lines

@@ -8,7 +8,8 @@ is one of ``KINDS``. ``paper`` is one of ``SOURCES``, ``tables`` says where in i
 command line, 'lwptv:prune_ratio=0.7;ties:density=0.2', with numbers that have a point if they are no integers;
 '+surgery:rank=16' at its end is an adapt. ``unstated`` is "yes" or empty. ``computed`` names the averages of the row
 that its source does not print, but the parts of which it publishes; ``normalized`` is in the file where the source
-gives it, and is computed otherwise. The other fields are those of ``Figure`` and ``Printed``.
+gives it, and is computed otherwise. ``seconds`` is the printed time of a merge. The other fields are those of
+``Figure`` and ``Printed``.
 """
 
 from __future__ import annotations
@@ -25,7 +26,8 @@ from merging.errors import RecipeError
 from merging.text import did_you_mean
 
 PUBLISHED_FILE = Path(__file__).with_name("published.csv")
-B32, L14 = "ViT-B/32", "ViT-L/14"
+B32, B16, L14, H14 = "ViT-B/32", "ViT-B/16", "ViT-L/14", "ViT-H/14"
+TOWERS = (B32, B16, L14, H14)
 TASKS = ("SUN397", "Cars", "RESISC45", "EuroSAT", "SVHN", "GTSRB", "MNIST", "DTD")
 OUTSIDE = (
     "CIFAR10", "CIFAR100", "EMNIST", "FashionMNIST", "FER2013", "Flowers102", "Food101", "KMNIST", "OxfordIIITPet",
@@ -53,7 +55,7 @@ AVERAGES = ("in_domain", "out_of_domain", "h_score")
 NORMALIZED = "normalized"
 COLUMNS = (
     "kind", "paper", "tables", "name", "model", "experts", "chain", "exemplars", "note", "unstated", *AVERAGES,
-    NORMALIZED, "computed", *TASKS, *OUTSIDE,
+    NORMALIZED, "computed", "seconds", *TASKS, *OUTSIDE,
 )  # fmt: skip
 
 Row = Mapping[str, str]
@@ -93,6 +95,7 @@ class Figure:
     unstated: bool = False
     normalized_by_source: float | None = None
     computed: frozenset[str] = frozenset()
+    seconds: float | None = None  # that the merge takes, on a device that the source may not state
 
     @property
     def normalized(self) -> float | None:
@@ -161,7 +164,7 @@ def _figure(row: Row) -> Figure:
         name=row["name"],
         chain=_chain(row["chain"].partition("+")[0]),
         adapt=_chain(row["chain"].partition("+")[2]),
-        model=_one_of(row, "model", (B32, L14)),
+        model=_one_of(row, "model", TOWERS),
         printed=_printed(row),
         source=source,
         experts=row["experts"],
@@ -170,6 +173,7 @@ def _figure(row: Row) -> Figure:
         unstated=_one_of(row, "unstated", ("", "yes")) == "yes",
         normalized_by_source=_percent(row, NORMALIZED),
         computed=_computed(row),
+        seconds=_number(row, "seconds", math.inf),
     )
 
 
@@ -204,14 +208,18 @@ def _one_of(row: Row, field: str, allowed: Collection[str]) -> str:
 
 
 def _percent(row: Row, field: str) -> float | None:
+    return _number(row, field, 100)
+
+
+def _number(row: Row, field: str, most: float) -> float | None:
     if not (text := row[field]):
         return None
     try:
         number = float(text)
     except ValueError:
         number = math.nan
-    if not 0 <= number <= 100:
-        raise RecipeError(f"field {field}: {text!r} is no number from 0 to 100.")
+    if not 0 <= number <= most:
+        raise RecipeError(f"field {field}: {text!r} is no number from 0 {f'to {most:g}' if most < math.inf else 'on'}.")
     return number
 
 

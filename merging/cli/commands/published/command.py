@@ -1,0 +1,318 @@
+"""The command ``published``: the papers' experiments on published models, planned, fetched, computed and compared."""
+
+from __future__ import annotations
+
+import functools
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from merging.cli.call import Call
+from merging.cli.exit_codes import DONE, FAILED, UsageError
+from merging.cli.option_types import PATH
+from merging.cli.options import Command, OrderedGroup, argument, device_option, job_options, option, store_option
+from merging.cli.output import columns, dumps, reporting, warn
+from merging.errors import HubError, MergingError, Paused, TaskError
+from merging.text import duration_text, first_few, size_text
+
+if TYPE_CHECKING:
+    from merging.published.catalogue import Experiment
+    from merging.published.choice import Choice
+    from merging.published.plan import FetchPlan
+    from merging.published.steps import Place
+    from merging.published.table import MeasuredRow, PublishedTable
+
+MEGABYTE = 1e6
+QUESTION = "Fetch and compute this?"
+TABLE_FILES = (".md", ".csv", ".json")
+Function = Callable[..., Any]
+
+
+@click.group(cls=OrderedGroup, invoke_without_command=True, no_args_is_help=False, subcommand_metavar="[ACTION ...]")
+@click.option("--json", is_flag=True, help="print JSON")
+@click.pass_context
+def published(ctx: click.Context, json: bool) -> int | None:
+    """List the papers' experiments on published models, or run one."""
+    if ctx.invoked_subcommand is not None:
+        return None
+    ctx.obj.json = ctx.obj.json or json
+    return _list(ctx.obj)
+
+
+def _list(call: Call) -> int:
+    """Every experiment: what it needs, what of that is here, and how long it takes with what is chosen by default."""
+    from merging.published.catalogue import experiments
+    from merging.published.choice import choose
+    from merging.published.steps import place_of, plan
+    from merging.published.texts import plan_data
+
+    plans = [plan(one, choose(one), place_of(one.key), "cpu") for one in experiments()]
+    if call.json:
+        print(dumps([plan_data(each) for each in plans]))
+        return DONE
+    rows = [("key", "experiment", "to fetch", "here", "computing", "licenses")]
+    for each in plans:
+        about = "" if each.sizes_exact else "≈ "
+        stated = sorted({part.license for part in each.parts})
+        rows.append(
+            (each.experiment, each.title, "nothing" if each.complete else f"{about}{size_text(each.to_fetch)}",
+             size_text(each.here) if each.here else "", f"≈ {duration_text(each.compute_seconds)}", ", ".join(stated))
+        )  # fmt: skip
+    print(columns(rows))
+    print("Computing is on 1,000 images of each test set on this CPU, merging not counted: an estimate.")
+    print("`published plan KEY` says more, `published run KEY` fetches and computes.")
+    return DONE
+
+
+def choice_options(function: Function) -> Function:
+    """What of an experiment is run; the command gets ``experiment`` and ``choice`` in place of the options."""
+
+    @argument("key", help="the key of an experiment; `published` lists them")
+    @option("--images", default="1000", show_default=True, metavar="N", help="images of each test set, or all")
+    @option("--ood", "outside", is_flag=True, help="also score the test sets out of domain")
+    @option("--imagenet/--no-imagenet", default=False, help="ImageNet among them (default: without)")
+    @option("--rows", default="", metavar="KEY,...", help="rows of the table (default: all that need no exemplars)")
+    @option("--experts", default="", metavar="WHOSE", help="hub, published, or a folder of the papers' experts")
+    @option(
+        "--exemplars", type=int, is_flag=False, flag_value=64, default=0, metavar="[N]",
+        help="training images of each task for rows that need some (64); train splits are fetched only then",
+    )  # fmt: skip
+    @option("--seed", type=int, default=0, show_default=True, help="of the draw of images")
+    @functools.wraps(function)
+    def with_options(*args: Any, key: str, rows: str, **values: Any) -> Any:
+        from merging.published.catalogue import experiment
+        from merging.published.choice import choose
+
+        names = ("images", "outside", "imagenet", "experts", "exemplars", "seed")
+        given = {name: values.pop(name) for name in names}
+        try:
+            chosen = experiment(key)
+            choice = choose(chosen, rows=[row.strip() for row in rows.split(",") if row.strip()], **given)
+        except TaskError as error:
+            raise UsageError([str(error)]) from None
+        return function(*args, chosen=chosen, choice=choice, **values)
+
+    return with_options
+
+
+def _table_file(ctx: click.Context, param: click.Parameter, value: Path | None) -> Path | None:
+    if value is not None and value.suffix not in TABLE_FILES:
+        raise UsageError([f"A table is written to a file that ends in {', '.join(TABLE_FILES)}; got {value.name}."])
+    return value
+
+
+to_option = option("--to", type=PATH, callback=_table_file, metavar="FILE", help="write the table: .md, .csv or .json")
+into_option = option("--into", type=PATH, metavar="FOLDER", help="a cache of its own, to carry to another machine")
+from_option = option("--from", "into", type=PATH, metavar="FOLDER", help="a folder that `fetch --into` has written")
+
+
+@dataclass(frozen=True, slots=True)
+class FetchOptions:
+    """Whether the question is answered, newer commits are taken, and how many megabytes a second come at most."""
+
+    yes: bool
+    latest: bool
+    limit_rate: float | None
+
+
+def fetch_options(function: Function) -> Function:
+    """How files are fetched; the command gets ``fetching``."""
+
+    @option("--yes", is_flag=True, help="do not ask")
+    @option("--latest", is_flag=True, help="take newer commits than those pinned")
+    @option("--limit-rate", type=float, metavar="MB/S", help="megabytes a second at most")
+    @functools.wraps(function)
+    def with_options(*args: Any, yes: bool, latest: bool, limit_rate: float | None, **values: Any) -> Any:
+        return function(*args, fetching=FetchOptions(yes, latest, limit_rate), **values)
+
+    return with_options
+
+
+@published.command(cls=Command)
+@choice_options
+@store_option
+@from_option
+@device_option
+@click.pass_obj
+def plan(call: Call, chosen: Experiment, choice: Choice, store: Path | None, into: Path | None, device: str) -> int:
+    """What an experiment would fetch and cost; nothing is fetched."""
+    from merging.published.steps import place_of
+
+    _show_plan(call, _plan(chosen, choice, place_of(chosen.key, store, into), device))
+    return DONE
+
+
+@published.command(cls=Command)
+@choice_options
+@into_option
+@fetch_options
+@job_options
+@click.pass_obj
+def fetch(
+    call: Call, chosen: Experiment, choice: Choice, into: Path | None, fetching: FetchOptions, store: Path | None
+) -> int:
+    """Only fetch what an experiment needs, for a machine with a network."""
+    from merging.published.steps import place_of
+
+    place = place_of(chosen.key, store, into)
+    _fetch(call, chosen, choice, place, fetching, "cpu")
+    after = _plan(chosen, choice, place, "cpu")
+    print(
+        dumps({"place": after.place, "bytes": after.here}) if call.json else f"{size_text(after.here)} in {after.place}"
+    )
+    return DONE
+
+
+@published.command(cls=Command)
+@choice_options
+@from_option
+@to_option
+@option("--expect", type=click.Choice(["reproduced"]), help="exit with 1 if a judged row differs")
+@fetch_options
+@job_options
+@device_option
+@click.pass_obj
+def run(
+    call: Call, chosen: Experiment, choice: Choice, into: Path | None, to: Path | None, expect: str | None,
+    fetching: FetchOptions, store: Path | None, device: str,
+) -> int:  # fmt: skip
+    """Plan, fetch, make the benchmark, run the recipes, print the table; stopped, it goes on where it was."""
+    from merging.published.steps import keep_choice, place_of
+
+    place = place_of(chosen.key, store, into)
+    _fetch(call, chosen, choice, place, fetching, device)
+    keep_choice(place, choice)
+    table = _compute(call, chosen, choice, place, store, device)
+    return _finish(call, table, to, expect)
+
+
+@published.command(cls=Command)
+@argument("key", help="the key of an experiment that ran here")
+@store_option
+@to_option
+@option("--expect", type=click.Choice(["reproduced"]), help="exit with 1 if a judged row differs")
+@click.pass_obj
+def table(call: Call, key: str, store: Path | None, to: Path | None, expect: str | None) -> int:
+    """Print the table of what was computed."""
+    from merging.published.catalogue import experiment
+    from merging.published.steps import kept_choice, kept_measured, make_table, place_of
+
+    chosen, place = experiment(key), place_of(key, store)
+    choice = kept_choice(place)
+    measured, device = kept_measured(chosen, choice, place)
+    return _finish(call, make_table(chosen, choice, place, measured, device), to, expect)
+
+
+def _plan(chosen: Experiment, choice: Choice, place: Place, device: str) -> FetchPlan:
+    from merging.devices import choose_device
+    from merging.published.steps import plan as planned
+
+    return planned(chosen, choice, place, choose_device(device).type)
+
+
+def _show_plan(call: Call, planned: FetchPlan) -> None:
+    from merging.published.texts import plan_data, plan_rows, plan_sentences
+
+    if call.json:
+        print(dumps(plan_data(planned)))
+        return
+    print(f"{planned.experiment}: {planned.title}\n{columns(plan_rows(planned))}")
+    print("\n".join(plan_sentences(planned)), flush=True)
+
+
+def _fetch(call: Call, chosen: Experiment, choice: Choice, place: Place, fetching: FetchOptions, device: str) -> None:
+    """Show the plan, ask once, and fetch what is missing; nothing is asked if nothing has to be fetched."""
+    from merging.published.steps import fetch_parts
+
+    planned = _plan(chosen, choice, place, device)
+    if planned.complete and not fetching.latest:
+        return
+    _pin(call, chosen, choice, place, planned, latest=fetching.latest)
+    planned = _plan(chosen, choice, place, device)
+    if not call.json and call.events is None:
+        _show_plan(call, planned)
+    if not fetching.yes and not _agreed():
+        raise MergingError("Nothing was fetched.")
+    rate = None if fetching.limit_rate is None else fetching.limit_rate * MEGABYTE
+    try:
+        with reporting(call.events) as progress:
+            fetch_parts(chosen, choice, place, limit_rate=rate, progress=progress, cancel=call.stop)
+    except HubError as error:
+        if error.later:
+            raise Paused(str(error)) from None
+        raise
+
+
+def _pin(call: Call, chosen: Experiment, choice: Choice, place: Place, planned: FetchPlan, *, latest: bool) -> None:
+    """Ask for commits, licenses and sizes, which the plan then shows; without a connection, say what else there is."""
+    from merging.published.steps import pin
+
+    try:
+        pin(chosen, choice, place, latest=latest, cancel=call.stop)
+    except HubError as error:
+        if error.reason != "connection":
+            raise
+        missing = first_few(part.purpose for part in planned.parts if not part.complete)
+        about = "" if planned.sizes_exact else "about "
+        raise HubError(
+            f"{chosen.key} needs {about}{size_text(planned.to_fetch)} from {planned.host} ({missing}). {error} Or on "
+            f"another machine: `published fetch {chosen.key} --into FOLDER`; then here `published run {chosen.key} "
+            "--from FOLDER`.",
+            error.reason,
+            error.later,
+        ) from None
+
+
+def _agreed() -> bool:
+    """Whether the question is answered with yes; without a terminal nobody can be asked."""
+    if not sys.stdin.isatty():
+        raise UsageError(["This fetches files, and there is no terminal to ask: --yes answers."])
+    return click.confirm(QUESTION, default=False, err=True)
+
+
+def _compute(
+    call: Call, chosen: Experiment, choice: Choice, place: Place, store: Path | None, device: str
+) -> PublishedTable:
+    """Make the benchmark, score the references and every row; what is stored is not computed again."""
+    from merging.devices import choose_device, describe_device
+    from merging.published import steps
+    from merging.published.rows import variants
+    from merging.runs.store import Store
+
+    here = describe_device(choose_device(device))
+    how: dict[str, Any] = {"device": device, "cancel": call.stop}
+    with reporting(call.events) as progress:
+        benchmark = steps.make_benchmark(chosen, choice, place, progress=progress, **how)
+        runs = Store(store, benchmark=benchmark.digest)
+        measured: list[MeasuredRow] = steps.score_references(benchmark, runs, progress=progress, **how)
+        steps.keep_measured(place, measured, here)
+        for variant in variants(chosen, choice):
+            try:
+                row = steps.score_row(variant, choice, benchmark, runs, progress=progress, warn=warn, **how)
+            except TaskError as error:
+                warn(f"{variant.title}: {error}")
+                continue
+            measured.append(row)
+            steps.keep_measured(place, measured, here)
+    return steps.make_table(chosen, choice, place, measured, here)
+
+
+def _finish(call: Call, shown: PublishedTable, to: Path | None, expect: str | None) -> int:
+    """Print the table, write it where it is asked for, and say whether it is what is expected."""
+    from merging.files.records import write_text
+    from merging.published.texts import table_csv, table_data, table_markdown, table_rows, table_sentences, task_rows
+    from merging.published.verdicts import expectation_met
+
+    if to is not None:
+        texts = {".md": table_markdown(shown), ".csv": table_csv(shown), ".json": dumps(table_data(shown)) + "\n"}
+        write_text(to, texts[to.suffix])
+    if call.json:
+        print(dumps(table_data(shown)))
+    else:
+        print("\n".join(table_sentences(shown)))
+        print(f"{columns(table_rows(shown))}\n\n{columns(task_rows(shown))}")
+    return DONE if expect is None or expectation_met(shown.verdicts, expect) else FAILED

@@ -1,0 +1,1 @@
+"""Papers' experiments on published models: the catalogue, what they cost, their rows, and what ours say of theirs."""

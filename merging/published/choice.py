@@ -1,0 +1,164 @@
+"""What of an experiment is run: how many images, which test sets and rows, whose experts."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Self
+
+from merging.errors import TaskError
+from merging.published.catalogue import HUB, PUBLISHED, Experiment
+from merging.published.fields import Fields
+from merging.published.parts import TEST, TRAIN, ListedRow, ModelFile, PublishedModels, PublishedSet
+from merging.recipes.presets import preset
+from merging.text import did_you_mean
+
+IMAGES, EXEMPLARS, SEED = 1000, 64, 0
+ALL = "all"
+MOST_IMAGES, MOST_EXEMPLARS = 1_000_000, 100_000
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """``images`` of each test set, drawn once by the seed, are the same for every row; None takes all.
+
+    ``experts`` is HUB, PUBLISHED, or the path of a folder. ``rows`` are keys of rows. Without ``exemplars`` (0), rows
+    that need some are left out.
+    """
+
+    rows: tuple[str, ...]
+    experts: str
+    images: int | None = IMAGES
+    outside: bool = False
+    imagenet: bool = False
+    exemplars: int = 0
+    seed: int = SEED
+
+    @property
+    def images_text(self) -> str:
+        """'all images', or 'on 1,000 of each'."""
+        return "on all images" if self.images is None else f"on {self.images:,} of each"
+
+    def plain(self) -> dict[str, Any]:
+        """As plain data, from which ``read`` makes it again."""
+        return {name: list(value) if isinstance(value, tuple) else value for name, value in self._items()}
+
+    def _items(self) -> list[tuple[str, Any]]:
+        return [(name, getattr(self, name)) for name in self.__slots__]
+
+    @classmethod
+    def read(cls, data: Any, where: str) -> Self:
+        """The choice in plain data; raises TaskError if it is none."""
+        entry = Fields(data, where)
+        choice = cls(
+            rows=entry.texts("rows"),
+            experts=entry.text("experts"),
+            images=entry.optional_count("images"),
+            outside=entry.one_of("outside", (True, False)),
+            imagenet=entry.one_of("imagenet", (True, False)),
+            exemplars=entry.count("exemplars"),
+            seed=entry.count("seed"),
+        )
+        entry.end()
+        return choice
+
+
+def choose(
+    experiment: Experiment,
+    *,
+    images: str = str(IMAGES),
+    outside: bool = False,
+    imagenet: bool = False,
+    rows: Sequence[str] = (),
+    experts: str = "",
+    exemplars: int = 0,
+    seed: int = SEED,
+) -> Choice:
+    """The choice that options make, everything checked.
+
+    Rows that need exemplars are taken if they are named, or if exemplars are.
+
+    Raises:
+        TaskError: what the experiment does not have; the nearest is named.
+    """
+    known = {row.key: row for row in experiment.rows}
+    for key in rows:
+        if key not in known:
+            raise TaskError(f"{experiment.key} has no row {key[:40]!r}.{did_you_mean(key, known)} {', '.join(known)}.")
+    chosen = [known[key] for key in rows] or [row for row in experiment.rows if exemplars or not needs_exemplars(row)]
+    if any(map(needs_exemplars, chosen)):
+        exemplars = exemplars or EXEMPLARS
+    if not 0 <= exemplars <= MOST_EXEMPLARS:
+        raise TaskError(f"Exemplars are a whole number up to {MOST_EXEMPLARS:,}; got {exemplars:,}.")
+    if seed < 0:
+        raise TaskError(f"A seed is a whole number from 0 on; got {seed}.")
+    whose = experts or next(iter(experiment.models))
+    if whose in (HUB, PUBLISHED) and whose not in experiment.models:
+        raise TaskError(f"{experiment.key} has no experts {whose!r}; it has {', '.join(experiment.models)}.")
+    if whose not in (HUB, PUBLISHED) and not Path(whose).is_dir():
+        hint = did_you_mean(whose, (HUB, PUBLISHED))
+        raise TaskError(f"Experts are {HUB}, {PUBLISHED} or a folder; there is no folder {whose!r}.{hint}")
+    if imagenet and "imagenet" not in {one.key for one in experiment.outside}:
+        raise TaskError(f"{experiment.key} has no ImageNet among its test sets.")
+    return Choice(
+        rows=tuple(row.key for row in chosen),
+        experts=whose,
+        images=_images(images),
+        outside=outside or imagenet,
+        imagenet=imagenet,
+        exemplars=exemplars,
+        seed=seed,
+    )
+
+
+def _images(text: str) -> int | None:
+    if text == ALL:
+        return None
+    if not text.isdecimal() or not 1 <= int(text) <= MOST_IMAGES:
+        raise TaskError(
+            f"Images of each test set are a whole number from 1 to {MOST_IMAGES:,}, or {ALL}; got {text!r}."
+        )
+    return int(text)
+
+
+def needs_exemplars(row: ListedRow) -> bool:
+    """Whether a row's chain sees training images."""
+    return preset(row.preset).recipe("", {}).exemplars is not None
+
+
+def left_out(experiment: Experiment, choice: Choice) -> tuple[str, ...]:
+    """Keys of the experiment's rows that are left out because they need exemplars."""
+    return tuple(row.key for row in experiment.rows if row.key not in choice.rows and needs_exemplars(row))
+
+
+def models(experiment: Experiment, choice: Choice) -> PublishedModels:
+    """The models of a choice; of a folder of experts, those that the papers merged."""
+    if choice.experts in experiment.models:
+        return experiment.models[choice.experts]
+    return experiment.models.get(PUBLISHED) or next(iter(experiment.models.values()))
+
+
+def sets_of(experiment: Experiment, choice: Choice) -> tuple[PublishedSet, ...]:
+    """The test sets of a choice: those in domain, then those outside that are asked for."""
+    skipped = () if choice.imagenet else experiment.off_by_default
+    return experiment.tasks + tuple(one for one in experiment.outside if choice.outside and one.key not in skipped)
+
+
+def needed_parts(experiment: Experiment, choice: Choice) -> Mapping[ModelFile, str]:
+    """What has to be there, and what for: repositories with their parts, models before test sets."""
+    used = models(experiment, choice)
+    parts: dict[ModelFile, str] = {}
+    if choice.experts in experiment.models:
+        uses = {"pretrained": used.pretrained} | ({"text tower": used.text} if used.text else {})
+        uses |= {f"expert for {one.title}": used.experts[one.key] for one in experiment.tasks}
+    else:  # a folder has its own pretrained model and experts
+        uses = {"text tower": used.text or used.pretrained}
+    for purpose, use in uses.items():
+        parts.setdefault(ModelFile(use.repository, use.part), purpose)
+    for one in sets_of(experiment, choice):
+        parts[ModelFile(one.repository, TEST)] = f"test set {one.title}"
+    for one in experiment.tasks if choice.exemplars else ():
+        if one.exemplars:
+            parts[ModelFile(one.repository, TRAIN)] = f"exemplars of {one.title}"
+    return parts

@@ -1,0 +1,215 @@
+"""What an experiment costs before anything is fetched: files, bytes, licenses, disk, and time."""
+
+from __future__ import annotations
+
+import fnmatch
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from merging.files.disk import free_bytes
+from merging.hub import cache, client
+from merging.published.catalogue import Experiment
+from merging.published.choice import Choice, left_out, models, needed_parts, sets_of
+from merging.published.lock import Lock, files_of, license_text, repository_of
+from merging.published.parts import ESTIMATE, ListedPart, ListedRepository, parts
+from merging.published.rows import variants
+from merging.recipes.papers.published import B16, B32, H14, L14
+
+RATE = 10e6  # bytes a second, until something was fetched
+# Images a second and core that a tower encodes in float32, measured for ViT-B/32; the others by their work.
+ENCODED = 9.0
+DECODED = 200.0  # images a second and core that are decoded, which is what an accelerator waits for
+BESIDE_B32 = {B32: 1.0, B16: 3.9, L14: 18.0, H14: 38.0}  # multiply-adds for an image, over those of ViT-B/32
+HEAVY = 10.0  # from which on a tower is for accelerators
+UNPINNED = "not in the catalogue; pinned at the first fetch"
+
+
+@dataclass(frozen=True, slots=True)
+class PlannedPart:
+    """A repository's part: what for, its files, ``nbytes`` (None: not known), ``here`` of them in the cache already."""
+
+    repository: str
+    kind: str
+    purpose: str
+    files: tuple[str, ...]
+    nbytes: int | None
+    exact: bool
+    here: int
+    complete: bool
+    license: str
+    gated: bool
+    revision: str | None
+    note: str = ""
+
+    @property
+    def missing(self) -> int:
+        """Bytes to fetch, as far as they are known."""
+        return max(0, (self.nbytes or 0) - self.here)
+
+
+@dataclass(frozen=True, slots=True)
+class FetchPlan:
+    """A plan. ``place`` is where files go, ``rate`` what was fetched a second, ``compute_seconds`` without merging.
+
+    ``images`` are those of all test sets, ``passes`` how often an image goes through a model. ``sizes_known`` says
+    whether every size is known, if only roughly.
+    """
+
+    experiment: str
+    title: str
+    host: str
+    parts: tuple[PlannedPart, ...]
+    place: Path
+    free: int
+    rate: float
+    rate_measured: bool
+    images: int
+    passes: int
+    compute_seconds: float
+    device: str
+    rows: tuple[str, ...]
+    left_out: tuple[str, ...]
+    notes: tuple[str, ...]
+
+    @property
+    def to_fetch(self) -> int:
+        """Bytes to fetch, as far as they are known."""
+        return sum(part.missing for part in self.parts)
+
+    @property
+    def here(self) -> int:
+        """Bytes that are here already."""
+        return sum(part.here for part in self.parts)
+
+    @property
+    def sizes_exact(self) -> bool:
+        """Whether the bytes to fetch are exact."""
+        return all(part.exact or part.complete for part in self.parts)
+
+    @property
+    def complete(self) -> bool:
+        """Whether nothing has to be fetched."""
+        return all(part.complete for part in self.parts)
+
+    @property
+    def fetch_seconds(self) -> float:
+        """Seconds that fetching takes at the rate."""
+        return self.to_fetch / self.rate
+
+
+def make_plan(
+    experiment: Experiment,
+    choice: Choice,
+    lock: Lock,
+    *,
+    into: Path | None = None,
+    rate: float | None = None,
+    device: str = "cpu",
+    cores: int = 0,
+) -> FetchPlan:
+    """The plan of a choice; nothing is asked of a network. ``cores`` 0 are this machine's.
+
+    Raises:
+        HubError: a setting forbids to look into the cache, or a pinned repository lacks a file.
+    """
+    known = parts().repositories
+    planned = tuple(
+        _planned(known[use.repository], use.part, purpose, lock, into)
+        for use, purpose in needed_parts(experiment, choice).items()
+    )
+    used, chosen = models(experiment, choice), variants(experiment, choice)
+    place = cache.cache_folder() if into is None else into
+    images, passes = count_passes(experiment, choice, len(chosen))
+    notes = [one.note for one in (experiment, used) if one.note]
+    notes += [f"{one.title}: {one.note}" for one in sets_of(experiment, choice) if one.note]
+    return FetchPlan(
+        experiment=experiment.key,
+        title=experiment.title,
+        host=client.host(),
+        parts=planned,
+        place=place,
+        free=free_bytes(place),
+        rate=rate or RATE,
+        rate_measured=rate is not None,
+        images=images,
+        passes=passes,
+        compute_seconds=encoding_seconds(used.tower, passes, device, cores or os.cpu_count() or 1),
+        device=device,
+        rows=tuple(variant.key for variant in chosen),
+        left_out=left_out(experiment, choice),
+        notes=tuple(notes),
+    )
+
+
+def count_passes(experiment: Experiment, choice: Choice, rows: int) -> tuple[int, int]:
+    """The images of all test sets, and how often one goes through a model.
+
+    Each goes through the pretrained model and every row, those in domain through their own expert, too.
+    """
+    inside = sum(_images(one.rows, choice) for one in experiment.tasks)
+    outside = sum(_images(one.rows, choice) for one in sets_of(experiment, choice)[len(experiment.tasks) :])
+    return inside + outside, inside * (rows + 2) + outside * (rows + 1)
+
+
+def encoding_seconds(tower: str, passes: int, device: str, cores: int) -> float:
+    """Seconds that so many passes of images take: an estimate."""
+    rate = ENCODED / BESIDE_B32[tower] if device == "cpu" else DECODED
+    return passes / (rate * cores)
+
+
+def _images(rows: int | None, choice: Choice) -> int:
+    if rows is None:
+        return choice.images or 0
+    return rows if choice.images is None else min(rows, choice.images)
+
+
+def _planned(listed: ListedRepository, part: str, purpose: str, lock: Lock, into: Path | None) -> PlannedPart:
+    repository, files = repository_of(listed, lock), files_of(listed, part, lock)
+    group = listed.parts[part]
+    names = [file.name for file in files] if listed.name in lock.repositories else [one.name for one in group.files]
+    sizes = [file.size for file in files]
+    exact = len(sizes) == len(names) and None not in sizes
+    folder = cache.snapshot(repository, into)
+    if listed.name in lock.repositories:
+        here = cache.bytes_here(repository, files, into)
+        complete = cache.whole(repository, files, into) is not None
+    else:
+        here, complete = _matching(folder, names)
+    nbytes = sum(size or 0 for size in sizes) if exact else here if complete else group.about
+    return PlannedPart(
+        repository=listed.name,
+        kind=listed.kind,
+        purpose=purpose,
+        files=tuple(names),
+        nbytes=nbytes,
+        exact=exact,
+        here=here,
+        complete=complete,
+        license=license_text(listed, lock),
+        gated=lock.repositories[listed.name].gated if listed.name in lock.repositories else listed.gated,
+        revision=repository.revision,
+        note=_note(listed, group),
+    )
+
+
+def _note(listed: ListedRepository, group: ListedPart) -> str:
+    """What is to be known of a repository, and where its size comes from if it was not read."""
+    guessed = (
+        "its size is an estimate" if group.basis == ESTIMATE else "its size is not known" if not group.basis else ""
+    )
+    return "; ".join(filter(None, (listed.note.rstrip("."), guessed)))
+
+
+def _matching(folder: Path | None, names: Sequence[str]) -> tuple[int, bool]:
+    """The bytes of files in a snapshot that have these names or patterns, and whether each of them has one.
+
+    How many files a pattern stands for is not known before the first fetch, so such a part is never complete.
+    """
+    if folder is None:
+        return 0, False
+    here = {path.relative_to(folder).as_posix(): path.stat().st_size for path in folder.rglob("*") if path.is_file()}
+    matches = [[name for name in here if fnmatch.fnmatchcase(name, pattern)] for pattern in names]
+    whole = all(matches) and not any("*" in name for name in names)
+    return sum(here[name] for name in {name for group in matches for name in group}), whole

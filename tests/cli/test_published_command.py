@@ -1,0 +1,196 @@
+"""The command ``published`` lists, plans, fetches from a Hub on this machine, and prints what was computed."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from loopback_hub import LoopbackHub
+
+from merging.benchmarks.benchmark import Benchmark
+from merging.cli.main import main
+from merging.published.catalogue import experiment, experiment_keys
+from merging.published.choice import choose
+from merging.published.rows import INDIVIDUAL, PRETRAINED, variants
+from merging.published.steps import (
+    keep_choice,
+    keep_measured,
+    kept_measured,
+    pin,
+    place_of,
+    score_references,
+    score_row,
+)
+from merging.published.table import MeasuredRow
+from merging.published.verdicts import TaskScore
+from merging.runs.store import Store
+
+SMOKE = experiment("smoke")
+VISION = "tanganke/clip-vit-base-patch32"
+MODELS = {
+    "openai/clip-vit-base-patch32": {"config.json": b"{}", "pytorch_model.bin": b"p" * 900, "tf_model.h5": b"no"},
+    f"{VISION}_mnist": {"config.json": b"{}", "model.safetensors": b"m" * 700},
+    f"{VISION}_eurosat": {"config.json": b"{}", "model.safetensors": b"e" * 800},
+}
+DATA = {
+    "ylecun/mnist": {"mnist/test-00000-of-00001.parquet": b"t" * 500, "mnist/train-00000-of-00001.parquet": b"no"},
+    "tanganke/eurosat": {"data/test-00000-of-00001.parquet": b"u" * 600, "data/contrast-0.parquet": b"no"},
+}
+NEEDED = 2 * 3 + 900 + 700 + 800 + 500 + 600
+
+
+@pytest.fixture
+def hub(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[LoopbackHub]:
+    monkeypatch.setenv("MERGESCOPE_STORE", str(tmp_path / "store"))
+    with LoopbackHub() as server:
+        for name, files in MODELS.items():
+            server.add("model", name, files)
+        for name, files in DATA.items():
+            server.add("dataset", name, files, license="mit" if "mnist" in name else None)
+        server.connect(monkeypatch, tmp_path / "home")
+        yield server
+
+
+def call(capsys: Any, *words: str) -> tuple[int, str, str]:
+    code = main(["published", *words])
+    printed = capsys.readouterr()
+    return code, printed.out, printed.err
+
+
+def test_every_experiment_is_listed(hub: LoopbackHub, capsys: Any) -> None:
+    code, out, _ = call(capsys)
+    assert code == 0 and all(key in out for key in experiment_keys()) and "≈ 1.32 GB" in out
+    code, out, _ = call(capsys, "--json")
+    assert [each["experiment"] for each in json.loads(out)] == list(experiment_keys())
+    assert hub.requests == []  # nothing is asked for a list
+
+
+def test_a_plan_asks_for_nothing_and_names_the_host(hub: LoopbackHub, capsys: Any) -> None:
+    code, out, _ = call(capsys, "plan", "smoke", "--images", "100", "--json")
+    plan = json.loads(out)
+    assert (code, plan["host"], plan["images"], plan["to_fetch"]) == (0, hub.host, 200, 1_316_300_000)
+    assert hub.requests == []
+
+
+def test_what_is_fetched_once_is_pinned_and_not_asked_for_again(hub: LoopbackHub, capsys: Any, tmp_path: Path) -> None:
+    code, out, err = call(capsys, "fetch", "smoke", "--yes")
+    assert code == 0, err
+    assert "mit" in out and f"To fetch from {hub.host}: {NEEDED / 1000:.3g} kB" in out  # exact now, licenses were read
+    lock = json.loads((tmp_path / "store/published/smoke/lock.json").read_text("utf-8"))
+    assert set(lock["repositories"]) == {*MODELS, *DATA}
+    assert all(len(each["revision"]) == 40 for each in lock["repositories"].values())
+    asked = len(hub.requests)
+    assert asked and not any("train-" in name or "contrast" in name or ".h5" in name for name in hub.fetched())
+    code, out, _ = call(capsys, "fetch", "smoke", "--yes", "--json")
+    assert (code, json.loads(out)["bytes"], len(hub.requests)) == (0, NEEDED, asked)
+    hub.add("model", f"{VISION}_mnist", {"config.json": b"{}", "model.safetensors": b"n" * 700})  # the branch moves
+    assert call(capsys, "fetch", "smoke", "--yes")[0] == 0 and len(hub.requests) == asked
+    assert call(capsys, "fetch", "smoke", "--yes", "--latest")[0] == 0
+    moved = json.loads((tmp_path / "store/published/smoke/lock.json").read_text("utf-8"))
+    assert moved["latest"] == [f"{VISION}_mnist"]
+
+
+def test_a_commit_is_asked_for_once(hub: LoopbackHub) -> None:
+    first = pin(SMOKE, choose(SMOKE), place_of("smoke"))
+    asked = len(hub.requests)
+    assert pin(SMOKE, choose(SMOKE), place_of("smoke")) == first and len(hub.requests) == asked == 5
+
+
+def test_files_go_to_a_folder_that_another_machine_reads(hub: LoopbackHub, capsys: Any, tmp_path: Path) -> None:
+    folder = tmp_path / "carried"
+    assert call(capsys, "fetch", "smoke", "--yes", "--into", str(folder))[0] == 0
+    hub.stop()
+    code, out, _ = call(capsys, "plan", "smoke", "--from", str(folder), "--json")
+    assert code == 0 and json.loads(out)["to_fetch"] == 0
+
+
+def test_without_a_connection_the_way_out_is_named(hub: LoopbackHub, capsys: Any) -> None:
+    hub.stop()
+    code, _, err = call(capsys, "run", "smoke", "--yes")
+    assert code == 1 and f"smoke needs about 1.32 GB from {hub.host} (pretrained, expert for MNIST" in err
+    assert "`published fetch smoke --into FOLDER`; then here `published run smoke --from FOLDER`" in err
+
+
+def test_a_hub_that_is_busy_pauses_the_call(hub: LoopbackHub, capsys: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    from merging.errors import HubError
+
+    def busy(*_: Any, **__: Any) -> None:
+        raise HubError("busy.", "busy", True)
+
+    monkeypatch.setattr("merging.published.steps.fetch", busy)
+    code, _, err = call(capsys, "fetch", "smoke", "--yes")
+    assert code == 75 and "busy. The same command goes on from there." in err
+
+
+def test_without_a_terminal_nobody_is_asked(hub: LoopbackHub, capsys: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sys.stdin.isatty", lambda: False, raising=False)
+    code, _, err = call(capsys, "fetch", "smoke")
+    assert code == 2 and "--yes answers" in err and hub.fetched() == {}
+
+
+@pytest.mark.parametrize(
+    ("words", "problem"),
+    [
+        (["run", "smoek", "--yes"], "Did you mean 'smoke'?"),
+        (["run", "smoke", "--rows", "tise"], "has no row 'tise'. Did you mean 'ties'?"),
+        (["run", "smoke", "--to", "table.txt"], "ends in .md, .csv, .json; got table.txt"),
+        (["table", "smoke", "--expect", "agrees"], "'agrees' is not 'reproduced'"),
+    ],
+)
+def test_a_wrong_call_is_explained(hub: LoopbackHub, capsys: Any, words: list[str], problem: str) -> None:
+    code, _, err = call(capsys, *words)
+    assert code == 2 and problem in err, err
+
+
+def measured(share: float) -> list[MeasuredRow]:
+    def scores(percents: tuple[float, float]) -> dict[str, TaskScore]:
+        return {one.key: TaskScore(one.key, x / 100, 10_000) for one, x in zip(SMOKE.tasks, percents, strict=True)}
+
+    row = variants(SMOKE, choose(SMOKE))[0]
+    rows = [(PRETRAINED, (48.2, 46.0)), (INDIVIDUAL, (99.6 * share, 99.0 * share)), (row, (90.0, 90.0))]
+    return [MeasuredRow(key, scores(percents), run="abc") for key, percents in rows]
+
+
+@pytest.mark.parametrize(("share", "code"), [(1.0, 0), (0.9, 0)])
+def test_the_table_is_printed_from_what_was_kept(
+    hub: LoopbackHub, capsys: Any, tmp_path: Path, share: float, code: int
+) -> None:
+    place, choice = place_of("smoke"), choose(SMOKE, images="all")
+    keep_choice(place, choice)
+    keep_measured(place, measured(share), "one CPU")
+    assert kept_measured(SMOKE, choice, place) == (measured(share), "one CPU")
+    ended, out, _ = call(capsys, "table", "smoke", "--to", str(tmp_path / "t.md"), "--expect", "reproduced")
+    assert ended == code and ("Other experts" in out) == (share < 1) and "on all images, seed 0, one CPU" in out
+    assert (tmp_path / "t.md").read_text("utf-8").startswith("# smoke")
+    assert hub.requests == []
+
+
+def test_an_expectation_that_is_not_met_is_the_exit_code(hub: LoopbackHub, capsys: Any) -> None:
+    place = place_of("smoke")
+    keep_choice(place, choose(SMOKE, images="all"))
+    first, *rest = measured(1.0)
+    wrong = MeasuredRow(PRETRAINED, {task: TaskScore(task, 0.9, 10_000) for task in first.scores})
+    keep_measured(place, [wrong, *rest], "one CPU")
+    assert call(capsys, "table", "smoke")[0] == 0
+    assert call(capsys, "table", "smoke", "--expect", "reproduced")[0] == 1
+
+
+def test_a_table_of_nothing_says_what_computes_it(hub: LoopbackHub, capsys: Any) -> None:
+    code, _, err = call(capsys, "table", "smoke")
+    assert code == 1 and "smoke has not run here. `published run smoke` computes it." in err
+
+
+@pytest.mark.slow
+def test_rows_are_scored_once_and_found_again(tiny_folder: Path, tmp_path: Path) -> None:
+    benchmark, store = Benchmark.load(tiny_folder), Store(tmp_path / "store", libraries=())
+    references = score_references(benchmark, store, device="cpu")
+    assert [one.row for one in references] == [PRETRAINED, INDIVIDUAL]
+    assert set(references[1].scores) == set(benchmark.experts)
+    row, choice = variants(SMOKE, choose(SMOKE))[0], choose(SMOKE)
+    first = score_row(row, choice, benchmark, store, device="cpu")
+    assert first.scores["circles"].n == benchmark.count("circles", "reporting") and store.has(first.run)
+    assert score_row(row, choice, benchmark, store, device="cpu") == first
+    assert score_references(benchmark, store, compute=False) == references

@@ -1,0 +1,185 @@
+"""What is chosen, what is pinned, and what the plan says of both before anything is fetched."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import date
+from pathlib import Path
+
+import pytest
+
+from merging.errors import HubError, TaskError
+from merging.hub.repository import RepositoryFacts, RepositoryFile
+from merging.published.catalogue import experiment
+from merging.published.choice import Choice, choose, left_out, needed_parts, sets_of
+from merging.published.lock import Lock, files_of, license_text, read_lock, repository_of, write_lock
+from merging.published.parts import ModelFile, parts
+from merging.published.plan import UNPINNED, count_passes, encoding_seconds, make_plan
+from merging.published.texts import plan_data, plan_rows, plan_sentences
+
+EIGHT, SMOKE = experiment("clip-b32-8"), experiment("smoke")
+COMMIT, OTHER = "a" * 40, "b" * 40
+EUROSAT = parts().repositories["tanganke/eurosat"]
+DRIVE = parts().repositories["SphereLab/vision_models_in_FDA"]
+
+
+def facts(*files: RepositoryFile, revision: str = COMMIT, license: str | None = None) -> RepositoryFacts:
+    return RepositoryFacts(revision, license, False, files)
+
+
+@pytest.fixture(autouse=True)
+def empty_cache(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr("merging.hub.cache.cache_folder", lambda: tmp_path / "hub")
+
+
+# What is chosen
+
+
+def test_by_default_a_thousand_images_and_no_row_that_needs_exemplars() -> None:
+    choice = choose(EIGHT)
+    assert (choice.images, choice.exemplars, choice.experts, choice.outside) == (1000, 0, "hub", False)
+    assert left_out(EIGHT, choice) == ("lot", "regmean", "fisher")
+    assert choose(EIGHT, exemplars=16).rows == tuple(row.key for row in EIGHT.rows)
+    assert choose(EIGHT, rows=["regmean", "ties"]).exemplars == 64
+    assert choose(EIGHT, images="all").images is None and choose(EIGHT, images="all").images_text == "on all images"
+
+
+@pytest.mark.parametrize(
+    ("options", "problem"),
+    [
+        ({"images": "some"}, "or all; got 'some'"),
+        ({"images": "0"}, "a whole number from 1"),
+        ({"rows": ["tise"]}, "has no row 'tise'. Did you mean 'ties'?"),
+        ({"experts": "nowhere"}, "there is no folder 'nowhere'"),
+        ({"exemplars": -1}, "Exemplars are"),
+        ({"seed": -1}, "A seed is"),
+    ],
+)
+def test_what_cannot_be_chosen_is_named(options, problem: str) -> None:
+    with pytest.raises(TaskError) as error:
+        choose(EIGHT, **options)
+    assert problem in str(error.value)
+
+
+def test_experts_and_imagenet_must_be_in_the_experiment() -> None:
+    with pytest.raises(TaskError, match="has no experts 'published'; it has hub"):
+        choose(SMOKE, experts="published")
+    with pytest.raises(TaskError, match="has no ImageNet"):
+        choose(SMOKE, imagenet=True)
+    assert choose(EIGHT, experts="published").experts == "published"
+
+
+def test_imagenet_is_scored_only_if_it_is_asked_for() -> None:
+    keys = [[one.key for one in sets_of(EIGHT, choose(EIGHT, **options))] for options in
+            ({}, {"outside": True}, {"imagenet": True})]  # fmt: skip
+    assert [len(each) for each in keys] == [8, 20, 21] and "imagenet" not in keys[1] and keys[2][-1] == "imagenet"
+
+
+def test_train_splits_are_needed_only_for_exemplars_and_a_folder_brings_its_own_models(tmp_path) -> None:
+    plain, drawn = needed_parts(EIGHT, choose(EIGHT)), needed_parts(EIGHT, choose(EIGHT, exemplars=4))
+    assert {use.part for use in plain} == {"model", "test"} and len(drawn) == len(plain) + 8
+    folder = needed_parts(EIGHT, choose(EIGHT, experts=str(tmp_path)))
+    assert [purpose for purpose in folder.values() if "test set" not in purpose] == ["text tower"]
+    published = needed_parts(EIGHT, choose(EIGHT, experts="published"))
+    assert published[ModelFile(DRIVE.name, "sun397")] == "expert for SUN397"
+
+
+def test_a_choice_is_read_as_it_was_written() -> None:
+    choice = choose(EIGHT, images="all", imagenet=True, exemplars=8, seed=3)
+    assert Choice.read(choice.plain(), "choice.json") == choice
+    with pytest.raises(TaskError, match=r"choice.json: field seed: a whole number from 0 on is needed; got '3'"):
+        Choice.read(choice.plain() | {"seed": "3"}, "choice.json")
+
+
+# What is pinned
+
+
+TEST_FILE = RepositoryFile("data/test-00000-of-00001.parquet", 9_000_000, "c" * 64)
+
+
+def test_the_first_facts_pin_a_repository_and_later_ones_must_agree(tmp_path) -> None:
+    lock = Lock().with_facts(EUROSAT, facts(TEST_FILE, RepositoryFile("README.md", 10)), today=date(2026, 12, 1))
+    write_lock(tmp_path, lock)
+    assert read_lock(tmp_path) == lock and read_lock(tmp_path / "none") == Lock()
+    assert repository_of(EUROSAT, lock).revision == COMMIT and repository_of(EUROSAT, Lock()).revision is None
+    assert files_of(EUROSAT, "test", lock) == (TEST_FILE,)
+    assert license_text(EUROSAT, lock) == "none stated" and lock.repositories[EUROSAT.name].read == "2026-12-01"
+    with pytest.raises(HubError, match=f"was pinned at {COMMIT}, and {OTHER} was given"):
+        lock.with_facts(EUROSAT, facts(TEST_FILE, revision=OTHER))
+    newer = lock.with_facts(EUROSAT, facts(TEST_FILE, revision=OTHER, license="mit"), latest=True)
+    assert newer.latest == (EUROSAT.name,) and license_text(EUROSAT, newer) == "mit"
+    assert newer.with_facts(EUROSAT, facts(TEST_FILE, revision=OTHER), latest=True).latest == (EUROSAT.name,)
+
+
+def test_the_catalogue_s_commit_and_digests_are_held_to() -> None:
+    known = replace(EUROSAT, revision=OTHER)
+    assert repository_of(known, Lock()).revision == OTHER
+    with pytest.raises(HubError, match="--latest takes the new one"):
+        Lock().with_facts(known, facts(TEST_FILE))
+    name = "ViT-B-32/SUN397/finetuned.pt"
+    right = RepositoryFile(name, 453_892_355, "8390dd4b42d4" + "0" * 52)
+    assert Lock().with_facts(DRIVE, facts(right)).repositories
+    for wrong in (replace(right, sha256="f" * 64), replace(right, size=1), replace(right, sha256=None)):
+        with pytest.raises(HubError, match=r"finetuned\.pt of SphereLab.* is not the catalogue's file"):
+            Lock().with_facts(DRIVE, facts(wrong))
+        assert Lock().with_facts(DRIVE, facts(wrong), latest=True).repositories
+
+
+def test_a_file_that_is_gone_is_named_with_what_there_is() -> None:
+    lock = Lock().with_facts(EUROSAT, facts(RepositoryFile("data/train.parquet", 1)))
+    with pytest.raises(HubError, match=r"tanganke/eurosat has no file data/test-00000-of-00001.parquet at aaaa.*train"):
+        files_of(EUROSAT, "test", lock)
+
+
+def test_a_lock_that_cannot_be_read_is_not_taken_for_none(tmp_path) -> None:
+    (tmp_path / "lock.json").write_text("{}", "utf-8")
+    with pytest.raises(TaskError, match=r"lock.json: field version is missing"):
+        read_lock(tmp_path)
+    (tmp_path / "lock.json").write_text('{"version": 9, "repositories": {}, "latest": []}', "utf-8")
+    with pytest.raises(TaskError, match="of another version"):
+        read_lock(tmp_path)
+
+
+# The plan
+
+
+def test_the_plan_of_an_empty_cache_has_all_to_fetch_roughly() -> None:
+    plan = make_plan(SMOKE, choose(SMOKE), Lock(), cores=2)
+    assert plan.to_fetch == 605_000_000 + 2 * 349_800_000 + 2_600_000 + 9_100_000
+    assert (plan.here, plan.sizes_exact, plan.complete, plan.host) == (0, False, False, "huggingface.co")
+    assert plan.fetch_seconds == plan.to_fetch / 10e6
+    sentences = " ".join(plan_sentences(plan))
+    assert "about 1.32 GB" in sentences and "at 10 MB/s" in sentences and UNPINNED in sentences
+    head, *rows = plan_rows(plan)
+    assert [row[head.index("license")] for row in rows] == ["none stated"] * 3 + ["not read yet", "none stated"]
+    assert plan_data(plan)["repositories"][0]["pinned"] == UNPINNED
+
+
+def test_what_is_pinned_is_exact_and_what_is_here_is_not_fetched(tmp_path) -> None:
+    lock = Lock().with_facts(EUROSAT, facts(TEST_FILE, license="mit"))
+    (part,) = [each for each in make_plan(SMOKE, choose(SMOKE), lock).parts if each.repository == EUROSAT.name]
+    assert (part.nbytes, part.exact, part.license, part.revision) == (9_000_000, True, "mit", COMMIT)
+    folder = tmp_path / "hub" / "datasets--tanganke--eurosat" / "snapshots" / COMMIT / "data"
+    folder.mkdir(parents=True)
+    with (folder / "test-00000-of-00001.parquet").open("wb") as file:
+        file.truncate(9_000_000)
+    plan = make_plan(SMOKE, choose(SMOKE), lock, rate=1e6)
+    (part,) = [each for each in plan.parts if each.repository == EUROSAT.name]
+    assert part.complete and part.missing == 0 and plan.here == 9_000_000
+    assert plan.rate_measured and "the rate of the last download" in " ".join(plan_sentences(plan))
+
+
+def test_too_little_room_and_unknown_sizes_are_said(monkeypatch) -> None:
+    monkeypatch.setattr("merging.published.plan.free_bytes", lambda place: 1_000_000)
+    words = " ".join(plan_sentences(make_plan(EIGHT, choose(EIGHT, exemplars=4), Lock())))
+    assert "That is more than is free. Set HF_HOME" in words
+    assert "Not known in advance: the size of exemplars of SUN397" in words
+    assert "Left out, as they need exemplars" in " ".join(plan_sentences(make_plan(EIGHT, choose(EIGHT), Lock())))
+
+
+def test_passes_count_the_pretrained_model_each_expert_and_every_row() -> None:
+    all_images, few = choose(EIGHT, images="all"), choose(EIGHT, images="100", outside=True)
+    assert count_passes(EIGHT, all_images, 12) == (87_433, 87_433 * 14)
+    assert count_passes(EIGHT, few, 3) == (2000, 800 * 5 + 1200 * 4)
+    assert encoding_seconds("ViT-B/32", 900, "cpu", 2) == 50 and encoding_seconds("ViT-L/14", 900, "cpu", 2) == 900
+    assert encoding_seconds("ViT-L/14", 400, "cuda", 2) == 1
