@@ -20,7 +20,7 @@ from typing import Any, Self
 import torch
 from torch import Tensor
 
-from merging.checkpoints.checkpoint import Checkpoint
+from merging.checkpoints.checkpoint import Checkpoint, Spans
 from merging.checkpoints.tensor_info import (
     DTYPE_NAMES,
     DTYPES,
@@ -29,6 +29,7 @@ from merging.checkpoints.tensor_info import (
     TensorInfo,
     raw_bytes,
     read_span,
+    read_spans,
 )
 from merging.errors import CheckpointError
 from merging.files.paths import file_state
@@ -261,6 +262,9 @@ class SafetensorsCheckpoint(Checkpoint):
         dtype = self.infos[name].dtype
         offset = self._offsets[name] + start * dtype.itemsize
         return read_span(self._descriptor, offset, stop - start, dtype, self._file)
+
+    def read_spans(self, name: str, spans: Spans) -> Tensor:
+        return read_spans(self._descriptor, self._offsets[name], spans, self.infos[name].dtype, self._file)
 
     def state(self) -> tuple[int, ...]:
         return file_state(self._descriptor)
