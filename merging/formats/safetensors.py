@@ -32,6 +32,7 @@ from merging.checkpoints.tensor_info import (
     read_spans,
 )
 from merging.errors import CheckpointError
+from merging.files import disk
 from merging.files.paths import file_state
 from merging.files.strict_json import parse
 from merging.files.temporary import temporary_name
@@ -188,7 +189,7 @@ class SafetensorsWriter:
         self._file = os.open(self._partial, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o644)
         try:
             self._put(memoryview(len(raw).to_bytes(8, "little") + raw), 0)
-            os.ftruncate(self._file, self._start + end)
+            disk.reserve(self._file, self._start + end)
         except OSError:
             self.abort()
             raise
