@@ -257,3 +257,13 @@ def test_a_part_of_a_tensor_has_the_numbers_at_its_places(tmp_path: Path) -> Non
             ((0, 1), (info.numel // 2, info.numel // 2 + 5), (info.numel - 3, info.numel)),
         )
         assert torch.equal(view.read_spans(name, spans), torch.cat([flat[slice(*span)] for span in spans])), name
+
+
+def test_the_runs_of_a_sample_count_for_the_whole_of_their_tensor() -> None:
+    base, expert = MappingCheckpoint(middle(), "base"), MappingCheckpoint(middle(3), "a")
+    change = below = 0.0
+    for name, info in base.infos.items():
+        for piece in pieces(name, info.numel, sampled=True):
+            x, y = piece.finite(base, name), piece.finite(expert, name)
+            change, below = change + piece.weight * float((y - x) @ (y - x)), below + piece.weight * float(x @ x)
+    assert sampled(base, a=expert).distances["a"].ratio == pytest.approx(math.sqrt(change / below), rel=1e-9)
