@@ -12,6 +12,9 @@ from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING
 
 import numpy as np
+from numpy.typing import NDArray
+
+from merging.files.tables import Table
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -36,44 +39,52 @@ def storage(run: Run) -> pd.DataFrame:
     A merge with one model per task, made of a shared vector and of a mask and a rescaler per task, is counted by these
     parts, except under "dense", which counts the files.
     """
-    tensors = run.table("tensors")
+    import pandas as pd
+
+    return pd.DataFrame(_rows(run), columns=["account", "part", "bytes"]).astype({"bytes": "float64"})
+
+
+def totals(run: Run) -> dict[str, float]:
+    """{account: its bytes} of ``storage``; NaN where the run's version recorded too little."""
+    sizes: dict[str, float] = {}
+    for account, _, size in _rows(run):
+        sizes[account] = sizes.get(account, 0.0) + float(size)
+    return sizes
+
+
+def _rows(run: Run) -> list[Row]:
+    tensors = run.plain_table("tensors")
     heads = _heads(run, tensors)
     extra: list[Row] = [("deploy", HEADS, heads)] if heads else []
     if not run.sizes or "itemsize" not in tensors:
         unknown = [(account, "files", np.nan) for account in ACCOUNTS[1:]]
-        return _table([*_paper_only(run, tensors), *unknown])
+        return [*_paper_only(run, tensors), *unknown]
     if not run.per_task:
         modules = run.table("modules") if "modules" in run.tables else None
         rows = _one_model(tensors, run.sizes) if modules is None else _with_modules(tensors, run.sizes, modules)
     elif "rescalers" in run.tables:
         rows = _unified(tensors, run.sizes, len(run.experts))
     else:
-        rows = _many_models(tensors, run.table("task_tensors"), run.sizes)
-    return _table([*rows, *extra])
+        rows = _many_models(tensors.frame(), run.table("task_tensors"), run.sizes)
+    return [*rows, *extra]
 
 
-def _table(rows: list[Row]) -> pd.DataFrame:
-    import pandas as pd
-
-    return pd.DataFrame(rows, columns=["account", "part", "bytes"]).astype({"bytes": "float64"})
-
-
-def _paper_only(run: Run, tensors: pd.DataFrame) -> Iterator[Row]:
+def _paper_only(run: Run, tensors: Table) -> Iterator[Row]:
     if not run.per_task:
         yield "paper", VECTOR, PAPER_BYTES * paper_entries(tensors, run.sizes.get("dead", 0))
 
 
-def _one_model(tensors: pd.DataFrame, sizes: Mapping[str, int]) -> list[Row]:
+def _one_model(tensors: Table, sizes: Mapping[str, int]) -> list[Row]:
     return [
         ("paper", VECTOR, PAPER_BYTES * paper_entries(tensors, sizes["dead"])),
         ("dense", "merged model", sizes["files"]),
-        ("sparse", "changed tensors", encodings(tensors)["bytes"].sum()),
+        ("sparse", "changed tensors", _smallest(tensors)[1].sum()),
         ("sparse", "header", sizes["header"]),
         ("deploy", "merged model", sizes["files"]),
     ]
 
 
-def _with_modules(tensors: pd.DataFrame, sizes: Mapping[str, int], modules: pd.DataFrame) -> list[Row]:
+def _with_modules(tensors: Table, sizes: Mapping[str, int], modules: pd.DataFrame) -> list[Row]:
     """A model and what an adapt put on top of it, part by part: as it is, and without zeros.
 
     Where images mix on the pretrained tensors, the merged model's in their place are not needed. Modules may be of
@@ -93,11 +104,11 @@ def _with_modules(tensors: pd.DataFrame, sizes: Mapping[str, int], modules: pd.D
     return rows
 
 
-def _unified(tensors: pd.DataFrame, sizes: Mapping[str, int], models: int) -> list[Row]:
+def _unified(tensors: Table, sizes: Mapping[str, int], models: int) -> list[Row]:
     """One vector for all tasks; per task a bit for every scalar of the tensors that it changes, and one number."""
     bits = tensors["numel"][tensors["kept_numel"] > 0]
     extra = ((MASKS, models * int((-(-bits // 8)).sum())), (RESCALERS, models * RESCALER_BYTES))
-    vector = encodings(tensors)["bytes"].sum()
+    vector = _smallest(tensors)[1].sum()
     rows: list[Row] = [
         ("paper", UNIFIED, PAPER_BYTES * paper_entries(tensors, sizes["dead"])),
         ("dense", "models, one per task", sizes["files"]),
@@ -124,7 +135,7 @@ def _many_models(tensors: pd.DataFrame, by_task: pd.DataFrame, sizes: Mapping[st
     ]
 
 
-def paper_entries(tensors: pd.DataFrame, dead: int = 0) -> int:
+def paper_entries(tensors: Table, dead: int = 0) -> int:
     """Entries of the task vector that the paper's table counts, from the columns numel and kept_numel.
 
     Of a pruned vector these are the non-zero ones. A dense vector counts whole, together with the ``dead`` entries of
@@ -142,7 +153,13 @@ def encodings(tensors: pd.DataFrame) -> pd.DataFrame:
     """
     import pandas as pd
 
-    numel, kept, item = (tensors[name].to_numpy(np.int64) for name in ("numel", "kept_numel", "itemsize"))
+    names, sizes = _smallest(tensors)
+    return pd.DataFrame({"encoding": names, "bytes": sizes}, index=tensors.index)
+
+
+def _smallest(tensors: Table) -> tuple[NDArray[np.str_], NDArray[np.int64]]:
+    """Names and bytes (n,) of each tensor's smallest encoding."""
+    numel, kept, item = (np.asarray(tensors[name], np.int64) for name in ("numel", "kept_numel", "itemsize"))
     costs = {
         DENSE: numel * item,
         BITMAP: -(-numel // 8) + kept * item,
@@ -150,11 +167,10 @@ def encodings(tensors: pd.DataFrame) -> pd.DataFrame:
     }
     sizes = np.stack(list(costs.values()))
     names = np.array(list(costs))[sizes.argmin(axis=0)]  # the first of equals is the simplest
-    chosen = {"encoding": np.where(kept > 0, names, LEFT_OUT), "bytes": np.where(kept > 0, sizes.min(axis=0), 0)}
-    return pd.DataFrame(chosen, index=tensors.index)
+    return np.where(kept > 0, names, LEFT_OUT), np.where(kept > 0, sizes.min(axis=0), 0)
 
 
-def _heads(run: Run, tensors: pd.DataFrame) -> int:
+def _heads(run: Run, tensors: Table) -> int:
     """Bytes of the frozen heads of the merged tasks in float32; 0 if the run does not give their size."""
     numels = dict(zip(tensors["part"], tensors["numel"], strict=True))
     if run.scores is None or not numels.get("class_embedding") or "proj" not in numels:

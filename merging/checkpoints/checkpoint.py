@@ -15,6 +15,7 @@ from merging.checkpoints.families import UNUSED_TEXT, Parameter, describe
 from merging.checkpoints.tensor_info import DTYPE_NAMES, TensorInfo, raw_bytes
 from merging.errors import CheckpointError
 
+Spans = tuple[tuple[int, int], ...]  # places [start, stop) in a flat tensor
 DIGEST_PIECE = 1 << 18  # scalars hashed at a time: larger pieces leave the cache before they are hashed
 
 
@@ -39,6 +40,11 @@ class Checkpoint(ABC):
     @abstractmethod
     def read_flat(self, name: str, start: int, stop: int) -> Tensor:
         """Scalars [start, stop) of a tensor in storage order, flat (stop - start,), in the stored dtype."""
+
+    def read_spans(self, name: str, spans: Spans) -> Tensor:
+        """The scalars at several places of a tensor, one after the other, flat."""
+        parts = [self.read_flat(name, start, stop) for start, stop in spans]
+        return torch.cat(parts) if len(parts) > 1 else parts[0]
 
     def state(self) -> tuple[int, ...] | None:
         """Numbers that change when the stored bytes may have changed; None if the checkpoint is not in a file."""

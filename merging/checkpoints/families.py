@@ -190,8 +190,13 @@ def recognize(names: Iterable[str], where: str = "the checkpoint") -> Family:
 
 def nearest(names: Iterable[str]) -> Family:
     """The family whose rules match most of the names."""
-    listed = list(names)
-    return min(FAMILIES, key=lambda family: len(_unknown_names(family, listed)))
+    return _nearest(tuple(names))
+
+
+@lru_cache(maxsize=64)
+def _nearest(names: tuple[str, ...]) -> Family:
+    whole = (family for family in FAMILIES if not _unknown_names(family, names))
+    return next(whole, None) or min(FAMILIES, key=lambda family: len(_unknown_names(family, names)))
 
 
 def describe(names: Iterable[str], where: str = "the checkpoint") -> tuple[Parameter, ...]:

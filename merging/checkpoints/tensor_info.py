@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -70,11 +71,21 @@ def raw_bytes(flat: torch.Tensor) -> memoryview:
 
 def read_span(descriptor: int, offset: int, numel: int, dtype: torch.dtype, label: str) -> torch.Tensor:
     """``numel`` scalars starting at byte ``offset``: a new flat tensor (numel,)."""
-    raw = torch.empty(numel * dtype.itemsize, dtype=torch.uint8)
-    view, done = raw_bytes(raw), 0
-    while done < len(view):
-        count = os.preadv(descriptor, [view[done:]], offset + done)
-        if count == 0:
-            raise CheckpointError(f"{label} became shorter while it was being read; was it replaced?")
-        done += count
+    return read_spans(descriptor, offset, ((0, numel),), dtype, label)
+
+
+def read_spans(
+    descriptor: int, offset: int, spans: Iterable[tuple[int, int]], dtype: torch.dtype, label: str
+) -> torch.Tensor:
+    """The scalars at several places [start, stop), counted from byte ``offset``: a new flat tensor."""
+    places = [(start * dtype.itemsize, stop * dtype.itemsize) for start, stop in spans]
+    raw = torch.empty(sum(stop - start for start, stop in places), dtype=torch.uint8)
+    view = raw_bytes(raw)
+    for start, stop in places:
+        part, view = view[: stop - start], view[stop - start :]
+        while part:
+            count = os.preadv(descriptor, [part], offset + stop - len(part))
+            if count == 0:
+                raise CheckpointError(f"{label} became shorter while it was being read; was it replaced?")
+            part = part[count:]
     return raw.view(dtype)

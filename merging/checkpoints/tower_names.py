@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 
 import torch
 from torch import Tensor
@@ -71,7 +72,11 @@ def tower(names: Iterable[str]) -> dict[str, tuple[str, ...]]:
 
     Names that the nearest family does not know are left out, and so is a layer that lacks one of q, k and v.
     """
-    listed = list(names)
+    return dict(_tower(tuple(names)))
+
+
+@lru_cache(maxsize=64)  # every check of a merge asks for that of the same names
+def _tower(listed: tuple[str, ...]) -> dict[str, tuple[str, ...]]:
     family = nearest(listed)
     stored: dict[str, dict[int, str]] = {}
     for name in listed:

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from merging.checkpoints.checkpoint import Checkpoint, MappingCheckpoint
+from merging.checkpoints.checkpoint import Checkpoint, MappingCheckpoint, Spans
 from merging.checkpoints.content_digest import OnBytes, ignore
 from merging.checkpoints.families import HUGGING_FACE, QKV, TEXT, Role
 from merging.checkpoints.tensor_info import TensorInfo
@@ -88,6 +88,14 @@ class CheckpointView(Checkpoint):
         if not pieces:  # an empty result, too, has the tensor's dtype
             pieces.append(self._tensors[name].parts[0].read(0, 0))
         return torch.cat(pieces) if len(pieces) > 1 else pieces[0]
+
+    def read_spans(self, name: str, spans: Spans) -> Tensor:
+        parts = self._tensors[name].parts
+        if len(parts) > 1 or parts[0].transposed:
+            return super().read_spans(name, spans)
+        (part,) = parts
+        places = tuple((part.start + start, part.start + stop) for start, stop in spans)
+        return part.source.read_spans(part.name, places)
 
     def state(self) -> tuple[int, ...] | None:
         return self.inner.state()

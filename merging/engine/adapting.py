@@ -24,6 +24,7 @@ from merging.engine.routed_network import RoutedNetwork
 from merging.engine.run import MergeResult, edited
 from merging.engine.stream import Stream
 from merging.errors import MergingError
+from merging.files.tables import Frames, plain
 from merging.methods import registry
 from merging.methods.adapting import Learned, Route, Router, Sizes
 from merging.methods.exemplars import TaskExemplars
@@ -60,7 +61,9 @@ class Adapted:
         """The result of the merge with the modules; a table that both have is the adapt's under its name + "_adapt"."""
         named = {f"{name}_adapt" if name in result.tables else name: table for name, table in self.tables.items()}
         warnings = tuple(dict.fromkeys((*result.warnings, *self.warnings)))  # of both, each sentence once
-        return replace(result, modules=self.modules, tables={**result.tables, **named}, warnings=warnings)
+        return replace(
+            result, modules=self.modules, tables=Frames({**plain(result.tables), **named}), warnings=warnings
+        )
 
 
 def adapt(  # noqa: PLR0913 - all that an adapt can be given

@@ -14,6 +14,7 @@ from merging.checkpoints.checkpoint import Checkpoint
 from merging.checkpoints.tensor_info import dtype_name
 from merging.engine.inputs import Inputs
 from merging.errors import MergingError
+from merging.files.tables import Columns
 from merging.methods.slot import Slot
 from merging.numerics.finite import all_finite
 from merging.numerics.linear_algebra import with_doubles
@@ -116,15 +117,13 @@ class Output:
         before = self._tallies.get(stored.name)
         self._tallies[stored.name] = stored.tally if before is None else before.with_other(stored.tally)
 
-    def tables(self, inputs: Inputs, per_task: bool) -> dict[str, pd.DataFrame]:
+    def tables(self, inputs: Inputs, per_task: bool) -> dict[str, Columns]:
         """The table "tensors": a row per written tensor; with one model per task "task_tensors": a row per expert, too.
 
         They say what the tensor is, how many of its scalars differ from pretrained (in any of the models, before they
         are rounded to its dtype), the norms of the change (the root of the mean square over the models) and of the
         weights, and the bytes that a scalar takes.
         """
-        import pandas as pd
-
         rows, numbers = [], self._numbers()
         for p, numel in zip(inputs.parameters, inputs.numels, strict=True):
             if p.name not in numbers:
@@ -132,15 +131,14 @@ class Output:
             facts = (p.name, p.order, p.section, str(p.role), p.part, numel, self._infos[p.name].dtype.itemsize)
             (*_, kept_by_any), (*squared, pretrained) = numbers[p.name]
             rows.append((*facts, kept_by_any, (sum(squared) / len(squared)) ** 0.5, pretrained**0.5))
-        columns = [*TENSOR_COLUMNS, "kept_numel", "change_norm", "pretrained_norm"]
-        tables = {"tensors": pd.DataFrame(rows, columns=columns)}
+        tables = {"tensors": Columns.of_rows((*TENSOR_COLUMNS, "kept_numel", "change_norm", "pretrained_norm"), rows)}
         if per_task:
             parts = [
                 (expert, name, kept[index], squared[index] ** 0.5)
                 for index, expert in enumerate(inputs.names)
                 for name, (kept, squared) in numbers.items()
             ]
-            tables["task_tensors"] = pd.DataFrame(parts, columns=["expert", "tensor", "kept_numel", "change_norm"])
+            tables["task_tensors"] = Columns.of_rows(("expert", "tensor", "kept_numel", "change_norm"), parts)
         return tables
 
     def _numbers(self) -> dict[str, tuple[list[int], list[float]]]:
@@ -180,6 +178,8 @@ class Notes:
 
     def tables(self) -> dict[str, pd.DataFrame]:
         """The tables by name, in forward order."""
+        if not self._rows:
+            return {}
         import pandas as pd
 
         tables = {name: pd.DataFrame(rows) for name, rows in self._rows.items()}

@@ -27,6 +27,7 @@ from merging.engine.needs import check_needs, checked_exemplars, checked_test_da
 from merging.engine.outputs import MERGED, MemorySink, Notes, Output, Sink, Stored, merged_values
 from merging.engine.stream import Stage, Stream
 from merging.engine.work import passes_of
+from merging.files.tables import Frames, Table
 from merging.inspection.fit import fit
 from merging.inspection.fit_report import FitReport
 from merging.methods.apart import apart, packed_tensors
@@ -135,7 +136,7 @@ def _merged(
     return MergeResult(
         state_dict={} if recipe.per_task else states.get(MERGED, {}),
         task_state_dicts=states if recipe.per_task else None,
-        tables={**output.tables(inputs, recipe.per_task), **tables, **notes.tables()},
+        tables=Frames({**output.tables(inputs, recipe.per_task), **tables, **notes.tables()}),
         recipe=recipe,
         device=describe_device(inputs.device),
         seconds=0.0,
@@ -217,10 +218,10 @@ class _Learning:
 
 def _survey(
     recipe: Recipe, inputs: Inputs, meter: Meter, learning: _Learning
-) -> tuple[tuple[Stage, ...], dict[str, pd.DataFrame], tuple[str, ...]]:
+) -> tuple[tuple[Stage, ...], dict[str, Table], tuple[str, ...]]:
     """Every stage with its survey's statistics, each on the task vectors as the earlier stages leave them."""
     stages: tuple[Stage, ...] = ()
-    tables: dict[str, pd.DataFrame] = {}
+    tables: dict[str, Table] = {}
     warnings: tuple[str, ...] = ()
     packed = packed_tensors(inputs.parameters, inputs.pretrained.infos)
     for whole, step in zip(recipe.methods, recipe.steps, strict=True):

@@ -248,7 +248,7 @@ def _write_extras(folder: Path, source: ExportSource) -> None:
     for name in (*run.tables, *([SCORES] if run.has_scores else [])):
         path = folder / table_file(name)
         path.parent.mkdir(exist_ok=True)
-        path.write_bytes(csv_bytes(run.table(name)))
+        path.write_bytes(csv_bytes(run.plain_table(name)))
 
 
 def _mark(folder: Path, source: ExportSource, to: str) -> None:

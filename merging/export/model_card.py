@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from merging.analysis.storage_accounting import storage
+from merging.analysis.storage_accounting import totals
 from merging.benchmarks.benchmark import Benchmark
 from merging.benchmarks.metrics import ADAPTS_ON_TEST, PER_TASK, TASK_KNOWN, summarize
 from merging.errors import TaskError
@@ -263,9 +263,8 @@ def _results(card: Card, run: Run) -> Iterator[str]:
 
 
 def _storage(run: Run) -> str:
-    bytes_by_account = storage(run).groupby("account", sort=False)["bytes"].sum(min_count=1)
-    sizes = {account: float(bytes_by_account[account]) for account in ACCOUNTS if account in bytes_by_account}
-    rows = [(ACCOUNTS[key], size_text(size)) for key, size in sizes.items() if not math.isnan(size)]
+    sizes = totals(run)
+    rows = [(text, size_text(sizes[key])) for key, text in ACCOUNTS.items() if not math.isnan(sizes.get(key, math.nan))]
     return table(("Counted", "Size"), rows)
 
 

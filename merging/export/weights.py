@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
+from torch import Tensor
+
+from merging.at_once import ahead
 from merging.checkpoints.checkpoint import Checkpoint
 from merging.checkpoints.tensor_info import TensorInfo
 from merging.files.records import write_json
@@ -63,9 +66,14 @@ def write_file(
 ) -> None:
     """Write some tensors of a checkpoint, or all, into one file, which appears whole or not at all."""
     infos = {name: checkpoint.infos[name] for name in names or checkpoint.infos}
-    with SafetensorsWriter(path, infos, metadata) as writer:
-        for name, info in infos.items():
-            for start in range(0, info.numel, PIECE):
-                values = checkpoint.read_flat(name, start, min(start + PIECE, info.numel))
-                writer.write(name, values, start)
-                meter.advance(values.nbytes, WRITING, name)
+    with SafetensorsWriter(path, infos, metadata) as writer, ahead(_pieces(checkpoint, infos)) as pieces:
+        for name, start, values in pieces:
+            writer.write(name, values, start)
+            meter.advance(values.nbytes, WRITING, name)
+
+
+def _pieces(checkpoint: Checkpoint, infos: Mapping[str, TensorInfo]) -> Iterator[tuple[str, int, Tensor]]:
+    """What of which tensor begins where, piece by piece."""
+    for name, info in infos.items():
+        for start in range(0, info.numel, PIECE):
+            yield name, start, checkpoint.read_flat(name, start, min(start + PIECE, info.numel))

@@ -261,10 +261,11 @@ def sweep(root: Path) -> None:
 
 def file_hash(path: Path, kind: str = SHA256) -> str:
     """The hash of a file, "sha256" or "blake3", read piece by piece."""
-    total = hashlib.sha256() if kind == SHA256 else blake3()
-    with path.open("rb") as file:
-        while piece := file.read(_PIECE):
-            total.update(piece)
+    total = hashlib.sha256() if kind == SHA256 else blake3(max_threads=blake3.AUTO)
+    buffer = memoryview(bytearray(_PIECE))
+    with path.open("rb", buffering=0) as file:
+        while count := file.readinto(buffer):
+            total.update(buffer[:count])
     return total.hexdigest()
 
 

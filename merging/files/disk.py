@@ -13,6 +13,7 @@ from merging.errors import StoreError
 from merging.text import printable, size_text
 
 FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
+UNSUPPORTED = {errno.EOPNOTSUPP, errno.EINVAL, errno.ENOSYS, errno.ENODEV}  # by a file system that reserves nothing
 OTHER_STORE = "set MERGESCOPE_STORE to a folder that can be written to"  # the way out if the store cannot be
 STILL = " Stored results can still be viewed."
 
@@ -69,6 +70,22 @@ def sync(path: Path) -> None:
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
+
+
+def reserve(descriptor: int, size: int) -> None:
+    """Give an empty file its size, and its place on the disk where the system can: writing it then takes half the time.
+
+    Raises:
+        OSError: there is not so much room, or the file cannot be written to.
+    """
+    if hasattr(os, "posix_fallocate"):
+        try:
+            os.posix_fallocate(descriptor, 0, size)
+            return
+        except OSError as error:
+            if error.errno not in UNSUPPORTED:
+                raise
+    os.ftruncate(descriptor, size)
 
 
 def require_room(place: Path, needed: int) -> None:

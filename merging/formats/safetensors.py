@@ -20,7 +20,7 @@ from typing import Any, Self
 import torch
 from torch import Tensor
 
-from merging.checkpoints.checkpoint import Checkpoint
+from merging.checkpoints.checkpoint import Checkpoint, Spans
 from merging.checkpoints.tensor_info import (
     DTYPE_NAMES,
     DTYPES,
@@ -29,8 +29,10 @@ from merging.checkpoints.tensor_info import (
     TensorInfo,
     raw_bytes,
     read_span,
+    read_spans,
 )
 from merging.errors import CheckpointError
+from merging.files import disk
 from merging.files.paths import file_state
 from merging.files.strict_json import parse
 from merging.files.temporary import temporary_name
@@ -187,7 +189,7 @@ class SafetensorsWriter:
         self._file = os.open(self._partial, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o644)
         try:
             self._put(memoryview(len(raw).to_bytes(8, "little") + raw), 0)
-            os.ftruncate(self._file, self._start + end)
+            disk.reserve(self._file, self._start + end)
         except OSError:
             self.abort()
             raise
@@ -261,6 +263,9 @@ class SafetensorsCheckpoint(Checkpoint):
         dtype = self.infos[name].dtype
         offset = self._offsets[name] + start * dtype.itemsize
         return read_span(self._descriptor, offset, stop - start, dtype, self._file)
+
+    def read_spans(self, name: str, spans: Spans) -> Tensor:
+        return read_spans(self._descriptor, self._offsets[name], spans, self.infos[name].dtype, self._file)
 
     def state(self) -> tuple[int, ...]:
         return file_state(self._descriptor)

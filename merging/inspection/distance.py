@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from statistics import stdev
 
@@ -12,7 +12,7 @@ from torch import Tensor
 
 from merging.checkpoints.checkpoint import Checkpoint
 from merging.checkpoints.families import Parameter, Role
-from merging.inspection.sampling import RUN, Piece, pieces
+from merging.inspection.sampling import RUN, RUNS, Piece, pieces
 from merging.progress import Meter
 
 FAR, ALIKE = 0.5, 0.5  # a larger relative change, or a smaller cosine, is not from fine-tuning
@@ -177,56 +177,102 @@ def measure(
         Cancelled: the caller asked to stop.
     """
     distances = {name: Distance() for name in experts}
+    if sampled:
+        for batch in _batches(pretrained, experts, parameters):
+            _compare(pretrained, experts, batch, distances)
+            if meter:
+                meter.check()
+        return distances
     for parameter in parameters:
-        if parameter.role != Role.BUFFER and pretrained.infos[parameter.name].dtype.is_floating_point:
-            _compare_tensor(pretrained, experts, parameter.name, sampled, distances)
+        if matching := _matching(pretrained, experts, parameter):
+            name, info = parameter.name, pretrained.infos[parameter.name]
+            for piece in pieces(name, info.numel, sampled=False):
+                _compare(pretrained, experts, _Batch(info.dtype, matching, ((name, piece),)), distances)
         if meter:
             work = pretrained.infos[parameter.name].numel * (len(experts) + 1)
             meter.advance(work, "Comparing every number", parameter.name)
     return distances
 
 
-def _compare_tensor(
-    pretrained: Checkpoint,
-    experts: Mapping[str, Checkpoint],
-    name: str,
-    sampled: bool,
-    distances: Mapping[str, Distance],
+@dataclass(frozen=True)
+class _Batch:
+    """Pieces of tensors of one type that are compared together, either samples or spans, and who has them."""
+
+    dtype: torch.dtype
+    experts: tuple[str, ...]
+    pieces: tuple[tuple[str, Piece], ...]
+
+    @property
+    def sampled(self) -> bool:
+        return self.pieces[0][1].sampled
+
+    @property
+    def weights(self) -> Tensor:
+        """For how many numbers of its tensor each one stands: (n,), or (1,) if it stands for itself."""
+        if not self.sampled:
+            return torch.ones(1, dtype=torch.float64)
+        each = torch.tensor([piece.weight for _, piece in self.pieces], dtype=torch.float64)
+        return each.repeat_interleave(RUNS * RUN)
+
+    def read(self, checkpoint: Checkpoint) -> Tensor:
+        """The numbers (n,) in float64, with 0 for those that are not finite."""
+        parts = [piece.read(checkpoint, name).double() for name, piece in self.pieces]
+        return torch.cat(parts).nan_to_num_(0.0, 0.0, 0.0)
+
+    def record(self, largest_by_tensor: dict[str, float], values: Tensor, limit: float) -> None:
+        """Record the largest number of every tensor in which it is above the limit."""
+        if not values.numel() or float(values.max()) <= limit:
+            return
+        for (name, _), own in zip(self.pieces, values.split([piece.numel for _, piece in self.pieces]), strict=True):
+            if (largest := float(own.max())) > limit:
+                largest_by_tensor[name] = max(largest, largest_by_tensor.get(name, 0.0))
+
+
+def _matching(pretrained: Checkpoint, experts: Mapping[str, Checkpoint], parameter: Parameter) -> tuple[str, ...]:
+    """The experts that have a parameter in the same shape; none for what is not compared."""
+    info = pretrained.infos[parameter.name]
+    if parameter.role == Role.BUFFER or not info.dtype.is_floating_point:
+        return ()
+    own = {key: expert.infos.get(parameter.name) for key, expert in experts.items()}
+    return tuple(key for key, one in own.items() if one and one.shape == info.shape and one.dtype.is_floating_point)
+
+
+def _batches(
+    pretrained: Checkpoint, experts: Mapping[str, Checkpoint], parameters: Iterable[Parameter]
+) -> Iterator[_Batch]:
+    """The samples of all parameters, in as few batches as there can be."""
+    batches: dict[tuple[torch.dtype, tuple[str, ...], bool], list[tuple[str, Piece]]] = {}
+    for parameter in parameters:
+        if matching := _matching(pretrained, experts, parameter):
+            info = pretrained.infos[parameter.name]
+            for piece in pieces(parameter.name, info.numel, sampled=True):
+                batches.setdefault((info.dtype, matching, piece.sampled), []).append((parameter.name, piece))
+    for (dtype, matching, _), listed in batches.items():
+        yield _Batch(dtype, matching, tuple(listed))
+
+
+def _compare(
+    pretrained: Checkpoint, experts: Mapping[str, Checkpoint], batch: _Batch, distances: Mapping[str, Distance]
 ) -> None:
-    info = pretrained.infos[name]
-    matching = {
-        key: expert
-        for key, expert in experts.items()
-        if name in expert.infos
-        and expert.infos[name].shape == info.shape
-        and expert.infos[name].dtype.is_floating_point
-    }
-    for piece in pieces(name, info.numel, sampled):
-        base = piece.finite(pretrained, name)
-        bound = base.abs()  # of merged numbers, at scaling 1
-        for key, expert in matching.items():
-            change = piece.finite(expert, name) - base
-            _add(distances[key], name, piece, base, change, info.dtype)
-            bound += change.abs()
-            _record_largest(distances[key].out_of_range, name, bound, torch.finfo(info.dtype).max)
+    base = batch.read(pretrained)
+    bound = base.abs()  # of merged numbers, at scaling 1
+    for key in batch.experts:
+        change = batch.read(experts[key]) - base
+        _add(distances[key], batch, base, change)
+        bound += change.abs()
+        batch.record(distances[key].out_of_range, bound, torch.finfo(batch.dtype).max)
 
 
-def _add(distance: Distance, name: str, piece: Piece, base: Tensor, change: Tensor, dtype: torch.dtype) -> None:
-    if piece.sampled:
-        scale = math.sqrt(piece.weight)
+def _add(distance: Distance, batch: _Batch, base: Tensor, change: Tensor) -> None:
+    weights = batch.weights
+    if batch.sampled:
+        scale = weights.sqrt()
         distance.add_runs(scale * base, scale * change)
     else:
         distance.add(base, change)
-    _record_largest(distance.huge, name, base + change, HUGE)
-    if dtype.itemsize < 4:
+    batch.record(distance.huge, (base + change).abs(), HUGE)
+    if batch.dtype.itemsize < 4:
         moved = change != 0
-        rounded = (base + TYPICAL_SCALING * change).to(dtype) == base.to(dtype)
-        distance.changed += round(piece.weight * int(moved.sum()))
-        distance.lost += round(piece.weight * int((moved & rounded).sum()))
-
-
-def _record_largest(largest_by_tensor: dict[str, float], name: str, values: Tensor, limit: float) -> None:
-    """Record the largest number of a tensor if it is above the limit."""
-    largest = float(values.abs().max()) if values.numel() else 0.0
-    if largest > limit:
-        largest_by_tensor[name] = max(largest, largest_by_tensor.get(name, 0.0))
+        rounded = (base + TYPICAL_SCALING * change).to(batch.dtype) == base.to(batch.dtype)
+        distance.changed += round(float((weights * moved).sum()))
+        distance.lost += round(float((weights * (moved & rounded)).sum()))

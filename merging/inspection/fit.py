@@ -17,7 +17,7 @@ from merging.inspection.distance import Distance
 from merging.inspection.fit_report import ALL_READ, SAMPLED, FitReport, Problem, problem
 from merging.inspection.name_mismatch import other_names
 from merging.inspection.number_problems import Numbers
-from merging.inspection.sampling import WHOLE
+from merging.inspection.sampling import WHOLE, SampledCheckpoint
 from merging.progress import Cancel, ProgressCallback
 from merging.text import first_few
 
@@ -72,7 +72,10 @@ def _report(
     problems = list(_structure(pretrained, experts, parameters))
     distances: Mapping[str, Distance] = {}
     if read:
-        numbers = Numbers(pretrained, experts, parameters, sampled=read == SAMPLED)
+        models = (pretrained, experts)
+        if read == SAMPLED:
+            models = (SampledCheckpoint(pretrained), {name: SampledCheckpoint(one) for name, one in experts.items()})
+        numbers = Numbers(*models, parameters, sampled=read == SAMPLED)
         of_numbers, distances = numbers.check(progress, cancel)
         problems += of_numbers
     notes = (*_counts(pretrained, parameters), *_opening_notes({"pretrained": pretrained, **experts}))

@@ -61,6 +61,9 @@ class Numbers:
 
     def _not_finite(self, name: str, checkpoint: Checkpoint, meter: Meter) -> Iterator[Problem]:
         """Tensors with NaN or infinity among the numbers that are read."""
+        if self.sampled and _sample_is_finite(checkpoint):
+            meter.check()
+            return
         for tensor, info in checkpoint.infos.items():
             meter.advance(info.numel, CHECKING, name)
             if not info.dtype.is_floating_point:
@@ -101,6 +104,13 @@ class Numbers:
     def _same(self, one: Checkpoint, other: Checkpoint) -> bool:
         """Whether all numbers of two experts with the same sample are the same."""
         return one.infos == other.infos and all(_equal(one, other, name) for name in one.infos)
+
+
+def _sample_is_finite(checkpoint: Checkpoint) -> bool:
+    """Whether all numbers of a sample are finite, looked at together."""
+    floating = ((name, info.numel) for name, info in checkpoint.infos.items() if info.dtype.is_floating_point)
+    read = [piece.read(checkpoint, name) for name, numel in floating for piece in pieces(name, numel, sampled=True)]
+    return not read or bool(torch.isfinite(torch.cat(read)).all())
 
 
 def _numel(checkpoint: Checkpoint) -> int:

@@ -15,7 +15,7 @@ from functools import lru_cache
 import torch
 from torch import Tensor
 
-from merging.checkpoints.checkpoint import Checkpoint
+from merging.checkpoints.checkpoint import Checkpoint, Spans
 from merging.checkpoints.tower_names import VISUAL
 
 RUNS, RUN = 8, 64
@@ -27,7 +27,7 @@ PIECE = 1 << 20  # numbers that are read at a time where all are
 class Piece:
     """Numbers of a tensor that are read together: one span, or the runs of a sample."""
 
-    spans: tuple[tuple[int, int], ...]
+    spans: Spans
     weight: float = 1.0  # numbers of the tensor for which each one stands
 
     @property
@@ -42,8 +42,7 @@ class Piece:
 
     def read(self, checkpoint: Checkpoint, name: str) -> Tensor:
         """The numbers, flat (numel,), in the stored dtype, in main memory wherever the checkpoint has them."""
-        parts = [checkpoint.read_flat(name, start, stop).cpu() for start, stop in self.spans]
-        return torch.cat(parts) if len(parts) > 1 else parts[0]
+        return checkpoint.read_spans(name, self.spans).cpu()
 
     def finite(self, checkpoint: Checkpoint, name: str) -> Tensor:
         """The numbers in float64, with 0 for those that are not finite."""
@@ -56,6 +55,24 @@ class Piece:
                 return start + index
             index -= stop - start
         raise IndexError(index)
+
+
+class SampledCheckpoint(Checkpoint):
+    """A checkpoint whose samples are kept in memory, so that they are read once."""
+
+    def __init__(self, inner: Checkpoint) -> None:
+        self.name, self.label, self.metadata, self.infos = inner.name, inner.label, inner.metadata, inner.infos
+        self._inner, self._known = inner, dict[str, Tensor]()
+
+    def read_flat(self, name: str, start: int, stop: int) -> Tensor:
+        return self._inner.read_flat(name, start, stop)
+
+    def read_spans(self, name: str, spans: Spans) -> Tensor:
+        if len(spans) == 1 and self.infos[name].numel > WHOLE:  # no sample
+            return self._inner.read_spans(name, spans)
+        if name not in self._known:
+            self._known[name] = self._inner.read_spans(name, spans)
+        return self._known[name]
 
 
 def pieces(name: str, numel: int, sampled: bool) -> Iterator[Piece]:

@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 from merging.checkpoints.families import Parameter, Role
 
 if TYPE_CHECKING:
-    import pandas as pd
     from torch import Tensor
 
+    from merging.files.tables import Table
     from merging.methods.moments import Moments
 
 T = TypeVar("T")
@@ -116,5 +116,5 @@ class Survey:
     """The result of a survey: ``statistics`` for the method itself, tables and warnings for the reader."""
 
     statistics: Any
-    tables: dict[str, pd.DataFrame] = field(default_factory=dict)
+    tables: Mapping[str, Table] = field(default_factory=dict)
     warnings: tuple[str, ...] = ()

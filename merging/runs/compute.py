@@ -24,7 +24,7 @@ from merging.engine.outputs import MERGED
 from merging.errors import MergingError, StoreError
 from merging.files.disk import free_bytes
 from merging.files.records import write_json
-from merging.files.tables import SCORES, write_table
+from merging.files.tables import SCORES, plain, write_table
 from merging.formats.opening import open_checkpoint
 from merging.formats.safetensors import SafetensorsWriter
 from merging.methods.exemplars import TaskExemplars
@@ -98,7 +98,7 @@ class Work:
             result = self._adapt(folder, result)
             self.opened.raise_if_changed()
             self.warnings.extend((*self.opened.doubts, *self._assumed(), *result.warnings))
-            for name, table in result.tables.items():
+            for name, table in plain(result.tables).items():
                 self.schemas[name] = write_table(folder, name, table, packed=name.startswith(HISTORY))
             (folder / RECIPE).write_text(self.recipe.to_yaml(), "utf-8")
             self._score(folder)

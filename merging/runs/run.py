@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Self, TypeVar
 from merging.checkpoints.families import Parameter, Role
 from merging.errors import StoreError
 from merging.files.atomic import DamagedError, Manifest, read_manifest, verified
-from merging.files.tables import SCORES, read_table, stored_table
+from merging.files.tables import SCORES, Columns, read_columns, stored_table
 from merging.recipes.recipe import Recipe
 from merging.text import did_you_mean
 
@@ -147,11 +147,19 @@ class Run:
         Raises:
             StoreError: there is none of that name, or the file is damaged.
         """
+        return self.plain_table(name).frame()
+
+    def plain_table(self, name: str) -> Columns:
+        """One of the tables, without loading pandas.
+
+        Raises:
+            StoreError: as ``table``.
+        """
         if name not in self._schemas:
             known = ", ".join(self.tables) or "none"
             hint = did_you_mean(name, self.tables)
             raise StoreError(f"Run {self.id} has no table {name!r}.{hint} It has: {known}.")
-        return self._reading(stored_table(self.path, name), lambda path: read_table(path, self._schemas[name]))
+        return self._reading(stored_table(self.path, name), lambda path: read_columns(path, self._schemas[name]))
 
     @property
     def has_scores(self) -> bool:

@@ -10,8 +10,9 @@ import torch
 from blake3 import blake3
 
 from merging.checkpoints.tensor_info import TensorInfo
-from merging.files import atomic
+from merging.files import atomic, disk
 from merging.formats import safetensors
+from merging.formats.opening import open_checkpoint
 
 
 def test_a_large_file_has_a_blake3_in_its_manifest(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -87,3 +88,28 @@ def test_what_was_just_written_is_not_hashed_again(tmp_path: Path, monkeypatch: 
     with pytest.raises(atomic.DamagedError, match="does not have the sha-256"):
         atomic.check_whole(entry)
     assert hashed == [entry / "file"]
+
+
+@pytest.mark.parametrize("number", [95, 22])
+def test_where_no_room_can_be_reserved_a_file_gets_its_size_alone(
+    number: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def unsupported(descriptor: int, start: int, size: int) -> None:
+        raise OSError(number, "not supported")
+
+    monkeypatch.setattr(disk.os, "posix_fallocate", unsupported)
+    safetensors.save(tmp_path / "m.safetensors", {"a": torch.ones(3)})
+    assert open_checkpoint(tmp_path / "m.safetensors").read("a").tolist() == [1, 1, 1]
+
+
+def test_a_disk_without_room_is_known_before_anything_is_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(descriptor: int, start: int, size: int) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(disk.os, "posix_fallocate", full)
+    monkeypatch.setattr(disk.os, "ftruncate", None)
+    with pytest.raises(OSError, match="No space left"):
+        safetensors.SafetensorsWriter(tmp_path / "m.safetensors", {"a": TensorInfo((3,), torch.float32)})
+    assert not list(tmp_path.iterdir())

@@ -8,13 +8,25 @@ import io
 import tracemalloc
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pandas as pd
 import pytest
 
 from merging.errors import StoreError
 from merging.files import tables
-from merging.files.tables import csv_bytes, read_table, stored_table, table_file, write_table
+from merging.files.tables import (
+    Columns,
+    Frames,
+    csv_bytes,
+    plain,
+    read_columns,
+    read_table,
+    stored_table,
+    table_file,
+    write_table,
+)
 
 Packed = tuple[Path, dict[str, str], pd.DataFrame]
 HOSTILE = ["=1+1", "+1", "-1", "@SUM(A1)", "\t=1", "\r=1", "plain", "a=b", ""]
@@ -119,3 +131,52 @@ def test_a_packed_table_is_unpacked_no_further_than_the_limit(packed: Packed, mo
         assert tracemalloc.get_traced_memory()[1] < 8 << 20
     finally:
         tracemalloc.stop()
+
+
+def columns() -> dict[str, Any]:
+    """Values of every kind, with those of which a text is hard to write."""
+    numbers = [0.1 + 0.2, float("nan"), -0.0, 1e300, 1e16, 1e-5, float("inf"), 123456789.125, 5e-324]
+    return {
+        "text": ["NA", "1", "", 'a,b\n"c"', "=1+1", "é", " x", "'", "nan"], "number": numbers, "count": range(9),
+        "flag": [n > 1 for n in numbers], "one": "x", "density": 0.2, "all": 2**53 + 1,
+        "array": np.linspace(0, 1, 9), "mask": np.arange(9) > 4,
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize("more", [{}, {"return": "a\rb"}])
+def test_columns_are_written_as_pandas_writes_them(more: dict[str, str], tmp_path: Path) -> None:
+    plain = Columns(columns() | more)
+    (tmp_path / "a").mkdir()
+    (tmp_path / "b").mkdir()
+    schema = write_table(tmp_path / "a", "any_table", plain)
+    assert schema == write_table(tmp_path / "b", "any_table", plain.frame())
+    paths = [tmp_path / folder / table_file("any_table") for folder in "ab"]
+    assert paths[0].read_bytes() == paths[1].read_bytes()
+    assert csv_bytes(plain) == csv_bytes(plain.frame()) != paths[0].read_bytes()
+    back = read_columns(paths[0], schema)
+    assert csv_bytes(back) == csv_bytes(plain)
+    pd.testing.assert_frame_equal(back.frame(), pd.DataFrame(columns() | more), check_exact=True)
+
+
+def test_rows_become_columns_also_where_there_are_none() -> None:
+    assert Columns.of_rows(("a", "b"), [("x", 1), ("y", 2)]).frame().to_dict("list") == {"a": ["x", "y"], "b": [1, 2]}
+    assert list(Columns.of_rows(("a", "b"), []).frame()) == ["a", "b"]
+
+
+def test_frames_are_a_dictionary_of_data_frames() -> None:
+    frame = pd.DataFrame({"b": [1]})
+
+    def frames() -> Frames:
+        return Frames({"a": Columns({"n": [1, 2]}), "b": frame})
+
+    for made in (dict(frames()), {**frames()}, frames().copy(), frames() | {}, dict(frames().items())):
+        assert [type(table) for table in made.values()] == [pd.DataFrame] * 2
+    assert [len(table) for table in frames().values()] == [2, 1] and frames()["b"] is frame
+    assert (
+        len(frames().get("a")) == len(frames().pop("a")) == 2 and frames().get("c") is frames().pop("c", None) is None
+    )
+    asked = frames()
+    assert asked["a"] is asked["a"] and isinstance(asked, dict) and list(asked) == ["a", "b"]
+    assert isinstance(plain(frames())["a"], Columns) and plain({"b": frame})["b"] is frame
+    with pytest.raises(KeyError):
+        frames()["c"]

@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
+from pathlib import Path
 
 import pytest
 import random_towers
 import torch
 from torch import Tensor
 
-from merging.checkpoints.checkpoint import Checkpoint, MappingCheckpoint
+from merging.checkpoints.checkpoint import Checkpoint, MappingCheckpoint, Spans
+from merging.checkpoints.views import in_naming
 from merging.errors import Cancelled
 from merging.formats.opening import open_checkpoint
+from merging.formats.safetensors import SafetensorsCheckpoint, save
 from merging.inspection.distance import Distance
 from merging.inspection.fit import fit
 from merging.inspection.fit_report import FitReport
@@ -224,3 +227,43 @@ def test_a_sample_reads_little_of_a_large_model() -> None:
     read = [piece for name, shape in shapes.items() for piece in pieces(name, math.prod(shape), sampled=True)]
     assert sum(piece.numel for piece in read) < 0.002 * sum(map(math.prod, shapes.values()))
     assert sum(len(piece.spans) for piece in read) < 1000
+
+
+def test_a_sample_is_read_once_from_every_model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    files = [tmp_path / f"{seed}.safetensors" for seed in range(3)]
+    for seed, file in enumerate(files):
+        save(file, middle(seed))
+    read = list[tuple[str, int]]()
+    original = SafetensorsCheckpoint.read_spans
+
+    def counted(self: SafetensorsCheckpoint, name: str, spans: Spans) -> Tensor:
+        read.append((name, self._descriptor))
+        return original(self, name, spans)
+
+    monkeypatch.setattr(SafetensorsCheckpoint, "read_spans", counted)
+    monkeypatch.setattr(SafetensorsCheckpoint, "read_flat", None)
+    monkeypatch.setattr("merging.inspection.fit.SMALL", 0)
+    report = fit(files[0], {"a": files[1], "b": files[2]}, sample=True)
+    assert report.sampled and len(read) == len(set(read)) == 3 * len(middle())
+
+
+def test_a_part_of_a_tensor_has_the_numbers_at_its_places(tmp_path: Path) -> None:
+    """q, k and v of a packed matrix, as a view gives them, and a transposed projection."""
+    save(tmp_path / "m.safetensors", middle())
+    view = in_naming(open_checkpoint(tmp_path / "m.safetensors"), "hf")
+    for name, info in view.infos.items():
+        flat, spans = (
+            view.read(name).flatten(),
+            ((0, 1), (info.numel // 2, info.numel // 2 + 5), (info.numel - 3, info.numel)),
+        )
+        assert torch.equal(view.read_spans(name, spans), torch.cat([flat[slice(*span)] for span in spans])), name
+
+
+def test_the_runs_of_a_sample_count_for_the_whole_of_their_tensor() -> None:
+    base, expert = MappingCheckpoint(middle(), "base"), MappingCheckpoint(middle(3), "a")
+    change = below = 0.0
+    for name, info in base.infos.items():
+        for piece in pieces(name, info.numel, sampled=True):
+            x, y = piece.finite(base, name), piece.finite(expert, name)
+            change, below = change + piece.weight * float((y - x) @ (y - x)), below + piece.weight * float(x @ x)
+    assert sampled(base, a=expert).distances["a"].ratio == pytest.approx(math.sqrt(change / below), rel=1e-9)

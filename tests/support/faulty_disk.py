@@ -123,7 +123,7 @@ def faulty(root: Path, error: int = FULL, first: float = 1, last: float = float(
         patch.setattr(io, "open", _open(disk, io.open))
         patch.setattr(os, "open", _os_open(disk, os.open))
         patch.setattr(os, "close", _close(disk, os.close))
-        for name in (*names, "pwrite", "write", "fsync", "ftruncate"):
+        for name in (*names, "pwrite", "write", "fsync", "ftruncate", "posix_fallocate"):
             patch.setattr(os, name, _counted(disk, name, getattr(os, name)))
         if error != FULL:
             access = os.access

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
+from merging.files.tables import Columns
 from merging.methods.method import Citation, Edit, register
 from merging.methods.params import Params
 from merging.methods.shared import fields
@@ -22,15 +23,13 @@ class MagnitudeParams(Params):
 
 def survey(slots: SlotStream, params: MagnitudeParams) -> Survey:
     """Per expert, the size of the smallest scalar that is kept."""
-    import pandas as pd
-
     counted = slots.numel + slots.dead_numel
     thresholds = [float("inf")] * len(slots.experts)
     if params.prune_ratio < 1.0:
         rank = trim_rank(counted, density_of(params.prune_ratio))
         thresholds = smallest(slots, sizes, [rank] * len(slots.experts))
     rows = {"expert": slots.experts, "threshold": thresholds, "numel": counted, "prune_ratio": params.prune_ratio}
-    return Survey(tuple(thresholds), {"prune_thresholds": pd.DataFrame(rows)})
+    return Survey(tuple(thresholds), {"prune_thresholds": Columns(rows)})
 
 
 def _own(slot: Slot, thresholds: tuple[float, ...]) -> Tensor:

@@ -14,7 +14,7 @@ from merging.methods.shared.trimming import TrimThresholds, elected_sign, global
 from merging.methods.slot import Slot, SlotStream, Survey
 
 if TYPE_CHECKING:
-    import pandas as pd
+    from merging.files.tables import Table
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -30,7 +30,7 @@ class TrimParams(Params):
 def survey(slots: SlotStream, params: TrimParams) -> Survey:
     """The thresholds over all tensors, and the majority of elected signs for exact ties."""
     thresholds: tuple[float, ...] | None = None
-    table: dict[str, pd.DataFrame] = {}
+    table: dict[str, Table] = {}
     if params.density < 1.0:
         thresholds, table = global_thresholds(slots, params.density)
     tie_sign = majority(slots, lambda slot: trimmed(slot.task_vectors, thresholds)) if params.elect else 0.0

@@ -5,6 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from merging.files.tables import Columns
 from merging.methods.method import Citation, Merge, register
 from merging.methods.params import NoParams
 from merging.methods.slot import Slot, SlotStream, Survey
@@ -30,8 +31,6 @@ def _norms(slot: Slot) -> tuple[Tensor, Tensor]:
 
 def survey(slots: SlotStream, params: NoParams) -> Survey:
     """Per expert, the rescaler that gives its masked unified vector the L1 norm of its task vector."""
-    import pandas as pd
-
     own = torch.zeros(len(slots.experts), dtype=torch.float64)
     unified = torch.zeros_like(own)
     for of_own, of_unified in slots.map(_norms):
@@ -45,7 +44,7 @@ def survey(slots: SlotStream, params: NoParams) -> Survey:
         "task_vector_l1": own.tolist(),
         "masked_l1": unified.tolist(),
     }
-    return Survey(rescalers, {"rescalers": pd.DataFrame(rows)})
+    return Survey(rescalers, {"rescalers": Columns(rows)})
 
 
 def emr(slot: Slot, params: NoParams, rescalers: Rescalers) -> Tensor:

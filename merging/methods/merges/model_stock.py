@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from merging.checkpoints.families import WEIGHTS
+from merging.files.tables import Columns
 from merging.methods.method import Citation, Earlier, Merge, register
 from merging.methods.params import Params
 from merging.methods.shared import fields
@@ -26,8 +27,6 @@ class ModelStockParams(Params):
 
 def survey(slots: SlotStream, params: ModelStockParams) -> Survey:
     """The coefficient of every tensor, from the Gram matrices of its task vectors in float64."""
-    import pandas as pd
-
     experts = len(slots.experts)
     grams = {p.name: torch.zeros((experts, experts), dtype=torch.float64) for p in slots.parameters}
     for name, gram in slots.map(lambda slot: (slot.name, _gram(slot))):
@@ -44,7 +43,7 @@ def survey(slots: SlotStream, params: ModelStockParams) -> Survey:
         "cosine": cosines,
         "coefficient": list(coefficients.values()),
     }
-    return Survey(coefficients, {"coefficients": pd.DataFrame(columns)})
+    return Survey(coefficients, {"coefficients": Columns(columns)})
 
 
 def _gram(slot: Slot) -> Tensor:

@@ -10,6 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from merging.files.tables import Columns
 from merging.methods.method import Citation, Merge, register
 from merging.methods.params import Params, fraction
 from merging.methods.shared import fields
@@ -77,8 +78,6 @@ def _column(values: Sequence[float], like: Tensor) -> Tensor:
 
 def survey(slots: SlotStream, params: PcbParams) -> Survey:
     """The global limits of every expert, by exact quantiles."""
-    import pandas as pd
-
     counted, experts = slots.numel + slots.dead_numel, len(slots.experts)
 
     def ranks(*positions: float) -> list[int]:  # 0-based, as the published code counts
@@ -98,7 +97,7 @@ def survey(slots: SlotStream, params: PcbParams) -> Survey:
         worst = smallest(slots, partial(scores, sign=-1), mirrored)
         best = [above - below for above, below in zip(best, worst, strict=True)]
     limits = Limits(size_range.low, size_range.high, best[:experts], best[experts:])
-    return Survey(limits, {"pcb_limits": pd.DataFrame({"expert": slots.experts, **vars(limits), "numel": counted})})
+    return Survey(limits, {"pcb_limits": Columns({"expert": slots.experts, **vars(limits), "numel": counted})})
 
 
 def pcb(slot: Slot, params: PcbParams, limits: Limits) -> Tensor:

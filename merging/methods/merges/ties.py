@@ -22,7 +22,7 @@ from merging.methods.slot import Slot, SlotStream, Survey
 from merging.numerics.quantile import kth_smallest
 
 if TYPE_CHECKING:
-    import pandas as pd
+    from merging.files.tables import Table
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -53,7 +53,7 @@ def _trim(slot: Slot, params: TiesParams, thresholds: tuple[float, ...] | None) 
 def survey(slots: SlotStream, params: TiesParams) -> Survey:
     """The global thresholds, and the majority of elected signs for exact ties."""
     thresholds: tuple[float, ...] | None = None
-    table: dict[str, pd.DataFrame] = {}
+    table: dict[str, Table] = {}
     if params.density < 1.0 and params.scope == "global":
         thresholds, table = global_thresholds(slots, params.density)
     tie_sign = majority(slots, lambda slot: _trim(slot, params, thresholds))

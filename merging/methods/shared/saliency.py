@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from merging.checkpoints.families import PACKED, Parameter, whole_name
+from merging.files.tables import Columns
 from merging.methods.slot import Slot, SlotStream
 
 if TYPE_CHECKING:
@@ -94,33 +95,23 @@ def saliency_table(
     prune_ratio: float,
     shared: bool = True,
     dead_tensors: int = 0,
-) -> pd.DataFrame:
+) -> Columns:
     """A tidy table: one row per (expert, tensor) with its score, threshold, own mask (kept) and final mask (final)."""
-    import pandas as pd
-
     own = own_masks(saliency, prune_ratio, dead_tensors)
-    final = final_masks(own, shared)
-    limits = thresholds(saliency, prune_ratio, dead_tensors)
-    frames = [
-        pd.DataFrame(
-            {
-                "tensor": [p.name for p in parameters],
-                "order": [p.order for p in parameters],
-                "section": [p.section for p in parameters],
-                "role": [str(p.role) for p in parameters],
-                "part": [p.part for p in parameters],
-                "numel": list(numels),
-                "expert": expert,
-                "saliency": saliency[k],
-                "threshold": limits[k],
-                "kept": own[k],
-                "final": final[k],
-                **({"dead_tensors": dead_tensors} if dead_tensors else {}),
-            }
-        )
-        for k, expert in enumerate(experts)
-    ]
-    return pd.concat(frames, ignore_index=True)
+    columns = {
+        "tensor": [p.name for p in parameters] * len(experts),
+        "order": [p.order for p in parameters] * len(experts),
+        "section": [p.section for p in parameters] * len(experts),
+        "role": [str(p.role) for p in parameters] * len(experts),
+        "part": [p.part for p in parameters] * len(experts),
+        "numel": list(numels) * len(experts),
+        "expert": [expert for expert in experts for _ in parameters],
+        "saliency": saliency.reshape(-1),
+        "threshold": np.repeat(thresholds(saliency, prune_ratio, dead_tensors), len(parameters)),
+        "kept": own.reshape(-1),
+        "final": final_masks(own, shared).reshape(-1),
+    }
+    return Columns(columns | ({"dead_tensors": dead_tensors} if dead_tensors else {}))
 
 
 def whole_tensors(table: pd.DataFrame) -> pd.DataFrame:

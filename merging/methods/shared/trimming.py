@@ -10,16 +10,13 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import lru_cache
-from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
 
+from merging.files.tables import Columns, Table
 from merging.methods.slot import Slot, SlotStream
 from merging.numerics.quantile import Thinned, kth_smallest
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 LARGEST_DENOMINATOR = 1_000_000
 
@@ -63,14 +60,12 @@ def sizes(slot: Slot) -> Tensor:
     return slot.task_vectors.abs().flatten(1)
 
 
-def global_thresholds(slots: SlotStream, density: float) -> tuple[tuple[float, ...], dict[str, pd.DataFrame]]:
+def global_thresholds(slots: SlotStream, density: float) -> tuple[tuple[float, ...], dict[str, Table]]:
     """Per expert, the size of the smallest scalar kept over all tensors, and the table that says so."""
-    import pandas as pd
-
     counted = slots.numel + slots.dead_numel
     thresholds = tuple(smallest(slots, sizes, [trim_rank(counted, density)] * len(slots.experts)))
     rows = {"expert": slots.experts, "threshold": thresholds, "numel": counted, "density": density}
-    return thresholds, {"trim_thresholds": pd.DataFrame(rows)}
+    return thresholds, {"trim_thresholds": Columns(rows)}
 
 
 def trimmed(vectors: Tensor, thresholds: tuple[float, ...] | None) -> Tensor:
