@@ -10,6 +10,7 @@ import plotly.graph_objects as go
 
 from viz import theme
 from viz.chart import chart, in_forward_order, in_order, one_of
+from viz.drawing import Drawing, Trace, bar, scatter
 from viz.text import count, first_few, percent, plural, role_name, safe_text
 
 COLORS = 7  # kinds of layer with a color of their own; the rest share one
@@ -42,14 +43,14 @@ def kept_share(table: pd.DataFrame, *, by: str = "role", present: bool = False) 
     kinds = sorted(in_order(table["_kind"]), key=lambda kind: (kind == OTHER, -float(size[kind])))
     colors = _colors(kinds, by)
     rows = np.arange(len(sections), dtype=np.float32)
-    fig = go.Figure()
+    traces: list[Trace] = []
     kept_in_all = np.zeros(len(sections))
     for index, kind in enumerate(kinds):
         members = table[table["_kind"] == kind]
         kept = members.groupby("section")["_kept"].sum().reindex(sections, fill_value=0).to_numpy(np.float64)
         kept_in_all += kept
-        fig.add_trace(
-            go.Bar(
+        traces.append(
+            bar(
                 x=_ratio(kept, totals).astype(np.float32), y=rows, orientation="h", name=safe_text(kind, 40),
                 text=_hover(members, sections), hovertemplate="%{text}<extra></extra>", textposition="none",
                 marker={
@@ -59,9 +60,10 @@ def kept_share(table: pd.DataFrame, *, by: str = "role", present: bool = False) 
             )
         )  # fmt: skip
     shares = _ratio(kept_in_all, totals)
-    fig.add_trace(_rest(shares, totals, rows, sections))
-    fig.add_trace(_labels(shares, rows))
+    traces.append(_rest(shares, totals, rows, sections))
+    traces.append(_labels(shares, rows))
     labels = [safe_text(section, 24) for section in sections]
+    fig = Drawing(traces)
     fig.update_xaxes(title={"text": "Share of the section's scalars that is kept (%)"}, range=[0, 1], tickformat=".0%")
     fig.update_yaxes(
         title={"text": "Section"}, tickmode="array", tickvals=rows, ticktext=labels,
@@ -119,20 +121,20 @@ def _hover(members: pd.DataFrame, sections: list[str]) -> list[str]:
     return texts
 
 
-def _rest(shares: np.ndarray, totals: np.ndarray, rows: np.ndarray, sections: list[str]) -> go.Bar:
+def _rest(shares: np.ndarray, totals: np.ndarray, rows: np.ndarray, sections: list[str]) -> Trace:
     hover = [
         f"<b>{safe_text(section)}</b><br>pruned: {count((1 - share) * total)} of {count(total)} scalars "
         f"({percent(1 - share)})"
         for section, share, total in zip(sections, shares, totals, strict=True)
     ]
-    return go.Bar(
+    return bar(
         x=(1 - shares).astype(np.float32), y=rows, orientation="h", name="pruned", text=hover, textposition="none",
         hovertemplate="%{text}<extra></extra>", marker={"color": theme.PRUNED},
     )  # fmt: skip
 
 
-def _labels(shares: np.ndarray, rows: np.ndarray) -> go.Scatter:
-    return go.Scatter(
+def _labels(shares: np.ndarray, rows: np.ndarray) -> Trace:
+    return scatter(
         x=np.ones(len(rows), np.float32), y=rows, mode="text", text=[f"\xa0{percent(share)}" for share in shares],
         textposition="middle right", cliponaxis=False, hoverinfo="skip", showlegend=False, name="Kept share",
         textfont={"size": theme.SMALL},
