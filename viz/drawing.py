@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any, TypeAlias
 
+import numpy as np
 import plotly.graph_objects as go
 
 Trace: TypeAlias = dict[str, Any]
+TEXTS = ("text", "customdata")  # of a trace, one or a row for each mark
 
 
 def scatter(**fields: Any) -> Trace:
@@ -37,7 +39,7 @@ class Drawing:
 
     def figure(self) -> go.Figure:
         """The checked figure. Raises ValueError if plotly does not know a field."""
-        return go.Figure(self.data, self.layout)
+        return go.Figure([_compact(trace) for trace in self.data], self.layout)
 
     def add_trace(self, trace: Trace) -> None:
         """Add a trace over the others."""
@@ -89,6 +91,20 @@ class Drawing:
         for name in {kind: None, **self.layout}:
             if name.startswith(kind):
                 _update(self.layout, {name: fields})
+
+
+def _compact(trace: Trace) -> Trace:
+    """The trace with lists of texts as arrays, which plotly copies at once and not text by text."""
+    lists = {name: trace[name] for name in TEXTS if isinstance(trace.get(name), list) and trace[name]}
+    return trace | {name: np.array(texts) for name, texts in lists.items() if _are_texts(texts)}
+
+
+def _are_texts(values: list[Any]) -> bool:
+    """Whether these are texts, or rows of equally many texts, that an array holds unchanged."""
+    if isinstance(values[0], list):
+        width = len(values[0])
+        return all(isinstance(row, list) and len(row) == width and _are_texts(row) for row in values) and width > 0
+    return all(isinstance(text, str) and not text.endswith("\0") for text in values)
 
 
 def _update(fields: dict[str, Any], new: Mapping[str, Any]) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -103,22 +104,23 @@ def _ratio(part: np.ndarray, whole: np.ndarray) -> np.ndarray:
 
 
 def _hover(members: pd.DataFrame, sections: list[str]) -> list[str]:
-    texts = []
-    for section in sections:
-        rows = members[members["section"] == section]
-        if rows.empty:
-            texts.append("")
-            continue
-        kept, numel = float(rows["_kept"].sum()), float(rows["numel"].sum())
-        survivors = rows[rows["_kept"] > 0]
-        scalars = f"{count(kept)} of {count(numel)} scalars ({percent(kept / numel if numel else 0)})"
-        text = f"<b>{safe_text(section)}, {safe_text(rows['_kind'].iloc[0])}</b>"
-        text += f"<br>kept {len(survivors)} of {plural(len(rows), 'tensor')}, {scalars}"
-        for word, some in (("kept", survivors), ("pruned", rows[rows["_kept"] == 0])):
-            if "tensor" in rows and len(some):
-                text += f"<br>{word}: {first_few(some['tensor'], 4).replace(', ', ',<br>   ')}"
-        texts.append(text)
-    return texts
+    """What stands beside the bar of one kind of layer in each section."""
+    rows_of: dict[str, list[dict[Any, Any]]] = {}
+    for row in members.to_dict("records"):
+        rows_of.setdefault(row["section"], []).append(row)
+    return [_words(section, rows_of[section]) if section in rows_of else "" for section in sections]
+
+
+def _words(section: str, rows: list[dict[Any, Any]]) -> str:
+    kept, numel = (float(sum(row[name] for row in rows)) for name in ("_kept", "numel"))
+    survivors = [row for row in rows if row["_kept"] > 0]
+    scalars = f"{count(kept)} of {count(numel)} scalars ({percent(kept / numel if numel else 0)})"
+    text = f"<b>{safe_text(section)}, {safe_text(rows[0]['_kind'])}</b>"
+    text += f"<br>kept {len(survivors)} of {plural(len(rows), 'tensor')}, {scalars}"
+    for word, some in (("kept", survivors), ("pruned", [row for row in rows if row["_kept"] == 0])):
+        if some and "tensor" in some[0]:
+            text += f"<br>{word}: {first_few([row['tensor'] for row in some], 4).replace(', ', ',<br>   ')}"
+    return text
 
 
 def _rest(shares: np.ndarray, totals: np.ndarray, rows: np.ndarray, sections: list[str]) -> Trace:
