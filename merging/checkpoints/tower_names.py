@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 
 import torch
 from torch import Tensor
@@ -21,6 +22,7 @@ QKV = ("attn.q_proj", "attn.k_proj", "attn.v_proj")  # in the order in which ope
 PACKED = ("attn.in_proj", *QKV)
 ANCHOR, HF_ANCHOR = "class_embedding", "embeddings.class_embedding"
 PROJ = "proj"
+KNOWN = 64  # lists of names whose towers are remembered
 TO_HUGGING_FACE = {
     "class_embedding": HF_ANCHOR,
     "positional_embedding": "embeddings.position_embedding.weight",
@@ -91,8 +93,12 @@ def tower_names(checkpoint: Checkpoint) -> dict[str, tuple[str, ...]]:
     Raises:
         FamilyError: the checkpoint is of no known family.
     """
-    order = [parameter.name for parameter in checkpoint.parameters]
-    return tower(order)
+    return dict(_known_tower(tuple(parameter.name for parameter in checkpoint.parameters)))
+
+
+@lru_cache(maxsize=KNOWN)  # estimates ask again and again
+def _known_tower(names: tuple[str, ...]) -> dict[str, tuple[str, ...]]:
+    return tower(names)
 
 
 def transposed(name: str) -> bool:
