@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import pandas as pd
 import plotly.graph_objects as go
 
@@ -122,6 +123,10 @@ def in_order(values: Iterable[object]) -> list[str]:
 
 def _as_text(column: pd.Series[Any]) -> pd.Series[Any]:
     """The column with names that every later step can encode; other values, such as a missing one, do not change."""
+    if isinstance(column.dtype, pd.StringDtype):  # each different text once
+        places, texts = pd.factorize(column)
+        known = np.array([*map(identifier, texts), np.nan], dtype=object)  # a missing one has the place -1
+        return pd.Series(known[places], index=column.index, dtype=object)
     values = [identifier(value) if isinstance(value, str) else value for value in column]
     return pd.Series(values, index=column.index, dtype=object)
 

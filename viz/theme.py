@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import plotly.graph_objects as go
 
+from viz.drawing import Drawing
 from viz.text import clean_text, power
 
 # Okabe and Ito's eight colors, which every kind of color vision can distinguish. Yellow and black come last: yellow is
@@ -145,20 +146,21 @@ def text_width(text: str, size: float = SMALL) -> float:
     return len(bare) * size * WIDE_CHARACTER
 
 
-def finish(fig: go.Figure, key: str, alt: str, height: float, present: bool = False, state: str = "") -> go.Figure:
-    """The figure with template, alt text and height, for a projector that of its window. ``state`` resets the zoom."""
-    fig.update_layout(
-        template=TEMPLATE,
-        height=PRESENTED_HEIGHT if present else round(height),
-        meta={"alt": clean_text(alt, 600), "key": key},
-        uirevision=f"{key}:{state}",
-    )
-    return fig
+def finish(fig: Drawing, key: str, alt: str, height: float, present: bool = False, state: str = "") -> go.Figure:
+    """The checked figure with template, alt text and height, on a projector its window's; ``state`` resets the zoom."""
+    tall = PRESENTED_HEIGHT if present else round(height)
+    fig.update_layout(template=TEMPLATE, height=tall, **identity(key, alt, state))
+    return fig.figure()
+
+
+def identity(key: str, alt: str, state: str = "") -> dict[str, Any]:
+    """What of a layout says which chart it is: alt text, key, and the ``state`` that resets the zoom."""
+    return {"meta": {"alt": clean_text(alt, 600), "key": key}, "uirevision": f"{key}:{state}"}
 
 
 def notice(key: str, sentence: str, present: bool = False) -> go.Figure:
     """A figure that only has a sentence, which says why nothing is drawn; ``sentence`` is already escaped."""
-    fig = go.Figure()
+    fig = Drawing()
     fig.update_xaxes(visible=False, range=[0, 1])
     fig.update_yaxes(visible=False, range=[0, 1])
     fig.add_annotation(x=0.5, y=0.5, xref="paper", yref="paper", text=sentence, font={"size": 15, "color": FADED})
@@ -204,6 +206,14 @@ def caption(text: str, y: float, size: float = SMALL) -> dict[str, Any]:
     return {
         "text": text, "x": 0, "y": y, "xref": "paper", "yref": "paper", "xanchor": "left", "yanchor": "bottom",
         "yshift": 2, "font": {"size": size, "color": INK}, "showarrow": False,
+    }  # fmt: skip
+
+
+def across(y: float, line: dict[str, Any]) -> dict[str, Any]:
+    """Shape of a line across the plot at one number, behind its marks."""
+    return {
+        "type": "line", "xref": "x domain", "yref": "y", "x0": 0, "x1": 1, "y0": y, "y1": y, "line": line,
+        "layer": "below",
     }  # fmt: skip
 
 

@@ -43,7 +43,7 @@ def of_experts(keys: Sequence[str], limit: int = 100) -> str:
 def shown(table: pd.DataFrame, options: Mapping[str, Any]) -> tuple[pd.DataFrame, dict[str, Any], dict[str, str]]:
     """A chart's table and options with experts under their names, and {name: key} for what is picked in it."""
     names = _names(table)
-    columns = {name: table[name].map(lambda key: names.get(key, key)) for name in COLUMNS if names and name in table}
+    columns = {name: _exchanged(table[name], names) for name in COLUMNS if names and name in table}
     renamed = {name: _renamed(value, names) if name in OPTIONS else value for name, value in options.items()}
     return (table.assign(**columns) if columns else table), renamed, {name: key for key, name in names.items()}
 
@@ -55,8 +55,13 @@ def keys(picked: Mapping[str, str], back: Mapping[str, str]) -> dict[str, str]:
 
 def keyed(table: pd.DataFrame, back: Mapping[str, str]) -> pd.DataFrame:
     """A table with experts' keys again; ``back`` is {name: key}."""
-    columns = {name: table[name].map(lambda shown: back.get(shown, shown)) for name in COLUMNS if name in table}
+    columns = {name: _exchanged(table[name], back) for name in COLUMNS if name in table}
     return table.assign(**columns)
+
+
+def _exchanged(column: pd.Series[Any], others: Mapping[str, str]) -> pd.Series[Any]:
+    """A column with other names for some of its values."""
+    return column.map({value: others.get(value, value) for value in column.unique()})
 
 
 def _names(table: pd.DataFrame) -> dict[str, str]:

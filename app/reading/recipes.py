@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import streamlit as st
 
@@ -18,6 +18,7 @@ from merging.runs.run import Run
 if TYPE_CHECKING:
     import pandas as pd
 
+    from merging.checkpoints.checkpoint import Checkpoint
     from merging.runs.estimate import Estimate
 
 
@@ -78,8 +79,9 @@ def merge_query(recipe: Recipe) -> dict[str, str] | None:
 
 def estimate(recipe: Recipe, stored: Sequence[Run]) -> Estimate:
     """Time and memory that a recipe will take; raises CheckpointError if a file cannot be opened."""
-    files = tuple(data.file_state(path) for path in (recipe.pretrained, *dict(recipe.experts).values()))
-    runs_known = tuple(run.id for run in stored)
+    # As one text each, which a cache hashes at once.
+    files = str([data.file_state(path) for path in (recipe.pretrained, *dict(recipe.experts).values())])
+    runs_known = ",".join(run.id for run in stored)
     return _estimate(
         recipe, files, data.digest(), runs_known, data.runner().device, data.not_evaluated(recipe.pretrained), stored
     )
@@ -89,10 +91,21 @@ def estimate(recipe: Recipe, stored: Sequence[Run]) -> Estimate:
     max_entries=4 * data.KEPT, ttl=60, show_spinner=False, hash_funcs={Recipe: hash}
 )
 def _estimate(
-    recipe: Recipe, files: Any, on: str, runs_known: Any, device: str, misfit: str, _stored: Sequence[Run]
+    recipe: Recipe, files: str, on: str, runs_known: str, device: str, misfit: str, _stored: Sequence[Run]
 ) -> Estimate:
     from merging.runs.estimate import estimate
-    from merging.runs.inputs import open_inputs
+    from merging.runs.inputs import opened
 
     images = None if misfit else data.benchmark()
-    return estimate(open_inputs(recipe, benchmark=images), images, _stored, device)
+    pretrained, experts = _models(recipe.pretrained, recipe.experts, files)
+    return estimate(opened(recipe, pretrained, experts, images), images, _stored, device)
+
+
+@st.cache_resource(max_entries=4, ttl=60, show_spinner=False)
+def _models(
+    pretrained: str, experts: tuple[tuple[str, str], ...], files: str
+) -> tuple[Checkpoint, dict[str, Checkpoint]]:
+    """The opened checkpoints of many recipes; nothing may be read from them but what their headers say."""
+    from merging.runs.inputs import open_models
+
+    return open_models(pretrained, experts)

@@ -76,11 +76,14 @@ def _plan(sweep_id: str, benchmark_digest: str, _sweep: Sweep) -> list[NamedPoin
 
 def doubts(sweep: Sweep) -> list[str]:
     """What may be wrong with the checkpoints of a sweep, in sentences."""
-    return _doubts(sweep.id, data.benchmark().digest, sweep)
+    models = {(one.pretrained, one.experts, one.architecture, one.activation) for one in sweep.recipes}
+    references = sorted({path for one in sweep.recipes for path in (one.pretrained, *dict(one.experts).values())})
+    files = [data.file_state(path) for path in references]
+    return _doubts(str(sorted(models)), str(files), sweep.seen, data.benchmark().digest, sweep)
 
 
 @st.cache_data(max_entries=data.KEPT, show_spinner="Comparing the checkpoints …")
-def _doubts(sweep_id: str, benchmark_digest: str, _sweep: Sweep) -> list[str]:
+def _doubts(models: str, files: str, seen: str, benchmark_digest: str, _sweep: Sweep) -> list[str]:
     return compute.doubts(_sweep, Session(data.benchmark(), _sweep.sample))
 
 

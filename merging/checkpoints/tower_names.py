@@ -20,6 +20,7 @@ VISUAL = "visual."
 BODY = "vision_model."
 ANCHOR, HF_ANCHOR = "class_embedding", "embeddings.class_embedding"
 PROJ = "proj"
+KNOWN = 64  # lists of names whose towers are remembered
 TO_HUGGING_FACE = {
     "class_embedding": HF_ANCHOR,
     "positional_embedding": "embeddings.position_embedding.weight",
@@ -94,8 +95,12 @@ def tower_names(checkpoint: Checkpoint) -> dict[str, tuple[str, ...]]:
     Raises:
         FamilyError: the checkpoint is of no known family.
     """
-    order = [parameter.name for parameter in checkpoint.parameters]
-    return tower(order)
+    return dict(_known_tower(tuple(parameter.name for parameter in checkpoint.parameters)))
+
+
+@lru_cache(maxsize=KNOWN)  # estimates ask again and again
+def _known_tower(names: tuple[str, ...]) -> dict[str, tuple[str, ...]]:
+    return tower(names)
 
 
 def transposed(name: str) -> bool:

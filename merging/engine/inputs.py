@@ -9,7 +9,6 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from typing import Protocol
 
-import psutil
 import torch
 from torch import Tensor
 
@@ -20,6 +19,7 @@ from merging.devices import describe_device, fitting, is_host, moved
 from merging.engine.layer_inputs import Evidence, OnDetail
 from merging.engine.merged_inputs import MergedInputs
 from merging.errors import CheckpointError, MergingError
+from merging.free_memory import free_memory
 from merging.inspection.fit import fit
 from merging.methods.moments import Moments, ignore_detail
 from merging.methods.slot import Gradients, Slot
@@ -52,7 +52,7 @@ def layer_bytes(
 
 def layer_budget() -> int:
     """Bytes that layers that are worked on at once may take."""
-    return min(AT_ONCE, psutil.virtual_memory().available // 2)
+    return min(AT_ONCE, free_memory() // 2)
 
 
 def layer_workers(device: torch.device) -> int:

@@ -170,9 +170,10 @@ class ImageBench:
                 raise TaskError(f"The draft has one model per expert, and none is of {task}.")
             checkpoint = MappingCheckpoint(states.get(MERGED) or states[task], MERGED)
             checkpoint.metadata = dict(opened.pretrained.metadata)
-            while len(self._drafts) >= DRAFTS:  # the oldest goes
+            while len(self._drafts) >= DRAFTS:
                 del self._drafts[next(iter(self._drafts))]
             self._drafts[key] = recipe.title or recipe.text(), checkpoint
+        self._drafts[key] = self._drafts.pop(key)  # the one that was not asked for longest goes first
         return key
 
 

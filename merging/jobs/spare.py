@@ -14,8 +14,7 @@ import threading
 from collections.abc import Mapping, Sequence
 from typing import IO
 
-import psutil
-
+from merging.free_memory import free_memory
 from merging.jobs.child_process import child_environment, start_process, stop_process
 from merging.jobs.spare_process import ANSWER
 
@@ -108,11 +107,6 @@ class Spare:
                     process, self._process = self._process, None
                 if process is not None:
                     _drop(process)
-
-
-def free_memory() -> int:
-    """Bytes of memory that programs can still have."""
-    return int(psutil.virtual_memory().available)
 
 
 def _threads(environment: Mapping[str, str]) -> list[str]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import torch
@@ -25,9 +25,9 @@ if TYPE_CHECKING:
 _numbers = itertools.count()  # names of sections in this process
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(eq=False)
 class HeldModel:
-    """A model in memory: its stored tensors, and the tower that runs, in float32.
+    """A model in memory: its stored tensors, and the tower that runs, in float32, which may move to another device.
 
     ``sections`` names the tensors of each section of the tower: the same name, the same tensors.
     """
@@ -82,9 +82,22 @@ def held(
     return HeldModel(dict(tensors), own, tuple(sections))
 
 
+def move(models: Iterable[HeldModel], device: torch.device) -> None:
+    """Move the towers of models to a device; what they share stays shared."""
+    moved: dict[int, tuple[Tensor, Tensor]] = {}  # by the id of the first of the two, which is kept with it
+    for model in models:
+        for tensor in model.encoder.tensors.values():
+            if id(tensor) not in moved:
+                moved[id(tensor)] = tensor, tensor.to(device)
+        tensors = {name: moved[id(tensor)][1] for name, tensor in model.encoder.tensors.items()}
+        model.encoder = replace(model.encoder, tensors=tensors)
+
+
 def _same(one: Mapping[str, Tensor], other: Mapping[str, Tensor], names: Collection[str]) -> bool:
-    """Whether two towers have equal tensors under these names."""
-    return all(name in one and torch.equal(one[name], other[name]) for name in names)
+    """Whether two towers have equal tensors under these names; a device is asked once for all of them."""
+    if any(name not in one or one[name].shape != other[name].shape for name in names):
+        return False
+    return bool(torch.stack([(one[name] == other[name]).all() for name in names]).all().cpu())
 
 
 class _SomeTensors:

@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from merging.checkpoints.architecture import Architecture
+from merging.clip.batches import at_most
 from merging.clip.image_encoder import Encoder
 from merging.previews.samples import ImageBatch, Pixels
 
@@ -82,14 +83,16 @@ class TokenCache:
         that enter section ``keep_to`` (None: all).
         """
         start = self.start(names, batch)
+        most = at_most(len(batch.images), encoder.architecture, encoder.device)
         with torch.inference_mode():
             if start:
                 self._kept.move_to_end((tuple(names[:start]), batch.key))
-                x = self._kept[tuple(names[:start]), batch.key].to(encoder.device, torch.float32)
+                x = self._kept[tuple(names[:start]), batch.key].to(torch.float32)
             else:
-                x = prepare(batch.images).to(encoder.device)
+                x = prepare(batch.images)
             for section in range(start, encoder.sections):
-                x = encoder.run(section, x)
+                pieces = [encoder.run(section, piece.to(encoder.device)) for piece in x.split(most)]
+                x = pieces[0] if len(pieces) == 1 else torch.cat([piece.cpu() for piece in pieces])
                 inside = section + 1 < encoder.sections and (keep_to is None or section < keep_to)
                 if inside and keeping.keeps(section + 1):
                     self._keep((tuple(names[: section + 1]), batch.key), x, keeping.dtype)

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import pandas as pd
+import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
@@ -19,14 +21,14 @@ from merging.benchmarks.image_features import predict
 from merging.checkpoints.checkpoint import Checkpoint
 from merging.checkpoints.digests import DIGESTS
 from merging.checkpoints.references import PRETRAINED
-from merging.devices import choose_device, describe_device
+from merging.devices import choose_device, describe_device, in_room
 from merging.engine.outputs import MERGED
 from merging.errors import NeedsError, StoreError, TaskError
 from merging.formats.opening import open_checkpoint
 from merging.previews.bootstrap import AVERAGE, paired_differences
 from merging.previews.felt import felt
 from merging.previews.memory import Memory, bytes_of
-from merging.previews.models import HeldMerge, HeldModel, held, merged, tensors_of
+from merging.previews.models import HeldMerge, HeldModel, held, merged, move, tensors_of
 from merging.previews.moments import KeptMoments, refuse_learning
 from merging.previews.moments import nbytes as moments_bytes
 from merging.previews.result import ANSWERS, CHANGES, Preview
@@ -41,6 +43,7 @@ MODELS = 64  # recipes whose models stay in memory
 PREDICTIONS = 1 << 14  # batches whose predictions stay in memory
 PREVIEWING = "Previewing"  # a phase
 Classes = NDArray[np.int64]
+V = TypeVar("V")
 
 
 @dataclass
@@ -107,8 +110,8 @@ class Previewer:
         opened = open_inputs(recipe, base, self.benchmark)
         if reason := self.benchmark.misfit(opened.pretrained):
             raise TaskError(f"It cannot be previewed on this benchmark: {reason}")
-        against, name = self._reference(reference, opened, base, cancel)
-        new = self._merge(opened, cancel)
+        against, name = self.in_room(lambda: self._reference(reference, opened, base, cancel))
+        new = self.in_room(lambda: self._merge(opened, cancel))
         self._compared = (new, against)
         while len(self._merges) > max(MODELS, len(self._compared)):
             self.drop()
@@ -116,6 +119,25 @@ class Previewer:
         self.tokens.begin(*(model.sections for one in (new, against) for model in one.models.values()))
         title = recipe.title or recipe.text()
         return PreviewWork(self, sample, (new, against), tuple(opened.experts), (title, name))
+
+    def in_room(self, compute: Callable[[], V]) -> V:
+        """What a function makes with these models; where a device's memory runs out, it begins anew in smaller pieces.
+
+        Where that does not help, the models stay on the CPU from then on.
+        """
+
+        def computed_on(device: torch.device) -> V:
+            if device != chosen:
+                self.device = str(device)
+                self._moments.clear()
+                move(
+                    (model for one in (*self._merges.values(), *self._compared) for model in one.models.values()),
+                    device,
+                )
+            return compute()
+
+        chosen = choose_device(self.device)
+        return in_room(chosen, computed_on)[0]
 
     # Models
 
@@ -261,8 +283,8 @@ class PreviewWork:
             for tasks, model in self._parts(models):
                 for batch in batches(self._sampled, tasks, start or 0, self._stages[self._seen].per_task, self._name):
                     meter.check()
-                    predicted = self.previewer.predicted(model, batch, self._keeping)
-                    for (task, _, _), classes in zip(batch.parts, predicted, strict=True):
+                    look = partial(self.previewer.predicted, model, batch, self._keeping)
+                    for (task, _, _), classes in zip(batch.parts, self.previewer.in_room(look), strict=True):
                         answers.setdefault(task, {}).setdefault(id(model), []).append(classes)
         self._seen += 1
         room.make_room(self.previewer)

@@ -13,8 +13,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
-import psutil
-
 from merging.benchmarks import drawn
 from merging.benchmarks.benchmark import Benchmark
 from merging.checkpoints.architecture import Architecture, stated_activation
@@ -27,6 +25,7 @@ from merging.files.records import write_json
 from merging.files.tables import SCORES, plain, write_table
 from merging.formats.opening import open_checkpoint
 from merging.formats.safetensors import SafetensorsWriter
+from merging.free_memory import free_memory
 from merging.methods.exemplars import TaskExemplars
 from merging.methods.params import Params
 from merging.progress import Cancel, Phases, ProgressCallback
@@ -273,7 +272,7 @@ class Work:
         Raises:
             MergingError: not enough memory. StoreError: not enough room on the disk.
         """
-        needed, free = self.plan.anonymous_bytes, psutil.virtual_memory().available
+        needed, free = self.plan.anonymous_bytes, free_memory()
         if needed > free:
             raise MergingError(f"This merge needs about {size_text(needed)} of memory; {size_text(free)} are free.")
         infos = self.opened.pretrained.infos.values()

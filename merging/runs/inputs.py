@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -122,9 +122,16 @@ def open_inputs(recipe: Recipe, base: Path | None = None, benchmark: Benchmark |
     Raises:
         CheckpointError: a file is missing or is not a checkpoint.
     """
-    pretrained = open_checkpoint(recipe.pretrained, "pretrained", base)
-    experts = {name: open_checkpoint(reference, name, base, like=pretrained) for name, reference in recipe.experts}
+    pretrained, experts = open_models(recipe.pretrained, recipe.experts, base)
     return replace(opened(recipe, pretrained, experts, benchmark), base=base)
+
+
+def open_models(
+    pretrained: str, experts: Iterable[tuple[str, str]], base: Path | None = None
+) -> tuple[Checkpoint, dict[str, Checkpoint]]:
+    """The checkpoints of references. Raises CheckpointError as ``open_inputs`` does."""
+    first = open_checkpoint(pretrained, "pretrained", base)
+    return first, {name: open_checkpoint(reference, name, base, like=first) for name, reference in experts}
 
 
 def opened(

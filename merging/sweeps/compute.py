@@ -9,7 +9,6 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
-import psutil
 import torch
 
 from merging import devices
@@ -21,6 +20,7 @@ from merging.engine import run as engine
 from merging.engine.outputs import MERGED
 from merging.errors import Cancelled, MergingError, StoreError
 from merging.formats.opening import open_checkpoint
+from merging.free_memory import free_memory
 from merging.modules.modules import Modules
 from merging.progress import Cancel, Meter, Phases, ProgressCallback
 from merging.recipes.recipe import Recipe
@@ -204,7 +204,7 @@ class Session:
         models = len(opened.experts) if opened.recipe.per_task else 1
         weights = models * sum(info.nbytes for info in opened.pretrained.infos.values())
         needed = estimate(opened, device=self.device).anonymous_bytes + weights
-        if needed > (free := psutil.virtual_memory().available):
+        if needed > (free := free_memory()):
             raise MergingError(f"A point needs about {size_text(needed)} of memory; {size_text(free)} are free.")
 
 

@@ -16,7 +16,9 @@ from page_harness import charts, press, runs, serve_several, words
 from PIL import Image
 from streamlit.testing.v1 import AppTest
 
+from app.reading import data as reading
 from app.reading import previews
+from app.views.image import data as image_data
 from app.views.image import find, own
 from merging.analysis import context, measure
 from merging.benchmarks.benchmark import Benchmark
@@ -271,3 +273,15 @@ def test_pictures_are_cut_to_the_tower(measured: Path, monkeypatch: pytest.Monke
     assert picture.name.startswith("own:")
     wide = own.read(png((900, 300), form), "mine")
     assert max(wide.original.shape) == own.BESIDE
+
+
+def test_sessions_share_the_images_of_a_data_set_and_cannot_change_them(
+    tiny_benchmark: Benchmark, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(reading, "benchmark", lambda: tiny_benchmark)
+    monkeypatch.setattr(reading, "digest", lambda: "of images that sessions share")
+    first, again = (image_data.images("letters", "reporting") for _ in range(2))
+    for shared, same in zip(first, again, strict=True):
+        assert shared is same
+        with pytest.raises(ValueError, match="read-only"):
+            shared[0] = 0

@@ -3,25 +3,17 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
-import sys
 from pathlib import Path
 
+import measured_memory
 import pytest
 import torch
 from bench import tower
 
 from merging.formats.safetensors import save
 
-ROOT = Path(__file__).resolve().parents[2]
 FEW, MANY = 2, 10
-CHILD = """
-import json, sys, threading, time
-from pathlib import Path
-
-import pandas
-import torch
+LEARN = """
 from merging.engine import routed_network
 from merging.engine.adapting import adapt
 from merging.engine.learning.learn import learn
@@ -31,15 +23,6 @@ from merging.formats.safetensors import SafetensorsWriter
 from merging.methods.exemplars import TaskExemplars
 from merging.modules import mixed_tower
 from merging.recipes.recipe import Recipe
-
-def anonymous():
-    status = Path("/proc/self/status").read_text()
-    return 1024 * next(int(line.split()[1]) for line in status.splitlines() if line.startswith("RssAnon"))
-
-def watch():
-    while True:
-        seen.append(anonymous())
-        time.sleep(0.002)
 
 count, pretrained, expert, out = int(sys.argv[1]), *map(Path, sys.argv[2:5])
 base, named = open_checkpoint(pretrained), {f"expert {k}": open_checkpoint(expert) for k in range(count)}
@@ -56,18 +39,16 @@ torch.randn(1, 3, 112, 112, requires_grad=True).square().sum().backward()  # wha
 if adapted:  # the merged model itself is no part of the measurement
     with SafetensorsWriter(out, base.infos) as writer:
         run(recipe, base, named, test_data=tasks, device="cpu", make_sink=lambda _: writer)
-seen = [anonymous()]
-threading.Thread(target=watch, daemon=True).start()
-if adapted:
-    adapt(recipe, base, named, open_checkpoint(out), test_data=tasks, device="cpu")
-else:
-    with SafetensorsWriter(out, base.infos) as writer:
-        run(recipe, base, named, test_data=tasks, device="cpu", make_sink=lambda _: writer)
-print(max(seen) - seen[0])
+with measured():
+    if adapted:
+        adapt(recipe, base, named, open_checkpoint(out), test_data=tasks, device="cpu")
+    else:
+        with SafetensorsWriter(out, base.infos) as writer:
+            run(recipe, base, named, test_data=tasks, device="cpu", make_sink=lambda _: writer)
 """
 
 
-@pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="only Linux says how much memory is anonymous")
+@measured_memory.ONLY_LINUX
 @pytest.mark.slow
 def test_more_experts_take_the_memory_of_a_few_tensors(tmp_path: Path) -> None:
     """One file under many names: what counts is what is held of it."""
@@ -79,7 +60,7 @@ def test_more_experts_take_the_memory_of_a_few_tensors(tmp_path: Path) -> None:
     assert growth[MANY] - growth[FEW] < 6 * more * tensor < 0.5 * more * model
 
 
-@pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="only Linux says how much memory is anonymous")
+@measured_memory.ONLY_LINUX
 @pytest.mark.slow
 def test_routers_learn_with_one_block_of_every_expert_in_memory(tmp_path: Path) -> None:
     """Where a tower is too large for all of it to be kept: one block's MLPs of each expert may be held, never all."""
@@ -105,9 +86,5 @@ def _family(folder: Path) -> dict[str, torch.Tensor]:
 
 def _growth(experts: int, folder: Path, *adapt: str) -> int:
     files = [folder / "pretrained.safetensors", folder / "expert.safetensors", folder / f"merged {experts}"]
-    command = [sys.executable, "-c", CHILD, str(experts), *map(str, files), *adapt]
     # Large blocks go back to the system at once, so that the memory of the process is what is in use.
-    quiet = os.environ | {"OMP_NUM_THREADS": "1", "MALLOC_MMAP_THRESHOLD_": "65536"}
-    child = subprocess.run(command, check=False, cwd=ROOT, env=quiet, capture_output=True, text=True)
-    assert child.returncode == 0, child.stderr
-    return int(child.stdout)
+    return measured_memory.growth_of(LEARN, experts, *files, *adapt, MALLOC_MMAP_THRESHOLD_="65536")

@@ -5,21 +5,26 @@ from __future__ import annotations
 import base64
 import json
 from dataclasses import asdict
+from typing import Any
 
 import numpy as np
 import pandas as pd
 import pytest
 from direct_bench import answered
+from torch import Tensor
 
 from merging.analysis.image.studied import image_of, image_of_pixels
 from merging.analysis.image.tables import ImageTables
 from merging.analysis.image.towers import IN_MEMORY, Towers
+from merging.jobs import bench_process
 from merging.jobs.bench import Bench, ImageRequest, PreviewState, TableName
-from merging.jobs.bench_process import ERROR, ImageBench
+from merging.jobs.bench_process import DRAFTS, ERROR, ImageBench
+from merging.previews import models
 from merging.previews.worker import Worker
 from merging.recipes.presets import preset
 from merging.recipes.recipe import Recipe
 from merging.runs.execute import execute
+from merging.runs.inputs import OpenedRecipe
 from merging.runs.store import Store
 
 IMAGE = "letters:reporting:4"
@@ -82,6 +87,30 @@ def test_a_draft_is_merged_in_memory_and_has_a_key_of_its_own(tiny_benchmark, ru
     pd.testing.assert_frame_equal(found[names[0]][same], found[names[2]][same], rtol=1e-5)
     lot = Recipe.build("adamerging", {"steps": 1}, [], tiny_benchmark.pretrained, tiny_benchmark.experts)
     assert answered(bench, request(tiny_benchmark, run, names[0], draft=lot.to_yaml())).error  # it learns
+
+
+def test_drafts_of_sessions_that_take_turns_stay_in_memory(tiny_benchmark, run, monkeypatch):
+    merged_scalings: list[float] = []
+
+    def merged(opened: OpenedRecipe, *given: Any) -> dict[str, dict[str, Tensor]]:
+        merged_scalings.append(opened.recipe.merge.params.values()["scaling"])
+        return models.merged(opened, *given)
+
+    monkeypatch.setattr(bench_process, "merged", merged)
+    bench = ImageBench("cpu")
+
+    def ask(*scalings: float) -> list[float]:
+        """The drafts that are merged for these requests."""
+        merged_scalings.clear()
+        for scaling in scalings:
+            built = "task_arithmetic", {"scaling": scaling}, [], tiny_benchmark.pretrained, tiny_benchmark.experts
+            draft = Recipe.build(*built).to_yaml()
+            tables(bench, request(tiny_benchmark, run, ("lens", "draft", ""), draft=draft))
+        return list(merged_scalings)
+
+    assert DRAFTS == 3 and ask(0.1, 0.2, 0.3) == [0.1, 0.2, 0.3]
+    assert ask(0.1, 0.3, 0.2, 0.1) == []
+    assert ask(0.4, 0.1, 0.2, 0.3) == [0.4, 0.3]  # 0.3 was not asked for longest
 
 
 def test_an_own_picture_is_sent_as_pixels(tiny_benchmark, run):

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import pandas as pd
 import pytest
 import torch
+from pretend_device import NAME, pretended
 
 from merging.benchmarks.benchmark import Benchmark
 from merging.previews.memory import Memory, bytes_of
+from merging.previews.models import move
 from merging.previews.moments import KeptMoments
 from merging.previews.result import Preview
 from merging.previews.samples import PreviewSample
@@ -88,3 +91,30 @@ def test_two_benchmarks_share_one_bound_and_answer_as_ever(limit, tiny_benchmark
         for (benchmark, _), (new, old), one in zip(homes, recipes, works, strict=True):
             alone = finished(Previewer(benchmark, "cpu").begin(new, PreviewSample(12), old))
             assert one.result().tables["answers"].equals(alone.tables["answers"])
+
+
+@pytest.mark.parametrize(("free", "largest", "device"), [(1 << 16, 1 << 62, "PRETEND"), (1 << 34, 1 << 15, "CPU")])
+def test_on_a_full_device_previews_take_smaller_pieces_and_then_the_cpu(free, largest, device, tiny_benchmark):
+    recipe, sample = recipe_of(tiny_benchmark), PreviewSample(8)
+    expected = finished(Previewer(tiny_benchmark, "cpu").begin(recipe, sample))
+    copied = []
+    for memory in ({}, {"free": free, "largest": largest}):
+        with pretended(**memory) as seen:
+            found = finished(Previewer(tiny_benchmark, NAME).begin(recipe, sample))
+        copied.append(max(seen.to_device))
+    assert found.device == device and bool(seen.refused) == (device == "CPU")
+    if device != "CPU":
+        assert copied[1] < copied[0]  # fewer images at a time
+    for name, table in expected.tables.items():
+        pd.testing.assert_frame_equal(found.tables[name], table)
+
+
+def test_models_that_move_to_another_device_share_what_they_shared(tiny_benchmark):
+    with pretended():
+        previewer = Previewer(tiny_benchmark, NAME)
+        work = previewer.begin(recipe_of(tiny_benchmark, scaling=0.0), PreviewSample(4))
+        models = [one.models["merged"] for one in work.merges]
+        move(models, torch.device("cpu"))
+    assert all(model.encoder.device == torch.device("cpu") for model in models)
+    first, second = (model.encoder.tensors for model in models)
+    assert first["class_embedding"] is second["class_embedding"]

@@ -5,7 +5,6 @@ from __future__ import annotations
 from pathlib import Path
 
 import measured_memory
-import psutil
 import pytest
 import torch
 
@@ -43,6 +42,5 @@ def test_more_layers_at_once_take_more_memory_within_the_budget(
     assert one < two <= 2 * one < many
     monkeypatch.setattr(engine_inputs, "AT_ONCE", two)
     assert estimated(files, "drm", 1000, monkeypatch) == two
-    free = psutil.virtual_memory()._replace(available=2 * one + 2)
-    monkeypatch.setattr(psutil, "virtual_memory", lambda: free)
+    monkeypatch.setattr(engine_inputs, "free_memory", lambda: 2 * one + 2)
     assert estimated(files, "drm", 1000, monkeypatch) == one + 1

@@ -205,8 +205,7 @@ def test_what_does_not_fit_is_refused_before_anything_is_written(recipe, run_it,
     monkeypatch.setattr(compute.shutil, "disk_usage", lambda path: usage._replace(free=1000))
     with pytest.raises(StoreError, match=r"needs 19\.8 kB on the disk that holds the runs; 1 kB are free"):
         run_it(recipe)
-    memory = compute.psutil.virtual_memory()._replace(available=1000)
-    monkeypatch.setattr(compute.psutil, "virtual_memory", lambda: memory)
+    monkeypatch.setattr(compute, "free_memory", lambda: 1000)
     with pytest.raises(MergingError, match=r"of memory; 1 kB are free"):
         run_it(recipe)
     assert not store.root.exists() or not list(store.root.glob("runs/*"))

@@ -1,4 +1,4 @@
-"""The anonymous memory that a merge takes, in a process of its own."""
+"""The anonymous memory that work takes, in a process of its own."""
 
 from __future__ import annotations
 
@@ -19,48 +19,60 @@ from merging.formats.safetensors import save
 ROOT = Path(__file__).resolve().parents[2]
 STATUS = Path("/proc/self/status")
 ONLY_LINUX = pytest.mark.skipif(not STATUS.exists(), reason="only Linux says how much memory is anonymous")
-CHILD = """
+MEASURED = """
 import json, sys, threading, time
+from contextlib import contextmanager
 from pathlib import Path
 
 import pandas
 import torch
+
+def anonymous():
+    status = Path("/proc/self/status").read_text()
+    return 1024 * next(int(line.split()[1]) for line in status.splitlines() if line.startswith("RssAnon"))
+
+def watch(seen):
+    while True:
+        seen.append(anonymous())
+        time.sleep(0.002)
+
+@contextmanager
+def measured():
+    seen = [anonymous()]
+    threading.Thread(target=watch, args=(seen,), daemon=True).start()
+    yield
+    print(max(seen) - seen[0])
+"""
+MERGE = """
 from merging.checkpoints.architecture import shown_sizes
 from merging.engine.run import run
 from merging.formats.opening import open_checkpoint
 from merging.formats.safetensors import SafetensorsWriter
 from merging.recipes.recipe import Recipe
 
-def anonymous():
-    status = Path("/proc/self/status").read_text()
-    return 1024 * next(int(line.split()[1]) for line in status.splitlines() if line.startswith("RssAnon"))
-
-def watch():
-    while True:
-        seen.append(anonymous())
-        time.sleep(0.002)
-
 chain, images, files, out = json.loads(sys.argv[1]), int(sys.argv[2]), sys.argv[3:-1], Path(sys.argv[-1])
 pretrained, *experts = (open_checkpoint(file) for file in files)
 recipe = Recipe.build(chain[-1], edits=chain[:-1])
-seen = [anonymous()]
-threading.Thread(target=watch, daemon=True).start()
-with SafetensorsWriter(out, pretrained.infos) as writer:
+with measured(), SafetensorsWriter(out, pretrained.infos) as writer:
     named = {f"expert {k}": expert for k, expert in enumerate(experts)}
     side = shown_sizes(pretrained)["image_size"]
     shown = {name: torch.randn(images, 3, side, side) for name in named} if images else None
     run(recipe, pretrained, named, exemplars=shown, device="cpu", make_sink=lambda _: writer)
-print(max(seen) - seen[0])
 """
+
+
+def growth_of(child: str, *words: object, threads: int = 1, **environment: str) -> int:
+    """Bytes by which a process that runs this code grows inside its block ``with measured():``."""
+    command = [sys.executable, "-c", MEASURED + child, *map(str, words)]
+    environment |= {"OMP_NUM_THREADS": str(threads)}
+    done = subprocess.run(command, check=False, cwd=ROOT, env=os.environ | environment, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    return int(done.stdout)
 
 
 def growth(chain: Sequence[str], files: Sequence[Path], out: Path, threads: int = 1, images: int = 0) -> int:
     """Bytes by which a process grows while it merges by edits and a merge, with random images per expert."""
-    command = [sys.executable, "-c", CHILD, json.dumps(list(chain)), str(images), *map(str, files), str(out)]
-    threaded = os.environ | {"OMP_NUM_THREADS": str(threads)}
-    child = subprocess.run(command, check=False, cwd=ROOT, env=threaded, capture_output=True, text=True)
-    assert child.returncode == 0, child.stderr
-    return int(child.stdout)
+    return growth_of(MERGE, json.dumps(list(chain)), images, *files, out, threads=threads)
 
 
 def tower_files(folder: Path, experts: int, **shape: Any) -> list[Path]:

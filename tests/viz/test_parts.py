@@ -5,11 +5,11 @@ from __future__ import annotations
 import json
 from itertools import pairwise
 
-import plotly.graph_objects as go
 import pytest
 from figures import HOSTILE
 
 from viz import text, theme
+from viz.drawing import Drawing, scatter
 from viz.parts import legends
 
 
@@ -69,7 +69,7 @@ def test_a_legend_beside_wide_margins_has_more_rows() -> None:
 
 def test_a_group_in_several_panels_has_one_entry_and_namesakes_have_their_own() -> None:
     line = {"x": [0], "y": [0], "name": "Ties"}
-    fig = go.Figure([go.Scatter(**line, legendgroup=group) for group in ("run 1", "run 1", "run 2")])
-    fig.add_scatter(**line, legendgroup="run 3", hoverinfo="skip", showlegend=False)
+    fig = Drawing(scatter(**line, legendgroup=group) for group in ("run 1", "run 1", "run 2"))
+    fig.add_trace(scatter(**line, legendgroup="run 3", hoverinfo="skip", showlegend=False))
     legends.one_entry_each(fig)
-    assert [trace.showlegend for trace in fig.data] == [True, False, True, False]
+    assert [trace["showlegend"] for trace in fig.data] == [True, False, True, False]

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
-import plotly.graph_objects as go
 
+from viz.drawing import Trace, bar
 from viz.text import identifier
 
 
@@ -18,7 +18,7 @@ def click_targets(
     axis: str = "y",
     cells: Sequence[tuple[int, int]] | None = None,
     height: int = 1,
-) -> go.Bar:
+) -> Trace:
     """A transparent bar over every cell, row by row: hover ``texts``, and the names (row, column) as customdata.
 
     ``cells`` are the (row, column) pairs that take clicks, if not all do. ``height`` is that of a bar in rows.
@@ -28,7 +28,7 @@ def click_targets(
     """
     pairs = [(row, column) for row in range(len(rows)) for column in range(len(columns))] if cells is None else cells
     row, column = np.array(pairs, int).reshape(-1, 2).T
-    return go.Bar(
+    return bar(
         x=column.astype(np.float32), y=np.full(len(row), height, np.float32), base=(row - 0.5).astype(np.float32),
         width=1,
         customdata=[[identifier(rows[i]), identifier(columns[j])] for i, j in pairs],

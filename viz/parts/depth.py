@@ -9,10 +9,10 @@ from typing import Any, Self
 import numpy as np
 import numpy.typing as npt
 import pandas as pd
-import plotly.graph_objects as go
 
 from viz import theme
 from viz.chart import ChartError, in_forward_order, in_order
+from viz.drawing import Drawing, heatmap
 from viz.parts.cells import click_targets
 from viz.text import safe_text
 
@@ -104,7 +104,7 @@ def heat_map(
     hover: Callable[[dict[Any, Any]], str],
     selected: tuple[str | None, str | None] = (None, None),
     titles: Sequence[str] | None = None,
-) -> tuple[go.Figure, Columns]:
+) -> tuple[Drawing, Columns]:
     """A heat map of the column ``value`` over tensors, a row for each name in the column ``rows``; cells take clicks.
 
     ``hover`` gives a cell's text from its row of the table. ``selected`` outlines a (row, tensor), a row or a column.
@@ -113,18 +113,12 @@ def heat_map(
     cells = _cells(table, rows, names, columns.names)
     values = cells[value].to_numpy(np.float64).reshape(len(names), len(columns.names))
     z, colors = colored(np.where(np.isfinite(values), values, np.nan), scale)
-    fig = go.Figure(
-        go.Heatmap(
-            z=z,
-            colorscale=scale.colors or (theme.DIVERGING if scale.diverging else theme.SEQUENTIAL),
-            ygap=1,
-            name=scale.title.replace("<br>", " "),
-            hoverinfo="skip",
-            **colors,
-        )
-    )
+    heat = heatmap(
+        z=z, colorscale=scale.colors or (theme.DIVERGING if scale.diverging else theme.SEQUENTIAL), ygap=1,
+        name=scale.title.replace("<br>", " "), hoverinfo="skip", **colors,
+    )  # fmt: skip
     texts = [hover(row) for row in cells.reset_index().to_dict("records")]
-    fig.add_trace(click_targets(names, columns.names, texts, "Cells"))
+    fig = Drawing([heat, click_targets(names, columns.names, texts, "Cells")])
     labels = [safe_text(name, 24) for name in (titles or names)]
     fig.update_xaxes(**columns.axis())
     fig.update_yaxes(

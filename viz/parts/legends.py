@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-import plotly.graph_objects as go
-
 from viz import theme
+from viz.drawing import Drawing
 from viz.text import safe_text
 
 NARROW = 440  # px: width of a legend on that page, beside margins of the usual width
@@ -47,10 +46,10 @@ def above(
     return settings, start + ROW * rows([title, *names] if title else names, NARROW + USUAL - margins)
 
 
-def one_entry_each(fig: go.Figure) -> None:
+def one_entry_each(fig: Drawing) -> None:
     """Give a group that is drawn in several panels one entry in the legend, which hides all of it."""
     seen: set[str] = set()
     for trace in fig.data:
-        if trace.hoverinfo != "skip":
-            trace.showlegend = trace.legendgroup not in seen
-            seen.add(trace.legendgroup)
+        if trace.get("hoverinfo") != "skip":
+            trace["showlegend"] = trace["legendgroup"] not in seen
+            seen.add(trace["legendgroup"])

@@ -7,10 +7,10 @@ from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
-import plotly.graph_objects as go
 
 from viz import theme
 from viz.chart import ChartError
+from viz.drawing import Drawing, heatmap, scatter
 from viz.parts import depth
 from viz.parts.cells import click_targets
 from viz.text import safe_text
@@ -33,7 +33,7 @@ def draw(
     values: npt.NDArray[np.float64],
     texts: Sequence[str],
     scale: depth.Scale,
-) -> go.Figure:
+) -> Drawing:
     """The matrix with ``values`` (rows, columns), in which a missing number is a gray cell; cells take clicks.
 
     ``texts`` are the hover texts of the cells that have numbers, row by row.
@@ -43,22 +43,23 @@ def draw(
     z, colors = depth.colored(numbers, scale)
     colors["colorbar"]["title"]["text"] += "<br>\xa0"  # a line apart from the highest number
     places = {"x": x.astype(np.float32), "y": y.astype(np.float32)}
-    heat = go.Heatmap(
+    heat = heatmap(
         **places, z=z, xgap=2, ygap=2, hoverinfo="skip", name=scale.title.replace("<br>", " "),
         colorscale=theme.DIVERGING if scale.diverging else theme.SEQUENTIAL, **colors,
     )  # fmt: skip
-    fig = go.Figure(heat)
+    traces = [heat]
     if len(columns.names) <= NUMBERED:
-        light = (z - heat.zmin) / (heat.zmax - heat.zmin) < 0.5
-        fig.add_trace(
-            go.Scatter(
+        light = (z - heat["zmin"]) / (heat["zmax"] - heat["zmin"]) < 0.5
+        traces.append(
+            scatter(
                 **places, mode="text", name="Values", hoverinfo="skip", showlegend=False,
                 text=[_number(number, scale.percent) for number in numbers],
                 textfont={"size": theme.SMALL, "color": ["white" if dark else theme.INK for dark in light]},
             )
         )  # fmt: skip
     cells = list(zip(y.tolist(), x.tolist(), strict=True))
-    fig.add_trace(click_targets(rows.names, columns.names, texts, "Cells", cells=cells))
+    traces.append(click_targets(rows.names, columns.names, texts, "Cells", cells=cells))
+    fig = Drawing(traces)
     _lay_out(fig, rows, columns)
     return fig
 
@@ -67,7 +68,7 @@ def _number(number: float, percent: bool) -> str:
     return f"{100 * number:.0f}" if percent else f"{number:.2f}".replace("-", "−")
 
 
-def group(fig: go.Figure, titles: Sequence[str], size: int, rows: int) -> None:
+def group(fig: Drawing, titles: Sequence[str], size: int, rows: int) -> None:
     """Write titles over groups of ``size`` columns each, and draw lines between them."""
     for number, title in enumerate(titles):
         first = number * size - 0.5
@@ -80,9 +81,9 @@ def group(fig: go.Figure, titles: Sequence[str], size: int, rows: int) -> None:
             fig.add_shape(type="line", xref="x", yref="y", x0=first, x1=first, y0=-0.5, y1=rows - 0.5, line=line)
 
 
-def height(fig: go.Figure, rows: int) -> float:
+def height(fig: Drawing, rows: int) -> float:
     """Height in px of a matrix with this many rows; few rows still leave room for the color bar."""
-    return TOP + ROW * max(rows, 4) + float(fig.layout.margin.b)
+    return TOP + ROW * max(rows, 4) + float(fig.layout["margin"]["b"])
 
 
 def grid(table: dict[tuple[str, str], float], rows: Sequence[str], columns: Sequence[str]) -> npt.NDArray[np.float64]:
@@ -93,7 +94,7 @@ def grid(table: dict[tuple[str, str], float], rows: Sequence[str], columns: Sequ
     return values
 
 
-def _lay_out(fig: go.Figure, rows: Side, columns: Side) -> None:
+def _lay_out(fig: Drawing, rows: Side, columns: Side) -> None:
     across, down = ([safe_text(title, LONGEST) for title in side.titles] for side in (columns, rows))
     short = max(map(len, across)) <= 3  # such as numbers of blocks, which need no tilt
     ticks = {"tickmode": "array", "showgrid": False, "fixedrange": True}

@@ -9,10 +9,10 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 import pandas as pd
-import plotly.graph_objects as go
 
 from viz import theme
 from viz.chart import ChartError
+from viz.drawing import Drawing, Trace, heatmap
 from viz.parts import depth
 from viz.parts.matrix import Side
 from viz.text import safe_text
@@ -62,7 +62,7 @@ def draw(
     scale: depth.Scale,
     picture: str = "",
     wide: bool = False,
-) -> go.Figure:
+) -> Drawing:
     """Grids by (row, column) of a plane, each over the picture; all have the same colors.
 
     ``wide`` lets rows and columns change places where there are more rows.
@@ -71,14 +71,15 @@ def draw(
         grids, rows, columns = {(column, row): grid for (row, column), grid in grids.items()}, columns, rows
     every = np.concatenate([grid.values.ravel() for grid in grids.values()])
     _, colors = depth.colored(every, scale)
-    fig = go.Figure()
+    traces: list[Trace] = []
     notes, pictures = [], []
     for place, ((row, column), grid) in enumerate(grids.items()):
         left, top, size = column + PAD / UNIT, row + CAPTION / UNIT, 1 - (CAPTION + PAD) / UNIT
-        fig.add_trace(_heat(grid, (left, top), size, scale, colors, place == 0))
+        traces.append(_heat(grid, (left, top), size, scale, colors, place == 0))
         notes.append(_note(grid.note, left, top))
         if picture:
             pictures.append(_picture(picture, left, top, size))
+    fig = Drawing(traces)
     _lay_out(fig, rows, columns)
     fig.update_layout(annotations=notes, images=pictures)
     return fig
@@ -91,9 +92,9 @@ def height(rows: Side) -> float:
 
 def _heat(
     grid: Cells, corner: tuple[float, float], size: float, scale: depth.Scale, colors: dict[str, Any], first: bool
-) -> go.Heatmap:
+) -> Trace:
     centers = [(np.arange(count) + 0.5) / count * size for count in grid.values.shape]
-    return go.Heatmap(
+    return heatmap(
         x=(corner[0] + centers[1]).astype(np.float32), y=(corner[1] + centers[0]).astype(np.float32),
         z=grid.values.astype(np.float32), text=grid.texts, hovertemplate="%{text}<extra></extra>", name="Patches",
         opacity=VEIL, xgap=1, ygap=1, showscale=first,
@@ -115,7 +116,7 @@ def _picture(picture: str, left: float, top: float, size: float) -> dict[str, An
     }  # fmt: skip
 
 
-def _lay_out(fig: go.Figure, rows: Side, columns: Side) -> None:
+def _lay_out(fig: Drawing, rows: Side, columns: Side) -> None:
     across, down = ([_wrapped(title) for title in side.titles] for side in (columns, rows))
     ticks = {"tickmode": "array", "showgrid": False, "fixedrange": True, "ticks": "", "zeroline": False}
     middle = (1 + CAPTION / UNIT) / 2

@@ -7,9 +7,9 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-import plotly.graph_objects as go
 
 from viz import theme
+from viz.drawing import Drawing, Trace, scatter
 from viz.parts.labels import Box
 from viz.text import clean_text, count, first_few, percent, plural
 
@@ -73,7 +73,7 @@ def window(rows: pd.DataFrame, side: str) -> list[float]:
     return [max(0.0, low - pad), min(1.0 + 0.2 * pad, high + pad)]
 
 
-def iso_curves(x_range: list[float], y_range: list[float]) -> tuple[list[go.Scatter], list[dict[str, Any]]]:
+def iso_curves(x_range: list[float], y_range: list[float]) -> tuple[list[Trace], list[dict[str, Any]]]:
     """Thin curves of equal H = 2·in·out/(in + out), each labeled where it leaves the plot."""
     lowest, highest = (_harmonic(x_range[i], y_range[i]) for i in (0, 1))
     step = next((s for s in (0.01, 0.02, 0.05, 0.1) if (highest - lowest) / s <= 7), 0.2)
@@ -86,7 +86,7 @@ def iso_curves(x_range: list[float], y_range: list[float]) -> tuple[list[go.Scat
             continue
         x, y = x[inside], y[inside]
         curves.append(
-            go.Scatter(
+            scatter(
                 x=x.astype(np.float32), y=y.astype(np.float32), mode="lines", hoverinfo="skip", showlegend=False,
                 name=f"H = {percent(level, 0)}", line={"color": "#C7CED6", "width": 1.2, "dash": "dot"},
             )
@@ -158,7 +158,7 @@ def footnote(left_out: pd.DataFrame, unlabeled: int, lines: Sequence[str] = ()) 
     }]  # fmt: skip
 
 
-def axes(fig: go.Figure, x_range: list[float], y_range: list[float], rows: pd.DataFrame) -> None:
+def axes(fig: Drawing, x_range: list[float], y_range: list[float], rows: pd.DataFrame) -> None:
     """Set titles, ranges and ticks of both axes; the titles count the tasks if all rows have the same."""
     ticks, inside, outside = {"tickformat": ".0%"}, _tasks(rows, "tasks_in"), _tasks(rows, "tasks_out")
     fig.update_xaxes(title={"text": f"In-domain accuracy, mean over {inside} (%)"}, range=x_range, **ticks)

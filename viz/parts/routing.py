@@ -7,16 +7,16 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-import plotly.graph_objects as go
 
 from viz.chart import in_order
+from viz.drawing import Drawing
 from viz.parts import depth, matrix
 from viz.text import plural
 
 BLOCKS, MODEL = "Block", "Whole model"
 
 
-def draw(table: pd.DataFrame, hover: Callable[[dict[Any, Any]], str]) -> tuple[go.Figure, float]:
+def draw(table: pd.DataFrame, hover: Callable[[dict[Any, Any]], str]) -> tuple[Drawing, float]:
     """A heat map of experts by blocks of a table with block, expert and weight, and its height in px."""
     table = table.assign(block=table["block"].map(block_name), expert=table["expert"].astype(str))
     weights = {(row["expert"], row["block"]): row for row in table.to_dict("records")}

@@ -7,10 +7,10 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-import plotly.graph_objects as go
 
 from viz import theme
 from viz.chart import in_order
+from viz.drawing import Drawing, Trace, scatter
 from viz.parts import legends, sweep
 from viz.text import safe_text
 
@@ -26,7 +26,7 @@ def draw(
     at: int | None = None,
     names: Sequence[str] | None = None,
     band: str | None = None,
-) -> tuple[go.Figure, float]:
+) -> tuple[Drawing, float]:
     """A line of the column ``value`` for each expert of a table with step and expert, and the figure's height in px.
 
     Columns low and high, if there are any, are a band around the line of the expert ``band``. ``at`` is the step that a
@@ -36,7 +36,7 @@ def draw(
     table = table.sort_values("step", kind="stable")
     experts = in_order([*(names or ()), *table["expert"]])
     look = theme.looks(experts)
-    fig = go.Figure()
+    fig = Drawing()
     for expert in experts:
         rows = table[(table["expert"].astype(str) == expert) & np.isfinite(table[value].to_numpy(np.float64))]
         if len(rows):
@@ -59,7 +59,7 @@ def _line(
     look: theme.Look,
     hover: Callable[[dict[Any, Any]], str],
     banded: bool,
-) -> list[go.Scatter]:
+) -> list[Trace]:
     group = {"name": legends.entry(expert), "legendgroup": safe_text(f"expert {expert}")}
     steps = rows["step"].to_numpy(np.float32)
     traces = []
@@ -67,7 +67,7 @@ def _line(
         red, green, blue = (int(look.color[i : i + 2], 16) for i in (1, 3, 5))
         ends = [rows[end].to_numpy(np.float32) for end in ("low", "high")]
         traces.append(
-            go.Scatter(
+            scatter(
                 x=np.concatenate([steps, steps[::-1]]), y=np.concatenate([ends[0], ends[1][::-1]]), mode="lines",
                 line={"width": 0}, fill="toself", fillcolor=f"rgba({red},{green},{blue},0.16)", hoverinfo="skip",
                 showlegend=False, **group,
@@ -75,7 +75,7 @@ def _line(
         )  # fmt: skip
     few = len(rows) <= MARKED
     traces.append(
-        go.Scatter(
+        scatter(
             x=steps, y=rows[value].to_numpy(np.float32), mode="lines+markers" if few else "lines",
             line={"color": look.color, "width": 2}, text=[hover(row) for row in rows.to_dict("records")],
             marker={"symbol": look.symbol, "color": look.color, "size": 7, "line": theme.edge(0.8)},

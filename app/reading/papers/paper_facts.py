@@ -51,10 +51,20 @@ def _of_claim(key: str, digest: str, state: tuple[int, ...], _claim: Claim) -> C
         return None
 
 
+def _stored() -> list[Run]:
+    """Every stored run that belongs here, read once for all claims of a view."""
+    return _stored_at(data.digest(), _state())
+
+
+@st.cache_resource(max_entries=4, show_spinner=False)
+def _stored_at(digest: str, state: tuple[int, ...]) -> list[Run]:
+    return data.stored()
+
+
 def _whole_benchmark() -> list[Run]:
     """The evaluated merges of all experts of the benchmark, of one subject."""
     experts = set(data.benchmark().experts)
-    runs = [run for run in data.scored_runs(data.stored()) if set(run.experts) == experts]
+    runs = [run for run in data.scored_runs(_stored()) if set(run.experts) == experts]
     return edit_pairs.by_subject(runs)[0] if runs else []
 
 
@@ -84,7 +94,7 @@ def _accuracy(first: str, second: str, over: str) -> Comparison | None:
 
 def between(first: Run, second: Run, *, over: str) -> Comparison | None:
     """The averages of two runs."""
-    stored = data.stored()
+    stored = _stored()
     one, other = data.summary(first, stored), data.summary(second, stored)
     return accuracies.of_averages(one, other, over) if one and other else None
 

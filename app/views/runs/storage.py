@@ -74,14 +74,14 @@ def _machine() -> None:
     import psutil
 
     from merging.devices import choose_device, describe_device
+    from merging.free_memory import free_memory
     from merging.runs.facts import versions
 
     st.subheader("About this machine", anchor=False)
-    memory = psutil.virtual_memory()
     facts = {
         "Computes on": describe_device(choose_device(data.runner().device)),
         "Cores": f"{len(os.sched_getaffinity(0)) if hasattr(os, 'sched_getaffinity') else os.cpu_count()}",
-        "Memory": f"{size_text(memory.total)}, {size_text(memory.available)} available",
+        "Memory": f"{size_text(psutil.virtual_memory().total)}, {size_text(free_memory())} available",
         "System": f"{platform.system()} {platform.machine()}",
         "Versions": ", ".join(f"{name} {version}" for name, version in versions().items()),
         "Streamlit": st.__version__,

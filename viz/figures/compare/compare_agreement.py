@@ -10,6 +10,7 @@ import plotly.graph_objects as go
 
 from viz import theme
 from viz.chart import chart
+from viz.drawing import Drawing
 from viz.parts.cells import click_targets
 from viz.text import clean_text, percent, safe_text
 
@@ -47,14 +48,11 @@ def compare_agreement(
     cell_rows = {(str(row["a"]), str(row["b"])): row for row in table.to_dict("records")}
     cells = [(a, b) for a in ORDER for b in ORDER if (a, b) in cell_rows]
     places = {pair: (ORDER.index(pair[0]), ORDER.index(pair[1])) for pair in cells}
-    fig = go.Figure(
-        click_targets(
-            ORDER, ORDER, [_hover(pair, cell_rows[pair]) for pair in cells], "Cells", cells=list(places.values())
-        )
-    )
+    hover = [_hover(pair, cell_rows[pair]) for pair in cells]
+    fig = Drawing([click_targets(ORDER, ORDER, hover, "Cells", cells=list(places.values()))])
     rows = [cell_rows[pair] for pair in cells]
     columns = {"images": [float(row["count"]) for row in rows], "share (%)": [100 * row["share"] for row in rows]}
-    fig.update_traces(meta={"columns": columns})
+    fig.update_traces("Cells", meta={"columns": columns})
     for axis, label, name in (("xaxis", labels[1], "B"), ("yaxis", labels[0], "A")):
         fig.update_layout({
             axis: {
@@ -67,7 +65,7 @@ def compare_agreement(
     shapes += [_ring(places[selected])] if selected in places else []
     fig.update_layout(
         annotations=[_words(places[pair], pair, cell_rows[pair]) for pair in cells], shapes=shapes, barmode="overlay",
-        showlegend=False, margin={"l": SIDE - 40, "r": 10, "t": TOP + 10, "b": BOTTOM}, xaxis_side="top",
+        showlegend=False, margin={"l": SIDE - 40, "r": 10, "t": TOP + 10, "b": BOTTOM}, xaxis={"side": "top"},
     )  # fmt: skip
     return theme.finish(fig, "compare_agreement", _alt(cell_rows), 2 * CELL + TOP + 10 + BOTTOM, present)
 

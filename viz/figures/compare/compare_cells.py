@@ -12,6 +12,7 @@ import plotly.graph_objects as go
 
 from viz import theme
 from viz.chart import chart, in_order
+from viz.drawing import Drawing, Trace, heatmap
 from viz.parts import depth
 from viz.parts.cells import click_targets
 from viz.text import clean_text, layer_name, percent, plural, real, safe_text, short_name
@@ -78,7 +79,7 @@ def compare_cells(
     panel = max(len(grid.rows) * ROW, LOW)
     inner = 3 * panel + 2 * GAP
     domains = [((inner - k * (panel + GAP) - panel) / inner, (inner - k * (panel + GAP)) / inner) for k in range(3)]
-    fig = go.Figure()
+    fig = Drawing()
     difference = grid.difference * (100 if percents else 1)
     for place, (values, shown) in enumerate(((grid.a, scale), (grid.b, scale), (difference, change))):
         spanned = (domains[1][0], domains[0][1]) if place == 0 else domains[place]
@@ -119,14 +120,14 @@ def _limits(grid: Grid, log: bool) -> tuple[float, float]:
     return low, float(finite.max(initial=0))
 
 
-def _map(values: Floats, scale: depth.Scale, place: int, domain: tuple[float, float], inner: float) -> go.Heatmap:
+def _map(values: Floats, scale: depth.Scale, place: int, domain: tuple[float, float], inner: float) -> Trace:
     z, colors = depth.colored(values, scale)
     length = (domain[1] - domain[0]) * inner
     bar = _roomy(colors.pop("colorbar"), length) | {
         "x": 1.01, "xpad": 4, "y": domain[1], "yanchor": "top", "lenmode": "pixels", "ypad": 0, "len": length,
         "title": {"text": _in_two_lines(scale.title), "side": "top"},
     }  # fmt: skip
-    return go.Heatmap(
+    return heatmap(
         z=z, xaxis="x", yaxis=AXES[place], ygap=1, hoverinfo="skip", showscale=place != 1, colorbar=bar,
         colorscale=theme.DIVERGING if scale.diverging else theme.SEQUENTIAL, name=("A", "B", "B − A")[place], **colors,
     )  # fmt: skip
@@ -149,7 +150,7 @@ def _in_two_lines(title: str) -> str:
     return "<br>".join(safe_text(line, 24) for line in lines)
 
 
-def _lay_out(fig: go.Figure, grid: Grid, domains: list[tuple[float, float]], unit: str, over: str) -> None:
+def _lay_out(fig: Drawing, grid: Grid, domains: list[tuple[float, float]], unit: str, over: str) -> None:
     ticks = [safe_text(title, 24) for title in grid.titles]
     shared = grid.columns.axis() | (_each(grid) if grid.places else {})
     title = {"text": f"{safe_text(over, 40)} ({len(grid.columns.names)}) in forward order; numbers are blocks"}

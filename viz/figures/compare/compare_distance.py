@@ -10,6 +10,7 @@ import plotly.graph_objects as go
 
 from viz import theme
 from viz.chart import chart
+from viz.drawing import Drawing, Trace, bar, scatter
 from viz.text import clean_text, count, percent, real, safe_text
 
 PANELS = ("a", "b", "difference")
@@ -40,7 +41,7 @@ def compare_distance(
     inner = len(panels) * PANEL + (len(panels) - 1) * GAP
     both = table[table["panel"].astype(str) != "difference"]
     tallest = 1.15 * float(both["share"].max()) if len(both) else 1.0
-    fig, captions = go.Figure(), []
+    fig, captions = Drawing(), []
     for place, panel in enumerate(panels):
         rows = table[table["panel"].astype(str) == panel]
         upper = (inner - place * (PANEL + GAP)) / inner
@@ -66,14 +67,14 @@ def compare_distance(
     return theme.finish(fig, "compare_distance", _alt(table, labels), inner + TOP + BOTTOM, present, what)
 
 
-def _bars(rows: pd.DataFrame, panel: str) -> go.Bar:
+def _bars(rows: pd.DataFrame, panel: str) -> Trace:
     hover = [
         f"<b>{TITLES[panel]}</b><br>{real(row['low'])} to {real(row['high'])}: {count(row['count'])} of "
         f"{count(row['n'])} images ({percent(row['share'])})"
         for row in rows.to_dict("records")
     ]
     x, y = AXES[panel]
-    return go.Bar(
+    return bar(
         x=((rows["low"] + rows["high"]) / 2).to_numpy(np.float32), y=rows["share"].to_numpy(np.float32),
         width=(rows["high"] - rows["low"]).to_numpy(np.float32), name=TITLES[panel], xaxis=x, yaxis=y, text=hover,
         marker={"color": COLORS[panel], "line": theme.edge(0.5)}, textposition="none",
@@ -81,9 +82,9 @@ def _bars(rows: pd.DataFrame, panel: str) -> go.Bar:
     )  # fmt: skip
 
 
-def _mean(rows: pd.DataFrame, panel: str, height: float) -> go.Scatter:
+def _mean(rows: pd.DataFrame, panel: str, height: float) -> Trace:
     mean, (x, y) = float(rows["mean"].iloc[0]), AXES[panel]
-    return go.Scatter(
+    return scatter(
         x=np.array([mean, mean], np.float32), y=np.array([0, height], np.float32), mode="lines", xaxis=x, yaxis=y,
         line={"color": theme.INK, "width": 2, "dash": "dash"}, name=f"Mean of {TITLES[panel]}",
         text=[f"mean {real(mean)}"] * 2, hovertemplate="%{text}<extra></extra>", meta={"upright": True},

@@ -11,6 +11,7 @@ import plotly.graph_objects as go
 
 from viz import theme
 from viz.chart import chart, in_order
+from viz.drawing import Drawing, Trace, scatter
 from viz.text import clean_text, count, percent, safe_text
 
 ROW, HEAD, TOP, BOTTOM = 24, 24, 34, 54  # px; a group's heading takes as much as a row
@@ -43,7 +44,7 @@ def compare_scores(table: pd.DataFrame, *, labels: tuple[str, str] = ("A", "B"),
         places += [at + 1 + k for k in range(len(members))]
         at += 1 + len(members)
     table = pd.concat(rows)
-    fig = go.Figure(_dots(table, np.array(places, np.float32), labels))
+    fig = Drawing([_dots(table, np.array(places, np.float32), labels)])
     far = max(0.01, 1.06 * float(np.nanmax(np.abs(table[["difference", "low", "high"]].to_numpy(np.float64)))))
     ticks = [safe_text(title, 28) for title in table["title"]]
     fig.update_xaxes(
@@ -62,13 +63,13 @@ def compare_scores(table: pd.DataFrame, *, labels: tuple[str, str] = ("A", "B"),
     return theme.finish(fig, "compare_scores", _alt(table, labels), TOP + BOTTOM + ROW * max(at, 4), present)
 
 
-def _dots(table: pd.DataFrame, places: np.ndarray, labels: tuple[str, str]) -> go.Scatter:
+def _dots(table: pd.DataFrame, places: np.ndarray, labels: tuple[str, str]) -> Trace:
     differences = 100 * table["difference"].to_numpy(np.float64)
     low, high = (100 * table[end].to_numpy(np.float64) for end in ("low", "high"))
     sure = (low > 0) | (high < 0)
     colors = [TIE if not it else FOR_B if value > 0 else FOR_A for it, value in zip(sure, differences, strict=True)]
     ends = np.nan_to_num(np.stack([high - differences, differences - low])).clip(0).astype(np.float32)
-    return go.Scatter(
+    return scatter(
         x=differences.astype(np.float32), y=places, mode="markers", name="Difference",
         marker={"color": colors, "size": 11, "symbol": "circle", "line": theme.edge(1.2)},
         error_x={

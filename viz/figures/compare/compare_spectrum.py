@@ -8,6 +8,7 @@ import plotly.graph_objects as go
 
 from viz import theme
 from viz.chart import chart
+from viz.drawing import Drawing, Trace, scatter
 from viz.parts import legends
 from viz.text import count, plural, real
 
@@ -28,7 +29,7 @@ def compare_spectrum(table: pd.DataFrame, *, labels: tuple[str, str] = ("A", "B"
     direction (from 1), a and b (singular values, NaN where a space has no such direction), difference. ``labels`` are
     the names of the runs.
     """
-    fig, names = go.Figure(), [f"A: {labels[0]}", f"B: {labels[1]}"]
+    fig, names = Drawing(), [f"A: {labels[0]}", f"B: {labels[1]}"]
     for column, name in zip(SIDES, (*names, "B − A"), strict=True):
         fig.add_trace(_points(table, column, name))
     values = table[["a", "b"]].to_numpy(np.float64)
@@ -51,14 +52,14 @@ def compare_spectrum(table: pd.DataFrame, *, labels: tuple[str, str] = ("A", "B"
     return theme.finish(fig, "compare_spectrum", _alt(table), HEIGHT + top, present, str(last))
 
 
-def _points(table: pd.DataFrame, column: str, name: str) -> go.Scatter:
+def _points(table: pd.DataFrame, column: str, name: str) -> Trace:
     side, color, symbol = SIDES[column]
     rows = table[np.isfinite(table[column].to_numpy(np.float64))]
     hover = [
         f"<b>direction {count(direction)}</b><br>{side}: {real(value)}"
         for direction, value in zip(rows["direction"], rows[column], strict=True)
     ]
-    return go.Scatter(
+    return scatter(
         x=rows["direction"].to_numpy(np.float32), y=rows[column].to_numpy(np.float32), mode="markers",
         name=legends.entry(name), legendgroup=column, marker={"color": color, "size": 5, "symbol": symbol}, text=hover,
         yaxis="y2" if column == "difference" else "y", hovertemplate="%{text}<extra></extra>",

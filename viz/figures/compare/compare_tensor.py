@@ -11,6 +11,7 @@ import plotly.graph_objects as go
 
 from viz import theme
 from viz.chart import chart, in_order
+from viz.drawing import Drawing, Trace, scatter
 from viz.text import clean_text, plural, real, safe_text, short_name
 
 PANELS = {"a": "A", "b": "B", "difference": "B − A"}
@@ -39,11 +40,11 @@ def compare_tensor(
     high = 1.1 * float(np.nanmax(both, initial=0)) or 1.0
     far = 1.25 * float(table["difference"].abs().max()) or high
     ticks = [safe_text(name, 24) for name in names]
-    fig, captions, width = go.Figure(), _names(labels), (1 - 2 * GAP) / 3
+    fig, captions, width = Drawing(), _names(labels), (1 - 2 * GAP) / 3
     for place, panel in enumerate(PANELS):
         left, number = place * (width + GAP), str(place + 1) if place else ""
         for trace in _traces(table, panel):
-            fig.add_trace(trace.update(xaxis=f"x{number}", yaxis="y"))
+            fig.add_trace(trace | {"xaxis": f"x{number}", "yaxis": "y"})
         low = -far if panel == "difference" else 0.0
         captions.append(theme.caption(f"<b>{PANELS[panel]}</b>", 1.0) | {"x": left})
         fig.layout[f"xaxis{number}"] = {
@@ -61,7 +62,7 @@ def compare_tensor(
     return theme.finish(fig, "compare_tensor", _alt(table, tensor), height, present, tensor)
 
 
-def _traces(table: pd.DataFrame, panel: str) -> list[go.Scatter]:
+def _traces(table: pd.DataFrame, panel: str) -> list[Trace]:
     """The thresholds of a panel, if it has any, and its dots."""
     rows, traces = np.arange(len(table), dtype=np.float32), []
     filled = np.full(len(table), True)
@@ -69,7 +70,7 @@ def _traces(table: pd.DataFrame, panel: str) -> list[go.Scatter]:
         filled, ticks = table[f"merged_{panel}"].to_numpy(bool), table[f"threshold_{panel}"].to_numpy(np.float64)
         finite, mark = np.isfinite(ticks), {"symbol": "line-ns", "size": 16, "line": {"color": theme.INK, "width": 2.5}}
         traces.append(
-            go.Scatter(
+            scatter(
                 x=ticks[finite].astype(np.float32), y=rows[finite], mode="markers", marker=mark, hoverinfo="skip",
                 name=f"Threshold of {PANELS[panel]}", meta={"numbers": True},
             )
@@ -80,7 +81,7 @@ def _traces(table: pd.DataFrame, panel: str) -> list[go.Scatter]:
         "line": {"width": 2, "color": [theme.INK if full else color for full in filled]},
     }  # fmt: skip
     hover = [_hover(row) for row in table.to_dict("records")]
-    dot = go.Scatter(
+    dot = scatter(
         x=table[panel].to_numpy(np.float32), y=rows, mode="markers", name=PANELS[panel], marker=dots, text=hover,
         hovertemplate="%{text}<extra></extra>",
     )  # fmt: skip

@@ -10,6 +10,7 @@ import plotly.graph_objects as go
 
 from viz import theme
 from viz.chart import chart, in_order, one_of
+from viz.drawing import Drawing, Trace, bar, scatter
 from viz.parts import depth, legends
 from viz.text import clean_text, count, identifier, percent, plural, safe_text, short_name
 
@@ -44,16 +45,17 @@ def election_layers(
     columns = depth.Columns.of(table)
     names = in_order(table["expert"])
     look = theme.looks(experts or names)
-    fig = go.Figure()
+    traces: list[Trace] = []
     for name in names:
         rows = table[table["expert"].astype(str) == name].set_index("tensor").loc[columns.names].reset_index()
         rows = rows[np.isfinite(rows[value].to_numpy(np.float64))]
         x = np.array([columns.names.index(tensor) for tensor in rows["tensor"]], np.float32)
-        fig.add_trace(_trace(rows, x, value, name, look.get(name, theme.KINDS["individual"])))
+        traces.append(_trace(rows, x, value, name, look.get(name, theme.KINDS["individual"])))
     legend, top = legends.above(names)
     stacked = value == "taken"
     low, high = float(table[value].min()), float(table[value].max())
     room = 0.08 * (high - low) or 0.05
+    fig = Drawing(traces)
     fig.update_xaxes(**columns.axis())
     fig.update_yaxes(
         title={"text": title.replace(" entries", "<br>entries")}, tickformat=".3~%", fixedrange=True,
@@ -69,7 +71,7 @@ def election_layers(
     return theme.finish(fig, "election_layers", alt, HEIGHT + margin["t"] + BOTTOM, present, value)
 
 
-def _trace(rows: pd.DataFrame, x: Any, value: str, name: str, look: theme.Look) -> go.Scatter | go.Bar:
+def _trace(rows: pd.DataFrame, x: Any, value: str, name: str, look: theme.Look) -> Trace:
     shared: dict[str, Any] = {
         "x": x, "y": rows[value].to_numpy(np.float32), "name": legends.entry(name), "legendgroup": legends.entry(name),
         "text": [_hover(row) for row in rows.to_dict("records")], "hovertemplate": "%{text}<extra></extra>",
@@ -77,10 +79,10 @@ def _trace(rows: pd.DataFrame, x: Any, value: str, name: str, look: theme.Look) 
         "unselected": {"marker": {"opacity": 1}},
     }  # fmt: skip
     if value == "taken":
-        return go.Bar(
+        return bar(
             **shared, marker={"color": look.color, "line": {"color": "white", "width": 0.5}}, textposition="none"
         )
-    return go.Scatter(
+    return scatter(
         **shared, mode="lines+markers", line={"color": look.color, "width": 1},
         marker={"symbol": look.symbol, "color": look.color, "size": 8, "line": theme.edge(0.8), "opacity": 1},
     )  # fmt: skip

@@ -10,6 +10,7 @@ import plotly.graph_objects as go
 
 from viz import theme
 from viz.chart import chart, in_order
+from viz.drawing import Drawing, Trace, scatter
 from viz.parts import legends
 from viz.text import clean_text, count, percent, safe_text
 
@@ -37,27 +38,28 @@ def joint_dropped(
     experts = in_order(table["expert"])
     expert = expert if expert in experts else experts[0]
     rows = table[table["expert"].astype(str) == expert]
-    fig = go.Figure()
+    traces: list[Trace] = []
     means = {}
     for name, color in LOOKS.items():
         line_rows = rows[rows["renorm"].astype(bool) == (name == WITH)].sort_values("direction")
         if len(line_rows):
             means[name] = float(line_rows["dropped"].mean())
-            fig.add_trace(_line(line_rows, f"{name}, mean {percent(means[name])}", color, name == WITH))
+            traces.append(_line(line_rows, f"{name}, mean {percent(means[name])}", color, name == WITH))
     last = float(rows["direction"].max())
-    fig.add_hline(y=ratio, line={"color": theme.INK, "width": 1.2, "dash": "dash"}, layer="below")
+    fig = Drawing(traces)
+    fig.add_shape(theme.across(ratio, {"color": theme.INK, "width": 1.2, "dash": "dash"}))
     fig.update_xaxes(
         title={"text": f"Basis vector of {safe_text(expert, 24)}, largest singular value first"},
         range=[1 - 0.01 * last, last + 0.01 * last + 0.5],
     )  # fmt: skip
     fig.update_yaxes(title={"text": "Entries dropped"}, tickformat=".0%", range=[-0.02, 1.02])
-    legend, top = legends.above([trace.name for trace in fig.data])
+    legend, top = legends.above([trace["name"] for trace in traces])
     fig.update_layout(legend=legend, margin={"l": LEFT, "r": 26, "t": top + 24, "b": BOTTOM}, showlegend=True)
     return theme.finish(fig, "joint_dropped", _alt(rows, expert, ratio), HEIGHT + top, present)
 
 
-def _line(rows: pd.DataFrame, name: str, color: str, over: bool) -> go.Scatter:
-    return go.Scatter(
+def _line(rows: pd.DataFrame, name: str, color: str, over: bool) -> Trace:
+    return scatter(
         x=rows["direction"].to_numpy(np.float32), y=rows["dropped"].to_numpy(np.float32),
         mode="lines+markers" if len(rows) <= MARKED else "lines", name=name, legendgroup=name,
         line={"color": color, "width": 1.6 if over else 1.2},

@@ -10,6 +10,7 @@ import plotly.graph_objects as go
 
 from viz import theme
 from viz.chart import chart, in_order, one_of
+from viz.drawing import Drawing, heatmap
 from viz.parts import depth
 from viz.parts.cells import click_targets
 from viz.text import clean_text, percent, plural, real, safe_text
@@ -45,20 +46,17 @@ def joint_energy(
     )
     values = cells[value].to_numpy(np.float64).reshape(len(experts), len(starts))
     z, colors = depth.colored(np.where(np.isfinite(values), values, 0.0), scale)
-    fig = go.Figure(
-        go.Heatmap(
-            z=z, colorscale=theme.SEQUENTIAL, ygap=1, name=scale.title.replace("<br>", " "), hoverinfo="skip", **colors
-        )
+    heat = heatmap(
+        z=z, colorscale=theme.SEQUENTIAL, ygap=1, name=scale.title.replace("<br>", " "), hoverinfo="skip", **colors
     )
     texts = [_hover(row) for row in cells.assign(first=cells.index.get_level_values(1)).to_dict("records")]
     bars = click_targets(experts, [str(start) for start in starts], texts, "Cells")
-    bars.update(customdata=[name[:1] for name in bars.customdata])
-    fig.add_trace(bars)
+    fig = Drawing([heat, bars | {"customdata": [name[:1] for name in bars["customdata"]]}])
     _lay_out(fig, table, experts, [int(start) for start in starts], selected)
     return theme.finish(fig, "joint_energy", _alt(table, experts), depth.height(len(experts)), present, value)
 
 
-def _lay_out(fig: go.Figure, table: pd.DataFrame, experts: list[str], starts: list[int], selected: str | None) -> None:
+def _lay_out(fig: Drawing, table: pd.DataFrame, experts: list[str], starts: list[int], selected: str | None) -> None:
     labels = [safe_text(expert, 24) for expert in experts]
     last, width = int(table["last"].max()), float((table["last"] - table["first"]).max() + 1)
     marks = [tick for tick in theme.ticks(1, max(last, 2))["tickvals"] if 1 <= tick <= last and tick == round(tick)]

@@ -10,6 +10,7 @@ import plotly.graph_objects as go
 
 from viz import theme
 from viz.chart import chart
+from viz.drawing import Drawing, Trace, scatter
 from viz.parts import legends
 from viz.text import count, percent, plural, power, real
 
@@ -31,31 +32,32 @@ def joint_spectrum(table: pd.DataFrame, *, rank_tol: float = 0.01, present: bool
     up to that direction). ``rank_tol`` is the cut, a share of the largest value.
     """
     kept = table["kept"].astype(bool)
-    fig = go.Figure()
+    traces: list[Trace] = []
     for name, rows, color in ((KEPT, table[kept], theme.PALETTE[0]), (CUT, table[~kept], theme.PALETTE[5])):
         if len(rows):
-            fig.add_trace(_points(rows, name, color))
+            traces.append(_points(rows, name, color))
     low, high = float(table["value"].min()), float(table["value"].max())
     limit = rank_tol * high
     ends = np.log10([max(min(low, limit or low), high * 1e-8), high])
     margin = 0.05 * (ends[1] - ends[0]) + 0.05
     marks = theme.ticks(float(10 ** ends[0]), float(10 ** ends[1]) * 1.0001, log=True)
     marks["tickvals"] = [10**at for at in marks["tickvals"]]
+    fig = Drawing(traces)
     fig.update_yaxes(
         title={"text": "Singular value"}, type="log", range=[float(ends[0] - margin), float(ends[1] + margin)], **marks
     )
     last = len(table)
     fig.update_xaxes(title={"text": "Direction, largest first"}, range=[0.5 - 0.01 * last, last + 0.5 + 0.01 * last])
     if rank_tol > 0:
-        fig.add_hline(y=limit, line={"color": theme.INK, "width": 1.4, "dash": "dash"}, layer="below")
+        fig.add_shape(theme.across(limit, {"color": theme.INK, "width": 1.4, "dash": "dash"}))
         fig.add_annotation(_label(limit, rank_tol))
-    legend, top = legends.above([trace.name for trace in fig.data])
+    legend, top = legends.above([trace["name"] for trace in traces])
     fig.update_layout(legend=legend, margin={"l": LEFT, "r": 26, "t": top + 24, "b": BOTTOM}, showlegend=True)
     return theme.finish(fig, "joint_spectrum", _alt(table, kept), HEIGHT + top, present, str(last))
 
 
-def _points(rows: pd.DataFrame, name: str, color: str) -> go.Scatter:
-    return go.Scatter(
+def _points(rows: pd.DataFrame, name: str, color: str) -> Trace:
+    return scatter(
         x=rows["direction"].to_numpy(np.float32), y=rows["value"].to_numpy(np.float32), mode="markers", name=name,
         legendgroup=name, marker={"color": color, "size": 5, "symbol": "circle" if name == KEPT else "x"},
         text=[_hover(row) for row in rows.to_dict("records")], hovertemplate="%{text}<extra></extra>",

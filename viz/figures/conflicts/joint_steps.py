@@ -12,6 +12,7 @@ import plotly.graph_objects as go
 
 from viz import theme
 from viz.chart import chart, in_order
+from viz.drawing import Drawing, heatmap
 from viz.parts import depth
 from viz.text import clean_text, percent, plural, safe_text
 
@@ -47,7 +48,7 @@ def joint_steps(table: pd.DataFrame, *, vertical: bool = False, present: bool = 
     by_step = {str(step): rows for step, rows in table.groupby("step", sort=False)}
     experts = in_order(by_step["decomposed"]["expert"])
     shared = depth.Scale("mean |entry|", log=False, limits=(0.0, _most(by_step[step] for step in STACKED)))
-    fig, shapes = go.Figure(), list[dict[str, Any]]()
+    fig, shapes = Drawing(), list[dict[str, Any]]()
     for number, (step, title) in enumerate(STACKED.items(), 1):
         owned = {str(expert): rows for expert, rows in by_step[step].groupby("expert", sort=False)}
         values = np.concatenate([_matrix(owned[expert]) for expert in experts], axis=1)
@@ -85,7 +86,7 @@ def _matrix(rows: pd.DataFrame) -> Floats:
 
 
 def _panel(
-    fig: go.Figure, number: int, step: str, values: Floats, scale: depth.Scale, across: Sequence[float], top: float
+    fig: Drawing, number: int, step: str, values: Floats, scale: depth.Scale, across: Sequence[float], top: float
 ) -> None:
     """Add a heat map with its own axes, its upper edge at ``top`` (paper) and its color bar on its right."""
     z, colors = depth.colored(values, scale)
@@ -94,7 +95,7 @@ def _panel(
     colors["colorbar"]["title"]["side"] = "right"
     suffix = str(number) if number > 1 else ""
     fig.add_trace(
-        go.Heatmap(
+        heatmap(
             z=z, colorscale=theme.SEQUENTIAL, name=step, hoverinfo="skip", xaxis=f"x{suffix}", yaxis=f"y{suffix}",
             **colors,
         )
@@ -109,7 +110,7 @@ def _panel(
     }  # fmt: skip
 
 
-def _name_experts(fig: go.Figure, number: int, experts: list[str], width: int, last: bool) -> list[dict[str, Any]]:
+def _name_experts(fig: Drawing, number: int, experts: list[str], width: int, last: bool) -> list[dict[str, Any]]:
     """Name the experts' blocks under a panel, and return the lines between them."""
     suffix, block = str(number) if number > 1 else "", width / len(experts)
     named = [safe_text(expert, max(3, 64 // len(experts))) for expert in experts]

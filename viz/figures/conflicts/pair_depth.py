@@ -10,6 +10,7 @@ import plotly.graph_objects as go
 
 from viz import theme
 from viz.chart import chart, in_order, one_of
+from viz.drawing import Drawing, Trace, scatter
 from viz.parts import depth, legends
 from viz.text import clean_text, count, identifier, layer_name, percent, plural, role_name, safe_text, short_name
 
@@ -51,14 +52,14 @@ def pair_depth(
     finite = np.isfinite(rows["value"].to_numpy(np.float64))
     if not finite.any():
         return theme.notice("pair_depth", "Nothing to draw: no tensor of these two can be compared.", present)
-    fig = go.Figure(_band(rows))
-    fig.add_trace(_line(rows, "chance", CHANCE, {"color": theme.INK, "width": 1.4, "dash": "dash"}))
-    whole = _line(rows, "whole", "Whole block", {"color": theme.INK, "width": 2})
-    fig.add_trace(whole)
     drawn = rows[finite]
     roles = in_order(drawn["role"])
-    for role in roles:
-        fig.add_trace(_points(drawn[drawn["role"] == role], role, value))
+    fig = Drawing([
+        _band(rows),
+        _line(rows, "chance", CHANCE, {"color": theme.INK, "width": 1.4, "dash": "dash"}),
+        _line(rows, "whole", "Whole block", {"color": theme.INK, "width": 2}),
+        *(_points(drawn[drawn["role"] == role], role, value) for role in roles),
+    ])  # fmt: skip
     _lay_out(fig, columns, selected, value)
     names = [BAND, CHANCE, "Whole block", *map(role_name, roles)]
     legend, top = legends.above(names)
@@ -67,32 +68,32 @@ def pair_depth(
     return theme.finish(fig, "pair_depth", alt, HEIGHT + top, present, f"{value}:{len(columns.names)}")
 
 
-def _band(rows: pd.DataFrame) -> go.Scatter:
+def _band(rows: pd.DataFrame) -> Trace:
     """The band from the lowest to the highest pair, as one closed outline of steps."""
     finite = rows[np.isfinite(rows["low"].to_numpy(np.float64))]
     edges = np.stack([finite.index - 0.5, finite.index + 0.5], axis=1).ravel()
     low, high = (np.repeat(finite[end].to_numpy(np.float64), 2) for end in ("low", "high"))
     x, y = (np.concatenate([there, back[::-1]]).astype(np.float32) for there, back in ((edges, edges), (low, high)))
-    return go.Scatter(
+    return scatter(
         x=x, y=y, mode="lines", line={"width": 0}, fill="toself", fillcolor=theme.GRID, hoverinfo="skip",
         name=BAND, legendgroup=BAND, meta={"steps": True},
     )  # fmt: skip
 
 
-def _line(rows: pd.DataFrame, column: str, name: str, line: dict[str, Any]) -> go.Scatter:
+def _line(rows: pd.DataFrame, column: str, name: str, line: dict[str, Any]) -> Trace:
     """A line with a step for every tensor."""
     finite = rows[np.isfinite(rows[column].to_numpy(np.float64))]
     x = np.stack([finite.index - 0.5, finite.index + 0.5], axis=1).ravel()
-    return go.Scatter(
+    return scatter(
         x=x.astype(np.float32), y=np.repeat(finite[column].to_numpy(np.float64), 2).astype(np.float32), mode="lines",
         line=line, hoverinfo="skip", name=name, legendgroup=name, meta={"numbers": True, "steps": True},
     )  # fmt: skip
 
 
-def _points(rows: pd.DataFrame, role: str, value: str) -> go.Scatter:
+def _points(rows: pd.DataFrame, role: str, value: str) -> Trace:
     color = theme.ROLE_COLORS.get(role, theme.FADED)
     symbol = theme.SYMBOLS[list(theme.ROLE_COLORS).index(role)] if role in theme.ROLE_COLORS else "circle"
-    return go.Scatter(
+    return scatter(
         x=rows.index.to_numpy(np.float32), y=rows["value"].to_numpy(np.float32), mode="markers",
         name=legends.entry(role_name(role)), legendgroup=safe_text(f"role {role}"),
         marker={"color": color, "symbol": symbol, "size": 8, "line": theme.edge(0.8), "opacity": 1},
@@ -119,7 +120,7 @@ def _hover(row: dict[Any, Any], value: str) -> str:
     return "<br>".join(lines)
 
 
-def _lay_out(fig: go.Figure, columns: depth.Columns, selected: str | None, value: str) -> None:
+def _lay_out(fig: Drawing, columns: depth.Columns, selected: str | None, value: str) -> None:
     shapes = columns.separators(theme.GRID, 1)
     if (place := columns.place(selected)) is not None:
         shapes.append({

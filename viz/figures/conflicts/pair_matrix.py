@@ -11,6 +11,7 @@ import plotly.graph_objects as go
 
 from viz import theme
 from viz.chart import chart, in_order, one_of
+from viz.drawing import Drawing, Trace, heatmap, scatter
 from viz.parts import depth
 from viz.parts.cells import click_targets
 from viz.text import clean_text, count, percent, plural, safe_text
@@ -58,15 +59,13 @@ def pair_matrix(
     rows, columns, values = at["first"], at["second"], table[value].to_numpy(np.float64)
     finite = np.isfinite(values)
     heat = _cells(columns[finite], rows[finite], values[finite], _scale(values[finite], value))
-    fig = go.Figure(heat)
-    if len(names) <= NUMBERED:
-        fig.add_trace(_numbers(columns, rows, values, heat, value))
+    numbers = [_numbers(columns, rows, values, heat, value)] if len(names) <= NUMBERED else []
     texts = [_hover(row) for row in table.to_dict("records")]
     at_cells = list(zip(rows.tolist(), columns.tolist(), strict=True))
-    fig.add_trace(click_targets(names, names, texts, "Pairs", cells=at_cells))
+    fig = Drawing([heat, *numbers, click_targets(names, names, texts, "Pairs", cells=at_cells)])
     _lay_out(fig, names, place, selected)
     alt = _alt(table, values, names, value)
-    height = TOP + ROW * max(len(names), 3) + fig.layout.margin.b
+    height = TOP + ROW * max(len(names), 3) + fig.layout["margin"]["b"]
     return theme.finish(fig, "pair_matrix", alt, height, present, f"{value}:{len(names)}")
 
 
@@ -81,21 +80,21 @@ def _scale(values: Floats, value: str) -> depth.Scale:
     return depth.Scale(VALUES[value], log=False, limits=limits, percent=value != "cosine", diverging=value == "cosine")
 
 
-def _cells(x: Places, y: Places, values: Floats, scale: depth.Scale) -> go.Heatmap:
+def _cells(x: Places, y: Places, values: Floats, scale: depth.Scale) -> Trace:
     z, colors = depth.colored(values, scale)
-    return go.Heatmap(
+    return heatmap(
         x=x.astype(np.float32), y=y.astype(np.float32), z=z, xgap=2, ygap=2, hoverinfo="skip",
         colorscale=theme.DIVERGING if scale.diverging else theme.SEQUENTIAL, name=scale.title.replace("<br>", " "),
         **colors,
     )  # fmt: skip
 
 
-def _numbers(x: Places, y: Places, values: Floats, heat: go.Heatmap, value: str) -> go.Scatter:
+def _numbers(x: Places, y: Places, values: Floats, heat: Trace, value: str) -> Trace:
     """The values as text in the color bar's units, white or dark, whichever is easier to read on the cell's color."""
     with np.errstate(invalid="ignore"):
-        share = (values - heat.zmin) / (heat.zmax - heat.zmin)
+        share = (values - heat["zmin"]) / (heat["zmax"] - heat["zmin"])
         white = np.abs(share - 0.5) > 0.3 if value == "cosine" else share < 0.5
-    return go.Scatter(
+    return scatter(
         x=x.astype(np.float32), y=y.astype(np.float32), mode="text", name="Values", hoverinfo="skip",
         text=[_number(number, value).removesuffix("%") for number in values], showlegend=False,
         textfont={"size": theme.SMALL, "color": ["white" if it else theme.INK for it in white]},
@@ -108,7 +107,7 @@ def _number(number: float, value: str) -> str:
     return f"{number:.2f}".replace("-", "−") if value == "cosine" else percent(number)
 
 
-def _lay_out(fig: go.Figure, names: list[str], place: dict[str, int], selected: tuple[str | None, str | None]) -> None:
+def _lay_out(fig: Drawing, names: list[str], place: dict[str, int], selected: tuple[str | None, str | None]) -> None:
     labels = [safe_text(name, LONGEST) for name in names]
     widest = max(map(theme.text_width, labels))
     ticks = {

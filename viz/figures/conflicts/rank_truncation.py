@@ -11,6 +11,7 @@ import plotly.graph_objects as go
 
 from viz import theme
 from viz.chart import chart, in_order
+from viz.drawing import Drawing, Trace, scatter
 from viz.parts import legends
 from viz.text import clean_text, count, percent, safe_text
 
@@ -34,16 +35,17 @@ def rank_truncation(table: pd.DataFrame, *, present: bool = False) -> go.Figure:
     low to high, n (images).
     """
     methods, groups = in_order(table["method"]), in_order(table["group"])
-    look, fig, names = theme.looks(methods), go.Figure(), []
+    look, traces, names = theme.looks(methods), list[Trace](), []
     for method in methods:
         for place, group in enumerate(groups):
             rows = table[(table["method"].astype(str) == method) & (table["group"].astype(str) == group)]
             rows = rows[np.isfinite(rows["accuracy"])].sort_values("kept")
             if len(rows):
                 names.append(f"{method}, {group}")
-                fig.add_trace(_line(rows, names[-1], look[method], DASHES[place % len(DASHES)]))
+                traces.append(_line(rows, names[-1], look[method], DASHES[place % len(DASHES)]))
     if not names:
         return theme.notice("rank_truncation", "No cut has an accuracy to draw.", present)
+    fig = Drawing(traces)
     fig.update_xaxes(title={"text": "Ranks kept, mean over matrices (%)"}, tickformat=".0%", range=[-0.03, 1.03])
     fig.update_yaxes(title={"text": "Accuracy,<br>mean over tasks (%)"}, tickformat=".0%")
     legend, top = legends.above(names)
@@ -51,7 +53,7 @@ def rank_truncation(table: pd.DataFrame, *, present: bool = False) -> go.Figure:
     return theme.finish(fig, "rank_truncation", _alt(table, methods, groups), INNER + top + 12 + BOTTOM, present)
 
 
-def _line(rows: pd.DataFrame, name: str, look: theme.Look, dash: str) -> go.Scatter:
+def _line(rows: pd.DataFrame, name: str, look: theme.Look, dash: str) -> Trace:
     text = [_hover(name, row) for row in rows.to_dict("records")]
     bars = {}
     if {"low", "high"} <= set(rows):
@@ -62,7 +64,7 @@ def _line(rows: pd.DataFrame, name: str, look: theme.Look, dash: str) -> go.Scat
                 "width": 3, "color": look.color,
             }
         }  # fmt: skip
-    return go.Scatter(
+    return scatter(
         x=rows["kept"].to_numpy(np.float32), y=rows["accuracy"].to_numpy(np.float32), mode="lines+markers",
         name=legends.entry(name), legendgroup=safe_text(name), line={"color": look.color, "width": 2.5, "dash": dash},
         marker={"symbol": look.symbol, "color": look.color, "size": 9, "line": theme.edge(0.8)},

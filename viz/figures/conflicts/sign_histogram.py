@@ -10,6 +10,7 @@ import plotly.graph_objects as go
 
 from viz import theme
 from viz.chart import chart, in_order
+from viz.drawing import Drawing, Trace, bar, scatter
 from viz.figures.conflicts.sign_layers import points
 from viz.parts import legends
 from viz.text import clean_text, count, percent, plural, safe_text
@@ -53,13 +54,14 @@ def sign_histogram(table: pd.DataFrame, *, what: str = "", present: bool = False
     spaces = in_order(table["space"])
     tallest = max(float(table[["share", "random"]].max().max()), 0.05)
     lanes = Lanes(spaces, tallest * LANE / (LANE - CAPTION))
-    fig = go.Figure()
+    traces: list[Trace] = []
     for state, color in STATES.items():
         rows = table[table["state"] == state]
         if not rows.empty:
-            fig.add_trace(_bars(rows, state, color, lanes, table["state"].nunique()))
-    fig.add_trace(_random(table, lanes))
-    legend, top = legends.above([str(trace.name) for trace in fig.data])
+            traces.append(_bars(rows, state, color, lanes, table["state"].nunique()))
+    traces.append(_random(table, lanes))
+    fig = Drawing(traces)
+    legend, top = legends.above([str(trace["name"]) for trace in traces])
     edges = sorted({*table["low"].tolist(), table["high"].max()})
     fig.update_xaxes(
         title={"text": "Sign agreement at a position" + (f", {safe_text(what, 40)}" if what else "")},
@@ -87,9 +89,9 @@ def _places(rows: pd.DataFrame, states: int) -> np.ndarray[Any, np.dtype[np.floa
     return (rows["low"] + width * (0.5 + side)).to_numpy(np.float32)
 
 
-def _bars(rows: pd.DataFrame, state: str, color: str, lanes: Lanes, states: int) -> go.Bar:
+def _bars(rows: pd.DataFrame, state: str, color: str, lanes: Lanes, states: int) -> Trace:
     name = "Before pruning" if state == "before" else f"Pruned to {percent(float(rows['density'].iloc[0]), 0)}"
-    return go.Bar(
+    return bar(
         x=_places(rows, states), y=rows["share"].to_numpy(np.float32), name=name, legendgroup=state,
         base=np.array([lanes.base(space) for space in rows["space"]], np.float32),
         width=(WIDTH * (rows["high"] - rows["low"])).to_numpy(np.float32),
@@ -99,9 +101,9 @@ def _bars(rows: pd.DataFrame, state: str, color: str, lanes: Lanes, states: int)
     )  # fmt: skip
 
 
-def _random(table: pd.DataFrame, lanes: Lanes) -> go.Scatter:
+def _random(table: pd.DataFrame, lanes: Lanes) -> Trace:
     heights = table["random"].to_numpy(np.float64) + [lanes.base(space) for space in table["space"]]
-    return go.Scatter(
+    return scatter(
         x=_places(table, table["state"].nunique()), y=heights.astype(np.float32), mode="markers",
         name="Random signs, same votes", legendgroup="random",
         marker={"symbol": "line-ew", "size": 22, "line": {"color": theme.ACCENT, "width": 2.5}},

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from viz import theme
 from viz.chart import chart, in_order, one_of
+from viz.drawing import Drawing, Trace, scatter
 from viz.parts import legends
 from viz.text import clean_text, count, percent, plural, safe_text
 
@@ -43,13 +44,14 @@ def task_counts(table: pd.DataFrame, *, value: str = "accuracy", present: bool =
     methods = in_order(table["method"])
     if not methods:
         return theme.notice("task_counts", "No subset has an accuracy to draw.", present)
-    look, fig = theme.looks(methods), go.Figure()
+    look, traces = theme.looks(methods), list[Trace]()
     for place, method in enumerate(methods):
         rows = table[table["method"].astype(str) == method]
         shift = SPREAD * ((place + 0.5) / len(methods) - 0.5)
-        fig.add_trace(_dots(rows, value, method, look[method], shift))
-        fig.add_trace(_line(rows, value, method, look[method], shift))
+        traces.append(_dots(rows, value, method, look[method], shift))
+        traces.append(_line(rows, value, method, look[method], shift))
     sizes = sorted({int(size) for size in table["size"]})
+    fig = Drawing(traces)
     fig.update_xaxes(
         title={"text": "Experts merged"}, tickmode="array", tickvals=sizes, ticktext=[str(size) for size in sizes],
         range=[sizes[0] - 0.5, sizes[-1] + 0.5],
@@ -60,9 +62,9 @@ def task_counts(table: pd.DataFrame, *, value: str = "accuracy", present: bool =
     return theme.finish(fig, "task_counts", _alt(table, value, methods), INNER + top + 12 + BOTTOM, present, value)
 
 
-def _dots(rows: pd.DataFrame, value: str, method: str, look: theme.Look, shift: float) -> go.Scatter:
+def _dots(rows: pd.DataFrame, value: str, method: str, look: theme.Look, shift: float) -> Trace:
     red, green, blue = (int(look.color[i : i + 2], 16) for i in (1, 3, 5))
-    return go.Scatter(
+    return scatter(
         x=_places(rows["size"], shift), y=rows[value].to_numpy(np.float32), mode="markers", showlegend=False,
         name=legends.entry(f"{method}, subsets"), legendgroup=safe_text(method),
         marker={
@@ -81,7 +83,7 @@ def _hover(method: str, row: Mapping[Any, Any]) -> str:
     return text + (f"<br>{count(row['n'])} images" if "n" in row else "")
 
 
-def _line(rows: pd.DataFrame, value: str, method: str, look: theme.Look, shift: float) -> go.Scatter:
+def _line(rows: pd.DataFrame, value: str, method: str, look: theme.Look, shift: float) -> Trace:
     groups = rows.groupby("size", sort=True)[value]
     means = groups.mean()
     text = [
@@ -89,7 +91,7 @@ def _line(rows: pd.DataFrame, value: str, method: str, look: theme.Look, shift: 
         f"{plural(len(group), 'subset')} ({percent(group.min())} to {percent(group.max())})"
         for size, group in groups
     ]
-    return go.Scatter(
+    return scatter(
         x=_places(means.index, shift), y=means.to_numpy(np.float32), mode="lines+markers",
         name=legends.entry(method), legendgroup=safe_text(method), line={"color": look.color, "width": 2.5},
         marker={"symbol": look.symbol, "color": look.color, "size": 10, "line": theme.edge(0.8)},

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -10,6 +11,7 @@ import plotly.graph_objects as go
 
 from viz import theme
 from viz.chart import chart, in_order, one_of
+from viz.drawing import Drawing, Trace, scatter
 from viz.parts import legends
 from viz.text import count, identifier, percent, plural, real, safe_text
 
@@ -58,38 +60,44 @@ def drift_accuracy(
     symbols = {run: theme.SYMBOLS[all_runs.index(run) % len(theme.SYMBOLS)] for run in names if run in all_runs}
     colors = theme.looks(tasks or list(titles))
     labels = dict(zip(table["run"], table["label"], strict=True))
-    fig = go.Figure()
+    traces: list[Trace] = []
     for run in names:
-        fig.add_trace(_outlines(table[table["run"] == run], value, labels[run], symbols.get(run, "circle")))
+        traces.append(_outlines(table[table["run"] == run], value, labels[run], symbols.get(run, "circle")))
     for task in titles:
-        fig.add_trace(_points(table[table["task"] == task], value, colors.get(task, theme.KINDS["merge"]), symbols))
+        traces.append(_points(table[table["task"] == task], value, colors.get(task, theme.KINDS["merge"]), symbols))
+    if fit is not None and math.isfinite(fit[0]):
+        traces.append(_fitted(table, value, fit))
     runs_legend, used = legends.above([labels[run] for run in names], "Run ")
     tasks_legend, top = legends.above(list(titles.values()), "Task ", used)
     tasks_legend |= {"y": 1 - used / (HEIGHT + top)}
+    fig = Drawing(traces)
     fig.update_layout(
         legend=runs_legend,
         legend2=tasks_legend,
         margin={"l": LEFT, "r": 26, "t": top + 34, "b": BOTTOM + 20 * bool(left_out)},
     )
-    _lay_out(fig, table, value, fit)
+    _lay_out(fig, table, value)
+    if fit is not None and math.isfinite(fit[0]):
+        fig.add_annotation(_coefficients(fit))
     if arrows and len(names) > 1:
-        fig.layout.annotations += tuple(_arrows(table[table["run"].isin([names[0], names[-1]])], value))
+        for arrow in _arrows(table[table["run"].isin([names[0], names[-1]])], value):
+            fig.add_annotation(arrow)
     if left_out:
         fig.add_annotation(_note(left_out))
     return theme.finish(fig, "drift_accuracy", _alt(table, names, titles, fit), HEIGHT + top, present, value)
 
 
-def _outlines(rows: pd.DataFrame, value: str, label: str, symbol: str) -> go.Scatter:
+def _outlines(rows: pd.DataFrame, value: str, label: str, symbol: str) -> Trace:
     """A dark edge around a run's points, which is also the run's entry in the legend."""
-    return go.Scatter(
+    return scatter(
         x=rows[value].to_numpy(np.float32), y=100 * rows["lost"].to_numpy(np.float32), mode="markers",
         name=legends.entry(label), legend="legend", legendgroup=f"run {legends.entry(label)}", hoverinfo="skip",
         marker={"symbol": symbol, "color": theme.INK, "size": 13}, unselected={"marker": {"opacity": 1}},
     )  # fmt: skip
 
 
-def _points(rows: pd.DataFrame, value: str, look: theme.Look, symbols: dict[str, str]) -> go.Scatter:
-    return go.Scatter(
+def _points(rows: pd.DataFrame, value: str, look: theme.Look, symbols: dict[str, str]) -> Trace:
+    return scatter(
         x=rows[value].to_numpy(np.float32), y=100 * rows["lost"].to_numpy(np.float32), mode="markers",
         name=legends.entry(rows["title"].iloc[0]), legend="legend2",
         legendgroup=f"task {legends.entry(rows['title'].iloc[0])}",
@@ -100,40 +108,43 @@ def _points(rows: pd.DataFrame, value: str, look: theme.Look, symbols: dict[str,
     )  # fmt: skip
 
 
-def _lay_out(fig: go.Figure, table: pd.DataFrame, value: str, fit: Line | None) -> None:
+def _lay_out(fig: Drawing, table: pd.DataFrame, value: str) -> None:
     x = table[value].to_numpy(np.float64)
     high = float(x.max()) * 1.06 or 1.0
     fig.update_xaxes(title={"text": VALUES[value]}, range=[0, high])
     fig.update_yaxes(title={"text": "Accuracy lost against<br>the task's expert (points)"})
     fig.update_layout(margin={"l": LEFT + theme.LINE_HEIGHT})
-    fig.add_hline(y=0, line={"color": theme.FADED, "width": 1}, layer="below")
-    if fit is None or not math.isfinite(fit[0]):
-        return
-    slope, intercept, pearson, spearman, n = fit
+    fig.update_layout(shapes=[theme.across(0, {"color": theme.FADED, "width": 1})])
+
+
+def _fitted(table: pd.DataFrame, value: str, fit: Line) -> Trace:
+    x = table[value].to_numpy(np.float64)
     ends = np.array([x.min(), x.max()])
-    fig.add_trace(
-        go.Scatter(
-            x=ends.astype(np.float32), y=(100 * (slope * ends + intercept)).astype(np.float32), mode="lines",
-            name="Fitted line", showlegend=False, hoverinfo="skip",
-            line={"color": theme.INK, "width": 1.6, "dash": "dash"},
-        )
-    )  # fmt: skip
-    fig.add_annotation(
-        text=f"Pearson r = {pearson:.2f}, Spearman ρ = {spearman:.2f}, n = {count(n)} points", x=0, xref="paper",
-        xanchor="left", y=1, yref="paper", yanchor="bottom", yshift=4, showarrow=False, font={"size": theme.SMALL},
+    return scatter(
+        x=ends.astype(np.float32), y=(100 * (fit[0] * ends + fit[1])).astype(np.float32), mode="lines",
+        name="Fitted line", showlegend=False, hoverinfo="skip",
+        line={"color": theme.INK, "width": 1.6, "dash": "dash"},
     )  # fmt: skip
 
 
-def _arrows(table: pd.DataFrame, value: str) -> list[go.layout.Annotation]:
+def _coefficients(fit: Line) -> dict[str, object]:
+    return {
+        "text": f"Pearson r = {fit[2]:.2f}, Spearman ρ = {fit[3]:.2f}, n = {count(fit[4])} points", "x": 0,
+        "xref": "paper", "xanchor": "left", "y": 1, "yref": "paper", "yanchor": "bottom", "yshift": 4,
+        "showarrow": False, "font": {"size": theme.SMALL},
+    }  # fmt: skip
+
+
+def _arrows(table: pd.DataFrame, value: str) -> list[dict[str, Any]]:
     """Arrows from one run's point to the other's, for every task that has both."""
     pairs = [rows for _, rows in table.groupby("task", sort=False) if len(rows) == 2]
     ends = [(rows[value].to_numpy(float), 100 * rows["lost"].to_numpy(float)) for rows in pairs]
     return [
-        go.layout.Annotation(
-            x=x[1], y=y[1], ax=x[0], ay=y[0], xref="x", yref="y", axref="x", ayref="y", text="", showarrow=True,
-            arrowhead=2, arrowsize=1, arrowwidth=1.6, arrowcolor=theme.INK, opacity=0.65, standoff=8, startstandoff=8,
-            name="arrow",
-        )
+        {
+            "x": x[1], "y": y[1], "ax": x[0], "ay": y[0], "xref": "x", "yref": "y", "axref": "x", "ayref": "y",
+            "text": "", "showarrow": True, "arrowhead": 2, "arrowsize": 1, "arrowwidth": 1.6, "arrowcolor": theme.INK,
+            "opacity": 0.65, "standoff": 8, "startstandoff": 8, "name": "arrow",
+        }
         for x, y in ends
     ]  # fmt: skip
 

@@ -8,6 +8,7 @@ import plotly.graph_objects as go
 
 from viz import theme
 from viz.chart import chart
+from viz.drawing import Drawing, Trace, bar, scatter
 from viz.parts import legends
 from viz.text import percent, plural, safe_text, span
 
@@ -37,17 +38,18 @@ def drift_altered(table: pd.DataFrame, *, present: bool = False) -> go.Figure:
     groups = table.groupby("exemplars", sort=True)
     counts = [int(str(count)) for count, _ in groups]
     x = np.arange(len(counts), dtype=np.float32)
-    fig = go.Figure()
+    traces: list[Trace] = []
     for column, (name, color, pattern) in PARTS.items():
-        fig.add_trace(
-            go.Bar(
+        traces.append(
+            bar(
                 x=x, y=groups[column].mean().to_numpy(np.float32), name=legends.entry(name), legendgroup=name,
                 text=[_hover(name, int(str(n)), rows, column) for n, rows in groups],
                 hovertemplate="%{text}<extra></extra>", textposition="none",
                 marker={"color": color, "line": {"color": theme.INK, "width": 0.6}, "pattern": {"shape": pattern}},
             )
         )  # fmt: skip
-    fig.add_trace(_sum(x, table))
+    traces.append(_sum(x, table))
+    fig = Drawing(traces)
     fig.update_xaxes(
         title={"text": "Exemplars per task"}, tickmode="array", tickvals=x, ticktext=[str(n) for n in counts],
         showgrid=False,
@@ -59,11 +61,11 @@ def drift_altered(table: pd.DataFrame, *, present: bool = False) -> go.Figure:
     return theme.finish(fig, "drift_altered", _alt(table), INNER + top + 12 + BOTTOM, present)
 
 
-def _sum(x: np.ndarray, table: pd.DataFrame) -> go.Scatter:
+def _sum(x: np.ndarray, table: pd.DataFrame) -> Trace:
     groups = table.groupby("exemplars", sort=True)
     means = groups["lost"].mean().to_numpy(np.float64)
     low, high = groups["lost"].min().to_numpy(np.float64), groups["lost"].max().to_numpy(np.float64)
-    return go.Scatter(
+    return scatter(
         x=x, y=means.astype(np.float32), mode="markers", name=TOTAL, legendgroup=TOTAL,
         text=[_hover(TOTAL, int(str(n)), rows, "lost") for n, rows in groups],
         hovertemplate="%{text}<extra></extra>",

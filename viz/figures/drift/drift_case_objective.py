@@ -8,6 +8,7 @@ import plotly.graph_objects as go
 
 from viz import theme
 from viz.chart import chart, in_order
+from viz.drawing import Drawing, Trace, bar, scatter
 from viz.figures.drift.drift_case_weights import COLORS, SHAPES
 from viz.parts import legends
 from viz.text import clean_text, percent, safe_text
@@ -28,12 +29,12 @@ def drift_case_objective(table: pd.DataFrame, *, present: bool = False) -> go.Fi
     merge, task, drift (‖X_k (T - T_k)‖² over its sum for the pretrained layer, a fraction).
     """
     tasks, merges = in_order(table["task"]), in_order(table["merge"])
-    fig = go.Figure()
+    traces: list[Trace] = []
     places = {merge: row for row, merge in enumerate(merges)}
     for index, task in enumerate(tasks):
         rows = table[table["task"].astype(str) == task]
-        fig.add_trace(
-            go.Bar(
+        traces.append(
+            bar(
                 x=rows["drift"].to_numpy(np.float32),
                 y=np.array([places[str(merge)] for merge in rows["merge"]], np.float32), orientation="h",
                 name=legends.entry(task), textposition="none", hovertemplate="%{text}<extra></extra>",
@@ -49,8 +50,8 @@ def drift_case_objective(table: pd.DataFrame, *, present: bool = False) -> go.Fi
             )
         )  # fmt: skip
     totals = table.assign(merge=table["merge"].astype(str)).groupby("merge", sort=False)["drift"].sum()[merges]
-    fig.add_trace(
-        go.Scatter(
+    traces.append(
+        scatter(
             x=totals.to_numpy(np.float32), y=np.arange(len(merges), dtype=np.float32), mode="text", name="Sum",
             text=[f"\xa0{percent(total, 0)}" for total in totals], textposition="middle right", cliponaxis=False,
             hoverinfo="skip", showlegend=False, textfont={"size": theme.SMALL},
@@ -58,6 +59,7 @@ def drift_case_objective(table: pd.DataFrame, *, present: bool = False) -> go.Fi
     )  # fmt: skip
     legend, top = legends.above(tasks)
     labels = [safe_text(merge, 24) for merge in merges]
+    fig = Drawing(traces)
     fig.update_xaxes(
         title={"text": "Squared drift, both tasks (% of the pretrained layer's)"}, tickformat=".0%",
         range=[0, max(1.0, float(totals.max())) * 1.12],

@@ -10,6 +10,7 @@ import plotly.graph_objects as go
 
 from viz import theme
 from viz.chart import chart, in_order
+from viz.drawing import Drawing, Trace, bar
 from viz.parts import legends
 from viz.text import percent, plural, real, safe_text
 
@@ -31,11 +32,11 @@ def drift_case_weights(table: pd.DataFrame, *, present: bool = False) -> go.Figu
     direction (number from 1), task, weight (in [0, 1]), energy (of the task's inputs along the direction).
     """
     tasks = in_order(table["task"])
-    fig = go.Figure()
+    traces: list[Trace] = []
     for index, task in enumerate(tasks):
         rows = table[table["task"].astype(str) == task].sort_values("direction")
-        fig.add_trace(
-            go.Bar(
+        traces.append(
+            bar(
                 x=rows["direction"].to_numpy(np.float32), y=rows["weight"].to_numpy(np.float32),
                 name=legends.entry(task), text=[_hover(row) for row in rows.to_dict("records")], textposition="none",
                 hovertemplate="%{text}<extra></extra>",
@@ -48,6 +49,7 @@ def drift_case_weights(table: pd.DataFrame, *, present: bool = False) -> go.Figu
         )  # fmt: skip
     legend, top = legends.above(tasks)
     directions = sorted({int(d) for d in table["direction"]})
+    fig = Drawing(traces)
     fig.update_xaxes(
         title={"text": "Direction of the layer's inputs"}, tickmode="array", tickvals=directions, showgrid=False,
         ticktext=[str(d) for d in directions], range=[directions[0] - 0.6, directions[-1] + 0.6],

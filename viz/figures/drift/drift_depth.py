@@ -8,6 +8,7 @@ import plotly.graph_objects as go
 
 from viz import theme
 from viz.chart import chart, in_order, one_of
+from viz.drawing import Drawing, Trace, scatter
 from viz.parts import legends
 from viz.text import clean_text, plural, real, safe_text, span
 
@@ -45,19 +46,20 @@ def drift_depth(
     kinds = dict(zip(table["run"], table["kind"].astype(str), strict=True))
     names = sorted(in_order(table["run"]), key=lambda run: kinds[run] == SCALE)
     look = theme.looks(runs or [run for run in names if kinds[run] != SCALE])
-    fig = go.Figure()
+    traces: list[Trace] = []
     for run in names:
         rows = table[table["run"] == run]
         if kinds[run] == SCALE:
-            fig.add_trace(_line(rows, value, theme.KINDS[SCALE], "dash"))
+            traces.append(_line(rows, value, theme.KINDS[SCALE], "dash"))
         else:
             color = look.get(run, theme.KINDS["merge"])
             if band in (run, EVERY):
-                fig.add_trace(_band(rows, value, color.color))
-            fig.add_trace(_line(rows, value, color, "solid"))
+                traces.append(_band(rows, value, color.color))
+            traces.append(_line(rows, value, color, "solid"))
     places = table.drop_duplicates("position").sort_values("position")
     labels = table.drop_duplicates("run").set_index("run")["label"]
     legend, top = legends.above([labels[run] for run in names])
+    fig = Drawing(traces)
     fig.update_xaxes(
         title={"text": "Place in the network; numbers are blocks"}, tickmode="array", showgrid=False,
         tickvals=places["position"], ticktext=[safe_text(p.removeprefix("block "), 16) for p in places["place"]],
@@ -69,10 +71,10 @@ def drift_depth(
     return theme.finish(fig, "drift_depth", _alt(table, names, kinds, value), HEIGHT + top, present, value)
 
 
-def _line(rows: pd.DataFrame, value: str, look: theme.Look, dash: str) -> go.Scatter:
+def _line(rows: pd.DataFrame, value: str, look: theme.Look, dash: str) -> Trace:
     places = rows.groupby("position", sort=True)
     means = places[value].mean()
-    return go.Scatter(
+    return scatter(
         x=means.index.to_numpy(np.float32), y=means.to_numpy(np.float32), mode="lines+markers",
         name=legends.entry(rows["label"].iloc[0]), legendgroup=safe_text(f"run {rows['run'].iloc[0]}"),
         line={"color": look.color, "width": 2.5 if dash == "solid" else 1.8, "dash": dash},
@@ -81,14 +83,14 @@ def _line(rows: pd.DataFrame, value: str, look: theme.Look, dash: str) -> go.Sca
     )  # fmt: skip
 
 
-def _band(rows: pd.DataFrame, value: str, color: str) -> go.Scatter:
+def _band(rows: pd.DataFrame, value: str, color: str) -> Trace:
     """The band from the task that drifts least to the one that drifts most, as one closed outline."""
     places = rows.groupby("position", sort=True)[value]
     low, high = places.min(), places.max()
     x = np.concatenate([low.index, high.index[::-1]]).astype(np.float32)
     y = np.concatenate([low, high[::-1]]).astype(np.float32)
     red, green, blue = (int(color[i : i + 2], 16) for i in (1, 3, 5))
-    return go.Scatter(
+    return scatter(
         x=x, y=y, mode="lines", line={"width": 0}, fill="toself", fillcolor=f"rgba({red},{green},{blue},0.16)",
         hoverinfo="skip", showlegend=False, name=legends.entry(f"{rows['label'].iloc[0]}, all tasks"),
         legendgroup=safe_text(f"run {rows['run'].iloc[0]}"),

@@ -11,6 +11,7 @@ import plotly.graph_objects as go
 
 from viz import theme
 from viz.chart import chart, in_order
+from viz.drawing import Drawing, Trace, scatter
 from viz.parts import legends
 from viz.text import clean_text, percent, plural, safe_text, span
 
@@ -45,16 +46,15 @@ def drift_exemplars(
     """
     methods = in_order(table["method"])
     look = theme.looks(methods)
-    fig = go.Figure()
+    traces: list[Trace] = []
     for method in methods:
         rows = table[table["method"].astype(str) == method]
-        fig.add_trace(_band(rows, "accuracy", method, look[method].color))
-        fig.add_trace(_line(rows, "accuracy", method, look[method]))
+        traces.append(_band(rows, "accuracy", method, look[method].color))
+        traces.append(_line(rows, "accuracy", method, look[method]))
     if rank is not None and len(rank):
         grey = theme.Look(theme.FADED, "circle")
-        fig.add_trace(_band(rank, "full", RANK, grey.color, "y2"))
-        fig.add_trace(_line(rank, "full", RANK, grey, "y2"))
-    _refer(fig, references or {})
+        traces.append(_band(rank, "full", RANK, grey.color, "y2"))
+        traces.append(_line(rank, "full", RANK, grey, "y2"))
     printed = (
         []
         if published is None
@@ -63,24 +63,26 @@ def drift_exemplars(
             for (name, rows), symbol in zip(published.groupby("source"), cycle(PRINTED), strict=False)
         ]
     )
-    fig.add_traces(printed)
-    legend, top = legends.above([*methods, *(str(trace.name) for trace in printed)])
+    traces += printed
+    legend, top = legends.above([*methods, *(str(trace["name"]) for trace in printed)])
     inner = UPPER + (GAP + LOWER if rank is not None and len(rank) else 0)
+    fig = Drawing(traces)
+    _refer(fig, references or {})
     _lay_out(fig, table, inner, rank is not None and len(rank) > 0)
     fig.update_layout(legend=legend, margin={"l": LEFT, "r": 26, "t": top + 30, "b": BOTTOM})
     return theme.finish(fig, "drift_exemplars", _alt(table, methods), inner + top + 30 + BOTTOM, present)
 
 
-def _refer(fig: go.Figure, references: Mapping[str, float]) -> None:
+def _refer(fig: Drawing, references: Mapping[str, float]) -> None:
     """Add a dotted line for each reference; references close to each other share a label."""
     at: float = np.inf
     words: list[str] = []
     for name, value in sorted(references.items(), key=lambda item: -item[1]):
-        fig.add_hline(y=value, line={"color": theme.INK, "width": 1.2, "dash": "dot"}, layer="below")
+        fig.add_shape(theme.across(value, {"color": theme.INK, "width": 1.2, "dash": "dot"}))
         at, words = (at, words) if at - value < CLOSE else (value, [])
         words.append(f"{safe_text(name, 40)} {percent(value)}")
         if len(words) > 1:
-            fig.layout.annotations[-1].text = ", ".join(words)
+            fig.annotations[-1]["text"] = ", ".join(words)
             continue
         fig.add_annotation(
             text=words[0], x=1, xref="paper", xanchor="right", y=value, yref="y", yanchor="bottom", showarrow=False,
@@ -88,11 +90,11 @@ def _refer(fig: go.Figure, references: Mapping[str, float]) -> None:
         )  # fmt: skip
 
 
-def _printed(rows: pd.DataFrame, source: str, symbol: str) -> go.Scatter:
+def _printed(rows: pd.DataFrame, source: str, symbol: str) -> Trace:
     """What one paper prints for one method, in the color and with the marks of published numbers."""
     method, look = str(rows["method"].iloc[0]), theme.KINDS["paper"]
     name = legends.entry(f"◇ {method}: {source}")
-    return go.Scatter(
+    return scatter(
         x=np.log2(rows["exemplars"].to_numpy(np.float64)).astype(np.float32), y=rows["accuracy"].to_numpy(np.float32),
         mode="lines+markers", name=name, legendgroup=name, line={"color": look.color, "width": 1.2, "dash": "dot"},
         marker={"symbol": symbol, "color": look.color, "size": 9, "line": {"color": look.color, "width": 1.6}},
@@ -105,7 +107,7 @@ def _printed(rows: pd.DataFrame, source: str, symbol: str) -> go.Scatter:
     )  # fmt: skip
 
 
-def _lay_out(fig: go.Figure, table: pd.DataFrame, inner: float, ranked: bool) -> None:
+def _lay_out(fig: Drawing, table: pd.DataFrame, inner: float, ranked: bool) -> None:
     counts = sorted({int(n) for n in table["exemplars"]})
     places = np.log2(counts)
     fig.update_xaxes(
@@ -126,10 +128,10 @@ def _lay_out(fig: go.Figure, table: pd.DataFrame, inner: float, ranked: bool) ->
                                          LOWER / inner))  # fmt: skip
 
 
-def _line(rows: pd.DataFrame, value: str, name: str, look: theme.Look, axis: str = "y") -> go.Scatter:
+def _line(rows: pd.DataFrame, value: str, name: str, look: theme.Look, axis: str = "y") -> Trace:
     counts = rows.groupby("exemplars", sort=True)
     means = counts[value].mean()
-    return go.Scatter(
+    return scatter(
         x=np.log2(means.index.to_numpy(np.float64)).astype(np.float32), y=means.to_numpy(np.float32),
         mode="lines+markers", name=legends.entry(name), legendgroup=safe_text(name), yaxis=axis,
         showlegend=axis == "y", line={"color": look.color, "width": 2.5},
@@ -138,13 +140,13 @@ def _line(rows: pd.DataFrame, value: str, name: str, look: theme.Look, axis: str
     )  # fmt: skip
 
 
-def _band(rows: pd.DataFrame, value: str, name: str, color: str, axis: str = "y") -> go.Scatter:
+def _band(rows: pd.DataFrame, value: str, name: str, color: str, axis: str = "y") -> Trace:
     """The band from the worst draw to the best, as one closed outline."""
     counts = rows.groupby("exemplars", sort=True)[value]
     low, high = counts.min(), counts.max()
     x = np.log2(np.concatenate([low.index, high.index[::-1]]).astype(np.float64)).astype(np.float32)
     red, green, blue = (int(color[i : i + 2], 16) for i in (1, 3, 5))
-    return go.Scatter(
+    return scatter(
         x=x, y=np.concatenate([low, high[::-1]]).astype(np.float32), mode="lines", line={"width": 0}, fill="toself",
         fillcolor=f"rgba({red},{green},{blue},0.15)", hoverinfo="skip", showlegend=False, yaxis=axis,
         name=legends.entry(f"{name}, all draws"), legendgroup=safe_text(name),

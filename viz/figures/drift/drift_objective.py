@@ -11,6 +11,7 @@ import plotly.graph_objects as go
 
 from viz import theme
 from viz.chart import chart
+from viz.drawing import Drawing, Trace, scatter
 from viz.parts import depth, legends
 from viz.text import clean_text, identifier, layer_name, percent, plural, real, short_name
 
@@ -53,16 +54,17 @@ def drift_objective(
     rows, scale = rows[moved], before[moved]
     ratio = {name: rows[name].to_numpy(np.float64) / scale for name in ("merged", "mean", "least")}
     hover = [_hover(row) for row in rows.to_dict("records")]
-    fig = go.Figure()
-    fig.add_trace(_stems(x, ratio["least"], ratio["merged"]))
-    fig.add_trace(_marks(x, ratio["least"], LEAST, {"symbol": "line-ew", "size": 9, "line": theme.edge(2)}, hover))
+    stroke = {"symbol": "line-ew", "size": 9, "line": theme.edge(2)}
     open_circle = {"symbol": "circle-open", "size": 7, "line": {"width": 1.6}, "color": theme.FADED}
-    fig.add_trace(_marks(x, ratio["mean"], MEAN, open_circle, hover))
     look = theme.looks(runs or [run]).get(run, theme.KINDS["merge"])
     filled = {"symbol": look.symbol, "size": 8, "color": look.color, "line": theme.edge(0.8), "opacity": 1}
-    merged = _marks(x, ratio["merged"], legends.entry(label), filled, hover)
-    merged.update(customdata=[[identifier(n)] for n in rows["tensor"]], unselected={"marker": {"opacity": 1}})
-    fig.add_trace(merged)
+    clicks = {"customdata": [[identifier(n)] for n in rows["tensor"]], "unselected": {"marker": {"opacity": 1}}}
+    fig = Drawing([
+        _stems(x, ratio["least"], ratio["merged"]),
+        _marks(x, ratio["least"], LEAST, stroke, hover),
+        _marks(x, ratio["mean"], MEAN, open_circle, hover),
+        _marks(x, ratio["merged"], legends.entry(label), filled, hover) | clicks,
+    ])  # fmt: skip
     _lay_out(fig, columns, selected, float(max(values.max() for values in ratio.values())))
     legend, top = legends.above([LEAST, MEAN, label])
     fig.update_layout(legend=legend, margin={"l": LEFT, "r": 26, "t": top + 30, "b": BOTTOM})
@@ -70,23 +72,23 @@ def drift_objective(
     return theme.finish(fig, "drift_objective", alt, HEIGHT + top, present, str(len(columns.names)))
 
 
-def _marks(x: npt.NDArray[np.float32], y: Floats, name: str, marker: dict[str, Any], hover: list[str]) -> go.Scatter:
-    return go.Scatter(
+def _marks(x: npt.NDArray[np.float32], y: Floats, name: str, marker: dict[str, Any], hover: list[str]) -> Trace:
+    return scatter(
         x=x, y=y.astype(np.float32), mode="markers", name=name, marker=marker, text=hover,
         hovertemplate="%{text}<extra></extra>",
     )  # fmt: skip
 
 
-def _stems(x: npt.NDArray[np.float32], least: Floats, merged: Floats) -> go.Scatter:
+def _stems(x: npt.NDArray[np.float32], least: Floats, merged: Floats) -> Trace:
     """Thin lines from LOT's solution to the merge: the drift that a better merge of the layer could still remove."""
     gap = np.full(len(x), np.nan)
-    return go.Scatter(
+    return scatter(
         x=np.repeat(x, 3), y=np.stack([least, merged, gap], 1).ravel().astype(np.float32), mode="lines",
         line={"color": theme.FADED, "width": 1.2}, hoverinfo="skip", showlegend=False, name="Distance",
     )  # fmt: skip
 
 
-def _lay_out(fig: go.Figure, columns: depth.Columns, selected: str | None, high: float) -> None:
+def _lay_out(fig: Drawing, columns: depth.Columns, selected: str | None, high: float) -> None:
     fig.update_xaxes(**columns.axis())
     fig.update_yaxes(
         title={"text": "Squared drift, all tasks<br>(multiple of the pretrained layer's)"},
@@ -98,8 +100,8 @@ def _lay_out(fig: go.Figure, columns: depth.Columns, selected: str | None, high:
             "type": "rect", "xref": "x", "yref": "y domain", "x0": place - 0.5, "x1": place + 0.5, "y0": 0, "y1": 1,
             "line": {"color": theme.ACCENT, "width": 2}, "name": "selected",
         })  # fmt: skip
+    shapes.append(theme.across(1, {"color": theme.INK, "width": 1.4, "dash": "dash"}))
     fig.update_layout(shapes=shapes, annotations=columns.end_labels())
-    fig.add_hline(y=1, line={"color": theme.INK, "width": 1.4, "dash": "dash"}, layer="below")
     fig.add_annotation(
         text="pretrained", x=1, xref="paper", xanchor="right", y=1, yref="y", yanchor="bottom", showarrow=False,
         font={"size": theme.SMALL, "color": theme.INK},

@@ -10,6 +10,7 @@ import plotly.graph_objects as go
 
 from viz import theme
 from viz.chart import chart, in_order
+from viz.drawing import Drawing, Trace, scatter
 from viz.parts import legends
 from viz.text import clean_text, identifier, percent, plural, real, safe_text, short_name
 
@@ -44,13 +45,14 @@ def drift_tensor(
     table = table.assign(run=table["run"].astype(str), task=table["task"].astype(str))
     names, tasks = in_order(table["run"]), in_order(table["task"])
     look, row_height = theme.looks(runs or names), LANE * len(names) + GAP
-    fig = go.Figure()
+    traces: list[Trace] = []
     for lane, run in enumerate(names):
         offset = (lane - (len(names) - 1) / 2) * LANE / row_height
-        fig.add_trace(_dots(table[table["run"] == run], tasks, offset, look.get(run, theme.KINDS["merge"])))
+        traces.append(_dots(table[table["run"] == run], tasks, offset, look.get(run, theme.KINDS["merge"])))
     titles = [safe_text(title, 24) for title in table.drop_duplicates("task").set_index("task")["title"][tasks]]
     legend, top = legends.above([str(label) for label in table.drop_duplicates("run")["label"]])
     what = f"Drift of {short_name(tensor, 40)}<br>" if tensor else ""
+    fig = Drawing(traces)
     fig.update_xaxes(
         title={"text": f"{what}(change of its output, share of the output's norm)"}, tickformat=".3~%",
         range=[0, float(table["relative"].max()) * 1.06 or 1.0],
@@ -65,8 +67,8 @@ def drift_tensor(
     return theme.finish(fig, "drift_tensor", _alt(table, names), size, present, tensor)
 
 
-def _dots(rows: pd.DataFrame, tasks: list[str], offset: float, look: theme.Look) -> go.Scatter:
-    return go.Scatter(
+def _dots(rows: pd.DataFrame, tasks: list[str], offset: float, look: theme.Look) -> Trace:
+    return scatter(
         x=rows["relative"].to_numpy(np.float32),
         y=np.array([tasks.index(task) + offset for task in rows["task"]], np.float32), mode="markers",
         name=legends.entry(rows["label"].iloc[0]),

@@ -11,6 +11,7 @@ import plotly.graph_objects as go
 
 from viz import theme
 from viz.chart import chart, in_forward_order, in_order
+from viz.drawing import Drawing, Trace, scatter
 from viz.parts import legends
 from viz.text import clean_text, layer_name, percent, plural, real, safe_text, short_name
 
@@ -44,7 +45,7 @@ def feature_components(
     if drawn.empty:
         return theme.notice("feature_components", "Every tensor's saliency is zero: all experts are equal.", present)
     drawn = drawn.assign(_x=_columns(drawn, components))
-    fig = go.Figure()
+    fig = Drawing()
     looks = theme.looks(components)
     for place, name in enumerate(components):
         fig.add_trace(_box(drawn[drawn["component"].astype(str) == name], place, name))
@@ -67,7 +68,7 @@ def feature_components(
         tickvals=np.arange(len(components)), range=[-0.5, len(components) - 0.5],
         ticktext=[_counted(table, name, what) for name in components],
     )  # fmt: skip
-    legend, top = legends.above([str(trace.name) for trace in fig.data if trace.showlegend is not False])
+    legend, top = legends.above([str(trace["name"]) for trace in fig.data if trace.get("showlegend", True)])
     fig.update_layout(legend=legend, margin={"l": LEFT, "r": 20, "t": top + 10, "b": BOTTOM})
     height = INNER + top + 10 + BOTTOM
     return theme.finish(fig, "feature_components", _alt(table, components), height, present, expert)
@@ -81,17 +82,17 @@ def _columns(rows: pd.DataFrame, components: list[str]) -> np.ndarray[Any, np.dt
     return np.array([components.index(name) for name in names]) + WIDTH * ((rank + 0.5) / size - 0.5)
 
 
-def _box(rows: pd.DataFrame, place: int, name: str) -> go.Box:
-    return go.Box(
-        x=np.full(len(rows), place, np.float32), y=rows["saliency"].to_numpy(np.float32), name=safe_text(name),
-        boxpoints=False, width=WIDTH + 0.1, line={"color": theme.FADED, "width": 1.2}, fillcolor=theme.PANEL,
-        hoverinfo="skip", showlegend=False,
-    )  # fmt: skip
+def _box(rows: pd.DataFrame, place: int, name: str) -> Trace:
+    return {
+        "type": "box", "x": np.full(len(rows), place, np.float32), "y": rows["saliency"].to_numpy(np.float32),
+        "name": safe_text(name), "boxpoints": False, "width": WIDTH + 0.1, "fillcolor": theme.PANEL,
+        "line": {"color": theme.FADED, "width": 1.2}, "hoverinfo": "skip", "showlegend": False,
+    }  # fmt: skip
 
 
-def _marks(rows: pd.DataFrame, name: str, word: str, symbol: str, color: str) -> go.Scatter:
+def _marks(rows: pd.DataFrame, name: str, word: str, symbol: str, color: str) -> Trace:
     line = theme.edge(0.8) if symbol == "circle" else {"color": color, "width": 1.8}
-    return go.Scatter(
+    return scatter(
         x=rows["_x"].to_numpy(np.float32), y=rows["saliency"].to_numpy(np.float32), mode="markers",
         name=f"{safe_text(name)}, {word.lower()}", legendgroup=word, showlegend=False,
         text=[_hover(row, word) for row in rows.to_dict("records")], hovertemplate="%{text}<extra></extra>",
@@ -99,11 +100,11 @@ def _marks(rows: pd.DataFrame, name: str, word: str, symbol: str, color: str) ->
     )  # fmt: skip
 
 
-def _entry(word: str, symbol: str) -> go.Scatter:
+def _entry(word: str, symbol: str) -> Trace:
     """A legend entry, whose color is that of no component."""
     nowhere = np.array([np.nan], np.float32)
     line = theme.edge(0.8) if symbol == "circle" else {"color": theme.FADED, "width": 1.8}
-    return go.Scatter(
+    return scatter(
         x=nowhere, y=nowhere, mode="markers", name=word, legendgroup=word, hoverinfo="skip",
         marker={"color": theme.FADED, "size": 8, "symbol": symbol, "line": line},
     )  # fmt: skip

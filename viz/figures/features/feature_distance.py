@@ -11,6 +11,7 @@ import plotly.graph_objects as go
 
 from viz import theme
 from viz.chart import chart, in_order
+from viz.drawing import Drawing, Trace, bar, scatter
 from viz.text import clean_text, count, percent, plural, real, safe_text
 
 # px: height of a lane, of its caption with the gap above, of that gap; margins below and above the plot
@@ -36,7 +37,7 @@ def feature_distance(
     names = in_order(table["run"])
     looks, tallest = theme.looks(runs or names), max(float(table["share"].max()), 0.01)
     step = tallest * LANE / (LANE - CAPTION)
-    fig, captions = go.Figure(), []
+    fig, captions = Drawing(), []
     for place, name in enumerate(names):
         rows = table[table["run"].astype(str) == name]
         base = (len(names) - 1 - place) * step
@@ -61,13 +62,13 @@ def feature_distance(
     return theme.finish(fig, "feature_distance", _alt(table, names), height, present, str(normalized))
 
 
-def _bars(rows: pd.DataFrame, look: theme.Look, base: float) -> go.Bar:
+def _bars(rows: pd.DataFrame, look: theme.Look, base: float) -> Trace:
     hover = [
         f"<b>{safe_text(row['label'])}</b><br>{real(row['low'])} to {real(row['high'])}: {count(row['count'])} of "
         f"{count(row['n'])} images ({percent(row['share'])})"
         for row in rows.to_dict("records")
     ]
-    return go.Bar(
+    return bar(
         x=((rows["low"] + rows["high"]) / 2).to_numpy(np.float32), y=rows["share"].to_numpy(np.float32),
         base=np.full(len(rows), base, np.float32), width=(rows["high"] - rows["low"]).to_numpy(np.float32),
         name=safe_text(rows["label"].iloc[0], 40), marker={"color": look.color, "line": theme.edge(0.5)}, text=hover,
@@ -75,10 +76,10 @@ def _bars(rows: pd.DataFrame, look: theme.Look, base: float) -> go.Bar:
     )  # fmt: skip
 
 
-def _mean(rows: pd.DataFrame, base: float, tallest: float) -> go.Scatter:
+def _mean(rows: pd.DataFrame, base: float, tallest: float) -> Trace:
     first = rows.iloc[0]
     hover = f"<b>{safe_text(first['label'])}</b><br>mean {real(first['mean'])}, {count(first['n'])} images"
-    return go.Scatter(
+    return scatter(
         x=np.array([first["mean"]] * 2, np.float32), y=np.array([base, base + tallest], np.float32), mode="lines",
         line={"color": theme.INK, "width": 2, "dash": "dash"}, name="Mean", text=[hover] * 2,
         hovertemplate="%{text}<extra></extra>", meta={"upright": True},

@@ -11,6 +11,7 @@ import plotly.graph_objects as go
 
 from viz import theme
 from viz.chart import chart, in_order
+from viz.drawing import Drawing, Trace, bar, scatter
 from viz.parts import depth, legends
 from viz.text import clean_text, layer_name, percent, plural, real, safe_text, short_name
 
@@ -38,7 +39,7 @@ def feature_layers(table: pd.DataFrame, *, expert: str = "", present: bool = Fal
     columns = depth.Columns.of(table)
     components = sorted(in_order(table["component"]), key=lambda name: (name == "Other", name))
     placed = table.assign(_x=table["tensor"].astype(str).map({name: x for x, name in enumerate(columns.names)}))
-    looks, fig = theme.looks(components), go.Figure()
+    looks, fig = theme.looks(components), Drawing()
     spans = {str(at): (int(some["_x"].min()), int(some["_x"].max())) for at, some in placed.groupby("section")}
     for name in components:
         rows = placed[placed["component"].astype(str) == name]
@@ -65,10 +66,10 @@ def feature_layers(table: pd.DataFrame, *, expert: str = "", present: bool = Fal
     return theme.finish(fig, "feature_layers", _alt(table, components), height, present, expert)
 
 
-def _marks(rows: pd.DataFrame, name: str, word: str, look: theme.Look) -> go.Scatter:
+def _marks(rows: pd.DataFrame, name: str, word: str, look: theme.Look) -> Trace:
     drawn = rows[rows["saliency"].to_numpy(np.float64) > 0]
     filled = word == "Kept"
-    return go.Scatter(
+    return scatter(
         x=drawn["_x"].to_numpy(np.float32), y=drawn["saliency"].to_numpy(np.float32), mode="markers",
         name=legends.entry(f"{name}, {word.lower()}"), legendgroup=f"{safe_text(name)}, {word}",
         text=[_hover(row, word) for row in drawn.to_dict("records")], hovertemplate="%{text}<extra></extra>",
@@ -79,13 +80,13 @@ def _marks(rows: pd.DataFrame, name: str, word: str, look: theme.Look) -> go.Sca
     )  # fmt: skip
 
 
-def _shares(rows: pd.DataFrame, spans: dict[str, tuple[int, int]], place: int, count: int, color: str) -> go.Bar:
+def _shares(rows: pd.DataFrame, spans: dict[str, tuple[int, int]], place: int, count: int, color: str) -> Trace:
     """A bar for each section that has such tensors, the ``place``-th of ``count`` beside each other."""
     members = {section: rows[rows["section"].astype(str) == section] for section in in_order(rows["section"])}
     name, width = str(rows["component"].iloc[0]), {section: b - a + 1 for section, (a, b) in spans.items()}
     x = [spans[section][0] - 0.5 + (place + 0.5) / count * width[section] for section in members]
     shares = [float(some["kept"].to_numpy(bool).mean()) for some in members.values()]
-    return go.Bar(
+    return bar(
         x=np.array(x, np.float32), y=np.array(shares, np.float32), yaxis="y2", showlegend=False, textposition="none",
         width=np.array([WIDTH * width[section] / count for section in members], np.float32),
         name=safe_text(f"{name}, share kept"), hovertemplate="%{text}<extra></extra>",

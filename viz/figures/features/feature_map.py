@@ -11,6 +11,7 @@ import plotly.graph_objects as go
 
 from viz import theme
 from viz.chart import chart, in_order
+from viz.drawing import Drawing
 from viz.parts import legends
 from viz.text import clean_text, first_few, identifier, plural, safe_text
 
@@ -68,7 +69,7 @@ def feature_map(
     rows = -(-len(names) // columns)
     inner = INNER[min(columns, max(INNER))]
     height = top + rows * (CAPTION + inner + BELOW)
-    fig, looks = go.Figure(), theme.looks(everything)
+    fig, looks = Drawing(), theme.looks(everything)
     traces: list[dict[str, Any]] = []
     for place, panel in enumerate(panels):
         here = table[table["run"] == panel.run]

@@ -11,6 +11,7 @@ import plotly.graph_objects as go
 
 from viz import theme
 from viz.chart import chart, in_order, one_of
+from viz.drawing import Drawing, Trace, scatter
 from viz.parts import legends
 from viz.text import clean_text, count, percent, plural, real, safe_text
 
@@ -47,7 +48,7 @@ def feature_separability(
     names = in_order(table["run"])
     looks, tasks = theme.looks(runs or names), in_order(table["task"])
     titles = dict(zip(table["task"].astype(str), table["title"], strict=True))
-    fig, labels = go.Figure(), []
+    fig, labels = Drawing(), []
     for place, name in enumerate(names):
         rows = table[table["run"].astype(str) == name]
         shift = SPREAD * ((place + 0.5) / len(names) - 0.5)
@@ -67,14 +68,14 @@ def feature_separability(
     return theme.finish(fig, "feature_separability", _alt(table, names, value), height, present, value)
 
 
-def _dots(rows: pd.DataFrame, value: str, look: theme.Look, tasks: list[str], shift: float) -> go.Scatter:
+def _dots(rows: pd.DataFrame, value: str, look: theme.Look, tasks: list[str], shift: float) -> Trace:
     label, values = rows["label"].iloc[0], rows[value].to_numpy(np.float64)
     bars: dict[str, Any] = {}
     if value == "knn" and {"low", "high"} <= set(rows):
         ends = np.nan_to_num(np.stack([rows["high"] - values, values - rows["low"]]).astype(np.float64))
         bars["error_x"] = {"type": "data", "array": ends[0], "arrayminus": ends[1], "color": look.color, "width": 3}
         bars["error_x"]["thickness"] = 1.4
-    return go.Scatter(
+    return scatter(
         x=values.astype(np.float32), y=np.array([tasks.index(str(task)) + shift for task in rows["task"]], np.float32),
         mode="markers", name=legends.entry(label), legendgroup=legends.entry(label),
         marker={"color": look.color, "symbol": look.symbol, "size": 9, "line": theme.edge(0.8)},

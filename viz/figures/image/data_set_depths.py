@@ -11,6 +11,7 @@ import plotly.graph_objects as go
 
 from viz import theme
 from viz.chart import chart, in_order, one_of
+from viz.drawing import Drawing, Trace, scatter
 from viz.parts import legends
 from viz.text import clean_text, count, percent, plural, safe_text
 
@@ -49,7 +50,7 @@ def data_set_depths(
     names = sorted(in_order(table["run"]), key=lambda name: _kind(table, name) == REFERENCE)
     merges = [name for name in names if _kind(table, name) != REFERENCE]
     looks = theme.looks(runs or merges)
-    fig = go.Figure()
+    fig = Drawing()
     for place, name in enumerate(names):
         rows = table[table["run"] == name].sort_values("depth")
         is_reference = _kind(table, name) == REFERENCE
@@ -86,7 +87,7 @@ def line(
     *,
     dash: bool = False,
     axes: Mapping[str, str] = EVERY,
-) -> go.Scatter:
+) -> Trace:
     """A run's shares over depth as a line, with the intervals where the table has them."""
     share = rows["share"].to_numpy(np.float64)
     bars: dict[str, Any] = {}
@@ -96,7 +97,7 @@ def line(
             "array": ends[0].astype(np.float32), "arrayminus": ends[1].astype(np.float32), "symmetric": False,
             "width": 3, "thickness": 1.2, "color": look.color,
         }  # fmt: skip
-    return go.Scatter(
+    return scatter(
         x=(rows["depth"] + shift).to_numpy(np.float32), y=share.astype(np.float32), mode="lines+markers",
         name=legends.entry(rows["label"].iloc[0]), legendgroup=safe_text(f"run {rows['run'].iloc[0]}"),
         line={"color": look.color, "width": 1.8, "dash": "dash" if dash else "solid"},

@@ -10,6 +10,7 @@ import plotly.graph_objects as go
 
 from viz import theme
 from viz.chart import chart, in_order
+from viz.drawing import Drawing
 from viz.figures.image.data_set_depths import APART, axis, hover, line
 from viz.parts import legends
 from viz.text import clean_text, count, percent, plural, safe_text
@@ -40,7 +41,7 @@ def data_set_mended(
         return theme.notice("data_set_mended", "Nothing to fix: no image is right with the reference only.", present)
     names, kinds = in_order(table["run"]), in_order(table["tokens"])
     looks, last = theme.looks(runs or names), int(table["depth"].max())
-    fig = go.Figure()
+    fig = Drawing()
     for panel, kind in enumerate(kinds):
         axes = {"xaxis": f"x{panel + 1 if panel else ''}", "yaxis": "y"}
         for place, name in enumerate(names):
@@ -58,7 +59,7 @@ def data_set_mended(
     return theme.finish(fig, "data_set_mended", _alt(table, names, kinds, over), HEIGHT + top, present)
 
 
-def _lay_out(fig: go.Figure, kinds: list[str], last: int) -> None:
+def _lay_out(fig: Drawing, kinds: list[str], last: int) -> None:
     """Panels side by side, each with its title."""
     width = (1 - GAP * (len(kinds) - 1)) / len(kinds)
     ticks = [*map(str, range(last)), "out"]

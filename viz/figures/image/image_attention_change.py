@@ -48,7 +48,7 @@ def image_attention_change(table: pd.DataFrame, *, sentence: str = "", present: 
         Scale("Half the L1<br>distance", log=False, limits=(0.0, 1.0)),
     )  # fmt: skip
     matrix.group(fig, [titles[model] for model in models], len(heads), len(blocks))
-    fig.update_traces(customdata=None, selector={"name": "Cells"})
+    fig.update_traces("Cells", customdata=None)
     alt = f"{sentence} {_alt(table, titles)}".strip()
     height = matrix.height(fig, len(blocks))
     return theme.finish(fig, "image_attention_change", alt, height, present, ",".join(models))

@@ -11,6 +11,7 @@ import plotly.graph_objects as go
 
 from viz import theme
 from viz.chart import chart, in_order
+from viz.drawing import Drawing, scatter
 from viz.parts import matrix, picture_grid
 from viz.parts.depth import Scale
 from viz.text import clean_text, plural, real, safe_text
@@ -53,7 +54,7 @@ def image_drift(table: pd.DataFrame, *, sentence: str = "", present: bool = Fals
         [_hover(row) for rows in ordered for row in rows],
         scale,
     )
-    fig.update_traces(customdata=None, selector={"name": "Cells"})
+    fig.update_traces("Cells", customdata=None)
     _marks(fig, ordered)
     matrix.group(fig, [titles[model] for model in models], len(depths), len(tokens))
     line = {"color": theme.INK, "width": 2}
@@ -80,21 +81,21 @@ def _hover(row: Mapping[Any, Any]) -> str:
     return words
 
 
-def _marks(fig: go.Figure, ordered: Sequence[Sequence[Mapping[Any, Any]]]) -> None:
+def _marks(fig: Drawing, ordered: Sequence[Sequence[Mapping[Any, Any]]]) -> None:
     """A cross over the cells that drift more than 90 % of the data set."""
     past = [(x, y) for y, rows in enumerate(ordered) for x, row in enumerate(rows) if row.get("past") is True]
     if not past:
         return
     x, y = np.array(past, np.float32).T
     fig.add_trace(
-        go.Scatter(
+        scatter(
             x=x + np.float32(0.36), y=y - np.float32(0.3), mode="markers", name=PAST, hoverinfo="skip",
             marker={"symbol": "x", "size": 6, "color": theme.ACCENT, "line": {"width": 0.8, "color": "white"}},
         )
     )  # fmt: skip
 
 
-def _few_names(fig: go.Figure, names: Sequence[str]) -> None:
+def _few_names(fig: Drawing, names: Sequence[str]) -> None:
     places = [0, *range(1, len(names), max(1, len(names) // 16))]
     fig.update_yaxes(tickvals=places, ticktext=[names[place] for place in places])
 

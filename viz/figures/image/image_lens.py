@@ -11,6 +11,7 @@ import plotly.graph_objects as go
 
 from viz import theme
 from viz.chart import chart, in_order
+from viz.drawing import Drawing, Trace, scatter
 from viz.parts import legends
 from viz.text import clean_text, percent, plural, safe_text, span
 
@@ -40,12 +41,13 @@ def image_lens(table: pd.DataFrame, *, sentence: str = "", present: bool = False
     lines = table[table["line"].astype(bool)]
     looks = theme.looks(_by_weight(lines))
     across = len(models) if present else ACROSS
-    fig, rows = go.Figure(), -(-len(models) // across)
+    fig, rows = Drawing(), -(-len(models) // across)
     named: set[str] = set()
     for place, model in enumerate(models):
         own = table[table["model"] == model].sort_values("depth", kind="stable")
         for trace in _traces(own, looks, named):
-            fig.add_trace(trace.update(xaxis=f"x{place + 1 if place else ''}", yaxis=f"y{place + 1 if place else ''}"))
+            number = str(place + 1) if place else ""
+            fig.add_trace(trace | {"xaxis": f"x{number}", "yaxis": f"y{number}"})
     legend, top = legends.above([*looks, ACCURACY])
     height = top + rows * (CAPTION + PANEL + BELOW)
     for place, model in enumerate(models):
@@ -61,14 +63,14 @@ def _by_weight(lines: pd.DataFrame) -> list[str]:
     return [str(name) for name in order.sort_values(["right", "probability"], ascending=False).index]
 
 
-def _traces(own: pd.DataFrame, looks: Mapping[str, theme.Look], named: set[str]) -> list[go.Scatter]:
+def _traces(own: pd.DataFrame, looks: Mapping[str, theme.Look], named: set[str]) -> list[Trace]:
     """The lines of one panel; each class is in the legend once."""
     traces = []
     tops = {depth: _top(rows) for depth, rows in own.groupby("depth", sort=True)}
     if "accuracy" in own and own["accuracy"].notna().any():
         known = own.drop_duplicates("depth").dropna(subset="accuracy")
         traces.append(
-            go.Scatter(
+            scatter(
                 x=known["depth"].to_numpy(np.float32), y=known["accuracy"].to_numpy(np.float32), mode="lines",
                 name=ACCURACY, legendgroup=ACCURACY, showlegend=ACCURACY not in named,
                 line={"color": theme.FADED, "width": 1.6, "dash": "dash"},
@@ -80,7 +82,7 @@ def _traces(own: pd.DataFrame, looks: Mapping[str, theme.Look], named: set[str])
         label, look = legends.entry(name), looks[str(name)]
         right = bool(rows["right"].any())
         traces.append(
-            go.Scatter(
+            scatter(
                 x=rows["depth"].to_numpy(np.float32), y=rows["probability"].to_numpy(np.float32),
                 mode="lines+markers", name=f"{label} (right)" if right else label, legendgroup=label,
                 showlegend=label not in named, line={"color": look.color, "width": 3.5 if right else 2},
@@ -122,7 +124,7 @@ def stays(own: pd.DataFrame) -> int:
     return int(first["depth"].iloc[len(first) - run])
 
 
-def _axes(fig: go.Figure, place: int, own: pd.DataFrame, sizes: tuple[float, float], columns: int) -> None:
+def _axes(fig: Drawing, place: int, own: pd.DataFrame, sizes: tuple[float, float], columns: int) -> None:
     """Both axes of a panel, its caption, and a line at the depth from which the answer stays."""
     top, height = sizes
     row, column = divmod(place, columns)

@@ -11,6 +11,7 @@ import plotly.graph_objects as go
 
 from viz import theme
 from viz.chart import chart, in_order
+from viz.drawing import Drawing, Trace, scatter
 from viz.parts import picture_grid
 from viz.text import clean_text, plural, real, safe_text
 
@@ -39,7 +40,7 @@ def image_neighbors(
     table = table.assign(model=table["model"].astype(str))
     models, ranks = in_order(table["model"]), sorted(int(rank) for rank in table["rank"].unique())
     titles = picture_grid.titles_of(table)
-    fig = go.Figure()
+    fig = Drawing()
     for column, model in enumerate(models):
         own = table[table["model"] == model]
         fig.add_trace(_places(own, column, titles[model]))
@@ -63,11 +64,11 @@ def image_neighbors(
     return theme.finish(fig, "image_neighbors", alt, TOP + BOTTOM + UNIT * len(ranks), present, ",".join(models))
 
 
-def _tile(fig: go.Figure, at: tuple[int, int], words: str, picture: str, framed: bool) -> None:
+def _tile(fig: Drawing, at: tuple[int, int], words: str, picture: str, framed: bool) -> None:
     """One picture at a (column, row), with words under it."""
     column, row = at
     if picture:
-        fig.add_layout_image(
+        fig.add_image(
             source=picture, xref="x", yref="y", x=column, y=row + 0.04, sizex=0.9, sizey=PLACE - 0.04,
             xanchor="center", yanchor="top", sizing="contain", layer="below",
         )  # fmt: skip
@@ -82,10 +83,10 @@ def _tile(fig: go.Figure, at: tuple[int, int], words: str, picture: str, framed:
     )  # fmt: skip
 
 
-def _places(own: pd.DataFrame, column: int, title: str) -> go.Scatter:
+def _places(own: pd.DataFrame, column: int, title: str) -> Trace:
     """Invisible marks over the pictures, which have the hover texts."""
     ranks = own["rank"].to_numpy(np.float32)
-    return go.Scatter(
+    return scatter(
         x=np.full(len(own), column, np.float32), y=ranks - ranks.min() + np.float32(PLACE / 2), mode="markers",
         name=safe_text(title, 40), text=[_hover(row) for row in own.to_dict("records")],
         hovertemplate="%{text}<extra></extra>", marker={"symbol": "square", "size": 60, "opacity": 0},

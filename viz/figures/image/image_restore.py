@@ -11,6 +11,7 @@ import plotly.graph_objects as go
 
 from viz import theme
 from viz.chart import chart, in_order
+from viz.drawing import Drawing, scatter
 from viz.parts import matrix, picture_grid
 from viz.parts.depth import Scale
 from viz.text import clean_text, percent, plural, safe_text
@@ -49,20 +50,20 @@ def image_restore(table: pd.DataFrame, *, sentence: str = "", present: bool = Fa
         [_hover(row) for rows in ordered for row in rows],
         Scale("Probability of<br>the right class", log=False, limits=(0.0, 1.0), percent=True),
     )  # fmt: skip
-    fig.update_traces(customdata=None, selector={"name": "Cells"})
+    fig.update_traces("Cells", customdata=None)
     matrix.group(fig, [titles[model] for model in models], len(kinds), len(depths))
     mark(fig, ordered)
     alt = f"{sentence} {_alt(table, titles)}".strip()
     return theme.finish(fig, "image_restore", alt, matrix.height(fig, len(depths)), present, ",".join(models))
 
 
-def mark(fig: go.Figure, ordered: list[list[dict[Any, Any]]]) -> None:
+def mark(fig: Drawing, ordered: list[list[dict[Any, Any]]]) -> None:
     """A ring in the corner of the cells in which the answer is the class followed."""
     places = [(x, y) for y, rows in enumerate(ordered) for x, row in enumerate(rows) if row["right"]]
     if places:
         x, y = np.array(places, np.float32).T
         fig.add_trace(
-            go.Scatter(
+            scatter(
                 x=x + np.float32(0.36), y=y - np.float32(0.26), mode="markers", name="Right", hoverinfo="skip",
                 marker={"symbol": "circle", "size": 7, "color": theme.ACCENT, "line": {"width": 1, "color": "white"}},
             )

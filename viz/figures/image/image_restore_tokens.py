@@ -55,7 +55,7 @@ def image_restore_tokens(
         [_hover(row) for rows in ordered for row in rows],
         Scale("Change of the right<br>class, points", log=False, diverging=True),
     )  # fmt: skip
-    fig.update_traces(customdata=None, selector={"name": "Cells"})
+    fig.update_traces("Cells", customdata=None)
     mark(fig, ordered)
     fig.add_shape(
         type="line", xref="x", yref="y domain", x0=0.5, x1=0.5, y0=0, y1=1, line={"color": theme.INK, "width": 2}

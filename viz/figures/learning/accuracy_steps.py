@@ -8,6 +8,7 @@ import plotly.graph_objects as go
 
 from viz import theme
 from viz.chart import chart, in_order
+from viz.drawing import Drawing, Trace, scatter
 from viz.parts import legends, sweep
 from viz.text import count, percent, plural, safe_text
 
@@ -35,8 +36,8 @@ def accuracy_steps(table: pd.DataFrame, *, published: pd.DataFrame | None = None
     look = theme.looks([OURS])[OURS]
     printed = [] if published is None else [_printed(published[published["method"] == name])
                                             for name in in_order(published["method"])]  # fmt: skip
-    fig = go.Figure([*printed, _band(table, look), _line(table, look)])
-    legend, top = legends.above([OURS, *(str(trace.name) for trace in printed)])
+    fig = Drawing([*printed, _band(table, look), _line(table, look)])
+    legend, top = legends.above([OURS, *(str(trace["name"]) for trace in printed)])
     steps = [*table["step"], *([] if published is None else published["step"])]
     fig.update_xaxes(title={"text": "Step of learning"}, range=sweep.stretch(None, steps), tickformat=",d")
     fig.update_yaxes(title={"text": "In-domain accuracy (%)"}, tickformat=".0%")
@@ -44,9 +45,9 @@ def accuracy_steps(table: pd.DataFrame, *, published: pd.DataFrame | None = None
     return theme.finish(fig, "accuracy_steps", _alt(table), HEIGHT + top, present)
 
 
-def _line(table: pd.DataFrame, look: theme.Look) -> go.Scatter:
+def _line(table: pd.DataFrame, look: theme.Look) -> Trace:
     steps = list(table.groupby("step", sort=True))
-    return go.Scatter(
+    return scatter(
         x=np.array([step for step, _ in steps], np.float32),
         y=np.array([rows["accuracy"].mean() for _, rows in steps], np.float32),
         mode="lines+markers", name=legends.entry(OURS), line={"color": look.color, "width": 2.5},
@@ -55,11 +56,11 @@ def _line(table: pd.DataFrame, look: theme.Look) -> go.Scatter:
     )  # fmt: skip
 
 
-def _band(table: pd.DataFrame, look: theme.Look) -> go.Scatter:
+def _band(table: pd.DataFrame, look: theme.Look) -> Trace:
     steps = table.groupby("step", sort=True)["accuracy"]
     low, high = steps.min(), steps.max()
     red, green, blue = (int(look.color[i : i + 2], 16) for i in (1, 3, 5))
-    return go.Scatter(
+    return scatter(
         x=np.concatenate([low.index, high.index[::-1]]).astype(np.float32),
         y=np.concatenate([low, high[::-1]]).astype(np.float32), mode="lines", line={"width": 0}, fill="toself",
         fillcolor=f"rgba({red},{green},{blue},0.15)", hoverinfo="skip", showlegend=False,
@@ -67,10 +68,10 @@ def _band(table: pd.DataFrame, look: theme.Look) -> go.Scatter:
     )  # fmt: skip
 
 
-def _printed(rows: pd.DataFrame) -> go.Scatter:
+def _printed(rows: pd.DataFrame) -> Trace:
     """What authors logged for one method, in the color and with the marks of published numbers."""
     look, method, source = theme.KINDS["paper"], str(rows["method"].iloc[0]), str(rows["source"].iloc[0])
-    return go.Scatter(
+    return scatter(
         x=rows["step"].to_numpy(np.float32), y=rows["accuracy"].to_numpy(np.float32), mode="lines+markers",
         name=legends.entry(f"◇ {method}: {source}"), line={"color": look.color, "width": 1.2, "dash": "dot"},
         marker={"symbol": "diamond-open", "color": look.color, "size": 9, "line": {"color": look.color, "width": 1.6}},

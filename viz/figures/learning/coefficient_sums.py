@@ -10,6 +10,7 @@ import plotly.graph_objects as go
 
 from viz import theme
 from viz.chart import chart, in_order
+from viz.drawing import Drawing, Trace, scatter
 from viz.parts import depth, legends
 from viz.text import clean_text, identifier, plural, real, role_name, safe_text, short_name
 
@@ -40,7 +41,7 @@ def coefficient_sums(
     columns, names = depth.Columns.of(table), in_order(table["run"])
     places = {name: at for at, name in enumerate(columns.names)}
     look, drawn = theme.looks(runs or names), table[finite]
-    fig = go.Figure()
+    fig = Drawing()
     for name in names:
         rows = drawn[drawn["run"] == name]
         if len(rows):
@@ -61,10 +62,10 @@ def coefficient_sums(
     return theme.finish(fig, "coefficient_sums", _alt(drawn, names), HEIGHT + top, present, str(len(columns.names)))
 
 
-def _marks(rows: pd.DataFrame, places: dict[str, int], look: theme.Look) -> go.Scatter:
+def _marks(rows: pd.DataFrame, places: dict[str, int], look: theme.Look) -> Trace:
     """A run's marks in forward order; a line joins those of neighboring tensors."""
     rows = rows.assign(_place=rows["tensor"].map(places)).sort_values("_place", kind="stable")
-    return go.Scatter(
+    return scatter(
         x=rows["_place"].to_numpy(np.float32), y=rows["total"].to_numpy(np.float32), mode="lines+markers",
         name=legends.entry(rows["label"].iloc[0]), legendgroup=safe_text(f"run {rows['run'].iloc[0]}"),
         line={"color": look.color, "width": 1, "dash": "dot"}, unselected={"marker": {"opacity": 1}},

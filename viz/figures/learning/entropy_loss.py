@@ -10,6 +10,7 @@ import plotly.graph_objects as go
 
 from viz import theme
 from viz.chart import chart, in_order
+from viz.drawing import Drawing, Trace, scatter
 from viz.parts import legends
 from viz.text import clean_text, count, identifier, percent, plural, real, safe_text
 
@@ -42,7 +43,7 @@ def entropy_loss(
     names = in_order(drawn["task"])
     look = theme.looks(tasks or names)
     titles = dict(zip(drawn["task"], drawn["title"], strict=True))
-    fig = go.Figure([_path(drawn[drawn["task"] == name], look[name], selected in (None, name)) for name in names])
+    fig = Drawing([_path(drawn[drawn["task"] == name], look[name], selected in (None, name)) for name in names])
     legend, top = legends.above([titles[name] for name in names])
     fig.update_xaxes(title={"text": "Mean entropy of the predictions (nats)"}, rangemode="tozero")
     fig.update_yaxes(title={"text": "Cross-entropy with the labels (nats)"}, rangemode="tozero")
@@ -50,9 +51,9 @@ def entropy_loss(
     return theme.finish(fig, "entropy_loss", _alt(drawn, names, titles), HEIGHT + top, present)
 
 
-def _path(rows: pd.DataFrame, look: theme.Look, full: bool) -> go.Scatter:
+def _path(rows: pd.DataFrame, look: theme.Look, full: bool) -> Trace:
     first, last = rows["step"].min(), rows["step"].max()
-    return go.Scatter(
+    return scatter(
         x=rows["entropy"].to_numpy(np.float32), y=rows["loss"].to_numpy(np.float32), mode="lines+markers",
         name=legends.entry(rows["title"].iloc[0]), legendgroup=safe_text(f"task {rows['task'].iloc[0]}"),
         line={"color": look.color, "width": 1.8}, opacity=1 if full else 0.3, unselected={"marker": {"opacity": 1}},

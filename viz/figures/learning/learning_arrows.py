@@ -36,12 +36,10 @@ def learning_arrows(table: pd.DataFrame, *, selected: str | None = None, present
     pairs = _pairs(table)
     begun = table["run"].astype(str).isin({start for start, _ in pairs})
     marked = table.assign(label=[START * own + str(label) for own, label in zip(begun, table["label"], strict=True)])
-    fig = go.Figure(
-        id_ood_scatter.render(marked.drop(columns="start"), selected=selected, arrows=pairs, present=present)
-    )
+    fig = id_ood_scatter.render(marked.drop(columns="start"), selected=selected, arrows=pairs, present=present)
     if not fig.data:
         return theme.notice("learning_arrows", fig.layout.annotations[0].text, present)
-    return theme.finish(fig, "learning_arrows", _alt(table, pairs), fig.layout.height, present)
+    return fig.update_layout(theme.identity("learning_arrows", _alt(table, pairs)))
 
 
 def _pairs(table: pd.DataFrame) -> list[tuple[str, str]]:

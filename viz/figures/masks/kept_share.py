@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -10,6 +11,7 @@ import plotly.graph_objects as go
 
 from viz import theme
 from viz.chart import chart, in_forward_order, in_order, one_of
+from viz.drawing import Drawing, Trace, bar, scatter
 from viz.text import count, first_few, percent, plural, role_name, safe_text
 
 COLORS = 7  # kinds of layer with a color of their own; the rest share one
@@ -42,14 +44,14 @@ def kept_share(table: pd.DataFrame, *, by: str = "role", present: bool = False) 
     kinds = sorted(in_order(table["_kind"]), key=lambda kind: (kind == OTHER, -float(size[kind])))
     colors = _colors(kinds, by)
     rows = np.arange(len(sections), dtype=np.float32)
-    fig = go.Figure()
+    traces: list[Trace] = []
     kept_in_all = np.zeros(len(sections))
     for index, kind in enumerate(kinds):
         members = table[table["_kind"] == kind]
         kept = members.groupby("section")["_kept"].sum().reindex(sections, fill_value=0).to_numpy(np.float64)
         kept_in_all += kept
-        fig.add_trace(
-            go.Bar(
+        traces.append(
+            bar(
                 x=_ratio(kept, totals).astype(np.float32), y=rows, orientation="h", name=safe_text(kind, 40),
                 text=_hover(members, sections), hovertemplate="%{text}<extra></extra>", textposition="none",
                 marker={
@@ -59,9 +61,10 @@ def kept_share(table: pd.DataFrame, *, by: str = "role", present: bool = False) 
             )
         )  # fmt: skip
     shares = _ratio(kept_in_all, totals)
-    fig.add_trace(_rest(shares, totals, rows, sections))
-    fig.add_trace(_labels(shares, rows))
+    traces.append(_rest(shares, totals, rows, sections))
+    traces.append(_labels(shares, rows))
     labels = [safe_text(section, 24) for section in sections]
+    fig = Drawing(traces)
     fig.update_xaxes(title={"text": "Share of the section's scalars that is kept (%)"}, range=[0, 1], tickformat=".0%")
     fig.update_yaxes(
         title={"text": "Section"}, tickmode="array", tickvals=rows, ticktext=labels,
@@ -101,38 +104,39 @@ def _ratio(part: np.ndarray, whole: np.ndarray) -> np.ndarray:
 
 
 def _hover(members: pd.DataFrame, sections: list[str]) -> list[str]:
-    texts = []
-    for section in sections:
-        rows = members[members["section"] == section]
-        if rows.empty:
-            texts.append("")
-            continue
-        kept, numel = float(rows["_kept"].sum()), float(rows["numel"].sum())
-        survivors = rows[rows["_kept"] > 0]
-        scalars = f"{count(kept)} of {count(numel)} scalars ({percent(kept / numel if numel else 0)})"
-        text = f"<b>{safe_text(section)}, {safe_text(rows['_kind'].iloc[0])}</b>"
-        text += f"<br>kept {len(survivors)} of {plural(len(rows), 'tensor')}, {scalars}"
-        for word, some in (("kept", survivors), ("pruned", rows[rows["_kept"] == 0])):
-            if "tensor" in rows and len(some):
-                text += f"<br>{word}: {first_few(some['tensor'], 4).replace(', ', ',<br>   ')}"
-        texts.append(text)
-    return texts
+    """What stands beside the bar of one kind of layer in each section."""
+    rows_of: dict[str, list[dict[Any, Any]]] = {}
+    for row in members.to_dict("records"):
+        rows_of.setdefault(row["section"], []).append(row)
+    return [_words(section, rows_of[section]) if section in rows_of else "" for section in sections]
 
 
-def _rest(shares: np.ndarray, totals: np.ndarray, rows: np.ndarray, sections: list[str]) -> go.Bar:
+def _words(section: str, rows: list[dict[Any, Any]]) -> str:
+    kept, numel = (float(sum(row[name] for row in rows)) for name in ("_kept", "numel"))
+    survivors = [row for row in rows if row["_kept"] > 0]
+    scalars = f"{count(kept)} of {count(numel)} scalars ({percent(kept / numel if numel else 0)})"
+    text = f"<b>{safe_text(section)}, {safe_text(rows[0]['_kind'])}</b>"
+    text += f"<br>kept {len(survivors)} of {plural(len(rows), 'tensor')}, {scalars}"
+    for word, some in (("kept", survivors), ("pruned", [row for row in rows if row["_kept"] == 0])):
+        if some and "tensor" in some[0]:
+            text += f"<br>{word}: {first_few([row['tensor'] for row in some], 4).replace(', ', ',<br>   ')}"
+    return text
+
+
+def _rest(shares: np.ndarray, totals: np.ndarray, rows: np.ndarray, sections: list[str]) -> Trace:
     hover = [
         f"<b>{safe_text(section)}</b><br>pruned: {count((1 - share) * total)} of {count(total)} scalars "
         f"({percent(1 - share)})"
         for section, share, total in zip(sections, shares, totals, strict=True)
     ]
-    return go.Bar(
+    return bar(
         x=(1 - shares).astype(np.float32), y=rows, orientation="h", name="pruned", text=hover, textposition="none",
         hovertemplate="%{text}<extra></extra>", marker={"color": theme.PRUNED},
     )  # fmt: skip
 
 
-def _labels(shares: np.ndarray, rows: np.ndarray) -> go.Scatter:
-    return go.Scatter(
+def _labels(shares: np.ndarray, rows: np.ndarray) -> Trace:
+    return scatter(
         x=np.ones(len(rows), np.float32), y=rows, mode="text", text=[f"\xa0{percent(share)}" for share in shares],
         textposition="middle right", cliponaxis=False, hoverinfo="skip", showlegend=False, name="Kept share",
         textfont={"size": theme.SMALL},

@@ -14,6 +14,7 @@ import plotly.graph_objects as go
 
 from viz import theme
 from viz.chart import ChartError, chart, in_order
+from viz.drawing import Drawing, Trace, bar, heatmap, scatter
 from viz.parts import tensor_columns
 from viz.parts.tensor_columns import Span
 from viz.text import count, identifier, percent, plural, role_name, safe_text, short_name
@@ -71,12 +72,14 @@ def manual_canvas(
     strip = LONG_NAMED if group == "part" else NAMED
     inner = height + GAP + strip
 
-    fig = go.Figure(_heat_map(canvas, height, inner))
-    fig.add_traces(_beyond(canvas))
-    fig.add_trace(_cell_targets(canvas, names, brush))
-    fig.add_trace(_row_names(names, brush))
-    fig.add_trace(_group_targets(canvas, brush, group))
-    fig.add_trace(_written(names))
+    fig = Drawing([
+        _heat_map(canvas, height, inner),
+        *_beyond(canvas),
+        _cell_targets(canvas, names, brush),
+        _row_names(names, brush),
+        _group_targets(canvas, brush, group),
+        _written(names),
+    ])  # fmt: skip
     _lay_out(fig, canvas, names, group, (strip / inner, (strip + GAP) / inner))
     caption = [] if small else [theme.caption("(c) Factors, painted by hand", 1)]
     fig.update_layout(
@@ -113,10 +116,10 @@ def _with_all(factors: Floats) -> Floats:
     return np.vstack([factors, np.where(same, factors[0], np.nan)])
 
 
-def _heat_map(canvas: Canvas, height: float, inner: float) -> go.Heatmap:
+def _heat_map(canvas: Canvas, height: float, inner: float) -> Trace:
     factors, length = _with_all(canvas.factors), min(max(height, LEGIBLE), 110)
     shown = np.where((factors >= 0) & (factors <= 1), factors, MIXED)  # others are drawn by ``_beyond``
-    return go.Heatmap(
+    return heatmap(
         z=shown.astype(np.float32), zmin=MIXED, zmax=1, colorscale=SCALE, xaxis="x", yaxis="y", ygap=1,
         name="Factors", hoverinfo="skip",
         colorbar={
@@ -128,7 +131,7 @@ def _heat_map(canvas: Canvas, height: float, inner: float) -> go.Heatmap:
     )  # fmt: skip
 
 
-def _beyond(canvas: Canvas) -> list[go.Bar]:
+def _beyond(canvas: Canvas) -> list[Trace]:
     """Bars over neighboring cells of one factor above 1, which have the number in them, or below 0, hatched."""
     above, below = [], []
     for row, factors in enumerate(_with_all(canvas.factors)):
@@ -156,11 +159,11 @@ def _beyond(canvas: Canvas) -> list[go.Bar]:
     ]
 
 
-def _bars(name: str, spans: Sequence[Cells], angle: int, look: dict[str, Any], columns: int, shown: bool) -> go.Bar:
+def _bars(name: str, spans: Sequence[Cells], angle: int, look: dict[str, Any], columns: int, shown: bool) -> Trace:
     """Bars of one look; ``shown`` puts it into the legend."""
     row, first, end, factor = np.array(spans, np.float64).T
     fits = end - first >= UPRIGHT * columns / WIDE
-    return go.Bar(
+    return bar(
         x=((first + end - 1) / 2).astype(np.float32), y=np.full(len(row), 0.94, np.float32),
         base=(row - 0.47).astype(np.float32), width=(end - first).astype(np.float32), marker=look, name=name,
         text=[f"{value:g}" if room else "" for value, room in zip(factor, fits, strict=True)], textangle=angle,
@@ -169,13 +172,13 @@ def _bars(name: str, spans: Sequence[Cells], angle: int, look: dict[str, Any], c
     )  # fmt: skip
 
 
-def _cell_targets(canvas: Canvas, names: Sequence[str], brush: float | None) -> go.Bar:
+def _cell_targets(canvas: Canvas, names: Sequence[str], brush: float | None) -> Trace:
     """A transparent bar over every cell; those of the last row have no expert."""
     rows, columns = len(names), len(canvas.tensors)
     at = np.repeat(np.arange(rows), columns)
     tensors = [identifier(name) for name in canvas.tensors["tensor"]]
     whose = [*map(identifier, canvas.experts), ""]
-    return go.Bar(
+    return bar(
         x=np.tile(np.arange(columns, dtype=np.float32), rows), y=np.ones(len(at), np.float32),
         base=(at - 0.5).astype(np.float32), width=1, name="Cells", xaxis="x", yaxis="y", showlegend=False,
         customdata=[[expert, tensor, "", ""] for expert in whose for tensor in tensors],
@@ -215,11 +218,11 @@ def _click(brush: float | None) -> str:
     return "" if brush is None else f"<br>a click paints {brush:g}"
 
 
-def _row_names(names: Sequence[str], brush: float | None) -> go.Bar:
+def _row_names(names: Sequence[str], brush: float | None) -> Trace:
     """A transparent bar over every name of a row; that of the last one has no expert."""
     rows = np.arange(len(names), dtype=np.float32)
     words = [f"the whole row of {safe_text(name, 40)}" for name in names[:-1]] + ["everything"]
-    return go.Bar(
+    return bar(
         x=np.full(len(names), 0.5, np.float32), y=np.ones(len(names), np.float32), base=rows - np.float32(0.5), width=1,
         name="Names of rows", xaxis="x2", yaxis="y", showlegend=False,
         customdata=[*([identifier(name), "", "", ""] for name in names[:-1]), ["", "", "", ""]],
@@ -228,9 +231,9 @@ def _row_names(names: Sequence[str], brush: float | None) -> go.Bar:
     )  # fmt: skip
 
 
-def _written(names: Sequence[str]) -> go.Scatter:
+def _written(names: Sequence[str]) -> Trace:
     """The names of the rows, which may reach into the margin."""
-    return go.Scatter(
+    return scatter(
         x=np.full(len(names), 0.94, np.float32), y=np.arange(len(names), dtype=np.float32), mode="text",
         text=[*(safe_text(name, 24) for name in names[:-1]), "<b>all</b>"], textposition="middle left",
         textfont={"size": theme.SMALL, "color": theme.INK}, name="Rows", hoverinfo="skip", cliponaxis=False,
@@ -238,10 +241,10 @@ def _written(names: Sequence[str]) -> go.Scatter:
     )  # fmt: skip
 
 
-def _group_targets(canvas: Canvas, brush: float | None, group: str) -> go.Bar:
+def _group_targets(canvas: Canvas, brush: float | None, group: str) -> Trace:
     """A bar under every group of columns."""
     spans = canvas.spans
-    return go.Bar(
+    return bar(
         x=np.array([(span.first + span.last) / 2 for span in spans], np.float32), y=np.ones(len(spans), np.float32),
         width=np.array([span.last - span.first + 0.8 for span in spans], np.float32), name="Names of groups",
         customdata=[_picks(span, canvas, group) for span in spans], showlegend=False, xaxis="x", yaxis="y3",
@@ -278,7 +281,7 @@ def _group_names(canvas: Canvas, group: str) -> list[dict[str, Any]]:
     return [label | {"y": 0.5, "yref": "y3", "yanchor": "middle", "yshift": 0} for label in labels]
 
 
-def _lay_out(fig: go.Figure, canvas: Canvas, names: Sequence[str], group: str, heights: tuple[float, float]) -> None:
+def _lay_out(fig: Drawing, canvas: Canvas, names: Sequence[str], group: str, heights: tuple[float, float]) -> None:
     columns = len(canvas.tensors)
     plain = {"showgrid": False, "showticklabels": False, "ticks": "", "fixedrange": True}
     fig.update_layout(

@@ -12,6 +12,7 @@ import plotly.graph_objects as go
 
 from viz import theme
 from viz.chart import ChartError, chart, in_order
+from viz.drawing import Drawing, Trace, heatmap
 from viz.parts import tensor_columns
 from viz.parts.cells import click_targets
 from viz.text import count, percent, plural, real, role_name, safe_text, short_name
@@ -74,26 +75,28 @@ def saliency_matrix(
     inner = 2 * panel + GAP + (0 if guides else FINAL + GAP)
     domains = _domains(inner, panel)[: 2 if guides else 3]
 
-    fig = go.Figure()
-    fig.add_trace(_saliency_map(grid, log, normalize, limits, domains[0], inner))
-    fig.add_trace(_mask_map(grid.kept, "Own mask", "y2", domains[1], inner))
+    traces = [
+        _saliency_map(grid, log, normalize, limits, domains[0], inner),
+        _mask_map(grid.kept, "Own mask", "y2", domains[1], inner),
+    ]
     if not guides:
-        fig.add_trace(_mask_map(grid.final[None], "Final mask", "y3", None, inner))
+        traces.append(_mask_map(grid.final[None], "Final mask", "y3", None, inner))
     names, hover = list(grid.tensors["tensor"]), _hover_texts(grid)
-    fig.add_trace(click_targets(grid.experts, names, hover, "Saliency cells", "y"))
+    traces.append(click_targets(grid.experts, names, hover, "Saliency cells", "y"))
     if grid.large:
-        fig.add_trace(click_targets([""], names, _final_texts(grid), "Own mask columns", "y2", height=rows))
+        traces.append(click_targets([""], names, _final_texts(grid), "Own mask columns", "y2", height=rows))
     else:
-        fig.add_trace(click_targets(grid.experts, names, hover, "Own mask cells", "y2"))
+        traces.append(click_targets(grid.experts, names, hover, "Own mask cells", "y2"))
     if not guides:
-        fig.add_trace(click_targets([""], names, _final_texts(grid), "Final mask cells", "y3"))
+        traces.append(click_targets([""], names, _final_texts(grid), "Final mask cells", "y3"))
 
+    fig = Drawing(traces)
     _lay_out_axes(fig, grid, group, domains, guides)
     titles = ("(a) Saliency", "(b) Each expert's own mask", "(c) Mask applied to all experts")
     if not grid.shared:
         titles = (*titles[:2], "(c) Kept for at least one expert: no mask is shared")
     fig.update_layout(
-        annotations=[*fig.layout.annotations, *(theme.caption(t, d[1]) for t, d in zip(titles, domains, strict=False))],
+        annotations=[*fig.annotations, *(theme.caption(t, d[1]) for t, d in zip(titles, domains, strict=False))],
         shapes=[
             *tensor_columns.separators(tensor_columns.spans(grid.tensors), ("y", "y2", "y3")[: len(domains)]),
             *_outline(grid, *selected)[: len(domains)],
@@ -142,7 +145,7 @@ def _saliency_map(
     limits: tuple[float, float] | None,
     domain: tuple[float, float],
     inner: float,
-) -> go.Heatmap:
+) -> Trace:
     values = grid.saliency
     if normalize:
         largest = np.nanmax(np.where(np.isnan(values), 0, values), axis=1, keepdims=True)
@@ -160,7 +163,7 @@ def _saliency_map(
         bar |= theme.ticks(low, high)
     if high <= low:
         high = low + 1
-    return go.Heatmap(
+    return heatmap(
         z=values.astype(np.float32), zmin=low, zmax=high, colorscale=theme.SEQUENTIAL, xaxis="x", yaxis="y",
         ygap=1, name="Saliency", hoverinfo="skip", colorbar=_color_bar(domain, inner) | bar,
         meta=meta,
@@ -182,11 +185,11 @@ def _color_bar(domain: tuple[float, float], inner: float) -> dict[str, Any]:
 
 def _mask_map(
     mask: npt.NDArray[np.uint8], name: str, axis: str, domain: tuple[float, float] | None, inner: float
-) -> go.Heatmap:
+) -> Trace:
     bar = None
     if domain is not None:
         bar = _color_bar(domain, inner) | {"tickvals": [0.25, 0.75], "ticktext": ["pruned", "kept"], "len": 60}
-    return go.Heatmap(
+    return heatmap(
         z=mask, zmin=0, zmax=1, colorscale=MASK_SCALE, xaxis="x", yaxis=axis, ygap=1, name=name, hoverinfo="skip",
         showscale=bar is not None, colorbar=bar,
     )  # fmt: skip
@@ -221,7 +224,7 @@ def _final_texts(grid: Grid) -> list[str]:
     ]
 
 
-def _lay_out_axes(fig: go.Figure, grid: Grid, group: str, domains: list[tuple[float, float]], guides: bool) -> None:
+def _lay_out_axes(fig: Drawing, grid: Grid, group: str, domains: list[tuple[float, float]], guides: bool) -> None:
     spans = tensor_columns.spans(grid.tensors)
     columns = len(grid.tensors)
     if guides:

@@ -10,6 +10,7 @@ import plotly.graph_objects as go
 
 from viz import theme
 from viz.chart import chart, in_order
+from viz.drawing import Drawing, Trace, scatter
 from viz.text import first_few, identifier, plural, real, safe_text, short_name
 
 
@@ -48,16 +49,13 @@ def saliency_tensor(
     ]
     shared = {"y": rows, "text": hover, "hovertemplate": "%{text}<extra></extra>"}
     clicks = {"customdata": [[identifier(name)] for name in names], "unselected": {"marker": {"opacity": 1}}}
-    fig = go.Figure()
-    fig.add_trace(_stems(saliency, threshold, rows))
-    fig.add_trace(
-        go.Scatter(
-            x=threshold.astype(np.float32), mode="markers", name="Threshold", **shared,
-            marker={"symbol": "line-ns", "size": 16, "line": {"color": theme.INK, "width": 2.5}},
-        )
-    )  # fmt: skip
-    fig.add_trace(_dots("Kept", np.where(kept, saliency, np.nan), marks, **shared, **clicks))
-    fig.add_trace(_dots("Pruned", np.where(kept, np.nan, saliency), marks, **shared, **clicks))
+    tick = {"symbol": "line-ns", "size": 16, "line": {"color": theme.INK, "width": 2.5}}
+    fig = Drawing([
+        _stems(saliency, threshold, rows),
+        scatter(x=threshold.astype(np.float32), mode="markers", name="Threshold", marker=tick, **shared),
+        _dots("Kept", np.where(kept, saliency, np.nan), marks, **shared, **clicks),
+        _dots("Pruned", np.where(kept, np.nan, saliency), marks, **shared, **clicks),
+    ])  # fmt: skip
     what = f"Saliency of {short_name(tensor, 40)}<br>" if tensor else "Saliency "
     fig.update_xaxes(
         title={"text": f"{what}(mean |deviation|, units of the weights)"}, **_axis(saliency, threshold, log)
@@ -90,10 +88,10 @@ def _axis(saliency: np.ndarray, threshold: np.ndarray, log: bool) -> dict[str, o
     return theme.ticks(0, high) | {"range": [0, high]}
 
 
-def _dots(word: str, saliency: np.ndarray, marks: list[theme.Look], **shared: Any) -> go.Scatter:
+def _dots(word: str, saliency: np.ndarray, marks: list[theme.Look], **shared: Any) -> Trace:
     """The dots of experts that keep the tensor, which are filled, or of those that prune it, which are open."""
     filled, colors = word == "Kept", [mark.color for mark in marks]
-    return go.Scatter(
+    return scatter(
         x=saliency.astype(np.float32), mode="markers", name=word, **shared,
         marker={
             "symbol": [mark.symbol for mark in marks], "size": 12, "opacity": 1, "color": colors if filled else "white",
@@ -102,10 +100,10 @@ def _dots(word: str, saliency: np.ndarray, marks: list[theme.Look], **shared: An
     )  # fmt: skip
 
 
-def _stems(saliency: np.ndarray, threshold: np.ndarray, rows: np.ndarray) -> go.Scatter:
+def _stems(saliency: np.ndarray, threshold: np.ndarray, rows: np.ndarray) -> Trace:
     """Thin lines from each threshold to its dot: longer means a clearer case."""
     nothing = np.full(len(rows), np.nan)
-    return go.Scatter(
+    return scatter(
         x=np.stack([threshold, saliency, nothing], 1).ravel().astype(np.float32), y=np.repeat(rows, 3), mode="lines",
         line={"color": theme.FADED, "width": 1.5}, hoverinfo="skip", showlegend=False, name="Distance",
     )  # fmt: skip

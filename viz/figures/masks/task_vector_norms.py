@@ -10,6 +10,7 @@ import plotly.graph_objects as go
 
 from viz import theme
 from viz.chart import chart, in_order, one_of
+from viz.drawing import Drawing, heatmap
 from viz.parts.cells import click_targets
 from viz.text import clean_text, percent, real, safe_text
 
@@ -45,12 +46,9 @@ def task_vector_norms(
     low, high = limits or (0.0, float(np.nanmax(np.nan_to_num(z))) or 1.0)
     form: dict[str, Any] = {"tickformat": ".1%"} if value == "relative" else {"exponentformat": "power"}
     form["title"] = {"text": "share of<br>pretrained" if value == "relative" else "norm", "side": "top"}
-    fig = go.Figure()
-    fig.add_trace(
-        go.Heatmap(
-            z=z.astype(np.float32), zmin=low, zmax=high, colorscale=theme.SEQUENTIAL, xgap=1, ygap=1, name="Norm",
-            hoverinfo="skip", colorbar={"thickness": 12, "outlinewidth": 0, **form},
-        )
+    heat = heatmap(
+        z=z.astype(np.float32), zmin=low, zmax=high, colorscale=theme.SEQUENTIAL, xgap=1, ygap=1, name="Norm",
+        hoverinfo="skip", colorbar={"thickness": 12, "outlinewidth": 0, **form},
     )  # fmt: skip
     hover = [
         f"<b>{safe_text(expert)}, {safe_text(section)}</b><br>norm {real(cells['norm'].loc[expert, section])}, "
@@ -58,10 +56,10 @@ def task_vector_norms(
         for expert in experts
         for section in sections
     ]
-    fig.add_trace(click_targets(experts, sections, hover, "Cells"))
     rows, columns = len(experts), len(sections)
     short = [safe_text(section.removeprefix("block "), 14) for section in sections]
     labels = [safe_text(expert, 24) for expert in experts]
+    fig = Drawing([heat, click_targets(experts, sections, hover, "Cells")])
     fig.update_xaxes(
         title={"text": "Section in model order; numbers are blocks"}, tickmode="array", tickvals=np.arange(columns),
         ticktext=short, range=[-0.5, columns - 0.5], showgrid=False, ticks="",

@@ -10,6 +10,7 @@ import plotly.graph_objects as go
 
 from viz import theme
 from viz.chart import chart
+from viz.drawing import Drawing, Trace, bar
 from viz.parts import legends
 from viz.text import clean_text, count, percent, plural, real, safe_text
 
@@ -37,7 +38,7 @@ def feature_shift(table: pd.DataFrame, *, present: bool = False) -> go.Figure:
     if drawn.empty:
         return theme.notice("feature_shift", "Nothing to draw: no task has both numbers.", present)
     group = 2 * LANE + GAP
-    fig = go.Figure([_bars(drawn, stage, lane, group) for lane, stage in enumerate(STAGES)])
+    fig = Drawing([_bars(drawn, stage, lane, group) for lane, stage in enumerate(STAGES)])
     titles = [safe_text(title, 24) for title in drawn["title"]]
     legend, top = legends.above([name for name, _, _ in STAGES.values()])
     fig.update_xaxes(title={"text": "Mean |difference| from the expert's features, per dimension"}, rangemode="tozero")
@@ -51,9 +52,9 @@ def feature_shift(table: pd.DataFrame, *, present: bool = False) -> go.Figure:
     return theme.finish(fig, "feature_shift", _alt(drawn), height, present)
 
 
-def _bars(drawn: pd.DataFrame, stage: str, lane: int, group: float) -> go.Bar:
+def _bars(drawn: pd.DataFrame, stage: str, lane: int, group: float) -> Trace:
     name, color, shape = STAGES[stage]
-    return go.Bar(
+    return bar(
         x=drawn[stage].to_numpy(np.float32), y=(drawn.index + (lane - 0.5) * LANE / group).to_numpy(np.float32),
         orientation="h", name=name, legendgroup=name, width=0.9 * LANE / group, textposition="none",
         marker={

@@ -10,6 +10,7 @@ import plotly.graph_objects as go
 
 from viz import theme
 from viz.chart import chart, in_order
+from viz.drawing import Drawing, Trace, scatter
 from viz.parts import legends, routing
 from viz.text import clean_text, plural, real, safe_text
 
@@ -39,7 +40,7 @@ def routing_own(table: pd.DataFrame, *, tasks: list[str] | None = None, present:
     names, blocks = in_order(drawn["task"]), in_order(drawn["block"])
     look = theme.looks(tasks or names)
     titles = dict(zip(drawn["task"], drawn["title"], strict=True))
-    fig = go.Figure()
+    fig = Drawing()
     for lane, name in enumerate(names):
         offset = (lane - (len(names) - 1) / 2) * SPREAD / max(len(names) - 1, 1)
         fig.add_trace(_marks(drawn[drawn["task"] == name], blocks, offset, look[name]))
@@ -54,7 +55,7 @@ def routing_own(table: pd.DataFrame, *, tasks: list[str] | None = None, present:
     return theme.finish(fig, "routing_own", _alt(drawn, titles), HEIGHT + top, present)
 
 
-def _marks(rows: pd.DataFrame, blocks: list[str], offset: float, look: theme.Look) -> go.Scatter:
+def _marks(rows: pd.DataFrame, blocks: list[str], offset: float, look: theme.Look) -> Trace:
     bars = None
     if {"low", "high"} <= set(rows):
         ends = [np.nan_to_num((rows[end] - rows["weight"]).abs().to_numpy(np.float32)) for end in ("high", "low")]
@@ -62,7 +63,7 @@ def _marks(rows: pd.DataFrame, blocks: list[str], offset: float, look: theme.Loo
             "type": "data", "symmetric": False, "array": ends[0], "arrayminus": ends[1], "color": look.color,
             "thickness": 1.2, "width": 0,
         }  # fmt: skip
-    return go.Scatter(
+    return scatter(
         x=np.array([blocks.index(block) + offset for block in rows["block"]], np.float32),
         y=rows["weight"].to_numpy(np.float32), mode="markers", name=legends.entry(rows["title"].iloc[0]),
         legendgroup=safe_text(f"task {rows['task'].iloc[0]}"), error_y=bars,

@@ -13,6 +13,7 @@ import plotly.graph_objects as go
 
 from viz import theme
 from viz.chart import chart, in_order
+from viz.drawing import Drawing, Trace, bar
 from viz.parts import legends
 from viz.text import clean_text, count, percent, plural, real, safe_text
 
@@ -40,7 +41,7 @@ def storage_parts(table: pd.DataFrame, *, parts: list[str] | None = None, presen
         return theme.notice("storage_parts", "Nothing to draw: these runs did not record their storage.", present)
     names, runs = in_order(parts or drawn["part"]), in_order(drawn["run"])
     labels, sums = dict(zip(drawn["run"], drawn["label"], strict=True)), drawn.groupby("run")["bytes"].sum()
-    fig = go.Figure()
+    fig = Drawing()
     before = dict.fromkeys(runs, 0.0)
     for place, name in enumerate(names):
         rows = drawn[drawn["part"] == name]
@@ -61,14 +62,14 @@ def storage_parts(table: pd.DataFrame, *, parts: list[str] | None = None, presen
 
 def _bars(
     rows: pd.DataFrame, runs: list[str], before: dict[str, float], sums: Mapping[Any, float], place: int
-) -> go.Bar:
+) -> Trace:
     """One part's pieces, each where the run's earlier parts end; ``before`` moves on by their lengths."""
     sizes = {row["run"]: float(row["bytes"]) for row in rows.to_dict("records")}
     starts = {run: before[run] for run in sizes}
     before.update({run: before[run] + size for run, size in sizes.items()})
     name = str(rows["part"].iloc[0])
     labels = dict(zip(rows["run"], rows["label"], strict=True))
-    return go.Bar(
+    return bar(
         x=np.array([size / MIB for size in sizes.values()], np.float32),
         base=np.array([starts[run] / MIB for run in sizes], np.float32),
         y=np.array([runs.index(run) for run in sizes], np.float32), orientation="h", width=0.62,

@@ -11,6 +11,7 @@ import plotly.graph_objects as go
 
 from viz import theme
 from viz.chart import chart, in_order
+from viz.drawing import Drawing, Trace, bar
 from viz.text import clean_text, count, percent, safe_text
 
 ROW, TOP, BOTTOM = 22, 34, 54  # px; a group's heading takes as much as a row
@@ -41,7 +42,7 @@ def preview_change(table: pd.DataFrame, *, present: bool = False) -> go.Figure:
         places += [at + 1 + k for k in range(len(members))]
         at += 1 + len(members)
     table = pd.concat(parts)
-    fig = go.Figure(_bars(table, np.array(places, np.float32)))
+    fig = Drawing([_bars(table, np.array(places, np.float32))])
     far = 100 * max(0.01, 1.06 * float(np.nanmax(np.abs(table[["difference", "low", "high"]].to_numpy(np.float64)))))
     ticks = [safe_text(title, 28) for title in table["title"]]
     fig.update_xaxes(
@@ -69,13 +70,13 @@ def sure(table: pd.DataFrame) -> np.ndarray:
     return ((table["low"] > 0) | (table["high"] < 0)).to_numpy(bool)
 
 
-def _bars(table: pd.DataFrame, places: np.ndarray) -> go.Bar:
+def _bars(table: pd.DataFrame, places: np.ndarray) -> Trace:
     difference, low, high = (100 * table[name].to_numpy(np.float64) for name in ("difference", "low", "high"))
     colors = [
         NEITHER if not one else GAIN if value > 0 else LOSS for one, value in zip(sure(table), difference, strict=True)
     ]
     ends = np.nan_to_num(np.stack([high - difference, difference - low])).clip(0).astype(np.float32)
-    return go.Bar(
+    return bar(
         x=np.nan_to_num(difference).astype(np.float32), y=places, orientation="h", name="Preview",
         marker={
             "color": "white", "line": {"color": colors, "width": 1.4},

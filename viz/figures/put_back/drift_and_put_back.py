@@ -11,6 +11,7 @@ import plotly.graph_objects as go
 
 from viz import theme
 from viz.chart import chart, in_order
+from viz.drawing import Drawing, Trace, scatter
 from viz.parts import legends
 from viz.text import identifier, percent, plural, role_name, safe_text, short_name
 
@@ -46,7 +47,7 @@ def drift_and_put_back(
         return theme.notice("drift_and_put_back", "Nothing to draw: no tensor has both numbers.", present)
     ranks = {f"{name}_rank": table[name].astype(float).rank(ascending=False) for name in ("drift", "change")}
     table = table.assign(role=table["role"].astype(str), tensor=table["tensor"].astype(str), **ranks)
-    roles, fig = in_order(table["role"]), go.Figure()
+    roles, fig = in_order(table["role"]), Drawing()
     for place, role in enumerate(roles):
         fig.add_trace(_points(table[table["role"] == role], role, theme.SYMBOLS[place % 8]))
     if selected in set(table["tensor"]):
@@ -75,10 +76,10 @@ def _coefficient(correlation: tuple[float, int] | None) -> str:
     return f"Spearman ρ = {rho:.2f}, n = {plural(n, 'tensor')}. Open marks: the 95% interval holds zero"
 
 
-def _points(rows: pd.DataFrame, role: str, symbol: str) -> go.Scatter:
+def _points(rows: pd.DataFrame, role: str, symbol: str) -> Trace:
     clear = (rows["low"].astype(float) > 0) | (rows["high"].astype(float) < 0)
     color = theme.ROLE_COLORS.get(role, theme.FADED)
-    return go.Scatter(
+    return scatter(
         x=rows["drift_rank"].to_numpy(np.float32), y=rows["change_rank"].to_numpy(np.float32), mode="markers",
         name=legends.entry(role_name(role)),
         marker={
@@ -91,8 +92,8 @@ def _points(rows: pd.DataFrame, role: str, symbol: str) -> go.Scatter:
     )  # fmt: skip
 
 
-def _circle(rows: pd.DataFrame) -> go.Scatter:
-    return go.Scatter(
+def _circle(rows: pd.DataFrame) -> Trace:
+    return scatter(
         x=rows["drift_rank"].to_numpy(np.float32), y=rows["change_rank"].to_numpy(np.float32), mode="markers",
         name="Selected", showlegend=False, hoverinfo="skip",
         marker={"symbol": "circle-open", "size": 20, "color": theme.ACCENT, "line": {"width": 3}},

@@ -37,7 +37,7 @@ def first_order_map(
     fig, columns = depth.heat_map(table, "row", "predicted", SCALE, _hover, selected, rows)
     fig.update_yaxes(title={"text": "Mean margin on"})
     words = "First order: a guess from one gradient, in units of cosine"
-    fig.update_layout(annotations=[*fig.layout.annotations, theme.caption(words, 1)])
+    fig.update_layout(annotations=[*fig.annotations, theme.caption(words, 1)])
     alt = _alt(table, len(columns.names))
     return theme.finish(fig, "first_order_map", alt, depth.height(len(rows)), present, str(len(columns.names)))
 

@@ -11,6 +11,7 @@ import plotly.graph_objects as go
 
 from viz import theme
 from viz.chart import chart, in_order
+from viz.drawing import heatmap
 from viz.parts import depth
 from viz.text import clean_text, count, layer_name, percent, plural, safe_text, short_name
 
@@ -48,13 +49,12 @@ def revert_map(
     fig, columns = depth.heat_map(table, "row", "points", scale, _hover, selected, rows)
     fig.update_yaxes(title={"text": "Accuracy on"})
     faded = _faded(table, in_order(table["row"]), columns.names)
-    veil = go.Heatmap(
+    veil = heatmap(
         z=faded, zmin=0, zmax=1, colorscale=FADE, showscale=False, ygap=1, name="No difference to be seen",
         hoverinfo="skip",
     )  # fmt: skip
-    fig.add_trace(veil)
-    fig.data = (fig.data[0], fig.data[2], fig.data[1])  # what takes clicks stays on top
-    fig.update_layout(annotations=[*fig.layout.annotations, theme.caption("Faded: the 95% interval holds zero", 1)])
+    fig.data.insert(1, veil)  # below what takes clicks
+    fig.update_layout(annotations=[*fig.annotations, theme.caption("Faded: the 95% interval holds zero", 1)])
     alt = _alt(table, len(columns.names))
     return theme.finish(fig, "revert_map", alt, depth.height(len(rows)), present, str(len(columns.names)))
 

@@ -12,6 +12,7 @@ import plotly.graph_objects as go
 
 from viz import theme
 from viz.chart import ChartError, chart
+from viz.drawing import Drawing, Trace, scatter
 from viz.text import clean_text, plural, safe_text
 
 COLUMNS = {"pretrained": 0, "expert": 1, "edit": 2, "merge": 2, "adapt": 2, "run": 3, "model": 3, "other": 3}
@@ -55,7 +56,7 @@ def lineage(table: pd.DataFrame, *, present: bool = False) -> go.Figure:
     if unknown := sorted({str(row["kind"]) for row in rows} - COLUMNS.keys()):
         raise ChartError(f"lineage does not know the kind {clean_text(unknown[0])!r}; it takes {', '.join(COLUMNS)}")
     places, lanes = _places(rows)
-    fig = go.Figure(data=[_marks(kind, rows, places) for kind in COLUMNS if any(row["kind"] == kind for row in rows)])
+    fig = Drawing(_marks(kind, rows, places) for kind in COLUMNS if any(row["kind"] == kind for row in rows))
     fig.update_layout(
         shapes=[_edge(places[str(parent)], places[str(row["node"])], row["kind"]) for row in rows
                 for parent in str(row["parents"]).split() if parent in places],
@@ -84,11 +85,11 @@ def _places(rows: Sequence[Mapping[Any, Any]]) -> tuple[dict[str, Box], float]:
     return boxes, float(max(lanes, 2))
 
 
-def _marks(kind: str, rows: Sequence[Mapping[Any, Any]], places: Mapping[str, Box]) -> go.Scatter:
+def _marks(kind: str, rows: Sequence[Mapping[Any, Any]], places: Mapping[str, Box]) -> Trace:
     """A mark behind every box of one kind, which shows the hover text."""
     own = [row for row in rows if row["kind"] == kind]
     boxes = [places[str(row["node"])] for row in own]
-    return go.Scatter(
+    return scatter(
         x=np.array([box.x for box in boxes], np.float32), y=np.array([box.y for box in boxes], np.float32),
         mode="markers", name=NAMES[kind], text=[_hover(row) for row in own], hovertemplate="%{text}<extra></extra>",
         marker={"symbol": "square", "size": 40, "color": COLORS[kind], "opacity": 0.15},

@@ -12,6 +12,7 @@ import plotly.graph_objects as go
 
 from viz import theme
 from viz.chart import ChartError, chart
+from viz.drawing import Drawing, Trace, scatter
 from viz.parts import plane
 from viz.parts.labels import PlotArea, place_labels
 from viz.parts.plane import LEFT, RIGHT, WIDTHS, Pixels
@@ -71,15 +72,14 @@ def id_ood_scatter(
     top = TOP + (20 if quoted else 0)
     scales = [Pixels(x_range, y_range, width - LEFT - RIGHT, HEIGHT - top - bottom) for width in WIDTHS]
 
-    fig = go.Figure()
     curves, curve_labels = plane.iso_curves(x_range, y_range)
-    fig.add_traces(curves)
-    fig.add_traces(_marks(drawn))
+    traces = [*curves, *_marks(drawn)]
     views = [_view(drawn, pairs, curve_labels, to_pixel) for to_pixel in scales]
     labels = _direct_labels(drawn, views, {end for pair in pairs for end in pair})
     records = drawn.to_dict("records")
     drawn_arrows = [plane.arrow(records[start], records[end]) for start, end in pairs]
     annotations = [*curve_labels, *drawn_arrows, *labels, *plane.footnote(left_out, len(drawn) - len(labels))]
+    fig = Drawing(traces)
     plane.axes(fig, x_range, y_range, drawn)
     fig.update_layout(
         annotations=annotations,
@@ -104,7 +104,7 @@ def _check_experts(table: pd.DataFrame) -> None:
             raise ChartError(f"id_ood_scatter takes runs of one set of experts; the table has {len(sets)} sets")
 
 
-def _marks(drawn: pd.DataFrame) -> list[go.Scatter]:
+def _marks(drawn: pd.DataFrame) -> list[Trace]:
     """One trace for each kind of run, merges that adapt on test data apart."""
     adapts = _adapts(drawn)
     traces = []
@@ -117,7 +117,7 @@ def _marks(drawn: pd.DataFrame) -> list[go.Scatter]:
             filled = kind in MERGES
             line = theme.edge(3.5 if adapted else 1) if filled else {"color": look.color, "width": 2.5}
             traces.append(
-                go.Scatter(
+                scatter(
                     x=rows["in_domain"].to_numpy(np.float32), y=rows["out_of_domain"].to_numpy(np.float32),
                     mode="markers", name=name, **_legend_group(kind),
                     marker={"symbol": look.symbol, "color": look.color, "size": 12, "line": line, "opacity": 1},

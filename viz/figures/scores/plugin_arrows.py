@@ -11,6 +11,7 @@ import plotly.graph_objects as go
 
 from viz import theme
 from viz.chart import ChartError, chart, in_order
+from viz.drawing import Drawing, Trace, scatter
 from viz.parts import legends, plane
 from viz.parts.labels import PlotArea, place_labels
 from viz.parts.plane import LEFT, RIGHT, Pixels
@@ -54,10 +55,8 @@ def plugin_arrows(table: pd.DataFrame, *, edit: str = "the edit", present: bool 
     x_range, y_range = (plane.window(drawn[~far], side) for side in ("in", "out"))
     scales = [Pixels(x_range, y_range, width - LEFT - RIGHT, INNER) for width in WIDTHS]
 
-    fig = go.Figure()
     curves, curve_labels = plane.iso_curves(x_range, y_range)
-    fig.add_traces(curves)
-    fig.add_traces(_marks(drawn, pairs))
+    traces = [*curves, *_marks(drawn, pairs)]
     ends = drawn[drawn["kind"].astype(str) != PLAIN].reset_index(drop=True)
     views = [_view(drawn, ends, pairs, curve_labels, to_pixel) for to_pixel in scales]
     points = list(zip(ends["in_domain"], ends["out_of_domain"], strict=True))
@@ -68,8 +67,9 @@ def plugin_arrows(table: pd.DataFrame, *, edit: str = "the edit", present: bool 
     ]
     outside = _outside(drawn[far])
     notes = plane.footnote(left_out, len(ends) - len(labels), outside)
+    fig = Drawing(traces)
     plane.axes(fig, x_range, y_range, drawn)
-    legend, top = legends.above([str(trace.name) for trace in fig.data if trace.showlegend is not False])
+    legend, top = legends.above([str(trace["name"]) for trace in traces if trace.get("showlegend", True)])
     fig.update_layout(
         annotations=[*curve_labels, *arrows, *labels, *notes],
         legend=legend,
@@ -136,7 +136,7 @@ def _look(start: Row, end: Row) -> theme.Look:
     return RISES if end["h_score"] >= start["h_score"] else FALLS
 
 
-def _marks(drawn: pd.DataFrame, pairs: Mapping[str, tuple[Row, Row]]) -> list[go.Scatter]:
+def _marks(drawn: pd.DataFrame, pairs: Mapping[str, tuple[Row, Row]]) -> list[Trace]:
     """A trace for the starts, one for the ends where the H-score rises and one where it falls, one per reference."""
     kind = drawn["kind"].astype(str)
     falls = drawn["pair"].astype(str).isin([name for name, ends in pairs.items() if _look(*ends) is FALLS])
@@ -150,9 +150,9 @@ def _marks(drawn: pd.DataFrame, pairs: Mapping[str, tuple[Row, Row]]) -> list[go
     return [_trace(rows, name, look, pairs) for rows, name, look in groups if len(rows)]
 
 
-def _trace(rows: pd.DataFrame, name: str, look: theme.Look, pairs: Mapping[str, tuple[Row, Row]]) -> go.Scatter:
+def _trace(rows: pd.DataFrame, name: str, look: theme.Look, pairs: Mapping[str, tuple[Row, Row]]) -> Trace:
     filled = not look.symbol.endswith("open")
-    return go.Scatter(
+    return scatter(
         x=rows["in_domain"].to_numpy(np.float32), y=rows["out_of_domain"].to_numpy(np.float32), mode="markers",
         name=name, legendgroup=name, customdata=[[identifier(run)] for run in rows["run"]],
         marker={

@@ -12,6 +12,7 @@ import plotly.graph_objects as go
 
 from viz import theme
 from viz.chart import ChartError, chart
+from viz.drawing import Drawing, Trace, bar, scatter
 from viz.text import clean_text, count, plural, real, safe_text
 
 MIB = 1 << 20
@@ -51,7 +52,7 @@ def storage(table: pd.DataFrame, *, present: bool = False) -> go.Figure:
     labels = dict(zip(table["run"].astype(str), table["label"], strict=True))
     accounts = [account for account in ACCOUNTS if any(account == other for _, other in complete)]
     group = len(accounts) * LANE + GAP
-    fig = go.Figure()
+    fig = Drawing()
     for lane, account in enumerate(accounts):
         offset = (lane - (len(accounts) - 1) / 2) * LANE / group
         places = {run: row + offset for row, run in enumerate(labels) if (run, account) in complete}
@@ -78,17 +79,17 @@ def _parts(table: pd.DataFrame) -> dict[tuple[str, str], dict[str, float]]:
     return parts
 
 
-def _bars(account: str, mib: list[float], y: list[float], hovers: list[str], group: float) -> list[go.Bar | go.Scatter]:
+def _bars(account: str, mib: list[float], y: list[float], hovers: list[str], group: float) -> list[Trace]:
     """One account's bars, and the number at the end of each."""
     common = {"x": np.array(mib, np.float32), "y": np.array(y, np.float32), "legendgroup": account}
     pattern = {"shape": SHAPES[account], "fgcolor": "white", "fillmode": "overlay", "size": 6, "solidity": 0.25}
     return [
-        go.Bar(
+        bar(
             **common, orientation="h", name=ACCOUNTS[account], width=0.9 * LANE / group, text=hovers,
             textposition="none", hovertemplate="%{text}<extra></extra>",
             marker={"color": COLORS[account], "line": theme.edge(0.5), "pattern": pattern},
         ),
-        go.Scatter(
+        scatter(
             **common, mode="text", text=[f"\xa0{_mib(value)}" for value in mib], textposition="middle right",
             cliponaxis=False, hoverinfo="skip", showlegend=False, name=f"{ACCOUNTS[account]}, MiB",
             textfont={"size": theme.SMALL},
@@ -115,7 +116,7 @@ def _lines(label: str) -> list[str]:
     return [safe_text(line) for line in lines] or ["\xa0"]
 
 
-def _lay_out_axes(fig: go.Figure, most: float, labels: list[list[str]]) -> None:
+def _lay_out_axes(fig: Drawing, most: float, labels: list[list[str]]) -> None:
     fig.update_xaxes(title={"text": "MiB (2²⁰ bytes)"}, range=[0, 1.12 * max(most, 1e-6)])
     fig.update_yaxes(
         title={"text": "Run"}, tickmode="array", tickvals=np.arange(len(labels)), showgrid=False,

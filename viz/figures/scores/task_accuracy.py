@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,6 +12,7 @@ import plotly.graph_objects as go
 
 from viz import theme
 from viz.chart import chart, in_order
+from viz.drawing import Drawing, Trace, scatter
 from viz.parts import legends
 from viz.text import clean_text, count, identifier, percent, plural, safe_text
 
@@ -68,12 +70,13 @@ def task_accuracy(
     legend, used = legends.above(names_shown, margins=left + right)
     top, bottom = 34 + used, 54 + (20 if left_out else 0)
 
-    fig = go.Figure()
+    traces: list[Trace] = []
     for panel in panels:
-        _draw_bands(fig, panel)
-        _draw_references(fig, panel, normalized)
+        traces += _references(panel, normalized)
         for lane, run in enumerate(names):
-            _draw_run(fig, panel, run, (lane - (len(names) - 1) / 2) * LANE / _task_height(len(names)), look[run])
+            traces += _run(panel, run, (lane - (len(names) - 1) / 2) * LANE / _task_height(len(names)), look[run])
+    fig = Drawing(traces)
+    fig.update_layout(shapes=[band for panel in panels for band in _bands(panel)])
     _lay_out_axes(fig, panels, heights, inner, normalized)
     legends.one_entry_each(fig)
     if left_out:
@@ -116,16 +119,19 @@ def _panels(table: pd.DataFrame) -> list[Panel]:
     return panels
 
 
-def _draw_bands(fig: go.Figure, panel: Panel) -> None:
+def _bands(panel: Panel) -> list[dict[str, Any]]:
     """A tint behind every other task, which guides the eye along the row."""
-    for index in range(0, len(panel.tasks), 2):
-        fig.add_shape(
-            type="rect", xref="x domain", yref=panel.axis, x0=0, x1=1, y0=index - 0.5, y1=index + 0.5,
-            fillcolor=theme.PANEL, line={"width": 0}, layer="below",
-        )  # fmt: skip
+    return [
+        {
+            "type": "rect", "xref": "x domain", "yref": panel.axis, "x0": 0, "x1": 1, "y0": index - 0.5,
+            "y1": index + 0.5, "fillcolor": theme.PANEL, "line": {"width": 0}, "layer": "below",
+        }
+        for index in range(0, len(panel.tasks), 2)
+    ]  # fmt: skip
 
 
-def _draw_references(fig: go.Figure, panel: Panel, normalized: bool) -> None:
+def _references(panel: Panel, normalized: bool) -> Iterator[Trace]:
+    """Ticks at the accuracies of the reference models."""
     first = panel.rows.drop_duplicates("task").set_index("task").loc[panel.tasks]
     for column, (name, line, symbol) in REFERENCES.items():
         if column not in first or (normalized and column == "expert"):
@@ -135,34 +141,30 @@ def _draw_references(fig: go.Figure, panel: Panel, normalized: bool) -> None:
         if not known.any():
             continue
         titles = [safe_text(title) for title in first["title"][known]]
-        fig.add_trace(
-            go.Scatter(
-                x=values[known], y=np.flatnonzero(known).astype(np.float32), mode="markers", yaxis=panel.axis,
-                name=name, legendgroup=column, legendrank=2000,
-                marker={"symbol": symbol, "size": 18 if symbol == "line-ns" else 8, "line": line},
-                text=[f"<b>{t}</b><br>{name.lower()} {percent(v)}" for t, v in zip(titles, values[known], strict=True)],
-                hovertemplate="%{text}<extra></extra>",
-            )
+        yield scatter(
+            x=values[known], y=np.flatnonzero(known).astype(np.float32), mode="markers", yaxis=panel.axis,
+            name=name, legendgroup=column, legendrank=2000,
+            marker={"symbol": symbol, "size": 18 if symbol == "line-ns" else 8, "line": line},
+            text=[f"<b>{t}</b><br>{name.lower()} {percent(v)}" for t, v in zip(titles, values[known], strict=True)],
+            hovertemplate="%{text}<extra></extra>",
         )  # fmt: skip
 
 
-def _draw_run(fig: go.Figure, panel: Panel, run: str, offset: float, look: theme.Look) -> None:
+def _run(panel: Panel, run: str, offset: float, look: theme.Look) -> Iterator[Trace]:
+    """The dots of a run, if it has any here."""
     rows = panel.rows[panel.rows["run"] == run]
     rows = rows[np.isfinite(rows["accuracy"].to_numpy(np.float64))]
     if rows.empty:
         return
     place = {task: index for index, task in enumerate(panel.tasks)}
     accuracy = rows["accuracy"].to_numpy(np.float32)
-    fig.add_trace(
-        go.Scatter(
-            x=accuracy, y=np.array([place[task] + offset for task in rows["task"]], np.float32), mode="markers",
-            yaxis=panel.axis, name=safe_text(rows["label"].iloc[0], 40), legendgroup=safe_text(f"run {run}"),
-            marker={"symbol": look.symbol, "color": look.color, "size": 9, "line": theme.edge(0.8), "opacity": 1},
-            unselected={"marker": {"opacity": 1}},
-            error_x=_interval(rows, accuracy, look.color),
-            customdata=[[identifier(run), identifier(task)] for task in rows["task"]],
-            text=[_hover(row) for row in rows.to_dict("records")], hovertemplate="%{text}<extra></extra>",
-        )
+    yield scatter(
+        x=accuracy, y=np.array([place[task] + offset for task in rows["task"]], np.float32), mode="markers",
+        yaxis=panel.axis, name=safe_text(rows["label"].iloc[0], 40), legendgroup=safe_text(f"run {run}"),
+        marker={"symbol": look.symbol, "color": look.color, "size": 9, "line": theme.edge(0.8), "opacity": 1},
+        unselected={"marker": {"opacity": 1}}, error_x=_interval(rows, accuracy, look.color),
+        customdata=[[identifier(run), identifier(task)] for task in rows["task"]],
+        text=[_hover(row) for row in rows.to_dict("records")], hovertemplate="%{text}<extra></extra>",
     )  # fmt: skip
 
 
@@ -186,7 +188,7 @@ def _hover(row: dict[Any, Any]) -> str:
     return text
 
 
-def _lay_out_axes(fig: go.Figure, panels: list[Panel], heights: list[float], inner: float, normalized: bool) -> None:
+def _lay_out_axes(fig: Drawing, panels: list[Panel], heights: list[float], inner: float, normalized: bool) -> None:
     top = inner
     widest = _label_width(panels)
     for panel, height in zip(panels, heights, strict=True):
@@ -204,7 +206,8 @@ def _lay_out_axes(fig: go.Figure, panels: list[Panel], heights: list[float], inn
     title = "Accuracy relative to the task's own expert (%)" if normalized else "Accuracy (%), Wilson 95% interval"
     fig.update_xaxes(title={"text": title}, tickformat=".0%", anchor=panels[-1].axis, range=_range(panels))
     if normalized:
-        fig.add_vline(x=1, line={"color": theme.INK, "width": 1.2, "dash": "dash"}, layer="below")
+        line = {"color": theme.INK, "width": 1.2, "dash": "dash"}
+        fig.add_shape(type="line", xref="x", yref="paper", x0=1, x1=1, y0=0, y1=1, line=line, layer="below")
 
 
 def _range(panels: list[Panel]) -> list[float]:

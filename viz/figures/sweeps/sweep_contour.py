@@ -12,6 +12,7 @@ import plotly.graph_objects as go
 
 from viz import theme
 from viz.chart import ChartError, chart, one_of
+from viz.drawing import Drawing, Trace, heatmap, scatter
 from viz.parts import legends, sweep
 from viz.text import clean_text, count, identifier, percent, plural, real, safe_text
 
@@ -55,7 +56,7 @@ def sweep_contour(
     if table.empty:
         return theme.notice("sweep_contour", "Nothing to draw: no point has this score.", present)
     points = _points(table, value, titles)
-    fig = go.Figure([_map(table, value), *_shade(table, required), points, *_crosses(points, table)])
+    fig = Drawing([_map(table, value), *_shade(table, required), points, *_crosses(points, table)])
     for place, (label, x, y, kind) in enumerate(marks):
         again = any(kind == other for *_, other in marks[:place])  # true for the second expert
         fig.add_trace(_mark(label, x, y, theme.KINDS.get(kind, theme.KINDS["merge"]), again))
@@ -77,7 +78,7 @@ def sweep_contour(
     return theme.finish(fig, "sweep_contour", _alt(table, value, titles, note), height, present, value)
 
 
-def _map(table: pd.DataFrame, value: str) -> go.Contour | go.Heatmap:
+def _map(table: pd.DataFrame, value: str) -> Trace:
     grid = table.pivot(index="y", columns="x", values=value).sort_index().sort_index(axis=1)
     z = grid.to_numpy(np.float32)
     low, high = float(np.nanmin(z)), float(np.nanmax(z))
@@ -89,13 +90,14 @@ def _map(table: pd.DataFrame, value: str) -> go.Contour | go.Heatmap:
         "colorbar": {"title": {"text": f"{sweep.SCORES[value]}<br>(%)"}, "tickformat": ".1~%", "thickness": 12},
     }  # fmt: skip
     if min(z.shape) < 2:
-        return go.Heatmap(**common)
+        return heatmap(**common)
     lines = {"coloring": "heatmap", "showlabels": True, "labelfont": {"size": theme.SMALL, "color": theme.INK},
              "labelformat": ".0%"}  # fmt: skip
-    return go.Contour(**common, contours=lines, line={"color": "rgba(31,41,51,0.55)", "width": 1}, ncontours=9)
+    line = {"color": "rgba(31,41,51,0.55)", "width": 1}
+    return common | {"type": "contour", "contours": lines, "line": line, "ncontours": 9}
 
 
-def _shade(table: pd.DataFrame, required: tuple[str, float] | None) -> list[go.Contour]:
+def _shade(table: pd.DataFrame, required: tuple[str, float] | None) -> list[Trace]:
     """A veil over the part of the map that does not meet the requirement, interpolated as the map is."""
     if required is None or "required" not in table:
         return []
@@ -104,11 +106,12 @@ def _shade(table: pd.DataFrame, required: tuple[str, float] | None) -> list[go.C
     if min(z.shape) < 2 or not np.isfinite(z).any():
         return []
     return [
-        go.Contour(
-            x=grid.columns.to_numpy(np.float32), y=grid.index.to_numpy(np.float32), z=z, hoverinfo="skip",
-            contours={"type": "constraint", "operation": ">", "value": required[1]}, fillcolor=VEIL, showlegend=False,
-            line={"color": theme.INK, "width": 2, "dash": "dash"}, name="Requirement",
-        )
+        {
+            "type": "contour", "x": grid.columns.to_numpy(np.float32), "y": grid.index.to_numpy(np.float32), "z": z,
+            "contours": {"type": "constraint", "operation": ">", "value": required[1]}, "fillcolor": VEIL,
+            "showlegend": False, "line": {"color": theme.INK, "width": 2, "dash": "dash"}, "name": "Requirement",
+            "hoverinfo": "skip",
+        }
     ]  # fmt: skip
 
 
@@ -127,10 +130,10 @@ def _points(table: pd.DataFrame, value: str, titles: tuple[str, str]) -> dict[st
     }  # fmt: skip
 
 
-def _mark(label: str, x: float, y: float, look: theme.Look, again: bool) -> go.Scatter:
+def _mark(label: str, x: float, y: float, look: theme.Look, again: bool) -> Trace:
     """A known model, edged in white to be visible on every color; ``again`` says that its kind has a mark already."""
     symbol = "triangle-up" if again else look.symbol.removesuffix("-open")
-    return go.Scatter(
+    return scatter(
         x=np.array([x], np.float32), y=np.array([y], np.float32), mode="markers", name=legends.entry(label),
         legendgroup=legends.entry(label), unselected={"marker": {"opacity": 1}},
         marker={"symbol": symbol, "size": 13, "color": look.color, "line": {"color": "white", "width": 2}},

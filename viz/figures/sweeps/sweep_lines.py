@@ -11,6 +11,7 @@ import plotly.graph_objects as go
 
 from viz import theme
 from viz.chart import chart, in_order
+from viz.drawing import Drawing
 from viz.parts import legends, sweep
 from viz.text import clean_text, count, identifier, percent, plural, real, safe_text
 
@@ -54,7 +55,7 @@ def sweep_lines(
     scores = [score for score in sweep.SCORES if np.isfinite(table[score].to_numpy(np.float64)).any()]
     if not scores:
         return theme.notice("sweep_lines", "Nothing to draw: no point has a score.", present)
-    fig = go.Figure()
+    fig = Drawing()
     traces: list[dict[str, Any]] = []
     for place, score in enumerate(scores):
         axis = "y" if place == 0 else f"y{place + 1}"
@@ -84,7 +85,7 @@ def sweep_lines(
     )
 
 
-def _shade(fig: go.Figure, table: pd.DataFrame, score: str, at_least: float, place: int) -> list[dict[str, Any]]:
+def _shade(fig: Drawing, table: pd.DataFrame, score: str, at_least: float, place: int) -> list[dict[str, Any]]:
     """Fix the range of a panel, so that the shade does not stretch it, and return the shapes of the shade."""
     columns = [name for name in (score, *INTERVALS.get(score, ())) if name in table]
     ends = [at_least, float(np.nanmin(table[columns])), float(np.nanmax(table[columns]))]
@@ -137,7 +138,7 @@ def _hover(row: dict[object, float], score: str) -> str:
     return text + sweep.met(row)
 
 
-def _lay_out(fig: go.Figure, scores: list[str], inner: float, title: str, span: list[float]) -> None:
+def _lay_out(fig: Drawing, scores: list[str], inner: float, title: str, span: list[float]) -> None:
     last = "y" if len(scores) == 1 else f"y{len(scores)}"
     fig.update_xaxes(title={"text": safe_text(title, 90)}, range=span, anchor=last)
     for place, score in enumerate(scores):

@@ -10,6 +10,7 @@ import plotly.graph_objects as go
 
 from viz import theme
 from viz.chart import chart, in_order
+from viz.drawing import Drawing
 from viz.parts import legends, sweep
 from viz.text import clean_text, count, identifier, percent, plural, real, safe_text
 
@@ -54,7 +55,7 @@ def sweep_tasks(
     inside = table.groupby("task", sort=False)["in_domain"].any()
     tasks = [*(str(task) for task in inside.index[inside]), *(str(task) for task in inside.index[~inside])]
     rows_of = -(-len(tasks) // COLUMNS)
-    fig, traces = go.Figure(), []
+    fig, traces = Drawing(), []
     by_line = dict(iter(table.groupby(["task", "line"], sort=False)))
     by_task = dict(iter(table[table["point"].astype(str) == str(selected)].groupby("task", sort=False)))
     for place, task in enumerate(tasks):
@@ -123,7 +124,7 @@ def _hover(row: dict[object, float]) -> str:
     return text + sweep.met(row)
 
 
-def _lay_out(fig: go.Figure, columns: int, rows: int, inner: float, title: str, span: list[float]) -> None:
+def _lay_out(fig: Drawing, columns: int, rows: int, inner: float, title: str, span: list[float]) -> None:
     width, short = (1 - BETWEEN * (columns - 1)) / columns, (title.partition(": ")[2] or title).partition(" (")[0]
     for column in range(columns):
         start = column * (width + BETWEEN)

@@ -1,0 +1,79 @@
+"""Free memory: the machine's, within what the control groups around a process have left."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from merging import free_memory as module
+from merging.engine import inputs
+from merging.free_memory import free_memory
+from merging.jobs import spare
+
+MACHINE = 8 << 30
+
+
+@pytest.fixture
+def group(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """Writes the files of a control group; the machine has ``MACHINE`` bytes free."""
+    memory = module.psutil.virtual_memory()._replace(available=MACHINE)
+    monkeypatch.setattr(module.psutil, "virtual_memory", lambda: memory)
+    monkeypatch.setattr(module, "GROUPS", tmp_path)
+    monkeypatch.setattr(module, "OF_PROCESS", tmp_path / "of_process")
+
+    def write(path: str, files: module._Files, limit: object, used: int, pages: int = 0) -> None:
+        folder = tmp_path / path
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / files.limit).write_text(f"{limit}\n")
+        (folder / files.used).write_text(f"{used}\n")
+        stat = f"anon 7\n{files.prefix}active_file {pages}\n{files.prefix}inactive_file {pages}\nshmem 9\n"
+        (folder / "memory.stat").write_text(stat)
+
+    return write
+
+
+def lines(*each: str) -> None:
+    module.OF_PROCESS.write_text("".join(f"{line}\n" for line in each))
+
+
+def test_without_control_groups_it_is_the_machines(group):
+    assert free_memory() == MACHINE
+    lines("0::/")
+    assert free_memory() == MACHINE
+
+
+def test_the_smallest_of_the_groups_around_a_process_counts(group):
+    lines("0::/service/inner")
+    group("service/inner", module.VERSION_2, "max", 100)
+    assert free_memory() == MACHINE
+    group("service", module.VERSION_2, 3 << 30, 1 << 30)
+    assert free_memory() == 2 << 30
+    group("service", module.VERSION_2, 3 << 30, 1 << 30, pages=1 << 28)
+    assert free_memory() == (2 << 30) + (1 << 29)  # pages of files give way
+    group("service/inner", module.VERSION_2, 1 << 30, 2 << 30)
+    assert free_memory() == 0
+
+
+def test_of_version_1_the_group_of_the_memory_controller_counts(group):
+    lines("3:cpu,cpuacct:/elsewhere", "2:hugetlb,memory:/box", "0::/")
+    group("memory", module.VERSION_1, (1 << 63) - 4096, 1 << 20)
+    group("memory/box", module.VERSION_1, 1 << 30, 1 << 29, pages=1 << 20)
+    group("memory/elsewhere", module.VERSION_1, 5, 5)
+    assert free_memory() == (1 << 29) + (1 << 21)
+
+
+def test_a_container_that_sees_its_own_group_as_the_root_counts(group):
+    lines("2:memory:/docker/0123")
+    group("memory", module.VERSION_1, 1 << 30, 1 << 29)
+    assert free_memory() == 1 << 29
+
+
+def test_layers_at_once_and_the_spare_process_keep_to_it(group, monkeypatch: pytest.MonkeyPatch):
+    lines("0::/")
+    group("", module.VERSION_2, 1 << 30, 1 << 29)
+    assert inputs.layer_budget() == 1 << 28
+    kept = spare.Spare()
+    monkeypatch.setattr(spare, "start_process", lambda *_: pytest.fail("there is no memory for a process"))
+    kept._kept.set()
+    kept.renew()

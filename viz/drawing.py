@@ -1,0 +1,118 @@
+"""A figure while it is drawn, in plain fields: plotly checks each of them once, when the figure is complete."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any, TypeAlias
+
+import numpy as np
+import plotly.graph_objects as go
+
+Trace: TypeAlias = dict[str, Any]
+TEXTS = ("text", "customdata")  # of a trace, one or a row for each mark
+
+
+def scatter(**fields: Any) -> Trace:
+    """Points or a line."""
+    return {"type": "scatter", **fields}
+
+
+def bar(**fields: Any) -> Trace:
+    """Bars."""
+    return {"type": "bar", **fields}
+
+
+def heatmap(**fields: Any) -> Trace:
+    """A map of cells."""
+    return {"type": "heatmap", **fields}
+
+
+class Drawing:
+    """Traces and a layout, with the methods of plotly's figure that fill them.
+
+    A figure of plotly checks, copies and notes every field at every call; that took most of the time of a drawing.
+    """
+
+    def __init__(self, traces: Iterable[Trace] = ()) -> None:
+        self.data: list[Trace] = list(traces)
+        self.layout: dict[str, Any] = {}
+
+    def figure(self) -> go.Figure:
+        """The checked figure. Raises ValueError if plotly does not know a field."""
+        return go.Figure([_compact(trace) for trace in self.data], self.layout)
+
+    def add_trace(self, trace: Trace) -> None:
+        """Add a trace over the others."""
+        self.data.append(trace)
+
+    def add_traces(self, traces: Iterable[Trace]) -> None:
+        """Add traces over the others."""
+        self.data += traces
+
+    def add_annotation(self, annotation: Mapping[str, Any] | None = None, **fields: Any) -> None:
+        """Add a text or an arrow."""
+        self._add("annotations", {**(annotation or {}), **fields})
+
+    def add_shape(self, shape: Mapping[str, Any] | None = None, **fields: Any) -> None:
+        """Add a line or an area."""
+        self._add("shapes", {**(shape or {}), **fields})
+
+    def add_image(self, **fields: Any) -> None:
+        """Add a picture."""
+        self._add("images", fields)
+
+    def update_layout(self, layout: Mapping[str, Any] | None = None, **fields: Any) -> None:
+        """Set fields of the layout; those inside of others are set one by one, lists as a whole."""
+        _update(self.layout, {**(layout or {}), **fields})
+
+    def update_xaxes(self, **fields: Any) -> None:
+        """Set fields of all x axes so far."""
+        self._update_axes("xaxis", fields)
+
+    def update_yaxes(self, **fields: Any) -> None:
+        """Set fields of all y axes so far."""
+        self._update_axes("yaxis", fields)
+
+    def update_traces(self, name: str, **fields: Any) -> None:
+        """Set fields of all traces of a name."""
+        for trace in self.data:
+            if trace["name"] == name:
+                _update(trace, fields)
+
+    @property
+    def annotations(self) -> list[dict[str, Any]]:
+        """The texts and arrows so far."""
+        return list(self.layout.get("annotations", ()))
+
+    def _add(self, kind: str, one: dict[str, Any]) -> None:
+        self.layout[kind] = [*self.layout.get(kind, ()), one]
+
+    def _update_axes(self, kind: str, fields: Mapping[str, Any]) -> None:
+        for name in {kind: None, **self.layout}:
+            if name.startswith(kind):
+                _update(self.layout, {name: fields})
+
+
+def _compact(trace: Trace) -> Trace:
+    """The trace with lists of texts as arrays, which plotly copies at once and not text by text."""
+    lists = {name: trace[name] for name in TEXTS if isinstance(trace.get(name), list) and trace[name]}
+    return trace | {name: np.array(texts) for name, texts in lists.items() if _are_texts(texts)}
+
+
+def _are_texts(values: list[Any]) -> bool:
+    """Whether these are texts, or rows of equally many texts, that an array holds unchanged."""
+    if isinstance(values[0], list):
+        width = len(values[0])
+        return all(isinstance(row, list) and len(row) == width and _are_texts(row) for row in values) and width > 0
+    return all(isinstance(text, str) and not text.endswith("\0") for text in values)
+
+
+def _update(fields: dict[str, Any], new: Mapping[str, Any]) -> None:
+    """Set fields, and those inside of others one by one; what is set is a copy."""
+    for name, value in new.items():
+        if isinstance(value, Mapping):
+            before = fields.get(name)
+            fields[name] = dict(before) if isinstance(before, Mapping) else {}
+            _update(fields[name], value)
+        else:
+            fields[name] = value
