@@ -15,13 +15,13 @@ from torch import Tensor
 from merging.at_once import WAKE, Report, Unit, ahead, at_once, in_turns
 from merging.checkpoints.families import Parameter
 from merging.devices import is_host
-from merging.engine.inputs import Inputs, layer_budget, layer_workers
+from merging.engine.inputs import Inputs, Places, layer_budget, layer_workers
 from merging.engine.layer_inputs import OnDetail
 from merging.engine.outputs import Notes
 from merging.methods.method import Edit, Merge
 from merging.methods.moments import Moments, ignore_detail
 from merging.methods.params import Params
-from merging.methods.slot import Slot
+from merging.methods.slot import Draft, Slot
 from merging.progress import Meter
 
 T = TypeVar("T")
@@ -65,6 +65,17 @@ class Stage:
         """A slot after this step."""
         return slot.with_task_vectors(self.method.run(slot, self.params, self.statistics))
 
+    def drafted(self, slot: Slot) -> Draft:
+        """What a merge that still counts makes of a slot."""
+        assert isinstance(self.method, Merge) and self.method.draft is not None
+        return self.method.draft(slot, self.params, self.statistics)
+
+    def counted(self, count: Tensor | int) -> Stage:
+        """This merge with what it counted in all slots."""
+        assert isinstance(self.method, Merge)
+        statistics = self.method.counted(self.statistics, int(torch.as_tensor(count).cpu()))
+        return replace(self, statistics=statistics)
+
 
 @dataclass(frozen=True)
 class Stream:
@@ -76,6 +87,7 @@ class Stream:
     meter: Meter
     phase: str
     notes: Notes | None = None
+    places: Places | None = None  # the pieces that ``map`` and ``masked_map`` work on; None: all
 
     @property
     def experts(self) -> tuple[str, ...]:
@@ -162,12 +174,12 @@ class Stream:
         workers = layer_workers(self.inputs.device)
         with _threads(1):
             if workers == 1:
-                with ahead(self.inputs.slots(True, self._drops)) as blocks:
+                with ahead(self.inputs.slots(True, self._drops, self.places)) as blocks:
                     for block in blocks:
                         yield from self._reported((raw, work(raw)) for raw in self.inputs.pieces(block))
                 return
             started = workers + 1  # one of them is done, and its results are being taken
-            tasks = (partial(self._block, read, work) for read in self.inputs.blocks(self._drops, started))
+            tasks = (partial(self._block, read, work) for read in self.inputs.blocks(self._drops, started, self.places))
             with in_turns(tasks, workers, started, ONE_THREAD) as blocks:
                 for results in blocks:
                     yield from self._reported(results)

@@ -112,6 +112,16 @@ class SlotStream(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
+class Draft:
+    """What a merge makes of a slot while it still counts something over all tensors: ``change`` as it stands, what this
+    slot adds to the ``count``, and whether the change is ``final`` whatever the count will be (both without shape)."""
+
+    change: Tensor
+    count: Tensor
+    final: Tensor
+
+
+@dataclass(frozen=True, slots=True)
 class Survey:
     """The result of a survey: ``statistics`` for the method itself, tables and warnings for the reader."""
 

@@ -14,11 +14,10 @@ from merging.methods.shared.trimming import (
     TrimThresholds,
     elected_sign,
     global_thresholds,
-    majority,
     trim_rank,
     trimmed,
 )
-from merging.methods.slot import Slot, SlotStream, Survey
+from merging.methods.slot import Draft, Slot, SlotStream, Survey
 from merging.numerics.quantile import kth_smallest
 
 if TYPE_CHECKING:
@@ -50,24 +49,37 @@ def _trim(slot: Slot, params: TiesParams, thresholds: tuple[float, ...] | None) 
 
 
 def survey(slots: SlotStream, params: TiesParams) -> Survey:
-    """The global thresholds, and the majority of elected signs for exact ties."""
+    """The global thresholds; the majority of elected signs, for exact ties, is counted in the pass that merges."""
     thresholds: tuple[float, ...] | None = None
     table: dict[str, pd.DataFrame] = {}
     if params.density < 1.0 and params.scope == "global":
         thresholds, table = global_thresholds(slots, params.density)
-    tie_sign = majority(slots, lambda slot: _trim(slot, params, thresholds))
-    return Survey(TrimThresholds(thresholds, tie_sign), table)
+    return Survey(TrimThresholds(thresholds), table)
 
 
 def ties(slot: Slot, params: TiesParams, statistics: TrimThresholds) -> Tensor:
     """Trim, elect, merge: (K, *S) -> (*S)."""
     kept = _trim(slot, params, statistics.thresholds)
-    sign = elected_sign(kept, statistics.tie_sign)
-    agreeing = (kept * sign).relu()  # sizes of the scalars that have the elected sign, zero elsewhere
+    return params.scaling * _agreed(kept, elected_sign(kept, statistics.tie_sign), params)
+
+
+def _agreed(kept: Tensor, sign: Tensor, params: TiesParams) -> Tensor:
+    """Sum or mean of the scalars that have the elected sign, (K, *S) -> (*S)."""
+    agreeing = (kept * sign).relu_()  # their sizes, zero elsewhere
     merged = agreeing.sum(dim=0) * sign
-    if params.aggregation == "mean":
-        merged = merged / agreeing.sign().sum(dim=0).clamp(min=1)
-    return params.scaling * merged
+    return merged if params.aggregation == "sum" else merged / agreeing.sign_().sum(dim=0).clamp(min=1)
+
+
+def draft(slot: Slot, params: TiesParams, statistics: TrimThresholds) -> Draft:
+    """As ``ties``, with plus for exact ties, and the votes that decide these in the end."""
+    kept = _trim(slot, params, statistics.thresholds)
+    sign = kept.sum(dim=0).sign_()
+    tied = sign == 0
+    merged = _agreed(kept, sign + tied, params)
+    # The sign of a zero that is added shows only in a weight of -0.0.
+    negative_zero = (slot.pretrained == 0) & slot.pretrained.signbit()
+    decided = (tied & ((merged != 0) | negative_zero)).any()
+    return Draft(params.scaling * merged, sign.sum().long(), ~decided)
 
 
 register(
@@ -81,7 +93,9 @@ register(
         params=TiesParams,
         run=ties,
         survey=survey,
-        survey_passes=3,
+        survey_passes=2,
+        draft=draft,
+        counted=TrimThresholds.counted,
         elementwise=lambda params: params.scope == "global",
         variant="Trims over the whole model by default, as the authors do (mergekit trims per tensor). Sum with "
         "scaling 0.3 is the AdaMerging and LwPTV setting; the authors' own is mean with scaling 1. "
