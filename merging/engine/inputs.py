@@ -34,6 +34,7 @@ SQUARES = 4  # matrices of a layer's longer side in float64 while it is decompos
 AT_ONCE = 4 << 30  # bytes that the layers that are worked on at once may take, if as much again is free
 FREED = 31 << 20  # bytes; of a larger block the allocator learns nothing when it is freed
 PIECE_CPU = 1 << 15  # scalars per expert that are worked on at a time: K + 1 such pieces stay in the cache
+RUN, LEAST_RUNS = 1 << 10, 256  # scalars side by side in a sample of edited task vectors; fewer in small models
 
 Places = Mapping[str, Sequence[tuple[int, int]]]  # by tensor, the first scalar of each flat piece, and the one after it
 
@@ -163,6 +164,18 @@ class Inputs:
         finally:
             self._spare.append(buffers)
 
+    def runs(self, dropped: Callable[[Parameter], bool], stride: int) -> list[Callable[[], Slot]]:
+        """What reads one in ``stride`` runs of scalars, counted over all tensors, as flat slots."""
+        sizes = [self.pretrained.infos[parameter.name].numel for parameter in self.ordered]
+        length = max(1, min(RUN, sum(sizes) // (stride * LEAST_RUNS)))
+        reads, passed = list[Callable[[], Slot]](), 0
+        for parameter, numel in zip(self.ordered, sizes, strict=True):
+            for start in range(-passed % (stride * length), numel, stride * length):
+                stop = min(start + length, numel)
+                reads.append(partial(self._slot, parameter, start, stop, dropped(parameter), None))
+            passed += numel
+        return reads
+
     def thinned(self, stride: int) -> Iterator[Callable[[], tuple[Slot, int]]]:
         """What reads every so-many-th scalar, counted over all tensors, block by block.
 
@@ -180,7 +193,8 @@ class Inputs:
         checkpoints = (self.pretrained, *self.experts.values())
         read = (checkpoint.read_flat(parameter.name, start, stop)[chosen] for checkpoint in checkpoints)
         base, *rows = (moved(values, self.device, self.dtype) for values in read)
-        return Slot(parameter, self.names, base, torch.stack(rows) - base, start), stop - start
+        gradients = {kind: file.read(parameter.name, start, stop)[:, chosen] for kind, file in self.gradients.items()}
+        return Slot(parameter, self.names, base, torch.stack(rows) - base, start, gradients=gradients), stop - start
 
     def layer_bytes(self, parameter: Parameter) -> int:
         """Memory that the work on one whole tensor may take."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, ExitStack, closing, contextmanager
 from dataclasses import dataclass, replace
@@ -130,13 +131,15 @@ class Stream:
                 self.meter.advance(_work(slot), self.phase, slot.name)
 
     def thinned(self, stride: int) -> Iterator[Slot]:
-        """Every so-many-th scalar of each expert, counted over all tensors, as flat slots whose ``start`` says nothing.
+        """A sample of one in so many scalars of each expert, as flat slots whose ``start`` says nothing.
 
-        Where there are no edits before, only these are computed; edits may depend on where a scalar is.
+        It is every so-many-th scalar, counted over all tensors, but one in so many runs of scalars where pieces are
+        edited before: edits may depend on where a scalar is, and only the sample is computed.
         """
-        if self.in_pieces and not self.stages:
+        if self.in_pieces:
             workers = layer_workers(self.inputs.device)
-            with _threads(1), in_turns(self.inputs.thinned(stride), workers, workers + 1, ONE_THREAD) as slots:
+            reads = self._edited_runs(stride) if self.stages else self.inputs.thinned(stride)
+            with _threads(1), in_turns(reads, workers, workers + 1, ONE_THREAD) as slots:
                 for slot, scalars in slots:
                     yield slot
                     self.meter.advance((len(self.experts) + 1) * scalars, self.phase, slot.name)
@@ -148,6 +151,17 @@ class Stream:
             yield replace(
                 slot, pretrained=slot.pretrained.flatten()[first::stride], task_vectors=vectors[:, first::stride]
             )
+
+    def _edited_runs(self, stride: int) -> Iterator[Callable[[], tuple[Slot, int]]]:
+        """What reads and edits every run of a sample, and of how many scalars it is a sample."""
+        reads, scalars = self.inputs.runs(self._drops, stride), sum(map(self._scalars, self.inputs.ordered))
+        scalars //= len(self.experts) + 1
+        ends = [scalars * place // len(reads) for place in range(len(reads) + 1)]
+        for read, (start, stop) in zip(reads, itertools.pairwise(ends), strict=True):
+            yield partial(self._edited_run, read, stop - start)
+
+    def _edited_run(self, read: Callable[[], Slot], scalars: int) -> tuple[Slot, int]:
+        return self._edited(read())[0], scalars
 
     def map(self, work: Callable[[Slot], T]) -> Iterator[T]:
         """What a function makes of every slot, in their order; several slots are worked on at once."""

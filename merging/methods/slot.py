@@ -81,7 +81,7 @@ class SlotStream(Protocol):
     """All tensors for a survey, as the earlier stages of the chain leave them; every loop streams them anew.
 
     ``map`` gives what a function makes of every slot, in their order; several whole tensors are worked on at once.
-    ``thinned`` gives every n-th scalar of each expert, counted over all tensors, as flat slots for samples.
+    ``thinned`` gives a sample of one in n scalars of each expert, spread over all tensors, as flat slots.
     """
 
     @property

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+import torch
 from torch import Tensor
 
 from merging.methods.method import Merge, register
@@ -74,12 +75,18 @@ def draft(slot: Slot, params: TiesParams, statistics: TrimThresholds) -> Draft:
     """As ``ties``, with plus for exact ties, and the votes that decide these in the end."""
     kept = _trim(slot, params, statistics.thresholds)
     sign = kept.sum(dim=0).sign_()
-    tied = sign == 0
+    tied = 1 - sign.abs()
     merged = _agreed(kept, sign + tied, params)
-    # The sign of a zero that is added shows only in a weight of -0.0.
-    negative_zero = (slot.pretrained == 0) & slot.pretrained.signbit()
-    decided = (tied & ((merged != 0) | negative_zero)).any()
-    return Draft(params.scaling * merged, sign.sum().long(), ~decided)
+    # Of ties that kept something the sum is positive. The sign of a zero that is added shows only in a weight of -0.0.
+    final = ((tied * merged).sum() == 0) & ~_holds_negative_zero(slot.pretrained)
+    return Draft(params.scaling * merged, sign.sum().long(), final)
+
+
+def _holds_negative_zero(values: Tensor) -> Tensor:
+    """Whether any number is -0.0, whose bits are those of the least integer; comparing all of them takes longer."""
+    integers = values.view(torch.int64 if values.dtype == torch.float64 else torch.int32)
+    least = integers.new_tensor(torch.iinfo(integers.dtype).min)
+    return (integers.amin() if integers.numel() else -least - 1) == least
 
 
 register(
