@@ -277,7 +277,7 @@ class _Ending:
     after: tuple[Stage, ...]
     output: Output
     path: MergedInputs | None
-    drafts: bool
+    counts: bool
     lock: Lock = field(default_factory=Lock)
 
     def merged(self, slot: Slot, mask: Tensor | None, on_detail: OnDetail) -> Merged:
@@ -288,17 +288,17 @@ class _Ending:
                 return self.path.moments(slot.parameter, on_detail) if self.path is not None else None
 
         seen = slot if self.path is None else replace(slot, read_inputs=read_inputs)
-        draft = self.merge.drafted(seen) if self.drafts else None
-        change, kept = draft.change if draft is not None else self.merge.run(seen).task_vectors, mask
+        made = self.merge.provisional(seen) if self.counts else None
+        change, kept = made.change if made is not None else self.merge.run(seen).task_vectors, mask
         own = None if self.path is None else merged_values(slot, change, kept)
         for stage in self.after:
             rows = change.reshape(len(self.output.sinks), *slot.pretrained.shape)
             edited, kept = stage.edit(replace(slot, experts=tuple(self.output.sinks), task_vectors=rows), kept)
             change = edited.task_vectors.reshape(change.shape)
         stored = self.output.stored(slot, change, kept)
-        if draft is None:
+        if made is None:
             return Merged(stored, own)
-        return Merged(stored, own, draft.count, bool(draft.final.cpu()))
+        return Merged(stored, own, made.count, bool(made.final.cpu()))
 
 
 def _stream(
@@ -308,14 +308,14 @@ def _stream(
     *edits, merge = stages
     assert isinstance(merge.method, Merge) and all(isinstance(stage.method, Edit) for stage in edits)
     before, after = (tuple(stage for stage in edits if stage.after_merge == later) for later in (False, True))
-    in_pieces, drafts = all(stage.elementwise for stage in stages), merge.method.draft is not None
+    in_pieces, counts = all(stage.elementwise for stage in stages), merge.method.provisional is not None
     stream = Stream(chosen, before, in_pieces, meter, f"Merging with {merge.method.title}", notes)
-    if drafts and (chosen is not inputs or not in_pieces):  # most whole tensors would be merged again
+    if counts and (chosen is not inputs or not in_pieces):  # most whole tensors would be merged again
         meter.total += inputs.work if in_pieces else 0  # else this pass was foreseen
         counting = replace(stream, inputs=inputs, notes=None)
-        merge, drafts = merge.counted(sum(counting.map(lambda slot: stages[-1].drafted(slot).count))), False
+        merge, counts = merge.counted(sum(counting.map(lambda slot: stages[-1].provisional(slot).count))), False
 
-    ending = _Ending(merge, after, output, inputs.through_merged, drafts)
+    ending = _Ending(merge, after, output, inputs.through_merged, counts)
     count: Tensor | None = None
     again: dict[str, list[tuple[int, int]]] = {}
     for one in stream.masked_map(ending.merged):
@@ -327,7 +327,7 @@ def _stream(
         if not one.final:
             again.setdefault(one.stored.name, []).append(one.stored.place)
     if again and count is not None:
-        ending = replace(ending, merge=merge.counted(count), drafts=False)
+        ending = replace(ending, merge=merge.counted(count), counts=False)
         for one in replace(stream, places=again).masked_map(ending.merged):
             output.add(one.stored)
 

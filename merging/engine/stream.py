@@ -22,7 +22,7 @@ from merging.engine.outputs import Notes
 from merging.methods.method import Edit, Merge
 from merging.methods.moments import Moments, ignore_detail
 from merging.methods.params import Params
-from merging.methods.slot import Draft, Slot
+from merging.methods.slot import Provisional, Slot
 from merging.progress import Meter
 
 T = TypeVar("T")
@@ -66,10 +66,10 @@ class Stage:
         """A slot after this step."""
         return slot.with_task_vectors(self.method.run(slot, self.params, self.statistics))
 
-    def drafted(self, slot: Slot) -> Draft:
+    def provisional(self, slot: Slot) -> Provisional:
         """What a merge that still counts makes of a slot."""
-        assert isinstance(self.method, Merge) and self.method.draft is not None
-        return self.method.draft(slot, self.params, self.statistics)
+        assert isinstance(self.method, Merge) and self.method.provisional is not None
+        return self.method.provisional(slot, self.params, self.statistics)
 
     def counted(self, count: Tensor | int) -> Stage:
         """This merge with what it counted in all slots."""

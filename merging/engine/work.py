@@ -100,7 +100,7 @@ def passes_of(recipe: Recipe) -> int:
 def _counts_apart(recipe: Recipe) -> bool:
     """Whether the merge counts something over all tensors, and whole ones, which takes another pass."""
     merge = recipe.methods[-1]
-    counts = isinstance(merge, Merge) and merge.draft is not None
+    counts = isinstance(merge, Merge) and merge.provisional is not None
     pairs = zip(recipe.methods, recipe.steps, strict=True)
     return counts and not all(method.elementwise(step.params) for method, step in pairs)
 

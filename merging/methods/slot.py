@@ -112,7 +112,7 @@ class SlotStream(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Draft:
+class Provisional:
     """What a merge makes of a slot while it still counts something over all tensors: ``change`` as it stands, what this
     slot adds to the ``count``, and whether the change is ``final`` whatever the count will be (both without shape)."""
 

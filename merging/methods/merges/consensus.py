@@ -50,7 +50,7 @@ def survey(slots: SlotStream, params: ConsensusParams) -> Survey:
     """The survey of TIES, for the base ``ties``."""
     survey = ties.survey(slots, TIES_SUM)
     thresholds: TrimThresholds = survey.statistics
-    votes = sum(slots.map(lambda slot: ties.draft(slot, TIES_SUM, thresholds).count.cpu()))
+    votes = sum(slots.map(lambda slot: ties.provisional(slot, TIES_SUM, thresholds).count.cpu()))
     return replace(survey, statistics=thresholds.counted(int(votes)))
 
 

@@ -18,7 +18,7 @@ from merging.methods.shared.trimming import (
     trim_rank,
     trimmed,
 )
-from merging.methods.slot import Draft, Slot, SlotStream, Survey
+from merging.methods.slot import Provisional, Slot, SlotStream, Survey
 from merging.numerics.quantile import kth_smallest
 
 if TYPE_CHECKING:
@@ -71,7 +71,7 @@ def _agreed(kept: Tensor, sign: Tensor, params: TiesParams) -> Tensor:
     return merged if params.aggregation == "sum" else merged / agreeing.sign_().sum(dim=0).clamp(min=1)
 
 
-def draft(slot: Slot, params: TiesParams, statistics: TrimThresholds) -> Draft:
+def provisional(slot: Slot, params: TiesParams, statistics: TrimThresholds) -> Provisional:
     """As ``ties``, with plus for exact ties, and the votes that decide these in the end."""
     kept = _trim(slot, params, statistics.thresholds)
     sign = kept.sum(dim=0).sign_()
@@ -79,7 +79,7 @@ def draft(slot: Slot, params: TiesParams, statistics: TrimThresholds) -> Draft:
     merged = _agreed(kept, sign + tied, params)
     # Of ties that kept something the sum is positive. The sign of a zero that is added shows only in a weight of -0.0.
     final = ((tied * merged).sum() == 0) & ~_holds_negative_zero(slot.pretrained)
-    return Draft(params.scaling * merged, sign.sum().long(), final)
+    return Provisional(params.scaling * merged, sign.sum().long(), final)
 
 
 def _holds_negative_zero(values: Tensor) -> Tensor:
@@ -101,7 +101,7 @@ register(
         run=ties,
         survey=survey,
         survey_passes=2,
-        draft=draft,
+        provisional=provisional,
         counted=TrimThresholds.counted,
         elementwise=lambda params: params.scope == "global",
         variant="Trims over the whole model by default, as the authors do (mergekit trims per tensor). Sum with "
