@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from typing import Protocol
@@ -34,6 +34,9 @@ SQUARES = 4  # matrices of a layer's longer side in float64 while it is decompos
 AT_ONCE = 4 << 30  # bytes that the layers that are worked on at once may take, if as much again is free
 FREED = 31 << 20  # bytes; of a larger block the allocator learns nothing when it is freed
 PIECE_CPU = 1 << 15  # scalars per expert that are worked on at a time: K + 1 such pieces stay in the cache
+RUN, LEAST_RUNS = 1 << 10, 256  # scalars side by side in a sample of edited task vectors; fewer in small models
+
+Places = Mapping[str, Sequence[tuple[int, int]]]  # by tensor, the first scalar of each flat piece, and the one after it
 
 
 def layer_bytes(
@@ -128,16 +131,20 @@ class Inputs:
         chosen = (p for p in self.parameters if self.only is None or p.name in self.only)
         return sorted(chosen, key=lambda p: p.section == OUTPUT)
 
-    def slots(self, in_blocks: bool, dropped: Callable[[Parameter], bool]) -> Iterator[Slot]:
+    def slots(
+        self, in_blocks: bool, dropped: Callable[[Parameter], bool], places: Places | None = None
+    ) -> Iterator[Slot]:
         """Every slot, whole or in flat blocks; of dropped tensors only the pretrained weights are read."""
         if in_blocks:
             # One is in use, one is being read, one to spare.
-            yield from (read() for read in self.blocks(dropped, 3))
+            yield from (read() for read in self.blocks(dropped, 3, places))
         else:
             yield from (self.whole(parameter, dropped(parameter)) for parameter in self.ordered)
 
-    def blocks(self, dropped: Callable[[Parameter], bool], valid: int) -> Iterator[Callable[[], Slot]]:
-        """What reads each flat block in turn; ``valid`` of them are at once.
+    def blocks(
+        self, dropped: Callable[[Parameter], bool], valid: int, places: Places | None = None
+    ) -> Iterator[Callable[[], Slot]]:
+        """What reads each flat block in turn, or only those at some ``places``; ``valid`` of them are at once.
 
         Blocks take turns in buffers: fresh memory for every block would cost more time in page faults than the
         arithmetic takes. They are kept for the next pass: once such large blocks are given back, the allocator stops
@@ -150,10 +157,24 @@ class Inputs:
             turns = itertools.cycle(buffers[:valid])
             for parameter in self.ordered:
                 numel, empty = self.pretrained.infos[parameter.name].numel, dropped(parameter)
-                for start in range(0, max(numel, 1), size):  # an empty tensor is one empty block
-                    yield partial(self._slot, parameter, start, min(start + size, numel), empty, next(turns))
+                # An empty tensor is one empty block.
+                all_of_it = ((start, min(start + size, numel)) for start in range(0, max(numel, 1), size))
+                for start, stop in all_of_it if places is None else places.get(parameter.name, ()):
+                    yield partial(self._slot, parameter, start, stop, empty, next(turns))
         finally:
             self._spare.append(buffers)
+
+    def runs(self, dropped: Callable[[Parameter], bool], stride: int) -> list[Callable[[], Slot]]:
+        """What reads one in ``stride`` runs of scalars, counted over all tensors, as flat slots."""
+        sizes = [self.pretrained.infos[parameter.name].numel for parameter in self.ordered]
+        length = max(1, min(RUN, sum(sizes) // (stride * LEAST_RUNS)))
+        reads, passed = list[Callable[[], Slot]](), 0
+        for parameter, numel in zip(self.ordered, sizes, strict=True):
+            for start in range(-passed % (stride * length), numel, stride * length):
+                stop = min(start + length, numel)
+                reads.append(partial(self._slot, parameter, start, stop, dropped(parameter), None))
+            passed += numel
+        return reads
 
     def thinned(self, stride: int) -> Iterator[Callable[[], tuple[Slot, int]]]:
         """What reads every so-many-th scalar, counted over all tensors, block by block.
@@ -172,7 +193,8 @@ class Inputs:
         checkpoints = (self.pretrained, *self.experts.values())
         read = (checkpoint.read_flat(parameter.name, start, stop)[chosen] for checkpoint in checkpoints)
         base, *rows = (moved(values, self.device, self.dtype) for values in read)
-        return Slot(parameter, self.names, base, torch.stack(rows) - base, start), stop - start
+        gradients = {kind: file.read(parameter.name, start, stop)[:, chosen] for kind, file in self.gradients.items()}
+        return Slot(parameter, self.names, base, torch.stack(rows) - base, start, gradients=gradients), stop - start
 
     def layer_bytes(self, parameter: Parameter) -> int:
         """Memory that the work on one whole tensor may take."""

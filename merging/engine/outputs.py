@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import itertools
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import reduce
 from typing import TYPE_CHECKING, Any, Protocol
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -24,6 +26,8 @@ if TYPE_CHECKING:
 
 MERGED = "merged"  # the name of a merge's one output; merges per task name their outputs by expert
 TENSOR_COLUMNS = ("tensor", "order", "section", "role", "part", "numel", "itemsize")  # what a tensor is
+
+Numbers = tuple[list[int], list[float]]
 
 
 class Sink(Protocol):
@@ -57,16 +61,10 @@ class Tally:
     @classmethod
     def of(cls, slot: Slot, changes: list[Tensor]) -> Tally:
         """The counts of one slot, whole or a piece."""
-        kept = [torch.count_nonzero(change) for change in changes]
-        by_any = kept[0]
-        if len(changes) > 1:  # comparing sizes is several times as fast as comparing with zero
-            by_any = torch.count_nonzero(reduce(torch.maximum, (change.abs() for change in changes)))
+        kept = [_not_zero(change) for change in changes]
+        by_any = reduce(torch.logical_or, kept)
         squared = [_squared_norm(values) for values in (*changes, slot.pretrained)]
-        return cls(torch.stack([*kept, by_any]), torch.stack(squared))
-
-    def with_other(self, other: Tally) -> Tally:
-        """The counts of both."""
-        return Tally(self.kept + other.kept, self.squared + other.squared)
+        return cls(torch.stack([_number_of(mask) for mask in (*kept, by_any)]), torch.stack(squared))
 
 
 @dataclass(frozen=True)
@@ -77,6 +75,11 @@ class Stored:
     start: int
     values: list[Tensor]
     tally: Tally
+
+    @property
+    def place(self) -> tuple[int, int]:
+        """The first flat scalar, and the one after the last."""
+        return self.start, self.start + self.values[0].numel()
 
 
 def merged_values(slot: Slot, change: Tensor, kept: Tensor | None) -> Tensor:
@@ -95,7 +98,7 @@ class Output:
     def __init__(self, pretrained: Checkpoint, names: tuple[str, ...], make_sink: Callable[[str], Sink]) -> None:
         self.sinks = {name: make_sink(name) for name in names}
         self._infos = pretrained.infos
-        self._tallies: dict[str, Tally] = {}
+        self._tallies: dict[str, dict[int, Tally | Numbers]] = {}  # by tensor and start of the piece
 
     def stored(self, slot: Slot, change: Tensor, kept: Tensor | None) -> Stored:
         """What is to be written of a slot; ``change`` is (*S), or (K, *S) with one sink per expert."""
@@ -111,11 +114,12 @@ class Output:
         return Stored(slot.name, slot.start, models, tally)
 
     def add(self, stored: Stored) -> None:
-        """Write one slot, and count it."""
+        """Write one slot, and count it; a slot that comes again replaces what it was."""
         for sink, values in zip(self.sinks.values(), stored.values, strict=True):
             sink.write(stored.name, values, stored.start)
-        before = self._tallies.get(stored.name)
-        self._tallies[stored.name] = stored.tally if before is None else before.with_other(stored.tally)
+        # Small tensors that outlive the pieces would leave holes in memory that no later piece fits into.
+        tally = stored.tally
+        self._tallies.setdefault(stored.name, {})[stored.start] = _on_host([tally])[0] if tally.kept.is_cpu else tally
 
     def tables(self, inputs: Inputs, per_task: bool) -> dict[str, Columns]:
         """The table "tensors": a row per written tensor; with one model per task "task_tensors": a row per expert, too.
@@ -141,13 +145,35 @@ class Output:
             tables["task_tensors"] = Columns.of_rows(("expert", "tensor", "kept_numel", "change_norm"), parts)
         return tables
 
-    def _numbers(self) -> dict[str, tuple[list[int], list[float]]]:
-        """The two counts of every tally, on the host."""
-        if not self._tallies:
-            return {}
-        kept = torch.stack([tally.kept for tally in self._tallies.values()]).cpu()
-        squared = torch.stack([tally.squared for tally in self._tallies.values()]).cpu()
-        return dict(zip(self._tallies, zip(kept.tolist(), squared.tolist(), strict=True), strict=True))
+    def _numbers(self) -> dict[str, Numbers]:
+        """The counts and the squares of every tensor, on the host."""
+        counted = [tally for pieces in self._tallies.values() for tally in pieces.values()]
+        numbers = [tally for tally in counted if isinstance(tally, tuple)]
+        waiting = [tally for tally in counted if isinstance(tally, Tally)]  # all of them, where a device computes
+        each = iter(_on_host(waiting) if waiting else numbers)
+        return {name: reduce(_sum, itertools.islice(each, len(pieces))) for name, pieces in self._tallies.items()}
+
+
+def _not_zero(values: Tensor) -> Tensor:
+    """Where numbers are not zero; on the CPU numpy compares many times as fast as torch."""
+    return torch.from_numpy(values.numpy() != 0) if values.is_cpu else values != 0
+
+
+def _number_of(mask: Tensor) -> Tensor:
+    """How many of these booleans are true; numpy counts faster, too."""
+    return torch.tensor(np.count_nonzero(mask.numpy())) if mask.is_cpu else torch.count_nonzero(mask)
+
+
+def _on_host(tallies: Sequence[Tally]) -> list[Numbers]:
+    """Tallies as numbers, copied together."""
+    kept, squared = (torch.stack(counts).cpu() for counts in zip(*((t.kept, t.squared) for t in tallies), strict=True))
+    return list(zip(kept.tolist(), squared.tolist(), strict=True))
+
+
+def _sum(one: Numbers, other: Numbers) -> Numbers:
+    kept = [a + b for a, b in zip(one[0], other[0], strict=True)]
+    squared = [a + b for a, b in zip(one[1], other[1], strict=True)]
+    return kept, squared
 
 
 def _overflow(name: str, values: Tensor, dtype: torch.dtype) -> MergingError:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cache
 from threading import Lock
 from typing import TYPE_CHECKING, Any
@@ -129,7 +129,7 @@ def _merged(
         # The same inputs if nothing is left out: others would not reuse the buffers of the survey. Nothing is where
         # layers are merged one after the other.
         chosen = inputs if only is None or inputs.through_merged else replace(inputs, only=frozenset(only))
-        _stream(chosen, stages, meter, output, notes)
+        _stream(inputs, chosen, stages, meter, output, notes)
     _copy_buffers(inputs.pretrained, output)
 
     states = {name: sink.state_dict for name, sink in output.sinks.items() if isinstance(sink, MemorySink)}
@@ -177,11 +177,13 @@ class Merged:
     """A merged tensor, or a piece of one, as it is written.
 
     ``own`` are the merge's own weights where layers are merged one after the other: an edit after the merge changes its
-    own tensors alone.
+    own tensors alone. A merge that counts meanwhile gives the ``count`` of this slot, and whether it is ``final``.
     """
 
     stored: Stored
     own: Tensor | None
+    count: Tensor | None = None
+    final: bool = True
 
 
 @contextmanager
@@ -270,35 +272,67 @@ def edited(
         yield Stream(replace(inputs, only=frozenset(only)), before, False, meter, phase)
 
 
-def _stream(inputs: Inputs, stages: tuple[Stage, ...], meter: Meter, output: Output, notes: Notes) -> None:
-    *edits, merge = stages
-    assert all(isinstance(stage.method, Edit) for stage in edits)
-    before = tuple(stage for stage in edits if not stage.after_merge)
-    after = [stage for stage in edits if stage.after_merge]
-    in_pieces = all(stage.elementwise for stage in stages)
-    stream = Stream(inputs, before, in_pieces, meter, f"Merging with {merge.method.title}", notes)
+@dataclass(frozen=True)
+class _Ending:
+    """The merge of a chain with the edits after it: what turns every slot into what is written of it."""
 
-    path, lock = inputs.through_merged, Lock()
+    merge: Stage
+    after: tuple[Stage, ...]
+    output: Output
+    path: MergedInputs | None
+    counts: bool
+    lock: Lock = field(default_factory=Lock)
 
-    def merge_one(slot: Slot, mask: Tensor | None, on_detail: OnDetail) -> Merged:
+    def merged(self, slot: Slot, mask: Tensor | None, on_detail: OnDetail) -> Merged:
+        """What is written of a slot."""
+
         def read_inputs() -> tuple[Moments, ...] | None:
-            with lock:  # tensors of a section share what enters it
-                return path.moments(slot.parameter, on_detail) if path is not None else None
+            with self.lock:  # tensors of a section share what enters it
+                return self.path.moments(slot.parameter, on_detail) if self.path is not None else None
 
-        seen = slot if path is None else replace(slot, read_inputs=read_inputs)
-        change, kept = merge.method.run(seen, merge.params, merge.statistics), mask
-        own = None if path is None else merged_values(slot, change, kept)
-        for stage in after:
-            rows = change.reshape(len(output.sinks), *slot.pretrained.shape)
-            merged = replace(slot, experts=tuple(output.sinks), task_vectors=rows)
-            edited, kept = stage.edit(merged, kept)
+        seen = slot if self.path is None else replace(slot, read_inputs=read_inputs)
+        made = self.merge.provisional(seen) if self.counts else None
+        change, kept = made.change if made is not None else self.merge.run(seen).task_vectors, mask
+        own = None if self.path is None else merged_values(slot, change, kept)
+        for stage in self.after:
+            rows = change.reshape(len(self.output.sinks), *slot.pretrained.shape)
+            edited, kept = stage.edit(replace(slot, experts=tuple(self.output.sinks), task_vectors=rows), kept)
             change = edited.task_vectors.reshape(change.shape)
-        return Merged(output.stored(slot, change, kept), own)
+        stored = self.output.stored(slot, change, kept)
+        if made is None:
+            return Merged(stored, own)
+        return Merged(stored, own, made.count, bool(made.final.cpu()))
 
-    for one in stream.masked_map(merge_one):
-        if path is not None and one.own is not None:
-            path.add(one.stored.name, one.own)
+
+def _stream(
+    inputs: Inputs, chosen: Inputs, stages: tuple[Stage, ...], meter: Meter, output: Output, notes: Notes
+) -> None:
+    """The pass that merges; of a merge that counts meanwhile, pieces in which the count decides are merged again."""
+    *edits, merge = stages
+    assert isinstance(merge.method, Merge) and all(isinstance(stage.method, Edit) for stage in edits)
+    before, after = (tuple(stage for stage in edits if stage.after_merge == later) for later in (False, True))
+    in_pieces, counts = all(stage.elementwise for stage in stages), merge.method.provisional is not None
+    stream = Stream(chosen, before, in_pieces, meter, f"Merging with {merge.method.title}", notes)
+    if counts and (chosen is not inputs or not in_pieces):  # most whole tensors would be merged again
+        meter.total += inputs.work if in_pieces else 0  # else this pass was foreseen
+        counting = replace(stream, inputs=inputs, notes=None)
+        merge, counts = merge.counted(sum(counting.map(lambda slot: stages[-1].provisional(slot).count))), False
+
+    ending = _Ending(merge, after, output, inputs.through_merged, counts)
+    count: Tensor | None = None
+    again: dict[str, list[tuple[int, int]]] = {}
+    for one in stream.masked_map(ending.merged):
+        if one.own is not None and ending.path is not None:
+            ending.path.add(one.stored.name, one.own)
         output.add(one.stored)
+        if one.count is not None:
+            count = one.count if count is None else count + one.count
+        if not one.final:
+            again.setdefault(one.stored.name, []).append(one.stored.place)
+    if again and count is not None:
+        ending = replace(ending, merge=merge.counted(count), counts=False)
+        for one in replace(stream, places=again).masked_map(ending.merged):
+            output.add(one.stored)
 
 
 def _copy_buffers(pretrained: Checkpoint, output: Output) -> None:

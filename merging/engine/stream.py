@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractContextManager, ExitStack, closing, contextmanager
 from dataclasses import dataclass, replace
@@ -15,13 +16,13 @@ from torch import Tensor
 from merging.at_once import WAKE, Report, Unit, ahead, at_once, in_turns
 from merging.checkpoints.families import Parameter
 from merging.devices import is_host
-from merging.engine.inputs import Inputs, layer_budget, layer_workers
+from merging.engine.inputs import Inputs, Places, layer_budget, layer_workers
 from merging.engine.layer_inputs import OnDetail
 from merging.engine.outputs import Notes
 from merging.methods.method import Edit, Merge
 from merging.methods.moments import Moments, ignore_detail
 from merging.methods.params import Params
-from merging.methods.slot import Slot
+from merging.methods.slot import Provisional, Slot
 from merging.progress import Meter
 
 T = TypeVar("T")
@@ -65,6 +66,17 @@ class Stage:
         """A slot after this step."""
         return slot.with_task_vectors(self.method.run(slot, self.params, self.statistics))
 
+    def provisional(self, slot: Slot) -> Provisional:
+        """What a merge that still counts makes of a slot."""
+        assert isinstance(self.method, Merge) and self.method.provisional is not None
+        return self.method.provisional(slot, self.params, self.statistics)
+
+    def counted(self, count: Tensor | int) -> Stage:
+        """This merge with what it counted in all slots."""
+        assert isinstance(self.method, Merge)
+        statistics = self.method.counted(self.statistics, int(torch.as_tensor(count).cpu()))
+        return replace(self, statistics=statistics)
+
 
 @dataclass(frozen=True)
 class Stream:
@@ -76,6 +88,7 @@ class Stream:
     meter: Meter
     phase: str
     notes: Notes | None = None
+    places: Places | None = None  # the pieces that ``map`` and ``masked_map`` work on; None: all
 
     @property
     def experts(self) -> tuple[str, ...]:
@@ -118,13 +131,15 @@ class Stream:
                 self.meter.advance(_work(slot), self.phase, slot.name)
 
     def thinned(self, stride: int) -> Iterator[Slot]:
-        """Every so-many-th scalar of each expert, counted over all tensors, as flat slots whose ``start`` says nothing.
+        """A sample of one in so many scalars of each expert, as flat slots whose ``start`` says nothing.
 
-        Where there are no edits before, only these are computed; edits may depend on where a scalar is.
+        It is every so-many-th scalar, counted over all tensors, but one in so many runs of scalars where pieces are
+        edited before: edits may depend on where a scalar is, and only the sample is computed.
         """
-        if self.in_pieces and not self.stages:
+        if self.in_pieces:
             workers = layer_workers(self.inputs.device)
-            with _threads(1), in_turns(self.inputs.thinned(stride), workers, workers + 1, ONE_THREAD) as slots:
+            reads = self._edited_runs(stride) if self.stages else self.inputs.thinned(stride)
+            with _threads(1), in_turns(reads, workers, workers + 1, ONE_THREAD) as slots:
                 for slot, scalars in slots:
                     yield slot
                     self.meter.advance((len(self.experts) + 1) * scalars, self.phase, slot.name)
@@ -136,6 +151,17 @@ class Stream:
             yield replace(
                 slot, pretrained=slot.pretrained.flatten()[first::stride], task_vectors=vectors[:, first::stride]
             )
+
+    def _edited_runs(self, stride: int) -> Iterator[Callable[[], tuple[Slot, int]]]:
+        """What reads and edits every run of a sample, and of how many scalars it is a sample."""
+        reads, scalars = self.inputs.runs(self._drops, stride), sum(map(self._scalars, self.inputs.ordered))
+        scalars //= len(self.experts) + 1
+        ends = [scalars * place // len(reads) for place in range(len(reads) + 1)]
+        for read, (start, stop) in zip(reads, itertools.pairwise(ends), strict=True):
+            yield partial(self._edited_run, read, stop - start)
+
+    def _edited_run(self, read: Callable[[], Slot], scalars: int) -> tuple[Slot, int]:
+        return self._edited(read())[0], scalars
 
     def map(self, work: Callable[[Slot], T]) -> Iterator[T]:
         """What a function makes of every slot, in their order; several slots are worked on at once."""
@@ -162,12 +188,12 @@ class Stream:
         workers = layer_workers(self.inputs.device)
         with _threads(1):
             if workers == 1:
-                with ahead(self.inputs.slots(True, self._drops)) as blocks:
+                with ahead(self.inputs.slots(True, self._drops, self.places)) as blocks:
                     for block in blocks:
                         yield from self._reported((raw, work(raw)) for raw in self.inputs.pieces(block))
                 return
             started = workers + 1  # one of them is done, and its results are being taken
-            tasks = (partial(self._block, read, work) for read in self.inputs.blocks(self._drops, started))
+            tasks = (partial(self._block, read, work) for read in self.inputs.blocks(self._drops, started, self.places))
             with in_turns(tasks, workers, started, ONE_THREAD) as blocks:
                 for results in blocks:
                     yield from self._reported(results)

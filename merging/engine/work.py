@@ -94,7 +94,16 @@ def chain_work(
 def passes_of(recipe: Recipe) -> int:
     """Loops over all tensors that a chain makes: those of its surveys, and the one that merges."""
     pairs = zip(recipe.methods, recipe.steps, strict=True)
-    return 1 + sum(method.survey_passes for method, step in pairs if method.surveys(step.params))
+    surveys = sum(method.survey_passes for method, step in pairs if method.surveys(step.params))
+    return 1 + surveys + _counts_apart(recipe)
+
+
+def _counts_apart(recipe: Recipe) -> bool:
+    """Whether the merge counts something over all tensors, and whole ones, which takes another pass."""
+    merge = recipe.methods[-1]
+    counts = isinstance(merge, Merge) and merge.provisional is not None
+    pairs = zip(recipe.methods, recipe.steps, strict=True)
+    return counts and not all(method.elementwise(step.params) for method, step in pairs)
 
 
 def input_passes(recipe: Recipe) -> int:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 from merging.checkpoints.families import LINEAR_MAPS, Parameter, Role
 from merging.methods.adapting import AdaptedTower, Learned, MergedNetwork, Parts, Shapes, Sizes
 from merging.methods.params import NoParams, Params
-from merging.methods.slot import Gradients, Slot, SlotStream, Survey
+from merging.methods.slot import Gradients, Provisional, Slot, SlotStream, Survey
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -51,6 +51,7 @@ class Citation:
 
 
 EditFunction = Callable[[Slot, Any, Any], "Tensor"]
+ProvisionalFunction = Callable[[Slot, Any, Any], Provisional]
 SurveyFunction = Callable[[SlotStream, Any], Survey]
 LearnFunction = Callable[["Blend", Any], Survey]
 Earlier = Sequence[tuple[str, Params]]  # the edits before a step, each with its parameters; a key may come twice
@@ -148,6 +149,11 @@ class Merge(Method):
 
     run: EditFunction
     per_task: bool = False
+    # What stands for ``run`` in the pass that merges, for a merge whose statistics lack a count over all tensors: that
+    # pass counts, and only the slots in which the count decides something are merged once more, by ``run``.
+    provisional: ProvisionalFunction | None = None
+    # The statistics with that count.
+    counted: Callable[[Any, int], Any] = lambda statistics, count: statistics
     # Whether its layer inputs come through the layers merged before, so that it needs the images themselves.
     through_merged: bool = False
 

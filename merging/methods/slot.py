@@ -81,7 +81,7 @@ class SlotStream(Protocol):
     """All tensors for a survey, as the earlier stages of the chain leave them; every loop streams them anew.
 
     ``map`` gives what a function makes of every slot, in their order; several whole tensors are worked on at once.
-    ``thinned`` gives every n-th scalar of each expert, counted over all tensors, as flat slots for samples.
+    ``thinned`` gives a sample of one in n scalars of each expert, spread over all tensors, as flat slots.
     """
 
     @property
@@ -109,6 +109,16 @@ class SlotStream(Protocol):
     def map(self, work: Callable[[Slot], T]) -> Iterator[T]: ...
 
     def thinned(self, stride: int) -> Iterator[Slot]: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Provisional:
+    """What a merge makes of a slot while it still counts something over all tensors: ``change`` as it stands, what this
+    slot adds to the ``count``, and whether the change is ``final`` whatever the count will be (both without shape)."""
+
+    change: Tensor
+    count: Tensor
+    final: Tensor
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,7 +2,8 @@
 
 Every round times the floor (a process that imports torch and reads all files once), ours and, where it is installed
 (see peers/README.md), mergekit's, one after another. The table gives medians: seconds of the wall and of all
-processors, ratios of both to the floor's, and the peak of anonymous memory.
+processors, ratios of both to the floor's, and the peak of anonymous memory. A merge that makes one model per expert has
+a floor of its own, which also writes as many models of that size to the disk.
 """
 
 from __future__ import annotations
@@ -22,16 +23,23 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[2]
 PEERS = ROOT / "tests" / "bench" / "peers"
 MERGEKIT = PEERS / "mergekit" / "bin" / "mergekit-pytorch"
-FLOOR = "torch, and reading once"
+FLOOR, WRITING = "torch, and reading once", "the same, and writing a model per expert"
 READ = """
 import os, sys, torch
 torch.set_num_threads(1)
 values = torch.empty(1 << 18)
 buffer = memoryview(values.numpy()).cast("B")
-for file in sys.argv[1:]:
+written, *files = sys.argv[1:]
+for number, file in enumerate(files):
     descriptor = os.open(file, os.O_RDONLY)
-    while os.readv(descriptor, [buffer]):
+    if written and number:
+        copy = os.open(f"{written}/{number}", os.O_WRONLY | os.O_CREAT)
+    while count := os.readv(descriptor, [buffer]):
         values.sum()
+        if written and number:
+            os.write(copy, buffer[:count])
+    if written and number:
+        os.fsync(copy)
 """
 
 
@@ -41,6 +49,7 @@ class WholeCommand:
 
     words: tuple[str, ...]
     mergekit: Mapping[str, object] | None = None
+    floor: str = FLOOR
 
 
 def _peer(method: str, **parameters: object) -> dict[str, object]:
@@ -55,7 +64,7 @@ COMMANDS: Mapping[str, WholeCommand] = {
     "dare → ties": WholeCommand(("--edit", "dare", "--merge", "ties"), _peer("dare_ties", weight=0.3, density=0.5)),
     "model stock": WholeCommand(("--merge", "model_stock"), _peer("model_stock")),
     "pcb": WholeCommand(("--merge", "pcb")),
-    "emr": WholeCommand(("--merge", "emr")),
+    "emr": WholeCommand(("--merge", "emr"), floor=WRITING),
 }
 AVERAGES = {"linear"}  # methods of mergekit that take no base model
 
@@ -89,9 +98,9 @@ def _watch(process: int, peak: list[int]) -> None:
         time.sleep(0.02)
 
 
-def floor_words(files: Sequence[Path], folder: Path) -> list[str]:
-    """The command that only reads."""
-    return [sys.executable, "-c", READ, *map(str, files)]
+def floor_words(files: Sequence[Path], folder: Path, floor: str = FLOOR) -> list[str]:
+    """The command that only reads, and perhaps writes as much as a merge with one model per expert."""
+    return [sys.executable, "-c", READ, str(folder) if floor == WRITING else "", *map(str, files)]
 
 
 def our_words(case: WholeCommand, files: Sequence[Path], folder: Path, device: str) -> list[str]:
@@ -115,7 +124,9 @@ def mergekit_words(case: WholeCommand, files: Sequence[Path], folder: Path) -> l
 def report(files: Sequence[Path], only: str, rounds: int, device: str) -> None:
     """Run the rounds and print the table; ours computes on the device, the others on the CPU."""
     chosen = {name: case for name, case in COMMANDS.items() if only in name}
-    runs: dict[tuple[str, str], Callable[[Path], list[str]]] = {(FLOOR, ""): lambda folder: floor_words(files, folder)}
+    runs: dict[tuple[str, str], Callable[[Path], list[str]]] = {}
+    for floor in dict.fromkeys((FLOOR, *(case.floor for case in chosen.values()))):
+        runs[floor, ""] = lambda folder, floor=floor: floor_words(files, folder, floor)
     for name, case in chosen.items():
         runs[name, "ours"] = lambda folder, case=case: our_words(case, files, folder, device)
         if case.mergekit is not None and MERGEKIT.exists():
@@ -135,10 +146,10 @@ def _print(results: Mapping[tuple[str, str], Sequence[Mapping[str, float]]]) -> 
     medians = {
         key: {name: statistics.median(run[name] for run in runs) for name in runs[0]} for key, runs in results.items()
     }
-    floor = medians[FLOOR, ""]
-    print(f"{'whole command':26} {'':9} {'wall s':>7} {'ratio':>6} {'CPU s':>7} {'ratio':>6} {'anonymous GiB':>14}")
+    print(f"{'whole command':40} {'':9} {'wall s':>7} {'ratio':>6} {'CPU s':>7} {'ratio':>6} {'anonymous GiB':>14}")
     for (name, program), row in medians.items():
+        floor = medians[COMMANDS[name].floor if name in COMMANDS else FLOOR, ""]
         print(
-            f"{name:26} {program:9} {row['wall']:7.2f} {row['wall'] / floor['wall']:6.2f} {row['cpu']:7.2f} "
+            f"{name:40} {program:9} {row['wall']:7.2f} {row['wall'] / floor['wall']:6.2f} {row['cpu']:7.2f} "
             f"{row['cpu'] / floor['cpu']:6.2f} {row['anonymous'] / 2**30:14.2f}"
         )

@@ -27,11 +27,10 @@ def stream(in_pieces: bool, *edits: str) -> Stream:
     return Stream(inputs, tuple(stages), in_pieces, Meter(inputs.work), "Sampling")
 
 
-@pytest.mark.parametrize("in_pieces", [True, False])
-@pytest.mark.parametrize("edits", [(), ("dare",)])
+@pytest.mark.parametrize(("in_pieces", "edits"), [(True, ()), (False, ()), (False, ("dare",))])
 @pytest.mark.parametrize("stride", [1, 7])
 def test_it_gives_every_seventh_scalar(
-    edits: tuple[str, ...], in_pieces: bool, stride: int, monkeypatch: pytest.MonkeyPatch
+    in_pieces: bool, edits: tuple[str, ...], stride: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(inputs_module, "BLOCK_CPU", 1000)
     monkeypatch.setattr(inputs_module, "PIECE_CPU", 300)
@@ -42,3 +41,22 @@ def test_it_gives_every_seventh_scalar(
     assert torch.equal(torch.cat([vectors for _, vectors in chosen], dim=1), whole[:, ::stride])
     assert torch.equal(torch.cat([values for values, _ in chosen]), base[::stride])
     assert slots.meter.done == 3 * slots.inputs.work
+
+
+@pytest.mark.parametrize("length", [1, 5])
+@pytest.mark.parametrize("stride", [1, 7])
+def test_of_edited_pieces_it_gives_every_seventh_run(stride: int, length: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Runs end with their tensor; the edit of each is that of the whole tensor."""
+    monkeypatch.setattr(inputs_module, "RUN", length)
+    monkeypatch.setattr(inputs_module, "LEAST_RUNS", 1)
+    slots = stream(True, "dare")
+    names = [(slot.name, slot.start + place) for slot in slots for place in range(slot.pretrained.numel())]
+    whole = torch.cat([slot.task_vectors.clone() for slot in slots], dim=1)
+    seen = []
+    for slot in slots.thinned(stride):
+        places = [(slot.name, slot.start + place) for place in range(slot.pretrained.numel())]
+        first = names.index(places[0])
+        assert names[first : first + len(places)] == places and first % (stride * length) == 0
+        assert torch.equal(slot.task_vectors, whole[:, first : first + len(places)])
+        seen.append(first)
+    assert seen == list(range(0, len(names), stride * length)) and slots.meter.done == 3 * slots.inputs.work

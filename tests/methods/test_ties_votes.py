@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from typing import Any
+
 import pytest
 import tiny
 import torch
 
 import merging
+from merging.engine import inputs
+from merging.methods import registry
+from merging.methods.merges import ties
+from merging.methods.slot import Slot
 
 NAME, OTHER = "visual.ln_post.bias", "visual.transformer.resblocks.0.mlp.c_fc.bias"
 
@@ -46,3 +53,30 @@ def test_only_what_survives_the_trim_votes() -> None:
     total = sum(value.numel() for value in tiny.pretrained().values())
     trimmed = merged(first, second, 1.0, density=5.5 / total)  # int(5.5) + 1 scalars
     assert trimmed == [0.5, *[0.0] * 11]
+
+
+@pytest.mark.parametrize("sign", [1.0, -1.0])
+def test_only_pieces_in_which_the_majority_decides_are_merged_twice(
+    sign: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The tie of one piece, and weights of -0.0, to which nothing is added with the sign of the majority."""
+    monkeypatch.setattr(inputs, "BLOCK_CPU", 8)
+    monkeypatch.setattr(inputs, "PIECE_CPU", 8)
+    merged_slots: list[str] = []
+    plain, decided = ties.ties, registry.method("merge", "ties")
+
+    def counted(slot: Slot, *rest: Any) -> torch.Tensor:
+        merged_slots.append(f"{slot.name} {slot.start}")
+        return plain(slot, *rest)
+
+    monkeypatch.setitem(registry.REGISTERED, ("merge", "ties"), replace(decided, run=counted))
+    base = {name: torch.ones_like(value) for name, value in tiny.pretrained().items()}
+    base[OTHER][20] = -0.0
+    experts = {name: {n: v.clone() for n, v in base.items()} for name in ("one", "other")}
+    experts["one"][NAME][9], experts["other"][NAME][9] = 1.5, 0.5
+    for state in experts.values():
+        state["visual.proj"] += sign
+    change = merging.merge(base, experts, "ties", {"density": 1.0, "scaling": 1.0}, device="cpu").state_dict
+    assert sorted(merged_slots) == sorted([f"{NAME} 8", f"{OTHER} 16"])
+    assert change[NAME][9] == 1 + sign * 0.5
+    assert bool(change[OTHER][20].signbit()) == (sign < 0)

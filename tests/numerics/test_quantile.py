@@ -61,3 +61,20 @@ def test_a_thinned_stream_takes_the_place_of_the_first_pass_and_decides_nothing(
         assert kth_smallest(whole, [700, 700], thinned=Thinned(thinned, rows.shape[1])) == expected
         assert strides == [61]
     assert passes[0] == 1
+
+
+def test_a_sample_of_runs_whose_numbers_are_alike_needs_no_further_pass():
+    """Runs of 1,024 numbers differ in size, as rows of a weight do; as many single numbers would tell more."""
+    draw = torch.Generator().manual_seed(0)
+    sizes = torch.rand(61 * 60, 1, generator=draw) + 0.01
+    row = (torch.rand(61 * 60, 1024, generator=draw) * sizes).reshape(1, -1)
+    passes = []
+
+    def whole() -> list[torch.Tensor]:
+        passes.append(1)
+        return [row]
+
+    sample = Thinned(lambda stride: [row.reshape(-1, 1024)[::stride].reshape(1, -1)], row.shape[1])
+    ranks = [row.shape[1] * share // 100 for share in range(5, 100, 10)]
+    found = kth_smallest(whole, ranks, thinned=sample)
+    assert found == row.sort().values[0, ranks].tolist() and len(passes) == 1

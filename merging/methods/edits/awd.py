@@ -61,12 +61,17 @@ class Redundant:
     taking_part: tuple[float, ...]
 
 
+def _products(slot: Slot) -> Tensor:
+    """Inner products (K, K) of a slot's task vectors."""
+    rows = slot.task_vectors.flatten(1).double()
+    return (rows @ rows.T).cpu()
+
+
 def survey(slots: SlotStream, params: AwdParams) -> Survey:
     """The redundant vector, from the inner products of all task vectors in float64."""
     total = torch.zeros(len(slots.experts), len(slots.experts), dtype=torch.float64)
-    for slot in slots:
-        rows = slot.task_vectors.flatten(1).double()
-        total += (rows @ rows.T).cpu()
+    for products in slots.map(_products):
+        total += products
     gram: Array = ((total + total.T) / 2).numpy()
     coefficients = np.zeros(len(gram))
     for _ in range(params.steps):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
 from dataclasses import dataclass
 
 import torch
@@ -11,9 +10,9 @@ from torch import Tensor
 
 from merging.methods.method import Citation, Edit, Needs, register
 from merging.methods.params import Params, choice, fraction
+from merging.methods.shared.trimming import smallest
 from merging.methods.slot import Gradients, Slot, SlotStream, Survey
 from merging.numerics.linear_algebra import double
-from merging.numerics.quantile import kth_smallest
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -64,14 +63,14 @@ def survey(slots: SlotStream, params: TatrParams) -> Survey:
     if len(slots.experts) == 1:
         return Survey(None)
 
-    def rows() -> Iterator[Tensor]:
-        return (conflict(slot, params).reshape(1, -1) for slot in slots)
+    def rows(slot: Slot) -> Tensor:
+        return conflict(slot, params).reshape(1, -1)
 
     counted = slots.numel + slots.dead_numel
     rank = int(counted * params.keep) - 1
     threshold = -1.0
     if rank >= 0:
-        (threshold,) = kth_smallest(rows, [rank], zeros=slots.dead_numel)
+        (threshold,) = smallest(slots, rows, [rank])
     table = pd.DataFrame({"threshold": [threshold], "numel": [counted], "keep": [params.keep]})
     # Where so many scalars are free of conflict that the threshold is zero, all of these are kept, not none.
     return Survey(threshold or sys.float_info.min, {"trust_region": table})

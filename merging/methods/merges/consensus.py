@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from torch import Tensor
 
@@ -48,7 +48,10 @@ class ConsensusParams(Params):
 
 def survey(slots: SlotStream, params: ConsensusParams) -> Survey:
     """The survey of TIES, for the base ``ties``."""
-    return ties.survey(slots, TIES_SUM)
+    survey = ties.survey(slots, TIES_SUM)
+    thresholds: TrimThresholds = survey.statistics
+    votes = sum(slots.map(lambda slot: ties.provisional(slot, TIES_SUM, thresholds).count.cpu()))
+    return replace(survey, statistics=thresholds.counted(int(votes)))
 
 
 def consensus(slot: Slot, params: ConsensusParams, statistics: TrimThresholds | None) -> Tensor:

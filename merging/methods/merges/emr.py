@@ -17,8 +17,9 @@ def _masked(vectors: Tensor) -> tuple[Tensor, Tensor]:
     """The unified task vector where each task agrees with its sign, (K, *S), and that sign (*S)."""
     sign = vectors.sum(dim=0).sign_()
     sign.sub_(1 - sign.abs())  # zero becomes minus; six times as fast as a choice between two numbers
-    agreeing = (vectors * sign).relu()
-    return agreeing.sign() * agreeing.amax(dim=0), sign
+    agreeing = (vectors * sign).relu_()
+    largest = agreeing.amax(dim=0)
+    return agreeing.sign_().mul_(largest), sign
 
 
 def _norms(slot: Slot) -> tuple[Tensor, Tensor]:
@@ -50,7 +51,7 @@ def survey(slots: SlotStream, params: NoParams) -> Survey:
 def emr(slot: Slot, params: NoParams, rescalers: Rescalers) -> Tensor:
     """Each task's rescaled, masked unified vector, (K, *S) -> (K, *S)."""
     sizes, sign = _masked(slot.task_vectors)
-    return sizes * sign * sizes.new_tensor(rescalers).reshape(-1, *[1] * sign.dim())
+    return sizes.mul_(sign).mul_(sizes.new_tensor(rescalers).reshape(-1, *[1] * sign.dim()))
 
 
 register(

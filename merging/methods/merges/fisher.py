@@ -41,14 +41,19 @@ class Weighing:
     floor: float
 
 
+def _sums(slot: Slot) -> Tensor:
+    """Sums (K, 2) of a slot's squared Fisher information, and of the information itself."""
+    rows = slot.gradients[Gradients.FISHER]
+    return torch.stack([torch.stack([double(row).square().sum(), double(row).sum()]) for row in rows])
+
+
 def survey(slots: SlotStream, params: FisherParams) -> Survey:
     """Norm and mean of every expert's Fisher information over the whole model."""
     import pandas as pd
 
     total: Tensor | float = 0.0
-    for slot in slots:
-        rows = slot.gradients[Gradients.FISHER]
-        total = total + torch.stack([torch.stack([double(row).square().sum(), double(row).sum()]) for row in rows])
+    for sums_of_slot in slots.map(_sums):
+        total = total + sums_of_slot
     squares, sums = torch.as_tensor(total).cpu().T.tolist()
     norms, means = [math.sqrt(square) for square in squares], [total / max(slots.numel, 1) for total in sums]
     scale = tuple(1.0 / norm if params.normalize and norm else 1.0 for norm in norms)

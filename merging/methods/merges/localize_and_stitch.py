@@ -75,8 +75,8 @@ def survey(slots: SlotStream, params: LocalizeAndStitchParams) -> Survey:
     """Masks of the largest scalars."""
     localized = Localized(limits=largest(slots, params.density))
     counts = MaskCounts(slots.experts, slots.parameters, slots.numels)
-    for slot in slots:
-        counts.add(slot.name, localized.of(slot))
+    for name, shared in slots.map(lambda slot: (slot.name, counts.shared(localized.of(slot)))):
+        counts.add(name, shared)
     return Survey(localized, counts.tables())
 
 
@@ -96,7 +96,7 @@ def learn(blend: Blend, params: LocalizeAndStitchParams) -> Survey:
         blend.keep(path.state)
     counts = MaskCounts(experts, blend.slots.parameters, blend.slots.numels)
     for parameter, numel in zip(blend.slots.parameters, blend.slots.numels, strict=True):
-        counts.add(parameter.name, path.masks.read(parameter.name, 0, numel))
+        counts.add(parameter.name, counts.shared(path.masks.read(parameter.name, 0, numel)))
     tables = counts.tables() | {"learning": path.table(experts, params.steps, sum(blend.slots.numels))}
     return Survey(Localized(masks=path.masks), tables, counts.warnings("localize_and_stitch"))
 

@@ -88,7 +88,7 @@ def survey(slots: SlotStream, params: PcbParams) -> Survey:
     size_range = Limits(bounds[:experts], bounds[experts:])
 
     def scores(slot: Slot, sign: int = 1) -> Tensor:
-        return (sign * _compete(slot.task_vectors, size_range)[1]).clamp(min=0).flatten(1)
+        return _compete(slot.task_vectors, size_range)[1].mul_(sign).clamp_(min=0).flatten(1)
 
     bar = ranks(counted * (1 - params.density), counted - 1)
     best = smallest(slots, scores, bar)

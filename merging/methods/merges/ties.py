@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+import torch
 from torch import Tensor
 
 from merging.methods.method import Merge, register
@@ -14,11 +15,10 @@ from merging.methods.shared.trimming import (
     TrimThresholds,
     elected_sign,
     global_thresholds,
-    majority,
     trim_rank,
     trimmed,
 )
-from merging.methods.slot import Slot, SlotStream, Survey
+from merging.methods.slot import Provisional, Slot, SlotStream, Survey
 from merging.numerics.quantile import kth_smallest
 
 if TYPE_CHECKING:
@@ -51,24 +51,43 @@ def _trim(slot: Slot, params: TiesParams, thresholds: tuple[float, ...] | None) 
 
 
 def survey(slots: SlotStream, params: TiesParams) -> Survey:
-    """The global thresholds, and the majority of elected signs for exact ties."""
+    """The global thresholds; the majority of elected signs, for exact ties, is counted in the pass that merges."""
     thresholds: tuple[float, ...] | None = None
     table: dict[str, Table] = {}
     if params.density < 1.0 and params.scope == "global":
         thresholds, table = global_thresholds(slots, params.density)
-    tie_sign = majority(slots, lambda slot: _trim(slot, params, thresholds))
-    return Survey(TrimThresholds(thresholds, tie_sign), table)
+    return Survey(TrimThresholds(thresholds), table)
 
 
 def ties(slot: Slot, params: TiesParams, statistics: TrimThresholds) -> Tensor:
     """Trim, elect, merge: (K, *S) -> (*S)."""
     kept = _trim(slot, params, statistics.thresholds)
-    sign = elected_sign(kept, statistics.tie_sign)
-    agreeing = (kept * sign).relu()  # sizes of the scalars that have the elected sign, zero elsewhere
+    return params.scaling * _agreed(kept, elected_sign(kept, statistics.tie_sign), params)
+
+
+def _agreed(kept: Tensor, sign: Tensor, params: TiesParams) -> Tensor:
+    """Sum or mean of the scalars that have the elected sign, (K, *S) -> (*S)."""
+    agreeing = (kept * sign).relu_()  # their sizes, zero elsewhere
     merged = agreeing.sum(dim=0) * sign
-    if params.aggregation == "mean":
-        merged = merged / agreeing.sign().sum(dim=0).clamp(min=1)
-    return params.scaling * merged
+    return merged if params.aggregation == "sum" else merged / agreeing.sign_().sum(dim=0).clamp(min=1)
+
+
+def provisional(slot: Slot, params: TiesParams, statistics: TrimThresholds) -> Provisional:
+    """As ``ties``, with plus for exact ties, and the votes that decide these in the end."""
+    kept = _trim(slot, params, statistics.thresholds)
+    sign = kept.sum(dim=0).sign_()
+    tied = 1 - sign.abs()
+    merged = _agreed(kept, sign + tied, params)
+    # Of ties that kept something the sum is positive. The sign of a zero that is added shows only in a weight of -0.0.
+    final = ((tied * merged).sum() == 0) & ~_holds_negative_zero(slot.pretrained)
+    return Provisional(params.scaling * merged, sign.sum().long(), final)
+
+
+def _holds_negative_zero(values: Tensor) -> Tensor:
+    """Whether any number is -0.0, whose bits are those of the least integer; comparing all of them takes longer."""
+    integers = values.view(torch.int64 if values.dtype == torch.float64 else torch.int32)
+    least = integers.new_tensor(torch.iinfo(integers.dtype).min)
+    return (integers.amin() if integers.numel() else -least - 1) == least
 
 
 register(
@@ -82,7 +101,9 @@ register(
         params=TiesParams,
         run=ties,
         survey=survey,
-        survey_passes=3,
+        survey_passes=2,
+        provisional=provisional,
+        counted=TrimThresholds.counted,
         elementwise=lambda params: params.scope == "global",
         variant="Trims over the whole model by default, as the authors do (mergekit trims per tensor). Sum with "
         "scaling 0.3 is the AdaMerging and LwPTV setting; the authors' own is mean with scaling 1. "

@@ -49,13 +49,18 @@ class MaskCounts:
         self._kept = {parameter.name: torch.zeros(len(experts), dtype=torch.int64) for parameter in parameters}
         self._shared = torch.zeros(len(experts), len(experts), dtype=torch.float64)
 
-    def add(self, name: str, masks: Tensor) -> None:
-        """Count the masks (K, *S) of a tensor, or of a piece of one."""
+    def shared(self, masks: Tensor) -> Tensor:
+        """Scalars that every two masks (K, *S) of a tensor, or of a piece of one, share, (K, K); changes nothing."""
+        shared = torch.zeros_like(self._shared)
         for piece in masks.reshape(len(self._experts), -1).split(PIECE, dim=1):
             exact = piece.to(torch.float32)  # whole numbers up to 2²⁴ are exact in it
-            shared = (exact @ exact.T).to("cpu", torch.float64)
-            self._shared += shared
-            self._kept[name] += shared.diagonal().long()
+            shared += (exact @ exact.T).to("cpu", torch.float64)
+        return shared
+
+    def add(self, name: str, shared: Tensor) -> None:
+        """Add what masks of a tensor, or of a piece of one, share."""
+        self._shared += shared
+        self._kept[name] += shared.diagonal().long()
 
     def tables(self) -> dict[str, pd.DataFrame]:
         """``localization``: scalars kept per expert and tensor; ``overlap``: the share of a mask that another keeps."""

@@ -10,6 +10,7 @@ from __future__ import annotations
 import hashlib
 import json
 from dataclasses import dataclass
+from functools import lru_cache
 
 import numpy as np
 import torch
@@ -33,7 +34,7 @@ def survivors(method: str, seed: int, drop_rate: float, slot: Slot) -> Tensor:
     generator = PCG64DXSM(0)
     kept = np.empty((len(slot.experts), numel), dtype=bool)
     for row, expert in zip(kept, slot.experts, strict=True):
-        stream = RandomBytes.of(json.dumps([method, seed, expert, slot.name]))
+        stream = _stream(method, seed, expert, slot.name)
         first, second = divmod(stream.limit(drop_rate), 256)
         numbers = stream.read(generator, slot.start, numel)
         np.greater_equal(numbers, first, out=row)
@@ -42,6 +43,11 @@ def survivors(method: str, seed: int, drop_rate: float, slot: Slot) -> Tensor:
             np.logical_and(row, (numbers != first) | (more >= second), out=row)
     # Bytes, because torch turns booleans into numbers ten times more slowly.
     return torch.from_numpy(kept.view(np.uint8)).to(slot.pretrained.device).reshape(slot.task_vectors.shape)
+
+
+@lru_cache(maxsize=1 << 10)
+def _stream(method: str, seed: int, expert: str, tensor: str) -> RandomBytes:
+    return RandomBytes.of(json.dumps([method, seed, expert, tensor]))
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import lru_cache
 
@@ -26,7 +26,11 @@ class TrimThresholds:
     """Statistics over all tensors: each expert's threshold, and the sign that exact ties take."""
 
     thresholds: tuple[float, ...] | None  # None: nothing is trimmed, or the scope is one tensor
-    tie_sign: float
+    tie_sign: float = 0.0
+
+    def counted(self, votes: int) -> TrimThresholds:
+        """These with the sign that more scalars of the whole model elect; ``votes`` is the sum of all signs."""
+        return replace(self, tie_sign=float((votes > 0) - (votes < 0)))
 
 
 def trim_rank(numel: int, density: float) -> int:
