@@ -79,12 +79,21 @@ def merge_query(recipe: Recipe) -> dict[str, str] | None:
 
 def estimate(recipe: Recipe, stored: Sequence[Run]) -> Estimate:
     """Time and memory that a recipe will take; raises CheckpointError if a file cannot be opened."""
-    # As one text each, which a cache hashes at once.
-    files = str([data.file_state(path) for path in (recipe.pretrained, *dict(recipe.experts).values())])
-    runs_known = ",".join(run.id for run in stored)
-    return _estimate(
-        recipe, files, data.digest(), runs_known, data.runner().device, data.not_evaluated(recipe.pretrained), stored
-    )
+    return estimates([recipe], stored)[0]
+
+
+def estimates(recipes: Sequence[Recipe], stored: Sequence[Run]) -> list[Estimate]:
+    """The same of several recipes; files that they share are looked at once."""
+    runs_known, on, device = ",".join(run.id for run in stored), data.digest(), data.runner().device
+    files: dict[object, str] = {}  # their states by references, each as one text, which a cache hashes at once
+    found = []
+    for recipe in recipes:
+        models = recipe.pretrained, recipe.experts
+        if models not in files:
+            files[models] = str([data.file_state(path) for path in (models[0], *dict(models[1]).values())])
+        misfit = data.not_evaluated(recipe.pretrained)
+        found.append(_estimate(recipe, files[models], on, runs_known, device, misfit, stored))
+    return found
 
 
 @st.cache_resource(  # a view may ask for dozens; a minute, as meanwhile files may have been read for their digests

@@ -16,6 +16,7 @@ import argparse
 import contextlib
 import json
 import os
+import re
 import statistics
 import sys
 import tempfile
@@ -52,6 +53,7 @@ PICKERS = (
     "number_input", "text_input",
 )  # fmt: skip
 DRAWN = ("plotly_chart", "dataframe", "arrow_data_frame", "table", "bidi_component")  # what holds figures and tables
+STAGE = re.compile(r"^(stage|merge|adapt|edit|exemplars|test_data)\d+")
 SKIPPED = ("present",)  # widgets of the frame, the same on every page
 
 
@@ -139,6 +141,12 @@ def name_of(proto: Any) -> str:
     return str(getattr(proto, "id", "")).rpartition("-")[2][-40:]
 
 
+def name_in_turn(kind: str, widget: Any) -> str:
+    """The name of a widget; on Merge, which numbers its stages anew whenever the chain changes, without that number."""
+    key = STAGE.sub(r"\1", widget.key or widget.label)
+    return f"{kind} {key}"
+
+
 def widgets(at: AppTest) -> Iterator[tuple[str, Any]]:
     """The sliders and pickers of a page, with their kinds."""
     for kind in PICKERS:
@@ -216,7 +224,7 @@ def changed(at: AppTest, state: WidgetState) -> WidgetStates:
 def explore(probe: Probe, at: AppTest, page: str, most: int, seen: set[str], depth: int = 0) -> Iterator[Rerun]:
     """Change every widget that was not seen before; where that switches views, the widgets there, too."""
     for kind, widget in list(widgets(at)):
-        name = f"{kind} {widget.key or widget.label}"
+        name = name_in_turn(kind, widget)
         if name in seen:
             continue
         seen.add(name)
@@ -234,7 +242,7 @@ def explore(probe: Probe, at: AppTest, page: str, most: int, seen: set[str], dep
             probe.run(at)
             if at.exception:
                 print(f"{page}: {name} {value_of(state)}: {at.exception[0].value}", file=sys.stderr)
-            if depth < DEEP and any(f"{k} {w.key or w.label}" not in seen for k, w in widgets(at)):
+            if depth < DEEP and any(name_in_turn(k, w) not in seen for k, w in widgets(at)):
                 yield from explore(probe, at, page, most, seen, depth + 1)
         if before is not None:
             probe.run(at, changed(at, before))

@@ -39,7 +39,7 @@ def missing(recipes: Sequence[Recipe], key: str, stored: Sequence[Run]) -> None:
 def _offer(recipes: Sequence[Recipe], key: str, stored: Sequence[Run]) -> None:
     """The time and memory that they take, and the button."""
     try:
-        estimates = [recipes_reading.estimate(recipe, stored) for recipe in recipes]
+        estimates = recipes_reading.estimates(recipes, stored)
     except MergingError as error:
         st.markdown(f"They cannot be computed here: {text.safe_text(error, 400)}")
         return

@@ -30,6 +30,9 @@ class EngineBlend:
     """See ``merging.methods.learning.Blend``.
 
     Temporary files last as long as the stack ``files``. ``work`` is counted by the meter: images times scalars.
+
+    The same numbers come out of every run with as many threads. With another number of threads torch adds up products
+    in another order, so that the last digits differ.
     """
 
     def __init__(
