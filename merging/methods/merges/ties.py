@@ -86,8 +86,8 @@ def provisional(slot: Slot, params: TiesParams, statistics: TrimThresholds) -> P
 def _holds_negative_zero(values: Tensor) -> Tensor:
     """Whether any number is -0.0, whose bits are those of the least integer; comparing all of them takes longer."""
     integers = values.view(torch.int64 if values.dtype == torch.float64 else torch.int32)
-    least = integers.new_tensor(torch.iinfo(integers.dtype).min)
-    return (integers.amin() if integers.numel() else -least - 1) == least
+    least = integers.amin() if integers.numel() else integers.new_zeros(())
+    return least == torch.iinfo(integers.dtype).min
 
 
 register(
