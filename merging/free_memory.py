@@ -13,7 +13,7 @@ OF_PROCESS, GROUPS = Path("/proc/self/cgroup"), Path("/sys/fs/cgroup")  # only L
 PAGES = ("active_file", "inactive_file")  # pages of files, which the system drops where memory is needed
 
 
-class MemoryFiles(NamedTuple):
+class GroupFiles(NamedTuple):
     """The files of a control group that say how much memory it may take, and how much it takes."""
 
     limit: str
@@ -21,8 +21,8 @@ class MemoryFiles(NamedTuple):
     prefix: str  # of the entries of memory.stat that count the groups inside, too
 
 
-VERSION_1 = MemoryFiles("memory.limit_in_bytes", "memory.usage_in_bytes", "total_")
-VERSION_2 = MemoryFiles("memory.max", "memory.current", "")
+VERSION_1 = GroupFiles("memory.limit_in_bytes", "memory.usage_in_bytes", "total_")
+VERSION_2 = GroupFiles("memory.max", "memory.current", "")
 
 
 def free_memory() -> int:
@@ -47,11 +47,11 @@ def _left_in_groups() -> Iterator[int]:
                     yield _left(folder, files)
 
 
-def _left(folder: Path, files: MemoryFiles) -> int:
+def _left(folder: Path, files: GroupFiles) -> int:
     """A group's limit without what it takes. Raises OSError or ValueError if it has no limit."""
-    limit, used = (int((folder / name).read_text("ascii")) for name in (files.limit, files.used))
+    limit, used = (int((folder / name).read_text()) for name in (files.limit, files.used))
     pages = 0
-    for entry in (folder / "memory.stat").read_text("ascii").splitlines():
+    for entry in (folder / "memory.stat").read_text().splitlines():
         name, _, size = entry.partition(" ")
         pages += int(size) if name.removeprefix(files.prefix) in PAGES and name.startswith(files.prefix) else 0
     return limit - used + pages

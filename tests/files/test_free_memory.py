@@ -22,7 +22,7 @@ def group(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(module, "GROUPS", tmp_path)
     monkeypatch.setattr(module, "OF_PROCESS", tmp_path / "of_process")
 
-    def write(path: str, files: module.MemoryFiles, limit: object, used: int, pages: int = 0) -> None:
+    def write(path: str, files: module.GroupFiles, limit: object, used: int, pages: int = 0) -> None:
         folder = tmp_path / path
         folder.mkdir(parents=True, exist_ok=True)
         (folder / files.limit).write_text(f"{limit}\n")
