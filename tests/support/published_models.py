@@ -1,4 +1,4 @@
-"""The published CLIP models in miniature, as they lie on the Hub: two layers, a text tower, and experts in every layout.
+"""The published CLIP models in miniature, as they lie on the Hub: two layers, a text tower, experts in every layout.
 
 The pretrained model is a whole CLIP as ``pytorch_model.bin``; experts are ``CLIPVisionModel`` folders, but for one in
 shards, one adapter, and one pickled ``ImageEncoder``. Their repositories have the names of the catalogue.
