@@ -89,7 +89,7 @@ def fetch_parts(run: ExperimentRun, progress: ProgressCallback | None = None, ca
     """
     place, known = run.place, parts().repositories
     lock = place.lock()
-    needed = list(needed_parts(run.chosen, run.choice))
+    needed = sorted(needed_parts(run.chosen, run.choice), key=lambda use: not _is_gated(use.repository, lock))
     sizes = {use: sum(file.size or 1 for file in files_of(known[use.repository], use.part, lock)) for use in needed}
     weights = {f"{use.repository} {use.part}": float(size) for use, size in sizes.items()}
     planned = plan(run.chosen, run.choice, place, "cpu")
@@ -107,6 +107,11 @@ def fetch_parts(run: ExperimentRun, progress: ProgressCallback | None = None, ca
         )
     if run.limit_rate is None:
         keep_rate(place.rates, FETCHED, planned.to_fetch, time.monotonic() - started)
+
+
+def _is_gated(name: str, lock: Lock) -> bool:
+    """Whether terms have to be accepted: such files come first, so that a refusal costs no time."""
+    return name in lock.repositories and lock.repositories[name].gated
 
 
 def _require_room(planned: FetchPlan) -> None:
