@@ -9,12 +9,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from merging import settings
+from merging.benchmarks import folders
 from merging.errors import StoreError, TaskError
 from merging.files.records import write_json
 from merging.hub.facts import facts
 from merging.hub.fetch import fetch
 from merging.hub.repository import Repository
-from merging.progress import Cancel, Phases, ProgressCallback
+from merging.hub.transfer import Transfer
+from merging.progress import Cancel, ProgressCallback
 from merging.published.catalogue import Experiment
 from merging.published.choice import Choice, models, needed_parts
 from merging.published.fields import Fields, read_mapping
@@ -30,13 +32,7 @@ if TYPE_CHECKING:
     from merging.runs.run import Run
     from merging.runs.store import Store
 
-PUBLISHED, CHOICE, MEASURED, RATE_FILE, BENCHMARK = (
-    "published",
-    "choice.json",
-    "measured.json",
-    "rate.json",
-    "benchmark",
-)
+PUBLISHED, CHOICE, MEASURED, RATE_FILE = "published", "choice.json", "measured.json", "rate.json"
 REPORTING = "reporting"
 MEASURABLE = 5.0  # seconds that a download takes at least before its rate says something
 
@@ -56,8 +52,8 @@ class Place:
 
     @property
     def benchmark(self) -> Path:
-        """The folder of its benchmark."""
-        return self.folder / BENCHMARK
+        """The folder of its benchmark, which lies beside those that the user has made."""
+        return folders.place_of(f"{PUBLISHED}-{self.key}", self.root)
 
     @property
     def rate_file(self) -> Path:
@@ -109,18 +105,15 @@ def fetch_parts(
         HubError: in one sentence what is wrong and what to do.
     """
     lock, known = read_lock(place.folder), parts().repositories
-    needed = list(needed_parts(chosen, choice))
-    sizes = {use: sum(file.size or 1 for file in files_of(known[use.repository], use.part, lock)) for use in needed}
-    weights = {f"{use.repository} {use.part}": float(size) for use, size in sizes.items()}
-    phases, missing = Phases(weights, progress), plan(chosen, choice, place, "cpu").to_fetch
-    started = time.monotonic()
-    for use in needed:
+    missing = plan(chosen, choice, place, "cpu").to_fetch
+    transfer, started = Transfer(missing, progress), time.monotonic()
+    for use in needed_parts(chosen, choice):
         listed = known[use.repository]
         fetch(
             repository_of(listed, lock),
             files_of(listed, use.part, lock),
             into=place.into,
-            progress=phases.callback(f"{use.repository} {use.part}"),
+            progress=transfer.part(),
             cancel=cancel,
             limit_rate=limit_rate,
         )

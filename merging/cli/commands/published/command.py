@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -14,9 +15,18 @@ import click
 from merging.cli.call import Call
 from merging.cli.exit_codes import DONE, FAILED, UsageError
 from merging.cli.option_types import PATH
-from merging.cli.options import Command, OrderedGroup, argument, device_option, job_options, option, store_option
+from merging.cli.options import (
+    Command,
+    OrderedGroup,
+    argument,
+    device_option,
+    job_options,
+    option,
+    pause_option,
+    store_option,
+)
 from merging.cli.output import columns, dumps, reporting, warn
-from merging.errors import HubError, MergingError, Paused, TaskError
+from merging.errors import Cancelled, HubError, MergingError, Paused, TaskError
 from merging.text import duration_text, first_few, size_text
 
 if TYPE_CHECKING:
@@ -151,6 +161,7 @@ def plan(call: Call, chosen: Experiment, choice: Choice, store: Path | None, int
 @into_option
 @fetch_options
 @job_options
+@pause_option
 @click.pass_obj
 def fetch(
     call: Call, chosen: Experiment, choice: Choice, into: Path | None, fetching: FetchOptions, store: Path | None
@@ -159,7 +170,8 @@ def fetch(
     from merging.published.steps import place_of
 
     place = place_of(chosen.key, store, into)
-    _fetch(call, chosen, choice, place, fetching, "cpu")
+    with _pausing(call):
+        _fetch(call, chosen, choice, place, fetching, "cpu")
     after = _plan(chosen, choice, place, "cpu")
     print(
         dumps({"place": after.place, "bytes": after.here}) if call.json else f"{size_text(after.here)} in {after.place}"
@@ -174,6 +186,7 @@ def fetch(
 @option("--expect", type=click.Choice(["reproduced"]), help="exit with 1 if a judged row differs")
 @fetch_options
 @job_options
+@pause_option
 @device_option
 @click.pass_obj
 def run(
@@ -184,9 +197,10 @@ def run(
     from merging.published.steps import keep_choice, place_of
 
     place = place_of(chosen.key, store, into)
-    _fetch(call, chosen, choice, place, fetching, device)
-    keep_choice(place, choice)
-    table = _compute(call, chosen, choice, place, store, device)
+    with _pausing(call):
+        _fetch(call, chosen, choice, place, fetching, device)
+        keep_choice(place, choice)
+        table = _compute(call, chosen, choice, place, store, device)
     return _finish(call, table, to, expect)
 
 
@@ -240,11 +254,26 @@ def _fetch(call: Call, chosen: Experiment, choice: Choice, place: Place, fetchin
     rate = None if fetching.limit_rate is None else fetching.limit_rate * MEGABYTE
     try:
         with reporting(call.events) as progress:
-            fetch_parts(chosen, choice, place, limit_rate=rate, progress=progress, cancel=call.stop)
+            fetch_parts(chosen, choice, place, limit_rate=rate, progress=progress, cancel=call.halts)
     except HubError as error:
         if error.later:
             raise Paused(str(error)) from None
         raise
+    except Cancelled:
+        after = _plan(chosen, choice, place, device)
+        kept = f"{size_text(after.here)} of {size_text(after.here + after.to_fetch)} are kept"
+        raise Cancelled(f"Cancelled; {kept}, and the next download goes on from there.") from None
+
+
+@contextlib.contextmanager
+def _pausing(call: Call) -> Iterator[None]:
+    """Let what a pause file stops end as paused, not as cancelled."""
+    try:
+        yield
+    except Cancelled as error:
+        if call.stop.is_set() or not call.pauses():
+            raise
+        raise Paused(str(error).replace("Cancelled;", "Paused;", 1)) from None
 
 
 def _pin(call: Call, chosen: Experiment, choice: Choice, place: Place, planned: FetchPlan, *, latest: bool) -> None:
@@ -252,7 +281,7 @@ def _pin(call: Call, chosen: Experiment, choice: Choice, place: Place, planned: 
     from merging.published.steps import pin
 
     try:
-        pin(chosen, choice, place, latest=latest, cancel=call.stop)
+        pin(chosen, choice, place, latest=latest, cancel=call.halts)
     except HubError as error:
         if error.reason != "connection":
             raise
@@ -284,7 +313,7 @@ def _compute(
     from merging.runs.store import Store
 
     here = describe_device(choose_device(device))
-    how: dict[str, Any] = {"device": device, "cancel": call.stop}
+    how: dict[str, Any] = {"device": device, "cancel": call.halts}
     with reporting(call.events) as progress:
         benchmark = steps.make_benchmark(chosen, choice, place, progress=progress, **how)
         runs = Store(store, benchmark=benchmark.digest)
