@@ -2,22 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
-from merging.benchmarks.build.description import Description
+from merging.clip.prompt_sets import CLIP, prompts
 from merging.errors import HubError
 from merging.hub import cache
 from merging.published.catalogue import Experiment
 from merging.published.choice import Choice, models, sets_of
-from merging.published.lock import Lock, license_text, repository_of
+from merging.published.lock import Lock, repository_of, stated_license
 from merging.published.parts import ModelFile, PublishedSet, parts
 
-# The whole test set, or an equal part of each class, decoded where it lies. Descriptions that cannot say so yet take
-# halves of copied images.
-BY_REFERENCE = {"whole": True, "balanced": True, "by_reference": True}
+# The whole test set, or a part of it; images and models stay in the files that were fetched.
+WHERE_THEY_ARE = {"whole": True, "by_reference": True, "models_by_reference": True}
 
 
 def describe(experiment: Experiment, choice: Choice, lock: Lock, into: Path | None = None) -> dict[str, Any]:
@@ -26,14 +23,18 @@ def describe(experiment: Experiment, choice: Choice, lock: Lock, into: Path | No
     Raises:
         HubError: a repository is not here.
     """
-    used, known = models(experiment, choice), {field.name for field in fields(Description)}
+    used = models(experiment, choice)
     text = used.text or used.pretrained
     if choice.experts in experiment.models:
         pretrained = _place(used.pretrained, lock, into)
         experts = {one.key: _place(used.experts[one.key], lock, into) for one in experiment.tasks}
     else:
         pretrained, experts = _of_folder(experiment, Path(choice.experts))
-    tasks = {one.key: _task(one, lock, into) for one in sets_of(experiment, choice)}
+    inside = {one.key for one in experiment.tasks}
+    tasks = {
+        one.key: _task(one, lock, into, CLIP if one.key in inside else choice.wording)
+        for one in sets_of(experiment, choice)
+    }
     for key, path in experts.items():
         tasks[key]["expert"] = str(path)
     return {
@@ -43,23 +44,25 @@ def describe(experiment: Experiment, choice: Choice, lock: Lock, into: Path | No
         "images": choice.images or 0,
         "exemplars": choice.exemplars or 1,
         "seed": choice.seed,
-        **{name: value for name, value in BY_REFERENCE.items() if name in known},
+        **WHERE_THEY_ARE,
     }
 
 
-def _task(one: PublishedSet, lock: Lock, into: Path | None) -> dict[str, Any]:
+def _task(one: PublishedSet, lock: Lock, into: Path | None, wording: str) -> dict[str, Any]:
     listed = parts().repositories[one.repository]
-    words: Mapping[str, Any] = (
-        {"prompts": one.prompts} if one.prompts else {"classes": list(one.classes), "templates": list(one.templates)}
-    )
+    words: dict[str, Any] = {"classes": list(one.classes), "templates": list(one.templates)}
+    if one.prompts:
+        words = {"prompts": one.prompts}
+        words |= {"wording": wording} if wording in prompts(one.prompts).wordings else {}
     revision = repository_of(listed, lock).revision
     return {
         "images": str(_snapshot(one.repository, lock, into)),
         "title": one.title,
+        "test_split": one.split,
         "image_column": one.image,
         "label_column": one.label,
         "source": f"{one.repository}@{revision}, {one.split}" if revision else f"{one.repository}, {one.split}",
-        "license": license_text(listed, lock),
+        "license": stated_license(listed, lock),
         **words,
     }
 

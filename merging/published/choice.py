@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Self
 
+from merging.clip.prompt_sets import CLIP, WORDINGS
 from merging.errors import TaskError
 from merging.published.catalogue import HUB, PUBLISHED, Experiment
 from merging.published.fields import Fields
@@ -24,7 +25,8 @@ class Choice:
     """``images`` of each test set, drawn once by the seed, are the same for every row; None takes all.
 
     ``experts`` is HUB, PUBLISHED, or the path of a folder. ``rows`` are keys of rows. Without ``exemplars`` (0), rows
-    that need some are left out.
+    that need some are left out. ``tasks`` are keys of those in domain; empty takes all. ``wording`` is who wrote the
+    class names of the test sets out of domain.
     """
 
     rows: tuple[str, ...]
@@ -34,6 +36,8 @@ class Choice:
     imagenet: bool = False
     exemplars: int = 0
     seed: int = SEED
+    tasks: tuple[str, ...] = ()
+    wording: str = CLIP
 
     @property
     def images_text(self) -> str:
@@ -59,6 +63,8 @@ class Choice:
             imagenet=entry.one_of("imagenet", (True, False)),
             exemplars=entry.count("exemplars"),
             seed=entry.count("seed"),
+            tasks=entry.texts("tasks"),
+            wording=entry.one_of("wording", WORDINGS),
         )
         entry.end()
         return choice
@@ -74,6 +80,8 @@ def choose(
     experts: str = "",
     exemplars: int = 0,
     seed: int = SEED,
+    tasks: Sequence[str] = (),
+    wording: str = CLIP,
 ) -> Choice:
     """The choice that options make, everything checked.
 
@@ -82,10 +90,14 @@ def choose(
     Raises:
         TaskError: what the experiment does not have; the nearest is named.
     """
-    known = {row.key: row for row in experiment.rows}
-    for key in rows:
-        if key not in known:
-            raise TaskError(f"{experiment.key} has no row {key[:40]!r}.{did_you_mean(key, known)} {', '.join(known)}.")
+    known, domain = {row.key: row for row in experiment.rows}, [one.key for one in experiment.tasks]
+    for kind, named, among in (("row", rows, list(known)), ("task", tasks, domain)):
+        for key in named:
+            if key not in among:
+                near = did_you_mean(key, among)
+                raise TaskError(f"{experiment.key} has no {kind} {key[:40]!r}.{near} {', '.join(among)}.")
+    if wording not in WORDINGS:
+        raise TaskError(f"A wording is {' or '.join(WORDINGS)}; got {wording[:40]!r}.{did_you_mean(wording, WORDINGS)}")
     chosen = [known[key] for key in rows] or [row for row in experiment.rows if exemplars or not needs_exemplars(row)]
     if any(map(needs_exemplars, chosen)):
         exemplars = exemplars or EXEMPLARS
@@ -109,7 +121,21 @@ def choose(
         imagenet=imagenet,
         exemplars=exemplars,
         seed=seed,
+        tasks=tuple(key for key in domain if key in tasks) if set(tasks) != set(domain) else (),
+        wording=wording,
     )
+
+
+def narrowed(experiment: Experiment, choice: Choice) -> Experiment:
+    """The experiment with the chosen tasks only; the papers' averages are then of other tasks."""
+    if not choice.tasks:
+        return experiment
+    printed = experiment.printed
+    if printed is not None:
+        own = [{key: values[key] for key in choice.tasks} for values in (printed.pretrained, printed.experts)]
+        printed = replace(printed, pretrained=own[0], experts=own[1])
+    chosen = tuple(one for one in experiment.tasks if one.key in choice.tasks)
+    return replace(experiment, tasks=chosen, printed=printed)
 
 
 def _images(text: str) -> int | None:

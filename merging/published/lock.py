@@ -107,6 +107,12 @@ def license_text(listed: ListedRepository, lock: Lock) -> str:
     return listed.license or "not read yet"
 
 
+def stated_license(listed: ListedRepository, lock: Lock) -> str:
+    """The license with the day on which it was read and the commit of the card, for what is made of the files."""
+    text, pinned = license_text(listed, lock), lock.repositories.get(listed.name)
+    return f"{text} (read {pinned.read} at commit {pinned.revision[:12]})" if pinned else text
+
+
 def read_lock(folder: Path) -> Lock:
     """The lock in an experiment's folder; an empty one if there is none.
 

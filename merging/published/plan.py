@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import fnmatch
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
 
 from merging.files.disk import free_bytes
 from merging.hub import cache, client
 from merging.published.catalogue import Experiment
 from merging.published.choice import Choice, left_out, models, needed_parts, sets_of
 from merging.published.lock import Lock, files_of, license_text, repository_of
-from merging.published.parts import ESTIMATE, ListedPart, ListedRepository, parts
-from merging.published.rows import variants
+from merging.published.parts import ESTIMATE, MODEL, ListedPart, ListedRepository, parts
+from merging.published.rows import RowVariant, variants
+from merging.published.speed.rates import FETCHED, encoded, merged
 from merging.recipes.papers.published import B16, B32, H14, L14
 
 RATE = 10e6  # bytes a second, until something was fetched
@@ -23,6 +25,9 @@ ENCODED = 9.0
 DECODED = 200.0  # images a second and core that are decoded, which is what an accelerator waits for
 BESIDE_B32 = {B32: 1.0, B16: 3.9, L14: 18.0, H14: 38.0}  # multiply-adds for an image, over those of ViT-B/32
 HEAVY = 10.0  # from which on a tower is for accelerators
+MERGED = 100e6  # bytes of models a second that a merge reads, until rows were merged here
+FACTORED = 5.0  # how many times as long a row takes that factors matrices, about
+NO_RATES: Mapping[str, float] = MappingProxyType({})
 UNPINNED = "not in the catalogue; pinned at the first fetch"
 
 
@@ -51,10 +56,10 @@ class PlannedPart:
 
 @dataclass(frozen=True, slots=True)
 class FetchPlan:
-    """A plan. ``place`` is where files go, ``rate`` what was fetched a second, ``compute_seconds`` without merging.
+    """A plan. ``place`` is where files go, ``rate`` what was fetched a second, ``compute_seconds`` with merging.
 
-    ``images`` are those of all test sets, ``passes`` how often an image goes through a model. ``sizes_known`` says
-    whether every size is known, if only roughly.
+    ``images`` are those of all test sets, ``passes`` how often an image goes through a model. ``speed_measured`` says
+    whether the time for images was measured on this device.
     """
 
     experiment: str
@@ -68,7 +73,9 @@ class FetchPlan:
     images: int
     passes: int
     compute_seconds: float
+    speed_measured: bool
     device: str
+    heavy: bool
     rows: tuple[str, ...]
     left_out: tuple[str, ...]
     notes: tuple[str, ...]
@@ -105,11 +112,11 @@ def make_plan(
     lock: Lock,
     *,
     into: Path | None = None,
-    rate: float | None = None,
+    rates: Mapping[str, float] = NO_RATES,
     device: str = "cpu",
     cores: int = 0,
 ) -> FetchPlan:
-    """The plan of a choice; nothing is asked of a network. ``cores`` 0 are this machine's.
+    """The plan of a choice; nothing is asked of a network. ``cores`` 0 are this machine's, ``rates`` its measured ones.
 
     Raises:
         HubError: a setting forbids to look into the cache, or a pinned repository lacks a file.
@@ -122,6 +129,9 @@ def make_plan(
     used, chosen = models(experiment, choice), variants(experiment, choice)
     place = cache.cache_folder() if into is None else into
     images, passes = count_passes(experiment, choice, len(chosen))
+    rate, speed = rates.get(FETCHED), rates.get(encoded(used.tower, device))
+    encoding = passes / speed if speed else encoding_seconds(used.tower, passes, device, cores or os.cpu_count() or 1)
+    sizes = [part.nbytes or 0 for part in planned if part.kind == MODEL]
     notes = [one.note for one in (experiment, used) if one.note]
     notes += [f"{one.title}: {one.note}" for one in sets_of(experiment, choice) if one.note]
     return FetchPlan(
@@ -135,8 +145,10 @@ def make_plan(
         rate_measured=rate is not None,
         images=images,
         passes=passes,
-        compute_seconds=encoding_seconds(used.tower, passes, device, cores or os.cpu_count() or 1),
+        compute_seconds=encoding + merging_seconds(chosen, sum(sizes), rates.get(merged(used.tower, device))),
+        speed_measured=speed is not None,
         device=device,
+        heavy=BESIDE_B32[used.tower] >= HEAVY and device == "cpu",
         rows=tuple(variant.key for variant in chosen),
         left_out=left_out(experiment, choice),
         notes=tuple(notes),
@@ -157,6 +169,12 @@ def encoding_seconds(tower: str, passes: int, device: str, cores: int) -> float:
     """Seconds that so many passes of images take: an estimate."""
     rate = ENCODED / BESIDE_B32[tower] if device == "cpu" else DECODED
     return passes / (rate * cores)
+
+
+def merging_seconds(rows: Sequence[RowVariant], nbytes: int, rate: float | None) -> float:
+    """Seconds that merging takes, from the bytes of all models and those a second that were measured: an estimate."""
+    times = [1.0 if rate or not row.row.names_matter else FACTORED for row in rows]
+    return sum(times) * nbytes / (rate or MERGED)
 
 
 def _images(rows: int | None, choice: Choice) -> int:

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from merging.benchmarks.metrics import h_score
-from merging.clip.prompt_sets import prompts
+from merging.clip.prompt_sets import CLIP, prompts
 from merging.previews.bootstrap import AVERAGE, IN_DOMAIN, paired_differences
 from merging.published.catalogue import Experiment
 from merging.published.choice import Choice, sets_of
@@ -39,6 +39,7 @@ Right = Mapping[str, NDArray[np.bool_]]  # {task: by image, whether the answer i
 REFERENCE_TITLES = {PRETRAINED: "Pretrained", INDIVIDUAL: "Each expert on its own task"}
 NEAR_CHANCE = ("kmnist", "pcam", "rendered_sst2")  # test sets on which models are near chance
 NOT_CATALOGUED = "not the catalogue's files"
+OTHER_WORDS = "other wording: class names as the Hub writes them"
 
 
 @dataclass(frozen=True, slots=True)
@@ -235,12 +236,18 @@ def _compare(
         ours,
         printed[0],
         experts=None if one.row == PRETRAINED else judged.experts,
-        why_not=why_not or (NOT_CATALOGUED if judged.latest else ""),
+        why_not=why_not or (NOT_CATALOGUED if judged.latest else "") or _other_words(judged, sets),
         other_split=[each.title for each in sets if each.key in others],
         images=judged.choice.images,
         by_task={each.title: (one.scores[each.key].percent, values[each.key]) for each in sets if each.key in values},
     )
     return Compared(ours, printed[0], decided, printed[1])
+
+
+def _other_words(judged: _Judged, sets: Sequence[PublishedSet]) -> str:
+    """Why class names as the Hub writes them are not compared, if these test sets have them; empty if they do not."""
+    outside = any(each not in judged.experiment.tasks for each in sets)
+    return OTHER_WORDS if outside and judged.choice.wording != CLIP else ""
 
 
 def printed_outside(best: Beside | None, sets: Sequence[PublishedSet]) -> tuple[float | None, bool]:

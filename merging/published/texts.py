@@ -49,10 +49,12 @@ def plan_sentences(plan: FetchPlan) -> list[str]:
         f"Disk: {about}{size_text(plan.to_fetch)} needed in {plan.place}, {size_text(plan.free)} free.",
         f"Time: {about}{duration_text(plan.fetch_seconds)} to fetch ({rate}).",
         f"Computing: about {duration_text(plan.compute_seconds)} on {plan.device} for {plan.images:,} images and "
-        f"{len(plan.rows)} rows, merging not counted (an estimate).",
+        f"{len(plan.rows)} rows ({'from the speed measured here' if plan.speed_measured else 'an estimate'}).",
     ]
+    if plan.heavy:
+        lines.append("This tower is for a GPU: on a CPU it takes many times as long as ViT-B/32.")
     if plan.complete:
-        lines = ["Everything is here already.", lines[-1]]
+        lines = ["Everything is here already.", *lines[3:]]
     if plan.to_fetch > plan.free:
         lines.append("That is more than is free. Set HF_HOME to a folder on a disk that has more.")
     if any(part.revision is None for part in plan.parts):
@@ -71,6 +73,8 @@ def command_words(action: str, chosen: Experiment, choice: Choice) -> list[str]:
     words += ["--imagenet"] if choice.imagenet else ["--ood"] if choice.outside else []
     words += ["--rows", ",".join(choice.rows)] if choice.rows != usual.rows else []
     words += ["--experts", choice.experts] if choice.experts != usual.experts else []
+    words += ["--tasks", ",".join(choice.tasks)] if choice.tasks else []
+    words += ["--wording", choice.wording] if choice.wording != usual.wording else []
     words += ["--exemplars", str(choice.exemplars)] if choice.exemplars else []
     return words + (["--seed", str(choice.seed)] if choice.seed else [])
 
@@ -92,7 +96,8 @@ def plan_data(plan: FetchPlan) -> dict[str, Any]:
         ],
         "to_fetch": plan.to_fetch, "exact": plan.sizes_exact, "here": plan.here, "free": plan.free,
         "place": str(plan.place), "fetch_seconds": plan.fetch_seconds, "rate": plan.rate,
-        "compute_seconds": plan.compute_seconds, "device": plan.device, "images": plan.images, "passes": plan.passes,
+        "compute_seconds": plan.compute_seconds, "speed_measured": plan.speed_measured,
+        "device": plan.device, "images": plan.images, "passes": plan.passes,
         "rows": list(plan.rows), "left_out": list(plan.left_out), "notes": list(plan.notes),
     }  # fmt: skip
 

@@ -39,6 +39,8 @@ from merging.runs.store import Store
 from merging.text import first_few, size_text
 
 if TYPE_CHECKING:
+    import pandas as pd
+
     from merging.engine.learning.kept import Kept
     from merging.modules.modules import Modules
 
@@ -61,6 +63,14 @@ class ChainImages:
         return {kind: own for kind, own in seen.items() if own}
 
 
+@dataclass(frozen=True, eq=False)
+class GivenScores:
+    """Scores that were computed beside those of other models, as ``evaluate`` gives them, and the seconds they took."""
+
+    table: pd.DataFrame
+    seconds: float
+
+
 @dataclass
 class Work:
     """One computation of one run, from opened checkpoints to a published folder."""
@@ -77,6 +87,7 @@ class Work:
     plan: Estimate
     keep_model: bool
     kept: Kept | None = None  # of what is learned, for a later run to go on from
+    scored: GivenScores | None = None
     seconds: dict[str, float] = field(default_factory=dict)
     warnings: list[str] = field(default_factory=list)
     models: dict[str, str] = field(default_factory=dict)
@@ -206,6 +217,10 @@ class Work:
     def _score(self, folder: Path) -> None:
         """Evaluate the models in ``folder``, if there is a benchmark."""
         if self.benchmark is None:
+            return
+        if self.scored is not None:
+            self.schemas[SCORES] = write_table(folder, SCORES, self.scored.table)
+            self.seconds[EVALUATING] = self.scored.seconds
             return
         from merging.benchmarks.evaluate import evaluate, evaluate_per_task  # its imports take a while
         from merging.benchmarks.unknown_task import UNKNOWN_TASK

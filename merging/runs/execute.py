@@ -13,7 +13,7 @@ from merging.errors import Cancelled, NeedsError, Paused, StoreError, TaskError
 from merging.files.processes import ProcessId
 from merging.progress import Cancel, Meter, Phases, Progress, ProgressCallback
 from merging.recipes.recipe import Recipe
-from merging.runs.compute import ChainImages, Work
+from merging.runs.compute import ChainImages, GivenScores, Work
 from merging.runs.estimate import READING, Estimate, estimate
 from merging.runs.inputs import OpenedRecipe, log_warning, open_inputs
 from merging.runs.run import NOT_EVALUATED, Run
@@ -40,6 +40,7 @@ def execute(  # noqa: PLR0913 - all that distinguishes the app, the command line
     strict: bool = False,
     warn: Callable[[str], None] = log_warning,
     announce: Callable[[Estimate], None] | None = None,
+    scored: GivenScores | None = None,
 ) -> Run:
     """The stored run of a recipe: an existing one, or a new one.
 
@@ -53,6 +54,7 @@ def execute(  # noqa: PLR0913 - all that distinguishes the app, the command line
         strict: whether to refuse experts that probably do not belong to the pretrained model.
         warn: called with every doubt about what belongs together, before anything is computed; the run has them, too.
         announce: called with the cost before anything is learned, if the recipe learns.
+        scored: scores of the run's model on the benchmark, if it was evaluated together with others.
 
     Raises:
         CheckpointError, CompatibilityError, NeedsError: the recipe cannot be run as given.
@@ -78,7 +80,9 @@ def execute(  # noqa: PLR0913 - all that distinguishes the app, the command line
         if run := _stored(store, run_id, scored_on, need_model):
             return run
         images = ChainImages(_exemplars(recipe, fitting, reason), _test_data(recipe, fitting, reason))
-        work = Work(run_id, opened, digests, store, scored_on, images, device, phases, cancel, plan, keep_model)
+        work = Work(
+            run_id, opened, digests, store, scored_on, images, device, phases, cancel, plan, keep_model, scored=scored
+        )
         if reason and evaluate:
             work.warnings.append(reason)
         work.seconds[READING] = reading

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from merging.benchmarks.benchmark import MULTITASK, Benchmark
@@ -53,7 +53,7 @@ def references(
                 checkpoint, benchmark, device=device, progress=phases.callback(name), cancel=cancel,
                 warn=warnings.append, kept=store.features_of(run_id),
             )  # fmt: skip
-            seconds = {EVALUATING: time.monotonic() - started}
+            seconds = time.monotonic() - started
             _write_reference(store, benchmark, run_id, name, content, scores, seconds, device, warnings)
         if run := store.find(run_id):
             runs[name] = run
@@ -64,6 +64,19 @@ def reference_id(benchmark: Benchmark, name: str) -> str:
     """The id under which the evaluation of a reference model is stored, if it is: "pretrained", or an expert's task."""
     checkpoint = open_checkpoint(_reference_models(benchmark)[name], name)
     return _id_of(DIGESTS.digest(checkpoint), benchmark)
+
+
+def keep_reference(
+    store: Store, benchmark: Benchmark, name: str, scores: pd.DataFrame, seconds: float, device: str,
+    warnings: Sequence[str] = (),
+) -> str:  # fmt: skip
+    """Store the scores of a reference model on all tasks, unless they are stored; gives their id."""
+    checkpoint = open_checkpoint(_reference_models(benchmark)[name], name)
+    content = DIGESTS.digest(checkpoint)
+    run_id = _id_of(content, benchmark)
+    if not store.has(run_id):
+        _write_reference(store, benchmark, run_id, name, content, scores, seconds, device, warnings)
+    return run_id
 
 
 def _id_of(content: str, benchmark: Benchmark) -> str:
@@ -82,9 +95,9 @@ def _write_reference(
     name: str,
     content: str,
     scores: pd.DataFrame,
-    seconds: Mapping[str, float],
+    seconds: float,
     device: str,
-    warnings: list[str],
+    warnings: Sequence[str],
 ) -> None:
     kind = name if name in (PRETRAINED, MULTITASK) else "expert"
     titles = {PRETRAINED: "Pretrained", MULTITASK: "Trained on all tasks"}
@@ -97,8 +110,8 @@ def _write_reference(
             title=titles.get(name) or f"Expert for {benchmark.task(name).title}",
             created=store.dated,
             device=describe_device(choose_device(device)),
-            seconds=dict(seconds),
-            warnings=warnings,
+            seconds={EVALUATING: seconds},
+            warnings=list(warnings),
             seed=None,
             chain=[],
             experts=inside.get(name, [name]),

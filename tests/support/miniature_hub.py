@@ -1,4 +1,4 @@
-"""The experiment smoke in miniature, as its repositories lie on the Hub: a CLIP of two layers, two experts, two sets."""
+"""The experiment smoke in miniature, as its repositories lie on the Hub: a small CLIP, two experts, two test sets."""
 
 from __future__ import annotations
 
@@ -35,7 +35,9 @@ def add_smoke(hub: LoopbackHub, folder: Path) -> None:
     base = {name: value for name, value in whole.state_dict().items() if name.startswith("vision_model.")}
     for task in TASKS:
         torch.manual_seed(len(task))
-        moved = {name: value + 0.05 * torch.randn(value.shape) for name, value in base.items() if "position_ids" not in name}
+        moved = {
+            name: value + 0.05 * torch.randn(value.shape) for name, value in base.items() if "position_ids" not in name
+        }
         tower.load_state_dict(_named(moved, tower), strict=False)
         tower.save_pretrained(folder / task)
         hub.add("model", f"{VISION}_{task}", folder / task)
@@ -47,4 +49,6 @@ def _named(state: dict[str, torch.Tensor], model: torch.nn.Module) -> dict[str, 
     """The same tensors under the names that a model of this version of the library has."""
     own = model.state_dict()
     short = {name.removeprefix("vision_model."): value for name, value in state.items()}
-    return {name: short[name.removeprefix("vision_model.")] for name in own if name.removeprefix("vision_model.") in short}
+    return {
+        name: short[name.removeprefix("vision_model.")] for name in own if name.removeprefix("vision_model.") in short
+    }

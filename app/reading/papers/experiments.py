@@ -13,8 +13,8 @@ from merging.hub import client
 if TYPE_CHECKING:
     from merging.published.catalogue import Experiment
     from merging.published.choice import Choice
+    from merging.published.computing.experiment_run import Place
     from merging.published.plan import FetchPlan
-    from merging.published.steps import Place
     from merging.published.table import PublishedTable
 
 
@@ -28,7 +28,7 @@ def all_experiments() -> tuple[Experiment, ...]:
 
 def place(chosen: Experiment) -> Place:
     """Where an experiment's own files are in this store."""
-    from merging.published.steps import place_of
+    from merging.published.computing.experiment_run import place_of
 
     return place_of(chosen.key, data.store().root)
 
@@ -68,12 +68,11 @@ def table(chosen: Experiment) -> PublishedTable | None:
         TaskError: what was computed cannot be read.
     """
     from merging.published import steps
+    from merging.published.computing.measured import FILE
 
-    where, choice = place(chosen), kept_choice(chosen)
-    if choice is None or not (where.folder / steps.MEASURED).is_file():
+    if kept_choice(chosen) is None or not (place(chosen).folder / FILE).is_file():
         return None
-    measured, device = steps.kept_measured(chosen, choice, where)
-    return steps.make_table(chosen, choice, where, measured, device)
+    return steps.kept_table(chosen, place(chosen))
 
 
 def read_cards(chosen: Experiment, choice: Choice) -> None:

@@ -9,6 +9,7 @@ import streamlit as st
 from app import text
 from app.reading import models as model_files
 from app.reading.papers import experiments
+from merging.clip.prompt_sets import CLIP, HUB, WORDINGS
 from merging.errors import TaskError
 
 if TYPE_CHECKING:
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
 
 FOLDER = "a folder"
 WHOSE = {"hub": "those on the Hub", "published": "the papers'", FOLDER: "in a folder of this machine"}
+WORDS = {CLIP: "as CLIP’s authors write them", HUB: "as the Hub writes them"}
 ROWS_HELP = (
     "Each is a recipe with the values that its paper states, computed twice where it matters whether query, key and "
     "value are one matrix or three. Rows that need training images fetch more."
@@ -39,24 +41,34 @@ def choose(chosen: Experiment) -> Choice | None:
             whole = st.checkbox("All images", known.images is None, key=f"pub_all_{key}")
         experts = _experts(chosen, known)
         outside, imagenet = _outside(chosen, known)
+    tasks = {one.key: one.title for one in chosen.tasks}
+    own = st.multiselect(
+        "Tasks with an expert", list(tasks), list(known.tasks or tasks), format_func=tasks.__getitem__,
+        key=f"pub_tasks_{key}", help="The papers' averages are over all of them.",
+    )  # fmt: skip
     picked = st.multiselect(
         "Rows", list(rows), [row for row in known.rows if row in rows], format_func=lambda row: _title(chosen, row),
         key=f"pub_rows_{key}", help=ROWS_HELP,
     )  # fmt: skip
-    if not picked:
-        st.caption("Choose at least one row.")
+    if not picked or not own:
+        st.caption("Choose at least one task and one row.")
         return None
-    exemplars = 0
+    exemplars, wording = 0, known.wording
     with st.container(horizontal=True):
         if any(needs_exemplars(rows[row]) for row in picked):
             exemplars = st.number_input(
                 "Training images of each task", 1, 100_000, known.exemplars or 64, key=f"pub_exemplars_{key}", width=220
             )
+        if outside:
+            wording = st.selectbox(
+                "Class names out of domain", WORDINGS, WORDINGS.index(known.wording), format_func=WORDS.__getitem__,
+                key=f"pub_wording_{key}", width=220,
+            )  # fmt: skip
         seed = st.number_input("Seed of the draw", 0, 1_000_000, known.seed, key=f"pub_seed_{key}", width=160)
     try:
         return choose(
             chosen, images="all" if whole else str(images), outside=outside, imagenet=imagenet, rows=picked,
-            experts=experts, exemplars=exemplars, seed=seed,
+            experts=experts, exemplars=exemplars, seed=seed, tasks=own, wording=wording,
         )  # fmt: skip
     except TaskError as error:
         st.error(text.safe_text(error, 600), icon=":material/block:")

@@ -65,7 +65,7 @@ def _progress(key: str) -> None:
 def _compute(chosen: Experiment, choice: Choice, plan: FetchPlan) -> None:
     """The question where everything is here."""
     time = duration_text(plan.compute_seconds)
-    st.markdown(f"Everything is here. **Compute {_rows(plan)}**, for about {time} on {plan.device} and merging?")
+    st.markdown(f"Everything is here. **Compute {_rows(plan)}**, for about {time} on {plan.device}?")
     _button("Compute", RUN, chosen, choice, primary=True)
 
 
@@ -74,7 +74,7 @@ def _fetch(chosen: Experiment, choice: Choice, plan: FetchPlan) -> None:
     size, time = size_text(plan.to_fetch), duration_text(plan.fetch_seconds)
     st.markdown(
         f"**Fetch {size} from {text.safe_text(plan.host)}** (about {time}) **and compute {_rows(plan)}**, for about "
-        f"{duration_text(plan.compute_seconds)} on {plan.device} and merging?"
+        f"{duration_text(plan.compute_seconds)} on {plan.device}?"
     )
     with st.container(horizontal=True):
         _button("Fetch and compute", RUN, chosen, choice, primary=True)

@@ -82,7 +82,7 @@ def _catalogue(listed: list[Experiment]) -> None:
         column_config={"Experiment": st.column_config.TextColumn(pinned=True, width=130)},
     )  # fmt: skip
     st.caption(
-        "With 1,000 images of each test set; computing is an estimate for this machine, merging not counted. Licenses "
+        "With 1,000 images of each test set; computing is an estimate for this machine. Licenses "
         "are those that the cards on the Hub state."
     )
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -27,17 +27,19 @@ from merging.cli.options import (
 )
 from merging.cli.output import columns, dumps, reporting, warn
 from merging.errors import Cancelled, HubError, MergingError, Paused, TaskError
-from merging.text import duration_text, first_few, size_text
+from merging.text import duration_text, size_text
 
 if TYPE_CHECKING:
     from merging.published.catalogue import Experiment
     from merging.published.choice import Choice
+    from merging.published.computing.experiment_run import ExperimentRun
     from merging.published.plan import FetchPlan
-    from merging.published.steps import Place
-    from merging.published.table import MeasuredRow, PublishedTable
+    from merging.published.steps import Step
+    from merging.published.table import PublishedTable
 
 MEGABYTE = 1e6
 QUESTION = "Fetch and compute this?"
+FETCHING_STEPS = 2  # the steps that need a network come first
 TABLE_FILES = (".md", ".csv", ".json")
 Function = Callable[..., Any]
 
@@ -57,7 +59,8 @@ def _list(call: Call) -> int:
     """Every experiment: what it needs, what of that is here, and how long it takes with what is chosen by default."""
     from merging.published.catalogue import experiments
     from merging.published.choice import choose
-    from merging.published.steps import place_of, plan
+    from merging.published.computing.experiment_run import place_of
+    from merging.published.steps import plan
     from merging.published.texts import plan_data
 
     plans = [plan(one, choose(one), place_of(one.key), "cpu") for one in experiments()]
@@ -73,7 +76,7 @@ def _list(call: Call) -> int:
              size_text(each.here) if each.here else "", f"≈ {duration_text(each.compute_seconds)}", ", ".join(stated))
         )  # fmt: skip
     print(columns(rows))
-    print("Computing is on 1,000 images of each test set on this CPU, merging not counted: an estimate.")
+    print("Computing is on 1,000 images of each test set on this CPU: an estimate.")
     print("`published plan KEY` says more, `published run KEY` fetches and computes.")
     return DONE
 
@@ -86,6 +89,8 @@ def choice_options(function: Function) -> Function:
     @option("--ood", "outside", is_flag=True, help="also score the test sets out of domain")
     @option("--imagenet/--no-imagenet", default=False, help="ImageNet among them (default: without)")
     @option("--rows", default="", metavar="KEY,...", help="rows of the table (default: all that need no exemplars)")
+    @option("--tasks", default="", metavar="KEY,...", help="only these tasks, which no average in a paper is of")
+    @option("--wording", default="clip", help="class names out of domain: clip, or hub as FusionBench writes them")
     @option("--experts", default="", metavar="WHOSE", help="hub, published, or a folder of the papers' experts")
     @option(
         "--exemplars", type=int, is_flag=False, flag_value=64, default=0, metavar="[N]",
@@ -93,20 +98,24 @@ def choice_options(function: Function) -> Function:
     )  # fmt: skip
     @option("--seed", type=int, default=0, show_default=True, help="of the draw of images")
     @functools.wraps(function)
-    def with_options(*args: Any, key: str, rows: str, **values: Any) -> Any:
+    def with_options(*args: Any, key: str, rows: str, tasks: str, **values: Any) -> Any:
         from merging.published.catalogue import experiment
-        from merging.published.choice import choose
+        from merging.published.choice import choose, narrowed
 
-        names = ("images", "outside", "imagenet", "experts", "exemplars", "seed")
+        names = ("images", "outside", "imagenet", "experts", "exemplars", "seed", "wording")
         given = {name: values.pop(name) for name in names}
         try:
             chosen = experiment(key)
-            choice = choose(chosen, rows=[row.strip() for row in rows.split(",") if row.strip()], **given)
+            choice = choose(chosen, rows=_keys(rows), tasks=_keys(tasks), **given)
         except TaskError as error:
             raise UsageError([str(error)]) from None
-        return function(*args, chosen=chosen, choice=choice, **values)
+        return function(*args, chosen=narrowed(chosen, choice), choice=choice, **values)
 
     return with_options
+
+
+def _keys(listed: str) -> list[str]:
+    return [key.strip() for key in listed.split(",") if key.strip()]
 
 
 def _table_file(ctx: click.Context, param: click.Parameter, value: Path | None) -> Path | None:
@@ -116,6 +125,7 @@ def _table_file(ctx: click.Context, param: click.Parameter, value: Path | None) 
 
 
 to_option = option("--to", type=PATH, callback=_table_file, metavar="FILE", help="write the table: .md, .csv or .json")
+expect_option = option("--expect", type=click.Choice(["reproduced"]), help="exit with 1 if a judged row differs")
 into_option = option("--into", type=PATH, metavar="FOLDER", help="a cache of its own, to carry to another machine")
 from_option = option("--from", "into", type=PATH, metavar="FOLDER", help="a folder that `fetch --into` has written")
 
@@ -128,13 +138,20 @@ class FetchOptions:
     latest: bool
     limit_rate: float | None
 
+    @property
+    def bytes_a_second(self) -> float | None:
+        """The limit in bytes."""
+        return None if self.limit_rate is None else self.limit_rate * MEGABYTE
+
 
 def fetch_options(function: Function) -> Function:
     """How files are fetched; the command gets ``fetching``."""
 
     @option("--yes", is_flag=True, help="do not ask")
     @option("--latest", is_flag=True, help="take newer commits than those pinned")
-    @option("--limit-rate", type=float, metavar="MB/S", help="megabytes a second at most")
+    @option(
+        "--limit-rate", type=click.FloatRange(min=0, min_open=True), metavar="MB/S", help="megabytes a second at most"
+    )
     @functools.wraps(function)
     def with_options(*args: Any, yes: bool, latest: bool, limit_rate: float | None, **values: Any) -> Any:
         return function(*args, fetching=FetchOptions(yes, latest, limit_rate), **values)
@@ -150,9 +167,9 @@ def fetch_options(function: Function) -> Function:
 @click.pass_obj
 def plan(call: Call, chosen: Experiment, choice: Choice, store: Path | None, into: Path | None, device: str) -> int:
     """What an experiment would fetch and cost; nothing is fetched."""
-    from merging.published.steps import place_of
+    from merging.published.computing.experiment_run import ExperimentRun, place_of
 
-    _show_plan(call, _plan(chosen, choice, place_of(chosen.key, store, into), device))
+    _show_plan(call, _plan(ExperimentRun(chosen, choice, place_of(chosen.key, store, into), device)))
     return DONE
 
 
@@ -167,12 +184,15 @@ def fetch(
     call: Call, chosen: Experiment, choice: Choice, into: Path | None, fetching: FetchOptions, store: Path | None
 ) -> int:
     """Only fetch what an experiment needs, for a machine with a network."""
-    from merging.published.steps import place_of
+    from merging.published.computing.experiment_run import ExperimentRun, place_of
+    from merging.published.steps import STEPS
 
-    place = place_of(chosen.key, store, into)
-    with _pausing(call):
-        _fetch(call, chosen, choice, place, fetching, "cpu")
-    after = _plan(chosen, choice, place, "cpu")
+    run = ExperimentRun(
+        chosen, choice, place_of(chosen.key, store, into), "cpu", fetching.latest, fetching.bytes_a_second
+    )
+    if _agreed_to_fetch(call, run, fetching):
+        _run(call, run, STEPS[:FETCHING_STEPS])
+    after = _plan(run)
     print(
         dumps({"place": after.place, "bytes": after.here}) if call.json else f"{size_text(after.here)} in {after.place}"
     )
@@ -183,7 +203,7 @@ def fetch(
 @choice_options
 @from_option
 @to_option
-@option("--expect", type=click.Choice(["reproduced"]), help="exit with 1 if a judged row differs")
+@expect_option
 @fetch_options
 @job_options
 @pause_option
@@ -194,38 +214,37 @@ def run(
     fetching: FetchOptions, store: Path | None, device: str,
 ) -> int:  # fmt: skip
     """Plan, fetch, make the benchmark, run the recipes, print the table; stopped, it goes on where it was."""
-    from merging.published.steps import keep_choice, place_of
+    from merging.published.computing.experiment_run import ExperimentRun, place_of
+    from merging.published.steps import STEPS, keep_choice, kept_table
 
     place = place_of(chosen.key, store, into)
-    with _pausing(call):
-        _fetch(call, chosen, choice, place, fetching, device)
-        keep_choice(place, choice)
-        table = _compute(call, chosen, choice, place, store, device)
-    return _finish(call, table, to, expect)
+    run = ExperimentRun(chosen, choice, place, device, fetching.latest, fetching.bytes_a_second, warn)
+    missing = _agreed_to_fetch(call, run, fetching)
+    keep_choice(place, choice)
+    _run(call, run, STEPS if missing else STEPS[FETCHING_STEPS:])
+    return _finish(call, kept_table(chosen, place), to, expect)
 
 
 @published.command(cls=Command)
 @argument("key", help="the key of an experiment that ran here")
 @store_option
 @to_option
-@option("--expect", type=click.Choice(["reproduced"]), help="exit with 1 if a judged row differs")
+@expect_option
 @click.pass_obj
 def table(call: Call, key: str, store: Path | None, to: Path | None, expect: str | None) -> int:
     """Print the table of what was computed."""
     from merging.published.catalogue import experiment
-    from merging.published.steps import kept_choice, kept_measured, make_table, place_of
+    from merging.published.computing.experiment_run import place_of
+    from merging.published.steps import kept_table
 
-    chosen, place = experiment(key), place_of(key, store)
-    choice = kept_choice(place)
-    measured, device = kept_measured(chosen, choice, place)
-    return _finish(call, make_table(chosen, choice, place, measured, device), to, expect)
+    return _finish(call, kept_table(experiment(key), place_of(key, store)), to, expect)
 
 
-def _plan(chosen: Experiment, choice: Choice, place: Place, device: str) -> FetchPlan:
+def _plan(run: ExperimentRun) -> FetchPlan:
     from merging.devices import choose_device
     from merging.published.steps import plan as planned
 
-    return planned(chosen, choice, place, choose_device(device).type)
+    return planned(run.chosen, run.choice, run.place, choose_device(run.device).type)
 
 
 def _show_plan(call: Call, planned: FetchPlan) -> None:
@@ -238,62 +257,47 @@ def _show_plan(call: Call, planned: FetchPlan) -> None:
     print("\n".join(plan_sentences(planned)), flush=True)
 
 
-def _fetch(call: Call, chosen: Experiment, choice: Choice, place: Place, fetching: FetchOptions, device: str) -> None:
-    """Show the plan, ask once, and fetch what is missing; nothing is asked if nothing has to be fetched."""
-    from merging.published.steps import fetch_parts
+def _agreed_to_fetch(call: Call, run: ExperimentRun, fetching: FetchOptions) -> bool:
+    """Whether something has to be fetched: then the plan is shown, and the question asked once."""
+    from merging.published.steps import pin
 
-    planned = _plan(chosen, choice, place, device)
-    if planned.complete and not fetching.latest:
-        return
-    _pin(call, chosen, choice, place, planned, latest=fetching.latest)
-    planned = _plan(chosen, choice, place, device)
+    if _plan(run).complete and not run.latest:
+        return False
+    with _explained(call, run):
+        pin(run.chosen, run.choice, run.place, latest=run.latest, cancel=call.halts)
     if not call.json and call.events is None:
-        _show_plan(call, planned)
+        _show_plan(call, _plan(run))
     if not fetching.yes and not _agreed():
         raise MergingError("Nothing was fetched.")
-    rate = None if fetching.limit_rate is None else fetching.limit_rate * MEGABYTE
-    try:
-        with reporting(call.events) as progress:
-            fetch_parts(chosen, choice, place, limit_rate=rate, progress=progress, cancel=call.halts)
-    except HubError as error:
-        if error.later:
-            raise Paused(str(error)) from None
-        raise
-    except Cancelled:
-        after = _plan(chosen, choice, place, device)
-        kept = f"{size_text(after.here)} of {size_text(after.here + after.to_fetch)} are kept"
-        raise Cancelled(f"Cancelled; {kept}, and the next download goes on from there.") from None
+    return True
+
+
+def _run(call: Call, run: ExperimentRun, steps: Sequence[Step]) -> None:
+    """Run steps. A request to pause, or a Hub that is busy, leaves the rest for later."""
+    from merging.published.steps import run_steps
+
+    with _explained(call, run), reporting(call.events) as progress:
+        try:
+            run_steps(run, steps, progress, call.halts)
+        except Paused:
+            raise
+        except Cancelled as error:
+            if call.stop.is_set() or not call.pauses():
+                raise
+            raise Paused(str(error).replace("Cancelled", "Paused", 1)) from None
 
 
 @contextlib.contextmanager
-def _pausing(call: Call) -> Iterator[None]:
-    """Let what a pause file stops end as paused, not as cancelled."""
+def _explained(call: Call, run: ExperimentRun) -> Iterator[None]:
+    """Say what a failure of the Hub means for the experiment, and what can be done meanwhile."""
+    from merging.published.computing.way_out import explained
+
     try:
         yield
-    except Cancelled as error:
-        if call.stop.is_set() or not call.pauses():
-            raise
-        raise Paused(str(error).replace("Cancelled;", "Paused;", 1)) from None
-
-
-def _pin(call: Call, chosen: Experiment, choice: Choice, place: Place, planned: FetchPlan, *, latest: bool) -> None:
-    """Ask for commits, licenses and sizes, which the plan then shows; without a connection, say what else there is."""
-    from merging.published.steps import pin
-
-    try:
-        pin(chosen, choice, place, latest=latest, cancel=call.halts)
     except HubError as error:
-        if error.reason != "connection":
-            raise
-        missing = first_few(part.purpose for part in planned.parts if not part.complete)
-        about = "" if planned.sizes_exact else "about "
-        raise HubError(
-            f"{chosen.key} needs {about}{size_text(planned.to_fetch)} from {planned.host} ({missing}). {error} Or on "
-            f"another machine: `published fetch {chosen.key} --into FOLDER`; then here `published run {chosen.key} "
-            "--from FOLDER`.",
-            error.reason,
-            error.later,
-        ) from None
+        if error.later and error.reason != "connection":
+            raise Paused(str(error)) from None
+        raise explained(error, run, _plan(run)) from None
 
 
 def _agreed() -> bool:
@@ -301,33 +305,6 @@ def _agreed() -> bool:
     if not sys.stdin.isatty():
         raise UsageError(["This fetches files, and there is no terminal to ask: --yes answers."])
     return click.confirm(QUESTION, default=False, err=True)
-
-
-def _compute(
-    call: Call, chosen: Experiment, choice: Choice, place: Place, store: Path | None, device: str
-) -> PublishedTable:
-    """Make the benchmark, score the references and every row; what is stored is not computed again."""
-    from merging.devices import choose_device, describe_device
-    from merging.published import steps
-    from merging.published.rows import variants
-    from merging.runs.store import Store
-
-    here = describe_device(choose_device(device))
-    how: dict[str, Any] = {"device": device, "cancel": call.halts}
-    with reporting(call.events) as progress:
-        benchmark = steps.make_benchmark(chosen, choice, place, progress=progress, **how)
-        runs = Store(store, benchmark=benchmark.digest)
-        measured: list[MeasuredRow] = steps.score_references(benchmark, runs, progress=progress, **how)
-        steps.keep_measured(place, measured, here)
-        for variant in variants(chosen, choice):
-            try:
-                row = steps.score_row(variant, choice, benchmark, runs, progress=progress, warn=warn, **how)
-            except TaskError as error:
-                warn(f"{variant.title}: {error}")
-                continue
-            measured.append(row)
-            steps.keep_measured(place, measured, here)
-    return steps.make_table(chosen, choice, place, measured, here)
 
 
 def _finish(call: Call, shown: PublishedTable, to: Path | None, expect: str | None) -> int:

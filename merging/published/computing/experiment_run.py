@@ -1,0 +1,90 @@
+"""One run of an experiment: what is computed, where it is kept, and how."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from merging import settings
+from merging.checkpoints.references import BENCHMARKS
+from merging.published.catalogue import Experiment
+from merging.published.choice import Choice
+from merging.published.lock import Lock, read_lock, write_lock
+
+if TYPE_CHECKING:
+    from merging.benchmarks.benchmark import Benchmark
+    from merging.runs.store import Store
+
+PUBLISHED = "published"  # the folder of a store that holds what belongs to experiments
+
+
+def _say_nothing(sentence: str) -> None:
+    """Where nobody listens to warnings."""
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where an experiment's own files are: its lock, its choice and its benchmark. ``into`` is a cache of its own."""
+
+    root: Path
+    key: str
+    into: Path | None = None
+
+    @property
+    def folder(self) -> Path:
+        """The experiment's folder."""
+        return self.root / PUBLISHED / self.key
+
+    @property
+    def benchmark(self) -> Path:
+        """The folder of its benchmark, among the user's own."""
+        return self.root / BENCHMARKS / f"{PUBLISHED}-{self.key}"
+
+    @property
+    def rates(self) -> Path:
+        """The folder of what was measured on this machine, for all experiments."""
+        return self.root / PUBLISHED
+
+    @property
+    def carried(self) -> Path | None:
+        """Where the lock lies in a cache of its own, so that another machine has it, too."""
+        return None if self.into is None else self.into / PUBLISHED / self.key
+
+    def lock(self) -> Lock:
+        """What is pinned: here, or else in the cache that was carried here."""
+        own = read_lock(self.folder)
+        return read_lock(self.carried) if self.carried and not own.repositories else own
+
+    def keep_lock(self, lock: Lock) -> None:
+        """Keep what is pinned."""
+        for folder in filter(None, (self.folder, self.carried)):
+            write_lock(folder, lock)
+
+
+def place_of(key: str, store: Path | None = None, into: Path | None = None) -> Place:
+    """Where an experiment's files are, in a store or in the user's own."""
+    return Place(store or settings.store_root(), key, into)
+
+
+@dataclass(frozen=True)
+class ExperimentRun:
+    """What is run of which experiment, where its files are, and how: the device, and bytes a second at most.
+
+    ``latest`` takes newer commits than those pinned. ``warn`` hears sentences on what may be wrong.
+    """
+
+    chosen: Experiment
+    choice: Choice
+    place: Place
+    device: str = "auto"
+    latest: bool = False
+    limit_rate: float | None = None
+    warn: Callable[[str], None] = _say_nothing
+
+    def store(self, benchmark: Benchmark) -> Store:
+        """The store of its runs."""
+        from merging.runs.store import Store
+
+        return Store(self.place.root, benchmark=benchmark.digest)

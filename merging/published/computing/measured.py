@@ -1,0 +1,117 @@
+"""What was measured so far, kept in the experiment's folder: from it the table is printed without models or images."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from merging.errors import TaskError
+from merging.files.records import write_json
+from merging.published.catalogue import Experiment
+from merging.published.choice import Choice
+from merging.published.fields import Fields, read_mapping
+from merging.published.rows import INDIVIDUAL, PRETRAINED, RowVariant, variants
+from merging.published.table import MeasuredRow
+from merging.published.verdicts import TaskScore
+
+FILE = "measured.json"
+
+
+@dataclass(frozen=True)
+class Measured:
+    """Rows by their keys, and ``problems``: why a row could not be computed. ``benchmark`` is the digest of its images.
+
+    ``device`` is what computed them.
+    """
+
+    device: str
+    benchmark: str
+    rows: Mapping[str, MeasuredRow] = field(default_factory=dict)
+    problems: Mapping[str, str] = field(default_factory=dict)
+
+    def with_row(self, one: MeasuredRow) -> Measured:
+        """The same with a row, in place of one of its key, or of the problem that it had."""
+        problems = {key: problem for key, problem in self.problems.items() if key != key_of(one)}
+        return replace(self, rows={**self.rows, key_of(one): one}, problems=problems)
+
+    def with_problem(self, key: str, problem: str) -> Measured:
+        """The same with the reason why a row could not be computed."""
+        return replace(self, problems={**self.problems, key: problem})
+
+    def in_order(self, experiment: Experiment, choice: Choice) -> list[MeasuredRow]:
+        """The rows of a choice, in the order of the table."""
+        keys = (PRETRAINED, INDIVIDUAL, *(variant.key for variant in variants(experiment, choice)))
+        return [self.rows[key] for key in keys if key in self.rows]
+
+    def sentences(self, experiment: Experiment, choice: Choice) -> tuple[str, ...]:
+        """What is to be said below the table of rows that are not in it."""
+        titles = {variant.key: variant.title for variant in variants(experiment, choice)}
+        return tuple(
+            f"{titles[key]} was not computed: {problem}" for key, problem in self.problems.items() if key in titles
+        )
+
+
+def key_of(one: MeasuredRow) -> str:
+    """The key of a row in a table."""
+    return one.row if isinstance(one.row, str) else one.row.key
+
+
+def write_measured(folder: Path, measured: Measured) -> None:
+    """Keep what was measured so far."""
+    rows = {
+        key: {
+            "run": one.run,
+            "scores": {task: {"accuracy": score.accuracy, "n": score.n} for task, score in one.scores.items()},
+            "right": {task: _packed(right) for task, right in (one.right or {}).items()},
+        }
+        for key, one in measured.rows.items()
+    }
+    content = {"device": measured.device, "benchmark": measured.benchmark, "problems": dict(measured.problems)}
+    write_json(folder / FILE, content | {"rows": rows})
+
+
+def read_measured(folder: Path, experiment: Experiment, choice: Choice) -> Measured:
+    """What was measured of a choice's rows.
+
+    Raises:
+        TaskError: nothing was, or the file cannot be read.
+    """
+    path = folder / FILE
+    if not path.is_file():
+        raise TaskError(f"{experiment.key} has no measured row yet. `published run {experiment.key}` computes them.")
+    outer = Fields(read_mapping(path), FILE)
+    device, benchmark, rows = outer.text("device"), outer.text("benchmark", empty=True), outer.mapping("rows")
+    problems = {str(key): str(problem) for key, problem in outer.mapping("problems").items()}
+    outer.end()
+    known: dict[str, str | RowVariant] = {PRETRAINED: PRETRAINED, INDIVIDUAL: INDIVIDUAL}
+    known |= {variant.key: variant for variant in variants(experiment, choice)}
+    read = {key: _row(row, Fields(rows[key], f"{FILE}, {key}")) for key, row in known.items() if key in rows}
+    return Measured(device, benchmark, read, problems)
+
+
+def _row(row: str | RowVariant, entry: Fields) -> MeasuredRow:
+    try:
+        scores = {task: TaskScore(task, each["accuracy"], each["n"]) for task, each in entry.mapping("scores").items()}
+        right = {task: _unpacked(text, scores[task].n) for task, text in entry.mapping("right").items()}
+    except (KeyError, TypeError, ValueError, binascii.Error) as error:
+        raise TaskError(f"{entry.where}: it cannot be read ({error!r}). Delete {FILE}, and run it again.") from None
+    return MeasuredRow(row, scores, right or None, run=entry.text("run", empty=True))
+
+
+def _packed(right: NDArray[np.bool_]) -> str:
+    """One bit an image, as text."""
+    return base64.b64encode(np.packbits(right).tobytes()).decode("ascii")
+
+
+def _unpacked(text: Any, n: int) -> NDArray[np.bool_]:
+    bits = np.unpackbits(np.frombuffer(base64.b64decode(text, validate=True), np.uint8))
+    if not n <= len(bits) < n + 8:
+        raise ValueError(f"{len(bits)} bits for {n} images")
+    return bits[:n].astype(bool)

@@ -1,0 +1,157 @@
+"""The rows of a table: each a stored run. As many as fit are merged first and then evaluated together."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from merging.benchmarks.benchmark import Benchmark
+from merging.benchmarks.evaluate import EvaluatedModel
+from merging.devices import choose_device, free_for_models
+from merging.errors import Cancelled, HubError, MergingError, StoreError
+from merging.files.disk import free_bytes
+from merging.formats.opening import open_checkpoint
+from merging.progress import Cancel, Phases, ProgressCallback
+from merging.published.choice import models
+from merging.published.computing.experiment_run import ExperimentRun
+from merging.published.computing.measured import Measured, write_measured
+from merging.published.computing.references import keep_speed, known_measured
+from merging.published.computing.scores import kept_right, score_together, task_scores
+from merging.published.rows import RowVariant, variants
+from merging.published.speed.rates import keep_rate, merged
+from merging.published.table import MeasuredRow
+from merging.recipes.recipe import Recipe
+from merging.runs.compute import GivenScores
+from merging.runs.execute import execute
+from merging.runs.inputs import open_inputs
+from merging.runs.run import Run
+from merging.runs.store import Store
+
+MOST = 8  # rows whose models lie on the disk at a time
+DISK = 4  # one of so many parts of the free disk may be taken by them
+
+
+@dataclass(frozen=True)
+class _Row:
+    """A row that is to be computed: its recipe, and the id that its run has."""
+
+    variant: RowVariant
+    recipe: Recipe
+    run_id: str
+
+
+def measure_rows(
+    run: ExperimentRun, benchmark: Benchmark, progress: ProgressCallback | None = None, cancel: Cancel | None = None
+) -> Measured:
+    """What was measured, with every row of the choice; a row that cannot be computed is there with the reason.
+
+    Raises:
+        StoreError: the disk is full or cannot be written to.
+        Cancelled: asked to stop; what was computed so far is kept.
+    """
+    return _Rows(run, benchmark, run.store(benchmark), known_measured(run, benchmark), cancel).run(progress)
+
+
+class _Rows:
+    """The work on the rows of one table."""
+
+    def __init__(
+        self, run: ExperimentRun, benchmark: Benchmark, store: Store, measured: Measured, cancel: Cancel | None
+    ) -> None:
+        self.of, self.benchmark, self.store, self.measured, self.cancel = run, benchmark, store, measured, cancel
+
+    def run(self, progress: ProgressCallback | None) -> Measured:
+        pending = [row for variant in variants(self.of.chosen, self.of.choice) if (row := self._pending(variant))]
+        groups = self._groups(pending)
+        phases = Phases({str(number): len(group) for number, group in enumerate(groups)}, progress)
+        for number, group in enumerate(groups):
+            self._measure(group, phases.callback(str(number)))
+        return self.measured
+
+    def _pending(self, variant: RowVariant) -> _Row | None:
+        """The row, unless its run is stored with scores, or it cannot be computed at all."""
+        choice, benchmark = self.of.choice, self.benchmark
+        with self._said(variant):
+            recipe = variant.recipe(benchmark.pretrained, benchmark.experts, choice.exemplars, choice.seed)
+            run_id = open_inputs(recipe, None, benchmark).run_id()
+            stored = next((one for one in self.store.candidates(run_id) if self._has_scores(one)), None)
+            if stored is None:
+                return _Row(variant, recipe, run_id)
+            known = self.measured.rows.get(variant.key)
+            if known is None or known.run != run_id:
+                assert stored.scores is not None
+                right = kept_right(benchmark, self.store.features_of(run_id))
+                self._keep(MeasuredRow(variant, task_scores(stored.scores), right, run=run_id))
+        return None
+
+    def _has_scores(self, run: Run) -> bool:
+        return run.has_scores and run.benchmark == self.benchmark.digest
+
+    def _keep(self, row: MeasuredRow) -> None:
+        self.measured = self.measured.with_row(row)
+        write_measured(self.of.place.folder, self.measured)
+
+    @contextlib.contextmanager
+    def _said(self, variant: RowVariant) -> Iterator[None]:
+        """Make a row that cannot be computed a sentence below the table; a full disk or a request to stop ends all."""
+        try:
+            yield
+        except (Cancelled, StoreError, HubError):
+            raise
+        except MergingError as error:
+            self.measured = self.measured.with_problem(variant.key, str(error))
+            write_measured(self.of.place.folder, self.measured)
+            self.of.warn(f"{variant.title}: {error}")
+
+    def _groups(self, rows: Sequence[_Row]) -> list[Sequence[_Row]]:
+        """Rows whose models fit into memory and on the disk together, for one pass over the images."""
+        size = max(1, open_checkpoint(self.benchmark.pretrained).nbytes)
+        room = min(free_for_models(choose_device(self.of.device)) // size, free_bytes(self.store.root) // (DISK * size))
+        each = max(1, min(MOST, room))
+        return [rows[start : start + each] for start in range(0, len(rows), each)]
+
+    def _measure(self, group: Sequence[_Row], progress: ProgressCallback | None) -> None:
+        """Merge the rows of a group, evaluate their models together, and keep their scores in place of the models."""
+        merging, evaluating = "merging", "evaluating"
+        phases = Phases({merging: 1.0, evaluating: 2.0}, progress)
+        parts, done = Phases(dict.fromkeys((row.run_id for row in group), 1.0), phases.callback(merging)), []
+        for row in group:
+            with self._said(row.variant):
+                started = time.monotonic()
+                stored = self._execute(row, parts.callback(row.run_id), evaluate=False, need_model=True)
+                self._keep_merging_speed(time.monotonic() - started)
+                done.append((row, stored))
+        work = [
+            EvaluatedModel(row.run_id, stored.model_paths["merged"], [task.key for task in self.benchmark.tasks],
+                           kept=self.store.features_of(row.run_id))
+            for row, stored in done
+        ]  # fmt: skip
+        if not work:
+            return
+        started = time.monotonic()
+        scored = score_together(
+            work, self.benchmark, device=self.of.device, progress=phases.callback(evaluating), cancel=self.cancel,
+            warn=self.of.warn,
+        )  # fmt: skip
+        seconds = time.monotonic() - started
+        keep_speed(self.of, self.benchmark, work, seconds)
+        for row, _ in done:
+            own = scored[row.run_id]
+            self._execute(row, None, scored=GivenScores(own.table, seconds / len(done)))
+            self.store.drop_models(row.run_id)
+            self._keep(MeasuredRow(row.variant, own.scores, own.right, run=row.run_id))
+
+    def _execute(self, row: _Row, progress: ProgressCallback | None, **how: Any) -> Run:
+        return execute(
+            row.recipe, self.store, benchmark=self.benchmark, device=self.of.device, progress=progress,
+            cancel=self.cancel, warn=self.of.warn, **how,
+        )  # fmt: skip
+
+    def _keep_merging_speed(self, seconds: float) -> None:
+        """Keep how fast merges read models of this tower on this device, for the next plan."""
+        sources = (self.benchmark.pretrained, *self.benchmark.experts.values())
+        name = merged(models(self.of.chosen, self.of.choice).tower, choose_device(self.of.device).type)
+        keep_rate(self.of.place.rates, name, sum(open_checkpoint(one).nbytes for one in sources), seconds)

@@ -1,0 +1,1 @@
+"""How fast this machine was before, for the next plan."""
