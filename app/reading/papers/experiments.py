@@ -75,6 +75,16 @@ def table(chosen: Experiment) -> PublishedTable | None:
     return steps.kept_table(chosen, place(chosen))
 
 
+def is_computed(chosen: Experiment, choice: Choice) -> bool:
+    """Whether the table has every row of a choice."""
+    from merging.published.rows import INDIVIDUAL, PRETRAINED, variants
+
+    if kept_choice(chosen) != choice or (made := table(chosen)) is None:
+        return False
+    needed = {PRETRAINED, INDIVIDUAL, *(variant.key for variant in variants(chosen, choice))}
+    return needed <= {row.key for row in made.rows}
+
+
 def read_cards(chosen: Experiment, choice: Choice) -> None:
     """Ask the Hub for the commits, licenses and sizes of what a choice needs; they are kept for the next plan.
 

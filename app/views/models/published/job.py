@@ -63,7 +63,10 @@ def _progress(key: str) -> None:
 
 
 def _compute(chosen: Experiment, choice: Choice, plan: FetchPlan) -> None:
-    """The question where everything is here."""
+    """The question where everything is here; none where all of it has been computed."""
+    if experiments.is_computed(chosen, choice):
+        st.markdown(":material/check_circle: All of this is computed; the table is below.")
+        return
     time = duration_text(plan.compute_seconds)
     st.markdown(f"Everything is here. **Compute {_rows(plan)}**, for about {time} on {plan.device}?")
     _button("Compute", RUN, chosen, choice, primary=True)

@@ -79,7 +79,10 @@ def _catalogue(listed: list[Experiment]) -> None:
         )
     st.dataframe(
         rows, hide_index=True, height="content", alt="Published experiments with sizes, times and licenses",
-        column_config={"Experiment": st.column_config.TextColumn(pinned=True, width=130)},
+        column_config={
+            "Experiment": st.column_config.TextColumn(pinned=True, width=130),
+            "Here": st.column_config.TextColumn(width=72),
+        },
     )  # fmt: skip
     st.caption(
         "With 1,000 images of each test set; computing is an estimate for this machine. Licenses "
@@ -97,7 +100,11 @@ def _plan(plan: FetchPlan) -> None:
     st.dataframe(
         [{title: clean_text(cell, 160) for title, cell in zip(titles, row, strict=True)} for row in rows],
         hide_index=True, height=page.table_height(len(rows), 390), alt="Repositories with files, sizes and licenses",
-        column_config={"For": st.column_config.TextColumn(pinned=True, width=150)},
+        column_config={
+            "For": st.column_config.TextColumn(pinned=True, width=150),
+            "Files": st.column_config.TextColumn(width=190),
+            "Commit": st.column_config.TextColumn(width=110),
+        },
     )  # fmt: skip
     lines = [text.safe_text(line, 400) for line in plan_sentences(replace(plan, left_out=()))]
     st.markdown("  \n".join(lines))

@@ -52,10 +52,14 @@ def _numbers(table: PublishedTable) -> None:
 def _grid(rows: Sequence[Sequence[str]], alt: str, most: int) -> None:
     head, *lines = rows
     names = _distinct(head)
+    used = [place for place, name in enumerate(names) if place == 0 or any(line[place] for line in lines)]
     st.dataframe(
-        [{name: clean_text(cell, 300) for name, cell in zip(names, line, strict=True)} for line in lines],
+        [{names[place]: clean_text(line[place], 300) for place in used} for line in lines],
         hide_index=True, height="content" if most <= len(rows) else page.table_height(len(lines), most), alt=alt,
-        column_config={names[0]: st.column_config.TextColumn(pinned=True, width=170)},
+        column_config={
+            names[0]: st.column_config.TextColumn(pinned=True, width=170),
+            "Verdict": st.column_config.TextColumn(width=330),
+        },
     )  # fmt: skip
 
 
