@@ -26,6 +26,7 @@ from merging.checkpoints.references import BUNDLED_PREFIX, PRETRAINED, reference
 from merging.errors import CheckpointError, TaskError
 from merging.files.npz import Npz, array_infos
 from merging.formats.opening import open_checkpoint
+from merging.formats.referenced import SUFFIX as REFERENCE
 from merging.methods.exemplars import TaskExemplars
 from merging.settings import BUNDLED, benchmark_folder
 from merging.text import did_you_mean
@@ -101,18 +102,18 @@ class Benchmark:
     @cached_property
     def tower(self) -> Checkpoint | None:
         """The pretrained model's checkpoint, which gives the architecture of state dicts that come without metadata."""
-        path = self.folder / "models" / f"{PRETRAINED}.safetensors"
+        path = model_file(self.folder, PRETRAINED)
         return open_checkpoint(path) if path.is_file() else None
 
     @property
     def multitask(self) -> str | None:
         """Reference of the model trained on all tasks together, if there is one."""
-        return self._reference(MULTITASK) if (self.folder / "models" / f"{MULTITASK}.safetensors").is_file() else None
+        return self._reference(MULTITASK) if model_file(self.folder, MULTITASK).is_file() else None
 
     def _reference(self, name: str) -> str:
         if self.folder == BUNDLED:
             return BUNDLED_PREFIX + name
-        return reference_to(self.folder / "models" / f"{name}.safetensors")
+        return reference_to(model_file(self.folder, name))
 
     def images(self, key: str, split: str) -> tuple[Images, NDArray[np.int64]]:
         """Images (n, h, w, 3) as uint8 and labels (n,) of a split: exemplars, choosing or reporting.
@@ -293,6 +294,12 @@ class Benchmark:
         return ""
 
 
+def model_file(folder: Path, name: str) -> Path:
+    """The file of a model of a benchmark: the model itself, or one that says where it is."""
+    own, reference = (folder / "models" / f"{name}{suffix}" for suffix in (".safetensors", REFERENCE))
+    return reference if reference.is_file() and not own.is_file() else own
+
+
 def draw(images: int, per_task: int | None, seed: int) -> NDArray[np.int64]:
     """The places of a seeded draw of so many images of a task, in order; None takes all."""
     return np.sort(np.random.default_rng(seed).permutation(images)[:per_task])
@@ -320,7 +327,7 @@ def _task(entry: Mapping[str, Any], folder: Path) -> Task:
         descriptions=tuple(map(str, entry.get("descriptions", ()))),
         source=str(entry.get("source", "")),
         license=str(entry.get("license", "")),
-        has_expert=(folder / "models" / f"{key}.safetensors").is_file(),
+        has_expert=model_file(folder, key).is_file(),
         referenced=bool(entry.get("referenced", False)),
         splits=tuple(split for split in SPLITS if split in entry.get("splits", SPLITS)) or SPLITS,
     )

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 from merging.checkpoints.references import PRETRAINED, checkpoint_labels, expert_key, hub_id_of
 from merging.errors import MergingError
+from merging.formats.referenced import place_of_model
 from merging.recipes.recipe import VERSION, Recipe
 from merging.runs.run import Run
 from merging.version import __version__
@@ -59,7 +60,7 @@ def parents(run: Run, recipe: Recipe, hub_ids: Mapping[str, str]) -> tuple[Paren
     labels = [(PRETRAINED, public.pretrained, PRETRAINED)]
     labels += [(name, label, expert_key(name)) for name, label in public.experts]
     return tuple(
-        Parent(name, label, run.inputs[key], hub_ids.get(name) or hub_id_of(path))
+        Parent(name, label, run.inputs[key], hub_ids.get(name) or hub_id_of(place_of_model(path)))
         for (name, label, key), path in zip(labels, paths, strict=True)
     )
 

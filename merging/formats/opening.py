@@ -19,6 +19,7 @@ from merging.formats import configs
 from merging.formats.byte_range import ByteRange
 from merging.formats.configs import ADAPTERS, SUFFIXES, WEIGHTS
 from merging.formats.lora import AdapterCheckpoint
+from merging.formats.referenced import is_reference, open_reference
 from merging.formats.safetensors import MAX_HEADER, SafetensorsCheckpoint
 from merging.formats.sharded import ShardedCheckpoint
 from merging.formats.torch_pickle import containers, zip_archive
@@ -99,6 +100,8 @@ def _recognized(descriptor: int, path: Path, name: str, label: str) -> Checkpoin
             raw = window.read(0, window.size)
         finally:
             os.close(descriptor)
+        if is_reference(path, raw):
+            return open_reference(path, raw, label, lambda at: canonical(open_path(at, name, str(at))))
         return ShardedCheckpoint(path, raw, name, label)
     return SafetensorsCheckpoint(descriptor, file, name, label)  # the error says what else it is
 

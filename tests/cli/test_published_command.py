@@ -10,23 +10,15 @@ from typing import Any
 import pytest
 from loopback_hub import LoopbackHub
 
-from merging.benchmarks.benchmark import Benchmark
 from merging.cli.main import main
 from merging.published.catalogue import experiment, experiment_keys
 from merging.published.choice import choose
 from merging.published.rows import INDIVIDUAL, PRETRAINED, variants
-from merging.published.steps import (
-    keep_choice,
-    keep_measured,
-    kept_measured,
-    pin,
-    place_of,
-    score_references,
-    score_row,
-)
+from merging.published.computing.experiment_run import Place, place_of
+from merging.published.computing.measured import Measured, read_measured, write_measured
+from merging.published.steps import keep_choice, pin
 from merging.published.table import MeasuredRow
 from merging.published.verdicts import TaskScore
-from merging.runs.store import Store
 
 SMOKE = experiment("smoke")
 VISION = "tanganke/clip-vit-base-patch32"
@@ -154,14 +146,21 @@ def measured(share: float) -> list[MeasuredRow]:
     return [MeasuredRow(key, scores(percents), run="abc") for key, percents in rows]
 
 
+def keep(place: Place, rows: list[MeasuredRow]) -> None:
+    kept = Measured("one CPU", "")
+    for row in rows:
+        kept = kept.with_row(row)
+    write_measured(place.folder, kept)
+
+
 @pytest.mark.parametrize(("share", "code"), [(1.0, 0), (0.9, 0)])
 def test_the_table_is_printed_from_what_was_kept(
     hub: LoopbackHub, capsys: Any, tmp_path: Path, share: float, code: int
 ) -> None:
     place, choice = place_of("smoke"), choose(SMOKE, images="all")
     keep_choice(place, choice)
-    keep_measured(place, measured(share), "one CPU")
-    assert kept_measured(SMOKE, choice, place) == (measured(share), "one CPU")
+    keep(place, measured(share))
+    assert read_measured(place.folder, SMOKE, choice).in_order(SMOKE, choice) == measured(share)
     ended, out, _ = call(capsys, "table", "smoke", "--to", str(tmp_path / "t.md"), "--expect", "reproduced")
     assert ended == code and ("Other experts" in out) == (share < 1) and "on all images, seed 0, one CPU" in out
     assert (tmp_path / "t.md").read_text("utf-8").startswith("# smoke")
@@ -173,7 +172,7 @@ def test_an_expectation_that_is_not_met_is_the_exit_code(hub: LoopbackHub, capsy
     keep_choice(place, choose(SMOKE, images="all"))
     first, *rest = measured(1.0)
     wrong = MeasuredRow(PRETRAINED, {task: TaskScore(task, 0.9, 10_000) for task in first.scores})
-    keep_measured(place, [wrong, *rest], "one CPU")
+    keep(place, [wrong, *rest])
     assert call(capsys, "table", "smoke")[0] == 0
     assert call(capsys, "table", "smoke", "--expect", "reproduced")[0] == 1
 
@@ -181,16 +180,3 @@ def test_an_expectation_that_is_not_met_is_the_exit_code(hub: LoopbackHub, capsy
 def test_a_table_of_nothing_says_what_computes_it(hub: LoopbackHub, capsys: Any) -> None:
     code, _, err = call(capsys, "table", "smoke")
     assert code == 1 and "smoke has not run here. `published run smoke` computes it." in err
-
-
-@pytest.mark.slow
-def test_rows_are_scored_once_and_found_again(tiny_folder: Path, tmp_path: Path) -> None:
-    benchmark, store = Benchmark.load(tiny_folder), Store(tmp_path / "store", libraries=())
-    references = score_references(benchmark, store, device="cpu")
-    assert [one.row for one in references] == [PRETRAINED, INDIVIDUAL]
-    assert set(references[1].scores) == set(benchmark.experts)
-    row, choice = variants(SMOKE, choose(SMOKE))[0], choose(SMOKE)
-    first = score_row(row, choice, benchmark, store, device="cpu")
-    assert first.scores["circles"].n == benchmark.count("circles", "reporting") and store.has(first.run)
-    assert score_row(row, choice, benchmark, store, device="cpu") == first
-    assert score_references(benchmark, store, compute=False) == references

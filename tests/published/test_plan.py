@@ -14,6 +14,7 @@ from merging.published.catalogue import experiment
 from merging.published.choice import Choice, choose, left_out, needed_parts, sets_of
 from merging.published.lock import Lock, files_of, license_text, read_lock, repository_of, write_lock
 from merging.published.parts import ModelFile, parts
+from merging.published.speed.rates import FETCHED, encoded, keep_rate, merged, rates
 from merging.published.plan import UNPINNED, count_passes, encoding_seconds, make_plan
 from merging.published.texts import plan_data, plan_rows, plan_sentences
 
@@ -163,7 +164,7 @@ def test_what_is_pinned_is_exact_and_what_is_here_is_not_fetched(tmp_path) -> No
     folder.mkdir(parents=True)
     with (folder / "test-00000-of-00001.parquet").open("wb") as file:
         file.truncate(9_000_000)
-    plan = make_plan(SMOKE, choose(SMOKE), lock, rate=1e6)
+    plan = make_plan(SMOKE, choose(SMOKE), lock, rates={FETCHED: 1e6})
     (part,) = [each for each in plan.parts if each.repository == EUROSAT.name]
     assert part.complete and part.missing == 0 and plan.here == 9_000_000
     assert plan.rate_measured and "the rate of the last download" in " ".join(plan_sentences(plan))

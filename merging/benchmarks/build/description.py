@@ -53,7 +53,8 @@ class Description:
     """A benchmark to be made. ``images`` limits each half of a test set, 0 takes all; ``exemplars`` likewise.
 
     ``whole`` reports on whole test sets, or on ``images`` of them; ``balanced`` draws equally from all classes;
-    ``by_reference`` leaves images in the data sets' files, to be decoded when they are needed.
+    ``by_reference`` leaves images in the data sets' files, to be decoded when they are needed; ``models_by_reference``
+    leaves models in theirs.
     """
 
     pretrained: str
@@ -68,6 +69,7 @@ class Description:
     balanced: bool = False
     whole: bool = False
     by_reference: bool = False
+    models_by_reference: bool = False
     mean: tuple[float, ...] | None = None
     std: tuple[float, ...] | None = None
     base: Path = Path()
@@ -120,7 +122,7 @@ def _check_numbers(options: dict[str, Any]) -> None:
     for name in ("images", "exemplars"):
         if options.get(name) == ALL:
             options[name] = 0
-    for name in ("balanced", "whole", "by_reference"):
+    for name in ("balanced", "whole", "by_reference", "models_by_reference"):
         if not isinstance(options.get(name, False), bool):
             raise TaskError(f"`{name}` is true or false; got {printable(repr(options[name]), 60)}.")
     for name in ("images", "exemplars", "seed"):

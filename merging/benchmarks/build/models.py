@@ -24,6 +24,8 @@ from merging.checkpoints.text_tower import stated_text
 from merging.clip.preprocess import MEAN, STD
 from merging.errors import CompatibilityError, TaskError
 from merging.formats.opening import open_checkpoint
+from merging.formats.referenced import SUFFIX as REFERENCE
+from merging.formats.referenced import write_reference
 from merging.formats.safetensors import SafetensorsWriter
 from merging.inspection.fit import fit
 from merging.progress import Meter
@@ -44,9 +46,14 @@ class BenchmarkModels:
     cautions: tuple[str, ...]
 
     @property
+    def all(self) -> Mapping[str, Checkpoint]:
+        """All of them by name, the pretrained one first."""
+        return {PRETRAINED: self.pretrained, **self.trained}
+
+    @property
     def nbytes(self) -> int:
         """Bytes that they take as files."""
-        return sum(_size(model) for model in (self.pretrained, *self.trained.values()))
+        return sum(_size(model) for model in self.all.values())
 
 
 def open_models(
@@ -93,19 +100,32 @@ def normalization(pretrained: Checkpoint) -> tuple[tuple[float, ...], tuple[floa
 def write_models(folder: Path, models: BenchmarkModels, meter: Meter) -> None:
     """Write every model as ``<name>.safetensors``, without its text transformer."""
     folder.mkdir()
-    for name, model in {PRETRAINED: models.pretrained, **models.trained}.items():
-        role = name if name in (PRETRAINED, MULTITASK) else "expert"
-        about = {
-            "architecture": json.dumps(_stated(models)),
-            "role": role,
-            "task": name if role == "expert" else "",
-            "from": Path(model.label).name,
-        }
+    for name, model in models.all.items():
+        about = _about(name, models)
         infos = {p.name: model.infos[p.name] for p in model.parameters if p.part != TEXT_TOWER}
         with SafetensorsWriter(folder / f"{name}.safetensors", infos, about) as writer:
             for tensor, info in infos.items():
                 writer.write(tensor, model.read(tensor))
                 meter.advance(info.nbytes, "Writing models", name)
+
+
+def write_references(folder: Path, models: BenchmarkModels, places: Mapping[str, Path]) -> None:
+    """Write for every model where it is, by its name, in place of the model."""
+    folder.mkdir()
+    for name in models.all:
+        like = "" if name == PRETRAINED else f"{PRETRAINED}{REFERENCE}"
+        write_reference(folder / f"{name}{REFERENCE}", places[name].absolute(), _about(name, models), like)
+
+
+def _about(name: str, models: BenchmarkModels) -> dict[str, str]:
+    """The metadata of a model's file."""
+    role = name if name in (PRETRAINED, MULTITASK) else "expert"
+    return {
+        "architecture": json.dumps(_stated(models)),
+        "role": role,
+        "task": name if role == "expert" else "",
+        "from": Path(models.all[name].label).name,
+    }
 
 
 def write_text_tower(path: Path, text: Checkpoint, models: BenchmarkModels, meter: Meter) -> None:

@@ -16,7 +16,7 @@ from merging.benchmarks.build.sampling import Amounts
 from merging.benchmarks.build.splits import Split, split
 from merging.checkpoints.architecture import with_activation, with_architecture
 from merging.checkpoints.checkpoint import Checkpoint
-from merging.checkpoints.references import locate, without_folders
+from merging.checkpoints.references import PRETRAINED, locate, without_folders
 from merging.checkpoints.text_tower import PROJECTION, text_tower
 from merging.checkpoints.views import CheckpointView
 from merging.clip.heads import PLAIN, Head, read_head
@@ -26,7 +26,7 @@ from merging.datasets.base import DataSet
 from merging.datasets.opening import open_data
 from merging.errors import CheckpointError, TaskError
 from merging.files.disk import free_bytes
-from merging.formats.opening import open_stored
+from merging.formats.opening import locate_model, open_stored
 from merging.text import size_text
 
 LOGIT = "logit_scale"
@@ -63,8 +63,20 @@ class Plan:
     @property
     def nbytes(self) -> int:
         """Bytes that the benchmark will take at most, without the heads."""
-        text = self.text.nbytes if self.text else 0
-        return self.pixels + self.models.nbytes + text
+        text = self.copied_text.nbytes if self.copied_text else 0
+        return self.pixels + (0 if self.description.models_by_reference else self.models.nbytes) + text
+
+    @property
+    def copied_text(self) -> CheckpointView | None:
+        """The text tower, unless it stays in the file of a pretrained model that is only referred to."""
+        own = self.description.text in {None, self.description.pretrained}
+        return None if own and self.description.models_by_reference else self.text
+
+    def model_places(self) -> dict[str, Path]:
+        """Where the models lie, by name."""
+        named = {PRETRAINED: self.description.pretrained, MULTITASK: self.description.multitask}
+        named |= {task.key: task.expert for task in self.description.tasks}
+        return {name: locate_model(place, self.description.base) for name, place in named.items() if place}
 
     @property
     def pixels(self) -> int:

@@ -11,7 +11,7 @@ import torch
 
 from merging.benchmarks.benchmark import SPLITS, Benchmark
 from merging.benchmarks.build.description import Description
-from merging.benchmarks.build.models import normalization, write_models, write_text_tower
+from merging.benchmarks.build.models import normalization, write_models, write_references, write_text_tower
 from merging.benchmarks.build.plan import LOGIT, Plan, PlannedTask, check_room, plan
 from merging.benchmarks.build.sampling import Written, write_task
 from merging.benchmarks.folders import TEXT_TOWER
@@ -100,9 +100,12 @@ class _Build:
         """Write everything, the manifest last."""
         self._images()
         self._heads(tokenize)
-        models, text = self.plan.models, self.plan.text
+        models, text = self.plan.models, self.plan.copied_text
         meter = Meter(models.nbytes + (text.nbytes if text else 0), self.phases.callback(MODELS), self.cancel)
-        write_models(self.folder / "models", models, meter)
+        if self.plan.description.models_by_reference:
+            write_references(self.folder / "models", models, self.plan.model_places())
+        else:
+            write_models(self.folder / "models", models, meter)
         if text is not None:
             write_text_tower(self.folder / TEXT_TOWER, text, models, meter)
         self._tasks()
