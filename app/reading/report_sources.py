@@ -115,6 +115,8 @@ def _run_facts(run: Run) -> Iterator[tuple[str, str]]:
     yield "Seed", NO_SEED if run.seed is None else str(run.seed)
     if run.test_images:
         yield "Scored on", run.test_images
+    if run.licenses:
+        yield "Licenses", "; ".join(f"{name}: {stated}" for name, stated in run.licenses.items())
     took = f"in {duration_text(sum(run.seconds.values()))} on the machine that wrote this report"
     yield "Computed", f"on {run.device}, {'precomputed' if run.provenance == PRECOMPUTED else took}"
     yield "Versions", _versions(run.versions.items())

@@ -55,10 +55,24 @@ def _draw(facts: Mapping[str, Any], manifest: Mapping[str, Any], split: str) -> 
     return ImageDraw(facts["counts"][split], of, manifest["seed"], False) if of else None
 
 
-def facts_of(folder: Path) -> dict[str, str]:
-    """What a run that was scored on a benchmark notes of its test images; empty if nothing says which they are."""
-    words = in_words(list(draws(folder).values()))
-    return {"test_images": words} if words else {}
+def facts_of(folder: Path) -> dict[str, Any]:
+    """What a run that was scored on a benchmark notes of it: its test images and licenses, as far as they are known.
+
+    ``whole`` is there if no half of the test images was kept to choose on.
+    """
+    words, manifest = in_words(list(draws(folder).values())), _manifest(folder)
+    licenses = manifest.get("licenses", {})
+    facts: dict[str, Any] = {"test_images": words} if words else {}
+    facts |= {"licenses": licenses} if licenses else {}
+    return facts | ({"whole": True} if manifest.get("whole") else {})
+
+
+def _manifest(folder: Path) -> Mapping[str, Any]:
+    """The manifest of a benchmark that was made here; empty for other folders."""
+    try:
+        return dict(json.loads((folder / MANIFEST).read_bytes())) if made_here(folder) else {}
+    except (OSError, ValueError, TypeError):
+        return {}
 
 
 def in_words(drawn: Sequence[ImageDraw]) -> str:

@@ -180,7 +180,7 @@ def report(
     summary = None if scores is None else summarize(scores, run.experts)
     if call.json:
         names = ("id", "kind", "title", "device", "seconds", "warnings", "versions", "seed", "provenance", "per_task",
-                 "adapt", "adapted_on", "adapts_on_test", "needs_task", "test_images")  # fmt: skip
+                 "adapt", "adapted_on", "adapts_on_test", "needs_task", "test_images", "licenses")  # fmt: skip
         facts = {name: getattr(run, name) for name in names}
         facts |= {"path": run.path, "out": None, "models": run.model_paths}
         facts["work"] = None if work is None else asdict(work)

@@ -258,7 +258,8 @@ def _results(card: Card, run: Run) -> Iterator[str]:
     ]
     if not math.isnan(summary.h_score):
         lines.append(f"H-score {100 * summary.h_score:.1f}.")
-    lines.append(f"All on the {SPLIT} half of each test set; the other half is there to choose values on.")
+    if not run.whole:
+        lines.append(f"All on the {SPLIT} half of each test set; the other half is there to choose values on.")
     yield " ".join(lines)
 
 
@@ -298,7 +299,11 @@ def _limits(card: Card) -> Iterator[str]:
         if run.benchmark and run.benchmark == _bundled():
             yield "Scores are on the bundled benchmark of small images, not on the data sets that papers report."
         yield f"Computed on {safe(run.device)} with torch {safe(run.versions.get('torch', '?'))}."
-    yield "Its license follows from those of its parents, which were not looked up."
+    if run is None or not run.licenses:
+        yield "Its license follows from those of its parents, which were not looked up."
+        return
+    yield "Its license follows from those of its parents, which their cards state as follows."
+    yield table(("Model or data set", "License"), [(safe(name), safe(text)) for name, text in run.licenses.items()])
 
 
 def _drawn(recipe: Recipe, run: Run | None) -> str:

@@ -9,8 +9,8 @@ from merging.clip.prompt_sets import CLIP, prompts
 from merging.errors import HubError
 from merging.hub import cache
 from merging.published.catalogue import Experiment
-from merging.published.choice import Choice, models, sets_of
-from merging.published.lock import Lock, repository_of, stated_license
+from merging.published.choice import Choice, models, needed_parts, sets_of
+from merging.published.lock import Lock, license_text, repository_of, stated_license
 from merging.published.parts import ModelFile, PublishedSet, parts
 
 # The whole test set, or a part of it; images and models stay in the files that were fetched.
@@ -44,6 +44,10 @@ def describe(experiment: Experiment, choice: Choice, lock: Lock, into: Path | No
         "images": choice.images or 0,
         "exemplars": choice.exemplars or 1,
         "seed": choice.seed,
+        "licenses": {
+            f"{purpose} ({use.repository})": stated_license(parts().repositories[use.repository], lock)
+            for use, purpose in needed_parts(experiment, choice).items()
+        },
         **WHERE_THEY_ARE,
     }
 
@@ -62,7 +66,7 @@ def _task(one: PublishedSet, lock: Lock, into: Path | None, wording: str) -> dic
         "image_column": one.image,
         "label_column": one.label,
         "source": f"{one.repository}@{revision}, {one.split}" if revision else f"{one.repository}, {one.split}",
-        "license": stated_license(listed, lock),
+        "license": license_text(listed, lock),  # without its date: scores depend on what is written here
         **words,
     }
 

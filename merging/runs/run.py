@@ -55,6 +55,7 @@ class Run:
     images were learned from ("choosing", "reporting" or "exemplars"), None if nothing was learned. ``images`` are the
     numbers of "exemplars" and "test_data" of each task that the chain saw; empty if it saw none, and in older runs.
     ``test_images`` says which images of the test sets the scores are of, in words; empty if that is not known.
+    ``whole`` says that no half of them was kept to choose on, ``licenses`` what models and data sets state, by name.
     """
 
     id: str
@@ -84,6 +85,8 @@ class Run:
     _manifest: Manifest = field(repr=False)
     _damaged: Callable[[DamagedError], None] = field(repr=False, compare=False)  # called for damage found later
     test_images: str = ""
+    whole: bool = False
+    licenses: Mapping[str, str] = field(default_factory=dict, repr=False)
 
     @classmethod
     def read(cls, path: Path, provenance: str, damaged: Callable[[DamagedError], None]) -> Self:
@@ -123,6 +126,8 @@ class Run:
                 adapted_on=facts.get("adapted_on"),
                 images=facts.get("images", {}),
                 test_images=str(facts.get("test_images", "")),
+                whole=bool(facts.get("whole", False)),
+                licenses={str(name): str(text) for name, text in facts.get("licenses", {}).items()},
                 modules=tuple(name for name in facts.get("modules", ()) if name in manifest),
                 models={key: name for key, name in facts["models"].items() if name in manifest},
                 _schemas=facts["tables"],

@@ -13,9 +13,9 @@ from loopback_hub import LoopbackHub
 from merging.cli.main import main
 from merging.published.catalogue import experiment, experiment_keys
 from merging.published.choice import choose
-from merging.published.rows import INDIVIDUAL, PRETRAINED, variants
 from merging.published.computing.experiment_run import Place, place_of
 from merging.published.computing.measured import Measured, read_measured, write_measured
+from merging.published.rows import INDIVIDUAL, PRETRAINED, variants
 from merging.published.steps import keep_choice, pin
 from merging.published.table import MeasuredRow
 from merging.published.verdicts import TaskScore

@@ -14,8 +14,8 @@ from merging.published.catalogue import experiment
 from merging.published.choice import Choice, choose, left_out, needed_parts, sets_of
 from merging.published.lock import Lock, files_of, license_text, read_lock, repository_of, write_lock
 from merging.published.parts import ModelFile, parts
-from merging.published.speed.rates import FETCHED, encoded, keep_rate, merged, rates
 from merging.published.plan import UNPINNED, count_passes, encoding_seconds, make_plan
+from merging.published.speed.rates import FETCHED
 from merging.published.texts import plan_data, plan_rows, plan_sentences
 
 EIGHT, SMOKE = experiment("clip-b32-8"), experiment("smoke")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any, Self
 
@@ -54,7 +54,7 @@ class Description:
 
     ``whole`` reports on whole test sets, or on ``images`` of them; ``balanced`` draws equally from all classes;
     ``by_reference`` leaves images in the data sets' files, to be decoded when they are needed; ``models_by_reference``
-    leaves models in theirs.
+    leaves models in theirs. ``licenses`` are those stated of models and data sets, by name.
     """
 
     pretrained: str
@@ -70,6 +70,7 @@ class Description:
     whole: bool = False
     by_reference: bool = False
     models_by_reference: bool = False
+    licenses: Mapping[str, str] = field(default_factory=dict)
     mean: tuple[float, ...] | None = None
     std: tuple[float, ...] | None = None
     base: Path = Path()
@@ -104,6 +105,9 @@ class Description:
                 options[name] = _three(options[name], name)
         for name in ("pretrained", "text", "multitask"):
             _text(options.get(name), name)
+        licenses = options.get("licenses", {})
+        if not isinstance(licenses, Mapping) or not all(map(_is_text, (*licenses, *licenses.values()))):
+            raise TaskError("`licenses` is a mapping from names of models and data sets to texts.")
         if (named := options.get("activation", "")) not in ("", *ACTIVATIONS):
             raise TaskError(f"`activation` is {' or '.join(ACTIVATIONS)}; got {printable(repr(named), 60)}.")
         if "architecture" in options:
@@ -180,6 +184,10 @@ def _options(
     if missing := [name for name in needed if data.get(name) is None]:
         raise TaskError(f"{where} lacks {first_few(missing)}.")
     return {str(name): value for name, value in data.items() if value is not None}
+
+
+def _is_text(value: Any) -> bool:
+    return isinstance(value, str)
 
 
 def _text(value: Any, name: str) -> None:

@@ -187,6 +187,8 @@ class _Build:
             "seed": description.seed,
             "images": description.images,
             "exemplars": description.exemplars,
+            **({"whole": True} if description.whole else {}),
+            **({"licenses": dict(description.licenses)} if description.licenses else {}),
             "models": {name: Path(model.label).name for name, model in self._models().items()},
             "digests": {path.stem: open_checkpoint(path).digest for path in (self.folder / "models").iterdir()},
             "cautions": list(models.cautions),

@@ -1,0 +1,187 @@
+"""The whole smoke experiment from the command line, against a Hub on this machine: fetched, computed, compared."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+from pathlib import Path
+from typing import Any
+
+import pytest
+from loopback_hub import LoopbackHub
+
+from merging.benchmarks.benchmark import Benchmark
+from merging.cli.main import main
+from merging.errors import RecipeError
+from merging.formats.opening import open_checkpoint
+from merging.hub import cache
+from merging.published.computing import row_runs
+from merging.published.rows import RowVariant
+
+pytestmark = pytest.mark.slow
+
+
+def call(capsys: Any, *words: str) -> tuple[int, dict[str, Any], str]:
+    """Exit code, the JSON on stdout, and stderr."""
+    code = main(["published", *words, "--json"])
+    printed = capsys.readouterr()
+    return code, json.loads(printed.out or "{}"), printed.err
+
+
+def run(capsys: Any, *words: str) -> dict[str, Any]:
+    """The table of a whole run."""
+    code, table, err = call(capsys, "run", "smoke", "--yes", *words)
+    assert code == 0, err
+    return table
+
+
+def keys(table: dict[str, Any]) -> list[str]:
+    return [row["key"] for row in table["rows"]]
+
+
+def test_a_second_run_asks_for_nothing_nor_one_without_a_network(
+    hub: LoopbackHub, capsys: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    first = run(capsys, "--images", "all")
+    assert keys(first) == ["pretrained", "individual", "averaging", "task_arithmetic", "ties"]
+    assert [task["n"] for task in first["rows"][0]["tasks"]] == [40, 40] and first["images"] == "on all images"
+    assert all(row["change"] for row in first["rows"][1:])  # right answers of every row are known
+    assert not any("train" in name or "contrast" in name or name.endswith(".h5") for name in hub.fetched())
+    asked = len(hub.requests)
+    assert run(capsys, "--images", "all") == first
+    monkeypatch.setenv("MERGESCOPE_HUB", "cached")
+    assert run(capsys, "--images", "all") == first and len(hub.requests) == asked
+    monkeypatch.setenv("MERGESCOPE_HUB", "on")
+    hub.stop()
+    assert run(capsys, "--images", "all") == first
+    few = run(capsys, "--images", "12", "--rows", "averaging")
+    assert [task["n"] for task in few["rows"][2]["tasks"]] == [12, 12] and few["images"] == "on 12 of each"
+    assert call(capsys, "table", "smoke", "--to", str(tmp_path / "t.csv"))[1] == few
+
+
+def test_neither_images_nor_models_are_stored_again(hub: LoopbackHub, capsys: Any, tmp_path: Path) -> None:
+    run(capsys, "--rows", "averaging", "--images", "all")
+    folder = tmp_path / "store" / "benchmarks" / "published-smoke"
+    sizes = {path.relative_to(folder).as_posix(): path.stat().st_size for path in folder.rglob("*") if path.is_file()}
+    assert sum(sizes.values()) < 100_000 and {name for name in sizes if name.startswith("models/")} == {
+        "models/pretrained.json", "models/mnist.json", "models/eurosat.json",
+    }  # fmt: skip
+    assert not list((tmp_path / "store" / "runs").rglob("*.safetensors"))  # merged weights went after their scores
+    benchmark = Benchmark.load(folder)
+    expert = open_checkpoint(benchmark.experts["mnist"])
+    assert "visual.proj" in expert.infos and benchmark.task("mnist").splits == ("reporting",)
+    manifest = json.loads((folder / "manifest.json").read_text("utf-8"))
+    assert manifest["digests"]["mnist"] == expert.digest
+    licenses = manifest["licenses"]
+    assert licenses["test set MNIST (ylecun/mnist)"].startswith("mit (read 20")
+    assert licenses["test set EuroSAT (tanganke/eurosat)"].startswith("none stated (read ")
+    assert all(" at commit " in stated for stated in licenses.values()) and len(licenses) == 5
+
+
+def test_stopped_while_it_fetches_it_goes_on(hub: LoopbackHub, capsys: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    link, linked = cache.link, []
+
+    def interrupted(*args: Any) -> None:
+        link(*args)
+        linked.append(args)
+        if len(linked) == 3:
+            os.kill(os.getpid(), signal.SIGINT)
+
+    monkeypatch.setattr(cache, "link", interrupted)
+    code, said, _ = call(capsys, "run", "smoke", "--yes")
+    assert code == 130 and "Cancelled" in said["error"] and len(linked) < 8
+    before = hub.fetched()
+    monkeypatch.setattr(cache, "link", link)
+    assert len(run(capsys)["rows"]) == 5
+    after = hub.fetched()
+    assert all(after[name] == count for name, count in before.items() if len(name) == 64), "a file came twice"
+
+
+def test_stopped_between_recipes_it_goes_on(hub: LoopbackHub, capsys: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    execute, merged = row_runs.execute, list[str]()
+
+    def counted(recipe: Any, *args: Any, **options: Any) -> Any:
+        if not options.get("evaluate", True):
+            merged.append(recipe.title)
+            if len(merged) == 2:
+                os.kill(os.getpid(), signal.SIGINT)
+        return execute(recipe, *args, **options)
+
+    monkeypatch.setattr(row_runs, "execute", counted)
+    assert call(capsys, "run", "smoke", "--yes")[0] == 130
+    assert merged == ["Weight Averaging", "Task Arithmetic"]
+    monkeypatch.setattr(row_runs, "execute", execute)
+    monkeypatch.setattr("merging.runs.compute.Work._stream", _counting(merged))
+    merged.clear()
+    assert len(run(capsys)["rows"]) == 5
+    assert merged.count("streamed") == 2  # the first row's model was still there
+
+
+def _counting(into: list[str]) -> Any:
+    from merging.runs.compute import Work
+
+    stream = Work._stream
+
+    def counted(self: Work, folder: Path) -> Any:
+        into.append("streamed")
+        return stream(self, folder)
+
+    return counted
+
+
+def test_a_pause_is_heeded_and_the_same_command_goes_on(hub: LoopbackHub, capsys: Any, tmp_path: Path) -> None:
+    pause = tmp_path / "pause"
+    pause.touch()
+    code, said, _ = call(capsys, "run", "smoke", "--yes", "--pause-file", str(pause))
+    assert code == 75 and "Paused" in said["error"], said
+    pause.unlink()
+    assert len(run(capsys, "--pause-file", str(pause))["rows"]) == 5
+
+
+def test_a_folder_carries_an_experiment_to_a_machine_without_a_network(
+    hub: LoopbackHub, capsys: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    folder = str(tmp_path / "carried")
+    assert call(capsys, "fetch", "smoke", "--yes", "--into", folder)[0] == 0
+    hub.stop()
+    monkeypatch.setenv("MERGESCOPE_STORE", str(tmp_path / "another"))
+    monkeypatch.setenv("MERGESCOPE_HUB", "off")
+    assert len(run(capsys, "--from", folder, "--rows", "averaging")["rows"]) == 3
+
+
+def test_a_row_that_cannot_be_computed_is_in_the_table_and_the_others_go_on(
+    hub: LoopbackHub, capsys: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    recipe = RowVariant.recipe
+
+    def refused(self: RowVariant, *args: Any) -> Any:
+        if self.key == "ties":
+            raise RecipeError("Ties: none of its methods takes q, k and v apart.")
+        return recipe(self, *args)
+
+    monkeypatch.setattr(RowVariant, "recipe", refused)
+    code, table, err = call(capsys, "run", "smoke", "--yes", "--expect", "reproduced")
+    assert keys(table) == ["pretrained", "individual", "averaging", "task_arithmetic"], err
+    assert any(note.startswith("Ties was not computed: Ties: none of its methods") for note in table["notes"])
+    assert code == 1  # the pretrained miniature is not the printed model
+    monkeypatch.setattr(RowVariant, "recipe", recipe)
+    assert keys(run(capsys))[-1] == "ties"
+
+
+def test_class_names_in_another_order_are_not_scored(
+    hub: LoopbackHub, capsys: Any, miniatures: dict[str, Any], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    name = "data/test-00000-of-00001.parquet"
+    table = pq.read_table(miniatures["eurosat"] / name)
+    about = json.loads(table.schema.metadata[b"huggingface"])
+    names = about["info"]["features"]["label"]["names"]
+    about["info"]["features"]["label"]["names"] = [*names[1:], "meadow of another list"]
+    sink = pa.BufferOutputStream()
+    pq.write_table(table.replace_schema_metadata({"huggingface": json.dumps(about)}), sink)
+    hub.add("dataset", "tanganke/eurosat", {name: sink.getvalue().to_pybytes()})
+    code, said, _ = call(capsys, "run", "smoke", "--yes")
+    assert code == 1 and "eurosat" in said["error"] and "meadow of another list" in said["error"]
