@@ -49,9 +49,9 @@ def _left_in_groups() -> Iterator[int]:
 
 def _left(folder: Path, files: GroupFiles) -> int:
     """A group's limit without what it takes. Raises OSError or ValueError if it has no limit."""
-    limit, used = (int((folder / name).read_text()) for name in (files.limit, files.used))
+    limit, used = (int((folder / name).read_text("ascii")) for name in (files.limit, files.used))
     pages = 0
-    for entry in (folder / "memory.stat").read_text().splitlines():
+    for entry in (folder / "memory.stat").read_text("ascii").splitlines():
         name, _, size = entry.partition(" ")
         pages += int(size) if name.removeprefix(files.prefix) in PAGES and name.startswith(files.prefix) else 0
     return limit - used + pages

@@ -83,7 +83,8 @@ def averages_in_words(table: pd.DataFrame) -> str:
 
 def accuracies_in_words(table: pd.DataFrame) -> str:
     """A sentence that says what the accuracies cover."""
-    return f"Reporting half of each test set, n = {span(table['n'])} images per task, with 95% intervals."
+    n = span(table["n"])
+    return f"Reporting half of each test set, n = {n} images per task, with 95% intervals.{drawn.sentence()}"
 
 
 def accuracies(runs: Sequence[Run], stored: Sequence[Run]) -> pd.DataFrame:

@@ -12,6 +12,7 @@ import streamlit as st
 
 from app import text
 from app.reading import data
+from app.reading.images import drawn as images_drawn
 from merging.jobs.records import SWEEP, Job, job_of
 from merging.sweeps import compute
 from merging.sweeps.compute import NamedPoint, Session, plan, stored
@@ -161,7 +162,8 @@ def note(results: SweepResults) -> str:
     devices = text.listed(sorted({clean_text(point.device, 40) for point in points}))
     return (
         f"{sample.split.capitalize()} half of each test set: {images} of each of {plural(tasks, 'task')}{drawn}; "
-        f"n = {span(point.images for point in points)} images a point, on {devices}.{_differing(results.averages)}"
+        f"n = {span(point.images for point in points)} images a point, on {devices}."
+        f"{images_drawn.sentence(sample.split)}{_differing(results.averages)}"
     )
 
 

@@ -6,6 +6,7 @@ import streamlit as st
 
 from app import text
 from app.reading import data
+from app.reading.images import drawn
 from app.session import address, pages
 from app.views.runs import run_order
 from app.widgets import page as page_parts
@@ -142,7 +143,7 @@ st.header("Runs", anchor=False)
 if runs:
     st.caption(
         "In and Out are mean accuracies in and out of domain, on the reporting half, and the H-score is their harmonic "
-        "mean; Scores has every number with its interval."
+        f"mean; Scores has every number with its interval.{drawn.sentence()}"
     )
     library(runs)
 else:

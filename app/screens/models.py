@@ -8,10 +8,12 @@ from app.reading import data
 from app.reading import models as model_files
 from app.session import address
 from app.views.models import benchmark_form, benchmarks, file_list, model_sets
+from app.views.models.published import published
 from app.views.runs import run_list, storage
 from app.widgets import page
 
 MODELS, DATA, RUNS, STORAGE = "models", "data", "runs", "storage and machine"
+OWN, PUBLISHED = "from your images", published.PUBLISHED
 
 
 def models() -> None:
@@ -33,7 +35,13 @@ def benchmark() -> None:
     items, folders = model_files.listed(benchmark_form.typed())
     benchmarks.chooser(folders)
     benchmark_form.make_again()
-    benchmark_form.form(items)
+    source = st.segmented_control(
+        "Another benchmark", (OWN, PUBLISHED), default=OWN, key=address.SOURCE, bind=address.BIND, required=True
+    )
+    if source == PUBLISHED:
+        published.show()
+    else:
+        benchmark_form.form(items)
     page.link()
 
 

@@ -10,7 +10,7 @@ from app import text
 from app.reading import data, names, score_tables
 from app.reading.images import drawn
 from app.session import address, pages, state
-from app.views.scores import ablations, plugin_matrix, stored_size, unknown_task
+from app.views.scores import ablations, experiment, plugin_matrix, stored_size, unknown_task
 from app.widgets import chart, page, paper_line, run_picker
 from merging.runs.run import Run
 from viz.text import plural
@@ -132,6 +132,7 @@ def choose(scored: list[Run], stored: list[Run]) -> None:
 
 page.heading("Scores", "What merging gained in domain, what it cost out of domain, and which tasks lost accuracy.")
 stored = data.stored()
+experiment.link()
 if scored := data.scored_runs(stored):
     show = st.segmented_control(
         "View", (RUNS, PLUGIN, ABLATIONS), default=RUNS, key=address.SHOW, bind=address.BIND, required=True

@@ -51,6 +51,8 @@ a run's id and not the label that a picker shows.
     see*      what Image shows                         seek*     the images that Image looks for
     head      whose classes Image asks for             at        the depth or block that it shows
     unit      on Image, an attention head              reference what Image holds runs against
+    source*   how another benchmark is made on Models  experiment the published experiment there
+              & runs
     draft     the secret token of the report, on all pages; links leave it out
 """
 
@@ -75,5 +77,6 @@ SHOW, MERGED, FRONT, VARIANT, INTERVALS = "show", "merged", "front", "variant", 
 OTHER, BETWEEN, CHART, AMONG, OUTCOME = "b", "between", "chart", "among", "outcome"
 MODELS, SHELF, CHOSEN, ON, DIRECTION, DROP = "models", "shelf", "chosen", "on", "direction", "drop"
 LEARNED, STEP = "learned", "step"
+SOURCE, EXPERIMENT = "source", "experiment"
 SEE, SEEK, HEAD, AT, REFERENCE = "see", "seek", "head", "at", "reference"
 BIND: Any = "query-params"

@@ -22,6 +22,10 @@ class Call:
     events: Path | None = None
     pause_file: Path | None = None
 
+    def halts(self) -> bool:
+        """Whether it is asked to stop or to pause."""
+        return self.stop.is_set() or self.pauses()
+
     def pauses(self) -> bool:
         """Whether it is asked to pause."""
         return self.pause_file is not None and self.pause_file.exists()

@@ -22,6 +22,7 @@ from merging.cli.call import Call
 from merging.cli.command_table import CommandTable
 from merging.cli.exit_codes import CANCELLED, FAILED, PAUSED, USAGE, joined
 from merging.cli.output import Bar, write_last_event
+from merging.jobs.events import GOES_ON
 from merging.progress import Progress, watched
 from merging.text import visible_lines
 from merging.version import __version__
@@ -96,7 +97,7 @@ def _failure(error: BaseException) -> tuple[int, str]:
     from merging.errors import Cancelled, MergingError, Paused  # the help needs none of its imports
 
     if isinstance(error, Paused):
-        return PAUSED, f"{error} The same command goes on from there."
+        return PAUSED, f"{error}{GOES_ON}"
     if isinstance(error, Cancelled | KeyboardInterrupt):
         return CANCELLED, str(error) or "Cancelled; nothing was kept."
     if isinstance(error, MergingError):

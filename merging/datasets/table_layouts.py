@@ -67,6 +67,12 @@ def find_tables(path: Path, name: str, configuration: str | None = None, split: 
     return _by_part(Tables(name, path, _splits(configurations[chosen]), notes), split)
 
 
+def configurations(path: Path) -> tuple[str, ...]:
+    """The names of a data set's configurations; empty if it has none to choose from."""
+    whole = path.is_file() or any((path / name).exists() for name in (STATE, SPLITS_FILE))
+    return () if whole or _splits(path) or _splits(path / "data") else tuple(_configurations(path))
+
+
 def _splits(folder: Path) -> Splits:
     """Split -> its files, of a folder that holds parquet files or those of the ``datasets`` cache; else empty."""
     if (folder / INFO).exists() and (files := _cached(folder)):

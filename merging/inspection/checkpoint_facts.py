@@ -30,6 +30,11 @@ PUBLISHED = {
 }  # fmt: skip
 
 
+def published_tower(architecture: Architecture) -> str:
+    """The name of the published tower of these sizes; empty for others."""
+    return PUBLISHED.get((architecture.width, architecture.layers, architecture.patch_size), "")
+
+
 def inspect(
     source: str | Path | Checkpoint,
     *,
@@ -116,7 +121,7 @@ def _architecture(opened: Checkpoint) -> tuple[dict[str, Any] | None, str]:
     except (CheckpointError, ValueError) as error:
         return None, str(error)
     sizes = {name: getattr(a, name) for name in ("image_size", "patch_size", "width", "layers", "heads", "embed_dim")}
-    like = PUBLISHED.get((a.width, a.layers, a.patch_size), "")
+    like = published_tower(a)
     return {"like": like, **sizes, "projected": PROJ in tower(opened.infos)}, ""
 
 

@@ -11,10 +11,11 @@ from pathlib import Path
 
 import psutil
 
+from merging.checkpoints.references import BENCHMARKS
 from merging.files import atomic
 from merging.jobs.child_process import PATIENCE, stop_process
 from merging.jobs.pausing import learns
-from merging.jobs.records import MERGE, JobFiles, Record, State
+from merging.jobs.records import MERGE, PUBLISHED, JobFiles, Record, State
 from merging.runs.store import Store
 
 BUILD = ("benchmark", "make")  # the command whose third word is the folder that it writes
@@ -23,12 +24,15 @@ BUILD = ("benchmark", "make")  # the command whose third word is the folder that
 def sweep_up(store: Store, records: Iterable[Record]) -> None:
     """Clear the store, and the places that jobs write to, of the temporary files of dead processes."""
     store.sweep()
-    for folder in {out.absolute().parent for record in records for out in _outputs(record.words)}:
+    for folder in {out.absolute().parent for record in records for out in _outputs(store, record)}:
         atomic.sweep(folder)
 
 
-def _outputs(words: tuple[str, ...]) -> list[Path]:
+def _outputs(store: Store, record: Record) -> list[Path]:
     """The files and folders that a command writes."""
+    words = record.words
+    if record.kind == PUBLISHED:
+        return [store.root / BENCHMARKS / record.subject]
     if words[:2] == BUILD:
         return [Path(words[2])]
     return [Path(words[words.index("--out") + 1])] if "--out" in words else []

@@ -2,3 +2,4 @@
 
 WORKER = "worker"  # first: which process it is
 CODE, ERROR = "code", "error"  # last: its exit code, and what went wrong
+GOES_ON = " The same command goes on from there."  # what a terminal hears behind the reason of a pause

@@ -6,15 +6,18 @@ import signal
 from collections.abc import Mapping
 from typing import Any
 
-from merging.jobs.events import CODE, ERROR
-from merging.jobs.records import MERGE, SWEEP, JobFiles, Record, State
+from merging.jobs.events import CODE, ERROR, GOES_ON
+from merging.jobs.records import MERGE, PUBLISHED, SWEEP, JobFiles, Record, State
 from merging.runs.store import Store
 
 PAUSED_CODE = 75
 ENDS = {0: State.DONE, PAUSED_CODE: State.PAUSED, 130: State.CANCELLED}
-KEPT = {SWEEP: "The points computed so far are kept."}
+KEPT = {
+    SWEEP: "The points computed so far are kept.",
+    PUBLISHED: "What was fetched and computed so far is kept; started again, it goes on from there.",
+}
 LEARNED = "What it learned until a moment before is kept; started again, it goes on from there."
-PAUSES = (SWEEP, MERGE)  # kinds of jobs that may pause
+PAUSES = (SWEEP, MERGE, PUBLISHED)  # kinds of jobs that may pause
 NOTHING = "Nothing half-done was kept."
 FULL = "The disk that holds the runs is full. Free some space, and start the job again."
 LOG = "see log.txt in its folder."
@@ -28,7 +31,7 @@ def ended(files: JobFiles, store: Store, code: int, stopped: bool, closing: bool
         return State.INTERRUPTED, ""
     if code != 0 and (stopped or files.is_cancelled()):
         store.forget_learned(files.job_id)
-        return State.CANCELLED, ""
+        return State.CANCELLED, _stated(record, files.last_event())
     stored = record.kind == MERGE and store.has(files.job_id)
     learned = store.learned_so_far(files.job_id).exists()
     return outcome(record, files.last_event(), code, stored, files.disk_is_full(), learned)
@@ -46,13 +49,18 @@ def outcome(
         changed = "a file of its recipe may have changed since it was submitted"
         return State.FAILED, f"It ended with code 0, but its run is not stored: {changed}; {LOG}"
     if code in ENDS and (code != PAUSED_CODE or record.kind in PAUSES):
-        return ENDS[code], ""
+        return ENDS[code], _stated(record, event) if code else ""
     kept = LEARNED if learned else KEPT.get(record.kind, NOTHING)
     if code == -signal.SIGKILL:
         return State.FAILED, f"It was killed, likely because the computer ran out of memory. {kept}"
     if code < 0:
         return State.FAILED, f"Its process was ended by {signal.Signals(-code).name}; {LOG} {kept}"
     return State.FAILED, str(event.get(ERROR) or (FULL if full else f"It ended with code {code}; {LOG}"))
+
+
+def _stated(record: Record, event: Mapping[str, Any]) -> str:
+    """What the child of a published experiment said of why it stopped and what is kept; empty for other kinds."""
+    return str(event.get(ERROR, "")).removesuffix(GOES_ON) if record.kind == PUBLISHED else ""
 
 
 def left_behind(

@@ -30,6 +30,7 @@ NICE = 10
 ROOM = 1 << 16  # free bytes below which a disk counts as full
 TAIL = 8192  # bytes at the end of the events that are searched for the last one
 MERGE, SWEEP = "merge", "sweep"  # kinds of jobs beside measurements and commands
+PUBLISHED = "published"  # the kind of the command of that name, which fetches and computes an experiment
 PAUSE = "pause"  # the file whose presence asks a sweep, or what learns, to stop at the next point or step
 CANCEL = "cancel"  # the file that says that a job which another server owns was cancelled
 log = logging.getLogger(__name__)
@@ -106,8 +107,8 @@ class Job:
 
     @property
     def can_pause(self) -> bool:
-        """Whether it can stop half-way and go on later: a sweep, or a merge that learns."""
-        return self.kind == SWEEP or (self.kind == MERGE and learns(self.recipe_yaml))
+        """Whether it can stop half-way and go on later: a sweep, a published experiment, or a merge that learns."""
+        return self.kind in {SWEEP, PUBLISHED} or (self.kind == MERGE and learns(self.recipe_yaml))
 
 
 _unwritten: dict[Path, Record] = {}  # by the folder of their job
@@ -268,6 +269,8 @@ class JobFiles:
 
     def _words(self, record: Record, device: str) -> list[str]:
         """The command of the command line that does the job."""
+        if record.kind == PUBLISHED:
+            return [*record.words, "--pause-file", str(self.folder / PAUSE)]
         if record.words:
             return list(record.words)
         if record.kind == SWEEP:

@@ -10,12 +10,13 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from merging.errors import HubError, TaskError
+from merging.errors import Cancelled, HubError, TaskError
 from merging.files.disk import free_bytes
 from merging.files.records import write_json
 from merging.hub.facts import facts
 from merging.hub.fetch import fetch
 from merging.hub.repository import Repository
+from merging.hub.transfer import Transfer
 from merging.progress import Cancel, Phases, ProgressCallback
 from merging.published.catalogue import Experiment
 from merging.published.choice import Choice, models, narrowed, needed_parts
@@ -90,21 +91,24 @@ def fetch_parts(run: ExperimentRun, progress: ProgressCallback | None = None, ca
     place, known = run.place, parts().repositories
     lock = place.lock()
     needed = sorted(needed_parts(run.chosen, run.choice), key=lambda use: not _is_gated(use.repository, lock))
-    sizes = {use: sum(file.size or 1 for file in files_of(known[use.repository], use.part, lock)) for use in needed}
-    weights = {f"{use.repository} {use.part}": float(size) for use, size in sizes.items()}
     planned = plan(run.chosen, run.choice, place, "cpu")
     _require_room(planned)
-    phases, started = Phases(weights, progress), time.monotonic()
-    for use in needed:
-        listed = known[use.repository]
-        fetch(
-            repository_of(listed, lock),
-            files_of(listed, use.part, lock),
-            into=place.into,
-            progress=phases.callback(f"{use.repository} {use.part}"),
-            cancel=cancel,
-            limit_rate=run.limit_rate,
-        )
+    transfer, started = Transfer(planned.to_fetch, progress), time.monotonic()
+    try:
+        for use in needed:
+            listed = known[use.repository]
+            fetch(
+                repository_of(listed, lock),
+                files_of(listed, use.part, lock),
+                into=place.into,
+                progress=transfer.part(),
+                cancel=cancel,
+                limit_rate=run.limit_rate,
+            )
+    except Cancelled:
+        after = plan(run.chosen, run.choice, place, "cpu")
+        kept = f"{size_text(after.here)} of {size_text(after.here + after.to_fetch)} are kept"
+        raise Cancelled(f"Cancelled; {kept}, and the next download goes on from there.") from None
     if run.limit_rate is None:
         keep_rate(place.rates, FETCHED, planned.to_fetch, time.monotonic() - started)
 

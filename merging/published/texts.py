@@ -7,6 +7,8 @@ import io
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from merging.published.catalogue import Experiment
+from merging.published.choice import ALL, Choice, choose
 from merging.published.plan import RATE, UNPINNED, FetchPlan, PlannedPart
 from merging.published.table import Compared, PublishedTable, TableRow, TaskLine
 from merging.text import duration_text, escape, size_text
@@ -62,6 +64,19 @@ def plan_sentences(plan: FetchPlan) -> list[str]:
     if plan.left_out:
         lines.append(f"Left out, as they need exemplars (--exemplars N): {', '.join(plan.left_out)}.")
     return lines + [f"Note: {note}" for note in plan.notes]
+
+
+def command_words(action: str, chosen: Experiment, choice: Choice) -> list[str]:
+    """The words after ``python -m merging`` that do something with a choice; what is the default is left out."""
+    usual = choose(chosen)
+    words = ["published", action, chosen.key, "--images", ALL if choice.images is None else str(choice.images)]
+    words += ["--imagenet"] if choice.imagenet else ["--ood"] if choice.outside else []
+    words += ["--rows", ",".join(choice.rows)] if choice.rows != usual.rows else []
+    words += ["--experts", choice.experts] if choice.experts != usual.experts else []
+    words += ["--tasks", ",".join(choice.tasks)] if choice.tasks else []
+    words += ["--wording", choice.wording] if choice.wording != usual.wording else []
+    words += ["--exemplars", str(choice.exemplars)] if choice.exemplars else []
+    return words + (["--seed", str(choice.seed)] if choice.seed else [])
 
 
 def plan_data(plan: FetchPlan) -> dict[str, Any]:

@@ -56,3 +56,15 @@ def test_what_a_killed_build_leaves_is_removed(tmp_path: Path) -> None:
     owner = processes.NOBODY
     sweep_up(store, [records.Record(State.RUNNING, "", "", False, 0.0, owner, kind="data", words=words)])
     assert not left.exists()
+
+
+def test_what_a_killed_experiment_leaves_is_removed(tmp_path: Path) -> None:
+    store = Store(tmp_path / "store", libraries=())
+    left = left_by_a_dead_process(store.root / "benchmarks")
+    words = ("published", "run", "smoke", "--yes")
+    owner = processes.NOBODY
+    sweep_up(
+        store,
+        [records.Record(State.RUNNING, "", "", False, 0.0, owner, kind="published", subject="smoke", words=words)],
+    )
+    assert not left.exists()

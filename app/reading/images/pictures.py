@@ -19,13 +19,22 @@ if TYPE_CHECKING:
 
 
 def images(task: str, split: str) -> Images:
-    """The images (n, h, w, 3) of a split, an index of which is one image. Raises TaskError as the benchmark does."""
+    """The images (n, h, w, 3) of a split, an index of which is one image. Raises TaskError as the benchmark does.
+
+    Files that the benchmark refers to may have been moved since they were last read.
+    """
+    data.benchmark().check_images([task])
     return _images(data.digest(), task, split)
 
 
 def labels(task: str, split: str) -> np.ndarray[Any, Any]:
     """The labels (n,) of a split. Raises TaskError as the benchmark does."""
     return _labels(data.digest(), task, split)
+
+
+def forget() -> None:
+    """Read images anew, since their files lie elsewhere."""
+    _images.clear()
 
 
 @st.cache_resource(max_entries=8, show_spinner=False)

@@ -5,6 +5,8 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import streamlit as st
@@ -12,6 +14,8 @@ import streamlit as st
 from app import text
 from app.reading import data
 from app.reading.score_tables import NAMES
+from app.session import benchmark
+from merging.benchmarks.folders import state_of
 from merging.benchmarks.metrics import Summary, summarize
 from merging.errors import MergingError
 from merging.recipes.papers.published import AVERAGES as PRINTED_AVERAGES
@@ -59,13 +63,37 @@ class Row:
     run: Run | None
 
 
+def tower() -> str:
+    """The published tower that the models of this session's benchmark are of; empty if they are of none."""
+    folder = benchmark.folder()
+    return _tower(folder, state_of(folder))
+
+
+@lru_cache(maxsize=data.KEPT)
+def _tower(folder: Path, state: tuple[int, ...]) -> str:
+    from merging.checkpoints.architecture import Architecture
+    from merging.formats.opening import open_checkpoint
+    from merging.inspection.checkpoint_facts import published_tower
+
+    try:
+        return published_tower(Architecture.of(open_checkpoint(data.benchmark().pretrained)))
+    except MergingError:
+        return ""
+
+
+def main_tower() -> str:
+    """The tower whose figures stand beside ours: the benchmark's own, else the one that most papers print."""
+    return tower() or B32
+
+
 def rows(figures: Sequence[Figure], runs: Sequence[Run]) -> list[Row]:
     """One row for each line of a paper's tables, then one for each precomputed run that no paper reports.
 
-    A paper's tables for several towers share a row, in which every tower has columns of its own.
+    A paper's tables for several towers share a row, in which every tower has columns of its own. Beside models of a
+    published tower, there are figures of that tower only.
     """
-    lines: dict[tuple[str, str], dict[str, Figure]] = {}
-    for figure in figures:
+    own, lines = tower(), dict[tuple[str, str], dict[str, Figure]]()
+    for figure in [one for one in figures if own in {"", one.model}]:
         lines.setdefault((figure.name, figure.source.split(",")[0]), {})[figure.model] = figure
     names = [name.casefold() for name, _ in lines]
     paper_rows = [

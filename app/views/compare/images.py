@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import streamlit as st
 
 from app.reading import measurements
+from app.reading.images import drawn
 from app.session import address, selection
 from app.session.clicks import fragment
 from app.views.compare import data, scores
@@ -68,7 +69,7 @@ def pictures(of: Pair) -> None:
         chart.chart(
             "compare_agreement", agreement(chosen), name=f"agreement_{file_name(of)}", on_click=choose_cell,
             labels=of.labels, selected=tuple(sides), description=in_words(chosen), of=of.runs,
-            caption=f"{caption}{scores.differing(of.predictions)}",
+            caption=f"{caption}{scores.differing(of.predictions)}{drawn.sentence()}",
         )  # fmt: skip
         st.markdown(in_words(chosen))
     one_image(of, chosen)

@@ -7,6 +7,7 @@ import math
 import streamlit as st
 
 from app.reading import measurements
+from app.reading.images import drawn
 from app.views.compare import data
 from app.views.compare.data import Pair
 from app.widgets import chart
@@ -70,7 +71,7 @@ def caption(of: Pair, count: int) -> str:
     if of.without_predictions:
         return (
             "Differences of accuracies on the reporting half. Intervals need the predictions, which are not stored."
-            + common
+            f"{drawn.sentence()}{common}"
         )
     from merging.analysis.agreement import RESAMPLES, SEED
 
@@ -78,7 +79,7 @@ def caption(of: Pair, count: int) -> str:
         "Accuracy on the reporting half; averages are over data sets, unweighted. Intervals: the images of each data "
         f"set are resampled {RESAMPLES:,} times, the same ones for both runs, seed {SEED}. A filled dot's interval "
         f"excludes zero. The intervals are not corrected for their number: of {count}, one in twenty would exclude "
-        f"zero by chance. {measure_button.origin(of.predictions)}{differing(of.predictions)}{common}"
+        f"zero by chance. {measure_button.origin(of.predictions)}{differing(of.predictions)}{drawn.sentence()}{common}"
     )
 
 

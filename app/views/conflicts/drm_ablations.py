@@ -10,7 +10,6 @@ from app.reading import measurements
 from app.reading.papers import published as published_rows
 from app.widgets import chart, paper_line
 from app.widgets.jobs import measure_button
-from merging.recipes.papers import published as published_module
 from viz.text import percent, plural, span
 
 if TYPE_CHECKING:
@@ -83,7 +82,7 @@ def _table(rows: pd.DataFrame) -> None:
             "out_interval": st.column_config.TextColumn("Out, 95%", width=112),
             "H": number("H-score", width=68, format="%.1f%%"),
             "printed": st.column_config.TextColumn(
-                published_rows.MODELS[published_module.B32],
+                published_rows.MODELS[published_rows.main_tower()],
                 width=156,
                 help="In domain, as the paper prints it; empty where the paper prints nothing.",
             ),
@@ -98,13 +97,13 @@ def _intervals(rows: pd.DataFrame, low: str, high: str) -> list[str]:
 
 
 def published() -> dict[str, float]:
-    """Chain -> in-domain accuracy in percent that the DRM paper prints for it on ViT-B/32."""
-    from merging.recipes.papers.published import B32, FROM_DRM
+    """Chain -> in-domain accuracy in percent that the DRM paper prints for it on the compared tower."""
+    from merging.recipes.papers.published import FROM_DRM
     from merging.recipes.recipe import Recipe
 
     accuracies = {}
     for figure in FROM_DRM:
-        if figure.model == B32 and not figure.unstated:
+        if figure.model == published_rows.main_tower() and not figure.unstated:
             *edits, (merge, stated) = figure.chain
             accuracies[Recipe.build(merge, stated, edits).text()] = figure.printed.in_domain
     return accuracies

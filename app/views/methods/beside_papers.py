@@ -8,7 +8,7 @@ from app.reading.papers import paper_facts, published
 from app.reading.papers.published import Row
 from app.widgets import paper_line
 from merging.recipes.papers.claims import of_figures
-from merging.recipes.papers.published import B32, FIGURES, Figure
+from merging.recipes.papers.published import FIGURES, Figure
 from merging.runs.run import Run
 
 BASE = "task_arithmetic"
@@ -19,7 +19,7 @@ def show(rows: Sequence[Row], runs: Sequence[Run]) -> None:
     """Draw a line for the first rows of a card that a paper prints beside Task Arithmetic and that have a run."""
     pairs = []
     for row in rows:
-        figure, run = row.figures.get(B32), row.run
+        figure, run = row.figures.get(published.main_tower()), row.run
         base = _base(figure) if figure else None
         if figure is None or base is None or run is None or run.per_task:
             continue

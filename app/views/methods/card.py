@@ -18,6 +18,10 @@ from merging.recipes.papers.published import SOURCES, Figure, with_method
 from merging.recipes.presets import PLUGIN
 from merging.runs.run import Run
 
+OTHERS, ONLY_NORMALIZED = "for other models on other images", "Only normalized accuracies (Norm.) can be compared."
+SAME_TOWER = "for models of the same tower, {}"
+JUDGED = "Whether experts and images are the same is judged in the table of the published experiment."
+
 
 def card(method: Method, shown: Sequence[Method], runs: Sequence[Run], stored: Sequence[Run]) -> None:
     """Everything about one method; ``shown`` are the methods that Previous and Next step through."""
@@ -126,10 +130,12 @@ def _explain(method: Method, figures: Sequence[Figure]) -> None:
     """What the two groups of columns are, and why they are separate."""
     named = [f"{key}: {source}." for key, source in SOURCES.items() if any(f.source.startswith(key) for f in figures)]
     computed, ours = text.safe_text(published.COMPUTED, 300), text.safe_text(benchmark.in_words())
+    own = published.tower()
+    whose, rule = (SAME_TOWER.format(own), JUDGED) if own else (OTHERS, ONLY_NORMALIZED)
     st.caption(
-        f"{published.PUBLISHED}: as printed, for other models on other images, eight data sets in domain and thirteen "
-        f"out of it. {computed} {published.OURS}: {ours} on the reporting half of its data sets, with 95% intervals. "
-        "Only normalized accuracies (Norm.) can be compared. " + text.safe_text(" ".join(named), 1000)
+        f"{published.PUBLISHED}: as printed, {whose}, eight data sets in domain and thirteen out of it. {computed} "
+        f"{published.OURS}: {ours} on the reporting half of its data sets, with 95% intervals. {rule} "
+        + text.safe_text(" ".join(named), 1000)
     )
     if isinstance(method, Merge) and method.per_task:
         st.caption(PER_TASK)

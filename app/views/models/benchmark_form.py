@@ -13,7 +13,7 @@ from app.reading import data
 from app.reading import models as model_files
 from app.session import benchmark, clicks
 from app.session.clicks import fragment
-from app.views.models import benchmark_plan
+from app.views.models import benchmark_options, benchmark_plan
 from app.widgets import fit_report
 from app.widgets.jobs import tray
 from merging import settings
@@ -32,7 +32,6 @@ if TYPE_CHECKING:
     from merging.jobs.records import Job
 
 BUILD, PROBLEM, TYPED = "data", "build_problem", "data_typed"
-FIRST = "mine"  # the proposed name
 NONE = "none: out of domain"
 OWN_NAMES, BY_HAND, PUBLISHED, HEAD = "own", "by hand", "prompts:", "head:"
 MOST = 40  # data sets in a benchmark
@@ -75,7 +74,7 @@ def form(listed: Sequence[CatalogEntry]) -> None:
             st.caption(f"Nothing is computed until you have seen what was recognized. {LEARN}")
             return
         tasks = _tasks([places[reference] for reference in chosen], models, listed)
-        name, plain = _options(models, tasks, listed)
+        name, plain = benchmark_options.options(models, tasks, listed)
         if tasks:
             _offer(name, plain)
 
@@ -112,7 +111,8 @@ def _tasks(
         key = short_digest(one.reference)
         with st.container(border=True, gap="small"):
             st.markdown(f":material/photo_library: **{text.safe_text(one.place, 120)}**")
-            facts = benchmark_plan.inspect(one.reference)
+            configuration = _configuration(key, one.reference)
+            facts = benchmark_plan.inspect(one.reference, configuration)
             if facts.problem:
                 st.error(text.safe_text(facts.problem, 600), icon=":material/block:")
                 continue
@@ -124,13 +124,24 @@ def _tasks(
                 ).strip()  # fmt: skip
                 expert = _expert(key, one.name, models)
                 names = _names(key, one.name, facts, listed)
-            task = {"images": one.reference, "expert": expert, **names}
+            task = {"images": one.reference, "expert": expert, "configuration": configuration, **names}
             if "classes" in names:
                 task["classes"] = _by_hand(key)
         if name in tasks:
             st.error(f"Two data sets have the name {text.safe_text(name)}; rename one.")
         tasks[name] = {option: value for option, value in task.items() if value}
     return tasks
+
+
+def _configuration(key: str, reference: str) -> str | None:
+    """Which of a data set's configurations is used; None, and nothing to choose, if it has not several."""
+    names = benchmark_plan.configurations(reference)
+    if not names:
+        return None
+    return st.selectbox(
+        "Configuration", names, format_func=lambda one: clean_text(one, 60), key=f"configuration_{key}", width=260,
+        help="This data set holds several; each has its own images or labels.",
+    )  # fmt: skip
 
 
 def _expert(key: str, name: str, models: ModelSet) -> str | None:
@@ -179,35 +190,22 @@ def _names(key: str, name: str, facts: DataSetFacts, listed: Sequence[CatalogEnt
         return {"head": heads[picked].reference} | ({"prompts": of_papers} if of_papers else {})
     if picked == BY_HAND:
         return {"classes": ""}
-    return {} if picked == OWN_NAMES else {"prompts": picked.removeprefix(PUBLISHED)}
+    return {} if picked == OWN_NAMES else _published(key, picked.removeprefix(PUBLISHED))
 
 
-def _options(models: ModelSet, tasks: Mapping[str, Any], listed: Sequence[CatalogEntry]) -> tuple[str, dict[str, Any]]:
-    """The benchmark's name, and its description as plain data."""
-    from merging.catalog.data_sets import task_key
+def _published(key: str, prompts_key: str) -> dict[str, str]:
+    """Published prompts, in the wording that is chosen where the Hub writes class names otherwise."""
+    from merging.clip.prompt_sets import CLIP, HUB, prompts
 
-    with st.grid(3, min_column_width=170):
-        free = task_key(FIRST, [path.name for path in folders.built(data.store().root).values()])
-        name = st.text_input("Name of the benchmark", free, max_chars=40, key="build_name").strip()
-        images = st.number_input(
-            "Images in each half, at most", 0, 1_000_000, 250, key="build_images",
-            help="Of each test set: one half to choose values on, one to report on. 0 takes all.",
-        )  # fmt: skip
-        exemplars = st.number_input(
-            "Training images, at most", 0, 1_000_000, 96, key="build_exemplars",
-            help="Of each data set, for methods that use images. 0 takes all.",
-        )  # fmt: skip
-        seed = st.number_input("Seed of the draw", 0, 1_000_000, 0, key="build_seed")
-        whole = [models.pretrained, *(item.reference for item in listed if item.reference != models.pretrained)]
-        places_of = {item.reference: item.place for item in listed}
-        tower = st.selectbox(
-            "Text tower", whole, format_func=lambda ref: clean_text(places_of.get(ref, ref), 80)
-            if ref != models.pretrained else "that of the pretrained model", key=f"build_text_{models.id}",
-            help="Heads are built from class names by the text tower of the same CLIP model.",
-        )  # fmt: skip
-    plain = {"pretrained": models.pretrained, "images": images, "exemplars": exemplars, "seed": seed}
-    plain |= {"text": tower} if tower != models.pretrained else {}
-    return name, {**plain, "tasks": dict(tasks)}
+    known = prompts(prompts_key).wordings
+    if known.get(HUB, known[CLIP]) == known[CLIP]:
+        return {"prompts": prompts_key}
+    words = {CLIP: "as CLIP’s authors write them", HUB: "as the Hub writes them"}
+    picked = st.selectbox(
+        "Wording", list(words), format_func=words.__getitem__, key=f"wording_{key}",
+        help="Class names of this data set differ between sources, and scores with them.",
+    )  # fmt: skip
+    return {"prompts": prompts_key} | ({"wording": picked} if picked != CLIP else {})
 
 
 def _offer(name: str, plain: Mapping[str, Any]) -> None:

@@ -33,31 +33,54 @@ class Summary:
 
 @dataclass(frozen=True)
 class DataSetFacts:
-    """What a data set is, in a sentence of untrusted plain text; or its problem. Its class names, if it has some."""
+    """What a data set is, in a sentence of untrusted plain text; or its problem. Its class names, if it has some.
+
+    ``referable``: single images can be read from its files, so that a benchmark need not store them again.
+    """
 
     sentence: str
     class_names: tuple[str, ...]
     problem: str = ""
+    referable: bool = False
 
 
-def inspect(reference: str) -> DataSetFacts:
-    """What a data set is by itself."""
-    return _inspect(reference, data.file_state(reference))
+def configurations(reference: str) -> tuple[str, ...]:
+    """The names of a data set's configurations; empty if it has none to choose from."""
+    return _configurations(reference, data.file_state(reference))
+
+
+@st.cache_data(max_entries=data.KEPT, ttl=FRESH, show_spinner=False)
+def _configurations(reference: str, state: tuple[int, ...]) -> tuple[str, ...]:
+    from merging.datasets.hub_cache import snapshot
+    from merging.datasets.table_layouts import configurations
+
+    try:
+        names = configurations(snapshot(model_references.locate(reference)))
+    except (MergingError, OSError):
+        return ()  # which inspecting it then says
+    return names if len(names) > 1 else ()
+
+
+def inspect(reference: str, configuration: str | None = None) -> DataSetFacts:
+    """What a data set is by itself, in one of its configurations if it has several."""
+    return _inspect(reference, configuration, data.file_state(reference))
 
 
 @st.cache_data(max_entries=data.KEPT, ttl=FRESH, show_spinner="Inspecting the data set …")
-def _inspect(reference: str, state: tuple[int, ...]) -> DataSetFacts:
+def _inspect(reference: str, configuration: str | None, state: tuple[int, ...]) -> DataSetFacts:
     from merging.datasets.opening import open_data
 
     try:
-        data_set = open_data(model_references.locate(reference))
+        data_set = open_data(model_references.locate(reference), configuration=configuration)
+        referable = all(data_set.reference(part, 0) is not None for part in data_set.parts)
     except (MergingError, OSError) as error:
         return DataSetFacts("", (), str(error))
     counts = ", ".join(f"{part} {len(data_set.parts[part]):,}" for part in ORDER if part in data_set.parts)
     names = data_set.class_names or ()
     named = first_few(names, 5) if names else "classes are numbers, so give their names"
     kind = data_set.kind[0].upper() + data_set.kind[1:]
-    return DataSetFacts(f"{kind}; images: {counts}; {data_set.classes} classes: {named}.", tuple(names))
+    sentence = f"{kind}; images: {counts}; {data_set.classes} classes: {named}."
+    return DataSetFacts(sentence, tuple(names), referable=referable)
 
 
 def fitting(name: str, names: Sequence[str]) -> str | None:
@@ -97,9 +120,8 @@ def show(plain: Mapping[str, Any], out: Path) -> None:
         st.caption(f":material/warning: {text.safe_text(caution, 400)}")
     heads = f"; heads are built from {plural(summary.prompts, 'prompt')}" if summary.prompts else ""
     images, size = plural(summary.images, "image"), size_text(summary.nbytes)
-    st.markdown(
-        f":material/timer: Up to **{images}** are read and stored, **{size}** on the disk with the models{heads}."
-    )
+    kept = "decoded once; they stay in their files" if plain.get("by_reference") else "read and stored"
+    st.markdown(f":material/timer: Up to **{images}** are {kept}, **{size}** on the disk with the models{heads}.")
 
 
 @st.cache_data(max_entries=data.KEPT, ttl=FRESH, show_spinner="Inspecting the data sets …")

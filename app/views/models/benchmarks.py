@@ -10,7 +10,7 @@ import streamlit as st
 
 from app import text
 from app.reading import data, models
-from app.reading.images import drawn
+from app.reading.images import drawn, pictures
 from app.session import benchmark, clicks
 from merging import settings
 from merging.benchmarks import folders
@@ -23,7 +23,7 @@ from viz.text import clean_text, span
 if TYPE_CHECKING:
     from merging.catalog.scan import CatalogEntry
 
-PICKER, NOTICE = "benchmark_picked", "benchmark_said"
+PICKER, NOTICE, MOVED = "benchmark_picked", "benchmark_said", "benchmark_moved"
 HELP = (
     "Scores, exemplars, measurements, sweeps and charts belong to this benchmark; runs scored on another one are not "
     "shown with its own. The choice applies to this session, and links include it."
@@ -109,13 +109,36 @@ def _holds() -> None:
 
 
 def _missing() -> None:
-    """Say which files of data sets are missing that the benchmark refers to."""
-    loaded = data.benchmark()
+    """Say which files of data sets are missing that the benchmark refers to, and let their folder be named."""
+    loaded, problems = data.benchmark(), []
     for task in loaded.tasks:
         try:
             loaded.check_images([task.key])
         except TaskError as error:
-            st.warning(text.safe_text(error, 800), icon=":material/folder_off:")
+            problems.append(str(error))
+    for problem in problems:
+        st.warning(text.safe_text(problem, 800), icon=":material/folder_off:")
+    if problems and models.local():
+        with st.form("find_files", border=False), st.container(horizontal=True, vertical_alignment="bottom"):
+            st.text_input(
+                "Folder that holds these files now", key=MOVED, max_chars=1000, placeholder="/home/me/data", width=420
+            )
+            st.form_submit_button("Find them", on_click=_find, icon=":material/search:")
+
+
+@clicks.guarded
+def _find() -> None:
+    """Callback: look below the typed folder for the files, and keep where they lie."""
+    from merging.progress import Meter
+
+    place = Path(str(st.session_state.get(MOVED, "")).strip()).expanduser()
+    if not models.local() or not str(st.session_state.get(MOVED, "")).strip():
+        return
+    loaded = data.benchmark()
+    for task in [task for task in loaded.tasks if task.referenced]:
+        loaded.find_files(task.key, place.resolve(), Meter(0, None, None).check)
+    pictures.forget()
+    st.session_state[NOTICE] = "All files are there, and are the ones that the benchmark was made of."
 
 
 def _delete(folders_by_key: dict[str, Path]) -> None:

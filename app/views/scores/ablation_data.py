@@ -11,7 +11,7 @@ from app.reading.papers import published
 from app.reading.papers.published import OURS, SOURCE, Row
 from merging.engine.work import passes_of
 from merging.recipes.papers.ablations import AblationFamily
-from merging.recipes.papers.published import B32, FROM_LWPTV, Figure
+from merging.recipes.papers.published import FROM_LWPTV, Figure
 from merging.recipes.presets import preset
 from merging.recipes.recipe import Recipe
 from merging.runs import edit_pairs
@@ -50,7 +50,7 @@ def members(runs: Sequence[Run], family: AblationFamily) -> list[Member]:
         variant = preset(key)
         recipe = variant.recipe(model.pretrained, dict(model.experts), large=data.is_large(model.pretrained))
         steps = [(step.key, step.params.values()) for step in recipe.steps]
-        figures = tuple(f for f in FROM_LWPTV if f.model == B32 and f.is_of(steps))
+        figures = tuple(f for f in FROM_LWPTV if f.model == published.main_tower() and f.is_of(steps))
         title = variant.title.removeprefix(common)
         family_members.append(
             Member(key, title[:1].upper() + title[1:], recipe, edit_pairs.find(recipe, runs), figures)

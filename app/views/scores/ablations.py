@@ -17,7 +17,7 @@ from app.views.scores.ablation_data import Member
 from app.widgets import chart, page, paper_line
 from app.widgets.jobs import compute_button
 from merging.recipes.papers.ablations import LWPTV_FAMILY as FAMILY
-from merging.recipes.papers.published import B32, OUTSIDE, SOURCES, TASKS
+from merging.recipes.papers.published import OUTSIDE, SOURCES, TASKS
 from merging.runs.run import Run
 
 if TYPE_CHECKING:
@@ -116,7 +116,9 @@ def _numbers(table: pd.DataFrame, where: str, intervals: bool) -> None:
 
 def _printed(members: Sequence[Member]) -> None:
     """The paper's figures on its own data sets."""
-    with st.expander(f"The paper's own data sets, as it prints them ({B32})", icon=":material/menu_book:"):
+    with st.expander(
+        f"The paper's own data sets, as it prints them ({published.main_tower()})", icon=":material/menu_book:"
+    ):
         for title, names, field in (("In domain", TASKS, "tasks"), ("Out of domain", OUTSIDE, "outside")):
             st.markdown(f"**{title}**")
             table = ablation_data.printed(members, names, field)

@@ -17,7 +17,7 @@ from app.session import address
 from merging.methods import registry
 from merging.methods.method import Needs
 from merging.recipes.chain_text import exemplars_text, step_text
-from merging.recipes.papers.published import B32, FIGURES, Figure
+from merging.recipes.papers.published import FIGURES, Figure
 from merging.recipes.presets import PLUGIN
 from merging.recipes.recipe import NEEDS_EXEMPLARS, Exemplars, Step
 from merging.runs import edit_pairs
@@ -146,8 +146,9 @@ def matrix(table: pd.DataFrame, pairs: Sequence[EditPairRow]) -> pd.DataFrame:
         }
     printed = [_printed_changes(entry) for entry in pairs if entry.plain and entry.plugged]
     if any(changes for changes in printed):
+        paper = published.MODELS[published.main_tower()]
         for key, name in zip(VALUES, published.AVERAGES, strict=False):  # the first columns of papers' tables
-            columns[published.MODELS[B32], f"{name}, change"] = [changes.get(key, math.nan) for changes in printed]
+            columns[paper, f"{name}, change"] = [changes.get(key, math.nan) for changes in printed]
     for key, title in COUNTS.items():
         columns |= {(f"{title}, 95%", head): _intervals(side, key) for head, side in _sides(plain, plugged)}
         columns[f"{title}, 95%", "Images"] = plain[f"n_{key}"].to_list()
@@ -180,10 +181,11 @@ def _printed_changes(entry: EditPairRow) -> Mapping[str, float]:
 
 
 def _printed(run: Run | None) -> Figure | None:
-    """The paper's figure for a run's chain on ViT-B/32 that includes out-of-domain accuracy."""
+    """The paper's figure for a run's chain on the compared tower that includes out-of-domain accuracy."""
     recipe = edit_pairs.recipe_of(run) if run else None
     steps = [(step.key, step.params.values()) for step in recipe.steps] if recipe and not recipe.adapt else []
+    tower = published.main_tower()
     for figure in FIGURES:
-        if figure.model == B32 and not figure.unstated and figure.printed.h_score and figure.is_of(steps):
+        if figure.model == tower and not figure.unstated and figure.printed.h_score and figure.is_of(steps):
             return figure
     return None

@@ -15,7 +15,6 @@ from app.views.scores import plugin_data
 from app.widgets import chart, page, paper_line
 from app.widgets.jobs import compute_button
 from merging.files import tables
-from merging.recipes.papers import published
 from merging.runs.edit_pairs import EditPairRow, LeadingEdit
 from merging.runs.run import Run
 from viz.text import clean_text, plural
@@ -98,7 +97,7 @@ def _in_words(table: pd.DataFrame, name: str) -> str:
 
 def _table(table: pd.DataFrame, name: str) -> None:
     st.subheader("Every merge, without and with it", anchor=False)
-    printed = [column for column in table.columns if column[0] == published_rows.MODELS[published.B32]]
+    printed = [column for column in table.columns if column[0] == published_rows.MODELS[published_rows.main_tower()]]
     st.dataframe(
         table.style.set_properties(subset=printed, color=PRINTED) if printed else table,
         hide_index=True,
@@ -132,7 +131,7 @@ def _column(group: str, name: str) -> Any:
     if group in plugin_data.VALUES.values():
         change = name == "Change"
         return st.column_config.NumberColumn(format="%+.1f" if change else "%.1f%%", help=CHANGE if change else None)
-    if group == published_rows.MODELS[published.B32]:
+    if group == published_rows.MODELS[published_rows.main_tower()]:
         return st.column_config.NumberColumn(format="%+.1f", help=f"{CHANGE} {DIFFERENCES}")
     return st.column_config.TextColumn(alignment="right")
 

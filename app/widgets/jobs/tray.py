@@ -17,7 +17,7 @@ from app.session import benchmark as session_benchmark
 from app.session.clicks import fragment
 from app.widgets import page as page_parts
 from merging.errors import MergingError
-from merging.jobs.records import MERGE, SWEEP, Job
+from merging.jobs.records import MERGE, PUBLISHED, SWEEP, Job
 from merging.text import duration_text
 
 
@@ -53,6 +53,8 @@ RESULT_VIEWS = {  # of measurements; those that are not here are on Drift
     measurements.FEATURE_BANK: IMAGE._replace(query={address.SEE: "neighbors"}),
     measurements.METHOD_TIMES: ResultView(pages.METHODS, "Methods", "category"),
 }
+LABELS = {"data": "Data", PUBLISHED: "Published"}  # of links to what a command made
+PUBLISHED_VIEW = {address.SOURCE: "published experiments"}
 HALTED = "Process {} was halted by a signal. Let it go on, or cancel."
 STEP = re.compile(r"\bstep \d")  # in a detail that says how far learning is
 POLL = 1.0  # seconds between two readings while a job is live
@@ -103,6 +105,8 @@ def show(job: Job, place: str) -> None:
             st.progress(min(max(job.fraction, 0.0), 1.0), f"{phase}{left}{_where(job)}")
             if STEP.search(job.detail):
                 st.caption(f":material/model_training: {text.safe_text(job.detail)}")
+            elif job.kind == PUBLISHED and job.detail:
+                st.caption(f":material/downloading: {text.safe_text(job.detail, 120)}")
             if job.halted:
                 st.caption(f":material/front_hand: {HALTED.format(job.halted)}")
         elif job.state == "queued":
@@ -187,8 +191,9 @@ def open_measurement(job: Job) -> None:
     if job.words:
         exported = job.kind.startswith("export")
         link_query = {address.SHELF: "runs", address.CHOSEN: job.subject} if exported else {}
-        link_query |= {address.SHELF: "data"} if job.kind == "data" else {}
-        label = "Export" if exported else "Data" if job.kind == "data" else "Models"
+        link_query |= {address.SHELF: "data"} if job.kind in {"data", PUBLISHED} else {}
+        link_query |= PUBLISHED_VIEW | {address.EXPERIMENT: job.subject} if job.kind == PUBLISHED else {}
+        label = "Export" if exported else LABELS.get(job.kind, "Models")
         page_parts.open_page(pages.MODELS, label, "inventory_2", **link_query)
         return
     page, label, icon, query = RESULT_VIEWS.get(job.kind, DRIFT)

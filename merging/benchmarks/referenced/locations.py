@@ -125,8 +125,8 @@ def missing(folder: Path, title: str, locations: Sequence[Location]) -> str:
     files = f"{len(problems)} of its {len(locations)} files" if len(locations) > 1 else "its file"
     return (
         f"The images of {printable(title)} are not stored in the benchmark, and {files} cannot be used "
-        f"({'; '.join(parts)}). {_fetch(problems[0][0])}If they lie elsewhere now, name that folder: "
-        f"{_command(folder)}."
+        f"({'; '.join(parts)}). {_fetch(problems[0][0])}If they lie elsewhere now, name that folder, on Models & runs "
+        f"under data or with: {_command(folder)}."
     )
 
 

@@ -264,7 +264,7 @@ def _agreed_to_fetch(call: Call, run: ExperimentRun, fetching: FetchOptions) -> 
     if _plan(run).complete and not run.latest:
         return False
     with _explained(call, run):
-        pin(run.chosen, run.choice, run.place, latest=run.latest, cancel=call.stop)
+        pin(run.chosen, run.choice, run.place, latest=run.latest, cancel=call.halts)
     if not call.json and call.events is None:
         _show_plan(call, _plan(run))
     if not fetching.yes and not _agreed():
@@ -278,7 +278,7 @@ def _run(call: Call, run: ExperimentRun, steps: Sequence[Step]) -> None:
 
     with _explained(call, run), reporting(call.events) as progress:
         try:
-            run_steps(run, steps, progress, lambda: call.stop.is_set() or call.pauses())
+            run_steps(run, steps, progress, call.halts)
         except Paused:
             raise
         except Cancelled as error:

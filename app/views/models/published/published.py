@@ -1,0 +1,112 @@
+"""Published experiments on Models & runs: the catalogue, one experiment's plan, its job and its table."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import streamlit as st
+
+from app import text
+from app.reading.papers import experiments
+from app.session import address, state
+from app.views.models.published import choices, job, table
+from app.widgets import page
+from merging.errors import MergingError
+from merging.text import duration_text, size_text
+from viz.text import clean_text
+
+if TYPE_CHECKING:
+    from merging.published.catalogue import Experiment
+    from merging.published.plan import FetchPlan
+
+PUBLISHED, PICKER = "published experiments", "pub_experiment"
+ABOUT = (
+    "Models and test sets that the papers use, fetched once from the Hub; the papers' recipes, computed on this "
+    "machine; the papers' numbers beside ours. Afterwards everything works without a network, on every page."
+)
+
+
+def show() -> None:
+    """Draw the catalogue, and below it the chosen experiment."""
+    st.subheader("Published experiments", anchor=False)
+    st.markdown(ABOUT)
+    listed = {one.key: one for one in experiments.all_experiments()}
+    _catalogue(list(listed.values()))
+    key = state.picked(address.EXPERIMENT, list(listed), next(iter(listed)))
+    st.selectbox(
+        "Experiment", list(listed), list(listed).index(key), format_func=lambda key: f"{key}  ·  {listed[key].title}",
+        key=PICKER, on_change=state.pick_value_from, args=(address.EXPERIMENT, PICKER), width=460,
+    )  # fmt: skip
+    chosen = listed[key]
+    with st.container(border=True):
+        _one(chosen)
+    table.show(chosen)
+
+
+def _one(chosen: Experiment) -> None:
+    """The choices, the plan of what is chosen, and the button or the job."""
+    choice = choices.choose(chosen)
+    if choice is None:
+        return
+    try:
+        plan = experiments.plan(chosen, choice)
+    except MergingError as error:
+        st.error(text.safe_text(error, 800), icon=":material/block:")
+        return
+    _plan(plan)
+    job.show(chosen, choice, plan)
+
+
+def _catalogue(listed: list[Experiment]) -> None:
+    """A row for each experiment with what it needs, has and takes, as chosen by default."""
+    from merging.published.choice import choose
+
+    rows = []
+    for one in listed:
+        plan = experiments.plan(one, choose(one))
+        about = "" if plan.sizes_exact else "≈ "
+        rows.append(
+            {
+                "Experiment": one.key,
+                "Models and tasks": one.title,
+                "To fetch": "nothing" if plan.complete else f"{about}{size_text(plan.to_fetch)}",
+                "Here": size_text(plan.here) if plan.here else "",
+                "Computing": f"≈ {duration_text(plan.compute_seconds)}",
+                "Licenses": ", ".join(sorted({clean_text(part.license, 60) for part in plan.parts})),
+                "Rows": len(plan.rows),
+            }
+        )
+    st.dataframe(
+        rows, hide_index=True, height="content", alt="Published experiments with sizes, times and licenses",
+        column_config={
+            "Experiment": st.column_config.TextColumn(pinned=True, width=130),
+            "Here": st.column_config.TextColumn(width=72),
+        },
+    )  # fmt: skip
+    st.caption(
+        "With 1,000 images of each test set; computing is an estimate for this machine. Licenses "
+        "are those that the cards on the Hub state."
+    )
+
+
+def _plan(plan: FetchPlan) -> None:
+    """What a choice fetches, repository by repository, and the totals."""
+    from merging.published.texts import plan_rows, plan_sentences
+
+    head, *rows = plan_rows(replace(plan, left_out=()))
+    titles = [name[:1].upper() + name[1:] for name in head]
+    st.markdown("**What it needs**")
+    st.dataframe(
+        [{title: clean_text(cell, 160) for title, cell in zip(titles, row, strict=True)} for row in rows],
+        hide_index=True, height=page.table_height(len(rows), 390), alt="Repositories with files, sizes and licenses",
+        column_config={
+            "For": st.column_config.TextColumn(pinned=True, width=150),
+            "Files": st.column_config.TextColumn(width=190),
+            "Commit": st.column_config.TextColumn(width=110),
+        },
+    )  # fmt: skip
+    lines = [text.safe_text(line, 400) for line in plan_sentences(replace(plan, left_out=()))]
+    st.markdown("  \n".join(lines))
+    if plan.to_fetch > plan.free:
+        st.error("There is not enough free space on the disk.", icon=":material/hard_drive:")

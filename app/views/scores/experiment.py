@@ -1,0 +1,22 @@
+"""A link from Scores to the table of the published experiment whose benchmark is open."""
+
+from __future__ import annotations
+
+import streamlit as st
+
+from app import text
+from app.reading.papers import experiments
+from app.session import address, pages
+from app.widgets import page
+
+
+def link() -> None:
+    """Draw the link, if the benchmark is that of a published experiment."""
+    if (chosen := experiments.opened()) is None:
+        return
+    with st.container(border=True, horizontal=True, vertical_alignment="center"):
+        st.markdown(
+            f"This is the published experiment **{text.safe_text(chosen.key)}**: {text.safe_text(chosen.title)}."
+        )
+        query = {address.SHELF: "data", address.SOURCE: "published experiments", address.EXPERIMENT: chosen.key}
+        page.open_page(pages.MODELS, "Ours beside the papers’ numbers", "menu_book", **query)

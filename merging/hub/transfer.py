@@ -1,0 +1,47 @@
+"""The progress of several fetches as one: bytes of all of them, the rate of late, and the time left."""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+
+from merging.progress import Progress, ProgressCallback
+from merging.text import size_text
+
+RECENT = 10.0  # seconds over which the rate is measured
+SOON = 0.5  # seconds after which there is a rate
+
+
+class Transfer:
+    """Progress over fetches that follow each other; ``total`` is the bytes that all of them have to fetch."""
+
+    def __init__(self, total: int, progress: ProgressCallback | None) -> None:
+        self._total, self._progress = total, progress
+        self._before, self._current = 0, 0  # bytes of the fetches before this one, and of this one
+        self._seen = deque([(time.monotonic(), 0)])  # when how many bytes had come
+
+    def part(self) -> ProgressCallback | None:
+        """What the next fetch reports to."""
+        self._before, self._current = self._before + self._current, 0
+        return self._report if self._progress is not None else None
+
+    def _report(self, inner: Progress) -> None:
+        self._current = inner.done
+        done = self._before + self._current
+        rate = self._rate(done)
+        total = max(self._total, done)
+        left = None if rate is None else (total - done) / rate
+        words = f"{size_text(done)} of {size_text(total)}"
+        words += "" if rate is None else f", {size_text(rate)}/s"
+        words += f": {inner.detail.strip()}" if inner.detail.strip() else ""
+        assert self._progress is not None  # without one nobody reports
+        self._progress(Progress(inner.phase, done, total, left, words))
+
+    def _rate(self, done: int) -> float | None:
+        """Bytes a second of late; None before there is one."""
+        now = time.monotonic()
+        self._seen.append((now, done))
+        while len(self._seen) > 2 and now - self._seen[1][0] > RECENT:
+            self._seen.popleft()
+        began, before = self._seen[0]
+        return (done - before) / (now - began) if now - began > SOON and done > before else None
