@@ -86,8 +86,9 @@ def provisional(slot: Slot, params: TiesParams, statistics: TrimThresholds) -> P
 def _holds_negative_zero(values: Tensor) -> Tensor:
     """Whether any number is -0.0, whose bits are those of the least integer; comparing all of them takes longer."""
     integers = values.view(torch.int64 if values.dtype == torch.float64 else torch.int32)
-    least = integers.amin() if integers.numel() else integers.new_zeros(())
-    return least == torch.iinfo(integers.dtype).min
+    if not integers.numel():
+        return torch.zeros((), dtype=torch.bool, device=values.device)
+    return integers.amin() == torch.iinfo(integers.dtype).min
 
 
 register(
