@@ -90,11 +90,12 @@ def fetch_parts(run: ExperimentRun, progress: ProgressCallback | None = None, ca
     """
     place, known = run.place, parts().repositories
     lock = place.lock()
+    needed = sorted(needed_parts(run.chosen, run.choice), key=lambda use: not _is_gated(use.repository, lock))
     planned = plan(run.chosen, run.choice, place, "cpu")
     _require_room(planned)
     transfer, started = Transfer(planned.to_fetch, progress), time.monotonic()
     try:
-        for use in needed_parts(run.chosen, run.choice):
+        for use in needed:
             listed = known[use.repository]
             fetch(
                 repository_of(listed, lock),
@@ -110,6 +111,11 @@ def fetch_parts(run: ExperimentRun, progress: ProgressCallback | None = None, ca
         raise Cancelled(f"Cancelled; {kept}, and the next download goes on from there.") from None
     if run.limit_rate is None:
         keep_rate(place.rates, FETCHED, planned.to_fetch, time.monotonic() - started)
+
+
+def _is_gated(name: str, lock: Lock) -> bool:
+    """Whether terms have to be accepted: such files come first, so that a refusal costs no time."""
+    return name in lock.repositories and lock.repositories[name].gated
 
 
 def _require_room(planned: FetchPlan) -> None:

@@ -68,26 +68,30 @@ def execute(  # noqa: PLR0913 - all that distinguishes the app, the command line
     scored_on = fitting if evaluate else None
     plan = estimate(opened, scored_on, store.runs(), device)
     phases = Phases(plan.phases, progress)
-    started = time.monotonic()
-    digests = opened.digests(phases.callback(READING), cancel)
-    reading = time.monotonic() - started
+    digests, reading = _read(opened, phases.callback(READING), cancel)
     run_id = opened.run_id(digests)
-    check = Meter(0, None, cancel).check
-
     if run := _stored(store, run_id, scored_on, need_model):
         return run
-    with store.lock(run_id, check, lambda holder: _say_who_computes(holder, phases.callback(READING))):
+    with store.lock(
+        run_id, Meter(0, None, cancel).check, lambda holder: _say_who_computes(holder, phases.callback(READING))
+    ):
         if run := _stored(store, run_id, scored_on, need_model):
             return run
         images = ChainImages(_exemplars(recipe, fitting, reason), _test_data(recipe, fitting, reason))
         work = Work(
-            run_id, opened, digests, store, scored_on, images, device, phases, cancel, plan, keep_model, scored=scored
-        )
-        if reason and evaluate:
-            work.warnings.append(reason)
-        work.seconds[READING] = reading
+            run_id, opened, digests, store, scored_on, images, device, phases, cancel, plan, keep_model, scored=scored,
+            seconds={READING: reading}, warnings=[reason] if reason and evaluate else [],
+        )  # fmt: skip
         _compute(work, warn, pause, announce)
     return _own(store, run_id)
+
+
+def _read(
+    opened: OpenedRecipe, progress: ProgressCallback | None, cancel: Cancel | None
+) -> tuple[dict[str, str], float]:
+    """The digests of the checkpoints, and the seconds that reading them took."""
+    started = time.monotonic()
+    return opened.digests(progress, cancel), time.monotonic() - started
 
 
 @contextlib.contextmanager

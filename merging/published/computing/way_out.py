@@ -69,7 +69,7 @@ def _possible(run: ExperimentRun, uses: Mapping[ModelFile, PlannedPart], missing
     base = {_part(use) for use in (used.pretrained, *([used.text] if used.text else []))}
     if not here or not ways or base & set(missing):
         return []
-    return [f"What is left can run with {' and '.join(ways)}."]
+    return [f"Or, with what there is: {' and '.join(ways)}."]
 
 
 def _part(use: ModelFile) -> ModelFile:

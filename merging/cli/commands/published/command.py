@@ -265,8 +265,9 @@ def _agreed_to_fetch(call: Call, run: ExperimentRun, fetching: FetchOptions) -> 
         return False
     with _explained(call, run):
         pin(run.chosen, run.choice, run.place, latest=run.latest, cancel=call.halts)
+        planned = _plan(run)
     if not call.json and call.events is None:
-        _show_plan(call, _plan(run))
+        _show_plan(call, planned)
     if not fetching.yes and not _agreed():
         raise MergingError("Nothing was fetched.")
     return True
@@ -297,7 +298,9 @@ def _explained(call: Call, run: ExperimentRun) -> Iterator[None]:
     except HubError as error:
         if error.later and error.reason != "connection":
             raise Paused(str(error)) from None
-        raise explained(error, run, _plan(run)) from None
+        with contextlib.suppress(HubError):  # what is pinned lacks a file, which the error says
+            error = explained(error, run, _plan(run))
+        raise error from None
 
 
 def _agreed() -> bool:
