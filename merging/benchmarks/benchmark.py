@@ -213,7 +213,8 @@ class Benchmark:
 
     def preprocess(self, images: NDArray[np.uint8]) -> Tensor:
         """Normalized float32 images (n, 3, h, w)."""
-        x = torch.from_numpy(images).permute(0, 3, 1, 2).to(torch.float32) / 255
+        writable = np.require(images, requirements="W")  # torch warns of others, such as images that are shared
+        x = torch.from_numpy(writable).permute(0, 3, 1, 2).to(torch.float32) / 255
         return (x - torch.tensor(self.mean).reshape(3, 1, 1)) / torch.tensor(self.std).reshape(3, 1, 1)
 
     def exemplars(self, per_task: int, seed: int = 0) -> dict[str, Tensor]:

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import published_layouts
 import pytest
 import tiny
 import tiny_data
@@ -15,7 +16,7 @@ from page_harness import MAIN, SLOW, finish, press, serve_several, words
 from streamlit.testing.v1 import AppTest
 
 from app.reading import data
-from app.views.models import benchmark_form
+from app.views.models import benchmark_form, benchmark_plan
 from merging.benchmarks import folders
 from merging.benchmarks.benchmark import Benchmark
 from merging.catalog.model_sets import keep, make
@@ -108,6 +109,39 @@ def test_what_was_recognized_is_seen_before_anything_is_computed(
     plain: Any = plain_yaml(Path(f"{out}.yaml").read_text())
     assert plain["tasks"]["fruit"] == {"images": "models:images/fruit", "expert": "models:models/fruit.safetensors"}
     assert plain["pretrained"] == "models:models/clip" and plain["images"] == 2
+
+
+def test_options_are_offered_where_they_apply(
+    open_app: Any, library: Path, mine: str, asked: list[tuple[str, ...]], tmp_path: Path
+) -> None:
+    at = chosen(open_app, library, mine, "fruit", "cars")
+    assert [box.key for box in at.toggle if str(box.key).startswith("build_")] == ["build_whole", "build_balanced"]
+    at.multiselect(key="build_data").set_value(["models:images/fruit"]).run()
+    at.toggle(key="build_by_reference").set_value(True)
+    at.toggle(key="build_whole").set_value(True).run()
+    assert not at.exception and "they stay in their files" in words(at)
+    at.number_input(key="build_images").set_value(0).run()
+    assert "build_balanced" not in [box.key for box in at.toggle]  # all images are taken
+    press(at, "Make the benchmark")
+    plain: Any = plain_yaml((tmp_path / "store" / "benchmarks" / "mine.yaml").read_text())
+    assert plain["by_reference"] is True and plain["whole"] is True and "balanced" not in plain and asked
+
+
+def test_a_configuration_and_a_wording_are_asked_for(open_app: Any, library: Path, mine: str, tmp_path: Path) -> None:
+    place = tmp_path / "images" / "two"
+    place.mkdir()
+    for name in ("one", "other"):
+        (tiny_data.parquet(tmp_path / name, {"test": tiny_data.rows(6, 100)}) / "data").rename(place / name)
+    published_layouts.kmnist(tmp_path / "images")
+    assert benchmark_plan.configurations(str(place)) == ("one", "other")
+    assert benchmark_plan.configurations(str(tmp_path / "images" / "fruit")) == ()
+    facts = benchmark_plan.inspect(str(place), "other")
+    assert not facts.problem and facts.referable and facts.class_names == tiny_data.NAMES
+    at = chosen(open_app, library, mine, "tanganke/kmnist")
+    wording = next(box for box in at.selectbox if str(box.key).startswith("wording_"))
+    names = recognized(at).loc["kmnist", "Class names"]
+    wording.select("hub").run()
+    assert not at.exception and not at.error and recognized(at).loc["kmnist", "Class names"] != names
 
 
 def test_what_cannot_be_used_says_why(open_app: Any, library: Path, mine: str) -> None:

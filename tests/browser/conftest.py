@@ -2,20 +2,14 @@
 
 from __future__ import annotations
 
-import os
 import shutil
-import signal
-import socket
-import subprocess
-import sys
-import time
-import urllib.request
 from collections.abc import Generator, Iterator
 from pathlib import Path
 
 import pytest
 import tiny_library
-from browser_tab import ROOT, App, new_tab
+from app_server import serve
+from browser_tab import App, new_tab
 from playwright.sync_api import Browser, BrowserContext, sync_playwright
 
 from merging.runs.store import Store
@@ -45,35 +39,8 @@ def lwptv_run(library: Path) -> str:
 @pytest.fixture(scope="session")
 def server(library: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """The address of the app on the tiny benchmark, with a store that is empty at first."""
-    folder = tmp_path_factory.mktemp("browser")
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    command = [sys.executable, "-m", "streamlit", "run", "app/main.py", "--server.port", str(port)]
-    settings = {"MERGESCOPE_BENCHMARK": str(library), "MERGESCOPE_STORE": str(folder / "store")}
-    with (folder / "log.txt").open("wb") as log:
-        process = subprocess.Popen(
-            command, cwd=ROOT, env=os.environ | settings, stdout=log, stderr=log, start_new_session=True
-        )
-    url = f"http://127.0.0.1:{port}"
-    try:
-        _wait(url, process, folder / "log.txt")
+    with serve(library, tmp_path_factory.mktemp("browser")) as url:
         yield url
-    finally:
-        os.killpg(process.pid, signal.SIGTERM)
-        process.wait(20)
-
-
-def _wait(url: str, process: subprocess.Popen[bytes], log: Path) -> None:
-    for _ in range(600):
-        if process.poll() is not None:
-            pytest.fail(f"The server ended: {log.read_text()}")
-        try:
-            with urllib.request.urlopen(f"{url}/_stcore/health", timeout=1):
-                return
-        except OSError:
-            time.sleep(0.1)
-    pytest.fail(f"The server did not answer: {log.read_text()}")
 
 
 @pytest.fixture(scope="session")

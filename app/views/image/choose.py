@@ -35,8 +35,9 @@ def shown() -> Shown:
     try:
         return of_name(chosen) if chosen else _first()
     except TaskError as error:
+        first = _first()
         st.warning(text.safe_text(error, 300), icon=":material/link_off:")
-        return _first()
+        return first
 
 
 def _first() -> Shown:

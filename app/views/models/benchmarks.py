@@ -116,8 +116,9 @@ def _missing() -> None:
             loaded.check_images([task.key])
         except TaskError as error:
             problems.append(str(error))
-    for problem in problems:
-        st.warning(text.safe_text(problem, 800), icon=":material/folder_off:")
+    if problems:
+        listed = "\n".join(f"- {text.safe_text(problem, 800)}" for problem in problems)
+        st.warning(listed, icon=":material/folder_off:")
     if problems and models.local():
         with st.form("find_files", border=False), st.container(horizontal=True, vertical_alignment="bottom"):
             st.text_input(

@@ -1,0 +1,172 @@
+"""Models & runs, published experiments: the plan, what the server may do, the job, the table, and its downloads."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from loopback_hub import LoopbackHub
+from page_harness import labels, press, words
+from smoke_files import add_smoke
+from streamlit.testing.v1 import AppTest
+
+from merging.cli.main import main
+from merging.jobs.records import PUBLISHED
+from merging.jobs.runner import Runner
+from merging.published.catalogue import experiment
+from merging.published.choice import choose
+from merging.published.computing.experiment_run import place_of
+from merging.published.computing.measured import Measured, write_measured
+from merging.published.rows import INDIVIDUAL, PRETRAINED, variants
+from merging.published.steps import keep_choice
+from merging.published.table import MeasuredRow
+from merging.published.texts import command_words
+from merging.published.verdicts import TaskScore
+from merging.settings import HUB_SWITCH
+
+SMOKE = experiment("smoke")
+HERE = {"shelf": "data", "source": "published experiments", "experiment": "smoke"}
+
+
+@pytest.fixture
+def hub(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[LoopbackHub]:
+    with LoopbackHub() as server:
+        add_smoke(server)
+        server.connect(monkeypatch, tmp_path / "home")
+        yield server
+
+
+@pytest.fixture
+def commands(monkeypatch: pytest.MonkeyPatch) -> list[tuple[Any, ...]]:
+    """Jobs that would have been queued."""
+    queued: list[tuple[Any, ...]] = []
+    monkeypatch.setattr(Runner, "command", lambda self, *words: queued.append(words))
+    return queued
+
+
+def keep_table(store: Path, images: str = "all") -> None:
+    """What a run of the experiment leaves: its choice, and accuracies that are those printed."""
+
+    def scores(mnist: float, eurosat: float) -> dict[str, TaskScore]:
+        pairs = zip(SMOKE.tasks, (mnist, eurosat), strict=True)
+        return {one.key: TaskScore(one.key, percent / 100, 10_000) for one, percent in pairs}
+
+    choice, place = choose(SMOKE, images=images), place_of("smoke", store)
+    keep_choice(place, choice)
+    rows = [(PRETRAINED, (48.2, 46.0)), (INDIVIDUAL, (99.6, 99.0))]
+    kept = Measured("one CPU", "")
+    for key, percents in rows:
+        kept = kept.with_row(MeasuredRow(key, scores(*percents), run="abc"))
+    for variant in variants(SMOKE, choice):
+        kept = kept.with_row(MeasuredRow(variant, scores(90.0, 80.0), run="abc"))
+    write_measured(place.folder, kept)
+
+
+def rows_of(at: AppTest, alt: str) -> Any:
+    return next(one.value for one in at.dataframe if alt in one.proto.alt)
+
+
+def test_a_server_that_may_not_download_shows_the_command(
+    open_app: Any, library: Path, hub: LoopbackHub, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(HUB_SWITCH, "cached")
+    at = open_app("models", library, **HERE)
+    assert not at.exception and not at.error
+    needs = rows_of(at, "Repositories")
+    assert list(needs["License"]) == ["none stated"] * 3 + ["not read yet", "none stated"]
+    assert needs["Size"].iloc[0] == "≈ 605 MB"
+    said = words(at)
+    assert f"started with `{HUB_SWITCH}=cached`" in said and "Here already: nothing" in said
+    at.number_input(key="pub_images_smoke").set_value(12)
+    at.multiselect(key="pub_rows_smoke").set_value(["ties"]).run()
+    command = f"{HUB_SWITCH}=on python -m merging published run smoke --images 12 --rows ties"
+    assert command in [block.value for block in at.code]
+    assert not [label for label in labels(at, "button") if "etch" in label or "Read" in label]
+    assert hub.requests == []
+
+
+def test_cards_are_read_before_the_question(
+    open_app: Any, library: Path, hub: LoopbackHub, commands: list[tuple[Any, ...]]
+) -> None:
+    at = open_app("models", library, **HERE)
+    assert "Fetch and compute" not in labels(at, "button") and hub.requests == []
+    press(at, "Read licenses and sizes")
+    assert not at.exception and not at.error and hub.fetched() == {}
+    needs = rows_of(at, "Repositories")
+    assert list(needs["License"]) == ["none stated"] * 3 + ["mit", "none stated"]
+    assert all(len(commit) == 12 for commit in needs["Commit"])
+    assert f"**Fetch 3 MB from {hub.host.replace('.', chr(92) + '.').replace(':', chr(92) + ':')}**" in words(at)
+    press(at, "Only fetch")
+    at.checkbox(key="pub_all_smoke").check().run()
+    press(at, "Fetch and compute")
+    (first, second) = commands
+    assert first[:2] == second[:2] == (PUBLISHED, "smoke") and first[-1] == second[-1] == ""  # on no benchmark
+    assert first[3] == ["published", "fetch", "smoke", "--images", "1000", "--yes"]
+    assert second[3] == ["published", "run", "smoke", "--images", "all", "--yes", "--device", "auto"]
+
+
+def test_what_the_hub_refuses_is_said(open_app: Any, library: Path, hub: LoopbackHub) -> None:
+    hub.repositories.pop(("dataset", "ylecun/mnist"))
+    at = open_app("models", library, **HERE)
+    press(at, "Read licenses and sizes")
+    assert "There is no public data set ylecun" in at.error[0].value and not at.exception
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {},
+        {"images": "all", "outside": True, "seed": 3},
+        {"imagenet": True, "rows": ["lot", "ties"], "exemplars": 8},
+        {"experts": "published", "tasks": ["mnist", "dtd"], "outside": True, "wording": "hub"},
+    ],
+)
+def test_the_command_to_type_makes_the_same_choice(options: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    eight, made = experiment("clip-b32-8"), []
+    choice = choose(eight, **options)
+    monkeypatch.setattr("merging.cli.commands.published.command._show_plan", lambda *_: None)
+    monkeypatch.setattr("merging.cli.commands.published.command._plan", lambda run: made.append(run.choice))
+    assert main(command_words("plan", eight, choice)) == 0
+    assert made == [choice]
+
+
+def test_the_table_is_shown_and_downloaded_as_it_is(
+    open_app: Any, library: Path, hub: LoopbackHub, tmp_path: Path
+) -> None:
+    keep_table(tmp_path / "store")
+    at = open_app("models", library, **HERE)
+    assert not at.exception and not at.error
+    table = rows_of(at, "Averages").set_index("Row")
+    assert table.loc["Pretrained", "Verdict"] == "reproduced" and table.loc["Pretrained", "Printed"] == "47.1*"
+    assert "not comparable" in table.loc["Ties", "Verdict"] and table.loc["Ties", "Printed"] == "(72.2)"
+    assert len(rows_of(at, "task by task")) == 10
+    said = words(at)
+    assert "on all images, seed 0, one CPU" in said and "experts are within 1 point" in said
+    assert at.checkbox(key="pub_all_smoke").value  # the fields show what ran here
+    assert labels(at, "download_button")[-2:] == ["Table (Markdown)", "Table (CSV)"]
+    assert "Open its benchmark" not in labels(at, "button")  # there is none yet
+
+
+def test_a_table_that_cannot_be_read_is_an_error_and_not_an_exception(
+    open_app: Any, library: Path, hub: LoopbackHub, tmp_path: Path
+) -> None:
+    keep_table(tmp_path / "store")
+    (tmp_path / "store" / "published" / "smoke" / "measured.json").write_text("{}", "utf-8")
+    at = open_app("models", library, **HERE)
+    assert not at.exception and "measured" in at.error[0].value
+
+
+def test_beside_a_published_tower_only_its_own_figures_stand(
+    open_app: Any, library: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from app.reading.papers import published
+    from merging.recipes.papers.published import FIGURES, L14
+
+    open_app("home", library)
+    towers = {tower for row in published.rows(FIGURES, []) for tower in row.figures}
+    assert len(towers) > 2 and published.main_tower() == "ViT-B/32"  # the miniature is of no published tower
+    monkeypatch.setattr(published, "_tower", lambda folder, state: L14)
+    rows = published.rows(FIGURES, [])
+    assert rows and {tower for row in rows for tower in row.figures} == {L14} and published.main_tower() == L14

@@ -1,0 +1,94 @@
+"""Pages on a benchmark whose images stay in parquet files: they are shown, and files that were moved are named."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+import tiny
+import tiny_data
+from page_harness import press, words
+
+from merging.analysis import measure
+from merging.benchmarks import folders
+from merging.benchmarks.benchmark import Benchmark
+from merging.benchmarks.build.description import Description
+from merging.benchmarks.build.write import make
+from merging.recipes.presets import preset
+from merging.runs.execute import execute
+from merging.runs.reference_models import references
+from merging.runs.store import Store
+
+pytestmark = pytest.mark.slow
+ON = "own:mine"
+DRAWN = "10 of 60 images of each test set, drawn with seed 0, class-balanced"
+
+
+@pytest.fixture
+def ids(tmp_path: Path) -> dict[str, str]:
+    """Runs by title on a benchmark made here that refers to files in ``tmp_path``/images, everything measured."""
+    experts = tiny.write_family(tmp_path / "experts", experts=("fruit", "cars")).experts
+    tiny_data.whole_model(tmp_path / "clip.safetensors")
+    tasks: dict[str, Any] = {}
+    for number, name in enumerate(("fruit", "cars", "beasts")):
+        parts = {"train": tiny_data.rows(4, 1000 * number), "test": tiny_data.rows(20, 1000 * number + 100)}
+        images = tiny_data.parquet(tmp_path / "images" / name, parts)
+        tasks[name] = {"images": str(images)} | ({"expert": str(experts[name])} if name in experts else {})
+    plain = {"pretrained": "clip.safetensors", "images": 10, "by_reference": True, "balanced": True, "tasks": tasks}
+    folder = folders.place_of("mine", tmp_path / "store")
+    folder.parent.mkdir(parents=True)
+    benchmark = make(Description.of(plain, tmp_path), folder, tokenize=tiny_data.letters)
+    store = Store(tmp_path / "store", libraries=())
+    references(store, benchmark)
+    runs = {}
+    for key in ("task_arithmetic", "ties"):
+        run = execute(preset(key).recipe(benchmark.pretrained, benchmark.experts), store, benchmark=benchmark)
+        runs[key] = run.id
+        for measurement in ("predictions", "features"):
+            measure.measure(measurement, store, benchmark, run.id, device="cpu")
+    return runs
+
+
+def test_pages_show_images_that_stay_in_their_files(open_app: Any, library: Path, ids: dict[str, str]) -> None:
+    at = open_app("image", library, on=ON, image="fruit:reporting:3")
+    assert not at.exception and not at.error and not at.warning
+    assert "one of 10 images" in words(at)
+    at = open_app(
+        "compare", library, on=ON, run=ids["ties"], b=ids["task_arithmetic"], between="images", outcome="both wrong"
+    )
+    assert not at.exception and not at.error and DRAWN in words(at)
+    at.switch_page("screens/features.py").run()
+    assert not at.exception and not at.error
+    at.switch_page("screens/scores.py").run()
+    assert not at.exception and not at.error and DRAWN in words(at)
+    at.switch_page("screens/home.py").run()
+    assert not at.exception and DRAWN in words(at)
+
+
+def test_files_that_were_moved_are_named_and_found_again(
+    open_app: Any, library: Path, ids: dict[str, str], tmp_path: Path
+) -> None:
+    open_app("image", library, on=ON, image="fruit:reporting:3")
+    shutil.move(tmp_path / "images" / "fruit", tmp_path / "elsewhere")
+    at = open_app("image", library, on=ON, image="fruit:reporting:3")
+    assert not at.exception
+    problem = at.error[0].value.replace("\\", "")
+    assert "The images of fruit" in problem and "test-00000-of-00002.parquet" in problem
+    assert "on Models & runs under data or with: python -m merging benchmark find mine FOLDER" in problem
+    for page in ("scores", "compare", "features", "home"):
+        at.switch_page(f"screens/{page}.py").run()
+        assert not at.exception, page
+    at = open_app("models", library, on=ON, shelf="data")
+    assert not at.exception and "The images of fruit" in at.warning[0].value
+    at.text_input(key="benchmark_moved").set_value(str(tmp_path / "images"))
+    press(at, "Find them")
+    assert not at.exception and "cannot be used" in at.error[0].value  # it is not there
+    at.text_input(key="benchmark_moved").set_value(str(tmp_path))
+    press(at, "Find them")
+    assert not at.exception and not at.error and not at.warning
+    assert "All files are there" in at.info[0].value
+    at = open_app("image", library, on=ON, image="fruit:reporting:3")
+    assert not at.exception and not at.error and "one of 10 images" in words(at)
+    assert Benchmark.load(folders.place_of("mine", tmp_path / "store")).unlabeled("fruit", "reporting")[0].shape[2] == 3

@@ -1,0 +1,31 @@
+"""Several fetches as one: bytes of all of them, the rate of late, and the time left."""
+
+from __future__ import annotations
+
+import pytest
+
+from merging.hub import transfer
+from merging.hub.transfer import Transfer
+from merging.progress import Progress
+
+
+def test_bytes_of_all_fetches_are_counted_together(monkeypatch: pytest.MonkeyPatch) -> None:
+    now, seen = [100.0], list[Progress]()
+    monkeypatch.setattr(transfer.time, "monotonic", lambda: now[0])
+    together = Transfer(4000, seen.append)
+    for at, done in ((100.1, 100), (101.0, 1000)):
+        now[0] = at
+        together.part() if at == 100.1 else None
+        report = together._report
+        report(Progress("Fetching", done, 1000, None, "a config.json"))
+    assert seen[0].detail == "100 bytes of 4 kB: a config.json" and seen[0].seconds_left is None
+    assert seen[1].detail == "1 kB of 4 kB, 1 kB/s: a config.json" and seen[1].seconds_left == 3.0
+    second, now[0] = together.part(), 120.0
+    assert second is not None
+    second(Progress("Fetching", 1000, 3000, None, " "))
+    second(Progress("Fetching", 2000, 3000, None, ""))
+    assert (seen[-1].done, seen[-1].total) == (3000, 4000) and seen[-1].detail.startswith("3 kB of 4 kB, ")
+    now[0] = 130.0
+    second(Progress("Fetching", 5000, 5000, None, ""))
+    assert (seen[-1].done, seen[-1].total, seen[-1].seconds_left) == (6000, 6000, 0.0)  # more came than was known
+    assert Transfer(1, None).part() is None
