@@ -31,7 +31,7 @@ from merging.text import size_text
 
 if TYPE_CHECKING:
     from merging.benchmarks.benchmark import Benchmark
-    from merging.published.computing.measured import Measured
+    from merging.published.computing.measured import MeasuredTable
 
 CHOICE, DESCRIPTION = "choice.json", "description.json"
 PINNING, FETCHING, MAKING = "Asking for commits and licenses", "Fetching", "Making the benchmark"
@@ -156,14 +156,16 @@ def make_benchmark(
 
 def score_references(
     run: ExperimentRun, progress: ProgressCallback | None = None, cancel: Cancel | None = None
-) -> Measured:
+) -> MeasuredTable:
     """Score the pretrained model, and each expert on its own task; what was measured before is not repeated."""
     from merging.published.computing.references import measure_references
 
     return measure_references(run, make_benchmark(run, None, cancel), progress, cancel)
 
 
-def score_rows(run: ExperimentRun, progress: ProgressCallback | None = None, cancel: Cancel | None = None) -> Measured:
+def score_rows(
+    run: ExperimentRun, progress: ProgressCallback | None = None, cancel: Cancel | None = None
+) -> MeasuredTable:
     """Merge and score every row of the choice; stored runs are not computed again."""
     from merging.published.computing.row_runs import measure_rows
 
@@ -175,7 +177,7 @@ def _pin(run: ExperimentRun, progress: ProgressCallback | None, cancel: Cancel |
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class ExperimentStep:
     """A step: its title, its share of the time, about, and its function."""
 
     title: str
@@ -184,16 +186,19 @@ class Step:
 
 
 STEPS = (
-    Step(PINNING, 0.01, _pin),
-    Step(FETCHING, 0.25, fetch_parts),
-    Step(MAKING, 0.05, make_benchmark),
-    Step(REFERENCES, 0.15, score_references),
-    Step(ROWS, 0.54, score_rows),
+    ExperimentStep(PINNING, 0.01, _pin),
+    ExperimentStep(FETCHING, 0.25, fetch_parts),
+    ExperimentStep(MAKING, 0.05, make_benchmark),
+    ExperimentStep(REFERENCES, 0.15, score_references),
+    ExperimentStep(ROWS, 0.54, score_rows),
 )
 
 
 def run_steps(
-    run: ExperimentRun, steps: Sequence[Step], progress: ProgressCallback | None = None, cancel: Cancel | None = None
+    run: ExperimentRun,
+    steps: Sequence[ExperimentStep],
+    progress: ProgressCallback | None = None,
+    cancel: Cancel | None = None,
 ) -> None:
     """Run steps one after another, each of which goes on from what is there."""
     phases = Phases({step.title: step.share for step in steps}, progress)
@@ -204,7 +209,7 @@ def run_steps(
 # The table
 
 
-def make_table(chosen: Experiment, choice: Choice, place: Place, measured: Measured) -> PublishedTable:
+def make_table(chosen: Experiment, choice: Choice, place: Place, measured: MeasuredTable) -> PublishedTable:
     """The table of what was measured, with what the lock says of the files."""
     lock = place.lock()
     dates = sorted({one.read for one in lock.repositories.values()})

@@ -14,7 +14,7 @@ from merging.cli.main import main
 from merging.published.catalogue import experiment, experiment_keys
 from merging.published.choice import choose
 from merging.published.computing.experiment_run import Place, place_of
-from merging.published.computing.measured import Measured, read_measured, write_measured
+from merging.published.computing.measured import MeasuredTable, read_measured, write_measured
 from merging.published.rows import INDIVIDUAL, PRETRAINED, variants
 from merging.published.steps import keep_choice, pin
 from merging.published.table import MeasuredRow
@@ -147,7 +147,7 @@ def measured(share: float) -> list[MeasuredRow]:
 
 
 def keep(place: Place, rows: list[MeasuredRow]) -> None:
-    kept = Measured("one CPU", "")
+    kept = MeasuredTable("one CPU", "")
     for row in rows:
         kept = kept.with_row(row)
     write_measured(place.folder, kept)

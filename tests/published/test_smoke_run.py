@@ -13,6 +13,7 @@ from loopback_hub import LoopbackHub
 
 from merging.benchmarks.benchmark import Benchmark
 from merging.cli.main import main
+from merging.engine import run as engine
 from merging.errors import RecipeError
 from merging.formats.opening import open_checkpoint
 from merging.hub import cache
@@ -112,22 +113,15 @@ def test_stopped_between_recipes_it_goes_on(hub: LoopbackHub, capsys: Any, monke
     assert call(capsys, "run", "smoke", "--yes")[0] == 130
     assert merged == ["Weight Averaging", "Task Arithmetic"]
     monkeypatch.setattr(row_runs, "execute", execute)
-    monkeypatch.setattr("merging.runs.compute.Work._stream", _counting(merged))
-    merged.clear()
+    merge, streamed = engine.run, list[object]()
+
+    def noted(recipe: Any, *args: Any, **options: Any) -> Any:
+        streamed.append(recipe)
+        return merge(recipe, *args, **options)
+
+    monkeypatch.setattr(engine, "run", noted)
     assert len(run(capsys)["rows"]) == 5
-    assert merged.count("streamed") == 2  # the first row's model was still there
-
-
-def _counting(into: list[str]) -> Any:
-    from merging.runs.compute import Work
-
-    stream = Work._stream
-
-    def counted(self: Work, folder: Path) -> Any:
-        into.append("streamed")
-        return stream(self, folder)
-
-    return counted
+    assert len(streamed) == 2  # the first row's model was still there
 
 
 def test_a_pause_is_heeded_and_the_same_command_goes_on(hub: LoopbackHub, capsys: Any, tmp_path: Path) -> None:

@@ -25,7 +25,7 @@ FILE = "measured.json"
 
 
 @dataclass(frozen=True)
-class Measured:
+class MeasuredTable:
     """Rows by their keys, and ``problems``: why a row could not be computed. ``benchmark`` is the digest of its images.
 
     ``device`` is what computed them.
@@ -36,12 +36,12 @@ class Measured:
     rows: Mapping[str, MeasuredRow] = field(default_factory=dict)
     problems: Mapping[str, str] = field(default_factory=dict)
 
-    def with_row(self, one: MeasuredRow) -> Measured:
+    def with_row(self, one: MeasuredRow) -> MeasuredTable:
         """The same with a row, in place of one of its key, or of the problem that it had."""
         problems = {key: problem for key, problem in self.problems.items() if key != key_of(one)}
         return replace(self, rows={**self.rows, key_of(one): one}, problems=problems)
 
-    def with_problem(self, key: str, problem: str) -> Measured:
+    def with_problem(self, key: str, problem: str) -> MeasuredTable:
         """The same with the reason why a row could not be computed."""
         return replace(self, problems={**self.problems, key: problem})
 
@@ -63,7 +63,7 @@ def key_of(one: MeasuredRow) -> str:
     return one.row if isinstance(one.row, str) else one.row.key
 
 
-def write_measured(folder: Path, measured: Measured) -> None:
+def write_measured(folder: Path, measured: MeasuredTable) -> None:
     """Keep what was measured so far."""
     rows = {
         key: {
@@ -77,7 +77,7 @@ def write_measured(folder: Path, measured: Measured) -> None:
     write_json(folder / FILE, content | {"rows": rows})
 
 
-def read_measured(folder: Path, experiment: Experiment, choice: Choice) -> Measured:
+def read_measured(folder: Path, experiment: Experiment, choice: Choice) -> MeasuredTable:
     """What was measured of a choice's rows.
 
     Raises:
@@ -93,7 +93,7 @@ def read_measured(folder: Path, experiment: Experiment, choice: Choice) -> Measu
     known: dict[str, str | RowVariant] = {PRETRAINED: PRETRAINED, INDIVIDUAL: INDIVIDUAL}
     known |= {variant.key: variant for variant in variants(experiment, choice)}
     read = {key: _row(row, Fields(rows[key], f"{FILE}, {key}")) for key, row in known.items() if key in rows}
-    return Measured(device, benchmark, read, problems)
+    return MeasuredTable(device, benchmark, read, problems)
 
 
 def _row(row: str | RowVariant, entry: Fields) -> MeasuredRow:

@@ -10,7 +10,7 @@ from merging.devices import choose_device, describe_device
 from merging.progress import Cancel, ProgressCallback
 from merging.published.choice import models
 from merging.published.computing.experiment_run import ExperimentRun
-from merging.published.computing.measured import FILE, Measured, read_measured, write_measured
+from merging.published.computing.measured import FILE, MeasuredTable, read_measured, write_measured
 from merging.published.computing.scores import score_together
 from merging.published.rows import INDIVIDUAL, PRETRAINED
 from merging.published.speed.rates import encoded, keep_rate
@@ -20,7 +20,7 @@ from merging.runs.reference_models import keep_reference, reference_id
 
 def measure_references(
     run: ExperimentRun, benchmark: Benchmark, progress: ProgressCallback | None = None, cancel: Cancel | None = None
-) -> Measured:
+) -> MeasuredTable:
     """What was measured, with the rows of the references, which are computed unless they are there.
 
     The pretrained model's scores are stored like those of any reference model. An expert is scored on its own task
@@ -57,14 +57,14 @@ def measure_references(
     return known
 
 
-def known_measured(run: ExperimentRun, benchmark: Benchmark) -> Measured:
+def known_measured(run: ExperimentRun, benchmark: Benchmark) -> MeasuredTable:
     """What was measured of these images before; nothing if that was on others."""
     device = describe_device(choose_device(run.device))
     if (run.place.folder / FILE).is_file():
         known = read_measured(run.place.folder, run.chosen, run.choice)
         if known.benchmark == benchmark.digest:
             return known
-    return Measured(device, benchmark.digest)
+    return MeasuredTable(device, benchmark.digest)
 
 
 def keep_speed(run: ExperimentRun, benchmark: Benchmark, work: list[EvaluatedModel], seconds: float) -> None:

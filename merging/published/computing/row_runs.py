@@ -17,7 +17,7 @@ from merging.formats.opening import open_checkpoint
 from merging.progress import Cancel, Phases, ProgressCallback
 from merging.published.choice import models
 from merging.published.computing.experiment_run import ExperimentRun
-from merging.published.computing.measured import Measured, write_measured
+from merging.published.computing.measured import MeasuredTable, write_measured
 from merging.published.computing.references import keep_speed, known_measured
 from merging.published.computing.scores import kept_right, score_together, task_scores
 from merging.published.rows import RowVariant, variants
@@ -45,7 +45,7 @@ class _Row:
 
 def measure_rows(
     run: ExperimentRun, benchmark: Benchmark, progress: ProgressCallback | None = None, cancel: Cancel | None = None
-) -> Measured:
+) -> MeasuredTable:
     """What was measured, with every row of the choice; a row that cannot be computed is there with the reason.
 
     Raises:
@@ -59,11 +59,11 @@ class _Rows:
     """The work on the rows of one table."""
 
     def __init__(
-        self, run: ExperimentRun, benchmark: Benchmark, store: Store, measured: Measured, cancel: Cancel | None
+        self, run: ExperimentRun, benchmark: Benchmark, store: Store, measured: MeasuredTable, cancel: Cancel | None
     ) -> None:
         self.of, self.benchmark, self.store, self.measured, self.cancel = run, benchmark, store, measured, cancel
 
-    def run(self, progress: ProgressCallback | None) -> Measured:
+    def run(self, progress: ProgressCallback | None) -> MeasuredTable:
         pending = [row for variant in variants(self.of.chosen, self.of.choice) if (row := self._pending(variant))]
         groups = self._groups(pending)
         phases = Phases({str(number): len(group) for number, group in enumerate(groups)}, progress)

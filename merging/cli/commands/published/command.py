@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from merging.published.choice import Choice
     from merging.published.computing.experiment_run import ExperimentRun
     from merging.published.plan import FetchPlan
-    from merging.published.steps import Step
+    from merging.published.steps import ExperimentStep
     from merging.published.table import PublishedTable
 
 MEGABYTE = 1e6
@@ -273,7 +273,7 @@ def _agreed_to_fetch(call: Call, run: ExperimentRun, fetching: FetchOptions) -> 
     return True
 
 
-def _run(call: Call, run: ExperimentRun, steps: Sequence[Step]) -> None:
+def _run(call: Call, run: ExperimentRun, steps: Sequence[ExperimentStep]) -> None:
     """Run steps. A request to pause, or a Hub that is busy, leaves the rest for later."""
     from merging.published.steps import run_steps
 
