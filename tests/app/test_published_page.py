@@ -167,6 +167,6 @@ def test_beside_a_published_tower_only_its_own_figures_stand(
     open_app("home", library)
     towers = {tower for row in published.rows(FIGURES, []) for tower in row.figures}
     assert len(towers) > 2 and published.main_tower() == "ViT-B/32"  # the miniature is of no published tower
-    monkeypatch.setattr(published, "_tower", lambda folder, state: L14)
+    monkeypatch.setattr(published, "tower", lambda: L14)
     rows = published.rows(FIGURES, [])
     assert rows and {tower for row in rows for tower in row.figures} == {L14} and published.main_tower() == L14
