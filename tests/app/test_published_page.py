@@ -13,6 +13,7 @@ from smoke_files import add_smoke
 from streamlit.testing.v1 import AppTest
 
 from merging.cli.main import main
+from merging.errors import TaskError
 from merging.jobs.records import PUBLISHED
 from merging.jobs.runner import Runner
 from merging.published.catalogue import experiment
@@ -126,9 +127,13 @@ def test_what_the_hub_refuses_is_said(open_app: Any, library: Path, hub: Loopbac
 def test_the_command_to_type_makes_the_same_choice(options: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
     eight, made = experiment("clip-b32-8"), []
     choice = choose(eight, **options)
-    monkeypatch.setattr("merging.cli.commands.published.command._show_plan", lambda *_: None)
-    monkeypatch.setattr("merging.cli.commands.published.command._plan", lambda run: made.append(run.choice))
-    assert main(command_words("plan", eight, choice)) == 0
+
+    def planned(chosen: Any, choice: Any, *_: Any, **__: Any) -> None:
+        made.append(choice)
+        raise TaskError("This is enough.")
+
+    monkeypatch.setattr("merging.published.steps.make_plan", planned)
+    assert main(command_words("plan", eight, choice)) == 1
     assert made == [choice]
 
 
@@ -167,6 +172,6 @@ def test_beside_a_published_tower_only_its_own_figures_stand(
     open_app("home", library)
     towers = {tower for row in published.rows(FIGURES, []) for tower in row.figures}
     assert len(towers) > 2 and published.main_tower() == "ViT-B/32"  # the miniature is of no published tower
-    monkeypatch.setattr(published, "_tower", lambda folder, state: L14)
+    monkeypatch.setattr(published, "tower", lambda: L14)
     rows = published.rows(FIGURES, [])
     assert rows and {tower for row in rows for tower in row.figures} == {L14} and published.main_tower() == L14

@@ -13,11 +13,10 @@ def test_bytes_of_all_fetches_are_counted_together(monkeypatch: pytest.MonkeyPat
     now, seen = [100.0], list[Progress]()
     monkeypatch.setattr(transfer.time, "monotonic", lambda: now[0])
     together = Transfer(4000, seen.append)
-    for at, done in ((100.1, 100), (101.0, 1000)):
-        now[0] = at
-        together.part() if at == 100.1 else None
-        report = together._report
-        report(Progress("Fetching", done, 1000, None, "a config.json"))
+    first = together.part()
+    assert first is not None
+    for now[0], done in ((100.1, 100), (101.0, 1000)):
+        first(Progress("Fetching", done, 1000, None, "a config.json"))
     assert seen[0].detail == "100 bytes of 4 kB: a config.json" and seen[0].seconds_left is None
     assert seen[1].detail == "1 kB of 4 kB, 1 kB/s: a config.json" and seen[1].seconds_left == 3.0
     second, now[0] = together.part(), 120.0

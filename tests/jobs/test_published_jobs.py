@@ -56,7 +56,7 @@ def test_progress_says_bytes_rate_and_time_left_and_cancel_keeps_them(
     assert took < 10, took  # about a second on an idle machine; it is killed after 2.5
     kept = fetched_bytes(tmp_path / "home")
     assert kept > 0
-    hub._faults.clear()
+    hub.recover()
     assert ended(runner, runner.again(job.id).id).state == "done"
     assert any(seen.range for seen in hub.requests)  # it went on within a file
     assert fetched_bytes(tmp_path / "home") > 3 * LARGE > kept
@@ -68,7 +68,7 @@ def test_a_paused_job_goes_on_where_it_was(hub: LoopbackHub, runner: Runner) -> 
     runner.pause(job.id)
     job = ended(runner, job.id)
     assert job.state == "paused" and job.error.startswith("Paused; ") and "are kept" in job.error, job
-    hub._faults.clear()
+    hub.recover()
     job = ended(runner, runner.again(job.id).id)
     assert job.state == "done" and not job.error and any(seen.range for seen in hub.requests)
 
@@ -78,7 +78,7 @@ def test_a_busy_hub_pauses_the_job_and_says_so(hub: LoopbackHub, runner: Runner)
     job = ended(runner, fetch(runner).id)
     assert job.state == "paused" and "(HTTP 429): try again later." in job.error, job
     assert "The same command" not in job.error
-    hub._faults.clear()
+    hub.recover()
     assert ended(runner, runner.again(job.id).id).state == "done"
 
 
@@ -98,7 +98,7 @@ def test_a_job_whose_server_has_gone_is_interrupted_and_goes_on(
     try:
         job = other.get(job.id)
         assert job.state == "interrupted" and "goes on from there" in job.error, job
-        hub._faults.clear()
+        hub.recover()
         assert ended(other, other.again(job.id).id).state == "done"
     finally:
         other.close()

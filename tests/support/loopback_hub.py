@@ -148,6 +148,10 @@ class LoopbackHub:
         """Switch a fault on, see ``Fault``."""
         self._faults.append(Fault(match, **fault))
 
+    def recover(self) -> None:
+        """Switch all faults off."""
+        self._faults.clear()
+
     def fault_of(self, seen: Seen) -> Fault:
         """The fault that meets a request, which uses it up once; one without effect if there is none."""
         with self._lock:
