@@ -10,7 +10,7 @@ MergingError
 │   └── FamilyError         tensor names of no known model family
 ├── TaskError               a benchmark folder, a data set or a head that cannot be used
 ├── StoreError              a run that cannot be written or does not exist
-├── HubError                the Hub, or the cache of its files, did not give what was asked for
+├── HubError                the Hub, or the cache of its files, did not give a file or an answer
 └── Cancelled               the caller asked to stop; nothing was kept, unless the text says so
     └── Paused              the caller asked to go on later; what was learned so far was kept
 
@@ -82,7 +82,7 @@ class StoreError(MergingError):
 
 
 class HubError(MergingError):
-    """The Hub, or the cache of its files, did not give what was asked for.
+    """The Hub, or the cache of its files, did not give a file or an answer.
 
     ``reason`` is one of ``HUB_REASONS``; ``later`` is True if the same call may succeed later, and goes on from what
     came so far.

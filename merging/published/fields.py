@@ -15,7 +15,7 @@ MISSING = object()
 
 
 class Fields:
-    """The fields of one entry, each of which is taken once; ``end`` refuses those that nobody takes."""
+    """The fields of one entry, each of which is taken once; ``end`` refuses those that are not taken."""
 
     def __init__(self, data: Any, where: str) -> None:
         if not isinstance(data, Mapping):

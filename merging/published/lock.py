@@ -79,7 +79,7 @@ def repository_of(listed: ListedRepository, lock: Lock) -> Repository:
 def files_of(listed: ListedRepository, part: str, lock: Lock) -> tuple[RepositoryFile, ...]:
     """The files of a part, as far as they are known: names, sizes and digests of the lock, else of the catalogue.
 
-    Before the first fetch, patterns stand for files that nobody has listed, and are left out.
+    Before the first fetch, patterns stand for files that were not listed yet, and are left out.
 
     Raises:
         HubError: the repository has no file of a name that is needed.
@@ -101,7 +101,7 @@ def files_of(listed: ListedRepository, part: str, lock: Lock) -> tuple[Repositor
 
 
 def license_text(listed: ListedRepository, lock: Lock) -> str:
-    """The license as it was last read, 'none stated' if the card states none, or that nobody has read it."""
+    """The license as it was last read, 'none stated' if the card states none, or that it was not read yet."""
     if pinned := lock.repositories.get(listed.name):
         return pinned.license or NONE_STATED
     return listed.license or "not read yet"
@@ -117,7 +117,7 @@ def read_lock(folder: Path) -> Lock:
     """The lock in an experiment's folder; an empty one if there is none.
 
     Raises:
-        TaskError: it cannot be read; nothing is then held to, so it must be mended or deleted.
+        TaskError: it cannot be read; nothing is then held to, so it must be corrected or deleted.
     """
     path = folder / LOCK
     if not path.exists():

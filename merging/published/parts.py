@@ -54,7 +54,7 @@ class ListedPart:
 
 @dataclass(frozen=True, slots=True)
 class ListedRepository:
-    """A repository as it was read on the day ``read``; ``license`` is None if nobody has read it yet."""
+    """A repository as it was read on the day ``read``; ``license`` is None if it was not read yet."""
 
     name: str
     kind: str
@@ -93,7 +93,7 @@ class PublishedModels:
 class PublishedSet:
     """A test set: where it is, its split and columns, and where the words of its classes come from.
 
-    ``column`` is its name in the papers' tables. ``rows`` is None where nobody has counted. ``classes`` and
+    ``column`` is its name in the papers' tables. ``rows`` is None where the images were not counted. ``classes`` and
     ``templates`` stand in for prompts that this program does not have. ``exemplars`` is the split they are drawn from.
     """
 

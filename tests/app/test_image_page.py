@@ -18,7 +18,7 @@ from streamlit.testing.v1 import AppTest
 
 from app.reading import data as reading
 from app.reading import previews
-from app.views.image import data as image_data
+from app.reading.images import pictures
 from app.views.image import find, own
 from merging.analysis import context, measure
 from merging.benchmarks.benchmark import Benchmark
@@ -280,8 +280,8 @@ def test_sessions_share_the_images_of_a_data_set_and_cannot_change_them(
 ) -> None:
     monkeypatch.setattr(reading, "benchmark", lambda: tiny_benchmark)
     monkeypatch.setattr(reading, "digest", lambda: "of images that sessions share")
-    first, again = (image_data.images("letters", "reporting") for _ in range(2))
-    for shared, same in zip(first, again, strict=True):
+    for read in (pictures.images, pictures.labels):
+        shared, same = read("letters", "reporting"), read("letters", "reporting")
         assert shared is same
         with pytest.raises(ValueError, match="read-only"):
             shared[0] = 0

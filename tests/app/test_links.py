@@ -184,6 +184,7 @@ VIEWS: dict[str, tuple[str, dict[str, str]]] = {  # fragment -> a page that draw
     "app.widgets.preview _panel": ("merge", {}),
     "app.views.features.maps maps": ("features", {"runs": TIES}),
     "app.views.models.benchmark_form _show_jobs": ("models", {"shelf": "data"}),
+    "app.views.models.published.job _progress": ("models", {"shelf": "data"}),
     "app.views.sweeps.view _view": ("sweeps", {}),
     "app.widgets.jobs.tray _tray": ("home", {}),
 }

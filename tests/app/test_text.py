@@ -64,6 +64,8 @@ OTHERS_WORDS = {  # words that mean something of the page's own, and happen to b
     "reading/previews.py": {"seed"},  # the same
     "reading/measurements.py": {"l1", "most", "rank"},  # columns of its tables
     "views/drift/by_depth.py": {"l1", "most"},  # the same
+    "views/compare/images.py": {"apart"},  # a column of its table
+    "views/models/benchmark_options.py": {"seed"},  # of a draw of images
     "views/learning/data.py": {"routing"},  # a table of runs
 }
 

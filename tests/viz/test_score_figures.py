@@ -114,7 +114,7 @@ def test_task_accuracy_lanes_do_not_collide_and_legends_do_not_repeat() -> None:
     fig = viz.draw("task_accuracy", viz_tables.task_accuracy(5, 6))
     lanes: dict[str, set[float]] = {}
     for trace in fig.data:
-        for (_, task), y in zip(trace.customdata or (), trace.y, strict=False):
+        for (_, task), y in zip(() if trace.customdata is None else trace.customdata, trace.y, strict=False):
             assert round(float(y), 4) not in lanes.setdefault(task, set())
             lanes[task].add(round(float(y), 4))
     assert all(max(ys) - min(ys) < 1 for ys in lanes.values())

@@ -21,7 +21,7 @@ PUBLISHED = "published"  # the folder of a store that holds what belongs to expe
 
 
 def _say_nothing(sentence: str) -> None:
-    """Where nobody listens to warnings."""
+    """Where warnings are not heard."""
 
 
 @dataclass(frozen=True)

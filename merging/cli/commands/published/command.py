@@ -278,23 +278,22 @@ def _run(call: Call, run: ExperimentRun, steps: Sequence[ExperimentStep]) -> Non
     from merging.published.steps import run_steps
 
     with _explained(call, run), reporting(call.events) as progress:
-        try:
-            run_steps(run, steps, progress, call.halts)
-        except Paused:
-            raise
-        except Cancelled as error:
-            if call.stop.is_set() or not call.pauses():
-                raise
-            raise Paused(str(error).replace("Cancelled", "Paused", 1)) from None
+        run_steps(run, steps, progress, call.halts)
 
 
 @contextlib.contextmanager
 def _explained(call: Call, run: ExperimentRun) -> Iterator[None]:
-    """Say what a failure of the Hub means for the experiment, and what can be done meanwhile."""
+    """Say what a failure of the Hub means for the experiment, what can be done meanwhile, and that a pause is one."""
     from merging.published.computing.way_out import explained
 
     try:
         yield
+    except Paused:
+        raise
+    except Cancelled as error:
+        if call.stop.is_set() or not call.pauses():
+            raise
+        raise Paused(str(error).replace("Cancelled", "Paused", 1)) from None
     except HubError as error:
         if error.later and error.reason != "connection":
             raise Paused(str(error)) from None
@@ -304,7 +303,7 @@ def _explained(call: Call, run: ExperimentRun) -> Iterator[None]:
 
 
 def _agreed() -> bool:
-    """Whether the question is answered with yes; without a terminal nobody can be asked."""
+    """Whether the question is answered with yes; without a terminal the question cannot be asked."""
     if not sys.stdin.isatty():
         raise UsageError(["This fetches files, and there is no terminal to ask: --yes answers."])
     return click.confirm(QUESTION, default=False, err=True)
