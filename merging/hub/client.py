@@ -27,14 +27,20 @@ def endpoint() -> str:
     return (os.environ.get("HF_ENDPOINT", "").strip() or USUAL).rstrip("/")
 
 
+def _shown() -> str:
+    """The address of the Hub without a user's name and password."""
+    scheme, mark, rest = endpoint().rpartition("://")
+    return scheme + mark + rest.rpartition("@")[2]
+
+
 def host() -> str:
     """The host of the Hub, which sentences name."""
-    return urlsplit(endpoint()).netloc or endpoint()
+    return urlsplit(_shown()).netloc or _shown()
 
 
 def page(repository: Repository) -> str:
     """The address of a repository's page, where its terms are accepted."""
-    return f"{endpoint()}/{'datasets/' if repository.kind == 'dataset' else ''}{repository.name}"
+    return f"{_shown()}/{'datasets/' if repository.kind == 'dataset' else ''}{repository.name}"
 
 
 def library() -> Any:

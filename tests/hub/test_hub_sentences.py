@@ -183,3 +183,11 @@ def test_an_error_of_the_disk_names_its_place() -> None:
     error = OSError(errno.EROFS, "Read-only file system", "/cache/x")
     sentence = str(failures.explained(error, Repository("model", "tiny/clip")))
     assert sentence.startswith("/cache/x cannot be written to (Read-only file system): set HF_HOME")
+
+
+def test_a_password_in_the_address_is_not_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HF_ENDPOINT", "https://user:p@ss@mirror.example:8443/hub/")
+    assert client.host() == "mirror.example:8443"
+    assert client.page(Repository("dataset", "tiny/data")) == "https://mirror.example:8443/hub/datasets/tiny/data"
+    monkeypatch.setenv("HF_ENDPOINT", "user:secret@mirror.example")
+    assert client.host() == "mirror.example" and "secret" not in client.page(Repository("model", "tiny/clip"))
