@@ -59,7 +59,8 @@ class Download:
         if len(key) == len(file.key) and key != file.key:
             raise self._another(key)
         self._location = stated.location
-        sha256 = file.sha256 or (key if SHA256.fullmatch(key) else None)
+        key = file.key or key  # a known key is held to, also if the host states one of the other kind
+        sha256 = key if SHA256.fullmatch(key) else None
         size = file.size if stated.size is None else stated.size
         return RepositoryFile(file.name, size, sha256, None if sha256 else key)
 

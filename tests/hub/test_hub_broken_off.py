@@ -239,3 +239,16 @@ def test_a_killed_process_leaves_a_part_that_the_next_goes_on_from(loopback, tmp
     kept = bytes_here(model, [file])
     assert (fetch(model, [file]) / FILE.name).stat().st_size == len(content)
     assert ranges(loopback) == ["", f"bytes={kept}-"] and kept > len(content) // 2 - (1 << 20)
+
+
+def test_a_file_known_by_its_git_id_is_held_to_it_whatever_digest_the_host_states(loopback: LoopbackHub) -> None:
+    commit = loopback.add("model", "tiny/clip", {"model.safetensors": BYTES})
+    sent = loopback.repositories["model", "tiny/clip"].commits[commit]["model.safetensors"]
+    assert len(sent.etag) == 64
+    model = Repository("model", "tiny/clip", commit)
+    with pytest.raises(HubError, match="its git id is .* expected is " + "0" * 40):
+        fetch(model, [RepositoryFile("model.safetensors", len(BYTES), None, "0" * 40)])
+    known = RepositoryFile(
+        "model.safetensors", len(BYTES), None, hashlib.sha1(b"blob %d\0" % len(BYTES) + BYTES).hexdigest()
+    )
+    assert (fetch(model, [known]) / "model.safetensors").read_bytes() == BYTES
