@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
+from merging.errors import HubError
 from merging.hub import client
 from merging.hub.failures import explained
 from merging.hub.line import Line
 from merging.hub.permission import require_on
-from merging.hub.repository import SHA256, Repository, RepositoryFacts, RepositoryFile
+from merging.hub.repository import COMMIT, SHA256, Repository, RepositoryFacts, RepositoryFile
 from merging.progress import Cancel, Meter
+from merging.text import printable
 
 TIMEOUT = 10.0  # seconds to wait for an answer
 
@@ -35,8 +37,18 @@ def facts(repository: Repository, cancel: Cancel | None = None) -> RepositoryFac
     except Exception as error:  # several libraries raise errors that have no common class
         raise explained(error, repository) from None
     (answer,) = answers
-    files = tuple(_file(entry) for entry in answer.siblings or [])
+    try:
+        files = tuple(_file(entry) for entry in answer.siblings or [])
+    except HubError as error:
+        raise _odd(repository, str(error)) from None
+    if not COMMIT.fullmatch(str(answer.sha)):
+        raise _odd(repository, f"{printable(str(answer.sha))!r} is no commit.")
     return RepositoryFacts(str(answer.sha), _license(answer.card_data), bool(answer.gated), files)
+
+
+def _odd(repository: Repository, what: str) -> HubError:
+    """The error for an answer that would lead out of the cache."""
+    return HubError(f"{client.host()} does not answer as the Hub does about {repository.name}: {what}", "connection")
 
 
 def _file(entry: Any) -> RepositoryFile:

@@ -14,7 +14,7 @@ Kind = Literal["model", "dataset"]
 BRANCH = "main"
 NOUNS = {"model": "model", "dataset": "data set"}
 NAME = re.compile(r"[\w.-]{1,96}(?:/[\w.-]{1,96})?")
-REVISION = re.compile(r"[\w./-]{1,120}")
+REVISION = re.compile(r"(?!/)[\w./-]{1,120}")
 COMMIT = re.compile(r"[0-9a-f]{40}")
 SHA256 = re.compile(r"[0-9a-f]{64}")
 
@@ -24,7 +24,7 @@ class RepositoryFile:
     """A file of a repository; size in bytes. Large files have a sha256, small ones the id that git gives them.
 
     Raises:
-        HubError: the name leads out of its repository.
+        HubError: the name leads out of its repository, or a key is no digest.
     """
 
     name: str
@@ -36,6 +36,9 @@ class RepositoryFile:
         path = PurePosixPath(self.name)
         if path.is_absolute() or ".." in path.parts or not path.parts or any(sign in self.name for sign in "\\\0"):
             raise HubError(f"{printable(self.name)!r} is no name of a file in a repository of the Hub.", "missing")
+        for key, digest in ((self.sha256, SHA256), (self.git_id, COMMIT)):
+            if key is not None and not digest.fullmatch(key):
+                raise HubError(f"{printable(self.name)} has the key {printable(key)!r}, which is no digest.", "digest")
 
     @property
     def key(self) -> str:

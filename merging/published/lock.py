@@ -14,7 +14,7 @@ from typing import Any
 
 from merging.errors import HubError, TaskError
 from merging.files.records import write_json
-from merging.hub.repository import Repository, RepositoryFacts, RepositoryFile
+from merging.hub.repository import COMMIT, Repository, RepositoryFacts, RepositoryFile
 from merging.published.fields import Fields, read_mapping
 from merging.published.parts import DATA_SET, MODEL, ListedFile, ListedRepository
 from merging.text import first_few
@@ -142,7 +142,10 @@ def write_lock(folder: Path, lock: Lock) -> None:
 
 
 def _pinned(name: str, entry: Fields) -> PinnedRepository:
-    files: Sequence[RepositoryFile] = [_file(each) for each in entry.entries("files")]
+    try:
+        files: Sequence[RepositoryFile] = [_file(each) for each in entry.entries("files")]
+    except HubError as error:
+        raise TaskError(f"{entry.where}: {error}") from None
     pinned = PinnedRepository(
         name=name,
         kind=entry.one_of("kind", (MODEL, DATA_SET)),
@@ -152,6 +155,8 @@ def _pinned(name: str, entry: Fields) -> PinnedRepository:
         read=entry.text("read"),
         files=tuple(files),
     )
+    if not COMMIT.fullmatch(pinned.revision):
+        raise entry.problem("revision", "a full commit is needed", pinned.revision)
     entry.end()
     return pinned
 

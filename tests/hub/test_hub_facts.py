@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import threading
 import time
+from types import SimpleNamespace
 
 import pytest
 from huggingface_hub import constants
@@ -89,3 +90,12 @@ def test_waiting_for_an_answer_is_cancelled_at_once(loopback: LoopbackHub, monke
     with pytest.raises(Cancelled):
         facts(Repository("model", "tiny/clip"), stop)
     assert time.monotonic() - start < 10  # the server answers after a minute; alone it takes 1.5 s
+
+
+@pytest.mark.parametrize("answer", [{"sha": "/home/u/.ssh"}, {"sha": "main"}, {"blob_id": "../../../victim.txt"}])
+def test_answers_that_lead_out_of_the_cache_are_refused(loopback: LoopbackHub, monkeypatch, answer) -> None:
+    entry = SimpleNamespace(rfilename="config.json", size=2, lfs=None, blob_id=answer.get("blob_id", "b" * 40))
+    info = SimpleNamespace(sha=answer.get("sha", "a" * 40), siblings=[entry], card_data=None, gated=False)
+    monkeypatch.setattr("huggingface_hub.HfApi.model_info", lambda *words, **options: info)
+    with pytest.raises(HubError, match=f"^{loopback.host} does not answer as the Hub does about tiny/clip"):
+        facts(Repository("model", "tiny/clip"))

@@ -184,3 +184,12 @@ def test_passes_count_the_pretrained_model_each_expert_and_every_row() -> None:
     assert count_passes(EIGHT, few, 3) == (2000, 800 * 5 + 1200 * 4)
     assert encoding_seconds("ViT-B/32", 900, "cpu", 2) == 50 and encoding_seconds("ViT-L/14", 900, "cpu", 2) == 900
     assert encoding_seconds("ViT-L/14", 400, "cuda", 2) == 1
+
+
+@pytest.mark.parametrize("change", [{"revision": "/home/u/.ssh"}, {"revision": "main"}, {"git_id": "../../victim.txt"}])
+def test_a_carried_lock_that_leads_out_of_the_cache_is_refused(tmp_path, change: dict[str, str]) -> None:
+    write_lock(tmp_path, Lock().with_facts(EUROSAT, facts(RepositoryFile("README.md", 10, None, "d" * 40))))
+    path = tmp_path / "lock.json"
+    path.write_text(path.read_text().replace(COMMIT if "revision" in change else "d" * 40, *change.values()))
+    with pytest.raises(TaskError, match=f"lock.json, {EUROSAT.name}"):
+        read_lock(tmp_path)
