@@ -38,7 +38,7 @@ class PinnedRepository:
 
 @dataclass(frozen=True, slots=True)
 class Lock:
-    """Pinned repositories by name. ``latest`` are those that were moved to a newer commit than the catalogue's."""
+    """Pinned repositories by name. ``latest`` are those with another commit or other files than the catalogue's."""
 
     repositories: Mapping[str, PinnedRepository] = field(default_factory=dict)
     latest: tuple[str, ...] = ()
@@ -60,12 +60,13 @@ class Lock:
                 f"{listed.name} was pinned at {expected}, and {facts.revision} was given. --latest takes the new one.",
                 "digest",
             )
-        if not latest:
-            _check_digests(listed, facts)
+        other = _other_file(listed, facts)
+        if other and not latest:
+            raise HubError(other, "digest")
         pinned = PinnedRepository(
             listed.name, listed.kind, facts.revision, facts.license, facts.gated, read, tuple(facts.files)
         )
-        newer = (*self.latest, listed.name) if moved and listed.name not in self.latest else self.latest
+        newer = (*self.latest, listed.name) if (moved or other) and listed.name not in self.latest else self.latest
         return replace(self, repositories={**self.repositories, listed.name: pinned}, latest=newer)
 
 
@@ -168,8 +169,8 @@ def _file(entry: Fields) -> RepositoryFile:
     return file
 
 
-def _check_digests(listed: ListedRepository, facts: RepositoryFacts) -> None:
-    """Raise HubError if a file is another one than the catalogue knows."""
+def _other_file(listed: ListedRepository, facts: RepositoryFacts) -> str:
+    """What is said of a file that is another one than the catalogue knows; empty if there is none."""
     given = {file.name: file for file in facts.files}
     for one in (file for part in listed.parts.values() for file in part.files):
         stated = given.get(one.name)
@@ -177,11 +178,11 @@ def _check_digests(listed: ListedRepository, facts: RepositoryFacts) -> None:
             continue
         expected = one.sha256 or (f"one that begins with {one.begins}" if one.begins else f"{one.size:,} bytes")
         has = stated.sha256 or stated.git_id or "none"
-        raise HubError(
+        return (
             f"{one.name} of {listed.name} is not the catalogue's file: its digest is {has} ({stated.size} bytes), "
-            f"expected is {expected}. --latest takes it, and nothing is then judged reproduced.",
-            "digest",
+            f"expected is {expected}. --latest takes it, and nothing is then judged reproduced."
         )
+    return ""
 
 
 def _differs(one: ListedFile, stated: RepositoryFile) -> bool:

@@ -193,3 +193,11 @@ def test_a_carried_lock_that_leads_out_of_the_cache_is_refused(tmp_path, change:
     path.write_text(path.read_text().replace(COMMIT if "revision" in change else "d" * 40, *change.values()))
     with pytest.raises(TaskError, match=f"lock.json, {EUROSAT.name}"):
         read_lock(tmp_path)
+
+
+def test_other_files_at_a_first_fetch_are_marked() -> None:
+    right = RepositoryFile("ViT-B-32/SUN397/finetuned.pt", 453_892_355, "8390dd4b42d4" + "0" * 52)
+    other = facts(replace(right, sha256="0" * 64), revision=DRIVE.revision or COMMIT)
+    lock = Lock().with_facts(DRIVE, other, latest=True)
+    assert lock.latest == lock.with_facts(DRIVE, other, latest=True).latest == (DRIVE.name,)
+    assert Lock().with_facts(DRIVE, facts(right, revision=other.revision), latest=True).latest == ()
