@@ -156,7 +156,7 @@ class Output:
 
 def _not_zero(values: Tensor) -> Tensor:
     """Where numbers are not zero; on the CPU numpy compares many times as fast as torch."""
-    return torch.from_numpy(values.numpy() != 0) if values.is_cpu else values != 0
+    return torch.from_numpy(np.asarray(values.numpy() != 0)) if values.is_cpu else values != 0
 
 
 def _number_of(mask: Tensor) -> Tensor:

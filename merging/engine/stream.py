@@ -148,9 +148,9 @@ class Stream:
         for slot in self:
             first, vectors = -passed % stride, slot.task_vectors.flatten(1)
             passed += vectors.shape[1]
-            yield replace(
-                slot, pretrained=slot.pretrained.flatten()[first::stride], task_vectors=vectors[:, first::stride]
-            )
+            gradients = {kind: values.flatten(1)[:, first::stride] for kind, values in slot.gradients.items()}
+            sample = slot.pretrained.flatten()[first::stride]
+            yield replace(slot, pretrained=sample, task_vectors=vectors[:, first::stride], gradients=gradients)
 
     def _edited_runs(self, stride: int) -> Iterator[Callable[[], tuple[Slot, int]]]:
         """What reads and edits every run of a sample, and of how many scalars it is a sample."""

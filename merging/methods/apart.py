@@ -15,13 +15,14 @@ import torch
 
 from merging.checkpoints.families import Parameter, thirds
 from merging.methods.method import Edit, Merge
-from merging.methods.slot import Slot, SlotStream
+from merging.methods.slot import Provisional, Slot, SlotStream
 
 if TYPE_CHECKING:
     from torch import Tensor
 
     from merging.checkpoints.tensor_info import TensorInfo
     from merging.methods.learning import Blend, Change, Masks
+    from merging.methods.method import ProvisionalFunction
     from merging.methods.params import Params
 
 T = TypeVar("T")
@@ -103,9 +104,24 @@ def apart(method: Edit | Merge, params: Params, packed: PackedTensors) -> Edit |
         changes["survey"] = lambda slots, params: surveyed(ApartStream(slots, packed), params)
     if learned is not None:
         changes["learn"] = lambda blend, params: learned(ApartBlend(blend, packed), params)
+    if isinstance(method, Merge) and method.provisional is not None:
+        changes["provisional"] = _provisional(method.provisional, packed)
     if isinstance(method, Edit):
         changes |= {"kept": _kept(method, packed), "drops": _drops(method, packed)}
     return replace(method, **changes)
+
+
+def _provisional(made: ProvisionalFunction, packed: PackedTensors) -> ProvisionalFunction:
+    def provisional(slot: Slot, params: Any, statistics: Any) -> Provisional:
+        if slot.name not in packed:
+            return made(slot, params, statistics)
+        parts = [made(third, params, statistics) for third in packed[slot.name].slots(slot)]
+        final = torch.stack([part.final for part in parts]).all()
+        return Provisional(
+            torch.cat([part.change for part in parts]), torch.stack([part.count for part in parts]).sum(), final
+        )
+
+    return provisional
 
 
 def _kept(method: Edit, packed: PackedTensors) -> Callable[[Slot, Any, Any], Tensor | None]:

@@ -230,3 +230,19 @@ def test_a_blend_of_thirds_is_the_blend_for_all_but_tensors() -> None:
     assert blend.entropies(1, 2, 3) == ("entropies", (1, 2, 3))
     assert blend.cross_entropy("a") == ("cross_entropy", ("a",))
     assert blend.masks() == ("masks", ()) and blend.restored() == ("restored", ())
+
+
+def test_votes_for_ties_are_those_of_the_thirds() -> None:
+    """Trimmed as a whole the packed tensor keeps the query's large numbers only; by thirds the small ones outvote it."""
+    size = 4
+    thirds = [torch.full((size, size), value) for value in (9.0, -1.0, -1.0)]
+    changes = {"visual.transformer.resblocks.0.attn.in_proj_weight": torch.cat(thirds)}
+    tied = "visual.transformer.resblocks.0.mlp.c_fc.weight"
+    base = {name: torch.ones_like(value) for name, value in changes.items()} | {tied: torch.ones(1, 1)}
+    experts = {
+        key: {name: base[name] + value for name, value in changes.items()} | {tied: base[tied] + side}
+        for key, side in (("a", 0.5), ("b", -0.5))
+    }
+    parameters = {"scope": "tensor", "density": 0.25, "scaling": 1.0, "aggregation": "mean", "apart": True}
+    merged = merging.merge(base, experts, "ties", parameters)
+    assert float(merged.state_dict[tied]) == 0.5
