@@ -222,9 +222,14 @@ def make_table(chosen: Experiment, choice: Choice, place: Place, measured: Measu
 
 
 def kept_table(chosen: Experiment, place: Place) -> PublishedTable:
-    """The table of what was computed here last; raises TaskError if nothing was."""
-    from merging.published.computing.measured import read_measured
+    """The table of what was computed here last, as what it was computed; raises TaskError if nothing was.
 
-    choice = kept_choice(place)
+    A run that was stopped before its first row leaves the table before it, with the images and experts of that.
+    """
+    from merging.published.computing.measured import measured_choice, read_measured
+
+    kept_choice(place)
+    if (choice := measured_choice(place.folder)) is None:
+        raise TaskError(f"{place.key} has no measured row yet. `published run {place.key}` computes them.")
     chosen = narrowed(chosen, choice)
     return make_table(chosen, choice, place, read_measured(place.folder, chosen, choice))

@@ -57,7 +57,7 @@ def keep_table(store: Path, images: str = "all") -> None:
     choice, place = choose(SMOKE, images=images), place_of("smoke", store)
     keep_choice(place, choice)
     rows = [(PRETRAINED, (48.2, 46.0)), (INDIVIDUAL, (99.6, 99.0))]
-    kept = MeasuredTable("one CPU", "")
+    kept = MeasuredTable("one CPU", "", choice=choice)
     for key, percents in rows:
         kept = kept.with_row(MeasuredRow(key, scores(*percents), run="abc"))
     for variant in variants(SMOKE, choice):
@@ -154,11 +154,24 @@ def test_the_table_is_shown_and_downloaded_as_it_is(
     assert "Open its benchmark" not in labels(at, "button")  # there is none yet
 
 
+def test_another_choice_than_the_measured_one_is_not_computed(
+    open_app: Any, library: Path, hub: LoopbackHub, tmp_path: Path
+) -> None:
+    keep_table(tmp_path / "store", "100")
+    keep_choice(place_of("smoke", tmp_path / "store"), choose(SMOKE, images="all"))  # that run was stopped
+    at = open_app("models", library, **HERE)
+    from app.reading.papers import experiments
+
+    assert experiments.is_computed(SMOKE, choose(SMOKE, images="100"))
+    assert not experiments.is_computed(SMOKE, choose(SMOKE, images="all"))
+    assert not at.exception and "on 100 of each, seed 0, one CPU" in words(at)
+
+
 def test_a_table_that_cannot_be_read_is_an_error_and_not_an_exception(
     open_app: Any, library: Path, hub: LoopbackHub, tmp_path: Path
 ) -> None:
     keep_table(tmp_path / "store")
-    (tmp_path / "store" / "published" / "smoke" / "measured.json").write_text("{}", "utf-8")
+    (tmp_path / "store" / "published" / "smoke" / "measured.json").write_text("{", "utf-8")
     at = open_app("models", library, **HERE)
     assert not at.exception and "measured" in at.error[0].value
 

@@ -146,8 +146,8 @@ def measured(share: float) -> list[MeasuredRow]:
     return [MeasuredRow(key, scores(percents), run="abc") for key, percents in rows]
 
 
-def keep(place: Place, rows: list[MeasuredRow]) -> None:
-    kept = MeasuredTable("one CPU", "")
+def keep(place: Place, rows: list[MeasuredRow], images: str = "all") -> None:
+    kept = MeasuredTable("one CPU", "", choice=choose(SMOKE, images=images))
     for row in rows:
         kept = kept.with_row(row)
     write_measured(place.folder, kept)
@@ -165,6 +165,20 @@ def test_the_table_is_printed_from_what_was_kept(
     assert ended == code and ("Other experts" in out) == (share < 1) and "on all images, seed 0, one CPU" in out
     assert (tmp_path / "t.md").read_text("utf-8").startswith("# smoke")
     assert hub.requests == []
+
+
+def test_a_stopped_run_leaves_the_table_before_it_as_what_it_was(hub: LoopbackHub, capsys: Any, tmp_path: Path) -> None:
+    place = place_of("smoke")
+    place.folder.mkdir(parents=True)
+    keep(place, measured(1.0), "100")
+    keep_choice(place, choose(SMOKE, images="all"))  # a run on all images that ended before its first row
+    code, out, _ = call(capsys, "table", "smoke")
+    assert code == 0 and "on 100 of each, seed 0" in out and "reproduced" not in out.replace("judged reproduced", "")
+    path = place.folder / "measured.json"
+    older = json.loads(path.read_text("utf-8"))
+    path.write_text(json.dumps({key: each for key, each in older.items() if key != "choice"}), "utf-8")
+    code, _, err = call(capsys, "table", "smoke")
+    assert code == 1 and "smoke has no measured row yet" in err  # what an older file is of is not known
 
 
 def test_an_expectation_that_is_not_met_is_the_exit_code(hub: LoopbackHub, capsys: Any) -> None:

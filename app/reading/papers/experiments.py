@@ -61,16 +61,26 @@ def kept_choice(chosen: Experiment) -> Choice | None:
         return None
 
 
+def measured_choice(chosen: Experiment) -> Choice | None:
+    """What was chosen when the rows here were measured; None before the first.
+
+    Raises:
+        TaskError: what was measured cannot be read.
+    """
+    from merging.published.computing import measured
+
+    return measured.measured_choice(place(chosen).folder)
+
+
 def table(chosen: Experiment) -> PublishedTable | None:
-    """The table of what was computed so far; None before the first row.
+    """The table of what was computed so far, as what it was computed; None before the first row.
 
     Raises:
         TaskError: what was computed cannot be read.
     """
     from merging.published import steps
-    from merging.published.computing.measured import FILE
 
-    if kept_choice(chosen) is None or not (place(chosen).folder / FILE).is_file():
+    if kept_choice(chosen) is None or measured_choice(chosen) is None:
         return None
     return steps.kept_table(chosen, place(chosen))
 
@@ -79,7 +89,7 @@ def is_computed(chosen: Experiment, choice: Choice) -> bool:
     """Whether the table has every row of a choice."""
     from merging.published.rows import INDIVIDUAL, PRETRAINED, variants
 
-    if kept_choice(chosen) != choice or (made := table(chosen)) is None:
+    if measured_choice(chosen) != choice or (made := table(chosen)) is None:
         return False
     needed = {PRETRAINED, INDIVIDUAL, *(variant.key for variant in variants(chosen, choice))}
     return needed <= {row.key for row in made.rows}

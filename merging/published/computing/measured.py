@@ -28,13 +28,14 @@ FILE = "measured.json"
 class MeasuredTable:
     """Rows by their keys, and ``problems``: why a row could not be computed. ``benchmark`` is the digest of its images.
 
-    ``device`` is what computed them.
+    ``device`` is what computed them. ``choice`` is what was chosen then: a table of these rows is of no other choice.
     """
 
     device: str
     benchmark: str
     rows: Mapping[str, MeasuredRow] = field(default_factory=dict)
     problems: Mapping[str, str] = field(default_factory=dict)
+    choice: Choice | None = None
 
     def with_row(self, one: MeasuredRow) -> MeasuredTable:
         """The same with a row, in place of one of its key, or of the problem that it had."""
@@ -74,11 +75,19 @@ def write_measured(folder: Path, measured: MeasuredTable) -> None:
         for key, one in measured.rows.items()
     }
     content = {"device": measured.device, "benchmark": measured.benchmark, "problems": dict(measured.problems)}
-    write_json(folder / FILE, content | {"rows": rows})
+    chosen = {} if measured.choice is None else measured.choice.plain()
+    write_json(folder / FILE, content | {"choice": chosen, "rows": rows})
+
+
+def measured_choice(folder: Path) -> Choice | None:
+    """What was chosen when the rows in a folder were measured; None if there are none, or it was not kept with them."""
+    path = folder / FILE
+    stated = read_mapping(path).get("choice") if path.is_file() else {}
+    return Choice.read(stated, f"{FILE}, choice") if stated else None
 
 
 def read_measured(folder: Path, experiment: Experiment, choice: Choice) -> MeasuredTable:
-    """What was measured of a choice's rows.
+    """What was measured of a choice's rows, whatever else was chosen then: ``MeasuredTable.choice`` says that.
 
     Raises:
         TaskError: nothing was, or the file cannot be read.
@@ -89,11 +98,13 @@ def read_measured(folder: Path, experiment: Experiment, choice: Choice) -> Measu
     outer = Fields(read_mapping(path), FILE)
     device, benchmark, rows = outer.text("device"), outer.text("benchmark", empty=True), outer.mapping("rows")
     problems = {str(key): str(problem) for key, problem in outer.mapping("problems").items()}
+    stated = outer.mapping("choice", {})  # older files have none
     outer.end()
     known: dict[str, str | RowVariant] = {PRETRAINED: PRETRAINED, INDIVIDUAL: INDIVIDUAL}
     known |= {variant.key: variant for variant in variants(experiment, choice)}
     read = {key: _row(row, Fields(rows[key], f"{FILE}, {key}")) for key, row in known.items() if key in rows}
-    return MeasuredTable(device, benchmark, read, problems)
+    made_by = Choice.read(stated, f"{FILE}, choice") if stated else None
+    return MeasuredTable(device, benchmark, read, problems, made_by)
 
 
 def _row(row: str | RowVariant, entry: Fields) -> MeasuredRow:

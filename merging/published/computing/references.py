@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from dataclasses import replace
 
 from merging.benchmarks.benchmark import SPLITS, Benchmark
 from merging.benchmarks.evaluate import EvaluatedModel
@@ -28,6 +29,7 @@ def measure_references(
     """
     known = known_measured(run, benchmark)
     if {PRETRAINED, INDIVIDUAL} <= set(known.rows):
+        write_measured(run.place.folder, known)  # with the choice of this run
         return known
     store, started = run.store(benchmark), time.monotonic()
     ids = {name: reference_id(benchmark, name) for name in (PRETRAINED, *benchmark.experts)}
@@ -58,13 +60,19 @@ def measure_references(
 
 
 def known_measured(run: ExperimentRun, benchmark: Benchmark) -> MeasuredTable:
-    """What was measured of these images before; nothing if that was on others."""
+    """What was measured of these images before, as rows of this choice; nothing if that was on others.
+
+    Of another choice the references alone are taken: the other rows are taken from their runs again.
+    """
     device = describe_device(choose_device(run.device))
     if (run.place.folder / FILE).is_file():
         known = read_measured(run.place.folder, run.chosen, run.choice)
-        if known.benchmark == benchmark.digest:
-            return known
-    return MeasuredTable(device, benchmark.digest)
+        if known.choice is not None and known.benchmark == benchmark.digest:
+            if replace(known.choice, rows=()) == replace(run.choice, rows=()):
+                return replace(known, choice=run.choice)
+            rows = {key: known.rows[key] for key in (PRETRAINED, INDIVIDUAL) if key in known.rows}
+            return replace(known, choice=run.choice, rows=rows, problems={})
+    return MeasuredTable(device, benchmark.digest, choice=run.choice)
 
 
 def keep_speed(run: ExperimentRun, benchmark: Benchmark, work: list[EvaluatedModel], seconds: float) -> None:
