@@ -233,7 +233,7 @@ def test_a_blend_of_thirds_is_the_blend_for_all_but_tensors() -> None:
 
 
 def test_votes_for_ties_are_those_of_the_thirds() -> None:
-    """Trimmed as a whole the packed tensor keeps the query's large numbers only; by thirds the small ones outvote it."""
+    """Trimmed whole, the packed tensor keeps only the query's large numbers; by thirds the small ones outvote it."""
     size = 4
     thirds = [torch.full((size, size), value) for value in (9.0, -1.0, -1.0)]
     changes = {"visual.transformer.resblocks.0.attn.in_proj_weight": torch.cat(thirds)}
