@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from itertools import count
 
 import pytest
 from browser_tab import App
@@ -10,6 +11,7 @@ from playwright.sync_api import expect
 
 pytestmark = pytest.mark.browser
 PATIENCE = 120_000  # ms
+ATTEMPTS = count()  # a second attempt must not find the sweep of the first one computed
 MARK = """(place) => {
   const chart = document.querySelector('.js-plotly-plot'), marks = chart.querySelectorAll('.scatterlayer path.point');
   const box = marks[place].getBoundingClientRect();
@@ -24,14 +26,15 @@ def subject_to(app: App, score: str) -> None:
 
 
 def test_a_sweep_is_started_paused_resumed_and_opened_as_a_run(app: App) -> None:
-    app.open("/sweeps")
+    app.open("/sweeps?sweep=new")
     values = app.page.get_by_label(re.compile("^Values of")).first
     values.fill("0, 1.5")
     values.press("Enter")
     expect(app.text("must be a number in")).to_be_visible(timeout=PATIENCE)
-    values.fill("0:1:0.05")
+    low = next(ATTEMPTS) / 1000
+    values.fill(f"{low}:{low + 0.98:.3f}:0.02")  # too many for any machine to compute before the pause
     values.press("Enter")
-    expect(app.text("42 points")).to_be_visible(timeout=PATIENCE)
+    expect(app.text("100 points")).to_be_visible(timeout=PATIENCE)
     app.settled()
     app.page.get_by_role("button", name="Start the sweep").click()
     app.wait_for_address("sweep=")
@@ -40,10 +43,10 @@ def test_a_sweep_is_started_paused_resumed_and_opened_as_a_run(app: App) -> None
     expect(status).to_contain_text("paused", timeout=PATIENCE)
     expect(app.page.locator(".st-key-jobs")).to_contain_text("paused", timeout=PATIENCE)
     app.settled()
-    there = int(re.match(r"\s*(\d+) of 42", status.inner_text()).group(1))  # type: ignore[union-attr]
-    assert there < 42  # pausing before the first point is fine, too: a fast machine is soon through
+    there = int(re.match(r"\s*(\d+) of 100", status.inner_text()).group(1))  # type: ignore[union-attr]
+    assert there < 100  # pausing before the first point is fine, too: a fast machine is soon through
     status.get_by_role("button", name="Resume").click()
-    expect(status).to_contain_text("42 of 42 points: complete", timeout=PATIENCE)
+    expect(status).to_contain_text("100 of 100 points: complete", timeout=PATIENCE)
     app.settled().charted()
     subject_to(app, "out of domain")
     app.wait_for_address("subject=")
