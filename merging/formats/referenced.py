@@ -9,7 +9,9 @@ from __future__ import annotations
 import contextlib
 import json
 import zlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextvars import ContextVar
+from os.path import exists
 from pathlib import Path
 
 from merging.checkpoints.checkpoint import Checkpoint
@@ -25,6 +27,8 @@ MARK, VERSION = "mergescope_model_reference", 1
 FOLDER, SUFFIX = "models", ".json"
 MOST = 1 << 20  # bytes of such a file
 Open = Callable[[Path], Checkpoint]  # under canonical names
+
+_opening: ContextVar[tuple[Path, ...]] = ContextVar("opening", default=())  # such files that are being followed
 
 
 class ReferencedModel(CheckpointView):
@@ -55,7 +59,7 @@ def open_reference(path: Path, raw: bytes, label: str, open_canonical: Open) -> 
     """The model that a file refers to.
 
     Raises:
-        CheckpointError: the file is damaged, or the model is missing or damaged.
+        CheckpointError: the file is damaged or refers to itself, or the model is missing or damaged.
     """
     file = printable(path.name)
     content = parse(raw, file)
@@ -63,17 +67,31 @@ def open_reference(path: Path, raw: bytes, label: str, open_canonical: Open) -> 
     texts = isinstance(metadata, dict) and all(isinstance(value, str) for value in metadata.values())
     if content.get(MARK) != VERSION or not isinstance(place, str) or not isinstance(like, str) or not texts:
         raise CheckpointError(f"{file} does not say where a model is; make the benchmark again.")
-    if not Path(place).exists():
+    if not exists(place):  # noqa: PTH110 - Path.exists raises for a path that no disk can have
         raise CheckpointError(
             f"{file} refers to {printable(place, 300)}, which is missing: fetch it again, or make the benchmark again."
         )
-    inner = open_canonical(Path(place))
-    if like:
-        if Path(like).name != like:
-            raise CheckpointError(f"{file} names a model outside of its folder; refused.")
-        inner = under_names_of(open_canonical(path.parent / like), inner)
+    with _once(path):
+        inner = open_canonical(Path(place))
+        if like:
+            if Path(like).name != like:
+                raise CheckpointError(f"{file} names a model outside of its folder; refused.")
+            inner = under_names_of(open_canonical(path.parent / like), inner)
     assert isinstance(metadata, dict)
     return ReferencedModel(inner, raw, metadata, label)
+
+
+@contextlib.contextmanager
+def _once(path: Path) -> Iterator[None]:
+    """Refuse a file that refers to itself, by way of whatever others."""
+    above, own = _opening.get(), path.resolve()
+    if own in above:
+        raise CheckpointError(f"{printable(path.name)} refers to itself; make the benchmark again.")
+    token = _opening.set((*above, own))
+    try:
+        yield
+    finally:
+        _opening.reset(token)
 
 
 def place_of_model(reference: str) -> str:

@@ -9,7 +9,7 @@ from merging.clip.prompt_sets import CLIP, prompts
 from merging.errors import HubError
 from merging.hub import cache
 from merging.published.catalogue import Experiment
-from merging.published.choice import Choice, models, needed_parts, sets_of
+from merging.published.choice import Choice, models, needed_parts, of_folder, sets_of
 from merging.published.lock import Lock, license_text, repository_of, stated_license
 from merging.published.parts import ModelFile, PublishedSet, parts
 
@@ -25,7 +25,7 @@ def describe(experiment: Experiment, choice: Choice, lock: Lock, into: Path | No
     """
     used = models(experiment, choice)
     text = used.text or used.pretrained
-    if choice.experts in experiment.models:
+    if not of_folder(experiment, choice):
         pretrained = _place(used.pretrained, lock, into)
         experts = {one.key: _place(used.experts[one.key], lock, into) for one in experiment.tasks}
     else:
@@ -85,7 +85,7 @@ def _snapshot(name: str, lock: Lock, into: Path | None) -> Path:
 def _of_folder(experiment: Experiment, folder: Path) -> tuple[Path, dict[str, Path]]:
     """The pretrained model and the experts in a folder like ``checkpoints/ViT-B-32`` of the published task vectors."""
     pretrained = folder / "zeroshot.pt"
-    experts = {one.key: folder / str(one.column) / "finetuned.pt" for one in experiment.tasks}
+    experts = {one.key: folder / (one.column or one.key) / "finetuned.pt" for one in experiment.tasks}
     missing = [path for path in (pretrained, *experts.values()) if not path.is_file()]
     if missing:
         raise HubError(

@@ -12,12 +12,17 @@ from merging.errors import TaskError
 from merging.published.catalogue import HUB, PUBLISHED, Experiment
 from merging.published.fields import Fields
 from merging.published.parts import TEST, TRAIN, ListedRow, ModelFile, PublishedModels, PublishedSet
+from merging.recipes.papers.published import ILHARCO
 from merging.recipes.presets import preset
-from merging.text import did_you_mean
+from merging.text import did_you_mean, printable
 
 IMAGES, EXEMPLARS, SEED = 1000, 64, 0
 ALL = "all"
 MOST_IMAGES, MOST_EXEMPLARS = 1_000_000, 100_000
+FOLDER_NOTE = (
+    "Whose experts these are is not known: they are compared with the papers' only if their own accuracies are the "
+    "printed ones."
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,17 +110,11 @@ def choose(
         raise TaskError(f"Exemplars are a whole number up to {MOST_EXEMPLARS:,}; got {exemplars:,}.")
     if seed < 0:
         raise TaskError(f"A seed is a whole number from 0 on; got {seed}.")
-    whose = experts or next(iter(experiment.models))
-    if whose in (HUB, PUBLISHED) and whose not in experiment.models:
-        raise TaskError(f"{experiment.key} has no experts {whose!r}; it has {', '.join(experiment.models)}.")
-    if whose not in (HUB, PUBLISHED) and not Path(whose).is_dir():
-        hint = did_you_mean(whose, (HUB, PUBLISHED))
-        raise TaskError(f"Experts are {HUB}, {PUBLISHED} or a folder; there is no folder {whose!r}.{hint}")
     if imagenet and "imagenet" not in {one.key for one in experiment.outside}:
         raise TaskError(f"{experiment.key} has no ImageNet among its test sets.")
     return Choice(
         rows=tuple(row.key for row in chosen),
-        experts=whose,
+        experts=_whose(experiment, experts or next(iter(experiment.models))),
         images=_images(images),
         outside=outside or imagenet,
         imagenet=imagenet,
@@ -126,8 +125,25 @@ def choose(
     )
 
 
+def _whose(experiment: Experiment, experts: str) -> str:
+    """HUB or PUBLISHED, or the whole path of a folder, which means the same from every other folder."""
+    if experts in experiment.models:
+        return experts
+    if experts in (HUB, PUBLISHED):
+        raise TaskError(f"{experiment.key} has no experts {experts!r}; it has {', '.join(experiment.models)}.")
+    if not Path(experts).is_dir():
+        hint = did_you_mean(experts, (HUB, PUBLISHED))
+        raise TaskError(f"Experts are {HUB}, {PUBLISHED} or a folder; there is no folder {experts!r}.{hint}")
+    return str(Path(experts).resolve())
+
+
 def narrowed(experiment: Experiment, choice: Choice) -> Experiment:
-    """The experiment with the chosen tasks only; the papers' averages are then of other tasks."""
+    """The experiment with the chosen tasks only; the papers' averages are then of other tasks.
+
+    What a source prints of its own files is not said of those in a folder.
+    """
+    if of_folder(experiment, choice):
+        experiment = replace(experiment, printed=None)
     if not choice.tasks:
         return experiment
     printed = experiment.printed
@@ -158,11 +174,18 @@ def left_out(experiment: Experiment, choice: Choice) -> tuple[str, ...]:
     return tuple(row.key for row in experiment.rows if row.key not in choice.rows and needs_exemplars(row))
 
 
+def of_folder(experiment: Experiment, choice: Choice) -> bool:
+    """Whether the pretrained model and the experts are those in a folder of the user's."""
+    return choice.experts not in experiment.models
+
+
 def models(experiment: Experiment, choice: Choice) -> PublishedModels:
-    """The models of a choice; of a folder of experts, those that the papers merged."""
-    if choice.experts in experiment.models:
+    """The models of a choice. Those in a folder are set beside the ones that the papers merged, whose layout it has."""
+    if not of_folder(experiment, choice):
         return experiment.models[choice.experts]
-    return experiment.models.get(PUBLISHED) or next(iter(experiment.models.values()))
+    near = experiment.models.get(PUBLISHED) or next(iter(experiment.models.values()))
+    name = printable(Path(choice.experts).name)
+    return replace(near, title=f"experts in the folder {name}", by=ILHARCO, note=FOLDER_NOTE)
 
 
 def sets_of(experiment: Experiment, choice: Choice) -> tuple[PublishedSet, ...]:
@@ -175,7 +198,7 @@ def needed_parts(experiment: Experiment, choice: Choice) -> Mapping[ModelFile, s
     """What has to be there, and what for: repositories with their parts, models before test sets."""
     used = models(experiment, choice)
     parts: dict[ModelFile, str] = {}
-    if choice.experts in experiment.models:
+    if not of_folder(experiment, choice):
         uses = {"pretrained": used.pretrained} | ({"text tower": used.text} if used.text else {})
         uses |= {f"expert for {one.title}": used.experts[one.key] for one in experiment.tasks}
     else:  # a folder has its own pretrained model and experts

@@ -69,6 +69,11 @@ class Lock:
         newer = (*self.latest, listed.name) if (moved or other) and listed.name not in self.latest else self.latest
         return replace(self, repositories={**self.repositories, listed.name: pinned}, latest=newer)
 
+    def with_other(self, other: Lock) -> Lock:
+        """The lock with what another one says of its repositories in place of what this one does."""
+        latest = [name for name in self.latest if name not in other.repositories]
+        return Lock({**self.repositories, **other.repositories}, (*latest, *other.latest))
+
 
 def repository_of(listed: ListedRepository, lock: Lock) -> Repository:
     """The repository at the commit that is held to: the lock's, else the catalogue's, else the branch's."""

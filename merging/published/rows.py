@@ -132,13 +132,14 @@ def _beside(figure: Figure, names: str, by: str, exemplars: int, *, same_tasks: 
 
 
 def printed_experts(experiment: Experiment, tower: str, by: str) -> Mapping[str, float]:
-    """Accuracies in percent of each task's own expert as their source prints them, by task; empty if none does."""
+    """Accuracies in percent of each task's own expert as their source prints them, by task; empty if one is missing."""
     if experiment.printed:
         return experiment.printed.experts
     known = EXPERTS.get((by, tower))
     if known is None or not known.tasks:
         return {}
-    return _by_task(experiment, known.tasks)
+    printed = _by_task(experiment, known.tasks)
+    return printed if len(printed) == len(experiment.tasks) else {}
 
 
 def printed_tasks(experiment: Experiment, figure: Figure) -> Mapping[str, float]:

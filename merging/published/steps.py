@@ -22,7 +22,7 @@ from merging.published.catalogue import Experiment
 from merging.published.choice import Choice, models, narrowed, needed_parts
 from merging.published.computing.experiment_run import ExperimentRun, Place
 from merging.published.fields import read_mapping
-from merging.published.lock import Lock, files_of, repository_of
+from merging.published.lock import Lock, files_of, read_lock, repository_of
 from merging.published.parts import parts
 from merging.published.plan import FetchPlan, make_plan
 from merging.published.speed.rates import FETCHED, keep_rate, rates
@@ -72,6 +72,8 @@ def pin(
         HubError: no connection, no access, or another repository than the catalogue or the lock says.
     """
     lock, known = place.lock(), parts().repositories
+    if place.carried is not None and read_lock(place.carried) != lock:
+        place.keep_lock(lock)  # what was pinned before is not known where the folder is carried to
     for name in dict.fromkeys(use.repository for use in needed_parts(chosen, choice)):
         if name in lock.repositories and not latest:
             continue

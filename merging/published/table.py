@@ -12,7 +12,7 @@ from merging.benchmarks.metrics import h_score
 from merging.clip.prompt_sets import CLIP, prompts
 from merging.previews.bootstrap import AVERAGE, IN_DOMAIN, paired_differences
 from merging.published.catalogue import Experiment
-from merging.published.choice import Choice, sets_of
+from merging.published.choice import Choice, of_folder, sets_of
 from merging.published.parts import PublishedModels, PublishedSet
 from merging.published.rows import (
     INDIVIDUAL,
@@ -155,7 +155,7 @@ def build(
     return PublishedTable(
         experiment=experiment.key,
         title=experiment.title,
-        models=f"{used.title} ({used.by})",
+        models=f"{used.title} ({f'beside those of {used.by}' if of_folder(experiment, choice) else used.by})",
         tower=used.tower,
         images=choice.images_text,
         seed=choice.seed,
@@ -235,7 +235,7 @@ def _compare(
     decided = verdict(
         ours,
         printed[0],
-        experts=None if one.row == PRETRAINED else judged.experts,
+        experts=judged.experts if one.row != PRETRAINED or of_folder(judged.experiment, judged.choice) else None,
         why_not=why_not or (NOT_CATALOGUED if judged.latest else "") or _other_words(judged, sets),
         other_split=[each.title for each in sets if each.key in others],
         images=judged.choice.images,

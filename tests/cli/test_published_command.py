@@ -99,6 +99,14 @@ def test_files_go_to_a_folder_that_another_machine_reads(hub: LoopbackHub, capsy
     assert code == 0 and json.loads(out)["to_fetch"] == 0
 
 
+def test_a_folder_to_carry_has_what_was_pinned_before(hub: LoopbackHub, capsys: Any, tmp_path: Path) -> None:
+    folder = tmp_path / "carried"
+    assert call(capsys, "fetch", "smoke", "--yes")[0] == 0
+    assert call(capsys, "fetch", "smoke", "--yes", "--into", str(folder))[0] == 0
+    lock = "published/smoke/lock.json"
+    assert (folder / lock).read_text("utf-8") == (tmp_path / "store" / lock).read_text("utf-8")
+
+
 def test_without_a_connection_the_way_out_is_named(hub: LoopbackHub, capsys: Any) -> None:
     hub.stop()
     code, _, err = call(capsys, "run", "smoke", "--yes")

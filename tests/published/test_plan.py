@@ -12,6 +12,7 @@ from merging.errors import HubError, TaskError
 from merging.hub.repository import RepositoryFacts, RepositoryFile
 from merging.published.catalogue import experiment
 from merging.published.choice import Choice, choose, left_out, needed_parts, sets_of
+from merging.published.computing.experiment_run import Place
 from merging.published.lock import Lock, files_of, license_text, read_lock, repository_of, write_lock
 from merging.published.parts import ModelFile, parts
 from merging.published.plan import UNPINNED, count_passes, encoding_seconds, make_plan
@@ -110,6 +111,28 @@ def test_the_first_facts_pin_a_repository_and_later_ones_must_agree(tmp_path) ->
     newer = lock.with_facts(EUROSAT, facts(TEST_FILE, revision=OTHER, license="mit"), latest=True)
     assert newer.latest == (EUROSAT.name,) and license_text(EUROSAT, newer) == "mit"
     assert newer.with_facts(EUROSAT, facts(TEST_FILE, revision=OTHER), latest=True).latest == (EUROSAT.name,)
+
+
+def test_a_carried_lock_comes_before_the_one_here_for_its_repositories(tmp_path) -> None:
+    place = Place(tmp_path / "store", "smoke", tmp_path / "carried")
+    here = (
+        Lock()
+        .with_facts(EUROSAT, facts(TEST_FILE))
+        .with_facts(DRIVE, facts(TEST_FILE, revision=DRIVE.revision or COMMIT))
+    )
+    here = replace(here, latest=(DRIVE.name,))
+    carried = Lock().with_facts(EUROSAT, facts(TEST_FILE, revision=OTHER))
+    write_lock(place.folder, here)
+    assert place.lock() == here
+    write_lock(tmp_path / "carried/published/smoke", carried)
+    both = place.lock()
+    assert both.repositories == {DRIVE.name: here.repositories[DRIVE.name], **carried.repositories}
+    assert both.latest == here.latest == (DRIVE.name,)
+    place.take_over_lock()
+    assert read_lock(place.folder) == both and read_lock(tmp_path / "carried/published/smoke") == carried
+    marked = replace(carried, latest=(EUROSAT.name,))
+    assert here.with_other(marked).latest == (DRIVE.name, EUROSAT.name)
+    assert marked.with_other(carried).latest == ()  # these files are the catalogue's again
 
 
 def test_the_catalogue_s_commit_and_digests_are_held_to() -> None:

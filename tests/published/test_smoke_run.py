@@ -10,35 +10,18 @@ from typing import Any
 
 import pytest
 from loopback_hub import LoopbackHub
+from published_calls import call, keys, row, run
 
 from merging.benchmarks.benchmark import Benchmark
-from merging.cli.main import main
 from merging.engine import run as engine
 from merging.errors import RecipeError
 from merging.formats.opening import open_checkpoint
 from merging.hub import cache
 from merging.published.computing import row_runs
 from merging.published.rows import RowVariant
+from merging.runs.store import Store
 
 pytestmark = pytest.mark.slow
-
-
-def call(capsys: Any, *words: str) -> tuple[int, dict[str, Any], str]:
-    """Exit code, the JSON on stdout, and stderr."""
-    code = main(["published", *words, "--json"])
-    printed = capsys.readouterr()
-    return code, json.loads(printed.out or "{}"), printed.err
-
-
-def run(capsys: Any, *words: str) -> dict[str, Any]:
-    """The table of a whole run."""
-    code, table, err = call(capsys, "run", "smoke", "--yes", *words)
-    assert code == 0, err
-    return table
-
-
-def keys(table: dict[str, Any]) -> list[str]:
-    return [row["key"] for row in table["rows"]]
 
 
 def test_a_second_run_asks_for_nothing_nor_one_without_a_network(
@@ -62,7 +45,7 @@ def test_a_second_run_asks_for_nothing_nor_one_without_a_network(
 
 
 def test_neither_images_nor_models_are_stored_again(hub: LoopbackHub, capsys: Any, tmp_path: Path) -> None:
-    run(capsys, "--rows", "averaging", "--images", "all")
+    table = run(capsys, "--rows", "averaging", "--images", "all")
     folder = tmp_path / "store" / "benchmarks" / "published-smoke"
     sizes = {path.relative_to(folder).as_posix(): path.stat().st_size for path in folder.rglob("*") if path.is_file()}
     assert sum(sizes.values()) < 100_000 and {name for name in sizes if name.startswith("models/")} == {
@@ -75,6 +58,8 @@ def test_neither_images_nor_models_are_stored_again(hub: LoopbackHub, capsys: An
     manifest = json.loads((folder / "manifest.json").read_text("utf-8"))
     assert manifest["digests"]["mnist"] == expert.digest
     licenses = manifest["licenses"]
+    stored = Store(tmp_path / "store", benchmark=benchmark.digest).find(row(table, "averaging")["run"])
+    assert stored is not None and stored.licenses == licenses  # for cards and reports
     assert licenses["test set MNIST (ylecun/mnist)"].startswith("mit (read 20")
     assert licenses["test set EuroSAT (tanganke/eurosat)"].startswith("none stated (read ")
     assert all(" at commit " in stated for stated in licenses.values()) and len(licenses) == 5
@@ -136,12 +121,19 @@ def test_a_pause_is_heeded_and_the_same_command_goes_on(hub: LoopbackHub, capsys
 def test_a_folder_carries_an_experiment_to_a_machine_without_a_network(
     hub: LoopbackHub, capsys: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    folder = str(tmp_path / "carried")
-    assert call(capsys, "fetch", "smoke", "--yes", "--into", folder)[0] == 0
+    folder, name = tmp_path / "carried", "tanganke/clip-vit-base-patch32_mnist"
+    assert call(capsys, "fetch", "smoke", "--yes", "--into", str(folder))[0] == 0
+    ((_, files),) = hub.repositories["model", name].commits.items()
+    hub.add("model", name, {file: each.content for file, each in files.items()} | {"README.md": b"of today"})
+    assert call(capsys, "fetch", "smoke", "--yes", "--latest", "--into", str(folder))[0] == 0
     hub.stop()
     monkeypatch.setenv("MERGESCOPE_STORE", str(tmp_path / "another"))
     monkeypatch.setenv("MERGESCOPE_HUB", "off")
-    assert len(run(capsys, "--from", folder, "--rows", "averaging")["rows"]) == 3
+    carried = {path: path.lstat().st_mtime_ns for path in folder.rglob("*")}
+    table = run(capsys, "--from", str(folder), "--rows", "averaging")
+    assert len(table["rows"]) == 3 and f"not the catalogue's files: {name}" in table["notes"]
+    assert {path: path.lstat().st_mtime_ns for path in folder.rglob("*")} == carried  # it may lie on a read-only disk
+    assert call(capsys, "table", "smoke")[1] == table  # which is printed without the folder
 
 
 def test_a_row_that_cannot_be_computed_is_in_the_table_and_the_others_go_on(

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 import io
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cache
+from pathlib import Path
 
 import plain_tower
 import published_layouts
@@ -144,6 +145,19 @@ def _adapter(rank: int = 4) -> Files:
             tensors[f"{at}.lora_B.weight"] = torch.randn((WIDTH, rank), generator=draw) * 0.1
     config = {"peft_type": "LORA", "r": rank, "lora_alpha": 2 * rank, "target_modules": ["q_proj", "v_proj"]}
     return {"adapter_config.json": json.dumps(config).encode(), "adapter_model.safetensors": save(tensors)}
+
+
+def folder_of_experts(root: Path, tasks: Sequence[str], size: float = 0.02) -> Path:
+    """A folder like those of the published task vectors: ``zeroshot.pt``, and ``TASK/finetuned.pt`` of each task."""
+    vision = {"image_size": 32, "layers": LAYERS, "width": WIDTH, "head_width": WIDTH // 2, "patch_size": 16}
+    stated = {"embed_dim": EMBED, "quick_gelu": True, "vision_cfg": vision}  # which a tower of the usual width need not
+    root.mkdir(parents=True)
+    (root / "zeroshot.pt").write_bytes(save(tower(), {"architecture": json.dumps(stated)}))
+    for number, task in enumerate(tasks):
+        (root / task).mkdir()
+        own = {f"model.{name}": value for name, value in changed(50 + number, size).items()}
+        (root / task / "finetuned.pt").write_bytes(_saved(own))
+    return root
 
 
 def listed(patch: pytest.MonkeyPatch, experiment: Experiment) -> None:

@@ -53,14 +53,22 @@ class Place:
         return None if self.into is None else self.into / PUBLISHED / self.key
 
     def lock(self) -> Lock:
-        """What is pinned: here, or else in the cache that was carried here."""
+        """What is pinned: in the cache that was carried here, whose files are then read, or else here."""
         own = read_lock(self.folder)
-        return read_lock(self.carried) if self.carried and not own.repositories else own
+        return own if self.carried is None else own.with_other(read_lock(self.carried))
 
     def keep_lock(self, lock: Lock) -> None:
         """Keep what is pinned."""
         for folder in filter(None, (self.folder, self.carried)):
             write_lock(folder, lock)
+
+    def take_over_lock(self) -> None:
+        """Keep here, too, what is pinned in a cache of its own: the table is printed without that folder.
+
+        The folder itself is not written to, since it may lie on a disk that is only read.
+        """
+        if self.carried is not None:
+            write_lock(self.folder, self.lock())
 
 
 def place_of(key: str, store: Path | None = None, into: Path | None = None) -> Place:

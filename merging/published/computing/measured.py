@@ -29,6 +29,7 @@ class MeasuredTable:
     """Rows by their keys, and ``problems``: why a row could not be computed. ``benchmark`` is the digest of its images.
 
     ``device`` is what computed them. ``choice`` is what was chosen then: a table of these rows is of no other choice.
+    ``references`` are the ids of the models behind the first rows: "pretrained" and each expert's task.
     """
 
     device: str
@@ -36,6 +37,7 @@ class MeasuredTable:
     rows: Mapping[str, MeasuredRow] = field(default_factory=dict)
     problems: Mapping[str, str] = field(default_factory=dict)
     choice: Choice | None = None
+    references: Mapping[str, str] = field(default_factory=dict)
 
     def with_row(self, one: MeasuredRow) -> MeasuredTable:
         """The same with a row, in place of one of its key, or of the problem that it had."""
@@ -76,7 +78,7 @@ def write_measured(folder: Path, measured: MeasuredTable) -> None:
     }
     content = {"device": measured.device, "benchmark": measured.benchmark, "problems": dict(measured.problems)}
     chosen = {} if measured.choice is None else measured.choice.plain()
-    write_json(folder / FILE, content | {"choice": chosen, "rows": rows})
+    write_json(folder / FILE, content | {"choice": chosen, "references": dict(measured.references), "rows": rows})
 
 
 def measured_choice(folder: Path) -> Choice | None:
@@ -98,13 +100,14 @@ def read_measured(folder: Path, experiment: Experiment, choice: Choice) -> Measu
     outer = Fields(read_mapping(path), FILE)
     device, benchmark, rows = outer.text("device"), outer.text("benchmark", empty=True), outer.mapping("rows")
     problems = {str(key): str(problem) for key, problem in outer.mapping("problems").items()}
-    stated = outer.mapping("choice", {})  # older files have none
+    stated, references = outer.mapping("choice", {}), outer.mapping("references", {})  # older files have none
     outer.end()
     known: dict[str, str | RowVariant] = {PRETRAINED: PRETRAINED, INDIVIDUAL: INDIVIDUAL}
     known |= {variant.key: variant for variant in variants(experiment, choice)}
     read = {key: _row(row, Fields(rows[key], f"{FILE}, {key}")) for key, row in known.items() if key in rows}
     made_by = Choice.read(stated, f"{FILE}, choice") if stated else None
-    return MeasuredTable(device, benchmark, read, problems, made_by)
+    ids = {str(name): str(each) for name, each in references.items()}
+    return MeasuredTable(device, benchmark, read, problems, made_by, ids)
 
 
 def _row(row: str | RowVariant, entry: Fields) -> MeasuredRow:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Mapping
 from dataclasses import replace
 
 from merging.benchmarks.benchmark import SPLITS, Benchmark
@@ -22,39 +23,36 @@ from merging.runs.reference_models import keep_reference, reference_id
 def measure_references(
     run: ExperimentRun, benchmark: Benchmark, progress: ProgressCallback | None = None, cancel: Cancel | None = None
 ) -> MeasuredTable:
-    """What was measured, with the rows of the references, which are computed unless they are there.
+    """What was measured, with the rows of the references, of which those that are missing are computed.
 
     The pretrained model's scores are stored like those of any reference model. An expert is scored on its own task
     only, so its scores are kept in the table alone.
     """
     known = known_measured(run, benchmark)
-    if {PRETRAINED, INDIVIDUAL} <= set(known.rows):
+    missing = {PRETRAINED, INDIVIDUAL} - set(known.rows)
+    if not missing:
         write_measured(run.place.folder, known)  # with the choice of this run
         return known
-    store, started = run.store(benchmark), time.monotonic()
-    ids = {name: reference_id(benchmark, name) for name in (PRETRAINED, *benchmark.experts)}
-    work = [EvaluatedModel(PRETRAINED, benchmark.pretrained, [task.key for task in benchmark.tasks],
-                           kept=store.features_of(ids[PRETRAINED]))]  # fmt: skip
-    work += [
-        EvaluatedModel(task, expert, [task], kept=store.features_of(ids[task]))
-        for task, expert in benchmark.experts.items()
-    ]
+    store, started, ids = run.store(benchmark), time.monotonic(), known.references
+    tasks = {PRETRAINED: [task.key for task in benchmark.tasks]} if PRETRAINED in missing else {}
+    tasks |= {task: [task] for task in benchmark.experts} if INDIVIDUAL in missing else {}
+    places = {PRETRAINED: benchmark.pretrained, **benchmark.experts}
+    work = [EvaluatedModel(name, places[name], on, kept=store.features_of(ids[name])) for name, on in tasks.items()]
     warnings: list[str] = []
     scored = score_together(
         work, benchmark, device=run.device, progress=progress, cancel=cancel, warn=warnings.append
     )  # fmt: skip
     seconds = time.monotonic() - started
     keep_speed(run, benchmark, work, seconds)
-    keep_reference(
-        store, benchmark, PRETRAINED, scored[PRETRAINED].table, seconds / len(work), run.device, warnings
-    )  # fmt: skip
     for sentence in warnings:
         run.warn(sentence)
-    plain = scored[PRETRAINED]
-    own = {task: scored[task].scores[task] for task in benchmark.experts}
-    right = {task: scored[task].right[task] for task in benchmark.experts}
-    known = known.with_row(MeasuredRow(PRETRAINED, plain.scores, plain.right, run=ids[PRETRAINED]))
-    known = known.with_row(MeasuredRow(INDIVIDUAL, own, right))
+    if plain := scored.get(PRETRAINED):
+        keep_reference(store, benchmark, PRETRAINED, plain.table, seconds / len(work), run.device, warnings)
+        known = known.with_row(MeasuredRow(PRETRAINED, plain.scores, plain.right, run=ids[PRETRAINED]))
+    if INDIVIDUAL in missing:
+        own = {task: scored[task].scores[task] for task in benchmark.experts}
+        right = {task: scored[task].right[task] for task in benchmark.experts}
+        known = known.with_row(MeasuredRow(INDIVIDUAL, own, right))
     write_measured(run.place.folder, known)
     return known
 
@@ -62,17 +60,29 @@ def measure_references(
 def known_measured(run: ExperimentRun, benchmark: Benchmark) -> MeasuredTable:
     """What was measured of these images before, as rows of this choice; nothing if that was on others.
 
-    Of another choice the references alone are taken: the other rows are taken from their runs again.
+    Of another choice or other models, only references are taken, and only those of the same models: the other rows are
+    taken from their runs again.
     """
-    device = describe_device(choose_device(run.device))
+    ids = {name: reference_id(benchmark, name) for name in (PRETRAINED, *benchmark.experts)}
     if (run.place.folder / FILE).is_file():
         known = read_measured(run.place.folder, run.chosen, run.choice)
         if known.choice is not None and known.benchmark == benchmark.digest:
-            if replace(known.choice, rows=()) == replace(run.choice, rows=()):
+            if known.references == ids and replace(known.choice, rows=()) == replace(run.choice, rows=()):
                 return replace(known, choice=run.choice)
-            rows = {key: known.rows[key] for key in (PRETRAINED, INDIVIDUAL) if key in known.rows}
-            return replace(known, choice=run.choice, rows=rows, problems={})
-    return MeasuredTable(device, benchmark.digest, choice=run.choice)
+            rows = {key: row for key, row in known.rows.items() if _is_of(key, known.references, ids)}
+            if rows:
+                return replace(known, choice=run.choice, rows=rows, problems={}, references=ids)
+    device = describe_device(choose_device(run.device))
+    return MeasuredTable(device, benchmark.digest, choice=run.choice, references=ids)
+
+
+def _is_of(key: str, before: Mapping[str, str], ids: Mapping[str, str]) -> bool:
+    """Whether a row of a table is one of the references, measured of the models with these ids.
+
+    A table of an earlier version of this program has no ids: its references are measured again.
+    """
+    names = {PRETRAINED: {PRETRAINED}, INDIVIDUAL: set(ids) - {PRETRAINED}}.get(key)
+    return names is not None and all(before.get(name) == ids[name] for name in names)
 
 
 def keep_speed(run: ExperimentRun, benchmark: Benchmark, work: list[EvaluatedModel], seconds: float) -> None:

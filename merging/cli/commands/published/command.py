@@ -221,6 +221,7 @@ def run(
     run = ExperimentRun(chosen, choice, place, device, fetching.latest, fetching.bytes_a_second, warn)
     missing = _agreed_to_fetch(call, run, fetching)
     keep_choice(place, choice)
+    place.take_over_lock()
     _run(call, run, STEPS if missing else STEPS[FETCHING_STEPS:])
     return _finish(call, kept_table(chosen, place), to, expect)
 

@@ -1,0 +1,80 @@
+"""Rows of references that were measured before are taken for the same models alone, whatever was chosen then."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from merging.published.catalogue import experiment
+from merging.published.choice import choose
+from merging.published.computing import references
+from merging.published.computing.experiment_run import ExperimentRun, place_of
+from merging.published.computing.measured import FILE, MeasuredTable, write_measured
+from merging.published.rows import INDIVIDUAL, PRETRAINED, variants
+from merging.published.table import MeasuredRow
+from merging.published.verdicts import TaskScore
+
+SMOKE = experiment("smoke")
+IDS = {"pretrained": "p", "mnist": "m", "eurosat": "e"}
+BENCHMARK: Any = SimpleNamespace(digest="of these images", experts={"mnist": "", "eurosat": ""})
+ALL = {PRETRAINED, INDIVIDUAL, "averaging"}
+
+
+@pytest.fixture
+def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ExperimentRun:
+    """A run whose rows were all measured, with models of these ids."""
+    models(monkeypatch)
+    choice, scores = choose(SMOKE, rows=["averaging"]), {"mnist": TaskScore("mnist", 0.5, 10)}
+    rows = (PRETRAINED, INDIVIDUAL, variants(SMOKE, choice)[0])
+    table = MeasuredTable("one CPU", BENCHMARK.digest, choice=choice, references=IDS)
+    for each in rows:
+        table = table.with_row(MeasuredRow(each, scores))
+    place = place_of("smoke", tmp_path)
+    place.folder.mkdir(parents=True)
+    write_measured(place.folder, table)
+    return ExperimentRun(SMOKE, choice, place, "cpu")
+
+
+def models(monkeypatch: pytest.MonkeyPatch, **ids: str) -> None:
+    """Let the models have these ids, and those of IDS."""
+    monkeypatch.setattr(references, "reference_id", lambda benchmark, name: {**IDS, **ids}[name])
+
+
+def known(run: ExperimentRun) -> set[str]:
+    table = references.known_measured(run, BENCHMARK)
+    assert table.choice == run.choice
+    assert table.references == {name: references.reference_id(BENCHMARK, name) for name in IDS}
+    return set(table.rows)
+
+
+def test_everything_is_known_of_the_same_models(run: ExperimentRun) -> None:
+    assert known(run) == ALL
+
+
+def test_other_experts_are_measured_again_and_so_are_rows_of_them(
+    run: ExperimentRun, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    models(monkeypatch, eurosat="of another file")
+    assert known(run) == {PRETRAINED}
+    folder = replace(run, choice=choose(SMOKE, experts=str(tmp_path), rows=["averaging"]))
+    assert known(folder) == {PRETRAINED}
+    models(monkeypatch)
+    assert known(folder) == {PRETRAINED, INDIVIDUAL}  # the same files, wherever they are
+
+
+def test_another_pretrained_model_is_measured_again(run: ExperimentRun, monkeypatch: pytest.MonkeyPatch) -> None:
+    models(monkeypatch, pretrained="of another file")
+    assert known(run) == {INDIVIDUAL}
+
+
+def test_a_table_of_an_earlier_version_does_not_say_of_which_models_it_is(run: ExperimentRun) -> None:
+    path = run.place.folder / FILE
+    written = json.loads(path.read_text("utf-8"))
+    assert written.pop("references") == IDS
+    path.write_text(json.dumps(written), "utf-8")
+    assert known(run) == set()
