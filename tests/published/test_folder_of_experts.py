@@ -80,8 +80,7 @@ def test_the_gate_decides_whether_a_folder_is_the_papers(folder: Path) -> None:
     assert hub.rows[0].inside.verdict.word == REPRODUCED  # that of the Hub needs no experts to be known
 
 
-def test_a_folder_without_an_expert_names_the_file(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("merging.published.benchmark._place", lambda *_: Path("text"))
+def test_a_folder_without_an_expert_names_the_file(folder: Path) -> None:
     twenty = experiment("clip-b32-20")
     for one in (twenty, SMOKE):
         with pytest.raises(HubError, match=r"ViT-B-32 has no zeroshot.pt: it is no folder of the papers' experts"):
