@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import plotly.graph_objects as go
+from plotly.colors import get_colorscale
 
 from viz.drawing import Drawing
 from viz.text import clean_text, power
@@ -24,7 +25,7 @@ SYMBOLS = (
 )  # fmt: skip
 INK, FADED, GRID, PANEL = "#1F2933", "#5F6B7A", "#E3E7EC", "#F6F7F9"
 ACCENT = "#D55E00"  # the outline of what is selected
-SEQUENTIAL, DIVERGING = "Cividis", "PuOr"
+SEQUENTIAL, DIVERGING = get_colorscale("Cividis"), get_colorscale("PuOr")
 PRUNED, KEPT = "#DDE1E6", "#0B3C5D"
 FONT, SMALL = 13, 12  # px; nothing is smaller than 12
 LINE_HEIGHT = 18  # px
@@ -147,7 +148,7 @@ def text_width(text: str, size: float = SMALL) -> float:
 
 
 def finish(fig: Drawing, key: str, alt: str, height: float, present: bool = False, state: str = "") -> go.Figure:
-    """The checked figure with template, alt text and height, on a projector its window's; ``state`` resets the zoom."""
+    """The figure with template, alt text and height, on a projector its window's; ``state`` resets the zoom."""
     tall = PRESENTED_HEIGHT if present else round(height)
     fig.update_layout(template=TEMPLATE, height=tall, **identity(key, alt, state))
     return fig.figure()

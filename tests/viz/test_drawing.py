@@ -52,8 +52,8 @@ def test_traces_change_by_name_and_what_was_given_does_not() -> None:
 @pytest.mark.parametrize("wrong", [{"xy": 1}, {"mode": "squares"}])
 def test_what_plotly_does_not_know_is_an_error(wrong) -> None:
     with pytest.raises(ValueError, match=next(iter(wrong))):
-        Drawing([scatter(x=[0], **wrong)]).figure()
+        Drawing([scatter(x=[0], **wrong)]).figure(checked=True)
     fig = Drawing()
     fig.update_layout(colour="red")
     with pytest.raises(ValueError, match="colour"):
-        fig.figure()
+        fig.figure(checked=True)

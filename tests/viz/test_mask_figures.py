@@ -40,7 +40,8 @@ def test_saliency_matrix_hovers_and_clicks_name_the_cell_they_lie_on() -> None:
         fig = viz.draw("saliency_matrix", table, group=group, log=False)
         heat, cells = fig.data[0], fig.data[3]
         by_name = table.set_index(["expert", "tensor"])["saliency"]
-        for x, y, (expert, tensor), words in zip(cells.x, cells.base + 0.5, cells.customdata, cells.text, strict=True):
+        rows = np.asarray(cells.base) + 0.5
+        for x, y, (expert, tensor), words in zip(cells.x, rows, cells.customdata, cells.text, strict=True):
             assert heat.z[int(y), int(x)] == pytest.approx(by_name[expert, tensor], rel=1e-6)
             assert tensor in words and expert in words and text.real(by_name[expert, tensor]) in words
 

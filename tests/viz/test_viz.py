@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+import plotly.graph_objects as go
 import pytest
 import viz_tables
 from figures import CHARTS, HOSTILE, KEYS, TABLES, drawn, one_chart, shown_on_axis, spec_of, strings
@@ -43,6 +44,13 @@ def test_figure_is_complete(key: str, number: int) -> None:
     assert all(fig.layout[axis].title.text for axis in axes)
     assert fig.layout.template.layout.plot_bgcolor == "white"
     assert len(fig.data) > 0
+
+
+@pytest.mark.parametrize("key", KEYS)
+@pytest.mark.parametrize("number", [1, 4])
+def test_plotly_knows_every_field(key: str, number: int) -> None:
+    unchecked = drawn(key, number).to_dict()
+    go.Figure(unchecked["data"], unchecked["layout"])
 
 
 @pytest.mark.parametrize("key", KEYS)
