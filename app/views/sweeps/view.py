@@ -15,7 +15,7 @@ from app.session import address, clicks, state
 from app.session.clicks import fragment
 from app.views.sweeps import chosen_point
 from app.views.sweeps import subject as subjects
-from app.views.sweeps.form import ON_REPORTING
+from app.views.sweeps.form import on_reporting
 from app.views.sweeps.subject import Subject
 from app.widgets import chart, page, paper_line
 from merging.benchmarks.benchmark import SPLITS
@@ -48,7 +48,7 @@ def _view(sweep: Sweep, stored: Sequence[Run]) -> None:
     if lines := [f"- {text.safe_text(line, 400)}" for line in sweeps.doubts(sweep)]:
         st.warning("**Check the models of this sweep:**\n\n" + "\n".join(lines), icon=":material/warning:")
     if sweep.split != SPLITS[0]:
-        page.caution(ON_REPORTING)
+        page.caution(on_reporting())
     if results.averages.empty:
         st.info("No point is computed yet. The first one appears here as soon as it is.")
         return
