@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import json
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -28,6 +28,7 @@ from merging.files.npz import Npz, array_infos
 from merging.formats.opening import open_checkpoint
 from merging.formats.referenced import SUFFIX as REFERENCE
 from merging.methods.exemplars import TaskExemplars
+from merging.progress import Meter
 from merging.settings import BUNDLED, benchmark_folder
 from merging.text import did_you_mean
 
@@ -183,13 +184,13 @@ class Benchmark:
             if task.referenced:
                 self._files(task)
 
-    def find_files(self, key: str, below: Path, check: Callable[[], None]) -> None:
+    def find_files(self, key: str, below: Path, meter: Meter) -> None:
         """Look below a folder for the files that a referenced task needs, and keep where they are.
 
-        ``check`` may raise Cancelled. Raises TaskError for those that are not there either.
+        Raises TaskError for those that are not there either, and Cancelled as the meter does.
         """
         task = self.task(key)
-        locations.write(self.folder / "data" / f"{key}.npz", locations.find(self._locations(task), below, check))
+        locations.write(self.folder / "data" / f"{key}.npz", locations.find(self._locations(task), below, meter))
         self._files(task)
 
     def _files(self, task: Task) -> list[Location]:

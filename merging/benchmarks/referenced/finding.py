@@ -1,0 +1,116 @@
+"""What a benchmark refers to and is missing: images' files and models, found again below a folder."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from merging.benchmarks.manifest import MANIFEST
+from merging.checkpoints.references import PRETRAINED
+from merging.errors import MergingError, TaskError
+from merging.formats.opening import open_checkpoint
+from merging.formats.referenced import FOLDER, SUFFIX, move, moved_to, place_of_model
+from merging.progress import Meter
+from merging.text import printable
+
+if TYPE_CHECKING:
+    from merging.benchmarks.benchmark import Benchmark
+
+
+def find_all(benchmark: Benchmark, below: Path, meter: Meter) -> list[str]:
+    """Look below a folder for all that a benchmark refers to and that cannot be used; keeps where it lies now.
+
+    Gives a sentence for what is not there either. Raises Cancelled as the meter does.
+    """
+    problems = []
+    for task in [task for task in benchmark.tasks if task.referenced]:
+        try:
+            benchmark.find_files(task.key, below, meter)
+        except TaskError as error:
+            problems.append(str(error))
+    return [*problems, *_find_models(benchmark.folder, below, meter)]
+
+
+def missing_models(folder: Path) -> list[str]:
+    """A sentence for every model that a benchmark refers to and that is not there."""
+    return [_sentence(folder, name, place) for name, place in _absent(folder).items()]
+
+
+def _sentence(folder: Path, name: str, place: Path) -> str:
+    return (
+        f"The model {printable(name)} is not stored in the benchmark, and {printable(str(place), 300)} is missing. If it "
+        "lies elsewhere now, name that folder, on Models & runs under data or with: python -m merging benchmark find "
+        f"{printable(folder.name)} FOLDER."
+    )
+
+
+def _absent(folder: Path) -> dict[str, Path]:
+    """Name -> where it should be, of the models that are not there."""
+    places = {path.stem: Path(place_of_model(str(path))) for path in _references(folder)}
+    return {name: place for name, place in places.items() if not place.exists()}
+
+
+def _find_models(folder: Path, below: Path, meter: Meter) -> list[str]:
+    """Look below a folder for the missing models and keep where they are; sentences for the others.
+
+    Candidates have the name that the model's file or folder had, those in folders of the same names come first; a model
+    counts if it has the digest that the manifest states.
+    """
+    absent = _absent(folder)
+    meter.total += len(absent)
+    return [
+        _sentence(folder, name, place)
+        for name, place in absent.items()
+        if not _find(folder / FOLDER / f"{name}{SUFFIX}", place, below, meter)
+    ]
+
+
+def _references(folder: Path) -> list[Path]:
+    """The files that say where models are, that of the pretrained model first: it names the others' tensors."""
+    found = [path for path in sorted((folder / FOLDER).glob(f"*{SUFFIX}")) if place_of_model(str(path)) != str(path)]
+    return sorted(found, key=lambda path: path.stem != PRETRAINED)
+
+
+def _find(path: Path, place: Path, below: Path, meter: Meter) -> bool:
+    if (digest := _digest(path)) is None:
+        return False
+    before = moved_to(path)
+    for candidate in sorted(_named(place.name, below), key=lambda one: -_alike(one, place)):
+        meter.within(0, "Comparing models", printable(candidate.name, 80))
+        move(path, candidate)
+        try:
+            if open_checkpoint(path).has_digest(digest):
+                meter.advance(1, "Comparing models", printable(path.stem, 80))
+                return True
+        except MergingError:  # it is no model, or one that does not fit
+            continue
+    move(path, Path(before) if before else None)
+    return False
+
+
+def _named(name: str, below: Path) -> Iterator[Path]:
+    """Files and folders of a name, the folder itself among them."""
+    if below.name == name:
+        yield below
+    for place, folders, files in os.walk(below):
+        if name in folders or name in files:
+            yield Path(place) / name
+
+
+def _alike(one: Path, other: Path) -> int:
+    """How many of the last parts of two paths are the same."""
+    pairs = zip(reversed(one.parts), reversed(other.parts), strict=False)
+    return next(
+        (count for count, (mine, its) in enumerate(pairs) if mine != its), min(len(one.parts), len(other.parts))
+    )
+
+
+def _digest(path: Path) -> str | None:
+    """The digest that the manifest states of a reference's model; None if it states none."""
+    try:
+        return str(json.loads((path.parent.parent / MANIFEST).read_bytes())["digests"][path.stem])
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
