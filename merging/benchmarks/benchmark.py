@@ -18,6 +18,7 @@ from torch import Tensor
 
 from merging.benchmarks.manifest import checked
 from merging.benchmarks.referenced import locations
+from merging.benchmarks.referenced.finding import find_models
 from merging.benchmarks.referenced.images import PLACES, Images, referenced
 from merging.benchmarks.referenced.locations import DIGESTS, SIZES, Location
 from merging.checkpoints.architecture import Architecture
@@ -184,14 +185,17 @@ class Benchmark:
             if task.referenced:
                 self._files(task)
 
-    def find_files(self, key: str, below: Path, meter: Meter) -> None:
-        """Look below a folder for the files that a referenced task needs, and keep where they are.
+    def find(self, below: Path, meter: Meter) -> list[str]:
+        """Look below a folder for all files and models that it refers to, keep where they lie, and say what is missing.
 
-        Raises TaskError for those that are not there either, and Cancelled as the meter does.
+        Raises Cancelled as the meter does.
         """
-        task = self.task(key)
-        locations.write(self.folder / "data" / f"{key}.npz", locations.find(self._locations(task), below, meter))
-        self._files(task)
+        problems = []
+        for task in [task for task in self.tasks if task.referenced]:
+            places = locations.find(self._locations(task), below, meter)
+            locations.write(self.folder / "data" / f"{task.key}.npz", places)
+            problems.append(locations.missing(self.folder, task.title, places))
+        return [*filter(None, problems), *find_models(self.folder, below, meter)]
 
     def _files(self, task: Task) -> list[Location]:
         """The files of a referenced task; raises TaskError if some are missing or have changed."""

@@ -52,9 +52,10 @@ COUNTED = (
     "{exemplars} exemplars per task, and defaults; edits stand before {reference}, adapts on top of it."
 )
 LEARNING = (
-    "{} Labels of exemplars are used only where they are named. What learns takes time with its images and steps, which Merge estimates before the start. "
-    "Meanwhile memory holds the merged model, its gradient and one batch, or features of all images; adapts that route "
-    "also hold what they store of the experts, block by block where that is large."
+    "{} Labels of exemplars are used only where they are named. What learns takes time with its images and steps, "
+    "which Merge estimates before the start. Meanwhile memory holds the merged model, its gradient and one batch, or "
+    "features of all images; adapts that route also hold what they store of the experts, block by block where that is "
+    "large."
 )
 TEST_DATA = {  # by whether whole test sets are reported on
     False: "Test data are images of the choosing half, unless a recipe says otherwise.",
@@ -85,11 +86,8 @@ def section(methods: Sequence[Method]) -> None:
     if not work:
         st.caption("Without a benchmark there are no sizes for which work could be counted.")
         return
-    st.caption(
-        " ".join(
-            [_counted(work.values()), LEARNING.format(TEST_DATA[drawn.is_whole()]), *([_timed(timed)] if timed else [])]
-        )
-    )
+    learning = LEARNING.format(TEST_DATA[drawn.is_whole()])
+    st.caption(" ".join([_counted(work.values()), learning, *([_timed(timed)] if timed else [])]))
     paper_line.show(paper_line.of("methods/costs"))
     state_of = TIMED_HERE if timed and _is_here(timed) else ELSEWHERE if timed else NOT_TIMED
     measure_button.missing_benchmark(measurements.METHOD_TIMES, state_of + OFFER)

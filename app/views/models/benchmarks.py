@@ -134,7 +134,6 @@ def _missing() -> None:
 @clicks.guarded
 def _find() -> None:
     """Callback: look below the typed folder for the files and models, and keep where they lie."""
-    from merging.benchmarks.referenced.finding import find_all
     from merging.progress import Meter, Progress
 
     place = Path(str(st.session_state.get(MOVED, "")).strip()).expanduser()
@@ -145,7 +144,7 @@ def _find() -> None:
     def show(progress: Progress) -> None:
         bar.progress(progress.fraction, f"{FINDING} {text.safe_text(progress.detail)}")
 
-    problems = find_all(data.benchmark(), place.resolve(), Meter(0, show))
+    problems = data.benchmark().find(place.resolve(), Meter(0, show))
     pictures.forget()
     if problems:
         raise TaskError(" ".join(problems))

@@ -1,37 +1,20 @@
-"""What a benchmark refers to and is missing: images' files and models, found again below a folder."""
+"""Models that a benchmark refers to and that are missing, found again below a folder."""
 
 from __future__ import annotations
 
 import json
 import os
 from collections.abc import Iterator
+from itertools import takewhile
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from merging.benchmarks.manifest import MANIFEST
 from merging.checkpoints.references import PRETRAINED
-from merging.errors import MergingError, TaskError
+from merging.errors import MergingError
 from merging.formats.opening import open_checkpoint
 from merging.formats.referenced import FOLDER, SUFFIX, move, moved_to, place_of_model
 from merging.progress import Meter
 from merging.text import printable
-
-if TYPE_CHECKING:
-    from merging.benchmarks.benchmark import Benchmark
-
-
-def find_all(benchmark: Benchmark, below: Path, meter: Meter) -> list[str]:
-    """Look below a folder for all that a benchmark refers to and that cannot be used; keeps where it lies now.
-
-    Gives a sentence for what is not there either. Raises Cancelled as the meter does.
-    """
-    problems = []
-    for task in [task for task in benchmark.tasks if task.referenced]:
-        try:
-            benchmark.find_files(task.key, below, meter)
-        except TaskError as error:
-            problems.append(str(error))
-    return [*problems, *_find_models(benchmark.folder, below, meter)]
 
 
 def missing_models(folder: Path) -> list[str]:
@@ -41,9 +24,9 @@ def missing_models(folder: Path) -> list[str]:
 
 def _sentence(folder: Path, name: str, place: Path) -> str:
     return (
-        f"The model {printable(name)} is not stored in the benchmark, and {printable(str(place), 300)} is missing. If it "
-        "lies elsewhere now, name that folder, on Models & runs under data or with: python -m merging benchmark find "
-        f"{printable(folder.name)} FOLDER."
+        f"The model {printable(name)} is not stored in the benchmark, and {printable(str(place), 300)} is missing. "
+        "If it lies elsewhere now, name that folder, on Models & runs under data or with: python -m merging benchmark "
+        f"find {printable(folder.name)} FOLDER."
     )
 
 
@@ -53,7 +36,7 @@ def _absent(folder: Path) -> dict[str, Path]:
     return {name: place for name, place in places.items() if not place.exists()}
 
 
-def _find_models(folder: Path, below: Path, meter: Meter) -> list[str]:
+def find_models(folder: Path, below: Path, meter: Meter) -> list[str]:
     """Look below a folder for the missing models and keep where they are; sentences for the others.
 
     Candidates have the name that the model's file or folder had, those in folders of the same names come first; a model
@@ -103,9 +86,7 @@ def _named(name: str, below: Path) -> Iterator[Path]:
 def _alike(one: Path, other: Path) -> int:
     """How many of the last parts of two paths are the same."""
     pairs = zip(reversed(one.parts), reversed(other.parts), strict=False)
-    return next(
-        (count for count, (mine, its) in enumerate(pairs) if mine != its), min(len(one.parts), len(other.parts))
-    )
+    return sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], pairs))
 
 
 def _digest(path: Path) -> str | None:

@@ -93,11 +93,10 @@ def check(call: Call, folder: Path) -> int:
 def find(call: Call, folder: Path, place: Path) -> int:
     """Find the images' files and the models that a benchmark refers to where they lie now."""
     from merging.benchmarks.benchmark import Benchmark
-    from merging.benchmarks.referenced.finding import find_all
     from merging.progress import Meter
 
     with reporting(None) as progress:
-        problems = find_all(Benchmark.load(folder.resolve()), place.resolve(), Meter(0, progress, call.stop))
+        problems = Benchmark.load(folder.resolve()).find(place.resolve(), Meter(0, progress, call.stop))
     if call.json:
         print(dumps({"problems": problems}))
     else:
