@@ -144,7 +144,10 @@ def _find() -> None:
     def show(progress: Progress) -> None:
         bar.progress(progress.fraction, f"{FINDING} {text.safe_text(progress.detail)}")
 
-    problems = data.benchmark().find(place.resolve(), Meter(0, show))
+    try:
+        problems = data.benchmark().find(place.resolve(), Meter(0, show))
+    finally:
+        bar.empty()
     pictures.forget()
     if problems:
         raise TaskError(" ".join(problems))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from itertools import takewhile
 from pathlib import Path
 
@@ -14,20 +14,24 @@ from merging.errors import MergingError
 from merging.formats.opening import open_checkpoint
 from merging.formats.referenced import FOLDER, SUFFIX, move, moved_to, place_of_model
 from merging.progress import Meter
-from merging.text import printable
+from merging.text import first_few, printable
 
 
 def missing_models(folder: Path) -> list[str]:
-    """A sentence for every model that a benchmark refers to and that is not there."""
-    return [_sentence(folder, name, place) for name, place in _absent(folder).items()]
+    """A sentence if models that a benchmark refers to are not there; none otherwise."""
+    return _sentences(folder, _absent(folder))
 
 
-def _sentence(folder: Path, name: str, place: Path) -> str:
-    return (
-        f"The model {printable(name)} is not stored in the benchmark, and {printable(str(place), 300)} is missing. "
-        "If it lies elsewhere now, name that folder, on Models & runs under data or with: python -m merging benchmark "
-        f"find {printable(folder.name)} FOLDER."
-    )
+def _sentences(folder: Path, absent: Mapping[str, Path]) -> list[str]:
+    if not absent:
+        return []
+    names, first = first_few(absent, 10), printable(str(next(iter(absent.values()))), 300)
+    which = f"The models {names} are" if len(absent) > 1 else f"The model {names} is"
+    missing = f"their files are missing, such as {first}" if len(absent) > 1 else f"{first} is missing"
+    return [
+        f"{which} not stored in the benchmark, and {missing}. If they lie elsewhere now, name that folder, on Models & "
+        f"runs under data or with: python -m merging benchmark find {printable(folder.name)} FOLDER."
+    ]
 
 
 def _absent(folder: Path) -> dict[str, Path]:
@@ -37,18 +41,19 @@ def _absent(folder: Path) -> dict[str, Path]:
 
 
 def find_models(folder: Path, below: Path, meter: Meter) -> list[str]:
-    """Look below a folder for the missing models and keep where they are; sentences for the others.
+    """Look below a folder for the missing models and keep where they are; a sentence for the others.
 
     Candidates have the name that the model's file or folder had, those in folders of the same names come first; a model
     counts if it has the digest that the manifest states.
     """
     absent = _absent(folder)
     meter.total += len(absent)
-    return [
-        _sentence(folder, name, place)
+    left = {
+        name: place
         for name, place in absent.items()
         if not _find(folder / FOLDER / f"{name}{SUFFIX}", place, below, meter)
-    ]
+    }
+    return _sentences(folder, left)
 
 
 def _references(folder: Path) -> list[Path]:
