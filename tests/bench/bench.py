@@ -145,7 +145,7 @@ def cases(only: str) -> dict[str, Case]:
         said = "".join(f" ({name} {value})" for name, value in params.items())
         if method.role == "merge":
             found[method.key + said] = (method.key, params, [], 0)
-        else:
+        elif method.role == "edit":
             found[f"{method.key} → task_arithmetic"] = ("task_arithmetic", {}, [method.key], 0)
     return {name: case for name, case in (found | COMBINATIONS).items() if only in name}
 
