@@ -9,6 +9,7 @@ from merging.errors import StoreError
 
 BUNDLED = Path(__file__).resolve().parent.parent / "sample_data"
 LIBRARY = BUNDLED / "runs"
+STORE = "MERGESCOPE_STORE"
 HUB_SWITCH = "MERGESCOPE_HUB"  # "on"; "cached": nothing is downloaded; "off": no cache either
 
 
@@ -24,7 +25,7 @@ def store_root() -> Path:
     Raises:
         StoreError: the user has no home folder either.
     """
-    for variable, below in (("MERGESCOPE_STORE", ""), ("XDG_CACHE_HOME", "mergescope")):
+    for variable, below in ((STORE, ""), ("XDG_CACHE_HOME", "mergescope")):
         if chosen := os.environ.get(variable):
             return Path(chosen) / below
     try:
@@ -34,6 +35,11 @@ def store_root() -> Path:
             "There is no home folder that runs could be kept in. Set MERGESCOPE_STORE to a folder that can be written "
             "to."
         ) from None
+
+
+def store_words() -> list[str]:
+    """The option with which a command uses this program's store wherever it is typed; empty for the usual store."""
+    return ["--store", str(store_root().absolute())] if os.environ.get(STORE) else []
 
 
 def shared() -> bool:

@@ -10,6 +10,7 @@ from urllib.parse import parse_qsl
 
 from app import text
 from app.reading import data, figures, names
+from app.reading.images import drawn
 from app.session import address
 from app.session import benchmark as session_benchmark
 from app.session.report import report_keeper
@@ -137,7 +138,7 @@ def _sweep_facts(results: SweepResults) -> Iterator[tuple[str, str]]:
         yield label, ", ".join(f"{value:g}" for value in axis.values)
     yield "Recipes", text.listed([recipe.title or text.chain_title(recipe) for recipe in sweep.recipes])
     images = f"at most {sweep.images:,} images" if sweep.images else "all images"
-    yield "Evaluated on", f"the {sweep.split} half, {images} of each task"
+    yield "Evaluated on", f"the {drawn.part(sweep.split)}, {images} of each task"
     yield "Seed", str(sweep.seed)
     yield "Points", f"{len(points)} of {results.total}"
     devices = {point.device for point in points}

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 MEANS = (
-    "Means over data sets on the reporting half with 95% intervals; images are counted over all data sets. H-score is "
+    "Means over data sets on the {} with 95% intervals; images are counted over all data sets. H-score is "
     "the harmonic mean of the two averages."
 )
 IN_DOMAIN = "In domain are the tasks of the merged experts ({}), for the reference models as for the merges."
@@ -70,6 +70,11 @@ def _row(run: str, label: str, kind: str, summary: Summary, adapts_on_test: bool
     return {"run": run, "label": label, "kind": kind, **asdict(summary), "adapts_on_test": adapts_on_test}
 
 
+def means() -> str:
+    """What averages are, in two sentences."""
+    return MEANS.format(drawn.part())
+
+
 def averages_in_words(table: pd.DataFrame) -> str:
     """Sentences that say what the averages cover."""
     inside, outside = (f"n = {span(table[name])}" for name in ("n_in", "n_out"))
@@ -77,14 +82,14 @@ def averages_in_words(table: pd.DataFrame) -> str:
     if "experts" in table and len(table):
         experts = str(table["experts"].iloc[0]).split(", ")
         tasks = f" {IN_DOMAIN.format(text.safe_text(names.of_experts(experts, 300), 320))}"
-    images = drawn.sentence()
-    return f"{MEANS} {inside} images in domain, {outside} out of domain.{images}{tasks}"
+    return f"{means()} {inside} images in domain, {outside} out of domain.{drawn.sentence()}{tasks}"
 
 
 def accuracies_in_words(table: pd.DataFrame) -> str:
     """A sentence that says what the accuracies cover."""
     n = span(table["n"])
-    return f"Reporting half of each test set, n = {n} images per task, with 95% intervals.{drawn.sentence()}"
+    of = drawn.of_each().capitalize()
+    return f"{of}, n = {n} images per task, with 95% intervals.{drawn.sentence()}"
 
 
 def accuracies(runs: Sequence[Run], stored: Sequence[Run]) -> pd.DataFrame:

@@ -161,7 +161,7 @@ def note(results: SweepResults) -> str:
     drawn = f", drawn with seed {sample.seed}" if sample.images else ""
     devices = text.listed(sorted({clean_text(point.device, 40) for point in points}))
     return (
-        f"{sample.split.capitalize()} half of each test set: {images} of each of {plural(tasks, 'task')}{drawn}; "
+        f"{images_drawn.of_each(sample.split).capitalize()}: {images} of each of {plural(tasks, 'task')}{drawn}; "
         f"n = {span(point.images for point in points)} images a point, on {devices}."
         f"{images_drawn.sentence(sample.split)}{_differing(results.averages)}"
     )

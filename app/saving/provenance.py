@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import merging
-from app.reading import report_sources
+from app.reading import data, report_sources
 from app.reading.images import drawn
 from app.reading.report_sources import Of
 from app.session import state
@@ -21,16 +21,17 @@ if TYPE_CHECKING:
     from merging.sweeps.sweep import Sweep
 
 NAMED = 4  # runs or sweeps; the others are counted
-HALF = re.compile(r"\b(?:choosing|reporting) half\b", re.IGNORECASE)
+CHOOSING = "choosing"
 COUNTS = {"n": "n = {}", "n_in": "n = {} in domain", "n_out": "n = {} out of domain"}  # columns with numbers of images
 
 
 def line(table: pd.DataFrame, options: Mapping[str, Any], of: Of, caption: str) -> str:
-    """The line of a chart's file; plain text. The half of the test sets is the one that the caption names first."""
+    """The line of a chart's file; plain text. The part of the test sets is the one that the caption names first."""
     shown = report_sources.shown(table, options, of, state.place())
-    half = HALF.search(caption)
-    taken = drawn.in_words(half[0].partition(" ")[0].casefold()) if half else ""
-    parts = [_previewed(table, _names(shown)), _images(table), half[0] if half else "", taken, _seeds(shown)]
+    named = {drawn.part(split): split for split in (CHOOSING, data.SPLIT)}
+    part = re.search(rf"\b(?:{'|'.join(named)})\b", caption, re.IGNORECASE)
+    taken = drawn.in_words(named[part[0].casefold()]) if part else ""
+    parts = [_previewed(table, _names(shown)), _images(table), part[0] if part else "", taken, _seeds(shown)]
     parts.append(f"Mergescope {merging.__version__}")
     return " · ".join(part for part in parts if part)
 

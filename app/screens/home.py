@@ -142,8 +142,8 @@ def pager(count: int) -> int:
 st.header("Runs", anchor=False)
 if runs:
     st.caption(
-        "In and Out are mean accuracies in and out of domain, on the reporting half, and the H-score is their harmonic "
-        f"mean; Scores has every number with its interval.{drawn.sentence()}"
+        f"In and Out are mean accuracies in and out of domain, on the {drawn.part()}, and the H-score is their "
+        f"harmonic mean; Scores has every number with its interval.{drawn.sentence()}"
     )
     library(runs)
 else:

@@ -55,7 +55,7 @@ def numbers(table: pd.DataFrame) -> None:
         },
         alt="Averages of every run with intervals",
     )
-    st.caption(f"{score_tables.MEANS}{drawn.sentence()} Norm. is accuracy relative to each task's own expert.")
+    st.caption(f"{score_tables.means()}{drawn.sentence()} Norm. is accuracy relative to each task's own expert.")
 
 
 def recipes(runs: list[Run]) -> None:
@@ -121,7 +121,7 @@ def choose(scored: list[Run], stored: list[Run]) -> None:
         experts = text.safe_text(names.of_experts(groups[0][0].experts), 120)
         st.markdown(
             f"You see **{plural(len(groups[0]), 'merge')}** of {experts}; beside them the reference models, all "
-            "measured by this program on the reporting half of each test set."
+            f"measured by this program on the {drawn.of_each()}."
         )
         if len(chosen) == 2:
             page.open_page(pages.COMPARE, "Compare these two", "compare", run=chosen[0], b=chosen[1])

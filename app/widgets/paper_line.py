@@ -8,7 +8,9 @@ from collections.abc import Mapping, Sequence
 import streamlit as st
 
 from app import text
+from app.reading.images import drawn
 from app.reading.papers import paper_facts
+from merging.analysis.paper_facts.accuracies import REPORTING
 from merging.analysis.paper_facts.comparison import COUNTED, Comparison, Verdict, verdict
 from merging.recipes.papers import claims
 from merging.recipes.papers.claims import Claim
@@ -79,7 +81,8 @@ def _here(ours: Comparison | None, judged: Verdict) -> str:
         interval = "no interval"
     elif interval != COUNTED:
         interval += f" {text.signed(ours.low, ours.digits)} to {text.signed(ours.high, ours.digits)}"
-    return f"Here {first} against {second}, {text.signed(ours.difference, ours.digits)} ({interval}; {ours.sample})."
+    sample = ours.sample.replace(REPORTING, drawn.part())
+    return f"Here {first} against {second}, {text.signed(ours.difference, ours.digits)} ({interval}; {sample})."
 
 
 def _unit(unit: str) -> str:

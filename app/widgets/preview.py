@@ -10,6 +10,7 @@ import streamlit as st
 
 from app import text
 from app.reading import previews
+from app.reading.images import drawn
 from app.session.clicks import fragment
 from app.widgets.chart import chart
 from merging.previews.bootstrap import AVERAGE, DRAWS
@@ -31,6 +32,9 @@ HELP = (
     "Merges in memory and looks at 8 images of every task, then at 16, 32, 64 and all of the choosing half. "
     "A preview is no run: nothing is stored."
 )
+NONE_HERE = (
+    "No previews here: this benchmark reports on whole test sets, so it has no images on which chains may be tried."
+)
 
 
 def show(recipe: Recipe, reference: Run | None, key: str) -> None:
@@ -39,6 +43,9 @@ def show(recipe: Recipe, reference: Run | None, key: str) -> None:
     ``key`` tells the widget from others on the page. A result is drawn only for the very recipe that is given, so a
     page draws this again whenever the recipe changes, and never shows what an earlier one scored.
     """
+    if drawn.is_whole():
+        st.caption(NONE_HERE)
+        return
     asked = previews.request(replace(recipe, title=recipe.title or text.chain_title(recipe)), reference)
     if key in _live() and previews.state(asked, key) is None:
         _ask(asked, key)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import json
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -18,6 +18,7 @@ from torch import Tensor
 
 from merging.benchmarks.manifest import checked
 from merging.benchmarks.referenced import locations
+from merging.benchmarks.referenced.finding import find_models
 from merging.benchmarks.referenced.images import PLACES, Images, referenced
 from merging.benchmarks.referenced.locations import DIGESTS, SIZES, Location
 from merging.checkpoints.architecture import Architecture
@@ -28,6 +29,7 @@ from merging.files.npz import Npz, array_infos
 from merging.formats.opening import open_checkpoint
 from merging.formats.referenced import SUFFIX as REFERENCE
 from merging.methods.exemplars import TaskExemplars
+from merging.progress import Meter
 from merging.settings import BUNDLED, benchmark_folder
 from merging.text import did_you_mean
 
@@ -183,14 +185,17 @@ class Benchmark:
             if task.referenced:
                 self._files(task)
 
-    def find_files(self, key: str, below: Path, check: Callable[[], None]) -> None:
-        """Look below a folder for the files that a referenced task needs, and keep where they are.
+    def find(self, below: Path, meter: Meter) -> list[str]:
+        """Look below a folder for all files and models that it refers to, keep where they lie, and say what is missing.
 
-        ``check`` may raise Cancelled. Raises TaskError for those that are not there either.
+        Raises Cancelled as the meter does.
         """
-        task = self.task(key)
-        locations.write(self.folder / "data" / f"{key}.npz", locations.find(self._locations(task), below, check))
-        self._files(task)
+        problems = []
+        for task in [task for task in self.tasks if task.referenced]:
+            places = locations.find(self._locations(task), below, meter)
+            locations.write(self.folder / "data" / f"{task.key}.npz", places)
+            problems.append(locations.missing(self.folder, task.title, places))
+        return [*filter(None, problems), *find_models(self.folder, below, meter)]
 
     def _files(self, task: Task) -> list[Location]:
         """The files of a referenced task; raises TaskError if some are missing or have changed."""

@@ -6,11 +6,14 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from merging.benchmarks.manifest import MANIFEST, made_here
 
-REPORTING = "reporting"
+if TYPE_CHECKING:
+    from merging.benchmarks.benchmark import Benchmark
+
+REPORTING, CHOOSING = "reporting", "choosing"
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +56,16 @@ def _draw(facts: Mapping[str, Any], manifest: Mapping[str, Any], split: str) -> 
     of = parts.get("test") or parts.get("validation")
     of = of or (parts["whole"] - parts["whole"] // 2 if "whole" in parts else 0)
     return ImageDraw(facts["counts"][split], of, manifest["seed"], False) if of else None
+
+
+def is_whole(benchmark: Benchmark) -> bool:
+    """Whether whole test sets are reported on, so that no half of them is kept to choose on."""
+    return bool(benchmark.tasks) and not any(CHOOSING in task.splits for task in benchmark.tasks)
+
+
+def part(split: str = REPORTING, *, whole: bool) -> str:
+    """What a score is of, as sentences name it: 'reporting half', or 'test set' where it is not cut in halves."""
+    return "test set" if whole and split == REPORTING else f"{split} half"
 
 
 def facts_of(folder: Path) -> dict[str, Any]:

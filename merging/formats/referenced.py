@@ -2,12 +2,14 @@
 
 It is JSON with the path of the model's file or folder; ``like``, the file beside it of the pretrained model whose names
 the tensors get; and the metadata that a copy would have. It counts only in a folder called models, as benchmarks have.
+Where the model was moved to is kept in a file beside it, so that the reference stays as it was written.
 """
 
 from __future__ import annotations
 
 import contextlib
 import json
+import os
 import zlib
 from collections.abc import Callable, Iterator, Mapping
 from contextvars import ContextVar
@@ -25,6 +27,7 @@ from merging.text import printable
 
 MARK, VERSION = "mergescope_model_reference", 1
 FOLDER, SUFFIX = "models", ".json"
+MOVED = ".place"  # behind the name of a reference: the file that says where its model is now
 MOST = 1 << 20  # bytes of such a file
 Open = Callable[[Path], Checkpoint]  # under canonical names
 
@@ -64,12 +67,14 @@ def open_reference(path: Path, raw: bytes, label: str, open_canonical: Open) -> 
     file = printable(path.name)
     content = parse(raw, file)
     place, like, metadata = (content.get(name) for name in ("model", "like", "metadata"))
+    place = moved_to(path) or place
     texts = isinstance(metadata, dict) and all(isinstance(value, str) for value in metadata.values())
     if content.get(MARK) != VERSION or not isinstance(place, str) or not isinstance(like, str) or not texts:
         raise CheckpointError(f"{file} does not say where a model is; make the benchmark again.")
     if not exists(place):  # noqa: PTH110 - Path.exists raises for a path that no disk can have
         raise CheckpointError(
-            f"{file} refers to {printable(place, 300)}, which is missing: fetch it again, or make the benchmark again."
+            f"{file} refers to {printable(place, 300)}, which is missing: fetch it again, name the folder that "
+            f"holds it now (benchmark find {printable(path.parent.parent.name)} FOLDER), or make the benchmark again."
         )
     with _once(path):
         inner = open_canonical(Path(place))
@@ -78,7 +83,7 @@ def open_reference(path: Path, raw: bytes, label: str, open_canonical: Open) -> 
                 raise CheckpointError(f"{file} names a model outside of its folder; refused.")
             inner = under_names_of(open_canonical(path.parent / like), inner)
     assert isinstance(metadata, dict)
-    return ReferencedModel(inner, raw, metadata, label)
+    return ReferencedModel(inner, raw + place.encode(), metadata, label)
 
 
 @contextlib.contextmanager
@@ -99,5 +104,25 @@ def place_of_model(reference: str) -> str:
     with contextlib.suppress(MergingError, OSError, ValueError):
         path = locate(reference)
         if path.suffix == SUFFIX and is_reference(path, raw := path.read_bytes()):
-            return str(json.loads(raw)["model"])
+            return moved_to(path) or str(json.loads(raw)["model"])
     return reference
+
+
+def moved_to(path: Path) -> str:
+    """Where the model of a reference was found again; empty if it never was looked for."""
+    with contextlib.suppress(OSError, ValueError, KeyError, TypeError), _note(path).open("rb") as file:
+        return str(json.loads(file.read(MOST))["model"])
+    return ""
+
+
+def move(path: Path, model: Path | None) -> None:
+    """Note where the model of a reference is now; None: where the reference says."""
+    if model is None:
+        _note(path).unlink(missing_ok=True)
+    else:
+        write_json(_note(path), {"model": str(model)})
+    os.utime(path)  # whatever was read of it before is read again
+
+
+def _note(path: Path) -> Path:
+    return path.with_name(f"{path.name}{MOVED}")

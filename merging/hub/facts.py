@@ -53,9 +53,10 @@ def _odd(repository: Repository, what: str) -> HubError:
 
 def _file(entry: Any) -> RepositoryFile:
     size, digest = entry.size, str(getattr(entry.lfs, "sha256", "") or "")
-    large = bool(SHA256.fullmatch(digest))
-    git_id = None if large or not entry.blob_id else str(entry.blob_id)
-    return RepositoryFile(entry.rfilename, None if size is None else int(size), digest if large else None, git_id)
+    sha256 = digest if SHA256.fullmatch(digest) else None
+    # git knows a large file by a pointer to it, whose id is not that of the file
+    git_id = None if entry.lfs is not None or not entry.blob_id else str(entry.blob_id)
+    return RepositoryFile(entry.rfilename, None if size is None else int(size), sha256, git_id)
 
 
 def _license(card: Any) -> str | None:

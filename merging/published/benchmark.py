@@ -62,6 +62,8 @@ def _task(one: PublishedSet, lock: Lock, into: Path | None, wording: str) -> dic
     return {
         "images": str(_snapshot(one.repository, lock, into)),
         "title": one.title,
+        # other programs may have put other configurations beside it in the cache
+        **({"configuration": one.configuration} if one.configuration else {}),
         "test_split": one.split,
         "image_column": one.image,
         "label_column": one.label,

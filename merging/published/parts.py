@@ -95,6 +95,7 @@ class PublishedSet:
 
     ``column`` is its name in the papers' tables. ``rows`` is None where the images were not counted. ``classes`` and
     ``templates`` stand in for prompts that this program does not have. ``exemplars`` is the split they are drawn from.
+    ``configuration`` is its folder in a repository that may have several.
     """
 
     key: str
@@ -109,6 +110,7 @@ class PublishedSet:
     classes: tuple[str, ...]
     templates: tuple[str, ...]
     exemplars: str | None
+    configuration: str = ""
     note: str = ""
 
 
@@ -269,6 +271,7 @@ def _test_set(key: str, entry: Fields) -> PublishedSet:
         classes=entry.texts("classes", ()),
         templates=entry.texts("templates", ()),
         exemplars=entry.optional_text("exemplars"),
+        configuration=entry.text("configuration", ""),
         note=entry.text("note", ""),
     )
     if (one.prompts is None) != bool(one.classes and one.templates):

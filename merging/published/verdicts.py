@@ -61,19 +61,22 @@ class Gate:
     """Whether these are the experts of the source: by their own accuracies, task by task.
 
     ``far`` are the tasks on which they are not near the printed ones. ``known`` is False where no source prints any.
+    ``whole`` is False where the accuracies are of drawn parts of the test sets.
     """
 
     passed: bool
     known: bool
     near: tuple[str, ...] = ()
     far: tuple[str, ...] = ()
+    whole: bool = True
 
     @property
     def text(self) -> str:
         """The gate in a sentence."""
         if not self.known:
             return "No source prints these experts' own accuracies, so nothing is judged reproduced."
-        count = f"{len(self.near)} of {len(self.near) + len(self.far)} experts are within {NEAR:g} point"
+        close = "are within" if self.whole else "have an interval that reaches to within"
+        count = f"{len(self.near)} of {len(self.near) + len(self.far)} experts {close} {NEAR:g} point"
         if self.passed:
             return f"The source's experts: {count} of their printed accuracy."
         return f"Other experts: only {count} of their printed accuracy (not {', '.join(self.far)})."
@@ -88,7 +91,7 @@ def gate(own: Mapping[str, TaskScore], printed: Mapping[str, float], *, whole: b
         return Gate(False, False)
     near = [task for task, score in own.items() if task in printed and _is_near(score, printed[task], whole=whole)]
     far = [task for task in own if task not in near]
-    return Gate(len(near) >= math.ceil(SHARE * len(own)), True, tuple(near), tuple(far))
+    return Gate(len(near) >= math.ceil(SHARE * len(own)), True, tuple(near), tuple(far), whole)
 
 
 def _is_near(score: TaskScore, printed: float, *, whole: bool) -> bool:

@@ -70,7 +70,7 @@ def rows_of(at: AppTest, alt: str) -> Any:
 
 
 def test_a_server_that_may_not_download_shows_the_command(
-    open_app: Any, library: Path, hub: LoopbackHub, monkeypatch: pytest.MonkeyPatch
+    open_app: Any, library: Path, hub: LoopbackHub, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setenv(HUB_SWITCH, "cached")
     at = open_app("models", library, **HERE)
@@ -83,7 +83,10 @@ def test_a_server_that_may_not_download_shows_the_command(
     at.number_input(key="pub_images_smoke").set_value(12)
     at.multiselect(key="pub_rows_smoke").set_value(["ties"]).run()
     command = f"{HUB_SWITCH}=on python -m merging published run smoke --images 12 --rows ties"
-    assert command in [block.value for block in at.code]
+    assert f"{command} --store {tmp_path / 'store'}" in [block.value for block in at.code]  # which is not the usual one
+    monkeypatch.delenv("MERGESCOPE_STORE")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "usual"))
+    assert command in [block.value for block in at.run().code]
     assert not [label for label in labels(at, "button") if "etch" in label or "Read" in label]
     assert hub.requests == []
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 from pathlib import Path
 from typing import Any
@@ -23,12 +24,18 @@ from merging.runs.store import Store
 
 pytestmark = pytest.mark.slow
 ON = "own:mine"
+HELPED = ("button", "multiselect", "selectbox", "segmented_control", "number_input", "toggle")
 DRAWN = "10 of 60 images of each test set, drawn with seed 0, class-balanced"
 
 
 @pytest.fixture
 def ids(tmp_path: Path) -> dict[str, str]:
     """Runs by title on a benchmark made here that refers to files in ``tmp_path``/images, everything measured."""
+    return computed(tmp_path)
+
+
+def computed(tmp_path: Path, *measured: str, **options: Any) -> dict[str, str]:
+    """Runs by title on such a benchmark, with these measurements."""
     experts = tiny.write_family(tmp_path / "experts", experts=("fruit", "cars")).experts
     tiny_data.whole_model(tmp_path / "clip.safetensors")
     tasks: dict[str, Any] = {}
@@ -37,6 +44,7 @@ def ids(tmp_path: Path) -> dict[str, str]:
         images = tiny_data.parquet(tmp_path / "images" / name, parts)
         tasks[name] = {"images": str(images)} | ({"expert": str(experts[name])} if name in experts else {})
     plain = {"pretrained": "clip.safetensors", "images": 10, "by_reference": True, "balanced": True, "tasks": tasks}
+    plain |= options
     folder = folders.place_of("mine", tmp_path / "store")
     folder.parent.mkdir(parents=True)
     benchmark = make(Description.of(plain, tmp_path), folder, tokenize=tiny_data.letters)
@@ -46,7 +54,7 @@ def ids(tmp_path: Path) -> dict[str, str]:
     for key in ("task_arithmetic", "ties"):
         run = execute(preset(key).recipe(benchmark.pretrained, benchmark.experts), store, benchmark=benchmark)
         runs[key] = run.id
-        for measurement in ("predictions", "features"):
+        for measurement in measured or ("predictions", "features"):
             measure.measure(measurement, store, benchmark, run.id, device="cpu")
     return runs
 
@@ -65,6 +73,32 @@ def test_pages_show_images_that_stay_in_their_files(open_app: Any, library: Path
     assert not at.exception and not at.error and DRAWN in words(at)
     at.switch_page("screens/home.py").run()
     assert not at.exception and DRAWN in words(at)
+
+
+def test_pages_on_whole_test_sets_speak_of_no_half(open_app: Any, library: Path, tmp_path: Path) -> None:
+    ids = computed(tmp_path, "predictions", whole=True)
+    compared = {"run": ids["ties"], "b": ids["task_arithmetic"]}
+    visits: list[tuple[str, dict[str, str]]] = [
+        ("home", {}),
+        ("scores", {"runs": ",".join(ids.values())}),
+        ("compare", compared),
+        ("compare", {**compared, "between": "images", "outcome": "both wrong"}),
+        ("image", {"image": "fruit:reporting:3"}),
+        ("merge", {}),
+        ("methods", {"word": "interval", "method": "ties"}),  # not the definitions of both halves
+        ("sweeps", {}),
+        ("models", {"shelf": "data"}),
+    ]
+    shown = []
+    for page, query in visits:
+        at = open_app(page, library, on=ON, **query)
+        assert not at.exception and not at.error, page
+        shown.append(said := words(at))
+        parts = [*said.split("\n"), *(widget.help or "" for kind in HELPED for widget in at.get(kind))]
+        assert not [part for part in parts if re.search(r"\bhal(?:f|ves)\b", part)], page
+    together = "\n".join(shown)
+    assert "on the test set, and the H-score" in together and "measured by this program on the test set of" in together
+    assert "one of 10 images of the test set" in together and "No previews here" in together
 
 
 def test_files_that_were_moved_are_named_and_found_again(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import threading
 from pathlib import Path
 from typing import Any
@@ -20,10 +21,15 @@ from merging.benchmarks.build.splits import evenly
 from merging.benchmarks.build.write import make
 from merging.benchmarks.drawn import ImageDraw, draws, in_words
 from merging.benchmarks.evaluate import EvaluatedModel, evaluate, evaluate_together
-from merging.benchmarks.referenced import decoding
+from merging.benchmarks.referenced import decoding, locations
+from merging.benchmarks.referenced.finding import missing_models
 from merging.benchmarks.referenced.images import ReferencedImages, taken
 from merging.cli.main import main
-from merging.errors import Cancelled, TaskError
+from merging.errors import Cancelled, CheckpointError, TaskError
+from merging.files.atomic import file_hash
+from merging.formats.opening import open_checkpoint
+from merging.formats.referenced import place_of_model
+from merging.progress import Meter
 from merging.recipes.recipe import Recipe
 from merging.runs.execute import execute
 from merging.runs.reference_models import references
@@ -144,6 +150,53 @@ def test_files_that_are_gone_are_named_and_can_be_found(
     assert "All files are there" in capsys.readouterr().out
     again = Benchmark.load(benchmark.folder)
     assert rows(again, "reporting") == before and again.digest == digest, "paths are not part of what scores depend on"
+
+
+def test_models_that_were_moved_are_found_by_their_digest(
+    base: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    home = tmp_path / "home"
+    shutil.copytree(base / "experts", home / "experts")
+    shutil.copy(base / "clip.safetensors", home)
+    shutil.copytree(base / "parquet", home / "parquet")
+    benchmark = made(home, tmp_path / "bench", models_by_reference=True)
+    places = [benchmark.folder / "models" / f"{name}.json" for name in ("pretrained", "fruit")]
+    digests = [open_checkpoint(path).digest for path in places]
+    home.rename(tmp_path / "away")
+    with pytest.raises(CheckpointError, match=r"is missing: .*benchmark find bench FOLDER"):
+        open_checkpoint(places[0])
+    (tmp_path / "other" / "experts").mkdir(parents=True)
+    shutil.copy(base / "experts" / "digits.safetensors", tmp_path / "other" / "experts" / "flags.safetensors")
+    assert main(["benchmark", "find", str(benchmark.folder), str(tmp_path / "other")]) == 1
+    printed = capsys.readouterr().out
+    assert "The models pretrained, fruit are not stored in the benchmark" in printed
+    assert main(["benchmark", "find", str(benchmark.folder), str(tmp_path)]) == 0
+    assert "All files are there" in capsys.readouterr().out
+    assert [open_checkpoint(path).digest for path in places] == digests
+    assert place_of_model(str(places[1])) == str(tmp_path / "away" / "experts" / "flags.safetensors")
+    assert main(["benchmark", "check", str(benchmark.folder)]) == 0, "the references are as they were written"
+    (tmp_path / "away").rename(home)
+    shutil.rmtree(tmp_path / "other")
+    assert missing_models(benchmark.folder) and main(["benchmark", "find", str(benchmark.folder), str(home)]) == 0
+
+
+def test_files_of_a_hub_s_cache_are_found_by_their_names(
+    base: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cache = tmp_path / "hub" / "datasets--someone--fruit"
+    snapshot = cache / "snapshots" / "abc123"
+    (cache / "blobs").mkdir(parents=True)
+    for file in list(tiny_data.parquet(snapshot, PARTS).rglob("*.parquet")):
+        blob = cache / "blobs" / file_hash(file)
+        file.rename(blob)
+        file.symlink_to(os.path.relpath(blob, file.parent))
+    benchmark = made(base, tmp_path / "bench", str(snapshot))
+    (tmp_path / "hub").rename(tmp_path / "moved")
+    hashed: list[Path] = []
+    monkeypatch.setattr(locations, "file_hash", lambda path: hashed.append(path) or file_hash(path))
+    steps: list[str] = []
+    assert benchmark.find(tmp_path / "moved", Meter(0, lambda step: steps.append(step.phase))) == []
+    assert not hashed and set(steps) == {"Comparing files"} and len(rows(benchmark, "reporting")) == 4
 
 
 def test_a_file_that_has_changed_is_not_used(moved: tuple[Benchmark, Path]) -> None:

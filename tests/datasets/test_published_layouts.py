@@ -81,6 +81,8 @@ def test_one_configuration_is_taken_and_several_are_listed(written, tmp_path):
     assert chosen.reference("test", 0).file.parent.name == "full_numbers"
     with pytest.raises(TaskError, match=r"no configuration 'croped_digits'. Did you mean 'cropped_digits'"):
         open_data(home, configuration="croped_digits")
+    shutil.copytree(home / "full_numbers", home / "data")  # what is there without a configuration is not taken for it
+    assert open_data(home, configuration="full_numbers").reference("test", 0).file.parent.name == "full_numbers"
     with pytest.raises(TaskError, match="fer2013 has no configurations"):
         open_data(written["fer2013"], configuration="default")
 
@@ -99,7 +101,7 @@ def test_truth_values_are_0_and_1_and_said(written):
     assert name_classes(data, None, prompts("pcam")).names[1] == "lymph node containing metastatic tumor tissue"
 
 
-def test_another_split_is_tested_on_when_asked(written):
+def test_another_split_is_tested_on_when_asked(written, tmp_path):
     pcam = open_data(written["pcam"])
     assert [split(pcam, "pcam", 0, name).test[0] for name in (None, "valid", "validation", "test")] == [
         "test", "validation", "validation", "test",
@@ -109,6 +111,10 @@ def test_another_split_is_tested_on_when_asked(written):
     assert (
         set(odd.parts) == {"test", "train", "contrast"} and split(odd, "eurosat", 0, "contrast").test[0] == "contrast"
     )
+    only = tmp_path / "data"
+    only.mkdir()
+    shutil.copy(next((written["eurosat"] / "data").glob("contrast-*")), only)
+    assert [set(open_data(tmp_path, split=name).parts) for name in (None, "contrast")] == [{"whole"}, {"contrast"}]
     with pytest.raises(TaskError, match=r"no split 'contrast'; it has test, train"):
         split(open_data(written["eurosat"]), "eurosat", 0, "contrast")
     with pytest.raises(TaskError, match="Exemplars are drawn from the split 'training'"):

@@ -99,3 +99,13 @@ def test_answers_that_lead_out_of_the_cache_are_refused(loopback: LoopbackHub, m
     monkeypatch.setattr("huggingface_hub.HfApi.model_info", lambda *words, **options: info)
     with pytest.raises(HubError, match=f"^{loopback.host} does not answer as the Hub does about tiny/clip"):
         facts(Repository("model", "tiny/clip"))
+
+
+@pytest.mark.parametrize("pointer", [{}, {"sha256": ""}, {"sha256": "short"}])
+def test_a_large_file_is_never_known_by_the_id_of_its_pointer(loopback: LoopbackHub, monkeypatch, pointer) -> None:
+    loopback.add("model", "tiny/clip", FILES)
+    lfs = SimpleNamespace(**pointer) if pointer else {}
+    entry = SimpleNamespace(rfilename="model.safetensors", size=7, lfs=lfs, blob_id="b" * 40)
+    info = SimpleNamespace(sha="a" * 40, siblings=[entry], card_data=None, gated=False)
+    monkeypatch.setattr("huggingface_hub.HfApi.model_info", lambda *words, **options: info)
+    assert facts(Repository("model", "tiny/clip")).files == (RepositoryFile("model.safetensors", 7),)

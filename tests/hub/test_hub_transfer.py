@@ -27,4 +27,8 @@ def test_bytes_of_all_fetches_are_counted_together(monkeypatch: pytest.MonkeyPat
     now[0] = 130.0
     second(Progress("Fetching", 5000, 5000, None, ""))
     assert (seen[-1].done, seen[-1].total, seen[-1].seconds_left) == (6000, 6000, 0.0)  # more came than was known
+    third = together.part()
+    assert third is not None
+    third(Progress("Fetching", 500, 500, None, ""))
+    assert seen[-1].done == 6500
     assert Transfer(1, None).part() is None

@@ -83,6 +83,15 @@ def test_test_sets_have_prompts_and_the_papers_columns() -> None:
     assert sets["emnist_letters"].prompts is None and len(sets["emnist_letters"].classes) == 26
 
 
+def test_a_test_set_in_a_folder_of_its_own_names_it_as_its_configuration() -> None:
+    """Other configurations may lie beside it in a cache that other programs use as well."""
+    for one in parts().test_sets.values():
+        files = parts().repositories[one.repository].parts[TEST].files
+        folders = {file.name.rpartition("/")[0] for file in files} - {"", "data", "test"}
+        assert folders == ({one.configuration} if one.configuration else set()), one.key
+    assert sum(bool(one.configuration) for one in parts().test_sets.values()) == 5
+
+
 def test_no_repository_is_there_twice_and_each_is_used() -> None:
     text = (PARTS / "repositories.json").read_text("utf-8")
     used = {use.repository for each in parts().models.values() for use in each.experts.values()}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 from pathlib import Path
 from typing import Any
@@ -162,6 +163,14 @@ def test_a_row_that_cannot_be_computed_is_in_the_table_and_the_others_go_on(
     assert code == 1  # the pretrained miniature is not the printed model
     monkeypatch.setattr(RowVariant, "recipe", recipe)
     assert keys(run(capsys))[-1] == "ties"
+
+
+def test_another_configuration_in_a_shared_cache_is_left_alone(hub: LoopbackHub, capsys: Any, tmp_path: Path) -> None:
+    assert call(capsys, "fetch", "smoke", "--yes")[0] == 0
+    (own,) = (tmp_path / "home").rglob("snapshots/*/mnist")
+    shutil.copytree(own, own.with_name("another"))  # as another program that shares the cache
+    table = run(capsys, "--rows", "averaging")
+    assert [task["n"] for task in table["rows"][0]["tasks"]] == [40, 40]
 
 
 def test_class_names_in_another_order_are_not_scored(

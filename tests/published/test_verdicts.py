@@ -105,6 +105,9 @@ def test_on_a_part_an_expert_is_near_if_its_interval_is() -> None:
     few = {"a": TaskScore("a", 0.875, 1000)}  # 85.3 to 89.4
     assert gate(few, {"a": 90.0}, whole=False).passed and not gate(few, {"a": 90.0}, whole=True).passed
     assert not gate(few, {"a": 90.5}, whole=False).passed
+    near, far = (gate(few, {"a": printed}, whole=False).text for printed in (90.0, 90.5))
+    reaches = "of 1 experts have an interval that reaches to within 1 point of their printed accuracy"
+    assert near == f"The source's experts: 1 {reaches}." and far == f"Other experts: only 0 {reaches} (not a)."
 
 
 def test_experts_whose_accuracies_nobody_prints_do_not_pass() -> None:

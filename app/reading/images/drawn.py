@@ -1,4 +1,4 @@
-"""Which images the scores of the session's benchmark are of, in words."""
+"""Which images the scores of the session's benchmark are of, in words: of whole test sets, or of halves of them."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from pathlib import Path
 
 from app.reading import data
 from app.session import benchmark
+from merging.errors import MergingError
 
 
 def in_words(split: str = data.SPLIT) -> str:
@@ -19,6 +20,28 @@ def _in_words(folder: Path, digest: str, split: str) -> str:
     from merging.benchmarks import drawn
 
     return drawn.in_words(list(drawn.draws(folder, split).values()))
+
+
+def is_whole() -> bool:
+    """Whether the session's benchmark reports on whole test sets and keeps no half of them to choose on."""
+    from merging.benchmarks import drawn
+
+    try:
+        return drawn.is_whole(data.benchmark())
+    except MergingError:  # there is no benchmark, or it cannot be read
+        return False
+
+
+def part(split: str = data.SPLIT) -> str:
+    """What is scored: 'reporting half', or 'test set' where it is not cut in halves."""
+    from merging.benchmarks import drawn
+
+    return drawn.part(split, whole=is_whole())
+
+
+def of_each(split: str = data.SPLIT) -> str:
+    """The same of all data sets: 'reporting half of each test set' or 'test set of each task'."""
+    return f"{part(split)} of each {'task' if is_whole() else 'test set'}"
 
 
 def sentence(split: str = data.SPLIT) -> str:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 import streamlit as st
 
 from app.reading import data, measurements, sweeps
+from app.reading.images import drawn
 from merging.analysis.paper_facts import accuracies, network
 from merging.analysis.paper_facts.comparison import Comparison
 from merging.errors import MergingError
@@ -114,8 +115,7 @@ def _sweep(chain: list[str], target: str, first: float, second: float, over: str
             rows = sweeps.results(sweep).averages
             rows = rows[rows["line"] == lines[0]].set_index("x") if len(rows) else rows
             if {first, second} <= set(rows.index):
-                half = f"{sweep.split} half"
-                return accuracies.of_averages(rows.loc[first], rows.loc[second], over, half)
+                return accuracies.of_averages(rows.loc[first], rows.loc[second], over, drawn.part(sweep.split))
     return None
 
 
@@ -132,7 +132,7 @@ def _range(target: str, first: str, second: str, params: Mapping[str, float]) ->
         if stored.complete:
             tasks = stored.tasks[stored.tasks["in_domain"].astype(bool)]
             lines = [tasks[tasks["line"] == merges.index(merge)] for merge in (first, second)]
-            return accuracies.of_ranges(*lines, f"{sweep.split} half")
+            return accuracies.of_ranges(*lines, drawn.part(sweep.split))
     return None
 
 

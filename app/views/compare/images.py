@@ -65,7 +65,7 @@ def pictures(of: Pair) -> None:
     )
     column, *sides = CELLS[outcome]
     with square:
-        caption = f"n = {len(chosen):,} images of the reporting half. {measure_button.origin(of.predictions)}"
+        caption = f"n = {len(chosen):,} images of the {drawn.part()}. {measure_button.origin(of.predictions)}"
         chart.chart(
             "compare_agreement", agreement(chosen), name=f"agreement_{file_name(of)}", on_click=choose_cell,
             labels=of.labels, selected=tuple(sides), description=in_words(chosen), of=of.runs,

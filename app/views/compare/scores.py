@@ -70,13 +70,13 @@ def caption(of: Pair, count: int) -> str:
     common = "" if of.same_domain else f" {COMMON}"
     if of.without_predictions:
         return (
-            "Differences of accuracies on the reporting half. Intervals need the predictions, which are not stored."
+            f"Differences of accuracies on the {drawn.part()}. Intervals need the predictions, which are not stored."
             f"{drawn.sentence()}{common}"
         )
     from merging.analysis.agreement import RESAMPLES, SEED
 
     return (
-        "Accuracy on the reporting half; averages are over data sets, unweighted. Intervals: the images of each data "
+        f"Accuracy on the {drawn.part()}; averages are over data sets, unweighted. Intervals: the images of each data "
         f"set are resampled {RESAMPLES:,} times, the same ones for both runs, seed {SEED}. A filled dot's interval "
         f"excludes zero. The intervals are not corrected for their number: of {count}, one in twenty would exclude "
         f"zero by chance. {measure_button.origin(of.predictions)}{differing(of.predictions)}{drawn.sentence()}{common}"

@@ -10,6 +10,7 @@ import streamlit as st
 from app import text
 from app.reading import measurements
 from app.reading.figures import kept_table
+from app.reading.images import drawn
 from app.session import address
 from app.widgets import chart, paper_line
 from app.widgets.jobs import measure_button
@@ -50,7 +51,7 @@ def view() -> None:
         f"Each dot is one subset of the experts; the line connects the means. At most {notes['most']} subsets of each "
         f"size, all if there are fewer, the same for every method: {notes['subsets']} subsets, drawn with seed "
         f"{notes['seed']}. Accuracy is on the tasks of the merged experts only, on n = {images} images of "
-        "each task's reporting half, the same images everywhere. Every method keeps its preset's parameters at every "
+        f"each task's {drawn.part()}, the same images everywhere. Every method keeps its preset's parameters at every "
         "size; a scaling chosen for eight experts, such as Task Arithmetic's, is not optimal for two. DARE-TIES "
         "draws what it drops with seed 0. "
         f"{measure_button.origin([measurement])}"

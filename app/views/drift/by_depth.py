@@ -10,6 +10,7 @@ import streamlit as st
 from app import text
 from app.reading import measurements
 from app.reading.figures import kept_table
+from app.reading.images import drawn
 from app.reading.measurements import Pairs
 from app.session import address
 from app.widgets import chart, paper_line
@@ -150,6 +151,6 @@ def consistency(runs: Sequence[Run], stored: Sequence[Run]) -> None:
     st.dataframe(table, hide_index=True, column_config=columns, alt="Consistency of every run over its tasks")
     st.caption(
         "A drop is the accuracy of the task's own expert minus that of the merge, in percentage points, on the "
-        "reporting half. Its standard deviation over tasks (n − 1) is LOT's measure of inconsistency (Table 10)."
+        f"{drawn.part()}. Its standard deviation over tasks (n − 1) is LOT's measure of inconsistency (Table 10)."
     )
     paper_line.show(paper_line.of("drift/consistency"))

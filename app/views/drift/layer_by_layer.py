@@ -8,6 +8,7 @@ import streamlit as st
 
 from app import text
 from app.reading import data, measurements
+from app.reading.images import drawn
 from app.reading.measurements import Pairs
 from app.session import address, pages, selection, words
 from app.session.clicks import fragment
@@ -140,7 +141,7 @@ def ablation(run: Run) -> None:
     st.dataframe(table, hide_index=True, column_config=first | numbers, alt="Accuracy by what is left as pretrained")
     images = span(measurements.table(measurement, measurements.ABLATION)["n"])
     st.caption(
-        f"In-domain accuracy on the reporting half, n = {images} images per task (LOT, Table 7, "
+        f"In-domain accuracy on the {drawn.part()}, n = {images} images per task (LOT, Table 7, "
         f"which does not state where it counts embeddings). {measure_button.origin([measurement])}"
     )
     paper_line.show(paper_line.of("drift/ablation"))
@@ -153,7 +154,7 @@ def removed(runs: Sequence[Run]) -> None:
         kind = pick_kind()
         value = CONFLICTS[st.selectbox("Color", CONFLICTS, key=address.CONFLICT, bind=address.BIND, width=210)]
     table = measurements.of_kind(measurements.conflicts(run), kind)
-    drawn = run.recipe.exemplars if run.recipe else None
-    images = f"n = {drawn.per_task} exemplars per task (training images), seed {drawn.seed}. " if drawn else ""
+    given = run.recipe.exemplars if run.recipe else None
+    images = f"n = {given.per_task} exemplars per task (training images), seed {given.seed}. " if given else ""
     caption = f"{REMOVED} {images}Recorded while the run was merged. {run_picker.badges(run)}"
     chart.chart("drift_removed", table, name=f"cat_{run.id[:8]}", value=value, caption=caption, of=[run])

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import streamlit as st
 
 from app.reading import measurements
+from app.reading.images import drawn
 from app.reading.papers.published import OURS, PRINTED, PUBLISHED
 from app.session import address
 from app.session.clicks import fragment
@@ -95,7 +96,7 @@ def exemplars(stored: Sequence[Run]) -> None:
     draws, tasks = plural(measurement.notes["seeds"], "draw"), plural(int(accuracy["tasks"].iloc[0]), "task")
     caption = (
         f"Lines are means over {draws} of the exemplars (seeds from 0), bands run from the worst draw to the best. "
-        f"In-domain accuracy on the reporting half, n = {accuracy['n'].iloc[0]:,} images over {tasks}; every method "
+        f"In-domain accuracy on the {drawn.part()}, n = {accuracy['n'].iloc[0]:,} images over {tasks}; every method "
         f"with its default parameters except those in its name. {measure_button.origin([measurement])}"
     )
     paper = paper_line.of("drift/exemplars")
@@ -146,7 +147,7 @@ def altered(measurement: Measured) -> None:
         "The closed form of LOT with scaling 1, solved once for task vectors and once for whole weights, from the same "
         "exemplars and with the same cut-off. The first part is what is lost against each task's own expert with task "
         "vectors; the second is what whole weights lose beyond that, which is what (I − Π) θ₀ was worth. Means over "
-        f"{draws} of the exemplars, bars from the best to the worst; in-domain accuracy on the reporting half, "
+        f"{draws} of the exemplars, bars from the best to the worst; in-domain accuracy on the {drawn.part()}, "
         f"n = {table['n'].iloc[0]:,} images. {measure_button.origin([measurement])}"
     )
     chart.chart("drift_altered", table, name="whole_weights", caption=caption, description=paper, of=())

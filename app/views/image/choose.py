@@ -10,7 +10,7 @@ import streamlit as st
 from app import text
 from app.reading import data as reading
 from app.reading import names
-from app.reading.images import pictures
+from app.reading.images import drawn, pictures
 from app.session import address, selection, state
 from app.views.image import data, own
 from app.views.image.data import Shown
@@ -96,7 +96,7 @@ def about(image: Shown) -> None:
     """The image's name, and among how many it is."""
     task, split, _ = image.name.split(":")
     number = count(len(pictures.labels(task, split)))
-    half = f"{number} training images" if split == "exemplars" else f"{number} images of the {split} half"
+    half = f"{number} training images" if split == "exemplars" else f"{number} images of the {drawn.part(split)}"
     st.caption(f"{text.safe_text(image.name, 80)}: one of {half}, numbered from 0.")
 
 

@@ -9,6 +9,7 @@ import streamlit as st
 
 from app import text
 from app.reading import names
+from app.reading.images import drawn
 from app.session import state
 from app.views.image import data
 from app.views.image.data import Study, Tables
@@ -24,7 +25,7 @@ CAPTION = (
     "1 − cosine of each token to the same token in the model that the run is held against. Depth 0 is before block 0, "
     "b after b blocks."
 )
-SCALE = " A cross marks what drifts more than in 90% of the images of the reporting half of {}, at the same depth."
+SCALE = " A cross marks what drifts more than in 90% of the images of the {} of {}, at the same depth."
 
 
 def wanted(study: Study) -> list[TableName]:
@@ -43,7 +44,7 @@ def draw(study: Study, tables: Tables) -> None:
         return
     words = past(study, tables)
     over = text.safe_text(names.expert(study.image.head), 40)
-    scale = SCALE.format(over) if scaled is not None else ""
+    scale = SCALE.format(drawn.part(), over) if scaled is not None else ""
     chart.chart(
         "image_drift", table, name=f"drift_{data.file_name(study)}", of=study.runs, sentence=tables.words,
         caption=CAPTION + scale, description=f"{data.about(study, tables)} {words}".strip(),

@@ -10,7 +10,7 @@ import streamlit as st
 from app import text
 from app.reading import data as reading
 from app.reading import measurements
-from app.reading.images import pictures
+from app.reading.images import drawn, pictures
 from app.session import address, selection
 from app.session.clicks import fragment
 from app.views.image import data
@@ -125,7 +125,7 @@ def _read(entry: str, key: str, _measured: Measured) -> Mapping[str, Any]:  # an
 def listed(table: pd.DataFrame, words: str) -> None:
     """A page of the images, each with a button that opens it."""
     titles = measurements.titles()
-    st.markdown(f"**{plural(len(table), 'image')}** of the reporting half. {words}")
+    st.markdown(f"**{plural(len(table), 'image')}** of the {drawn.part()}. {words}")
     if table.empty:
         return
     pages = -(-len(table) // PAGE)

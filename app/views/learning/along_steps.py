@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from app import text
 from app.reading import data, measurements, names
+from app.reading.images import drawn
 from app.widgets import chart
 from app.widgets.jobs import measure_button
 from merging.analysis.stored import Measured
@@ -96,7 +97,7 @@ def view_ends(run: Run, start: Run, steps: int) -> None:
         return
     table = pd.concat(rows, ignore_index=True)
     table = table[table["task"].isin(run.experts)][["step", "task", "title", "accuracy", "n"]]
-    images = f"n = {span(table['n'])} images of each task, reporting half. {text.adapted(run)}".strip()
+    images = f"n = {span(table['n'])} images of each task, {drawn.part()}. {text.adapted(run)}".strip()
     chart.chart(
         "accuracy_steps", table, name=f"accuracy_ends_{run.id[:8]}", published=logged, of=[start, run],
         caption=f"{ENDS} {BAND} {images} {LOGGED}",

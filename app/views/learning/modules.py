@@ -9,6 +9,7 @@ import streamlit as st
 from app import text
 from app.reading import data as stored_data
 from app.reading import measurements, names
+from app.reading.images import drawn
 from app.session import address
 from app.session.clicks import fragment
 from app.views.learning import data, one_image
@@ -27,20 +28,20 @@ SHIFTED = (
 )
 ROUTED = "Every image is routed by itself; n = {} images of each data set, of {}."
 UNSEEN = " Unseen data sets, which no expert was trained on, stand below the line."
-REPORTED, LEARNED_FROM = "the reporting half", "the images that were learned from"
+REPORTED, LEARNED_FROM = "images to report on", "the images that were learned from"
 NOT_MEASURED = (
-    "These are images that were learned from. How the modules treat images of the reporting half, which they have not "
+    "These are images that were learned from. How the modules treat images to report on, which they have not "
     "seen unless the run says so, has not been measured for"
 )
 NOT_ROUTED = (
-    "Where the router sends images of the reporting half, and whom images of unseen data sets are taken for, has not "
+    "Where the router sends images to report on, and whom images of unseen data sets are taken for, has not "
     "been measured for"
 )
 ORACLE = "What would the true task's own vector give?"
 ORACLE_WORDS = (
     "An oracle: every image is given the vector of the task that it is known to be of. It says what keeping the "
     "vectors at a low rank costs, against the experts, and what routing costs, against the router's mixtures. It is no "
-    "score, since nothing tells the model an image's task. n = {} images of each task, reporting half. {}"
+    "score, since nothing tells the model an image's task. n = {} images of each task, {}. {}"
 )
 COLUMNS = {
     "title": "Task", "merged": "Merged model", "routed": "Routed", "oracle": "True task's vector", "expert": "Expert",
@@ -74,7 +75,7 @@ def _table(run: Run, measured: Measured | None, name: str) -> pd.DataFrame:
 
 
 def _of(measured: Measured | None) -> str:
-    return LEARNED_FROM if measured is None else REPORTED
+    return LEARNED_FROM if measured is None else f"the {drawn.part()}"
 
 
 def _origin(measured: Measured | None) -> str:
@@ -146,4 +147,4 @@ def _oracle(run: Run, measured: Measured) -> None:
         column_config={COLUMNS[name]: st.column_config.NumberColumn(format="%.1f %%") for name in numbers},
         alt="Accuracy on every task of the merged model, routed, with the true task's vector, and of the expert",
     )  # fmt: skip
-    st.caption(ORACLE_WORDS.format(span(table["n"]), measure_button.origin([measured])))
+    st.caption(ORACLE_WORDS.format(span(table["n"]), drawn.part(), measure_button.origin([measured])))

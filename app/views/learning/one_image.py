@@ -8,7 +8,7 @@ import streamlit as st
 
 from app import text
 from app.reading import data
-from app.reading.images import pictures
+from app.reading.images import drawn, pictures
 from app.widgets import chart
 from app.widgets.images import link
 from merging.errors import MergingError
@@ -52,7 +52,7 @@ def view(run: Run) -> None:
         chart.chart(
             "routing_image", table, name=f"routing_{run.id[:8]}_{task}_{place}", headed=True, of=[run],
             image=f"image {place} of {tasks[task]}",
-            description=f"Image {place} of {text.safe_text(tasks[task], 40)}, reporting half, computed just now.",
+            description=f"Image {place} of {text.safe_text(tasks[task], 40)}, {drawn.part()}, computed just now.",
         )  # fmt: skip
 
 

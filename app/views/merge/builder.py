@@ -9,6 +9,7 @@ import streamlit as st
 from app import text
 from app.reading import data, recipes
 from app.reading import names as expert_names
+from app.reading.images import drawn
 from app.session import pages, state
 from app.session.draft import Draft, DraftStep, in_order, parse_chain
 from app.views.merge import factors
@@ -175,7 +176,7 @@ def models(current: Draft, experts: Mapping[str, str], own: Mapping[str, float])
         key=CHOSEN,
         on_change=_choose_experts,
         args=(current, experts),
-        help="With each expert's accuracy on its own task, on the reporting half.",
+        help=f"With each expert's accuracy on its own task, on the {drawn.part()}.",
         placeholder="Choose at least one expert",
     )
 

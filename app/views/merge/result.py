@@ -24,7 +24,7 @@ THIS, BEST = "This run", "Best stored run"
 NO_OTHER = "No other stored run merges these experts into one model, so there is no best one to show."
 MISSING = "{} {} not stored for these models and this benchmark."
 RANKED = "The best stored run has the highest {} of {} that merge{} the same experts, chosen on these same images."
-SAME = "All rows: the same tasks, the reporting half, 95% intervals; n = {} images in domain, {} out of domain.{}"
+SAME = "All rows: the same tasks, the {}, 95% intervals; n = {} images in domain, {} out of domain.{}"
 
 
 def view(run: Run, stored: Sequence[Run]) -> None:
@@ -92,7 +92,7 @@ def _beside(run: Run, stored: Sequence[Run]) -> Run | None:
     lacking = [name for kind, name in score_tables.NAMES.items() if kind not in set(table["kind"])][:2]
     ranked = RANKED.format(by_score, plural(len(others), "stored run"), "s" if len(others) == 1 else "")
     sentences = [
-        SAME.format(span(table["n_in"]), span(table["n_out"]), drawn.sentence()),
+        SAME.format(drawn.part(), span(table["n_in"]), span(table["n_out"]), drawn.sentence()),
         ranked if best else NO_OTHER,
         *([MISSING.format(text.listed(lacking), "is" if len(lacking) == 1 else "are")] if lacking else []),
     ]

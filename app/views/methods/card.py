@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import streamlit as st
 
 from app import text
+from app.reading.images import drawn
 from app.reading.papers import published
 from app.reading.papers.published import PRINTED
 from app.session import address, benchmark, pages, state
@@ -134,7 +135,7 @@ def _explain(method: Method, figures: Sequence[Figure]) -> None:
     whose, rule = (SAME_TOWER.format(own), JUDGED) if own else (OTHERS, ONLY_NORMALIZED)
     st.caption(
         f"{published.PUBLISHED}: as printed, {whose}, eight data sets in domain and thirteen out of it. {computed} "
-        f"{published.OURS}: {ours} on the reporting half of its data sets, with 95% intervals. {rule} "
+        f"{published.OURS}: {ours} on the {drawn.part()} of its data sets, with 95% intervals. {rule} "
         + text.safe_text(" ".join(named), 1000)
     )
     if isinstance(method, Merge) and method.per_task:

@@ -10,6 +10,7 @@ import streamlit as st
 
 from app import text
 from app.reading import data, measurements
+from app.reading.images import drawn
 from app.session import state
 from app.widgets import paper_line
 from app.widgets.jobs import measure_button
@@ -51,11 +52,15 @@ COUNTED = (
     "{exemplars} exemplars per task, and defaults; edits stand before {reference}, adapts on top of it."
 )
 LEARNING = (
-    "Test data are images of the choosing half, unless a recipe says otherwise; labels of exemplars are used only "
-    "where they are named. What learns takes time with its images and steps, which Merge estimates before the start. "
-    "Meanwhile memory holds the merged model, its gradient and one batch, or features of all images; adapts that route "
-    "also hold what they store of the experts, block by block where that is large."
+    "{} Labels of exemplars are used only where they are named. What learns takes time with its images and steps, "
+    "which Merge estimates before the start. Meanwhile memory holds the merged model, its gradient and one batch, or "
+    "features of all images; adapts that route also hold what they store of the experts, block by block where that is "
+    "large."
 )
+TEST_DATA = {  # by whether whole test sets are reported on
+    False: "Test data are images of the choosing half, unless a recipe says otherwise.",
+    True: "This benchmark keeps no images to learn from: test data are those that are scored, if a recipe allows it.",
+}
 TIMED = (
     "Time is a multiple of {reference}'s, which was timed in turns with every method in one run: {clock}, median and "
     "range of at most {rounds} rounds, {where} ({device}; {machine}), on {date}, with Mergescope {mergescope} and "
@@ -81,7 +86,8 @@ def section(methods: Sequence[Method]) -> None:
     if not work:
         st.caption("Without a benchmark there are no sizes for which work could be counted.")
         return
-    st.caption(" ".join([_counted(work.values()), LEARNING, *([_timed(timed)] if timed else [])]))
+    learning = LEARNING.format(TEST_DATA[drawn.is_whole()])
+    st.caption(" ".join([_counted(work.values()), learning, *([_timed(timed)] if timed else [])]))
     paper_line.show(paper_line.of("methods/costs"))
     state_of = TIMED_HERE if timed and _is_here(timed) else ELSEWHERE if timed else NOT_TIMED
     measure_button.missing_benchmark(measurements.METHOD_TIMES, state_of + OFFER)

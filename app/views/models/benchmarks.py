@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from merging.catalog.scan import CatalogEntry
 
 PICKER, NOTICE, MOVED = "benchmark_picked", "benchmark_said", "benchmark_moved"
+FINDING = "Looking for the files. Large ones are read whole to compare them, which can take minutes:"
 HELP = (
     "Scores, exemplars, measurements, sweeps and charts belong to this benchmark; runs scored on another one are not "
     "shown with its own. The choice applies to this session, and links include it."
@@ -109,13 +110,16 @@ def _holds() -> None:
 
 
 def _missing() -> None:
-    """Say which files of data sets are missing that the benchmark refers to, and let their folder be named."""
+    """Say which files and models are missing that the benchmark refers to, and let their folder be named."""
+    from merging.benchmarks.referenced import finding  # loads torch
+
     loaded, problems = data.benchmark(), []
     for task in loaded.tasks:
         try:
             loaded.check_images([task.key])
         except TaskError as error:
             problems.append(str(error))
+    problems += finding.missing_models(loaded.folder)
     if problems:
         listed = "\n".join(f"- {text.safe_text(problem, 800)}" for problem in problems)
         st.warning(listed, icon=":material/folder_off:")
@@ -129,16 +133,24 @@ def _missing() -> None:
 
 @clicks.guarded
 def _find() -> None:
-    """Callback: look below the typed folder for the files, and keep where they lie."""
-    from merging.progress import Meter
+    """Callback: look below the typed folder for the files and models, and keep where they lie."""
+    from merging.progress import Meter, Progress
 
     place = Path(str(st.session_state.get(MOVED, "")).strip()).expanduser()
     if not models.local() or not str(st.session_state.get(MOVED, "")).strip():
         return
-    loaded = data.benchmark()
-    for task in [task for task in loaded.tasks if task.referenced]:
-        loaded.find_files(task.key, place.resolve(), Meter(0, None, None).check)
+    bar = st.progress(0.0, FINDING)
+
+    def show(progress: Progress) -> None:
+        bar.progress(progress.fraction, f"{FINDING} {text.safe_text(progress.detail)}")
+
+    try:
+        problems = data.benchmark().find(place.resolve(), Meter(0, show))
+    finally:
+        bar.empty()
     pictures.forget()
+    if problems:
+        raise TaskError(" ".join(problems))
     st.session_state[NOTICE] = "All files are there, and are the ones that the benchmark was made of."
 
 

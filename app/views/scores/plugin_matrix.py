@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import streamlit as st
 
 from app import text
+from app.reading.images import drawn
 from app.reading.papers import published as published_rows
 from app.reading.papers.published import PRINTED
 from app.session import state
@@ -118,7 +119,7 @@ def _table(table: pd.DataFrame, name: str) -> None:
         else ""
     )
     st.caption(
-        "Means over data sets on the reporting half, in percent; changes in points. Click a column head to sort. "
+        f"Means over data sets on the {drawn.part()}, in percent; changes in points. Click a column head to sort. "
         f"Images are counted over all data sets.{note}"
     )
 

@@ -9,6 +9,7 @@ import streamlit as st
 
 from app import text
 from app.reading import data
+from app.reading.images import drawn
 from merging.benchmarks.metrics import average
 from merging.benchmarks.unknown_task import UNKNOWN_TASK
 from merging.runs.run import Run
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
 WORDS = (
     "**Another score** than those above: there the head of an image's task is given, here the router names the tasks "
     "an image may belong to, and the class with the largest cosine among their heads is the answer. An image counts if "
-    "both its head and its class are right. Reporting half, with 95% intervals (the mean's is "
+    "both its head and its class are right. {}, with 95% intervals (the mean's is "
     "that of an average of independent shares); unseen data sets have no head that could be chosen."
 )
 PERCENT = {
@@ -53,7 +54,7 @@ def section(runs: Sequence[Run]) -> None:
         },
         alt="Accuracy of every task where the task of an image is unknown",
     )
-    st.caption(WORDS)
+    st.caption(WORDS.format(drawn.part().capitalize()))
 
 
 @st.cache_data(max_entries=data.KEPT, show_spinner=False)

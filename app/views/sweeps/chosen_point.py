@@ -11,12 +11,12 @@ import streamlit as st
 
 from app import text
 from app.reading import data, sweeps
+from app.reading.images import drawn
 from app.reading.sweeps import SweepResults
 from app.session import pages, pickers, state
 from app.views.sweeps.subject import Subject, verdict
 from app.widgets import page, preview, run_picker
 from app.widgets.jobs import tray
-from merging.benchmarks.benchmark import SPLITS
 from merging.errors import StoreError
 from merging.runs.run import Run
 from merging.sweeps.compute import NamedPoint
@@ -44,7 +44,7 @@ def panel(results: SweepResults, subject: Subject, chosen: str, stored: Sequence
             st.button("Show the best point", icon=":material/star:", type="tertiary", key="show_best",
                       on_click=state.pick_point, args=("",))  # fmt: skip
         verdict(subject, chosen)
-        _scores(results.scores[chosen], f"On the {results.sweep.split} half, as in the charts")
+        _scores(results.scores[chosen], f"On the {drawn.part(results.sweep.split)}, as in the charts")
         _run(results.planned(chosen), stored)
 
 
@@ -80,7 +80,7 @@ def _run(one: NamedPoint, stored: Sequence[Run]) -> None:
     if run is not None and summary is not None:
         fields = ("in_domain", "in_low", "in_high", "out_of_domain", "out_low", "out_high", "h_score")
         counts = ("tasks_in", "tasks_out", "n_in", "n_out")
-        _scores({name: getattr(summary, name) for name in (*fields, *counts)}, f"As a run, on the {SPLITS[1]} half")
+        _scores({name: getattr(summary, name) for name in (*fields, *counts)}, f"As a run, on the {drawn.part()}")
         with st.container(horizontal=True, vertical_alignment="center"):
             page.open_page(pages.SCORES, "Open in Scores", "monitoring", runs=run.id)
             page.open_page(pages.MASKS, "Masks", "grid_on", run=run.id)
@@ -98,7 +98,7 @@ def _run(one: NamedPoint, stored: Sequence[Run]) -> None:
         tray.show(job, "sweep")
     clicked = st.button(
         "Open as a run", icon=":material/open_in_new:", type="primary", key="open_run",
-        help=f"Stores the merged model and evaluates it on all images, also of the {SPLITS[1]} half.",
+        help=f"Stores the merged model and evaluates it on all images, also those of the {drawn.part()}.",
     )  # fmt: skip
     if clicked:
         recipe = one.place.recipe

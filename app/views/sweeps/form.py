@@ -10,6 +10,7 @@ import streamlit as st
 
 from app import text
 from app.reading import data, sweeps
+from app.reading.images import drawn
 from app.session import state
 from merging.benchmarks.benchmark import SPLITS
 from merging.errors import MergingError
@@ -27,9 +28,13 @@ from viz.text import clean_text, plural
 WORDS = {VALUES: "values in the chain", LINE: "pretrained to merged", PLANE: "two experts"}
 FIRST = ("task_arithmetic_lwptv", "ties_lwptv")  # the presets that the form opens with
 ON_REPORTING = (
-    "These points are evaluated on the reporting half. A value chosen here has already seen the images on which its "
-    "accuracy is reported, so that accuracy is too optimistic. Choose values on the choosing half, then report."
+    "These points are evaluated on the {}. A value chosen here has already seen the images on which its "
+    "accuracy is reported, so that accuracy is too optimistic. {}"
 )
+BETTER = {
+    False: "Choose values on the choosing half, then report.",
+    True: "Choose values on a benchmark that keeps some images for that, then report.",
+}
 KINDS_HELP = (
     "Parameters of the recipe; or the line from the pretrained model through each merged model and beyond; or the "
     "plane spanned by the task vectors of two experts."
@@ -47,7 +52,7 @@ def form(stored: Sequence[Run]) -> None:
         with st.container():
             split, images, draw, title = _judged()
     if split != SPLITS[0]:
-        st.warning(ON_REPORTING, icon=":material/warning:")
+        st.warning(on_reporting(), icon=":material/warning:")
     if not recipes:
         st.info("Choose at least one recipe above.")
         return
@@ -59,6 +64,11 @@ def form(stored: Sequence[Run]) -> None:
         _start(made)
     except MergingError as error:
         st.error(text.safe_text(error, 500), icon=":material/error:")
+
+
+def on_reporting() -> str:
+    """What is to be known of points on images that scores are reported on."""
+    return ON_REPORTING.format(drawn.part(), BETTER[drawn.is_whole()])
 
 
 def _what(sources: Mapping[str, tuple[str, Recipe]]) -> tuple[list[Recipe], str, tuple[Axis, ...]]:
@@ -90,10 +100,13 @@ def _what(sources: Mapping[str, tuple[str, Recipe]]) -> tuple[list[Recipe], str,
 
 def _judged() -> tuple[str, int, int, str]:
     """Fields for the split, the images of each task, the seed of their draw, and the title; returns them."""
-    split = st.segmented_control(
-        "Half of each test set to evaluate on", SPLITS, default=SPLITS[0], key="sweep_split",
-        persist_state=STAY, required=True, help="Choose values on one half, report on the other.",
-    )  # fmt: skip
+    if drawn.is_whole():
+        split = SPLITS[1]
+    else:
+        split = st.segmented_control(
+            "Half of each test set to evaluate on", SPLITS, default=SPLITS[0], key="sweep_split",
+            persist_state=STAY, required=True, help="Choose values on one half, report on the other.",
+        )  # fmt: skip
     images = st.number_input(
         "Images of each task (0: all)", 0, 1_000_000, sweep.IMAGES, 32, key="sweep_images", persist_state=STAY
     )

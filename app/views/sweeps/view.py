@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import shlex
 from collections.abc import Sequence
 from dataclasses import replace
 
@@ -15,9 +16,10 @@ from app.session import address, clicks, state
 from app.session.clicks import fragment
 from app.views.sweeps import chosen_point
 from app.views.sweeps import subject as subjects
-from app.views.sweeps.form import ON_REPORTING
+from app.views.sweeps.form import on_reporting
 from app.views.sweeps.subject import Subject
 from app.widgets import chart, page, paper_line
+from merging import settings
 from merging.benchmarks.benchmark import SPLITS
 from merging.jobs.records import Job
 from merging.runs.run import Run
@@ -48,7 +50,7 @@ def _view(sweep: Sweep, stored: Sequence[Run]) -> None:
     if lines := [f"- {text.safe_text(line, 400)}" for line in sweeps.doubts(sweep)]:
         st.warning("**Check the models of this sweep:**\n\n" + "\n".join(lines), icon=":material/warning:")
     if sweep.split != SPLITS[0]:
-        page.caution(ON_REPORTING)
+        page.caution(on_reporting())
     if results.averages.empty:
         st.info("No point is computed yet. The first one appears here as soon as it is.")
         return
@@ -101,7 +103,9 @@ def _manage(sweep: Sweep) -> None:
             st.text_input("Title", sweep.title, key="sweep_rename", max_chars=100, on_change=_rename, args=(sweep,))
             st.button("Delete", icon=":material/delete:", on_click=_delete, args=(sweep,), key="sweep_delete")
         st.download_button("Sweep as YAML", sweep.to_yaml, f"{sweep.id}.yaml", "text/yaml", on_click="ignore")
-        st.caption(f"On a command line: `python -m merging sweep --stored {sweep.id}`")
+        words = shlex.join(["sweep", "--stored", sweep.id, *settings.store_words()])
+        st.caption("On a command line:")
+        st.code(f"python -m merging {words}", language="sh", wrap_lines=True)
 
 
 @clicks.guarded

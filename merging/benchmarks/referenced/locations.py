@@ -11,7 +11,7 @@ import json
 import os
 import re
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 from merging.errors import TaskError
 from merging.files.atomic import file_hash
 from merging.files.records import write_json
+from merging.progress import Meter
 from merging.text import first_few, printable
 
 SUFFIX = ".places.json"  # behind the name of a task
@@ -146,28 +147,30 @@ def _command(folder: Path) -> str:
     return f"python -m merging benchmark find {printable(folder.name)} FOLDER"
 
 
-def find(locations: Sequence[Location], below: Path, check: Callable[[], None]) -> list[Location]:
+def find(locations: Sequence[Location], below: Path, meter: Meter) -> list[Location]:
     """The same files, those that cannot be used replaced by equal ones below a folder where there are some.
 
-    Candidates have the same name or are the only ones of that size; all have the same digest. ``check`` may raise
-    Cancelled.
+    Candidates have the same size, those of the same name come first. A file of the Hub's cache is called by its digest,
+    which was compared when it came; others are read for it. Raises Cancelled as the meter does.
     """
     needed = {one.size for one in locations if one.problem}
     by_size: dict[int, list[Path]] = {}
     for place, _, names in os.walk(below):
-        check()
+        meter.check()
         for name in names:
             path = Path(place) / name
             with contextlib.suppress(OSError):
                 if (size := path.stat().st_size) in needed:
                     by_size.setdefault(size, []).append(path)
-    return [_found(one, by_size.get(one.size, []), check) if one.problem else one for one in locations]
+    meter.total += sum(size * len(paths) for size, paths in by_size.items())
+    return [_found(one, by_size.get(one.size, []), meter) if one.problem else one for one in locations]
 
 
-def _found(one: Location, candidates: Sequence[Path], check: Callable[[], None]) -> Location:
+def _found(one: Location, candidates: Sequence[Path], meter: Meter) -> Location:
     """A file at one of these paths, if one of them has its content; the same location otherwise."""
-    for path in sorted(candidates, key=lambda path: path.name != one.file.name):
-        check()
-        if _has_digest(path, one.digest):
+    for path in sorted(candidates, key=lambda path: (path.resolve().name != one.digest, path.name != one.file.name)):
+        meter.within(0, "Comparing files", printable(path.name, 80))
+        if path.resolve().name == one.digest or _has_digest(path, one.digest):
             return replace(one, file=path.absolute(), mtime_ns=path.stat().st_mtime_ns)
+        meter.advance(one.size, "Comparing files", printable(path.name, 80))
     return one

@@ -87,22 +87,16 @@ def check(call: Call, folder: Path) -> int:
 
 
 @benchmark.command(cls=Command)
-@argument("folder", type=PATH, help="a benchmark that refers to images in files")
+@argument("folder", type=PATH, help="a benchmark that refers to images and models in files")
 @argument("place", type=PATH, help="a folder that holds these files now")
 @click.pass_obj
 def find(call: Call, folder: Path, place: Path) -> int:
-    """Find the files that a benchmark refers to where they lie now."""
+    """Find the images' files and the models that a benchmark refers to where they lie now."""
     from merging.benchmarks.benchmark import Benchmark
-    from merging.errors import TaskError
     from merging.progress import Meter
 
-    opened = Benchmark.load(folder.resolve())
-    problems = []
-    for task in [task for task in opened.tasks if task.referenced]:
-        try:
-            opened.find_files(task.key, place.resolve(), Meter(0, None, call.stop).check)
-        except TaskError as error:
-            problems.append(str(error))
+    with reporting(None) as progress:
+        problems = Benchmark.load(folder.resolve()).find(place.resolve(), Meter(0, progress, call.stop))
     if call.json:
         print(dumps({"problems": problems}))
     else:

@@ -9,6 +9,7 @@ import streamlit as st
 
 from app import text
 from app.reading import measurements
+from app.reading.images import drawn
 from app.reading.measurements import Pairs
 from app.session import address
 from app.session.clicks import fragment
@@ -108,7 +109,7 @@ def numbers(pairs: Pairs, table: pd.DataFrame, where: str, asked: str) -> str:
         INTERVALS.format(draws=notes["resamples"], seed=notes["resample_seed"]),
     )
     return (
-        f"{text.safe_text(where[:1].upper() + where[1:])}: n = {n} {kind} of the reporting half. {intervals} "
+        f"{text.safe_text(where[:1].upper() + where[1:])}: n = {n} {kind} of the {drawn.part()}. {intervals} "
         f"{measure_button.origin([measured for _, measured in pairs])}"
     )
 

@@ -14,6 +14,7 @@ from app.reading.papers import experiments
 from app.session import clicks
 from app.session.clicks import fragment
 from app.widgets.jobs import tray
+from merging import settings
 from merging.jobs.records import PUBLISHED, Job
 from merging.settings import HUB_SWITCH
 from merging.text import duration_text, size_text
@@ -110,7 +111,7 @@ def _forbidden(chosen: Experiment, choice: Choice, plan: FetchPlan, setting: str
     from merging.published.texts import command_words
 
     st.info(FORBIDDEN.format(HUB_SWITCH, setting, HUB_SWITCH), icon=":material/cloud_off:")
-    words = command_words(RUN, chosen, choice)
+    words = [*command_words(RUN, chosen, choice), *settings.store_words()]
     st.code(f"{HUB_SWITCH}=on python -m merging {shlex.join(words)}", language="sh", wrap_lines=True)
     parts = [part for part in plan.parts if part.complete]
     here = f"{size_text(plan.here)} of it, {len(parts)} of {len(plan.parts)} repositories" if plan.here else "nothing"

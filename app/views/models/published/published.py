@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from merging.published.plan import FetchPlan
 
 PUBLISHED, PICKER = "published experiments", "pub_experiment"
+NEEDS = ("For", "Repository", "Size", "Here", "License", "Terms", "Files", "Commit")  # what decides comes first
 ABOUT = (
     "Models and test sets that the papers use, fetched once from the Hub; the papers' recipes, computed on this "
     "machine; the papers' numbers beside ours. Afterwards everything works without a network, on every page."
@@ -70,18 +71,20 @@ def _catalogue(listed: list[Experiment]) -> None:
             {
                 "Experiment": one.key,
                 "Models and tasks": one.title,
+                "Rows": len(plan.rows),
                 "To fetch": "nothing" if plan.complete else f"{about}{size_text(plan.to_fetch)}",
                 "Here": size_text(plan.here) if plan.here else "",
                 "Computing": f"≈ {duration_text(plan.compute_seconds)}",
                 "Licenses": ", ".join(sorted({clean_text(part.license, 60) for part in plan.parts})),
-                "Rows": len(plan.rows),
             }
         )
     st.dataframe(
         rows, hide_index=True, height="content", alt="Published experiments with sizes, times and licenses",
         column_config={
             "Experiment": st.column_config.TextColumn(pinned=True, width=130),
+            "Rows": st.column_config.NumberColumn(width=50),
             "Here": st.column_config.TextColumn(width=72),
+            "Licenses": st.column_config.TextColumn(width=260),
         },
     )  # fmt: skip
     st.caption(
@@ -96,9 +99,10 @@ def _plan(plan: FetchPlan) -> None:
 
     head, *rows = plan_rows(replace(plan, left_out=()))
     titles = [name[:1].upper() + name[1:] for name in head]
+    needs = [{title: clean_text(cell, 160) for title, cell in zip(titles, row, strict=True)} for row in rows]
     st.markdown("**What it needs**")
     st.dataframe(
-        [{title: clean_text(cell, 160) for title, cell in zip(titles, row, strict=True)} for row in rows],
+        needs, column_order=[title for title in NEEDS if any(row[title] for row in needs)],
         hide_index=True, height=page.table_height(len(rows), 390), alt="Repositories with files, sizes and licenses",
         column_config={
             "For": st.column_config.TextColumn(pinned=True, width=150),

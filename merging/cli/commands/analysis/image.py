@@ -60,7 +60,7 @@ def image(
         towers = Towers(runs, benchmark, device, progress, call.stop)
         if find:
             listed = _find(towers, opened, find, depth)
-            print(dumps(listed.to_dict("records")) if call.json else _listing(listed))
+            print(dumps(listed.to_dict("records")) if call.json else _listing(listed, benchmark))
             return DONE
         studied = _studied(benchmark, image, head)
         facts = _facts(ImageTables(towers), opened, studied, against, tables or USUAL)
@@ -147,9 +147,12 @@ def _text(facts: dict[str, Any]) -> str:
     return "\n".join(lines)
 
 
-def _listing(listed: pd.DataFrame) -> str:
+def _listing(listed: pd.DataFrame, benchmark: Benchmark) -> str:
     """The first images as a table, and how many there are."""
+    from merging.benchmarks import drawn
+
     rows: list[tuple[str, ...]] = [("image", "class", "answer", "value")]
     for row in listed.head(SHOWN).to_dict("records"):
         rows.append((*(printable(str(row[name])) for name in ("image", "class", "answer")), f"{row['value']:.3g}"))
-    return f"{columns(rows)}\n{len(listed):,} images of the reporting half; at most {SHOWN} are listed, --json has all."
+    of = drawn.part(whole=drawn.is_whole(benchmark))
+    return f"{columns(rows)}\n{len(listed):,} images of the {of}; at most {SHOWN} are listed, --json has all."
