@@ -12,6 +12,15 @@ from merging.text import printable
 MOST = 5000  # entries of a model's folder whose state is read
 
 
+def encodable(path: Path) -> bool:
+    """Whether a path is UTF-8, so that a file of text can hold it."""
+    try:
+        str(path).encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
 def inside(path: Path) -> Path:
     """The file at a path, links followed.
 

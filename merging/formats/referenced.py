@@ -8,8 +8,8 @@ Where the model was moved to is kept in a file beside it, so that the reference 
 from __future__ import annotations
 
 import contextlib
-import json
 import os
+import shlex
 import zlib
 from collections.abc import Callable, Iterator, Mapping
 from contextvars import ContextVar
@@ -32,6 +32,7 @@ MOST = 1 << 20  # bytes of such a file
 Open = Callable[[Path], Checkpoint]  # under canonical names
 
 _opening: ContextVar[tuple[Path, ...]] = ContextVar("opening", default=())  # such files that are being followed
+_tried: ContextVar[tuple[Path, str] | None] = ContextVar("tried", default=None)  # one of them, and another place
 
 
 class ReferencedModel(CheckpointView):
@@ -65,16 +66,11 @@ def open_reference(path: Path, raw: bytes, label: str, open_canonical: Open) -> 
         CheckpointError: the file is damaged or refers to itself, or the model is missing or damaged.
     """
     file = printable(path.name)
-    content = parse(raw, file)
-    place, like, metadata = (content.get(name) for name in ("model", "like", "metadata"))
-    place = moved_to(path) or place
-    texts = isinstance(metadata, dict) and all(isinstance(value, str) for value in metadata.values())
-    if content.get(MARK) != VERSION or not isinstance(place, str) or not isinstance(like, str) or not texts:
-        raise CheckpointError(f"{file} does not say where a model is; make the benchmark again.")
+    place, like, metadata = _content(path, raw)
     if not exists(place):  # noqa: PTH110 - Path.exists raises for a path that no disk can have
         raise CheckpointError(
             f"{file} refers to {printable(place, 300)}, which is missing: fetch it again, name the folder that "
-            f"holds it now (benchmark find {printable(path.parent.parent.name)} FOLDER), or make the benchmark again."
+            f"holds it now ({find_command(path.parent.parent)}), or make the benchmark again."
         )
     with _once(path):
         inner = open_canonical(Path(place))
@@ -82,8 +78,25 @@ def open_reference(path: Path, raw: bytes, label: str, open_canonical: Open) -> 
             if Path(like).name != like:
                 raise CheckpointError(f"{file} names a model outside of its folder; refused.")
             inner = under_names_of(open_canonical(path.parent / like), inner)
-    assert isinstance(metadata, dict)
     return ReferencedModel(inner, raw + place.encode(), metadata, label)
+
+
+def _content(path: Path, raw: bytes) -> tuple[str, str, dict[str, str]]:
+    """Where the model is now, the name of the file whose names its tensors get, and its metadata."""
+    file = printable(path.name)
+    content = parse(raw, file)
+    place, like, metadata = (content.get(name) for name in ("model", "like", "metadata"))
+    texts = isinstance(metadata, dict) and all(isinstance(value, str) for value in metadata.values())
+    if content.get(MARK) != VERSION or not isinstance(place, str) or not isinstance(like, str) or not texts:
+        raise CheckpointError(f"{file} does not say where a model is; make the benchmark again.")
+    tried = _tried.get()
+    assert isinstance(metadata, dict)
+    return tried[1] if tried and tried[0] == path.absolute() else moved_to(path) or place, like, metadata
+
+
+def find_command(folder: Path) -> str:
+    """The command that finds what a benchmark refers to; FOLDER is left to the reader."""
+    return f"python -m merging benchmark find {printable(shlex.quote(str(folder.absolute())), 1000)} FOLDER"
 
 
 @contextlib.contextmanager
@@ -91,7 +104,7 @@ def _once(path: Path) -> Iterator[None]:
     """Refuse a file that refers to itself, by way of whatever others."""
     above, own = _opening.get(), path.resolve()
     if own in above:
-        raise CheckpointError(f"{printable(path.name)} refers to itself; make the benchmark again.")
+        raise _circular(path)
     token = _opening.set((*above, own))
     try:
         yield
@@ -99,19 +112,46 @@ def _once(path: Path) -> Iterator[None]:
         _opening.reset(token)
 
 
+def _circular(path: Path) -> CheckpointError:
+    return CheckpointError(f"{printable(path.name)} refers to itself; make the benchmark again.")
+
+
+@contextlib.contextmanager
+def tried_at(path: Path, model: Path) -> Iterator[None]:
+    """Let a reference be opened as if its model were at another place; nothing is written."""
+    token = _tried.set((path.absolute(), str(model)))
+    try:
+        yield
+    finally:
+        _tried.reset(token)
+
+
+def place_in(path: Path, raw: bytes) -> str:
+    """Where the model of a reference is now, be it there or not.
+
+    Raises:
+        CheckpointError: the file is damaged or refers to itself.
+    """
+    place, _, _ = _content(path, raw)
+    if exists(place) and Path(place).resolve() == path.resolve():  # noqa: PTH110 - as above
+        raise _circular(path)
+    return place
+
+
 def place_of_model(reference: str) -> str:
     """The path in a file that refers to a model, if a reference is to such a file; else the reference itself."""
     with contextlib.suppress(MergingError, OSError, ValueError):
         path = locate(reference)
         if path.suffix == SUFFIX and is_reference(path, raw := path.read_bytes()):
-            return moved_to(path) or str(json.loads(raw)["model"])
+            return _content(path, raw)[0]
     return reference
 
 
 def moved_to(path: Path) -> str:
     """Where the model of a reference was found again; empty if it never was looked for."""
-    with contextlib.suppress(OSError, ValueError, KeyError, TypeError), _note(path).open("rb") as file:
-        return str(json.loads(file.read(MOST))["model"])
+    with contextlib.suppress(MergingError, OSError, ValueError), _note(path).open("rb") as file:
+        place = parse(file.read(MOST), printable(path.name)).get("model")
+        return place if isinstance(place, str) else ""
     return ""
 
 

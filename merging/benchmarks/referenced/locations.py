@@ -20,7 +20,9 @@ from numpy.typing import NDArray
 
 from merging.errors import TaskError
 from merging.files.atomic import file_hash
+from merging.files.paths import encodable
 from merging.files.records import write_json
+from merging.formats.referenced import find_command
 from merging.progress import Meter
 from merging.text import first_few, printable
 
@@ -110,7 +112,7 @@ def read(folder: Path, key: str, digests: NDArray[Any], sizes: NDArray[Any]) -> 
     except (OSError, ValueError, KeyError, TypeError, RecursionError):
         raise TaskError(
             f"{path.name} of {printable(folder.name)}/ does not say where the images of {key!r} lie. Name the folder "
-            f"that holds them: {_command(folder)}."
+            f"that holds them: {find_command(folder)}."
         ) from None
 
 
@@ -127,7 +129,7 @@ def missing(folder: Path, title: str, locations: Sequence[Location]) -> str:
     return (
         f"The images of {printable(title)} are not stored in the benchmark, and {files} cannot be used "
         f"({'; '.join(parts)}). {_fetch(problems[0][0])}If they lie elsewhere now, name that folder, on Models & runs "
-        f"under data or with: {_command(folder)}."
+        f"under data or with: {find_command(folder)}."
     )
 
 
@@ -143,15 +145,12 @@ def _fetch(first: Location) -> str:
     )
 
 
-def _command(folder: Path) -> str:
-    return f"python -m merging benchmark find {printable(folder.name)} FOLDER"
-
-
 def find(locations: Sequence[Location], below: Path, meter: Meter) -> list[Location]:
     """The same files, those that cannot be used replaced by equal ones below a folder where there are some.
 
     Candidates have the same size, those of the same name come first. A file of the Hub's cache is called by its digest,
-    which was compared when it came; others are read for it. Raises Cancelled as the meter does.
+    which was compared when it came; others are read for it. Paths that no file of JSON can hold, since they are not
+    UTF-8, are left out. Raises Cancelled as the meter does.
     """
     needed = {one.size for one in locations if one.problem}
     by_size: dict[int, list[Path]] = {}
@@ -160,7 +159,7 @@ def find(locations: Sequence[Location], below: Path, meter: Meter) -> list[Locat
         for name in names:
             path = Path(place) / name
             with contextlib.suppress(OSError):
-                if (size := path.stat().st_size) in needed:
+                if (size := path.stat().st_size) in needed and encodable(path):
                     by_size.setdefault(size, []).append(path)
     meter.total += sum(size * len(paths) for size, paths in by_size.items())
     return [_found(one, by_size.get(one.size, []), meter) if one.problem else one for one in locations]
