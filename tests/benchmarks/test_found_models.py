@@ -72,12 +72,12 @@ def test_a_search_that_ends_early_leaves_no_other_model_in_place(
     copied(away / "digits.safetensors", tmp_path / "place" / "experts")
     right = copied(away / FLAGS, tmp_path / "place" / "z")
     stopped = 0
-    while not moved_to(expert) and stopped < 100:
+    while not moved_to(expert) and stopped < 1000:
         answers = chain([False] * stopped, repeat(True, 1000))
         try:
             assert benchmark.find(tmp_path / "place", Meter(0, None, answers.__next__)) == []
         except Cancelled:
-            stopped += 1
+            stopped += 3
     assert moved_to(expert) == str(right) and stopped > 10
 
 
