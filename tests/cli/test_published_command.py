@@ -148,7 +148,8 @@ def test_newer_commits_are_pinned_only_after_a_yes(
     assert call(capsys, "fetch", "smoke", "--yes")[0] == 0
     before = lock.read_text("utf-8")
     hub.add("model", name, {"config.json": b"{}", "model.safetensors": b"n" * 700})  # the branch moves
-    monkeypatch.setattr("merging.cli.commands.published.command._agreed", lambda: False)
+    monkeypatch.setattr("sys.stdin.isatty", lambda: True, raising=False)
+    monkeypatch.setattr("click.confirm", lambda *_, **__: False)
     code, out, err = call(capsys, "run", "smoke", "--latest")
     assert code == 1 and "Nothing was fetched." in err and lock.read_text("utf-8") == before
     old = json.loads(before)["repositories"][name]["revision"]
