@@ -85,7 +85,7 @@ class Columns:
 class Scale:
     """How a heat map colors numbers. A ``diverging`` scale is linear, with zero in its middle.
 
-    ``colors`` is a scale of plotly, if it is another one than usual.
+    ``colors`` is a color scale, if it is another one than usual.
     """
 
     title: str
@@ -93,7 +93,7 @@ class Scale:
     limits: tuple[float, float] | None = None
     percent: bool = False
     diverging: bool = False
-    colors: str = ""
+    colors: list[Any] | None = None
 
 
 def heat_map(

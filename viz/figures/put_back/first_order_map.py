@@ -6,13 +6,14 @@ from typing import Any
 
 import pandas as pd
 import plotly.graph_objects as go
+from plotly.colors import get_colorscale
 
 from viz import theme
 from viz.chart import chart, in_order
 from viz.parts import depth
 from viz.text import clean_text, layer_name, plural, real, safe_text, short_name
 
-SCALE = depth.Scale("first order:<br>Δ margin", log=False, diverging=True, colors="BrBG")
+SCALE = depth.Scale("first order:<br>Δ margin", log=False, diverging=True, colors=get_colorscale("BrBG"))
 
 
 @chart(
