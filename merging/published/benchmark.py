@@ -29,7 +29,7 @@ def describe(experiment: Experiment, choice: Choice, lock: Lock, into: Path | No
         pretrained = _place(used.pretrained, lock, into)
         experts = {one.key: _place(used.experts[one.key], lock, into) for one in experiment.tasks}
     else:
-        pretrained, experts = _of_folder(experiment, Path(choice.experts))
+        pretrained, experts = models_in(experiment, Path(choice.experts))
     inside = {one.key for one in experiment.tasks}
     tasks = {
         one.key: _task(one, lock, into, CLIP if one.key in inside else choice.wording)
@@ -84,13 +84,19 @@ def _snapshot(name: str, lock: Lock, into: Path | None) -> Path:
     return folder
 
 
-def _of_folder(experiment: Experiment, folder: Path) -> tuple[Path, dict[str, Path]]:
-    """The pretrained model and the experts in a folder like ``checkpoints/ViT-B-32`` of the published task vectors."""
+def models_in(experiment: Experiment, folder: Path) -> tuple[Path, dict[str, Path]]:
+    """The pretrained model and the experts in a folder like ``checkpoints/ViT-B-32`` of the published task vectors.
+
+    Raises:
+        HubError: one of them is not there.
+    """
     pretrained = folder / "zeroshot.pt"
     experts = {one.key: folder / (one.column or one.key) / "finetuned.pt" for one in experiment.tasks}
     missing = [path for path in (pretrained, *experts.values()) if not path.is_file()]
     if missing:
         raise HubError(
-            f"{folder} has no {missing[0].relative_to(folder)}: it is no folder of the papers' experts.", "missing"
+            f"{folder} has no {missing[0].relative_to(folder)}: it is no folder of the papers' experts. Such a folder "
+            "has zeroshot.pt, and finetuned.pt in a folder for each task.",
+            "missing",
         )
     return pretrained, experts

@@ -82,7 +82,7 @@ def choose(
     outside: bool = False,
     imagenet: bool = False,
     rows: Sequence[str] = (),
-    experts: str = "",
+    experts: str | None = None,
     exemplars: int = 0,
     seed: int = SEED,
     tasks: Sequence[str] = (),
@@ -90,7 +90,8 @@ def choose(
 ) -> Choice:
     """The choice that options make, everything checked.
 
-    Rows that need exemplars are taken if they are named, or if exemplars are.
+    Rows that need exemplars are taken if they are named, or if exemplars are. Without ``experts``, the experiment's
+    first ones are merged.
 
     Raises:
         TaskError: what the experiment does not have; the nearest is named.
@@ -114,7 +115,7 @@ def choose(
         raise TaskError(f"{experiment.key} has no ImageNet among its test sets.")
     return Choice(
         rows=tuple(row.key for row in chosen),
-        experts=_whose(experiment, experts or next(iter(experiment.models))),
+        experts=_whose(experiment, next(iter(experiment.models)) if experts is None else experts),
         images=_images(images),
         outside=outside or imagenet,
         imagenet=imagenet,
@@ -131,6 +132,8 @@ def _whose(experiment: Experiment, experts: str) -> str:
         return experts
     if experts in (HUB, PUBLISHED):
         raise TaskError(f"{experiment.key} has no experts {experts!r}; it has {', '.join(experiment.models)}.")
+    if not experts.strip():  # which would be the folder that the program was started in
+        raise TaskError(f"Experts are {HUB}, {PUBLISHED} or a folder; the name of the folder is empty.")
     if not Path(experts).is_dir():
         hint = did_you_mean(experts, (HUB, PUBLISHED))
         raise TaskError(f"Experts are {HUB}, {PUBLISHED} or a folder; there is no folder {experts!r}.{hint}")

@@ -11,13 +11,15 @@ from types import MappingProxyType
 
 from merging.files.disk import free_bytes
 from merging.hub import cache, client
+from merging.published.benchmark import models_in
 from merging.published.catalogue import Experiment
-from merging.published.choice import Choice, left_out, models, needed_parts, sets_of
+from merging.published.choice import Choice, left_out, models, needed_parts, of_folder, sets_of
 from merging.published.lock import Lock, files_of, license_text, repository_of
 from merging.published.parts import ESTIMATE, MODEL, ListedPart, ListedRepository, parts
 from merging.published.rows import RowVariant, variants
 from merging.published.speed.rates import FETCHED, encoded, merged
 from merging.recipes.papers.published import B16, B32, H14, L14
+from merging.text import printable
 
 RATE = 10e6  # bytes a second, until something was fetched
 # Images a second and core that a tower encodes in float32, measured for ViT-B/32; the others by their work.
@@ -55,11 +57,21 @@ class PlannedPart:
 
 
 @dataclass(frozen=True, slots=True)
+class OwnModel:
+    """A model in a folder of the user's, which is not fetched."""
+
+    purpose: str
+    folder: str
+    file: str
+    nbytes: int
+
+
+@dataclass(frozen=True, slots=True)
 class FetchPlan:
     """A plan. ``place`` is where files go, ``rate`` what was fetched a second, ``compute_seconds`` with merging.
 
     ``images`` are those of all test sets, ``passes`` how often an image goes through a model. ``speed_measured`` says
-    whether the time for images was measured on this device.
+    whether the time for images was measured on this device. ``own`` are models that the user has already.
     """
 
     experiment: str
@@ -79,6 +91,7 @@ class FetchPlan:
     rows: tuple[str, ...]
     left_out: tuple[str, ...]
     notes: tuple[str, ...]
+    own: tuple[OwnModel, ...] = ()
 
     @property
     def to_fetch(self) -> int:
@@ -119,7 +132,7 @@ def make_plan(
     """The plan of a choice; nothing is asked of a network. ``cores`` 0 are this machine's, ``rates`` its measured ones.
 
     Raises:
-        HubError: a setting forbids to look into the cache, or a pinned repository lacks a file.
+        HubError: a setting forbids to look into the cache, or a pinned repository or a folder of experts lacks a file.
     """
     known = parts().repositories
     planned = tuple(
@@ -131,7 +144,8 @@ def make_plan(
     images, passes = count_passes(experiment, choice, len(chosen))
     rate, speed = rates.get(FETCHED), rates.get(encoded(used.tower, device))
     encoding = passes / speed if speed else encoding_seconds(used.tower, passes, device, cores or os.cpu_count() or 1)
-    sizes = [part.nbytes or 0 for part in planned if part.kind == MODEL]
+    own = _own_models(experiment, choice) if of_folder(experiment, choice) else ()
+    sizes = [one.nbytes for one in own] or [part.nbytes or 0 for part in planned if part.kind == MODEL]
     notes = [one.note for one in (experiment, used) if one.note]
     notes += [f"{one.title}: {one.note}" for one in sets_of(experiment, choice) if one.note]
     return FetchPlan(
@@ -152,6 +166,7 @@ def make_plan(
         rows=tuple(variant.key for variant in chosen),
         left_out=left_out(experiment, choice),
         notes=tuple(notes),
+        own=own,
     )
 
 
@@ -181,6 +196,18 @@ def _images(rows: int | None, choice: Choice) -> int:
     if rows is None:
         return choice.images or 0
     return rows if choice.images is None else min(rows, choice.images)
+
+
+def _own_models(experiment: Experiment, choice: Choice) -> tuple[OwnModel, ...]:
+    """The pretrained model and the experts in the folder of a choice."""
+    folder = Path(choice.experts)
+    pretrained, experts = models_in(experiment, folder)
+    places = {"pretrained": pretrained}
+    places |= {f"expert for {one.title}": experts[one.key] for one in experiment.tasks}
+    return tuple(
+        OwnModel(purpose, printable(str(folder), 300), path.relative_to(folder).as_posix(), path.stat().st_size)
+        for purpose, path in places.items()
+    )
 
 
 def _planned(listed: ListedRepository, part: str, purpose: str, lock: Lock, into: Path | None) -> PlannedPart:

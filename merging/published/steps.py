@@ -41,9 +41,10 @@ REFERENCES, ROWS = "Evaluating the pretrained model and the experts", "Merging a
 # What it costs, and what was chosen
 
 
-def plan(chosen: Experiment, choice: Choice, place: Place, device: str) -> FetchPlan:
-    """The plan of a choice, with what is pinned and how fast this machine was before."""
-    return make_plan(chosen, choice, place.lock(), into=place.into, rates=rates(place.rates), device=device)
+def plan(chosen: Experiment, choice: Choice, place: Place, device: str, lock: Lock | None = None) -> FetchPlan:
+    """The plan of a choice, with what is pinned, or would be by ``lock``, and how fast this machine was before."""
+    lock = place.lock() if lock is None else lock
+    return make_plan(chosen, choice, lock, into=place.into, rates=rates(place.rates), device=device)
 
 
 def keep_choice(place: Place, choice: Choice) -> None:
@@ -68,11 +69,13 @@ def pin(
 ) -> Lock:
     """The lock with a commit for every repository of a choice; the Hub is asked for those that have none.
 
+    With ``latest`` it is asked for all, and nothing is kept: ``Place.keep_lock`` does so once that is agreed to.
+
     Raises:
         HubError: no connection, no access, or another repository than the catalogue or the lock says.
     """
     lock, known = place.lock(), parts().repositories
-    if place.carried is not None and read_lock(place.carried) != lock:
+    if not latest and place.carried is not None and read_lock(place.carried) != lock:
         place.keep_lock(lock)  # what was pinned before is not known where the folder is carried to
     for name in dict.fromkeys(use.repository for use in needed_parts(chosen, choice)):
         if name in lock.repositories and not latest:
@@ -80,7 +83,8 @@ def pin(
         at = repository_of(known[name], lock)
         stated = facts(Repository(at.kind, at.name) if latest else at, cancel)
         lock = lock.with_facts(known[name], stated, latest=latest)
-        place.keep_lock(lock)
+        if not latest:
+            place.keep_lock(lock)
     return lock
 
 
@@ -175,7 +179,7 @@ def score_rows(
 
 
 def _pin(run: ExperimentRun, progress: ProgressCallback | None, cancel: Cancel | None) -> None:
-    pin(run.chosen, run.choice, run.place, latest=run.latest, cancel=cancel)
+    pin(run.chosen, run.choice, run.place, cancel=cancel)
 
 
 @dataclass(frozen=True, slots=True)
@@ -212,15 +216,16 @@ def run_steps(
 
 
 def make_table(chosen: Experiment, choice: Choice, place: Place, measured: MeasuredTable) -> PublishedTable:
-    """The table of what was measured, with what the lock says of the files."""
-    lock = place.lock()
-    dates = sorted({one.read for one in lock.repositories.values()})
-    pinned = f"Files as pinned at the first fetch ({', '.join(dates)})." if dates else ""
-    needed = {use.repository for use in needed_parts(chosen, choice)}
-    latest = [name for name in lock.latest if name in needed]
+    """The table of what was measured, with what was known of the files then."""
+    from merging.published.computing.measured import MeasuredFiles
+
+    files = measured.files
+    if files is None:  # a table of an earlier version does not say which files it is of: the lock is the best guess
+        files = MeasuredFiles.of(place.lock(), {use.repository for use in needed_parts(chosen, choice)})
+    pinned = f"Files as pinned at the first fetch ({', '.join(files.pinned)})." if files.pinned else ""
     used, rows = models(chosen, choice), measured.in_order(chosen, choice)
     notes = (*measured.sentences(chosen, choice), pinned, used.note)
-    return build(chosen, choice, used, rows, device=measured.device, latest=latest, notes=notes)
+    return build(chosen, choice, used, rows, device=measured.device, latest=files.latest, notes=notes)
 
 
 def kept_table(chosen: Experiment, place: Place) -> PublishedTable:

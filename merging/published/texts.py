@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 from collections.abc import Mapping, Sequence
+from dataclasses import asdict
 from typing import Any
 
 from merging.published.catalogue import Experiment
@@ -22,9 +23,10 @@ LEGEND = (
 
 
 def plan_rows(plan: FetchPlan) -> Sequence[tuple[str, ...]]:
-    """The head and a row for each repository's part."""
+    """The head, a row for each model in a folder of the user's, and one for each repository's part."""
     head = ("for", "repository", "files", "size", "here", "license", "terms", "commit")
-    return [head] + [
+    own = [(one.purpose, one.folder, one.file, size_text(one.nbytes), "all", "", "", "") for one in plan.own]
+    return [head, *own] + [
         (
             part.purpose,
             part.repository,
@@ -94,6 +96,7 @@ def plan_data(plan: FetchPlan) -> dict[str, Any]:
             }
             for part in plan.parts
         ],
+        "own": [asdict(one) for one in plan.own],
         "to_fetch": plan.to_fetch, "exact": plan.sizes_exact, "here": plan.here, "free": plan.free,
         "place": str(plan.place), "fetch_seconds": plan.fetch_seconds, "rate": plan.rate,
         "compute_seconds": plan.compute_seconds, "speed_measured": plan.speed_measured,

@@ -170,6 +170,27 @@ def test_another_choice_than_the_measured_one_is_not_computed(
     assert not at.exception and "on 100 of each, seed 0, one CPU" in words(at)
 
 
+def test_an_empty_or_wrong_folder_of_experts_is_no_choice(
+    open_app: Any, library: Path, hub: LoopbackHub, tmp_path: Path
+) -> None:
+    at = open_app("models", library, **HERE)
+    at.selectbox(key="pub_experts_smoke").set_value("a folder").run()
+    assert not at.exception and not at.error and "Type the folder of the experts" in words(at)
+    assert not any("Repositories" in one.proto.alt for one in at.dataframe) and hub.requests == []
+    own = tmp_path / "ViT-B-32"
+    own.mkdir()
+    at.text_input(key="pub_folder_smoke").set_value(str(own)).run()
+    assert not at.exception and "zeroshot" in at.error[0].value
+    for name in ("zeroshot.pt", "MNIST/finetuned.pt", "EuroSAT/finetuned.pt"):
+        (own / name).parent.mkdir(exist_ok=True)
+        (own / name).write_bytes(b"x" * 1000)
+    at.run()
+    needs = rows_of(at, "Repositories")
+    assert not at.exception and not at.error and list(needs["Here"])[:3] == ["all"] * 3
+    assert list(needs["For"])[:4] == ["pretrained", "expert for MNIST", "expert for EuroSAT", "text tower"]
+    assert "Read licenses and sizes" in labels(at, "button")
+
+
 def test_a_table_that_cannot_be_read_is_an_error_and_not_an_exception(
     open_app: Any, library: Path, hub: LoopbackHub, tmp_path: Path
 ) -> None:

@@ -107,6 +107,73 @@ def test_a_folder_to_carry_has_what_was_pinned_before(hub: LoopbackHub, capsys: 
     assert (folder / lock).read_text("utf-8") == (tmp_path / "store" / lock).read_text("utf-8")
 
 
+@pytest.mark.parametrize("action", ["plan", "run"])
+def test_a_folder_that_was_not_fetched_into_is_refused(
+    hub: LoopbackHub, capsys: Any, tmp_path: Path, action: str
+) -> None:
+    folder = tmp_path / "carried"
+    for problem in ("carried is no folder.", "carried has no published/smoke/lock.json."):
+        code, _, err = call(capsys, action, "smoke", "--from", str(folder), *(["--yes"] if action == "run" else []))
+        assert code == 2 and problem in err and "`published fetch smoke --into FOLDER` writes" in err, err
+        folder.mkdir(exist_ok=True)
+    assert hub.requests == [] and not list(folder.iterdir())
+
+
+def test_a_folder_of_experts_is_in_the_plan_and_looked_into_before_anything_is_asked(
+    hub: LoopbackHub, capsys: Any, tmp_path: Path
+) -> None:
+    own = tmp_path / "ViT-B-32"
+    own.mkdir()
+    for words in (["plan", "smoke"], ["run", "smoke", "--yes"]):
+        code, _, err = call(capsys, *words, "--experts", str(own))
+        assert code == 1 and "ViT-B-32 has no zeroshot.pt: it is no folder of the papers' experts" in err, err
+    assert hub.requests == []
+    for number, name in enumerate(("zeroshot.pt", "MNIST/finetuned.pt", "EuroSAT/finetuned.pt"), 1):
+        (own / name).parent.mkdir(exist_ok=True)
+        (own / name).write_bytes(b"x" * 1000 * number)
+    code, out, _ = call(capsys, "plan", "smoke", "--experts", str(own))
+    lines = [line.split() for line in out.splitlines()]
+    assert code == 0 and ["pretrained", str(own), "zeroshot.pt", "1", "kB", "all"] in lines
+    assert ["expert", "for", "EuroSAT", str(own), "EuroSAT/finetuned.pt", "3", "kB", "all"] in lines
+    code, out, _ = call(capsys, "plan", "smoke", "--experts", str(own), "--json")
+    plan = json.loads(out)
+    assert [each["nbytes"] for each in plan["own"]] == [1000, 2000, 3000] and plan["here"] == 0
+    assert "own" in plan and not any("expert" in each["purpose"] for each in plan["repositories"])
+
+
+def test_newer_commits_are_pinned_only_after_a_yes(
+    hub: LoopbackHub, capsys: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    name, lock = f"{VISION}_mnist", place_of("smoke").folder / "lock.json"
+    assert call(capsys, "fetch", "smoke", "--yes")[0] == 0
+    before = lock.read_text("utf-8")
+    hub.add("model", name, {"config.json": b"{}", "model.safetensors": b"n" * 700})  # the branch moves
+    monkeypatch.setattr("sys.stdin.isatty", lambda: True, raising=False)
+    monkeypatch.setattr("click.confirm", lambda *_, **__: False)
+    code, out, err = call(capsys, "run", "smoke", "--latest")
+    assert code == 1 and "Nothing was fetched." in err and lock.read_text("utf-8") == before
+    old = json.loads(before)["repositories"][name]["revision"]
+    (line,) = [line for line in out.splitlines() if name in line]
+    assert old[:12] not in line and "To fetch from" in out  # the plan is of the new commit
+    assert call(capsys, "fetch", "smoke", "--yes", "--latest")[0] == 0
+    new = json.loads(lock.read_text("utf-8"))
+    assert new["latest"] == [name] and new["repositories"][name]["revision"][:12] in line
+
+
+def test_a_folder_that_is_read_from_changes_nothing_that_is_pinned_here(
+    hub: LoopbackHub, capsys: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    folder, lock = tmp_path / "carried", place_of("smoke").folder / "lock.json"
+    assert call(capsys, "fetch", "smoke", "--yes")[0] == 0
+    before = lock.read_text("utf-8")
+    hub.add("model", f"{VISION}_mnist", {"config.json": b"{}", "model.safetensors": b"n" * 700})
+    assert call(capsys, "fetch", "smoke", "--yes", "--latest", "--into", str(folder))[0] == 0
+    assert json.loads((folder / "published/smoke/lock.json").read_text("utf-8"))["latest"] == [f"{VISION}_mnist"]
+    monkeypatch.setattr("merging.published.steps.run_steps", lambda *_: None)  # stopped before its first row
+    assert call(capsys, "run", "smoke", "--from", str(folder))[0] == 1
+    assert lock.read_text("utf-8") == before
+
+
 def test_without_a_connection_the_way_out_is_named(hub: LoopbackHub, capsys: Any) -> None:
     hub.stop()
     code, _, err = call(capsys, "run", "smoke", "--yes")
@@ -136,6 +203,7 @@ def test_without_a_terminal_nobody_is_asked(hub: LoopbackHub, capsys: Any, monke
     [
         (["run", "smoek", "--yes"], "Did you mean 'smoke'?"),
         (["run", "smoke", "--rows", "tise"], "has no row 'tise'. Did you mean 'ties'?"),
+        (["run", "smoke", "--experts", ""], "Experts are hub, published or a folder; the name of the folder is empty"),
         (["run", "smoke", "--to", "table.txt"], "ends in .md, .csv, .json; got table.txt"),
         (["table", "smoke", "--expect", "agrees"], "'agrees' is not 'reproduced'"),
     ],

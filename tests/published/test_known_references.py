@@ -10,11 +10,13 @@ from typing import Any
 
 import pytest
 
+from merging.hub.repository import RepositoryFile
 from merging.published.catalogue import experiment
 from merging.published.choice import choose
 from merging.published.computing import references
 from merging.published.computing.experiment_run import ExperimentRun, place_of
-from merging.published.computing.measured import FILE, MeasuredTable, write_measured
+from merging.published.computing.measured import FILE, MeasuredFiles, MeasuredTable, write_measured
+from merging.published.lock import Lock, PinnedRepository, write_lock
 from merging.published.rows import INDIVIDUAL, PRETRAINED, variants
 from merging.published.table import MeasuredRow
 from merging.published.verdicts import TaskScore
@@ -43,6 +45,21 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ExperimentRun:
 def models(monkeypatch: pytest.MonkeyPatch, **ids: str) -> None:
     """Let the models have these ids, and those of IDS."""
     monkeypatch.setattr(references, "reference_id", lambda benchmark, name: {**IDS, **ids}[name])
+
+
+@pytest.mark.parametrize("changed", [{}, {"eurosat": "of another file"}], ids=["the same models", "another expert"])
+def test_rows_are_written_with_what_is_pinned_now(
+    run: ExperimentRun, monkeypatch: pytest.MonkeyPatch, changed: dict[str, str]
+) -> None:
+    models(monkeypatch, **changed)
+    name = "tanganke/eurosat"
+    pins = {each: PinnedRepository(each, "dataset", "a" * 40, None, False, day, (RepositoryFile("a", 1),))
+            for each, day in ((name, "2026-11-02"), ("of/another", "2026-11-09"))}  # fmt: skip
+    write_lock(run.place.folder, replace(Lock(pins), latest=(name, "of/another")))
+    files = MeasuredFiles((name,), ("2026-11-02",))
+    assert references.known_measured(run, BENCHMARK).files == files
+    (run.place.folder / FILE).unlink()
+    assert references.known_measured(run, BENCHMARK).files == files
 
 
 def known(run: ExperimentRun) -> set[str]:

@@ -128,8 +128,8 @@ def test_a_carried_lock_comes_before_the_one_here_for_its_repositories(tmp_path)
     both = place.lock()
     assert both.repositories == {DRIVE.name: here.repositories[DRIVE.name], **carried.repositories}
     assert both.latest == here.latest == (DRIVE.name,)
-    place.take_over_lock()
-    assert read_lock(place.folder) == both and read_lock(tmp_path / "carried/published/smoke") == carried
+    place.keep_lock(both)
+    assert read_lock(place.folder) == here and read_lock(tmp_path / "carried/published/smoke") == both
     marked = replace(carried, latest=(EUROSAT.name,))
     assert here.with_other(marked).latest == (DRIVE.name, EUROSAT.name)
     assert marked.with_other(carried).latest == ()  # these files are the catalogue's again

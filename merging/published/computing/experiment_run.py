@@ -58,17 +58,8 @@ class Place:
         return own if self.carried is None else own.with_other(read_lock(self.carried))
 
     def keep_lock(self, lock: Lock) -> None:
-        """Keep what is pinned."""
-        for folder in filter(None, (self.folder, self.carried)):
-            write_lock(folder, lock)
-
-    def take_over_lock(self) -> None:
-        """Keep here, too, what is pinned in a cache of its own: the table is printed without that folder.
-
-        The folder itself is not written to, since it may lie on a disk that is only read.
-        """
-        if self.carried is not None:
-            write_lock(self.folder, self.lock())
+        """Keep what is pinned where its files are: another cache may have other commits."""
+        write_lock(self.carried or self.folder, lock)
 
 
 def place_of(key: str, store: Path | None = None, into: Path | None = None) -> Place:
@@ -80,7 +71,8 @@ def place_of(key: str, store: Path | None = None, into: Path | None = None) -> P
 class ExperimentRun:
     """What is run of which experiment, where its files are, and how: the device, and bytes a second at most.
 
-    ``latest`` takes newer commits than those pinned. ``warn`` hears sentences on what may be wrong.
+    ``latest`` takes newer commits than those pinned, once that is agreed to. ``warn`` hears sentences on what may be
+    wrong.
     """
 
     chosen: Experiment

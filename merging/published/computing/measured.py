@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import base64
 import binascii
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,11 +17,30 @@ from merging.files.records import write_json
 from merging.published.catalogue import Experiment
 from merging.published.choice import Choice
 from merging.published.fields import Fields, read_mapping
+from merging.published.lock import Lock
 from merging.published.rows import INDIVIDUAL, PRETRAINED, RowVariant, variants
 from merging.published.table import MeasuredRow
 from merging.published.verdicts import TaskScore
 
 FILE = "measured.json"
+
+
+@dataclass(frozen=True, slots=True)
+class MeasuredFiles:
+    """Which files were measured: ``latest`` are repositories that were not the catalogue's, ``pinned`` the days."""
+
+    latest: tuple[str, ...]
+    pinned: tuple[str, ...]
+
+    @classmethod
+    def of(cls, lock: Lock, repositories: Collection[str]) -> Self:
+        """What a lock says of these repositories."""
+        days = {one.read for name, one in lock.repositories.items() if name in repositories}
+        return cls(tuple(name for name in lock.latest if name in repositories), tuple(sorted(days)))
+
+    def plain(self) -> dict[str, list[str]]:
+        """As plain data."""
+        return {"latest": list(self.latest), "pinned": list(self.pinned)}
 
 
 @dataclass(frozen=True)
@@ -30,6 +49,7 @@ class MeasuredTable:
 
     ``device`` is what computed them. ``choice`` is what was chosen then: a table of these rows is of no other choice.
     ``references`` are the ids of the models behind the first rows: "pretrained" and each expert's task.
+    ``files`` are those that were measured, whatever is pinned later; None in a table of an earlier version.
     """
 
     device: str
@@ -38,6 +58,7 @@ class MeasuredTable:
     problems: Mapping[str, str] = field(default_factory=dict)
     choice: Choice | None = None
     references: Mapping[str, str] = field(default_factory=dict)
+    files: MeasuredFiles | None = None
 
     def with_row(self, one: MeasuredRow) -> MeasuredTable:
         """The same with a row, in place of one of its key, or of the problem that it had."""
@@ -78,7 +99,9 @@ def write_measured(folder: Path, measured: MeasuredTable) -> None:
     }
     content = {"device": measured.device, "benchmark": measured.benchmark, "problems": dict(measured.problems)}
     chosen = {} if measured.choice is None else measured.choice.plain()
-    write_json(folder / FILE, content | {"choice": chosen, "references": dict(measured.references), "rows": rows})
+    files = {} if measured.files is None else measured.files.plain()
+    made_of = {"choice": chosen, "files": files, "references": dict(measured.references)}
+    write_json(folder / FILE, content | made_of | {"rows": rows})
 
 
 def measured_choice(folder: Path) -> Choice | None:
@@ -101,13 +124,21 @@ def read_measured(folder: Path, experiment: Experiment, choice: Choice) -> Measu
     device, benchmark, rows = outer.text("device"), outer.text("benchmark", empty=True), outer.mapping("rows")
     problems = {str(key): str(problem) for key, problem in outer.mapping("problems").items()}
     stated, references = outer.mapping("choice", {}), outer.mapping("references", {})  # older files have none
+    pins = outer.mapping("files", {})  # nor this
     outer.end()
     known: dict[str, str | RowVariant] = {PRETRAINED: PRETRAINED, INDIVIDUAL: INDIVIDUAL}
     known |= {variant.key: variant for variant in variants(experiment, choice)}
     read = {key: _row(row, Fields(rows[key], f"{FILE}, {key}")) for key, row in known.items() if key in rows}
     made_by = Choice.read(stated, f"{FILE}, choice") if stated else None
     ids = {str(name): str(each) for name, each in references.items()}
-    return MeasuredTable(device, benchmark, read, problems, made_by, ids)
+    return MeasuredTable(device, benchmark, read, problems, made_by, ids, _files(pins) if pins else None)
+
+
+def _files(stated: Mapping[str, Any]) -> MeasuredFiles:
+    entry = Fields(stated, f"{FILE}, files")
+    files = MeasuredFiles(entry.texts("latest"), entry.texts("pinned"))
+    entry.end()
+    return files
 
 
 def _row(row: str | RowVariant, entry: Fields) -> MeasuredRow:

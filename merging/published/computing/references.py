@@ -10,9 +10,9 @@ from merging.benchmarks.benchmark import SPLITS, Benchmark
 from merging.benchmarks.evaluate import EvaluatedModel
 from merging.devices import choose_device, describe_device
 from merging.progress import Cancel, ProgressCallback
-from merging.published.choice import models
+from merging.published.choice import models, needed_parts
 from merging.published.computing.experiment_run import ExperimentRun
-from merging.published.computing.measured import FILE, MeasuredTable, read_measured, write_measured
+from merging.published.computing.measured import FILE, MeasuredFiles, MeasuredTable, read_measured, write_measured
 from merging.published.computing.scores import score_together
 from merging.published.rows import INDIVIDUAL, PRETRAINED
 from merging.published.speed.rates import encoded, keep_rate
@@ -64,16 +64,17 @@ def known_measured(run: ExperimentRun, benchmark: Benchmark) -> MeasuredTable:
     taken from their runs again.
     """
     ids = {name: reference_id(benchmark, name) for name in (PRETRAINED, *benchmark.experts)}
+    files = MeasuredFiles.of(run.place.lock(), {use.repository for use in needed_parts(run.chosen, run.choice)})
     if (run.place.folder / FILE).is_file():
         known = read_measured(run.place.folder, run.chosen, run.choice)
         if known.choice is not None and known.benchmark == benchmark.digest:
             if known.references == ids and replace(known.choice, rows=()) == replace(run.choice, rows=()):
-                return replace(known, choice=run.choice)
+                return replace(known, choice=run.choice, files=files)
             rows = {key: row for key, row in known.rows.items() if _is_of(key, known.references, ids)}
             if rows:
-                return replace(known, choice=run.choice, rows=rows, problems={}, references=ids)
+                return replace(known, choice=run.choice, rows=rows, problems={}, references=ids, files=files)
     device = describe_device(choose_device(run.device))
-    return MeasuredTable(device, benchmark.digest, choice=run.choice, references=ids)
+    return MeasuredTable(device, benchmark.digest, choice=run.choice, references=ids, files=files)
 
 
 def _is_of(key: str, before: Mapping[str, str], ids: Mapping[str, str]) -> bool:

@@ -53,6 +53,9 @@ def choose(chosen: Experiment) -> Choice | None:
     if not picked or not own:
         st.caption("Choose at least one task and one row.")
         return None
+    if not experts:
+        st.caption("Type the folder of the experts.")
+        return None
     exemplars, wording = 0, known.wording
     with st.container(horizontal=True):
         if any(needs_exemplars(rows[row]) for row in picked):
@@ -82,7 +85,10 @@ def _title(chosen: Experiment, key: str) -> str:
 
 
 def _experts(chosen: Experiment, known: Choice) -> str:
-    """Whose experts are merged: HUB, PUBLISHED or the path of a folder, which only this machine's user may type."""
+    """Whose experts are merged: HUB, PUBLISHED or the path of a folder, which only this machine's user may type.
+
+    It is empty as long as no folder is typed.
+    """
     offered = [*chosen.models, *([FOLDER] if model_files.local() else [])]
     first = known.experts if known.experts in offered else FOLDER
     with st.container(gap="xsmall"):

@@ -32,7 +32,8 @@ from merging.text import duration_text, size_text
 if TYPE_CHECKING:
     from merging.published.catalogue import Experiment
     from merging.published.choice import Choice
-    from merging.published.computing.experiment_run import ExperimentRun
+    from merging.published.computing.experiment_run import ExperimentRun, Place
+    from merging.published.lock import Lock
     from merging.published.plan import FetchPlan
     from merging.published.steps import ExperimentStep
     from merging.published.table import PublishedTable
@@ -89,9 +90,11 @@ def choice_options(function: Function) -> Function:
     @option("--ood", "outside", is_flag=True, help="also score the test sets out of domain")
     @option("--imagenet/--no-imagenet", default=False, help="ImageNet among them (default: without)")
     @option("--rows", default="", metavar="KEY,...", help="rows of the table (default: all that need no exemplars)")
-    @option("--tasks", default="", metavar="KEY,...", help="only these tasks, which no average in a paper is of")
+    @option(
+        "--tasks", default="", metavar="KEY,...", help="only these tasks; the papers' averages are then not compared"
+    )
     @option("--wording", default="clip", help="class names out of domain: clip, or hub as FusionBench writes them")
-    @option("--experts", default="", metavar="WHOSE", help="hub, published, or a folder of the papers' experts")
+    @option("--experts", metavar="WHOSE", help="hub, published, or a folder of the papers' experts")
     @option(
         "--exemplars", type=int, is_flag=False, flag_value=64, default=0, metavar="[N]",
         help="training images of each task for rows that need some (64); train splits are fetched only then",
@@ -169,7 +172,8 @@ def plan(call: Call, chosen: Experiment, choice: Choice, store: Path | None, int
     """What an experiment would fetch and cost; nothing is fetched."""
     from merging.published.computing.experiment_run import ExperimentRun, place_of
 
-    _show_plan(call, _plan(ExperimentRun(chosen, choice, place_of(chosen.key, store, into), device)))
+    place = _carried(place_of(chosen.key, store, into))
+    _show_plan(call, _plan(ExperimentRun(chosen, choice, place, device)))
     return DONE
 
 
@@ -217,11 +221,10 @@ def run(
     from merging.published.computing.experiment_run import ExperimentRun, place_of
     from merging.published.steps import STEPS, keep_choice, kept_table
 
-    place = place_of(chosen.key, store, into)
+    place = _carried(place_of(chosen.key, store, into))
     run = ExperimentRun(chosen, choice, place, device, fetching.latest, fetching.bytes_a_second, warn)
     missing = _agreed_to_fetch(call, run, fetching)
     keep_choice(place, choice)
-    place.take_over_lock()
     _run(call, run, STEPS if missing else STEPS[FETCHING_STEPS:])
     return _finish(call, kept_table(chosen, place), to, expect)
 
@@ -241,11 +244,23 @@ def table(call: Call, key: str, store: Path | None, to: Path | None, expect: str
     return _finish(call, kept_table(experiment(key), place_of(key, store)), to, expect)
 
 
-def _plan(run: ExperimentRun) -> FetchPlan:
+def _carried(place: Place) -> Place:
+    """The place, whose folder to read from must be one that ``fetch --into`` has written for this experiment."""
+    from merging.published.lock import LOCK
+
+    folder = place.carried
+    if folder is not None and not (folder / LOCK).is_file():
+        problem = f"has no published/{place.key}/{LOCK}" if place.into and place.into.is_dir() else "is no folder"
+        way_out = f"`published fetch {place.key} --into FOLDER` writes the folder that --from reads."
+        raise UsageError([f"{place.into} {problem}. {way_out}"])
+    return place
+
+
+def _plan(run: ExperimentRun, lock: Lock | None = None) -> FetchPlan:
     from merging.devices import choose_device
     from merging.published.steps import plan as planned
 
-    return planned(run.chosen, run.choice, run.place, choose_device(run.device).type)
+    return planned(run.chosen, run.choice, run.place, choose_device(run.device).type, lock)
 
 
 def _show_plan(call: Call, planned: FetchPlan) -> None:
@@ -259,18 +274,23 @@ def _show_plan(call: Call, planned: FetchPlan) -> None:
 
 
 def _agreed_to_fetch(call: Call, run: ExperimentRun, fetching: FetchOptions) -> bool:
-    """Whether something has to be fetched: then the plan is shown, and the question asked once."""
+    """Whether something has to be fetched: then the plan is shown, and the question asked once.
+
+    Newer commits are kept only after a yes.
+    """
     from merging.published.steps import pin
 
     if _plan(run).complete and not run.latest:
         return False
     with _explained(call, run):
-        pin(run.chosen, run.choice, run.place, latest=run.latest, cancel=call.halts)
-        planned = _plan(run)
+        lock = pin(run.chosen, run.choice, run.place, latest=run.latest, cancel=call.halts)
+        planned = _plan(run, lock)
     if not call.json and call.events is None:
         _show_plan(call, planned)
     if not fetching.yes and not _agreed():
         raise MergingError("Nothing was fetched.")
+    if run.latest:
+        run.place.keep_lock(lock)
     return True
 
 
