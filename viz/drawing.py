@@ -42,7 +42,7 @@ class Drawing:
 
         Plotly's check of every field took up to half of a drawing's time; tests check every chart instead.
         """
-        return go.Figure([_compact(trace) for trace in self.data], self.layout, _validate=checked)
+        return go.Figure([_plain(_compact(trace)) for trace in self.data], _plain(self.layout), _validate=checked)
 
     def add_trace(self, trace: Trace) -> None:
         """Add a trace over the others."""
@@ -104,6 +104,15 @@ def _compact(trace: Trace) -> Trace:
     lists = {name: trace[name] for name in TEXTS if isinstance(trace.get(name), list) and trace[name]}
     feet = {"base": np.asarray(trace["base"]).tolist()} if "base" in trace else {}
     return trace | feet | {name: np.array(texts) for name, texts in lists.items() if _are_texts(texts)}
+
+
+def _plain(fields: Any) -> Any:
+    """The fields with lists in place of tuples, as plotly hands them out."""
+    if isinstance(fields, dict):
+        return {name: _plain(value) for name, value in fields.items()}
+    if isinstance(fields, tuple) or (isinstance(fields, list) and fields and isinstance(fields[0], (dict, tuple))):
+        return [_plain(value) for value in fields]
+    return fields
 
 
 def _are_texts(values: list[Any]) -> bool:

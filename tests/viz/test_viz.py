@@ -14,6 +14,7 @@ import pytest
 import viz_tables
 from figures import CHARTS, HOSTILE, KEYS, TABLES, drawn, one_chart, shown_on_axis, spec_of, strings
 from loading import loaded_by
+from plotly.basedatatypes import BasePlotlyType
 
 import viz
 from viz import theme
@@ -50,11 +51,21 @@ def test_figure_is_complete(key: str, number: int) -> None:
 @pytest.mark.parametrize("number", [1, 4])
 def test_plotly_knows_every_field_and_changes_none(key: str, number: int) -> None:
     """What Python's plotly would convert, such as a name of a color scale, a browser may not know."""
-    unchecked = json.loads(drawn(key, number).to_json())
+    fig = drawn(key, number)
+    for part in (fig.layout, *fig.data):
+        read_all(part, part.to_plotly_json())
+    unchecked = json.loads(fig.to_json())
     checked = json.loads(go.Figure(unchecked["data"], unchecked["layout"]).to_json())
     assert filled(unchecked["data"]) == filled(checked["data"])
     del unchecked["layout"]["template"], checked["layout"]["template"]
     assert filled(unchecked["layout"]) == filled(checked["layout"])
+
+
+def read_all(group: BasePlotlyType, fields: dict[str, Any]) -> None:
+    """Read every field of a part of a figure as plotly hands it out."""
+    for name in fields.keys() - {"template"}:
+        if isinstance(group[name], BasePlotlyType):
+            read_all(group[name], fields[name])
 
 
 def filled(fields: Any) -> Any:
