@@ -6,12 +6,10 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from merging.benchmarks.folders import BENCHMARK
 from merging.benchmarks.manifest import MANIFEST, made_here
-
-if TYPE_CHECKING:
-    from merging.benchmarks.benchmark import Benchmark
 
 REPORTING, CHOOSING = "reporting", "choosing"
 
@@ -58,9 +56,16 @@ def _draw(facts: Mapping[str, Any], manifest: Mapping[str, Any], split: str) -> 
     return ImageDraw(facts["counts"][split], of, manifest["seed"], False) if of else None
 
 
-def is_whole(benchmark: Benchmark) -> bool:
-    """Whether whole test sets are reported on, so that no half of them is kept to choose on."""
-    return bool(benchmark.tasks) and not any(CHOOSING in task.splits for task in benchmark.tasks)
+def is_whole(folder: Path) -> bool:
+    """Whether a benchmark reports on whole test sets, so that no half of them is kept to choose on.
+
+    Pages ask before torch is imported, so this reads the list of tasks alone; False if it cannot be read.
+    """
+    try:
+        tasks = json.loads((folder / BENCHMARK).read_bytes())["tasks"]
+        return bool(tasks) and not any(CHOOSING in task.get("splits", [CHOOSING]) for task in tasks)
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+        return False
 
 
 def part(split: str = REPORTING, *, whole: bool) -> str:

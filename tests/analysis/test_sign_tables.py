@@ -126,7 +126,7 @@ def test_the_histogram_draws_its_table(measured: tuple[Store, list[str], Measure
     for bar, state in zip(bars, ("before", "after"), strict=False):
         rows = table[table["state"] == state]
         np.testing.assert_allclose(bar.y, rows["share"], rtol=1e-6)
-        assert len(set(bar.base.tolist())) == len(SPACES)
+        assert len(set(bar.base)) == len(SPACES)
     marks = next(trace for trace in fig.data if trace.type == "scatter")
     bases = dict(zip(table[table["state"] == "before"]["space"], bars[0].base, strict=True))
     np.testing.assert_allclose(marks.y - table["space"].map(bases).to_numpy(), table["random"], atol=1e-5)

@@ -7,7 +7,6 @@ from pathlib import Path
 
 from app.reading import data
 from app.session import benchmark
-from merging.errors import MergingError
 
 
 def in_words(split: str = data.SPLIT) -> str:
@@ -24,12 +23,14 @@ def _in_words(folder: Path, digest: str, split: str) -> str:
 
 def is_whole() -> bool:
     """Whether the session's benchmark reports on whole test sets and keeps no half of them to choose on."""
+    return _is_whole(benchmark.folder(), data.digest())
+
+
+@lru_cache(maxsize=data.KEPT)
+def _is_whole(folder: Path, digest: str) -> bool:
     from merging.benchmarks import drawn
 
-    try:
-        return drawn.is_whole(data.benchmark())
-    except MergingError:  # there is no benchmark, or it cannot be read
-        return False
+    return drawn.is_whole(folder)
 
 
 def part(split: str = data.SPLIT) -> str:

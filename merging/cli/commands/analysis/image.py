@@ -154,5 +154,5 @@ def _listing(listed: pd.DataFrame, benchmark: Benchmark) -> str:
     rows: list[tuple[str, ...]] = [("image", "class", "answer", "value")]
     for row in listed.head(SHOWN).to_dict("records"):
         rows.append((*(printable(str(row[name])) for name in ("image", "class", "answer")), f"{row['value']:.3g}"))
-    of = drawn.part(whole=drawn.is_whole(benchmark))
+    of = drawn.part(whole=drawn.is_whole(benchmark.folder))
     return f"{columns(rows)}\n{len(listed):,} images of the {of}; at most {SHOWN} are listed, --json has all."
