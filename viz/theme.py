@@ -127,6 +127,7 @@ def config(name: str, format: str = "svg", clicks: bool = False) -> dict[str, An
         remove += ["select2d", "lasso2d"]  # with either active, plotly drops single clicks
     return {
         "displaylogo": False,
+        "showSendToCloud": False,  # no figure leaves this machine
         "responsive": True,
         "modeBarButtonsToRemove": remove,
         "toImageButtonOptions": {"format": format, "filename": file_name(name)},

@@ -52,6 +52,7 @@ def test_the_report_opens_from_disk_without_a_request(
     expect(other.page.get_by_role("heading", name="What merging did")).to_be_visible()
     expect(other.text("TIES is <b>here</b>.")).to_be_visible()
     assert other.page.locator("figure").count() == 2
+    assert other.page.locator("[data-title^=Share]").count() == 0  # nothing sends a figure anywhere
     widths = other.page.evaluate("[...document.querySelectorAll('.plot')].map(p => p.scrollWidth - p.clientWidth)")
     assert max(widths) <= 0
     other.page.locator(".plot .nsewdrag").first.hover()

@@ -3,6 +3,8 @@
   const PAPER = { width: 660, height: 880 }; // px, a printed page between its margins, with room for a caption
   const settings = {
     displaylogo: false,
+    showSendToCloud: false, // no figure leaves this machine
+    plotlyServerURL: "",
     responsive: true,
     modeBarButtonsToRemove: ["autoScale2d", "select2d", "lasso2d"],
   };
