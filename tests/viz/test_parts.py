@@ -31,6 +31,7 @@ def test_config_has_no_selection_tools_where_clicks_matter() -> None:
     assert {"select2d", "lasso2d"} <= set(config["modeBarButtonsToRemove"])
     assert config["toImageButtonOptions"] == {"format": "svg", "filename": "Run_1_a"}
     assert config["displaylogo"] is False
+    assert config["showSendToCloud"] is False
     assert "lasso2d" not in theme.CONFIG["modeBarButtonsToRemove"]
 
 
