@@ -48,5 +48,6 @@ def door(lesson: Lesson, label: str) -> None:
     first = next((n for n in range(1, len(lesson.steps) + 1) if n not in learner.done(lesson)), len(lesson.steps))
     known = visit.current()
     query = visit.query(visit.Visit(lesson.key, first, known.did, known.said, known.poll)) | benchmark.query()
-    path = f"screens/{lesson.place(first)[0] or learner.PAGE}.py"
-    st.page_link(path, label=label, icon=":material/play_arrow:", query_params=query, width="content")
+    st.page_link(
+        lessons.door(lesson, first), label=label, icon=":material/play_arrow:", query_params=query, width="content"
+    )

@@ -87,9 +87,10 @@ def written(lesson: Lesson) -> dict[int, str]:
 
 
 def open_step(lesson: Lesson, number: int) -> None:
-    """Show this step, and its view if it is another one's than the view on the page."""
-    here = visit.current()
-    before = lessons.opened_by(lesson, here.step) if here.lesson == lesson.key else 0
+    """Show this step, and its view, unless the page shows that already: then it stays as the visitor left it."""
+    here, at = visit.current(), place()
+    drawn = at is not None and at.lesson.key == lesson.key and (at.step.kind != "predict" or at.number in done(lesson))
+    before = lessons.opened_by(lesson, here.step) if drawn else 0
     here.lesson, here.step = lesson.key, number
     if lessons.opened_by(lesson, number) != before:
         open_view(lesson, number)

@@ -15,19 +15,23 @@ from merging.errors import MergingError
 
 BESIDE = 1100  # px of the window from which the rail stands beside the page, else under it
 STYLE = f"""<style>
-.st-key-lesson_frame {{ flex-wrap: nowrap !important; align-items: flex-start; gap: 2rem; }}
-.st-key-lesson_view {{ flex: 1 1 0 !important; min-width: 0; }}
+[data-testid="stMainBlockContainer"]:has(.st-key-lesson_frame) {{ padding-left: 2.5rem; padding-right: 1.5rem; }}
+.st-key-lesson_frame {{ flex-wrap: nowrap !important; align-items: flex-start; gap: 1.8rem; }}
+.st-key-lesson_frame > :has(> .st-key-lesson_view) {{ flex: 1 1 0 !important; min-width: 0; }}
+.st-key-lesson_frame > :has(> .st-key-lesson_rail) {{
+  flex: 0 0 clamp(18rem, 25vw, 25rem) !important; position: sticky; top: 1rem; height: auto !important;
+}}
 .st-key-lesson_rail {{
-  flex: 0 0 clamp(19rem, 25vw, 25rem) !important; width: clamp(19rem, 25vw, 25rem) !important; position: sticky;
-  top: 1rem; max-height: calc(100vh - 2rem); overflow-y: auto; overflow-x: hidden; padding: 0.2rem 0.4rem 1rem 1.2rem;
-  border-left: 3px solid #0B6AA8;
+  max-height: calc(100vh - 2rem); height: auto !important; overflow-y: auto; overflow-x: hidden;
+  padding: 0.2rem 0.6rem 1rem 1.2rem; border-left: 3px solid #0B6AA8;
 }}
 @media (max-width: {BESIDE - 1}px) {{
   .st-key-lesson_frame {{ flex-direction: column; }}
-  .st-key-lesson_view {{ flex: none !important; width: 100% !important; }}
+  .st-key-lesson_frame > :has(> .st-key-lesson_view), .st-key-lesson_frame > :has(> .st-key-lesson_rail) {{
+    flex: none !important; width: 100% !important; position: static;
+  }}
   .st-key-lesson_rail {{
-    flex: none !important; width: 100% !important; position: static; max-height: none; border-left: 0;
-    border-top: 3px solid #0B6AA8; padding: 1rem 0 0;
+    max-height: none; border-left: 0; border-top: 3px solid #0B6AA8; padding: 1rem 0 0; overflow: visible;
   }}
 }}
 </style>"""

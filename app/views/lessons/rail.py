@@ -34,7 +34,7 @@ def draw(at: Place) -> None:
     st.subheader(HEADINGS[step.kind], anchor=False)
     if step.say and not (step.kind == "predict" and not predict.revealed(at)):
         st.markdown(texts.filled(at, step.say, "say"))
-    if step.ask:
+    if step.ask and step.kind != "predict":  # whose question stands above the picture
         st.markdown(texts.filled(at, step.ask, "ask"))
     if step.outline:
         st.caption(f"Outlined in the picture: {text.safe_text(text.listed(step.outline), 300)}.")

@@ -55,7 +55,8 @@ def document(lesson: Lesson) -> str:
     """The sheet as one HTML document."""
     views = report_sources.finished()
     known = lessons.context(lesson)
-    runs = [run for alias in lesson.runs if (run := known.run(alias)) is not None]
+    named = [alias for alias, parts in lesson.runs.items() if "sweep" not in parts] if known else []
+    runs = [run for alias in named if known and (run := known.run(alias)) is not None]
     sources = {source.id: source for source in (*views.sources, *map(report_sources.source, runs))}
     report = Report(
         lesson.title, lesson.question, views.views, tuple(sources.values()), views.made_with,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from app import text
 from app.reading.lessons import lessons
 from app.views.lessons.learner import Place
 from app.widgets.page import explained
@@ -12,8 +11,3 @@ def filled(at: Place, markdown: str, name: str, linked: bool = True) -> str:
     """Markdown of the step; ``name`` says where it stands, so that words are explained where they are first used."""
     words = lessons.filled(at.lesson, markdown)
     return explained(words, f"{at.key}_{name}") if linked else words
-
-
-def plain_words(at: Place, markdown: str) -> str:
-    """The same for a heading, where no word is linked."""
-    return lessons.filled(at.lesson, markdown) if markdown else text.safe_text(at.lesson.question, 200)

@@ -47,7 +47,8 @@ def holds(at: Place) -> bool | None:
     if at.step.goal is None:
         return True
     try:
-        return goals.holds(at.step.goal, lessons.context(at.lesson), view())
+        known = lessons.context(at.lesson)
+        return goals.holds(at.step.goal, known, view()) if known else None
     except MergingError:
         return None
 

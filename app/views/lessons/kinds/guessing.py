@@ -33,7 +33,7 @@ def names_of(guess: Guess, facts: Sequence[Fact]) -> list[str]:
 
 def widget(at: Place, guess: Guess, facts: Sequence[Fact], fixed: tuple[float, ...] | None) -> tuple[float, ...] | None:
     """Draw what takes a guess, beginning with the one that was ``fixed``; None while it is incomplete."""
-    key = f"{at.key}_{'again' if fixed else 'guess'}"
+    key = key_of(at, fixed)
     if guess.kind == "number":
         return (_slider(guess, "Your guess", fixed[0] if fixed else None, key),)
     if guess.kind == "curve":
@@ -46,10 +46,27 @@ def widget(at: Place, guess: Guess, facts: Sequence[Fact], fixed: tuple[float, .
         chosen = st.radio("Your guess", names, int(fixed[0]) if fixed else None, key=key)
         return None if chosen is None else (float(names.index(chosen)),)
     most = len(names) if guess.kind == "order" else guess.most
-    label = "Choose all of them, the first one first" if guess.kind == "order" else f"Mark up to {most}"
+    label = (
+        "Choose all of them, the first one first" if guess.kind == "order" else f"Click up to {most} cells, or choose"
+    )
     listed = st.multiselect(label, names, [names[int(k)] for k in fixed or ()], key=key, max_selections=most)
     complete = len(listed) == most if guess.kind == "order" else bool(listed)
     return tuple(float(names.index(name)) for name in listed) if complete else None
+
+
+def toggle(key: str, name: str, most: int) -> None:
+    """Mark the cell of that name in the widget with this key, or take its mark away."""
+    marked = list(st.session_state.get(key, ()))
+    if name in marked:
+        marked.remove(name)
+    elif len(marked) < most:
+        marked.append(name)
+    st.session_state[key] = marked
+
+
+def key_of(at: Place, fixed: object) -> str:
+    """The key of the widget of a step's guess."""
+    return f"{at.key}_{'again' if fixed else 'guess'}"
 
 
 def _slider(guess: Guess, label: str, value: float | None, key: str) -> float:
@@ -115,7 +132,7 @@ def _number(guess: Guess, values: Sequence[float], facts: Sequence[Fact]) -> tup
     rows = [{"label": MEASURED, "kind": "truth", **truth}]
     if values:
         rows.insert(0, {"label": GUESSED, "kind": "guess", "value": values[0], "low": NO, "high": NO})
-    return pd.DataFrame(rows), {"unit": guess.unit, "low": float(guess.low), "high": float(guess.high)}
+    return pd.DataFrame(rows), {"unit": guess.unit, "low": float(guess.low), "high": float(guess.high), "what": "Value"}
 
 
 def _choice(guess: Guess, values: Sequence[float], facts: Sequence[Fact]) -> tuple[pd.DataFrame, dict[str, Any]]:
@@ -164,7 +181,7 @@ def _cells(values: Sequence[float], facts: Sequence[Fact], withheld: bool) -> tu
     table = pd.DataFrame(rows, columns=["row", "column", "guess"])
     if not withheld:
         table["truth"] = [float(cell.holds) for cell in cells]
-    return table, {"withheld": withheld}
+    return table, {"withheld": withheld, "across": "Tensor, in forward order", "down": "Expert"}
 
 
 def _row(fact: Fact) -> dict[str, float]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import streamlit as st
 
 from app.reading.lessons import lessons
@@ -10,7 +12,7 @@ from app.text import safe_text
 from app.views.lessons import learner, texts
 from app.views.lessons.kinds import guessing
 from app.views.lessons.learner import Place
-from app.widgets.chart import chart
+from app.widgets.chart import chart, clicked
 from merging.lessons.fact import Fact
 from merging.lessons.lesson import Guess
 
@@ -33,10 +35,22 @@ def picture(at: Place) -> bool:
     withheld = not open_now or not facts or any(fact.missing for fact in facts)
     values = learner.answer(at) or st.session_state.get(f"{at.key}_now")
     key, table, options = guessing.picture(guess, values or (), facts, withheld)
-    st.subheader(texts.plain_words(at, at.step.ask), anchor=False)
+    st.subheader(texts.filled(at, at.step.ask, "ask"), anchor=False)
     caption = "" if open_now else HIDDEN
-    chart(key, table, name=f"{at.lesson.key}_{at.number}", headed=True, caption=caption, of=[], **options)
+    click = _click(at, guess) if guess.kind == "cells" and not open_now else None
+    name = f"{at.lesson.key}_{at.number}"
+    chart(key, table, name=name, headed=True, caption=caption, of=[], on_click=click, **options)
     return not open_now
+
+
+def _click(at: Place, guess: Guess) -> Callable[[], None]:
+    """The callback of a click on a cell, which marks it."""
+
+    def mark() -> None:
+        if (cell := clicked("guess_cells")) and learner.answer(at) is None:
+            guessing.toggle(guessing.key_of(at, None), f"{cell['row']}, {cell['column']}", guess.most)
+
+    return mark
 
 
 def controls(at: Place) -> None:
