@@ -52,6 +52,7 @@ def follow(page: str) -> None:
             known.populate_from_query_string(urlencode(view | staying | progress | presenting))
             known.set_initial_query_params_from_current()
         context.is_history_navigation = True
+        st.query_params[address.LESSON] = visit.current().lesson  # tells the browser all of the address
 
 
 def done() -> None:

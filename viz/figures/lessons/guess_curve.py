@@ -47,7 +47,7 @@ def guess_curve(
         measured = table[np.isfinite(table["truth"].to_numpy(np.float64))]
         fig.add_trace(_curve(measured, "truth", guesses.MEASURED, guesses.TRUTH, unit, "solid"))
     else:
-        fig.add_annotation(guesses.hidden())
+        fig.add_annotation(guesses.hidden() | {"y": 0.88})
     title = f"{safe_text(what, 50)} ({safe_text(unit, 20)})" if unit else safe_text(what, 50)
     x = table["x"].to_numpy(np.float64)
     fig.update_xaxes(
