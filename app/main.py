@@ -86,6 +86,7 @@ try:
         page.run()
 except MergingError as error:  # its text is meant for people; anything else goes to the log
     clicks.refuse(error, "page")
+present.settle()
 
 with jobs:
     from app.views.report import notice as report_notice
