@@ -31,7 +31,8 @@ def mathml(latex: str) -> str:
         rest = -1
     if rest != len(tokens):
         return f"<code>{escape(latex)}</code>"
-    return f'<math><semantics><mrow>{inner}</mrow><annotation encoding="application/x-tex">{escape(latex)}</annotation></semantics></math>'
+    source = f'<annotation encoding="application/x-tex">{escape(latex)}</annotation>'
+    return f"<math><semantics><mrow>{inner}</mrow>{source}</semantics></math>"
 
 
 def _row(tokens: list[str], at: int, end: str) -> tuple[str, int]:
@@ -78,28 +79,22 @@ def _sign(sign: str) -> str:
 
 
 def _command(name: str, tokens: list[str], at: int) -> tuple[str, int]:
-    if name in SIZES:
-        return "", at
-    if name in SPACES:
-        return f'<mspace width="{SPACES[name]}"></mspace>', at
-    if name in SIGNS:
-        return _sign(SIGNS[name]), at
-    if name in NAMES:
-        return f"<mi>{name}</mi>", at
+    """A command that is a sign, a space or a name, or that has arguments."""
+    if name in SIZES or name in SPACES:
+        return (f'<mspace width="{SPACES[name]}"></mspace>' if name in SPACES else ""), at
+    if name in SIGNS or name in NAMES:
+        return (_sign(SIGNS[name]) if name in SIGNS else f"<mi>{name}</mi>"), at
+    if name in TEXTS:
+        return _letters(name, tokens, at)
+    inner, at = _piece(tokens, at)
     if name in ("frac", "tfrac"):
-        above, at = _piece(tokens, at)
         below, at = _piece(tokens, at)
-        return f"<mfrac>{above}{below}</mfrac>", at
+        return f"<mfrac>{inner}{below}</mfrac>", at
     if name == "sqrt":
-        inner, at = _piece(tokens, at)
         return f"<msqrt>{inner}</msqrt>", at
-    if name in OVER:
-        inner, at = _piece(tokens, at)
-        return f'<mover accent="true">{inner}<mo>{OVER[name]}</mo></mover>', at
     if name == "underbrace":
-        inner, at = _piece(tokens, at)
         return f"<munder>{inner}<mo>⏟</mo></munder>", at
-    return _letters(name, tokens, at)
+    return f'<mover accent="true">{inner}<mo>{OVER[name]}</mo></mover>', at
 
 
 def _letters(name: str, tokens: list[str], at: int) -> tuple[str, int]:

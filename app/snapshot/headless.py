@@ -7,7 +7,7 @@ notes it. So a view in a snapshot is drawn from what the page itself shows.
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -59,24 +59,34 @@ class Headless:
 
     opened: dict[Place, list[Drawn]] = field(default_factory=dict)
 
-    def chart(self, place: Place, key: str, where: str) -> Drawn:
-        """The chart ``key`` of a view, the first one if it is empty. Raises SnapshotError, which names ``where``."""
+    def chart(self, place: Place, key: str, where: str, other: bool = False) -> Drawn:
+        """The chart ``key`` of a view, the first one if it is empty, or if it is not there and ``other`` ones will do.
+
+        Raises SnapshotError, which names ``where``.
+        """
         if place not in self.opened:
             self.opened[place] = _run(_page(place, where), place, where)
-        return _chosen(self.opened[place], key, place, where)
+        drawn = self.opened[place]
+        there = any(view.key == key for view, _ in drawn)
+        return _chosen(drawn, key if there or not other else "", place, where)
 
-    def slider(self, place: Place, key: str, control: str, where: str) -> Slider:
-        """The chart ``key`` at every value of the control ``control`` of a view; at most ``MOST_VALUES``."""
+    def slider(self, place: Place, key: str, control: str, where: str, numbers: bool = False) -> Slider | None:
+        """The chart ``key`` at every value of the control ``control`` of a view; at most ``MOST_VALUES``.
+
+        None if ``numbers`` are asked for, and the view has no slider of that key.
+        """
         at = _page(place, where)
         first = _run(at, place, where)
-        widget = _widget(at, control, where)
+        if (widget := _widget(at, control, numbers)) is None:
+            if numbers:
+                return None
+            raise SnapshotError(f"{where}: the view {place} has no slider or picker {control!r}.")
         values = _values(widget, control, where)
-        drawn = [_chosen(first, key, place, where)]
         start = values.index(widget.value) if widget.value in values else 0
-        frames = {start: drawn[0]}
+        frames = {start: _chosen(first, key, place, where)}
         for number, value in enumerate(values):
             if number not in frames:
-                _widget(at, control, where).set_value(value)
+                _widget(at, control, numbers).set_value(value)
                 frames[number] = _chosen(_run(at, place, where), key, place, where)
         texts = tuple(f"{value:g}" if isinstance(value, int | float) else str(value) for value in values)
         return Slider(control, widget.label, texts, tuple(frames[number] for number in range(len(values))), start)
@@ -129,13 +139,13 @@ def _chosen(drawn: Sequence[Drawn], key: str, place: Place, where: str) -> Drawn
     raise SnapshotError(f"{where}: the view {place} draws no chart {key!r}; its charts are: {listed}.")
 
 
-def _widget(at: AppTest, control: str, where: str) -> Any:
-    """The slider or picker with this key."""
-    for kind in ("slider", "select_slider", "selectbox", "button_group"):
+def _widget(at: AppTest, control: str, numbers: bool) -> Any:
+    """The slider or, unless only ``numbers`` are asked for, the picker with this key; None if there is none."""
+    for kind in ("slider",) if numbers else ("slider", "select_slider", "selectbox", "button_group"):
         for widget in at.get(kind):
             if widget.key == control:
                 return widget
-    raise SnapshotError(f"{where}: the view has no slider or picker {control!r}.")
+    return None
 
 
 def _values(widget: Any, control: str, where: str) -> list[Any]:
@@ -155,8 +165,3 @@ def _steps(widget: Any, control: str, where: str) -> list[Any]:
     count = round((widget.max - widget.min) / widget.step)
     kind = type(widget.value)
     return [kind(round(widget.min + n * widget.step, 10)) for n in range(count + 1)]
-
-
-def query_of(view: Mapping[str, str]) -> tuple[tuple[str, str], ...]:
-    """A view's keys and values as a place has them."""
-    return tuple((key, value) for key, value in view.items())

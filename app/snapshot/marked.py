@@ -17,7 +17,8 @@ from app.snapshot.formulas import mathml
 
 # In this order: formula, code, explained word, bold, italics, escaped sign.
 INLINE = re.compile(
-    r"\$(?P<formula>[^$]+)\$|`(?P<code>[^`]+)`|\[(?P<text>[^\]]*)\]\(methods\?word=(?P<word>[^\s)]+) \"(?P<title>[^\"]*)\"\)"
+    r"\$(?P<formula>[^$]+)\$|`(?P<code>[^`]+)`"
+    r"|\[(?P<text>[^\]]*)\]\(methods\?word=(?P<word>[^\s)]+) \"(?P<title>[^\"]*)\"\)"
     r"|\*\*(?P<bold>.+?)\*\*|\*(?P<italic>[^*]+)\*|\\(?P<sign>.)",
     re.DOTALL,
 )
@@ -68,7 +69,8 @@ class Words:
         }
         if kind == "title":
             place = word_anchor(unquote_plus(match["word"]))
-            return f'<a class="word" href="{self.page}#{place}" title="{escape(match["title"])}">{escape(match["text"])}</a>'
+            title, text = escape(match["title"]), escape(match["text"])
+            return f'<a class="word" href="{self.page}#{place}" title="{title}">{text}</a>'
         return inside[str(kind)](match[str(kind)])
 
 
