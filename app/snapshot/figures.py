@@ -58,20 +58,24 @@ def static(key: str, drawn: Drawn, slider: Slider | None = None) -> StaticFigure
 
 
 def shared_parts(figures: Sequence[dict[str, Any]]) -> dict[str, Any]:
-    """Figures as numbers of layouts and traces, each of which is there once: frames of a slider have most in common.
+    """Figures as numbers of values, each of which is there once: frames of a slider have most in common.
 
-    "frames" has a list for each figure: its layout's number, then those of its traces.
+    "values" are values of fields, "parts" layouts and traces as {field: number of its value}, and "frames" has a list
+    for each figure: the number of its layout's part, then those of its traces' parts.
     """
-    layouts: dict[str, int] = {}
-    traces: dict[str, int] = {}
+    values: dict[str, int] = {}
+    parts: dict[str, int] = {}
 
-    def number(part: Any, known: dict[str, int]) -> int:
-        return known.setdefault(json.dumps(part, sort_keys=True), len(known))
+    def number(part: dict[str, Any]) -> int:
+        fields = {name: _number(json.dumps(value, sort_keys=True), values) for name, value in part.items()}
+        return _number(json.dumps(fields, sort_keys=True), parts)
 
-    frames = [
-        [number(figure["layout"], layouts), *(number(trace, traces) for trace in figure["data"])] for figure in figures
-    ]
-    return {"layouts": [*map(json.loads, layouts)], "traces": [*map(json.loads, traces)], "frames": frames}
+    frames = [[number(figure["layout"]), *map(number, figure["data"])] for figure in figures]
+    return {"values": [*map(json.loads, values)], "parts": [*map(json.loads, parts)], "frames": frames}
+
+
+def _number(text: str, known: dict[str, int]) -> int:
+    return known.setdefault(text, len(known))
 
 
 def _figure(drawn: Drawn) -> Any:

@@ -90,11 +90,8 @@ def _command(name: str, tokens: list[str], at: int) -> tuple[str, int]:
     if name in ("frac", "tfrac"):
         below, at = _piece(tokens, at)
         return f"<mfrac>{inner}{below}</mfrac>", at
-    if name == "sqrt":
-        return f"<msqrt>{inner}</msqrt>", at
-    if name == "underbrace":
-        return f"<munder>{inner}<mo>⏟</mo></munder>", at
-    return f'<mover accent="true">{inner}<mo>{OVER[name]}</mo></mover>', at
+    forms = {"sqrt": f"<msqrt>{inner}</msqrt>", "underbrace": f"<munder>{inner}<mo>⏟</mo></munder>"}
+    return forms.get(name) or f'<mover accent="true">{inner}<mo>{OVER[name]}</mo></mover>', at
 
 
 def _letters(name: str, tokens: list[str], at: int) -> tuple[str, int]:

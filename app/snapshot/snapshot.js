@@ -11,7 +11,7 @@
   const parsed = new Map();
   const all = (selector, inside = document) => [...inside.querySelectorAll(selector)];
 
-  // Figures: layouts and traces are in the page once, and a frame names those that it takes.
+  // Figures: values are in the page once; layouts and traces name those of their fields, and frames name layouts and traces.
 
   function contents(figure) {
     const key = figure.dataset.figure;
@@ -20,11 +20,13 @@
   }
 
   function draw(figure, place) {
-    const { parts, alts, captions, values } = contents(figure);
-    const [layout, ...traces] = parts.frames[place];
+    const { drawn, alts, captions, values } = contents(figure);
+    const [layout, ...traces] = drawn.frames[place].map((part) => {
+      const fields = Object.entries(drawn.parts[part]);
+      return Object.fromEntries(fields.map(([name, value]) => [name, structuredClone(drawn.values[value])]));
+    });
     const plot = figure.querySelector(".plot");
-    const copied = structuredClone(traces.map((trace) => parts.traces[trace]));
-    Plotly.react(plot, copied, structuredClone(parts.layouts[layout]), SETTINGS);
+    Plotly.react(plot, traces, layout, SETTINGS);
     plot.setAttribute("aria-label", alts[place]);
     figure.querySelector(".alt").textContent = alts[place];
     figure.querySelector("figcaption").textContent = captions[place];
