@@ -17,7 +17,7 @@ NAME = re.compile(r"[a-z][a-z0-9_]{0,39}")
 MOST_CHARACTERS = 4000  # of one text
 
 
-class Fields:
+class LessonFields:
     """A mapping with these fields only; ``what`` is what messages call it.
 
     Raises:
@@ -95,7 +95,7 @@ class Fields:
 
     def texts(self, field: str) -> tuple[str, ...]:
         """A list of texts for people."""
-        pieces = (Fields({"text": entry}, f"{field} of {self.what}", ("text",)) for entry in self.list(field))
+        pieces = (LessonFields({"text": entry}, f"{field} of {self.what}", ("text",)) for entry in self.list(field))
         return tuple(piece.text("text", needed=True) for piece in pieces)
 
     def name(self, value: Any, field: str) -> str:

@@ -54,7 +54,7 @@ class Goal:
 
 
 @dataclass(frozen=True)
-class Answer:
+class CheckAnswer:
     """One answer to a question; ``say`` is what is answered to it."""
 
     text: str
@@ -74,7 +74,7 @@ class Paper:
 
 
 @dataclass(frozen=True)
-class Step:
+class LessonStep:
     """One step, of one of ``KINDS``.
 
     ``page`` is the path of a page ("" is the page and view of the step before), ``view`` its address, where "@alias"
@@ -99,7 +99,7 @@ class Step:
     hint: str = ""
     show: Mapping[str, str] = field(default_factory=dict)
     paper: Paper | None = None
-    answers: tuple[Answer, ...] = ()
+    answers: tuple[CheckAnswer, ...] = ()
     claims: tuple[Goal, ...] = ()
 
     @property
@@ -108,6 +108,9 @@ class Step:
         options = self.guess.options if self.guess else ()
         said = [text for answer in self.answers for text in (answer.text, answer.say)]
         return tuple(text for text in (self.ask, *options, self.say, self.hint, *said, self.notes) if text)
+
+
+Step, Answer = LessonStep, CheckAnswer  # their names in this room; recipes and predictions have others of these names
 
 
 @dataclass(frozen=True)
@@ -122,7 +125,7 @@ class Lesson:
     after: tuple[str, ...]
     runs: Mapping[str, Mapping[str, Any]]
     facts: Mapping[str, FactSpec]
-    steps: tuple[Step, ...]
+    steps: tuple[LessonStep, ...]
     path: Path
 
     def place(self, number: int) -> tuple[str, dict[str, str]]:

@@ -11,7 +11,7 @@ from typing import Any
 from merging.errors import LessonError, MergingError
 from merging.files.plain_yaml import MAX_CHARACTERS, check_fields, plain_yaml, text_of
 from merging.lessons import steps
-from merging.lessons.fields import Fields
+from merging.lessons.fields import LessonFields
 from merging.lessons.lesson import LEVELS, REFERENCES, Lesson
 from merging.text import first_few, printable
 
@@ -20,7 +20,8 @@ FOLDERS = "MERGESCOPE_LESSONS"  # folders of lessons of one's own, joined as pat
 VERSION = 1
 MOST_FILES, MOST_STEPS = 200, 40
 FIELDS = ("version", "key", "title", "question", "minutes", "level", "after", "runs", "facts", "steps")
-RUN_FIELDS = ("preset", "chain", "edits", "merge", "adapt", "exemplars", "experts")
+RUN_FIELDS = ("preset", "chain", "edits", "merge", "adapt", "exemplars", "test_data", "sweep", "title")
+WAYS = ("preset", "chain", "merge", "sweep")  # a sweep is named by its axes, as "lot.scaling"
 
 
 def folders() -> list[Path]:
@@ -89,7 +90,7 @@ def parse(text: str, path: Path) -> Lesson:
 
 
 def _lesson(data: Any, path: Path) -> Lesson:
-    fields = Fields(check_fields(data, "lesson", FIELDS, VERSION), "the lesson", FIELDS)
+    fields = LessonFields(check_fields(data, "lesson", FIELDS, VERSION), "the lesson", FIELDS)
     runs = {fields.name(alias, "a run"): _run(recipe, alias) for alias, recipe in fields.mapping("runs").items()}
     known = (*runs, *REFERENCES)
     facts = {
@@ -122,10 +123,10 @@ def _lesson(data: Any, path: Path) -> Lesson:
 def _run(recipe: Any, alias: str) -> Mapping[str, Any]:
     """The parts of a recipe, or the name of a preset; they are understood when the run is looked for."""
     what = f"the run {printable(str(alias))}"
-    fields = Fields(recipe, what, RUN_FIELDS)
-    ways = [way for way in ("preset", "chain", "merge") if fields.has(way)]
+    fields = LessonFields(recipe, what, RUN_FIELDS)
+    ways = [way for way in WAYS if fields.has(way)]
     if len(ways) != 1:
-        raise LessonError(f"{what} has one of preset, chain and merge; got {first_few(ways) or 'none of them'}.")
+        raise LessonError(f"{what} has one of {', '.join(WAYS)}; got {first_few(ways) or 'none of them'}.")
     if alias in REFERENCES:
         raise LessonError(f"{what} has a name that stands for a reference. Take another one.")
     return _frozen(fields.data)

@@ -9,9 +9,9 @@ from typing import Any
 from merging.errors import LessonError
 from merging.lessons import lesson as kinds
 from merging.lessons import plain_text
-from merging.lessons.fields import Fields, address_text
+from merging.lessons.fields import LessonFields, address_text
 from merging.lessons.kinds import FACTS
-from merging.lessons.lesson import Answer, FactSpec, Goal, Guess, Paper, Step
+from merging.lessons.lesson import CheckAnswer, FactSpec, Goal, Guess, LessonStep, Paper
 from merging.text import did_you_mean
 
 COMMON = ("kind", "page", "view", "chart", "controls", "outline", "say", "notes", "claims")
@@ -24,16 +24,18 @@ FIELDS = {
     kinds.FREE: (*COMMON, "ask"),
 }
 BOUNDS = ("is", "between", "at_least")
-RUN_ARGUMENTS = ("run", "against", "runs")
+RUN_ARGUMENTS = ("run", "against", "runs", "sweep")
 MOST_OPTIONS, MOST_PLACES, MOST_CELLS = 5, 7, 40
 Facts = Mapping[str, FactSpec]
 
 
-def step(data: Any, number: int, facts: Facts, runs: Sequence[str]) -> Step:
+def step(data: Any, number: int, facts: Facts, runs: Sequence[str]) -> LessonStep:
     """One step; ``facts`` and ``runs`` are those that the lesson declares. Raises LessonError."""
     what = f"step {number}"
-    kind = Fields(data, what, sorted({name for names in FIELDS.values() for name in names})).choice("kind", FIELDS)
-    fields = Fields(data, f"{what} ({kind})", FIELDS[kind])
+    kind = LessonFields(data, what, sorted({name for names in FIELDS.values() for name in names})).choice(
+        "kind", FIELDS
+    )
+    fields = LessonFields(data, f"{what} ({kind})", FIELDS[kind])
     page = fields.name(fields.get("page"), "page") if fields.has("page") else ""
     chart = fields.name(fields.get("chart"), "chart") if fields.has("chart") else ""
     view = _aliases(fields.address("view"), fields.what, runs)
@@ -41,7 +43,7 @@ def step(data: Any, number: int, facts: Facts, runs: Sequence[str]) -> Step:
         raise LessonError(f"{fields.what} names a page without a chart. Name the chart that it is about.")
     if view and not page:
         raise LessonError(f"{fields.what} has a view without a page. Name the page, or leave the view out.")
-    made = Step(
+    made = LessonStep(
         kind=kind,
         page=page,
         view=view,
@@ -61,7 +63,7 @@ def step(data: Any, number: int, facts: Facts, runs: Sequence[str]) -> Step:
     return made
 
 
-def _of_its_kind(kind: str, fields: Fields, facts: Facts, runs: Sequence[str]) -> dict[str, Any]:
+def _of_its_kind(kind: str, fields: LessonFields, facts: Facts, runs: Sequence[str]) -> dict[str, Any]:
     """The fields that only this kind of step has."""
     if kind == kinds.PREDICT:
         guess = _guess(fields.get("guess"), f"the guess of {fields.what}")
@@ -107,7 +109,7 @@ def fact_spec(data: Any, what: str, runs: Sequence[str], facts: Facts | None = N
     kind = FACTS[name]
     if kind.now and not now:
         raise LessonError(f"{what}: {name} is read from the view on screen, so only a goal can name it.")
-    fields = Fields(data, f"{what} ({name})", ("fact", *kind.needed, *kind.optional))
+    fields = LessonFields(data, f"{what} ({name})", ("fact", *kind.needed, *kind.optional))
     for argument in kind.needed:
         if not fields.has(argument):
             raise LessonError(f"{fields.what} has no {argument}. {name} is asked with {', '.join(kind.needed)}.")
@@ -125,7 +127,7 @@ def _listed(value: Any) -> Sequence[Any]:
 
 
 def _guess(data: Any, what: str) -> Guess:
-    kind = Fields(data, what, kinds.GUESSES).exactly_one(kinds.GUESSES)
+    kind = LessonFields(data, what, kinds.GUESSES).exactly_one(kinds.GUESSES)
     known = {
         kinds.NUMBER: ("low", "high", "unit"),
         kinds.CHOICE: ("options", "at"),
@@ -133,7 +135,7 @@ def _guess(data: Any, what: str) -> Guess:
         kinds.CURVE: ("low", "high", "unit", "at", "axis"),
         kinds.CELLS: ("most",),
     }[kind]
-    fields = Fields(data[kind], f"{what} ({kind})", known)
+    fields = LessonFields(data[kind], f"{what} ({kind})", known)
     options, at = fields.texts("options"), tuple(fields.finite(value, "at") for value in fields.list("at"))
     low, high = fields.number("low", default=0), fields.number("high", default=100)
     most = int(fields.number("most", 0, MOST_CELLS, default=0))
@@ -150,7 +152,7 @@ def _guess(data: Any, what: str) -> Guess:
     return Guess(kind, low, high, fields.text("unit"), options, at, fields.text("axis"), most)
 
 
-def _truth(fields: Fields, guess: Guess, facts: Facts, runs: Sequence[str]) -> tuple[FactSpec, ...]:
+def _truth(fields: LessonFields, guess: Guess, facts: Facts, runs: Sequence[str]) -> tuple[FactSpec, ...]:
     """The facts of the truth, as many as the guess has parts; a choice may have none, or one that ``at`` divides."""
     given = fields.get("truth")
     entries = given if isinstance(given, list) else [] if given is None else [given]
@@ -172,7 +174,7 @@ def _goal(data: Any, what: str, runs: Sequence[str], facts: Facts) -> Goal:
     way = "fact" if isinstance(data, dict) and "fact" in data else "key"
     if not isinstance(data, dict) or way not in data:
         raise LessonError(f"{what} is a mapping with fact or key, and one of {', '.join(BOUNDS)}.")
-    bounds = Fields({key: data[key] for key in BOUNDS if key in data}, what, BOUNDS)
+    bounds = LessonFields({key: data[key] for key in BOUNDS if key in data}, what, BOUNDS)
     rest = {key: value for key, value in data.items() if key not in BOUNDS}
     bound = bounds.exactly_one(BOUNDS)
     equal: str | float | None = None
@@ -191,16 +193,16 @@ def _goal(data: Any, what: str, runs: Sequence[str], facts: Facts) -> Goal:
     if way == "fact":
         spec = facts[data["fact"]] if len(rest) == 1 and data["fact"] in facts else None
         return Goal(spec or fact_spec(rest, what, runs, now=True), "", equal, low, high)
-    key = Fields(rest, what, ("key",))
+    key = LessonFields(rest, what, ("key",))
     return Goal(None, key.name(key.get("key"), "key"), equal, low, high)
 
 
 def _paper(data: Any, what: str, facts: Facts, runs: Sequence[str]) -> Paper:
-    fields = Fields(data, what, ("source", "where", "says", "ours"))
+    fields = LessonFields(data, what, ("source", "where", "says", "ours"))
     says = dict(fields.mapping("says"))
     unit = says.pop("unit", "")
     numbers = {
-        Fields({"text": name}, what, ("text",)).text("text", needed=True): fields.finite(value, f"says {name}")
+        LessonFields({"text": name}, what, ("text",)).text("text", needed=True): fields.finite(value, f"says {name}")
         for name, value in says.items()
     }
     ours = tuple(fact_spec(entry, f"ours of {what}", runs, facts) for entry in fields.list("ours"))
@@ -210,19 +212,19 @@ def _paper(data: Any, what: str, facts: Facts, runs: Sequence[str]) -> Paper:
         fields.name(fields.get("source"), "source"),
         fields.text("where", needed=True),
         numbers,
-        Fields({"unit": unit}, what, ("unit",)).text("unit"),
+        LessonFields({"unit": unit}, what, ("unit",)).text("unit"),
         ours,
     )
 
 
-def _answers(fields: Fields) -> tuple[Answer, ...]:
+def _answers(fields: LessonFields) -> tuple[CheckAnswer, ...]:
     answers = []
     for number, entry in enumerate(fields.list("answers"), 1):
-        one = Fields(entry, f"answer {number} of {fields.what}", ("text", "right", "say"))
+        one = LessonFields(entry, f"answer {number} of {fields.what}", ("text", "right", "say"))
         right = one.get("right") or False
         if not isinstance(right, bool):
             raise LessonError(f"right of {one.what} is true or false; got {reprlib.repr(right)}.")
-        answers.append(Answer(one.text("text", needed=True), right, one.text("say", needed=not right)))
+        answers.append(CheckAnswer(one.text("text", needed=True), right, one.text("say", needed=not right)))
     if not 3 <= len(answers) <= 4 or sum(answer.right for answer in answers) != 1:
         raise LessonError(f"{fields.what} has 3 or 4 answers, one of them right.")
     return tuple(answers)
