@@ -14,7 +14,7 @@ from app.saving import data as data_file
 from app.saving import figure as figure_file
 from app.saving import provenance
 from app.session import state
-from app.widgets import present, report_button
+from app.widgets import present, recorded, report_button
 from app.widgets.page import explained, link
 
 if TYPE_CHECKING:
@@ -60,6 +60,7 @@ def chart(
     if not headed and not presenting:
         ask(key)
     table, options, st.session_state[f"names_{key}"] = names.shown(table, options)
+    recorded.note(key, table, options, f"{description} {caption}", of, heading)
     figure = figures.figure(key, table, {"present": presenting, **options})
     modes = area or "points"  # plotly drops clicks where an area can be drawn
     extra: dict[str, Any] = {"on_select": on_click, "selection_mode": modes} if on_click else {}
