@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 PLACES = Path(__file__).with_name("places.yaml")
 FEWEST, MOST = 6, 12  # steps
 MOST_WORDS = 120  # of an explanation
-TYPED = re.compile(r"\d(?:[.,]\d+)?\s?(?:%|points|percent)")
+TYPED = re.compile(r"\d+(?:[.,]\d+)?\s?(?:%|points|percent)")
 
 
 @dataclass(frozen=True)
