@@ -34,7 +34,7 @@ def pending() -> tuple[str, dict[str, str]] | None:
 def follow(page: str) -> None:
     """Early in a run of the page with this path: go to the page that was asked for, or open the view if it is here.
 
-    What was asked for stays so until ``done``: a visitor may interrupt a run before the page has all of its widgets.
+    The request stays until ``done``: a visitor may interrupt a run before the page has all of its widgets.
     """
     if (opening := pending()) is None:
         return
