@@ -90,6 +90,7 @@ try:
         player.run(page.url_path, page.run)
 except MergingError as error:  # its text is meant for people; anything else goes to the log
     clicks.refuse(error, "page")
+present.settle()
 
 with jobs:
     from app.views.report import notice as report_notice

@@ -53,6 +53,9 @@ a run's id and not the label that a picker shows.
     unit      on Image, an attention head              reference what Image holds runs against
     source*   how another benchmark is made on Models  experiment the published experiment there
               & runs
+    bare      1 where the chart is alone in a frame    ground    "clear" for a frame without a ground
+    controls  keys of the controls that stay when one  figure    the chart that is alone
+              chart is alone, with commas
     draft     the secret token of the report, on all pages; links leave it out
     lesson    the lesson that stands beside the pages  step      the step of it, from 1
     did       which steps are done, as bits            said      the guesses and answers so far
@@ -73,7 +76,7 @@ AGAINST, COMPARE, SCOPE, FIRST, SECOND = "against", "compare", "scope", "first",
 SWEEP, POINT, SCORE, SUBJECT, LEAST, BEST = "sweep", "point", "score", "subject", "least", "best"
 WORD = "word"
 LOOK, MAP, IMAGES, CLASSES, PERPLEXITY, BESIDE = "look", "map", "images", "classes", "perplexity", "beside"
-FIGURE = "figure"
+FIGURE, BARE, CONTROLS, GROUND = "figure", "bare", "controls", "ground"
 OVER, ASKED, DONOR, CELLS, WHERE, FROM = "over", "asked", "donor", "cells", "where", "from"
 ACT, REACH, GIVEN, FACTOR, HELP, GUESS = "act", "reach", "given", "factor", "help", "guess"
 SHOW, MERGED, FRONT, VARIANT, INTERVALS = "show", "merged", "front", "variant", "intervals"

@@ -17,12 +17,28 @@ _CURRENT, _CURRENT_MANY, _DRAFT, _WATCHED = "_run", "_runs", "_draft", "_watched
 _PAGE, _ENTERED, _METHOD, _SWEEP, _POINT, _FRONT = "_page", "_entered", "_method", "_sweep", "_point", "_front"
 _OTHER, _MODELS, _CHOSEN = "_other", "_models", "_chosen"
 _PICKED = "_picked_"
+ALONE = (address.PRESENT, address.BARE, address.CONTROLS, address.GROUND)  # how a view is shown, not what it shows
 _FRESH = "_fresh"  # a run was picked on the page: the view starts from that run's own values
 
 
 def present() -> bool:
     """Whether pages are shown on a projector."""
     return bool(st.session_state.get(address.PRESENT, False))
+
+
+def bare() -> bool:
+    """Whether one chart is shown alone, for a frame on another page."""
+    return str(st.query_params.get(address.BARE, "")) in ("1", "true")
+
+
+def alone() -> bool:
+    """Whether one chart is shown alone, on a projector or in a frame."""
+    return bare() or present()
+
+
+def clear() -> bool:
+    """Whether a frame has no ground of its own."""
+    return str(st.query_params.get(address.GROUND, "")) == "clear"
 
 
 def enter(page: str) -> None:
@@ -304,7 +320,7 @@ def link_chain(chain: str, experts: Sequence[str]) -> None:
 def place() -> str:
     """The path of the page and the query that restores this view, as in a link, without the server's address."""
     shown = without_token(st.query_params.to_dict())
-    query = urlencode({key: value for key, value in shown.items() if key != address.PRESENT}, safe=",:;")
+    query = urlencode({key: value for key, value in shown.items() if key not in ALONE}, safe=",:;")
     page = st.session_state.get(_PAGE, "")
     return f"{page}?{query}" if query else page
 

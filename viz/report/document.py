@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from viz.report import guard, templates
 from viz.report.contents import Report, ReportError, ReportView, Source
@@ -95,17 +95,27 @@ def plotly_js() -> str:
 
 def figure_json(figure: go.Figure) -> str:
     """A figure as JSON that may stand inside a script element: no tag and no comment can begin in it."""
-    plain = json.loads(figure.to_json(validate=False))
+    return script_json(plain_figure(figure))
+
+
+def plain_figure(figure: go.Figure) -> dict[str, Any]:
+    """A figure as plain data, without what only the app uses of it."""
+    plain: dict[str, Any] = json.loads(figure.to_json(validate=False))
     plain["layout"].pop("dragmode", None)  # a report does not read a lasso's selection
     for trace in plain["data"]:
         trace.pop("customdata", None)  # what a click returns to the app
         if trace["type"] == "scattergl":  # WebGL compiles code while it draws, which the policy forbids
             trace["type"] = "scatter"
-    return script_text(json.dumps(plain, ensure_ascii=False, allow_nan=False, separators=(",", ":")))
+    return plain
+
+
+def script_json(value: object) -> str:
+    """Plain data as JSON that may stand inside a script element: no tag and no comment can begin in it."""
+    return script_text(json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":")))
 
 
 def script_text(text: str) -> str:
-    """JSON that may stand inside a script element."""
+    """Such JSON, given as text."""
     return re.sub(r"[<>&\u2028\u2029]", lambda sign: f"\\u{ord(sign[0]):04x}", text)
 
 

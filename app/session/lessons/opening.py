@@ -32,7 +32,7 @@ def pending() -> tuple[str, dict[str, str]] | None:
 
 
 def follow(page: str) -> None:
-    """Early in a run of the page with this path: go to the page that was asked for, or open the view if it is here.
+    """Early in a run of the page with this path: go to the requested page, or open the view if it is here.
 
     The request stays until ``done``: a visitor may interrupt a run before the page has all of its widgets.
     """
