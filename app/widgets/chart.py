@@ -67,7 +67,7 @@ def chart(
     config = theme.config(name, clicks=on_click is not None and not area)
     with present.stage() if presenting else contextlib.nullcontext() as stage:
         if stage:
-            if not stage.bare:
+            if not stage.bare and not present.words():
                 ask(key)
             figure = stage.fitted(figure)
         st.plotly_chart(figure, theme=None, key=f"chart_{key}", config=config, alt=figure.layout.meta["alt"], **extra)

@@ -62,7 +62,7 @@ def _turning(at: Place) -> None:
             "Next", key="lesson_next", icon=":material/arrow_forward:", icon_position="right", disabled=at.last,
             on_click=_next, args=(at,), help="Key . or Page Down", type="primary" if _ready(at) else "secondary",
         )  # fmt: skip
-    keys.listen()
+    keys.listen(at.number)
     with st.container(gap="xsmall"):
         if at.last:
             sheet.download(at.lesson)

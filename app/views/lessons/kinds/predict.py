@@ -7,7 +7,7 @@ from collections.abc import Callable
 import streamlit as st
 
 from app.reading.lessons import lessons
-from app.session import clicks
+from app.session import clicks, state
 from app.text import safe_text
 from app.views.lessons import learner, texts
 from app.views.lessons.kinds import guessing
@@ -68,6 +68,8 @@ def controls(at: Place) -> None:
             st.button(REVEAL, key="lesson_reveal", type="primary", on_click=reveal, args=(at,))
             st.button(AGAIN, key="lesson_change", on_click=_change, args=(at,))
         return
+    if state.present():  # the lecturer reveals without a guess of their own
+        st.button(REVEAL, key="lesson_reveal", on_click=reveal, args=(at,))
     values = guessing.widget(at, guess, facts, fixed)
     st.session_state[f"{at.key}_now"] = values  # for the picture, which is drawn after the rail
     st.button(FIX, key="lesson_fix", type="primary", disabled=values is None, on_click=_fix, args=(at, values))
