@@ -91,7 +91,7 @@ try:
     if missing := benchmark.enter():
         benchmark_badge.show_missing(missing)
     else:
-        player.run(page.run)
+        player.run(page.url_path, page.run)
 except MergingError as error:  # its text is meant for people; anything else goes to the log
     clicks.refuse(error, "page")
 present.settle()

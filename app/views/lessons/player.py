@@ -42,7 +42,7 @@ def enter(path: str) -> None:
     """Note which page is shown, by its path, and open the view of a step if a link or a click asked for it."""
     opening.follow(path)
     state.enter(path)
-    if not visit.read_link():
+    if not visit.read_link() or path == learner.PAGE:
         return
     try:
         benchmark.enter()
@@ -55,12 +55,14 @@ def enter(path: str) -> None:
     state.enter(path)
 
 
-def run(draw: Callable[[], None]) -> None:
-    """Draw the page, alone or with the rail of the lesson beside it."""
+def run(path: str, draw: Callable[[], None]) -> None:
+    """Draw the page with this path, alone or with the rail of the lesson beside it."""
     clicks.after_parts(None)
     here = visit.current()
     at = learner.place()
-    if at is None:
+    if path == learner.PAGE:  # which shows how far one got in all of them
+        draw()
+    elif at is None:
         if here.lesson:
             st.warning(GONE.format(safe_text(here.lesson, 60)), icon=":material/link_off:")
             st.button("Go on without it", key="lesson_gone", on_click=visit.leave)
@@ -83,7 +85,7 @@ def run(draw: Callable[[], None]) -> None:
         if at.step.kind == "do":
             clicks.after_parts(do.judge)
     opening.done()
-    visit.write()
+    visit.write(with_step=path != learner.PAGE)
 
 
 def presented() -> bool:
