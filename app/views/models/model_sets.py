@@ -13,7 +13,9 @@ from app.reading.models import Shelf
 from app.session import benchmark, clicks, pages
 from app.views.models import benchmarks
 from app.widgets import fit_report, page
+from app.widgets.jobs import own_machine
 from merging.errors import MergingError
+from merging.modes import Act
 from merging.text import first_few
 from viz.text import clean_text, plural
 
@@ -164,6 +166,8 @@ def evaluation(pretrained: str, experts: Mapping[str, str]) -> None:
 
 def _keep(prefix: str, group: ModelGroup | None, pretrained: str, experts: Mapping[str, str], fits: bool) -> None:
     """The title, and the button that puts the set on the Merge page."""
+    if own_machine.refused(Act.MERGE):
+        return
     from merging.catalog.model_sets import LONGEST, usable_name
 
     with st.container(horizontal=True, vertical_alignment="bottom"):
