@@ -16,6 +16,7 @@ from merging.files.short_digest import resolved
 _CURRENT, _CURRENT_MANY, _DRAFT, _WATCHED = "_run", "_runs", "_draft", "_watched"
 _PAGE, _ENTERED, _METHOD, _SWEEP, _POINT, _FRONT = "_page", "_entered", "_method", "_sweep", "_point", "_front"
 _OTHER, _MODELS, _CHOSEN = "_other", "_models", "_chosen"
+_PICKED = "_picked_"
 ALONE = (address.PRESENT, address.BARE, address.CONTROLS, address.GROUND)  # how a view is shown, not what it shows
 LINKS = {False: "#0B6AA8", True: "#6DB3E3"}  # the color of links and of focus on a light and on a dark ground
 _FRESH = "_fresh"  # a run was picked on the page: the view starts from that run's own values
@@ -55,6 +56,13 @@ def enter(page: str) -> None:
     st.session_state[_PAGE] = page
 
 
+def forget_view() -> None:
+    """Forget what the page shows: the address counts, as when the page is entered."""
+    st.session_state[_PAGE] = None
+    for key in [name for name in st.session_state if isinstance(name, str) and name.startswith(_PICKED)]:
+        del st.session_state[key]
+
+
 def linked(key: str) -> str:
     """What the link that was just opened says about ``key``."""
     return st.query_params.get(key, "") if st.session_state.get(_ENTERED, True) else ""
@@ -79,7 +87,7 @@ def _picked(key: str, remembered: str, available: Sequence[str], first: str) -> 
 
 def picked(key: str, available: Sequence[str], first: str) -> str:
     """The value that the link or the session names, else ``first``, which the address leaves out."""
-    kept = f"_picked_{key}"
+    kept = f"{_PICKED}{key}"
     requested = linked(key) or st.session_state.get(kept, first)
     value = requested if requested in available else first
     st.session_state[kept] = value
@@ -89,7 +97,7 @@ def picked(key: str, available: Sequence[str], first: str) -> str:
 
 def pick(key: str, value: str) -> None:
     """Show this value from now on; see ``picked``."""
-    st.session_state[f"_picked_{key}"] = value
+    st.session_state[f"{_PICKED}{key}"] = value
 
 
 def pick_value_from(key: str, widget: str) -> None:

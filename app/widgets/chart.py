@@ -14,7 +14,7 @@ from app.saving import data as data_file
 from app.saving import figure as figure_file
 from app.saving import provenance
 from app.session import state
-from app.widgets import present, report_button
+from app.widgets import present, recorded, report_button
 from app.widgets.page import explained, link
 
 if TYPE_CHECKING:
@@ -60,9 +60,10 @@ def chart(
     if not headed and not presenting:
         ask(key)
     table, options, st.session_state[f"names_{key}"] = names.shown(table, options)
-    options = {"present": presenting, **options}
-    figure = figures.figure(key, table, options)  # what is saved has a light ground
-    shown = figures.dark_figure(key, table, options) if state.dark() else figure
+    recorded.note(key, table, options, f"{description} {caption}", of, heading)
+    drawn = {"present": presenting, **options}
+    figure = figures.figure(key, table, drawn)  # what is saved has a light ground
+    shown = figures.dark_figure(key, table, drawn) if state.dark() else figure
     modes = area or "points"  # plotly drops clicks where an area can be drawn
     extra: dict[str, Any] = {"on_select": on_click, "selection_mode": modes} if on_click else {}
     config = theme.config(name, clicks=on_click is not None and not area, camera=not state.dark())
@@ -101,8 +102,9 @@ def live(key: str, table: pd.DataFrame, job_id: str, *, name: str, caption: str 
         return
     ask(key)
     table, options, back = names.shown(table, options)
-    figure = figures.figure(key, table, {"present": False, **options})
-    shown = figures.dark_figure(key, table, {"present": False, **options}) if state.dark() else figure
+    drawn = {"present": False, **options}
+    figure = figures.figure(key, table, drawn)
+    shown = figures.dark_figure(key, table, drawn) if state.dark() else figure
     place = f"{key}_{job_id}"
     config = theme.config(name, camera=not state.dark())
     st.plotly_chart(shown, theme=None, key=f"chart_{place}", config=config, alt=figure.layout.meta["alt"])

@@ -5,7 +5,6 @@ from __future__ import annotations
 import copy
 from typing import Any
 
-import numpy as np
 import pandas as pd
 import pytest
 from figure_colors import colors
