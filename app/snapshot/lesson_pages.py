@@ -6,18 +6,18 @@ import re
 from collections.abc import Mapping, Sequence
 
 from markupsafe import Markup
-from merging.lessons.context import LessonContext
-from merging.lessons.facts.computing import compute
-from merging.lessons.verdicts import verdict
 
 from app.snapshot.contents import StaticAnswer, StaticGuess, StaticLesson, StaticPaper, StaticStep
 from app.snapshot.figures import StaticFigure, static
 from app.snapshot.headless import Headless, Place, SnapshotError
 from app.snapshot.marked import Words
 from merging.lessons import lesson as kinds
+from merging.lessons.context import LessonContext
 from merging.lessons.fact import Fact
+from merging.lessons.facts.computing import compute
 from merging.lessons.fill import fill
 from merging.lessons.lesson import Guess, Lesson, Paper, Step
+from merging.lessons.verdicts import verdict
 from merging.recipes.papers.published import SOURCES
 
 

@@ -6,7 +6,6 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from markupsafe import Markup
-from merging.lessons.context import LessonContext
 
 from app.reading import glossary
 from app.reading.report_sources import made_with
@@ -19,6 +18,7 @@ from app.snapshot.marked import word_anchor
 from merging import settings
 from merging.benchmarks.benchmark import Benchmark
 from merging.lessons import reading
+from merging.lessons.context import LessonContext
 from merging.runs.store import Store
 from merging.text import did_you_mean
 from viz.report.contents import Source

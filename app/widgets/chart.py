@@ -54,7 +54,7 @@ def chart(
     from viz import theme
 
     present.follow()
-    presenting = state.present()
+    presenting = state.alone()
     if presenting and not present.takes(key):
         return
     if not headed and not presenting:
@@ -65,12 +65,13 @@ def chart(
     modes = area or "points"  # plotly drops clicks where an area can be drawn
     extra: dict[str, Any] = {"on_select": on_click, "selection_mode": modes} if on_click else {}
     config = theme.config(name, clicks=on_click is not None and not area)
-    with present.stage() if presenting else contextlib.nullcontext(1.0) as factor:
-        if presenting:
-            ask(key)
-            figure = theme.enlarged(figure, factor)
+    with present.stage() if presenting else contextlib.nullcontext() as stage:
+        if stage:
+            if not stage.bare:
+                ask(key)
+            figure = stage.fitted(figure)
         st.plotly_chart(figure, theme=None, key=f"chart_{key}", config=config, alt=figure.layout.meta["alt"], **extra)
-        if presenting:
+        if stage:
             st.caption(text.safe_text(provenance.line(table, options, of, text.plain(f"{description} {caption}")), 300))
     if presenting:
         return
@@ -95,7 +96,7 @@ def live(key: str, table: pd.DataFrame, job_id: str, *, name: str, caption: str 
     """
     from viz import theme
 
-    if state.present():
+    if state.alone():
         return
     ask(key)
     table, options, back = names.shown(table, options)

@@ -36,7 +36,7 @@ def recording() -> Iterator[list[Drawn]]:
 
 
 def note(key: str, table: pd.DataFrame, options: Mapping[str, Any], words: str, of: Of, heading: str = "") -> None:
-    """Note one chart, if anybody records. ``words`` are Markdown of the page about it, ``heading`` is plain."""
+    """Note one chart while charts are recorded. ``words`` are Markdown of the page about it, ``heading`` is plain."""
     if not _lists:
         return
     place = state.place()
