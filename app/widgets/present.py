@@ -23,7 +23,7 @@ html:not(:has(.st-key-presented)) {{ font-size: 19px; }}
   width: 100vw; height: 100vh; overflow: hidden; padding: calc(12 * var(--line)) calc(20 * var(--line)) 0;
   gap: calc(4 * var(--line));
 }}
-.st-key-presented h3 {{ font-size: calc(20 * var(--line)); line-height: 1.3; padding: 0; }}
+.st-key-presented h2 {{ font-size: calc(20 * var(--line)); line-height: 1.3; padding: 0; }}
 .st-key-presented [data-testid="stCaptionContainer"] p {{ font-size: calc(12 * var(--line)); }}
 .st-key-presented .st-key-leave {{ position: absolute; right: 1vw; bottom: 0.5vh; width: auto; }}
 .st-key-presented .st-key-leave button, .st-key-presented .st-key-leave button * {{
