@@ -18,6 +18,7 @@ from app.reading import data
 from app.session import address, benchmark, clicks, selection, state
 from app.session.report import report_keeper
 from app.text import safe_text
+from app.views.lessons import player
 from app.widgets import benchmark_badge, present
 from app.widgets import page as page_parts
 from merging.errors import MergingError, StoreError
@@ -46,7 +47,10 @@ SECTIONS = {
         ("compare", "Compare", "compare", "Two runs: recipes, scores, charts with their difference, image by image."),
         ("report", "Report", "article", "Chosen views as one HTML file, with recipes, digests, seeds and versions."),
     ],
-    "Learn": [("methods", "Methods", "menu_book", "What every method does, needs and costs.")],
+    "Learn": [
+        ("lessons", "Lessons", "school", "Paths through the pages: predict, do, see, read why."),
+        ("methods", "Methods", "menu_book", "What every method does, needs and costs."),
+    ],
     "Library": [
         ("models", "Models & runs", "inventory_2", "Your checkpoints, whether they fit, and your runs."),
     ],
@@ -74,7 +78,7 @@ with st.sidebar:
     jobs = st.container(key="jobs")
     st.toggle("Present", key=address.PRESENT, bind=address.BIND, help=present.HELP)
 page_parts.style()
-state.enter(page.url_path)
+player.enter(page.url_path)
 present.enter()
 selection.enter()
 page_parts.clear_cautions()
@@ -85,9 +89,10 @@ try:
     if missing := benchmark.enter():
         benchmark_badge.show_missing(missing)
     else:
-        page.run()
+        player.run(page.run)
 except MergingError as error:  # its text is meant for people; anything else goes to the log
     clicks.refuse(error, "page")
+present.settle()
 
 with jobs:
     from app.views.report import notice as report_notice

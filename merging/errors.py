@@ -9,6 +9,7 @@ MergingError
 │   ├── CompatibilityError  pretrained and experts do not fit together; carries the report
 │   └── FamilyError         tensor names of no known model family
 ├── TaskError               a benchmark folder, a data set or a head that cannot be used
+├── LessonError             a lesson's file that cannot be read                         (also ValueError)
 ├── StoreError              a run that cannot be written or does not exist
 ├── HubError                the Hub, or the cache of its files, did not give a file or an answer
 └── Cancelled               the caller asked to stop; nothing was kept, unless the text says so
@@ -75,6 +76,10 @@ class FamilyError(CheckpointError):
 
 class TaskError(MergingError, ValueError):
     """A benchmark folder, a data set or a head cannot be used."""
+
+
+class LessonError(MergingError, ValueError):
+    """A lesson's file cannot be read, or names what does not exist."""
 
 
 class StoreError(MergingError):

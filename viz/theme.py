@@ -224,6 +224,11 @@ def edge(width: float = 1) -> dict[str, Any]:
     return {"color": INK, "width": width}
 
 
+def transparent(fig: go.Figure) -> go.Figure:
+    """The same figure without a ground."""
+    return go.Figure(fig).update_layout(paper_bgcolor="rgba(0,0,0,0)", plot_bgcolor="rgba(0,0,0,0)")
+
+
 _PIXELS = {
     "size", "l", "r", "t", "b", "xshift", "yshift", "standoff", "startstandoff", "ticklen", "thickness", "arrowwidth",
     "itemwidth", "len", "height",
@@ -241,6 +246,7 @@ def _scaled(key: str, value: Any, parent: str, factor: float) -> Any:
     if isinstance(value, dict):
         arrow_in_data = str(value.get("axref", "pixel")) != "pixel"
         skip = {"ax", "ay"} if arrow_in_data else set()
+        skip |= {"len"} if value.get("lenmode", "fraction") != "pixels" else set()
         return {k: v if k in skip else _scaled(k, v, key, factor) for k, v in value.items()}
     if isinstance(value, list | tuple) and value and isinstance(value[0], dict):
         return [_scaled(key, item, key, factor) for item in value]

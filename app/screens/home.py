@@ -7,6 +7,7 @@ import streamlit as st
 from app import text
 from app.reading import data
 from app.reading.images import drawn
+from app.reading.lessons import lessons
 from app.session import address, pages
 from app.views.runs import run_order
 from app.widgets import page as page_parts
@@ -25,12 +26,19 @@ page_parts.heading(
 stored = data.stored()
 runs = data.runs(stored)
 masked = next((run for run in runs if "saliency" in run.tables), runs[0] if runs else None)
-LINKS = (
-    (
-        "See why merging hurts",
+if lesson := lessons.lessons().get("why_merging_hurts"):
+    FIRST = (
+        "Guess first, then see what merging does to accuracy and to features, and read why: a lesson of "
+        f"{lesson.minutes} minutes.",
+        (lessons.door(lesson, 1), "Begin the lesson", "school", {address.LESSON: lesson.key, address.STEP: "1"}),
+    )
+else:
+    FIRST = (
         "Accuracy on the merged tasks against the number of experts that are merged, method by method.",
         (pages.CONFLICTS, "Open Conflicts", "call_split", {address.ABOUT: "number of tasks"}),
-    ),
+    )
+LINKS = (
+    ("See why merging hurts", *FIRST),
     (
         "Look inside a merge",
         "Which tensors are salient for each expert, and which does the merge keep? Move the prune ratio to see.",

@@ -47,13 +47,19 @@ a run's id and not the label that a picker shows.
     chosen    the runs selected there, with commas     outcome*  which of the two runs is right
     chart*    the chart of both runs on Compare        among*    whose images it counts
     guess*    what the first-order map shows
-    learned*  what Learning shows                      step*     the step of learning there
+    learned*  what Learning shows                      moment*   the step of learning there; ``step`` in earlier links
     see*      what Image shows                         seek*     the images that Image looks for
     head      whose classes Image asks for             at        the depth or block that it shows
     unit      on Image, an attention head              reference what Image holds runs against
     source*   how another benchmark is made on Models  experiment the published experiment there
               & runs
+    bare      1 where the chart is alone in a frame    ground    "clear" for a frame without a ground
+    controls  keys of the controls that stay when one  figure    the chart that is alone
+              chart is alone, with commas
     draft     the secret token of the report, on all pages; links leave it out
+    lesson    the lesson that stands beside the pages  step      the step of it, from 1
+    did       which steps are done, as bits            said      the guesses and answers so far
+    class     the code of a class whose guesses count  notes     only the notes of the step, for a second window
 """
 
 from __future__ import annotations
@@ -70,13 +76,14 @@ AGAINST, COMPARE, SCOPE, FIRST, SECOND = "against", "compare", "scope", "first",
 SWEEP, POINT, SCORE, SUBJECT, LEAST, BEST = "sweep", "point", "score", "subject", "least", "best"
 WORD = "word"
 LOOK, MAP, IMAGES, CLASSES, PERPLEXITY, BESIDE = "look", "map", "images", "classes", "perplexity", "beside"
-FIGURE = "figure"
+FIGURE, BARE, CONTROLS, GROUND = "figure", "bare", "controls", "ground"
 OVER, ASKED, DONOR, CELLS, WHERE, FROM = "over", "asked", "donor", "cells", "where", "from"
 ACT, REACH, GIVEN, FACTOR, HELP, GUESS = "act", "reach", "given", "factor", "help", "guess"
 SHOW, MERGED, FRONT, VARIANT, INTERVALS = "show", "merged", "front", "variant", "intervals"
 OTHER, BETWEEN, CHART, AMONG, OUTCOME = "b", "between", "chart", "among", "outcome"
 MODELS, SHELF, CHOSEN, ON, DIRECTION, DROP = "models", "shelf", "chosen", "on", "direction", "drop"
-LEARNED, STEP = "learned", "step"
+LEARNED, MOMENT = "learned", "moment"
+LESSON, STEP, DID, SAID, CLASS, NOTES = "lesson", "step", "did", "said", "class", "notes"
 SOURCE, EXPERIMENT = "source", "experiment"
 SEE, SEEK, HEAD, AT, REFERENCE = "see", "seek", "head", "at", "reference"
 BIND: Any = "query-params"

@@ -11,7 +11,7 @@ import streamlit as st
 from app.text import safe_text
 from merging.errors import MergingError
 
-PROBLEM = "_click_problem"
+PROBLEM, AFTER = "_click_problem", "_after_parts"
 AGAIN = "Draw the page again"
 CHANGED = "It may have been deleted or changed in another tab since this page was drawn."
 P = ParamSpec("P")
@@ -50,8 +50,15 @@ def fragment(draw: Callable[P, None], run_every: float | None = None) -> Callabl
             draw(*args, **kwargs)
         except MergingError as error:
             refuse(error, f"{draw.__module__}.{draw.__qualname__}")
+        if after := st.session_state.get(AFTER):
+            after()
 
     return st.fragment(drawn, run_every=run_every)
+
+
+def after_parts(call: Callable[[], None] | None) -> None:
+    """Call this whenever a part of the page was redrawn alone; None while all of the page is drawn."""
+    st.session_state[AFTER] = call
 
 
 def refuse(error: MergingError, part: str) -> None:

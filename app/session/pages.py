@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-HOME, MERGE, MASKS, CONFLICTS, DRIFT, FEATURES, SCORES, SWEEPS, COMPARE, METHODS, MODELS, LEARNING, IMAGE = (
+HOME, MERGE, MASKS, CONFLICTS, DRIFT, FEATURES, SCORES, SWEEPS, COMPARE, METHODS, MODELS, LEARNING, IMAGE, LESSONS = (
     f"screens/{name}.py"
     for name in (
         "home", "merge", "masks", "conflicts", "drift", "features", "scores", "sweeps", "compare", "methods", "models",
-        "learning", "image",
+        "learning", "image", "lessons",
     )
 )  # fmt: skip

@@ -16,12 +16,29 @@ from merging.files.short_digest import resolved
 _CURRENT, _CURRENT_MANY, _DRAFT, _WATCHED = "_run", "_runs", "_draft", "_watched"
 _PAGE, _ENTERED, _METHOD, _SWEEP, _POINT, _FRONT = "_page", "_entered", "_method", "_sweep", "_point", "_front"
 _OTHER, _MODELS, _CHOSEN = "_other", "_models", "_chosen"
+_PICKED = "_picked_"
+ALONE = (address.PRESENT, address.BARE, address.CONTROLS, address.GROUND)  # how a view is shown, not what it shows
 _FRESH = "_fresh"  # a run was picked on the page: the view starts from that run's own values
 
 
 def present() -> bool:
     """Whether pages are shown on a projector."""
     return bool(st.session_state.get(address.PRESENT, False))
+
+
+def bare() -> bool:
+    """Whether one chart is shown alone, for a frame on another page."""
+    return str(st.query_params.get(address.BARE, "")) in ("1", "true")
+
+
+def alone() -> bool:
+    """Whether one chart is shown alone, on a projector or in a frame."""
+    return bare() or present()
+
+
+def clear() -> bool:
+    """Whether a frame has no ground of its own."""
+    return str(st.query_params.get(address.GROUND, "")) == "clear"
 
 
 def enter(page: str) -> None:
@@ -31,6 +48,13 @@ def enter(page: str) -> None:
     """
     st.session_state[_ENTERED] = st.session_state.get(_PAGE) != page
     st.session_state[_PAGE] = page
+
+
+def forget_view() -> None:
+    """Forget what the page shows: the address counts, as when the page is entered."""
+    st.session_state[_PAGE] = None
+    for key in [name for name in st.session_state if isinstance(name, str) and name.startswith(_PICKED)]:
+        del st.session_state[key]
 
 
 def linked(key: str) -> str:
@@ -57,7 +81,7 @@ def _picked(key: str, remembered: str, available: Sequence[str], first: str) -> 
 
 def picked(key: str, available: Sequence[str], first: str) -> str:
     """The value that the link or the session names, else ``first``, which the address leaves out."""
-    kept = f"_picked_{key}"
+    kept = f"{_PICKED}{key}"
     requested = linked(key) or st.session_state.get(kept, first)
     value = requested if requested in available else first
     st.session_state[kept] = value
@@ -67,7 +91,7 @@ def picked(key: str, available: Sequence[str], first: str) -> str:
 
 def pick(key: str, value: str) -> None:
     """Show this value from now on; see ``picked``."""
-    st.session_state[f"_picked_{key}"] = value
+    st.session_state[f"{_PICKED}{key}"] = value
 
 
 def pick_value_from(key: str, widget: str) -> None:
@@ -296,7 +320,7 @@ def link_chain(chain: str, experts: Sequence[str]) -> None:
 def place() -> str:
     """The path of the page and the query that restores this view, as in a link, without the server's address."""
     shown = without_token(st.query_params.to_dict())
-    query = urlencode({key: value for key, value in shown.items() if key != address.PRESENT}, safe=",:;")
+    query = urlencode({key: value for key, value in shown.items() if key not in ALONE}, safe=",:;")
     page = st.session_state.get(_PAGE, "")
     return f"{page}?{query}" if query else page
 

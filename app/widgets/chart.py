@@ -14,7 +14,7 @@ from app.saving import data as data_file
 from app.saving import figure as figure_file
 from app.saving import provenance
 from app.session import state
-from app.widgets import present, report_button
+from app.widgets import present, recorded, report_button
 from app.widgets.page import explained, link
 
 if TYPE_CHECKING:
@@ -54,22 +54,24 @@ def chart(
     from viz import theme
 
     present.follow()
-    presenting = state.present()
+    presenting = state.alone()
     if presenting and not present.takes(key):
         return
     if not headed and not presenting:
         ask(key)
     table, options, st.session_state[f"names_{key}"] = names.shown(table, options)
+    recorded.note(key, table, options, f"{description} {caption}", of, heading)
     figure = figures.figure(key, table, {"present": presenting, **options})
     modes = area or "points"  # plotly drops clicks where an area can be drawn
     extra: dict[str, Any] = {"on_select": on_click, "selection_mode": modes} if on_click else {}
     config = theme.config(name, clicks=on_click is not None and not area)
-    with present.stage() if presenting else contextlib.nullcontext(1.0) as factor:
-        if presenting:
-            ask(key)
-            figure = theme.enlarged(figure, factor)
+    with present.stage() if presenting else contextlib.nullcontext() as stage:
+        if stage:
+            if not stage.bare:
+                ask(key)
+            figure = stage.fitted(figure)
         st.plotly_chart(figure, theme=None, key=f"chart_{key}", config=config, alt=figure.layout.meta["alt"], **extra)
-        if presenting:
+        if stage:
             st.caption(text.safe_text(provenance.line(table, options, of, text.plain(f"{description} {caption}")), 300))
     if presenting:
         return
@@ -94,7 +96,7 @@ def live(key: str, table: pd.DataFrame, job_id: str, *, name: str, caption: str 
     """
     from viz import theme
 
-    if state.present():
+    if state.alone():
         return
     ask(key)
     table, options, back = names.shown(table, options)

@@ -1,44 +1,34 @@
-"""One chart on a projector: it fills the window with its question and one line on where it is from; Escape leaves."""
+"""One chart alone: on a projector with its question and one line on where it is from, until Escape; or in a frame.
+
+``present=true`` fills a projector's screen. ``bare=1`` is for frames on other pages: without menu, heading or padding.
+"""
 
 from __future__ import annotations
 
 import contextlib
+import re
 from collections.abc import Iterator
+from dataclasses import dataclass
 from functools import cache
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import streamlit as st
 
 from app.session import address, state
-from viz.theme import PRESENTED_LINES as LINES
+from app.text import safe_text
+from app.widgets.elsewhere import style
 
-HELP = "Fill the window with one chart, for a projector. Escape leaves."
-ONE = "html:has(.st-key-presented)"
-STYLE = f"""<style>
-html:not(:has(.st-key-presented)) {{ font-size: 19px; }}
-{ONE} [data-testid="stApp"] * {{ visibility: hidden; }}
-{ONE} .st-key-presented, {ONE} .st-key-presented * {{ visibility: visible; }}
-.st-key-presented {{
-  --line: calc(100vh / {LINES}); position: fixed; inset: 0; z-index: 1000000; box-sizing: border-box; background: white;
-  width: 100vw; height: 100vh; overflow: hidden; padding: calc(12 * var(--line)) calc(20 * var(--line)) 0;
-  gap: calc(4 * var(--line));
-}}
-.st-key-presented h2 {{ font-size: calc(20 * var(--line)); line-height: 1.3; padding: 0; }}
-.st-key-presented [data-testid="stCaptionContainer"] p {{ font-size: calc(12 * var(--line)); }}
-.st-key-presented .st-key-leave {{ position: absolute; right: 1vw; bottom: 0.5vh; width: auto; }}
-.st-key-presented .st-key-leave button, .st-key-presented .st-key-leave button * {{
-  font-size: calc(12 * var(--line)); min-height: 0;
-}}
-</style>"""
-HEIGHT = """export default ({ setStateValue }) => {
-  let timer;
-  const tell = () => setStateValue("height", window.innerHeight);
-  const later = () => { clearTimeout(timer); timer = setTimeout(tell, 300); };
-  tell();
-  window.addEventListener("resize", later);
-  return () => { clearTimeout(timer); window.removeEventListener("resize", later); };
-};"""
+if TYPE_CHECKING:
+    import plotly.graph_objects as go
+
+HELP = "Fill the window with one chart, for a projector. Escape leaves, b blanks the screen."
+LARGE = "html:not(:has(.st-key-presented)) { font-size: 19px; }"  # of a page without a chart
+NAME = re.compile(r"[a-z_]{1,24}")
+MOST_CONTROLS = 4
+HEIGHT, BARE_HEIGHT = 444, 418  # lines of the chart
+FRAME = 540  # px: a frame's height until the browser says it
 _KEY, _CHANGED = "_presented", "_presented_changed"  # in the session: the chart, and whether it was just chosen or left
+_STAGED = "_presented_staged"  # in the session: whether the page has drawn it
 
 
 def enter() -> None:
@@ -48,10 +38,27 @@ def enter() -> None:
     browser may never hear what the callback wrote.
     """
     st.session_state.pop(_CHANGED, None)
+    st.session_state[_STAGED] = False
     st.session_state[_KEY] = state.linked(address.FIGURE) or st.session_state.get(_KEY, "")
-    state.write(address.FIGURE, st.session_state[_KEY] if state.present() else "")
-    if state.present():
-        st.html(STYLE)
+    state.write(address.FIGURE, st.session_state[_KEY] if state.alone() else "")
+    if state.alone():
+        bare = state.bare()
+        sheet = style.style(bare, bare and state.clear(), controls())
+        st.html(f"<style>{sheet}{'' if bare else LARGE}</style>")
+
+
+def settle() -> None:
+    """At the end of a page: in a frame, say that the chart is not there if it is not."""
+    if state.bare() and not st.session_state.get(_STAGED):
+        named = safe_text(st.session_state.get(_KEY, ""), 60)
+        with st.container(key="absent"):
+            st.info(f"This view has no chart called “{named}”." if named else "This view has no chart.")
+
+
+def controls() -> list[str]:
+    """The keys of the address whose controls stay beside a chart that is alone."""
+    named = [name.strip() for name in st.query_params.get(address.CONTROLS, "").split(",")]
+    return list(dict.fromkeys(name for name in named if NAME.fullmatch(name)))[:MOST_CONTROLS]
 
 
 def follow() -> None:
@@ -84,16 +91,45 @@ def _present(key: str) -> None:
 @cache
 def _window() -> Any:
     """The part of the page that says how high the window is, registered once."""
-    return st.components.v2.component("mergescope_window", js=HEIGHT)
+    return st.components.v2.component("mergescope_window", js=(style.HERE / "window.js").read_text("utf-8"))
+
+
+@dataclass(frozen=True, slots=True)
+class Stage:
+    """What a chart that is alone fills; ``factor`` is that of all its lengths, ``height`` the chart's in px."""
+
+    factor: float
+    height: int
+    bare: bool
+    clear: bool
+
+    def fitted(self, figure: go.Figure) -> go.Figure:
+        """The figure in this size."""
+        from viz import theme
+
+        large = theme.enlarged(figure, self.factor)
+        large.layout.height = self.height
+        return theme.transparent(large) if self.clear else large
 
 
 @contextlib.contextmanager
-def stage() -> Iterator[float]:
-    """What is drawn inside fills the window, with a button that leaves; gives the factor of all its lengths."""
+def stage() -> Iterator[Stage]:
+    """What is drawn inside fills the window, with a button that leaves unless it is in a frame."""
+    st.session_state[_STAGED] = True
+    bare, row = state.bare(), bool(controls())
     with st.container(key="presented"):
-        window = _window()(key="window", on_height_change=lambda: None, height=0)
-        yield float(window.height or 2 * LINES) / LINES
-        st.button("Leave", key="leave", type="tertiary", on_click=leave, shortcut="Escape")
+        least = round(style.LEAST * style.BARE_LINES)
+        data = {"bare": bare, "least": least, "figure": st.session_state.get(_KEY, "")}
+        window = _window()(key="window", data=data, on_height_change=lambda: None, height=0)
+        high = float(window.height or (FRAME if bare else 2 * style.lines(bare)))
+        factor = max(high / style.lines(bare), style.LEAST if bare else 0.0)
+        if bare:
+            height = high - factor * (style.BARE_LINES - BARE_HEIGHT + (style.BARE_CONTROL if row else 0))
+        else:
+            height = factor * (HEIGHT - (style.CONTROL if row else 0))
+        yield Stage(factor, round(height), bare, bare and state.clear())
+        if not bare:
+            st.button("Leave", key="leave", type="tertiary", on_click=leave, shortcut="Escape")
 
 
 def leave() -> None:

@@ -37,6 +37,7 @@ COMMANDS: Mapping[str, tuple[str, str]] = {
         "merging.cli.commands.benchmark:benchmark",
         "Make a benchmark folder from your own data, or check one.",
     ),
+    "lessons": ("merging.cli.commands.lessons.command:lessons", "List the lessons, check them, or begin one."),
     "published": (
         "merging.cli.commands.published.command:published",
         "List the papers' experiments on published models, or run one.",

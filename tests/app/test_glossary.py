@@ -42,6 +42,7 @@ def test_a_word_has_one_short_sentence_and_a_formula(word: glossary.Word) -> Non
 @pytest.mark.parametrize("word", WORDS, ids=lambda word: word.word)
 def test_a_word_is_used_on_pages(word: glossary.Word) -> None:
     pages = "\n".join(path.read_text("utf-8") for path in (ROOT / "app").rglob("*.py"))
+    pages += "\n".join(path.read_text("utf-8") for path in (ROOT / "app" / "lessons").glob("*.yaml"))
     charts = "\n".join(path.read_text("utf-8") for path in (ROOT / "viz").rglob("*.py"))
     forms = "|".join(map(re.escape, (word.word, *word.also)))
     assert re.search(rf"(?<![\w-])(?:{forms})(?![\w-])", pages + charts, re.IGNORECASE)

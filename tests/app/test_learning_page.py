@@ -92,7 +92,7 @@ def test_a_step_and_a_tensor_come_from_the_link(open_app: Any, learned: Path) ->
     tensor = "visual.proj"
     at = open_app("learning", learned, run=learned_runs.LAYERWISE, step="20", tensor=tensor, expert="flags")
     assert not at.exception
-    assert at.select_slider(key="step").value == "20"
+    assert at.select_slider(key="moment").value == "20"  # whose key was ``step`` in earlier versions
     described = [chart.proto.spec for chart in at.get("plotly_chart")]
     assert "at step 20" in described[0]
     assert "Of visual.proj" in words(at).replace("\\", "")
@@ -173,7 +173,7 @@ def test_the_library_has_learned_runs_beside_those_with_coefficients_of_another_
         next(run.id for run in Store(libraries=(settings.LIBRARY,)).runs() if run.title == title)
         for title in ("LW AdaMerging", "Model Stock, across tasks")
     )
-    at = open_app("learning", settings.BUNDLED, run=learned, learned="coefficients", step="120", tensor="visual.proj")
+    at = open_app("learning", settings.BUNDLED, run=learned, learned="coefficients", moment="120", tensor="visual.proj")
     assert not at.exception and not at.error
     assert keys(at) == ["coefficient_map", "coefficient_steps", "coefficient_sums"]
     assert "learned nothing" in words(open_app("learning", settings.BUNDLED, run=computed))

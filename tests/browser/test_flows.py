@@ -138,6 +138,16 @@ SMALL_TYPE = """() => [...document.querySelectorAll('.st-key-presented *')].filt
   .map(e => [parseFloat(getComputedStyle(e).fontSize), e.textContent]).filter(([size]) => size < 24)"""
 
 
+def test_b_blanks_a_presented_screen(app: App) -> None:
+    app.open("/scores?present=true").charted()
+    dark = "() => document.documentElement.hasAttribute('data-blank')"
+    assert not app.page.evaluate(dark)
+    app.page.keyboard.press("b")
+    assert app.page.evaluate(dark)
+    app.page.keyboard.press("b")
+    assert not app.page.evaluate(dark)
+
+
 def test_present_mode_fills_the_window_with_one_chart(app: App) -> None:
     app.page.set_viewport_size({"width": 1920, "height": 1080})
     app.open("/scores").charted()

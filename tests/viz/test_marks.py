@@ -19,7 +19,10 @@ from viz.marks import MARK, TEXT, marks
 from viz.text import count, percent, real
 
 # Without hover texts, without numbers, or with words about other numbers than those of the axes.
-WORDLESS = {"joint_steps", "lineage", "feature_map", "kept_share", "drift_objective", "saliency_matrix"}
+WORDLESS = {
+    "joint_steps", "lineage", "feature_map", "kept_share", "drift_objective", "saliency_matrix", "guess_cells",
+    "guess_choice", "guess_order",
+}  # fmt: skip
 
 
 @cache

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from viz.report.contents import Report, ReportError, ReportView, Source
+from viz.report.contents import Entry, Report, ReportError, ReportView, Source
 
 if TYPE_CHECKING:
     from viz.report.guard import Private
 
-__all__ = ["Report", "ReportError", "ReportView", "Source", "render"]
+__all__ = ["Entry", "Report", "ReportError", "ReportView", "Source", "render"]
 
 
 def render(report: Report, private: Private | None = None) -> str:

@@ -52,8 +52,21 @@ class ReportView:
 
 
 @dataclass(frozen=True)
+class Entry:
+    """What a learner said at one step of a lesson, beside what was measured. All texts are plain and untrusted."""
+
+    heading: str
+    question: str
+    said: str = ""
+    measured: str = ""
+
+
+@dataclass(frozen=True)
 class Report:
-    """What a report contains. ``made_with`` are names and versions of programs; it has no date and no author."""
+    """What a report contains. ``made_with`` are names and versions of programs; it has no date and no author.
+
+    A learner's sheet is a report with ``entries``, and with ``kept``: JSON from which the app restores them.
+    """
 
     title: str
     introduction: str
@@ -62,3 +75,5 @@ class Report:
     made_with: tuple[tuple[str, str], ...] = ()
     tables: bool = True
     recipes: bool = True
+    entries: tuple[Entry, ...] = ()
+    kept: str = ""

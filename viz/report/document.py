@@ -12,9 +12,10 @@ import json
 import re
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from viz.report import guard, templates
 from viz.report.contents import Report, ReportError, ReportView, Source
@@ -46,14 +47,17 @@ class Section:
 
 
 def write(report: Report, private: guard.Private) -> str:
-    """The document; raises ReportError if something private is in it, or if it has no view."""
-    if not report.views:
+    """The document; raises ReportError if something private is in it, or if it has neither view nor entry.
+
+    A learner's own words in ``entries`` are theirs: they are not checked.
+    """
+    if not report.views and not report.entries:
         raise ReportError("There is nothing in the report yet. Add views to it first.")
     guard.check(report, private)
     title = report.title.strip() or UNTITLED
-    body = templates.write(
+    write_body = partial(
+        templates.write,
         "report.html.j2",
-        report=report,
         title=title,
         counts=_counts(report),
         sections=[_section(report, number, view) for number, view in enumerate(report.views, 1)],
@@ -62,9 +66,9 @@ def write(report: Report, private: guard.Private) -> str:
     )
     style, draw = (_file(name) for name in ("style.css", "draw.js"))
     guard.check_document(
-        body + style + draw, private
+        write_body(report=replace(report, entries=(), kept="")) + style + draw, private
     )  # without plotly.js, which has nothing private and is megabytes long
-    return _page(title, body)
+    return _page(title, write_body(report=replace(report, kept=script_text(report.kept))), drawn=bool(report.views))
 
 
 def write_figure(figure: go.Figure, title: str, notes: Sequence[str]) -> str:
@@ -74,9 +78,9 @@ def write_figure(figure: go.Figure, title: str, notes: Sequence[str]) -> str:
     return _page(title, body)
 
 
-def _page(title: str, body: str) -> str:
-    """A body whose texts are escaped as a whole document."""
-    scripts = (plotly_js(), _file("draw.js"))
+def _page(title: str, body: str, drawn: bool = True) -> str:
+    """A body whose texts are escaped as a whole document; without figures it needs no script."""
+    scripts = (plotly_js(), _file("draw.js")) if drawn else ()
     hashes, style = [_hash(script) for script in scripts], _file("style.css")
     return templates.write("page.html.j2", title=title, style=style, body=body, scripts=scripts, hashes=hashes)
 
@@ -91,13 +95,27 @@ def plotly_js() -> str:
 
 def figure_json(figure: go.Figure) -> str:
     """A figure as JSON that may stand inside a script element: no tag and no comment can begin in it."""
-    plain = json.loads(figure.to_json(validate=False))
+    return script_json(plain_figure(figure))
+
+
+def plain_figure(figure: go.Figure) -> dict[str, Any]:
+    """A figure as plain data, without what only the app uses of it."""
+    plain: dict[str, Any] = json.loads(figure.to_json(validate=False))
     plain["layout"].pop("dragmode", None)  # a report does not read a lasso's selection
     for trace in plain["data"]:
         trace.pop("customdata", None)  # what a click returns to the app
         if trace["type"] == "scattergl":  # WebGL compiles code while it draws, which the policy forbids
             trace["type"] = "scatter"
-    text = json.dumps(plain, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+    return plain
+
+
+def script_json(value: object) -> str:
+    """Plain data as JSON that may stand inside a script element: no tag and no comment can begin in it."""
+    return script_text(json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":")))
+
+
+def script_text(text: str) -> str:
+    """Such JSON, given as text."""
     return re.sub(r"[<>&\u2028\u2029]", lambda sign: f"\\u{ord(sign[0]):04x}", text)
 
 

@@ -21,12 +21,12 @@ SHORT, LINE, LONG = 120, 200, 5000  # characters of a name, of a heading, and of
 
 
 @cache
-def environment() -> jinja2.Environment:
-    """The environment that compiles the templates, made once."""
+def environment(folder: Path = HERE) -> jinja2.Environment:
+    """The environment that compiles the templates of a folder, and of this one beside them; made once."""
     import jinja2  # only a report needs it, and only when it is written
 
     environment = jinja2.Environment(
-        loader=jinja2.FileSystemLoader(HERE), autoescape=True, undefined=jinja2.StrictUndefined,
+        loader=jinja2.FileSystemLoader([folder, HERE]), autoescape=True, undefined=jinja2.StrictUndefined,
         trim_blocks=True, lstrip_blocks=True, keep_trailing_newline=True,
     )  # fmt: skip
     for name, limit in {"short": SHORT, "line": LINE, "long": LONG}.items():
@@ -35,9 +35,9 @@ def environment() -> jinja2.Environment:
     return environment
 
 
-def write(template: str, **values: Any) -> str:
-    """The text of a template of this folder, filled with these values."""
-    return environment().get_template(template).render(**values)
+def write(template: str, folder: Path = HERE, **values: Any) -> str:
+    """The text of a template of a folder, filled with these values."""
+    return environment(folder).get_template(template).render(**values)
 
 
 def anchor(identity: str) -> str:

@@ -53,7 +53,7 @@ def draw(study: Study, tables: Tables) -> None:
         st.markdown(words)
     chart.chart(
         "image_drift_grid", _few_depths(table), name=f"drift_grid_{data.file_name(study)}", of=study.runs,
-        picture=study.image.gray, wide=state.present(), sentence=tables.words, description=data.about(study, tables),
+        picture=study.image.gray, wide=state.alone(), sentence=tables.words, description=data.about(study, tables),
         caption="The same numbers over the image, in hard cells; the class token’s stands over each grid.",
     )  # fmt: skip
 

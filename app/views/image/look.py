@@ -50,7 +50,7 @@ def draw(study: Study, tables: Tables, chosen: str) -> None:
         chart.chart(
             "image_attention", table, name=f"attention_{data.file_name(study)}", of=study.runs,
             by="view" if chosen.isdecimal() else "block", picture=study.image.gray, sentence=tables.words,
-            wide=state.present(), caption=NOTE, description=data.about(study, tables),
+            wide=state.alone(), caption=NOTE, description=data.about(study, tables),
         )  # fmt: skip
     change = tables.joined(study.pairs("attention_change"))
     if change is not None:

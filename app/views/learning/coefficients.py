@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import streamlit as st
 
 from app import text
-from app.session import address, selection
+from app.session import address, selection, state
 from app.session.clicks import fragment
 from app.views.learning import data
 from app.widgets import chart, paper_line, selected
@@ -47,8 +47,9 @@ def _map(run: Run) -> tuple[str | None, str | None]:
     step = None
     if taken:
         options = [*map(str, taken), data.MERGED]
+        _read_earlier_link(options)
         written = st.select_slider(
-            "Step of learning", options, data.MERGED, key=address.STEP, bind=address.BIND,
+            "Step of learning", options, data.MERGED, key=address.MOMENT, bind=address.BIND,
             help="The last stop shows the coefficients that were merged, after learning.",
         )  # fmt: skip
         step = None if written == data.MERGED else int(written)
@@ -65,6 +66,15 @@ def _map(run: Run) -> tuple[str | None, str | None]:
             description=f"{'As merged' if step is None else f'At step {step:,}'}; one color scale for all steps.",
         )  # fmt: skip
     return tensor, expert
+
+
+def _read_earlier_link(options: Sequence[str]) -> None:
+    """Open links of earlier versions, which call the moment a step; beside a lesson that is the lesson's."""
+    if state.linked(address.LESSON) or st.query_params.get(address.LESSON):
+        return
+    if (earlier := state.linked(address.STEP)) in options:
+        st.session_state[address.MOMENT] = earlier
+    state.write(address.STEP, "")
 
 
 def _lines(run: Run, tensor: str | None, expert: str | None) -> None:

@@ -70,6 +70,7 @@ from viz_tables.learning import (
     routing_own,
     storage_parts,
 )
+from viz_tables.lessons import guess_cells, guess_choice, guess_curve, guess_number, guess_order
 from viz_tables.masks import kept_share, manual_canvas, saliency_matrix, saliency_tensor, task_vector_norms
 from viz_tables.previews import preview_change
 from viz_tables.put_back import drift_and_put_back, first_order_map, revert_map
@@ -111,6 +112,11 @@ __all__ = [
     "feature_separability",
     "feature_shift",
     "first_order_map",
+    "guess_cells",
+    "guess_choice",
+    "guess_curve",
+    "guess_number",
+    "guess_order",
     "id_ood_scatter",
     "image_attention",
     "image_attention_change",

@@ -122,9 +122,9 @@ def _limits(grid: Grid, log: bool) -> tuple[float, float]:
 
 def _map(values: Floats, scale: depth.Scale, place: int, domain: tuple[float, float], inner: float) -> Trace:
     z, colors = depth.colored(values, scale)
-    length = (domain[1] - domain[0]) * inner
-    bar = _roomy(colors.pop("colorbar"), length) | {
-        "x": 1.01, "xpad": 4, "y": domain[1], "yanchor": "top", "lenmode": "pixels", "ypad": 0, "len": length,
+    bar = _roomy(colors.pop("colorbar"), (domain[1] - domain[0]) * inner) | {
+        "x": 1.01, "xpad": 4, "y": domain[1], "yanchor": "top", "lenmode": "fraction", "ypad": 0,
+        "len": domain[1] - domain[0],
         "title": {"text": _in_two_lines(scale.title), "side": "top"},
     }  # fmt: skip
     return heatmap(

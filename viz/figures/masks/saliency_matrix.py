@@ -76,7 +76,7 @@ def saliency_matrix(
     domains = _domains(inner, panel)[: 2 if guides else 3]
 
     traces = [
-        _saliency_map(grid, log, normalize, limits, domains[0], inner),
+        _saliency_map(grid, log, normalize, limits, domains[0]),
         _mask_map(grid.kept, "Own mask", "y2", domains[1], inner),
     ]
     if not guides:
@@ -144,7 +144,6 @@ def _saliency_map(
     normalize: bool,
     limits: tuple[float, float] | None,
     domain: tuple[float, float],
-    inner: float,
 ) -> Trace:
     values = grid.saliency
     if normalize:
@@ -165,7 +164,7 @@ def _saliency_map(
         high = low + 1
     return heatmap(
         z=values.astype(np.float32), zmin=low, zmax=high, colorscale=theme.SEQUENTIAL, xaxis="x", yaxis="y",
-        ygap=1, name="Saliency", hoverinfo="skip", colorbar=_color_bar(domain, inner) | bar,
+        ygap=1, name="Saliency", hoverinfo="skip", colorbar=_color_bar(domain) | bar,
         meta=meta,
     )  # fmt: skip
 
@@ -176,10 +175,10 @@ def _lower_end(positive: npt.NDArray[np.float64], log: bool) -> float:
     return max(float(positive.min()), float(positive.max()) * 1e-6)
 
 
-def _color_bar(domain: tuple[float, float], inner: float) -> dict[str, Any]:
+def _color_bar(domain: tuple[float, float]) -> dict[str, Any]:
     return {
-        "x": 1.01, "xpad": 4, "y": domain[1], "yanchor": "top", "lenmode": "pixels", "ypad": 0, "outlinewidth": 0,
-        "len": (domain[1] - domain[0]) * inner, "thickness": 12, "tickfont": {"size": theme.SMALL},
+        "x": 1.01, "xpad": 4, "y": domain[1], "yanchor": "top", "lenmode": "fraction", "ypad": 0, "outlinewidth": 0,
+        "len": domain[1] - domain[0], "thickness": 12, "tickfont": {"size": theme.SMALL},
     }  # fmt: skip
 
 
@@ -188,7 +187,8 @@ def _mask_map(
 ) -> Trace:
     bar = None
     if domain is not None:
-        bar = _color_bar(domain, inner) | {"tickvals": [0.25, 0.75], "ticktext": ["pruned", "kept"], "len": 60}
+        length = min(60 / inner, domain[1] - domain[0])
+        bar = _color_bar(domain) | {"tickvals": [0.25, 0.75], "ticktext": ["pruned", "kept"], "len": length}
     return heatmap(
         z=mask, zmin=0, zmax=1, colorscale=MASK_SCALE, xaxis="x", yaxis=axis, ygap=1, name=name, hoverinfo="skip",
         showscale=bar is not None, colorbar=bar,

@@ -1,0 +1,1 @@
+"""Lessons, with their facts as they are stored today."""

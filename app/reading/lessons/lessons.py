@@ -1,0 +1,107 @@
+"""The lessons that this server offers, and the facts that their texts quote."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import streamlit as st
+
+from app.reading import data
+from app.session import benchmark as session_benchmark
+from merging.errors import LessonError, TaskError
+from merging.files.paths import state_of
+from merging.lessons import reading
+from merging.lessons.context import LessonContext
+from merging.lessons.fact import Fact
+from merging.lessons.facts.computing import compute
+from merging.lessons.fill import fill
+from merging.lessons.lesson import FactSpec, Lesson, Step
+
+NO_BENCHMARK = "there is no benchmark on this server"
+
+
+def lessons() -> dict[str, Lesson]:
+    """Every lesson that can be read, by its key, bundled ones first."""
+    return {lesson.key: lesson for lesson in reading.lessons(refused=[])}
+
+
+def problems() -> list[str]:
+    """Why files in the lessons' folders cannot be read; untrusted text."""
+    refused: list[LessonError] = []
+    reading.lessons(refused=refused)
+    return [str(error) for error in refused]
+
+
+def context(lesson: Lesson) -> LessonContext | None:
+    """What a lesson's facts are computed from: the session's store and benchmark; None if there is no benchmark."""
+    known = _kept(lesson)
+    return known.context if known else None
+
+
+@dataclass
+class Known:
+    """What was read for a lesson, and its facts as they were computed, until runs are added or deleted."""
+
+    context: LessonContext
+    facts: dict[str, Fact] = field(default_factory=dict)
+
+
+def _kept(lesson: Lesson) -> Known | None:
+    folder = session_benchmark.folder()
+    try:
+        data.benchmark()
+    except TaskError:
+        return None
+    stored = tuple(run.id for run in data.store().runs())
+    return _known(lesson.path, state_of(lesson.path), folder, state_of(folder), stored)
+
+
+@st.cache_resource(max_entries=16, show_spinner=False)
+def _known(
+    path: Path, state: tuple[int, ...], folder: Path, folder_state: tuple[int, ...], stored: tuple[str, ...]
+) -> Known:
+    return Known(LessonContext(data.store(), data.benchmark(), reading.read_lesson(path)))
+
+
+def fact(lesson: Lesson, spec: FactSpec) -> Fact:
+    """One fact of a lesson; one that is missing is looked for again."""
+    known = _kept(lesson)
+    if known is None:
+        return Fact(missing=NO_BENCHMARK)
+    key = repr(spec)
+    if key not in known.facts:
+        known.facts[key] = compute(spec, known.context)
+    elif known.facts[key].missing:  # it may have been measured since, which the context would not notice
+        known.facts[key] = compute(spec, LessonContext(data.store(), data.benchmark(), lesson))
+    return known.facts[key]
+
+
+def filled(lesson: Lesson, text: str) -> str:
+    """A text of the lesson with its facts filled in; Markdown."""
+    return fill(text, {name: fact(lesson, spec) for name, spec in lesson.facts.items() if f"{{{name}" in text})
+
+
+def truths(lesson: Lesson, step: Step) -> list[Fact]:
+    """What was measured of what a step lets guess."""
+    return [fact(lesson, spec) for spec in step.truth]
+
+
+def view_of(lesson: Lesson, view: Mapping[str, str]) -> tuple[dict[str, str], list[str]]:
+    """A step's view as the address writes it, with ids in place of aliases; and the aliases that are not stored."""
+    known = context(lesson)
+    if known is None:
+        return {}, []
+    named = [part[1:] for value in view.values() for part in value.split(",") if part.startswith("@")]
+    return known.view(view), [alias for alias in dict.fromkeys(named) if not known.id(alias)]
+
+
+def opened_by(lesson: Lesson, number: int) -> int:
+    """The number of the step whose page and view the step of that number, from 1, shows; 0 if no step has one."""
+    return next((place for place in range(number, 0, -1) if lesson.steps[place - 1].page), 0)
+
+
+def door(lesson: Lesson, number: int) -> str:
+    """The screen that shows a step, for links."""
+    return f"screens/{lesson.place(number)[0] or 'lessons'}.py"

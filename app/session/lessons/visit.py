@@ -1,0 +1,73 @@
+"""The lesson and the step that a visitor is on, with progress as text, in the session and in the address."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import streamlit as st
+
+from app.session import address, state
+from app.session.report.report_keeper import DRAFT
+
+KEYS = (address.LESSON, address.STEP, address.DID, address.SAID, address.CLASS)
+LONGEST = 200  # characters of a key of a lesson, or of progress, in a link
+_VISIT = "_lesson_visit"
+
+
+@dataclass
+class Visit:
+    """A lesson by its key, empty for none, and a step of it, the first is 1.
+
+    ``did`` and ``said`` hold progress by lesson, as the address has it.
+    """
+
+    lesson: str = ""
+    step: int = 1
+    did: dict[str, str] = field(default_factory=dict)
+    said: dict[str, str] = field(default_factory=dict)
+    poll: str = ""  # the code of a class
+
+
+def current() -> Visit:
+    """The visit of this session."""
+    kept = st.session_state.get(_VISIT)
+    if not isinstance(kept, Visit):
+        kept = st.session_state[_VISIT] = Visit()
+    return kept
+
+
+def read_link() -> bool:
+    """Read the link that was just opened; returns whether it names a lesson but no view of the page."""
+    visit, linked = current(), {key: state.linked(key)[:LONGEST] for key in KEYS}
+    if not linked[address.LESSON]:
+        return False
+    lesson, written = linked[address.LESSON], linked[address.STEP]
+    visit.lesson, visit.step = lesson, int(written) if written.isdecimal() and len(written) < 4 else 1
+    visit.poll = linked[address.CLASS] or visit.poll
+    for kept, key in ((visit.did, address.DID), (visit.said, address.SAID)):
+        if linked[key]:
+            kept[lesson] = linked[key]
+    return not set(st.query_params) - {*KEYS, address.PRESENT, address.ON, address.NOTES, DRAFT}
+
+
+def query(visit: Visit) -> dict[str, str]:
+    """What the address says of the visit; empty without a lesson."""
+    if not visit.lesson:
+        return {}
+    values = (visit.lesson, str(visit.step), visit.did.get(visit.lesson), visit.said.get(visit.lesson), visit.poll)
+    return {key: value for key, value in zip(KEYS, values, strict=True) if value}
+
+
+def write() -> None:
+    """Put the visit into the address."""
+    written = query(current())
+    for key in KEYS:
+        if written or key != address.STEP:  # Learning's links of earlier versions have a step, too
+            state.write(key, written.get(key, ""))
+
+
+def leave() -> None:
+    """Go on without the lesson; its progress stays in the session."""
+    current().lesson = ""
+    for key in KEYS:
+        state.write(key, "")

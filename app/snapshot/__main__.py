@@ -1,0 +1,77 @@
+"""Write lessons and views as static pages: ``python -m app.snapshot --lessons A,B --views links.txt --out site/``."""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import datetime
+import logging
+import re
+import sys
+from pathlib import Path
+
+from merging.errors import MergingError
+
+ABOUT = """Write lessons and views of the app as static pages, which open without a server and without a network.
+
+Views are read from a file with one address a line, as Link gives it. After two spaces may stand chart=KEY, for a page
+with several charts, and slider=KEY, whose values are drawn beforehand. Lines that begin with # are left out."""
+
+
+def main() -> int:
+    """Read the command line, write the snapshot, and return an exit code."""
+    options = _options()
+    logging.disable(logging.WARNING)  # Streamlit says for each page that it runs without a server
+    from app.snapshot import folder, site
+
+    keys = [key for text in options.lessons for key in text.split(",") if key]
+    try:
+        lines = options.views.read_text("utf-8").splitlines() if options.views else []
+        made = site.make(keys, lines, options.date, options.repository, lambda words: print(words, flush=True))
+        files = site.files(made)
+        folder.put(files, options.out)
+    except (MergingError, OSError, UnicodeDecodeError) as error:
+        print(f"No snapshot was written: {error}", file=sys.stderr)
+        return 1
+    finally:
+        _close()
+    size = sum(map(len, files.values())) / 1e6
+    print(f"Wrote {len(files)} files, {size:.1f} MB, to {options.out}. Open {options.out / 'index.html'}.")
+    return 0
+
+
+def _options() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(
+        "python -m app.snapshot", description=ABOUT, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--lessons", action="append", default=[], metavar="KEYS", help="lessons by key, with commas")
+    parser.add_argument("--views", type=Path, metavar="FILE", help="a file with one address a line")
+    parser.add_argument("--out", type=Path, required=True, metavar="FOLDER", help="where the pages are written")
+    parser.add_argument("--date", required=True, type=_date, metavar="YYYY-MM-DD", help="the date that pages say")
+    parser.add_argument("--repository", default="", type=_address, metavar="URL", help="where the program is found")
+    return parser.parse_args()
+
+
+def _date(text: str) -> str:
+    try:
+        return datetime.date.fromisoformat(text).isoformat()
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"a date is written YYYY-MM-DD; got {text!r}") from None
+
+
+def _address(text: str) -> str:
+    if text and not re.fullmatch(r"https://[\w.-]+(/[\w./~-]*)?", text):
+        raise argparse.ArgumentTypeError(f"an address begins with https:// and has no query; got {text!r}")
+    return text
+
+
+def _close() -> None:
+    """End the processes that pages started."""
+    from app.reading import data
+
+    with contextlib.suppress(MergingError):
+        data.runner().close()
+
+
+if __name__ == "__main__":
+    sys.exit(main())

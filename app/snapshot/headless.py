@@ -1,0 +1,167 @@
+"""Opens addresses of the app without a browser, in this process, and gives the charts that their pages draw.
+
+Pages run in Streamlit's own test harness, one at a time, and every chart goes through the one chart function, which
+notes it. So a view in a snapshot is drawn from what the page itself shows.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+from urllib.parse import parse_qsl, urlsplit
+
+from app.session import pages
+from app.widgets.recorded import Drawn, recording
+from merging.errors import MergingError
+
+if TYPE_CHECKING:
+    from streamlit.testing.v1 import AppTest
+
+MAIN = Path(__file__).resolve().parent.parent / "main.py"
+PATIENCE = 120  # seconds that a page may take
+PAUSE = 0.5  # seconds between two looks at a page that computes
+WAITING = ":material/hourglass_top:"  # the icon of what is said meanwhile
+MOST_VALUES = 41  # of a slider whose pictures are drawn beforehand
+
+
+class SnapshotError(MergingError):
+    """A snapshot cannot be written; the text says which lesson or address is at fault and what to change."""
+
+
+@dataclass(frozen=True)
+class Place:
+    """A page by its path, and the query that restores a view of it."""
+
+    page: str
+    query: tuple[tuple[str, str], ...] = ()
+
+    def __str__(self) -> str:
+        return self.page + "".join(f"{'&' if n else '?'}{key}={value}" for n, (key, value) in enumerate(self.query))
+
+
+@dataclass(frozen=True)
+class Slider:
+    """A control whose every value was opened: its label, its values as text, and the chart at each of them."""
+
+    key: str
+    label: str
+    values: tuple[str, ...]
+    drawn: tuple[Drawn, ...]
+    first: int  # the value with which the view opens
+
+
+@dataclass
+class Headless:
+    """The app without a browser. What was opened before is not drawn again."""
+
+    opened: dict[Place, list[Drawn]] = field(default_factory=dict)
+
+    def chart(self, place: Place, key: str, where: str, other: bool = False) -> Drawn:
+        """The chart ``key`` of a view, the first one if it is empty, or if it is not there and ``other`` ones will do.
+
+        Raises SnapshotError, which names ``where``.
+        """
+        if place not in self.opened:
+            self.opened[place] = _run(_page(place, where), place, where)
+        drawn = self.opened[place]
+        there = any(view.key == key for view, _ in drawn)
+        return _chosen(drawn, key if there or not other else "", place, where)
+
+    def slider(self, place: Place, key: str, control: str, where: str, numbers: bool = False) -> Slider | None:
+        """The chart ``key`` at every value of the control ``control`` of a view; at most ``MOST_VALUES``.
+
+        None if ``numbers`` are asked for, and the view has no slider of that key.
+        """
+        at = _page(place, where)
+        first = _run(at, place, where)
+        if (widget := _widget(at, control, numbers)) is None:
+            if numbers:
+                return None
+            raise SnapshotError(f"{where}: the view {place} has no slider or picker {control!r}.")
+        values = _values(widget, control, where)
+        start = values.index(widget.value) if widget.value in values else 0
+        frames = {start: _chosen(first, key, place, where)}
+        for number, value in enumerate(values):
+            if number not in frames:
+                _widget(at, control, numbers).set_value(value)
+                frames[number] = _chosen(_run(at, place, where), key, place, where)
+        texts = tuple(f"{value:g}" if isinstance(value, int | float) else str(value) for value in values)
+        return Slider(control, widget.label, texts, tuple(frames[number] for number in range(len(values))), start)
+
+
+def place_of(address: str, where: str) -> Place:
+    """The place of an address as *Link* gives it, with or without its server. Raises SnapshotError."""
+    parts = urlsplit(address.strip())
+    page = parts.path.strip("/").rpartition("/")[2]
+    known = {
+        Path(value).stem for value in vars(pages).values() if isinstance(value, str) and value.startswith("screens/")
+    }
+    if page not in known - {"home"}:
+        listed = ", ".join(sorted(known - {"home"}))
+        raise SnapshotError(f"{where}: there is no page {page!r} with charts; pages are {listed}.")
+    return Place(page, tuple(parse_qsl(parts.query)))
+
+
+def _page(place: Place, where: str) -> AppTest:
+    from streamlit.testing.v1 import AppTest
+
+    at = AppTest.from_file(str(MAIN), default_timeout=PATIENCE).run()
+    try:
+        at.switch_page(f"screens/{place.page}.py")
+    except ValueError as error:
+        raise SnapshotError(f"{where}: there is no page {place.page!r}.") from error
+    for key, value in place.query:
+        at.query_params[key] = value
+    return at
+
+
+def _run(at: AppTest, place: Place, where: str) -> list[Drawn]:
+    """Run a page until it computes nothing any more, and give its charts."""
+    limit = time.monotonic() + PATIENCE
+    while True:
+        with recording() as drawn:
+            at.run()
+        if not any(WAITING in caption.value for caption in at.caption) or time.monotonic() > limit:
+            break
+        time.sleep(PAUSE)
+    if problems := [*(error.value for error in at.exception), *(error.value for error in at.error)]:
+        raise SnapshotError(f"{where}: the view {place} says: {problems[0]}")
+    return drawn
+
+
+def _chosen(drawn: Sequence[Drawn], key: str, place: Place, where: str) -> Drawn:
+    if found := [one for one in drawn if not key or one[0].key == key]:
+        return found[0]
+    listed = ", ".join(dict.fromkeys(view.key for view, _ in drawn)) or "none"
+    raise SnapshotError(f"{where}: the view {place} draws no chart {key!r}; its charts are: {listed}.")
+
+
+def _widget(at: AppTest, control: str, numbers: bool) -> Any:
+    """The slider or, unless only ``numbers`` are asked for, the picker with this key; None if there is none."""
+    for kind in ("slider",) if numbers else ("slider", "select_slider", "selectbox", "button_group"):
+        for widget in at.get(kind):
+            if widget.key == control:
+                return widget
+    return None
+
+
+def _values(widget: Any, control: str, where: str) -> list[Any]:
+    """All values that a slider or picker takes, thinned to at most ``MOST_VALUES`` with both ends."""
+    values = list(getattr(widget, "options", ())) or _steps(widget, control, where)
+    if len(values) <= MOST_VALUES:
+        return values
+    kept = {round(n * (len(values) - 1) / (MOST_VALUES - 1)) for n in range(MOST_VALUES)}
+    shown = values.index(widget.value) if widget.value in values else 0
+    kept = kept - {min(kept - {0, len(values) - 1}, key=lambda n: abs(n - shown))} | {shown}
+    return [values[n] for n in sorted(kept)]
+
+
+def _steps(widget: Any, control: str, where: str) -> list[Any]:
+    if isinstance(widget.value, list | tuple):
+        raise SnapshotError(f"{where}: the slider {control!r} has two handles; take one with a single handle.")
+    count = round((widget.max - widget.min) / widget.step)
+    kind = type(widget.value)
+    return [kind(round(widget.min + n * widget.step, 10)) for n in range(count + 1)]

@@ -1,0 +1,141 @@
+"""A lesson as a static page has it: facts filled into its texts, and every view opened and drawn."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+
+from markupsafe import Markup
+
+from app.snapshot.contents import StaticAnswer, StaticGuess, StaticLesson, StaticPaper, StaticStep
+from app.snapshot.figures import StaticFigure, static
+from app.snapshot.headless import Headless, Place, SnapshotError
+from app.snapshot.marked import Words
+from merging.lessons import lesson as kinds
+from merging.lessons.context import LessonContext
+from merging.lessons.fact import Fact
+from merging.lessons.facts.computing import compute
+from merging.lessons.fill import fill
+from merging.lessons.lesson import Guess, Lesson, Paper, Step
+from merging.lessons.verdicts import verdict
+from merging.recipes.papers.published import SOURCES
+
+
+def static_lesson(lesson: Lesson, context: LessonContext, app: Headless, titles: Mapping[str, str]) -> StaticLesson:
+    """A lesson with its figures; ``titles`` are those of all lessons of the snapshot by key. Raises SnapshotError."""
+    if missing := context.missing():
+        raise SnapshotError(
+            f"The lesson {lesson.key} needs runs that are not stored here: {', '.join(missing)}. Run their recipes "
+            f"first: python -m merging lessons check {lesson.path.name} --compute."
+        )
+    facts = {name: compute(spec, context) for name, spec in lesson.facts.items()}
+    figures = _Figures(lesson, context, app)
+    steps = tuple(_step(step, number, facts, context, figures) for number, step in enumerate(lesson.steps, 1))
+    return StaticLesson(
+        key=lesson.key,
+        title=lesson.title,
+        question=lesson.question,
+        minutes=lesson.minutes,
+        level=lesson.level,
+        after=tuple((key, titles[key]) for key in lesson.after if key in titles),
+        steps=steps,
+        figures=tuple(figures.known.values()),
+    )
+
+
+class _Figures:
+    """The figures of one lesson, each drawn once: by place, chart, and the control that has a slider."""
+
+    def __init__(self, lesson: Lesson, context: LessonContext, app: Headless) -> None:
+        self.lesson, self.context, self.app = lesson, context, app
+        self.known: dict[tuple[Place, str, str], StaticFigure] = {}
+
+    def of(self, number: int, extra: Mapping[str, str], control: str = "") -> StaticFigure:
+        """The figure of a step, counted from 1, with further values in its address."""
+        page, view = self.lesson.place(number)
+        where = f"Lesson {self.lesson.key}, step {number}"
+        place = Place(page, tuple(self.context.view({**view, **extra}).items()))
+        chart = self.lesson.chart(number)
+        if (place, chart, control) not in self.known:
+            name = f"figure-{len(self.known) + 1}"
+            slider = self.app.slider(place, chart, control, where, numbers=True) if control else None
+            drawn = slider.drawn[slider.first] if slider else self.app.chart(place, chart, where, bool(extra))
+            self.known[place, chart, control] = static(name, drawn, slider)
+        return self.known[place, chart, control]
+
+
+def _step(step: Step, number: int, facts: Mapping[str, Fact], context: LessonContext, figures: _Figures) -> StaticStep:
+    words = Words()
+
+    def html(text: str) -> Markup:
+        return words.html(fill(text, facts))
+
+    ask = html(step.ask)
+    guess = _guess(step, words, facts, context) if step.guess else None
+    control = step.controls[0] if step.kind == kinds.DO and step.controls else ""
+    return StaticStep(
+        number=number,
+        kind=step.kind,
+        figure=figures.of(number, {}, control),
+        shown=figures.of(number, step.show) if step.show else None,
+        say=html(step.say),
+        ask=ask,
+        hint=html(step.hint),
+        guess=guess,
+        paper=_paper(step.paper, context) if step.paper else None,
+        answers=tuple(
+            StaticAnswer(words.line(fill(one.text, facts)), one.right, words.line(fill(one.say, facts)))
+            for one in step.answers
+        ),
+    )
+
+
+def _guess(step: Step, words: Words, facts: Mapping[str, Fact], context: LessonContext) -> StaticGuess:
+    guess = step.guess
+    assert guess is not None
+    truth = [compute(spec, context) for spec in step.truth]
+    return StaticGuess(
+        kind=guess.kind,
+        low=guess.low,
+        high=guess.high,
+        unit=guess.unit,
+        options=tuple(words.line(fill(option, facts)) for option in guess.options),
+        at=tuple(f"{place:g}" for place in guess.at),
+        axis=guess.axis,
+        most=guess.most,
+        truth=tuple(_truth(guess, truth)),
+    )
+
+
+def _truth(guess: Guess, truth: Sequence[Fact]) -> list[tuple[str, str]]:
+    """The truth as lines of label and value; an order's in its true order."""
+    if guess.kind == kinds.CURVE:
+        labels = [f"{guess.axis} {place:g}".strip() for place in guess.at]
+    elif len(truth) == len(guess.options):
+        labels = list(guess.options)
+    else:
+        labels = [""] * len(truth)
+    lines = [(label, fact.long_text) for label, fact in zip(labels, truth, strict=True)]
+    if guess.kind == kinds.ORDER:
+        order = sorted(range(len(truth)), key=lambda place: -truth[place].value)
+        return [lines[place] for place in order]
+    return lines
+
+
+def _paper(paper: Paper, context: LessonContext) -> StaticPaper:
+    ours = [compute(spec, context) for spec in paper.ours]
+    return StaticPaper(
+        source=next((full for name, full in SOURCES.items() if _name(name) == paper.source), paper.source),
+        where=paper.where,
+        unit=paper.unit,
+        rows=tuple(
+            (name, f"{value:g} {paper.unit}".strip(), fact.long_text)
+            for (name, value), fact in zip(paper.says.items(), ours, strict=True)
+        ),
+        verdict=verdict(paper, context),
+    )
+
+
+def _name(source: str) -> str:
+    """The name by which lessons call a source."""
+    return re.sub("[^a-z0-9]+", "_", source.casefold())

@@ -1,0 +1,118 @@
+"""Puts a snapshot together: reads what is asked for, opens every view, and writes pages as bytes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from markupsafe import Markup
+
+from app.reading import glossary
+from app.reading.report_sources import made_with
+from app.snapshot.contents import Site
+from app.snapshot.figures import StaticFigure, static
+from app.snapshot.formulas import mathml
+from app.snapshot.headless import Headless, SnapshotError, place_of
+from app.snapshot.lesson_pages import static_lesson
+from app.snapshot.marked import word_anchor
+from merging import settings
+from merging.benchmarks.benchmark import Benchmark
+from merging.lessons import reading
+from merging.lessons.context import LessonContext
+from merging.runs.store import Store
+from merging.text import did_you_mean
+from viz.report.contents import Source
+
+HERE = Path(__file__).parent
+PLAIN = ("snapshot.css", "snapshot.js")
+PLOTLY = "plotly.js"
+TITLE = "Merging vision models: lessons and views"
+KINDS = {"say": "read", "predict": "predict", "do": "do", "explain": "explain", "check": "check", "free": "write"}
+Say = Callable[[str], object]
+
+
+def make(lesson_keys: Sequence[str], lines: Sequence[str], date: str, repository: str, say: Say) -> Site:
+    """The contents of a snapshot; ``lines`` are those of a file of views, ``say`` is told what is being opened.
+
+    Raises:
+        SnapshotError, LessonError: something asked for is not there or cannot be drawn.
+    """
+    if not lesson_keys and not any(map(_written, lines)):
+        raise SnapshotError("Nothing is asked for: name lessons, a file of views, or both.")
+    app, benchmark = Headless(), Benchmark.load()
+    store = Store(libraries=(settings.benchmark_folder() / "runs",))
+    known = {lesson.key: lesson for lesson in reading.lessons()}
+    chosen = []
+    for key in lesson_keys:
+        if key not in known:
+            raise SnapshotError(f"There is no lesson {key!r}.{did_you_mean(key, known)} Known: {', '.join(known)}.")
+        chosen.append(known[key])
+    titles = {lesson.key: lesson.title for lesson in chosen}
+    lessons = []
+    for lesson in chosen:
+        say(f"Lesson {lesson.key}, {len(lesson.steps)} steps ...")
+        lessons.append(static_lesson(lesson, LessonContext(store, benchmark, lesson), app, titles))
+    views = []
+    for number, line in enumerate(lines, 1):
+        if _written(line):
+            say(f"View in line {number} ...")
+            views.append(_view(line, number, f"figure-{len(views) + 1}", app))
+    return Site(TITLE, date, repository, tuple(lessons), tuple(views), tuple(made_with()))
+
+
+def _written(line: str) -> bool:
+    return bool(line.strip()) and not line.strip().startswith("#")
+
+
+def _view(line: str, number: int, key: str, app: Headless) -> StaticFigure:
+    """A line of the file of views: an address as *Link* gives it, then 'chart=KEY' and 'slider=KEY', if wanted."""
+    address, *rest = line.strip().split("\t") if "\t" in line else line.strip().split("  ")
+    where = f"Line {number} of the views"
+    options = {}
+    for word in " ".join(rest).split():
+        name, _, value = word.partition("=")
+        if name not in ("chart", "slider") or not value:
+            raise SnapshotError(
+                f"{where}: after the address and two spaces stand chart=KEY or slider=KEY; got {word!r}."
+            )
+        options[name] = value
+    place, chart = place_of(address, where), options.get("chart", "")
+    if control := options.get("slider"):
+        slider = app.slider(place, chart, control, where)
+        assert slider is not None
+        return static(key, slider.drawn[slider.first], slider)
+    return static(key, app.chart(place, chart, where))
+
+
+def files(site: Site) -> dict[str, bytes]:
+    """Every file of a snapshot by name; the same contents give the same bytes."""
+    from viz.report.document import plotly_js
+
+    pages = {"index.html": _page("index.html.j2", site, site.title), "words.html": _words(site)}
+    pages["sources.html"] = _page("sources.html.j2", site, "Sources", sources=_sources(site))
+    if site.views:
+        pages["views.html"] = _page("views.html.j2", site, "Views")
+    for lesson in site.lessons:
+        pages[f"{lesson.key}.html"] = _page("lesson.html.j2", site, lesson.title, lesson=lesson, names=KINDS)
+    texts = pages | {name: (HERE / name).read_text("utf-8") for name in PLAIN} | {PLOTLY: plotly_js()}
+    return {name: text.encode() for name, text in texts.items()}
+
+
+def _page(template: str, site: Site, title: str, **values: object) -> str:
+    from viz.report import templates
+    from viz.report.document import script_json
+
+    environment = templates.environment(HERE)
+    environment.filters["script_json"] = lambda value: Markup(script_json(value))  # escaped as JSON, see there
+    return templates.write(template, HERE, site=site, title=title, **values)
+
+
+def _words(site: Site) -> str:
+    entries = [(one.word, one.sentence, Markup(mathml(one.formula)), word_anchor(one.word)) for one in glossary.words()]
+    return _page("words.html.j2", site, "Words", words=entries)
+
+
+def _sources(site: Site) -> list[Source]:
+    """Every run and sweep that a figure shows, in the order of their first figure."""
+    figures = [*(figure for lesson in site.lessons for figure in lesson.figures), *site.views]
+    return list({source.id: source for figure in figures for source in figure.sources}.values())

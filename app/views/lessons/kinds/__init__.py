@@ -1,0 +1,1 @@
+"""What the rail and the view show for each kind of step."""

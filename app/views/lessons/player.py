@@ -1,0 +1,91 @@
+"""Draws a page with the rail of the lesson beside it, if there is a lesson in the address."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import streamlit as st
+
+from app.session import address, benchmark, clicks, state
+from app.session.lessons import opening, visit
+from app.text import safe_text
+from app.views.lessons import learner, rail
+from app.views.lessons.kinds import do, predict
+from merging.errors import MergingError
+
+BESIDE = 1100  # px of the window from which the rail stands beside the page, else under it
+STYLE = f"""<style>
+[data-testid="stMainBlockContainer"]:has(.st-key-lesson_frame) {{ padding-left: 2.5rem; padding-right: 1.5rem; }}
+.st-key-lesson_frame {{ flex-wrap: nowrap !important; align-items: flex-start; gap: 1.8rem; }}
+.st-key-lesson_frame > :has(> .st-key-lesson_view) {{ flex: 1 1 0 !important; min-width: 0; }}
+.st-key-lesson_frame > :has(> .st-key-lesson_rail) {{
+  flex: 0 0 clamp(18rem, 25vw, 25rem) !important; position: sticky; top: 1rem; height: auto !important;
+}}
+.st-key-lesson_rail {{
+  max-height: calc(100vh - 2rem); height: auto !important; overflow-y: auto; overflow-x: hidden;
+  padding: 0.2rem 0.6rem 1rem 1.2rem; border-left: 3px solid #0B6AA8;
+}}
+@media (max-width: {BESIDE - 1}px) {{
+  .st-key-lesson_frame {{ flex-direction: column; }}
+  .st-key-lesson_frame > :has(> .st-key-lesson_view), .st-key-lesson_frame > :has(> .st-key-lesson_rail) {{
+    flex: none !important; width: 100% !important; position: static;
+  }}
+  .st-key-lesson_rail {{
+    max-height: none; border-left: 0; border-top: 3px solid #0B6AA8; padding: 1rem 0 0; overflow: visible;
+  }}
+}}
+</style>"""
+GONE = "This link is to the lesson “{}”, which this server does not have."
+
+
+def enter(path: str) -> None:
+    """Note which page is shown, by its path, and open the view of a step if a link or a click asked for it."""
+    opening.follow(path)
+    state.enter(path)
+    if not visit.read_link():
+        return
+    try:
+        benchmark.enter()
+        at = learner.place()
+        if at is not None:
+            learner.open_view(at.lesson, at.number)
+    except MergingError as error:
+        clicks.refuse(error, "lesson")
+    opening.follow(path)
+    state.enter(path)
+
+
+def run(draw: Callable[[], None]) -> None:
+    """Draw the page, alone or with the rail of the lesson beside it."""
+    clicks.after_parts(None)
+    here = visit.current()
+    at = learner.place()
+    if at is None:
+        if here.lesson:
+            st.warning(GONE.format(safe_text(here.lesson, 60)), icon=":material/link_off:")
+            st.button("Go on without it", key="lesson_gone", on_click=visit.leave)
+        draw()
+    else:
+        st.html(STYLE)
+        with st.container(horizontal=True, key="lesson_frame"):
+            view, side = st.container(key="lesson_view"), st.container(key="lesson_rail")
+        if at.step.kind == "predict":
+            with side:
+                rail.draw(at)  # first, because the picture shows the guess
+            with view:
+                if not predict.picture(at):
+                    draw()
+        else:
+            with view:
+                draw()
+            with side:
+                rail.draw(at)  # last, because the page may change what the address says
+        if at.step.kind == "do":
+            clicks.after_parts(do.judge)
+    opening.done()
+    visit.write()
+
+
+def presented() -> bool:
+    """Whether a step is on a projector."""
+    return state.present() and bool(st.query_params.get(address.LESSON))

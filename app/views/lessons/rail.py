@@ -1,0 +1,88 @@
+"""The rail beside a page: where one is in the lesson, what the step says and asks, and Back and Next."""
+
+from __future__ import annotations
+
+import streamlit as st
+
+from app import text
+from app.reading.lessons import lessons
+from app.session import pages
+from app.session.lessons import visit
+from app.views.lessons import keys, learner, sheet, texts
+from app.views.lessons.kinds import check, do, explain, free, predict
+from app.views.lessons.learner import Place
+from app.widgets.page import open_page
+
+HEADINGS = {
+    "say": "Look", "predict": "Predict first", "do": "Do it", "explain": "Why", "check": "Check yourself",
+    "free": "Your turn",
+}  # fmt: skip
+PARTS = {
+    "predict": predict.controls, "do": do.draw, "explain": explain.draw, "check": check.draw, "free": free.draw,
+}  # fmt: skip
+SEEN = ("say", "explain")  # kinds of steps that are done when they were seen
+NO_RUN = "This view needs a run that is not stored here: {}. Merge it on Merge; its recipe is in the lesson."
+
+
+def draw(at: Place) -> None:
+    """The rail of a step."""
+    lesson, step = at.lesson, at.step
+    if step.kind in SEEN and at.number not in learner.done(lesson):
+        learner.mark(at)
+    st.caption(f"{text.safe_text(lesson.title, 120)} · step {at.number} of {len(lesson.steps)}")
+    st.progress(len(learner.done(lesson)) / len(lesson.steps))
+    st.header(HEADINGS[step.kind], anchor=False)
+    if step.say and not (step.kind == "predict" and not predict.revealed(at)):
+        st.markdown(texts.filled(at, step.say, "say"))
+    if step.ask and step.kind != "predict":  # whose question stands above the picture
+        st.markdown(texts.filled(at, step.ask, "ask"))
+    if step.outline:
+        st.caption(f"Outlined in the picture: {text.safe_text(text.listed(step.outline), 300)}.")
+    if part := PARTS.get(step.kind):
+        part(at)
+    _missing(at)
+    _turning(at)
+
+
+def _missing(at: Place) -> None:
+    """The runs of the step's view that this server has not stored."""
+    if missing := lessons.view_of(at.lesson, at.lesson.place(at.number)[1])[1]:
+        st.warning(NO_RUN.format(text.safe_text(text.listed(missing), 200)), icon=":material/inventory_2:")
+        open_page(pages.MERGE, "Open Merge", "merge")
+
+
+def _turning(at: Place) -> None:
+    """Back and Next, for the mouse, the keyboard and a presentation remote, and the ways out."""
+    with st.container(horizontal=True, gap="small", key="lesson_turn"):
+        st.button(
+            "Back", key="lesson_back", icon=":material/arrow_back:", disabled=at.number == 1, on_click=learner.turn,
+            args=(at.lesson, at.number - 1), help="Key , or Page Up",
+        )  # fmt: skip
+        st.button(
+            "Next", key="lesson_next", icon=":material/arrow_forward:", icon_position="right", disabled=at.last,
+            on_click=_next, args=(at,), help="Key . or Page Down", type="primary" if _ready(at) else "secondary",
+        )  # fmt: skip
+    keys.listen()
+    with st.container(gap="xsmall"):
+        if at.last:
+            sheet.download(at.lesson)
+        st.button(
+            "Step’s view again", key="lesson_again", type="tertiary", icon=":material/restart_alt:",
+            on_click=learner.open_view, args=(at.lesson, at.number), help="Open the view as the step began.",
+        )  # fmt: skip
+        open_page(pages.LESSONS, "All lessons", "school")
+        st.button(
+            "Open without the lesson", key="lesson_leave", type="tertiary", icon=":material/close:",
+            on_click=visit.leave, help="The view stays, the lesson goes.",
+        )  # fmt: skip
+
+
+def _ready(at: Place) -> bool:
+    return at.number in learner.done(at.lesson) or at.step.kind == "free"
+
+
+def _next(at: Place) -> None:
+    """Callback of Next; an open task that is left empty was skipped, which is a way to be done."""
+    if at.step.kind == "free":
+        learner.mark(at)
+    learner.turn(at.lesson, at.number + 1)

@@ -1,0 +1,147 @@
+"""My sheet: guesses beside truths, answers and open texts as one HTML file, which the app can read back."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Any
+
+import streamlit as st
+
+from app import text
+from app.reading import report_sources
+from app.reading.lessons import lessons
+from app.session import clicks
+from app.session.lessons import visit
+from app.session.report import report_keeper
+from app.views.lessons import learner
+from app.views.lessons.kinds import guessing
+from app.views.lessons.learner import Place
+from merging.errors import MergingError, RecipeError
+from merging.files import strict_json
+from merging.lessons.lesson import Lesson
+from viz.report import render
+from viz.report.contents import Entry, Report, ReportError
+
+MOST = 12  # MB of an uploaded sheet: with charts it holds the drawing program
+MOST_KEPT = 50_000  # characters of what is restored
+KEPT = re.compile(r'<script type="application/json" id="sheet">(.*?)</script>', re.DOTALL)
+WHAT = "The sheet"
+NOT_A_SHEET = (
+    "This file is not a sheet of Mergescope: it lacks the part that guesses are restored from. Choose the HTML file "
+    "that *My sheet* gave you."
+)
+_RESTORED = "_sheet_restored"
+
+
+def download(lesson: Lesson) -> None:
+    """The button that gives the sheet of a lesson."""
+    st.download_button(
+        "My sheet", lambda: document(lesson), f"sheet_{lesson.key}.html", "text/html", key="lesson_sheet",
+        on_click="ignore", icon=":material/download:",
+        help="Guesses beside what was measured, answers, texts, and the views in your report, as one HTML file.",
+    )  # fmt: skip
+    try:
+        draft = report_keeper.report()
+        views = len(draft.kept)
+    except MergingError:
+        views = 0
+    st.caption(f"With {views} views from your report." if views != 1 else "With one view from your report.")
+
+
+def document(lesson: Lesson) -> str:
+    """The sheet as one HTML document."""
+    views = report_sources.finished()
+    known = lessons.context(lesson)
+    named = [alias for alias, parts in lesson.runs.items() if "sweep" not in parts] if known else []
+    runs = [run for alias in named if known and (run := known.run(alias)) is not None]
+    sources = {source.id: source for source in (*views.sources, *map(report_sources.source, runs))}
+    report = Report(
+        lesson.title, lesson.question, views.views, tuple(sources.values()), views.made_with,
+        entries=tuple(_entries(lesson)), kept=_kept(lesson),
+    )  # fmt: skip
+    private = report_sources.private()
+    try:
+        return render(report, private)
+    except ReportError:  # something private is in a view; the sheet goes without them
+        return render(replace(report, views=(), sources=()), private)
+
+
+def _entries(lesson: Lesson) -> Iterator[Entry]:
+    written = learner.written(lesson)
+    for number, step in enumerate(lesson.steps, 1):
+        at = Place(lesson, step, number)
+        said, measured = learner.answer(at), ""
+        words = written.get(number, "")
+        if step.guess is not None and said:
+            facts = lessons.truths(lesson, step)
+            words, measured = guessing.in_words(step.guess, facts, said), guessing.truth_in_words(step.guess, facts)
+        elif step.kind == "check" and said and int(said[0]) < len(step.answers):
+            answer = step.answers[int(said[0])]
+            words = text.plain(lessons.filled(lesson, answer.text))
+            measured = "right" if answer.right else "not this one"
+        elif step.kind == "do" and number in learner.done(lesson):
+            words = "done"
+        if words:
+            question = text.plain(lessons.filled(lesson, step.ask or step.say))
+            yield Entry(f"Step {number}", question, words, measured)
+
+
+def _kept(lesson: Lesson) -> str:
+    here = visit.current()
+    plain = {
+        "version": 1, "lesson": lesson.key, "did": here.did.get(lesson.key, ""), "said": here.said.get(lesson.key, ""),
+        "free": {str(number): words for number, words in learner.written(lesson).items() if words},
+    }  # fmt: skip
+    return json.dumps(plain, ensure_ascii=False)
+
+
+def restore() -> None:
+    """On the page Lessons: the field that takes a sheet back."""
+    st.header("Go on from your sheet", anchor=False)
+    given = st.file_uploader(
+        "A sheet that was downloaded here", type=["html"], key="lesson_restore", max_upload_size=MOST,
+        help="Restores guesses, answers and texts in this session. The file is read, never shown or kept.",
+    )  # fmt: skip
+    if given is None:
+        return
+    if st.session_state.get(_RESTORED) != given.file_id:
+        try:
+            st.session_state[_RESTORED], key = given.file_id, read(given.getvalue())
+        except MergingError as error:
+            clicks.refuse(error, "sheet")
+            return
+        st.session_state["_sheet_lesson"] = key
+        st.rerun()  # the cards above show what was restored
+    lesson = lessons.lessons().get(str(st.session_state.get("_sheet_lesson")))
+    if lesson is not None:
+        st.success(f"Restored “{text.safe_text(lesson.title, 120)}”. Open it above.", icon=":material/check_circle:")
+
+
+def read(payload: bytes) -> str:
+    """Restore progress and texts from a sheet; returns the key of its lesson. Raises MergingError."""
+    found = KEPT.search(payload.decode("utf-8", "replace"))
+    if found is None or len(found[1]) > MOST_KEPT:
+        raise RecipeError(NOT_A_SHEET)
+    plain = _checked(found[1])
+    lesson = lessons.lessons().get(plain["lesson"])
+    if lesson is None:
+        raise RecipeError(f"{WHAT} is of the lesson {plain['lesson'][:60]!r}, which this server does not have.")
+    here = visit.current()
+    here.did[lesson.key], here.said[lesson.key] = plain["did"], plain["said"]
+    learner.written(lesson).update(
+        {int(number): words[:2000] for number, words in plain["free"].items() if number.isdecimal() and len(number) < 4}
+    )
+    return lesson.key
+
+
+def _checked(written: str) -> dict[str, Any]:
+    """What a sheet keeps, with fields of the right types. Raises MergingError."""
+    plain = strict_json.parse(written.encode("utf-8", "replace"), WHAT, "what it keeps")
+    fits = all(isinstance(plain.get(name), str) for name in ("lesson", "did", "said"))
+    free = plain.get("free")
+    if not fits or not isinstance(free, dict) or not all(isinstance(words, str) for words in free.values()):
+        raise RecipeError(f"{WHAT} is damaged: what is restored from it has other fields than lesson, did, said, free.")
+    return plain

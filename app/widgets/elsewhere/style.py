@@ -1,0 +1,61 @@
+"""The style of a window that one chart fills: a projector's, or a frame's on another page."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from pathlib import Path
+
+from app.session import address
+from viz.theme import PRESENTED_LINES
+
+HERE = Path(__file__).parent
+# Lines that a window has, and of them: above the chart, at its sides, and for a row of controls. In a frame small type
+# has 14 px of 540, so that there are fewer lines; and never less than 14 px, so that a line has at least LEAST px.
+BARE_LINES, LEAST = 463, 14 / 12
+CONTROL, BARE_CONTROL = 52, 60
+PICKERS = {address.RUN: "picker", address.RUNS: "compare", address.SWEEP: "sweep_picker"}  # whose keys differ
+COPIES = 40  # a picker whose value is changed elsewhere gets a new key with the next number
+FRAME = """
+[data-testid="stHeader"], [data-testid="stSidebar"], [data-testid="stToolbar"], [data-testid="stDecoration"],
+[data-testid="stExpandSidebarButton"], [data-testid="stStatusWidget"] { display: none !important; }
+[data-testid="stApp"] * { visibility: hidden; }
+[data-testid="stMain"] { overflow: hidden !important; }
+.st-key-absent { position: fixed !important; inset: 1rem; }
+.st-key-absent, .st-key-absent * { visibility: visible !important; }
+"""
+CLEAR = """
+html, body, #root, [data-testid="stApp"], [data-testid="stAppViewContainer"], [data-testid="stMain"],
+.st-key-presented { background: transparent !important; }
+"""
+
+
+def lines(bare: bool) -> int:
+    """How many lines a window has."""
+    return BARE_LINES if bare else PRESENTED_LINES
+
+
+def style(bare: bool, clear: bool, controls: Sequence[str]) -> str:
+    """CSS of the window, in which the ``controls`` with these keys of the address stay."""
+    least = f"max({LEAST}px, 100vh / {BARE_LINES})" if bare else f"100vh / {PRESENTED_LINES}"
+    above, aside, control = (2, 4, BARE_CONTROL) if bare else (12, 20, CONTROL)
+    words = {
+        "CONTROLS": ", ".join(place for key in controls for place in places(key)) or ".st-key-none",
+        "ABOVE": str(above + (control if controls else 0)),
+        "TOP": str(above),
+        "ASIDE": str(aside),
+        "CONTROL": str(control),
+        "COUNT": str(max(len(controls), 1)),
+    }
+    sheet = (HERE / "window.css").read_text("utf-8")
+    sheet = re.sub(rf"\b({'|'.join(words)})\b", lambda found: words[found[1]], sheet)
+    for number, key in enumerate(controls):
+        left = f"calc({aside} * var(--line) + {number} * (100vw - {2 * aside} * var(--line)) / {len(controls)})"
+        sheet += f"\n:is({', '.join(places(key))}) {{ left: {left}; }}"
+    return f":root {{ --line: calc({least}); }}\n{sheet}{FRAME if bare else ''}{CLEAR if clear else ''}"
+
+
+def places(key: str) -> list[str]:
+    """The classes that the control of a key of the address may have on the page."""
+    name = PICKERS.get(key, key)
+    return [f".st-key-{name}", *(f".st-key-{name}_{number}" for number in range(COPIES))]

@@ -1,0 +1,1 @@
+"""The command ``lessons`` and its actions."""

@@ -1,0 +1,1 @@
+"""The functions behind the closed list of facts, one each, over stored tables only."""

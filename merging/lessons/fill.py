@@ -1,0 +1,34 @@
+"""Puts facts into the texts of lessons: '{gain}' becomes its value, '{gain:long}' its value with interval and n."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from re import Match
+
+from merging.errors import LessonError
+from merging.lessons import plain_text
+from merging.lessons.fact import Fact
+from merging.text import did_you_mean, escape
+
+
+def fill(text: str, facts: Mapping[str, Fact]) -> str:
+    """The text with its facts, as Markdown; names, which may come from files, are escaped.
+
+    Raises:
+        LessonError: braces name no declared fact.
+    """
+
+    def filled(found: Match[str]) -> str:
+        written = plain_text.NAME.fullmatch(found.group(1))
+        name = written.group(1) if written else found.group(1)
+        if written is None or name not in facts:
+            raise LessonError(
+                f"A text names the fact {{{found.group(1)}}}, which is not declared.{did_you_mean(name, facts)}"
+            )
+        fact = facts[name]
+        words = fact.long_text if written.group(2) else fact.text
+        return escape(words) if fact.name else words
+
+    return "".join(
+        piece if formula else plain_text.PLACEHOLDER.sub(filled, piece) for formula, piece in plain_text.parts(text)
+    )

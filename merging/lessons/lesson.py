@@ -1,0 +1,143 @@
+"""A lesson: a path through real views, with guesses, tasks and questions. It holds no number of a result."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+SAY, PREDICT, DO, EXPLAIN, CHECK, FREE = KINDS = ("say", "predict", "do", "explain", "check", "free")
+NUMBER, CHOICE, ORDER, CURVE, CELLS = GUESSES = ("number", "choice", "order", "curve", "cells")
+LEVELS = ("introductory", "intermediate", "research")
+REFERENCES = ("pretrained", "experts", "multitask")  # what facts may name beside the runs of the lesson
+
+
+@dataclass(frozen=True)
+class FactSpec:
+    """Which fact, and of what: ``fact`` is its key in the closed list, ``arguments`` are plain values."""
+
+    fact: str
+    arguments: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Guess:
+    """What a learner is asked to state before the truth is shown.
+
+    A number has ``low``, ``high`` and ``unit``. A choice and an order have ``options``. A curve has a value from low to
+    high at each of ``at``, which are on the axis named ``axis``. Of cells up to ``most`` are marked.
+    """
+
+    kind: str
+    low: float = 0.0
+    high: float = 1.0
+    unit: str = ""
+    options: tuple[str, ...] = ()
+    at: tuple[float, ...] = ()
+    axis: str = ""
+    most: int = 0
+
+
+@dataclass(frozen=True)
+class Goal:
+    """When a task is done: a fact, or a key of the address, equals something or lies in [low, high]; None is no bound.
+
+    Shares are fractions, also where a fact is shown in percent.
+    """
+
+    fact: FactSpec | None = None
+    key: str = ""
+    equal: str | float | None = None
+    low: float | None = None
+    high: float | None = None
+
+
+@dataclass(frozen=True)
+class CheckAnswer:
+    """One answer to a question; ``say`` is what is answered to it."""
+
+    text: str
+    right: bool = False
+    say: str = ""
+
+
+@dataclass(frozen=True)
+class Paper:
+    """What a paper reports, by name and in ``unit``, and our facts in the same order."""
+
+    source: str
+    where: str
+    says: Mapping[str, float]
+    unit: str
+    ours: tuple[FactSpec, ...]
+
+
+@dataclass(frozen=True)
+class LessonStep:
+    """One step, of one of ``KINDS``.
+
+    ``page`` is the path of a page ("" is the page and view of the step before), ``view`` its address, where "@alias"
+    stands for the id of a run. ``chart`` is the key of the chart that the step is about, ``controls`` are the keys of
+    the address whose controls stay while presenting, ``outline`` names parts of the chart. ``show`` are the values of
+    the address that fulfil the goal. ``truth`` holds one fact for a number and for cells, one for each option of a
+    choice or an order, and one for each place of a curve. ``claims`` are what the texts rely on without a number.
+    """
+
+    kind: str
+    page: str = ""
+    view: Mapping[str, str] = field(default_factory=dict)
+    chart: str = ""
+    controls: tuple[str, ...] = ()
+    outline: tuple[str, ...] = ()
+    say: str = ""
+    ask: str = ""
+    notes: str = ""
+    guess: Guess | None = None
+    truth: tuple[FactSpec, ...] = ()
+    goal: Goal | None = None
+    hint: str = ""
+    show: Mapping[str, str] = field(default_factory=dict)
+    paper: Paper | None = None
+    answers: tuple[CheckAnswer, ...] = ()
+    claims: tuple[Goal, ...] = ()
+
+    @property
+    def texts(self) -> tuple[str, ...]:
+        """Every text of the step, in reading order."""
+        options = self.guess.options if self.guess else ()
+        said = [text for answer in self.answers for text in (answer.text, answer.say)]
+        return tuple(text for text in (self.ask, *options, self.say, self.hint, *said, self.notes) if text)
+
+
+Step, Answer = LessonStep, CheckAnswer  # their names in this room; recipes and predictions have others of these names
+
+
+@dataclass(frozen=True)
+class Lesson:
+    """One lesson. ``runs`` are parts of recipes by alias, ``after`` the keys of lessons that are best done before."""
+
+    key: str
+    title: str
+    question: str
+    minutes: int
+    level: str
+    after: tuple[str, ...]
+    runs: Mapping[str, Mapping[str, Any]]
+    facts: Mapping[str, FactSpec]
+    steps: tuple[LessonStep, ...]
+    path: Path
+
+    def place(self, number: int) -> tuple[str, dict[str, str]]:
+        """The page and the view of a step, counted from 1, with those of earlier steps where it names none."""
+        for step in reversed(self.steps[:number]):
+            if step.page:
+                return step.page, dict(step.view)
+        return "", {}
+
+    def chart(self, number: int) -> str:
+        """The key of the chart of a step, counted from 1; that of an earlier step where it stays on its page."""
+        for step in reversed(self.steps[:number]):
+            if step.chart or step.page:
+                return step.chart
+        return ""

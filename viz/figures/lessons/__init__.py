@@ -1,0 +1,1 @@
+"""Charts of lessons: what a learner guessed, and what was measured."""
