@@ -25,7 +25,7 @@ def ask(key: str) -> None:
     """Draw a chart's question as its heading, for charts whose controls stand between the two."""
     from viz.registry import find
 
-    st.subheader(find(key).question, anchor=False)
+    st.header(find(key).question, anchor=False)
 
 
 def chart(
