@@ -26,7 +26,7 @@ def ask(key: str) -> None:
     """Draw a chart's question as its heading, for charts whose controls stand between the two."""
     from viz.registry import find
 
-    st.subheader(find(key).question, anchor=False)
+    st.header(find(key).question, anchor=False)
 
 
 def chart(
@@ -70,7 +70,7 @@ def chart(
     config = theme.config(name, clicks=on_click is not None and not area, camera=not state.dark())
     with present.stage() if presenting else contextlib.nullcontext() as stage:
         if stage:
-            if not stage.bare:
+            if not stage.bare and not present.words():
                 ask(key)
             shown = stage.fitted(shown)
         st.plotly_chart(shown, theme=None, key=f"chart_{key}", config=config, alt=figure.layout.meta["alt"], **extra)

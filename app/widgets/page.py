@@ -30,6 +30,8 @@ a[href^="methods?word="]:focus-visible::after {
 @media (max-width: 1100px) {
   [data-testid="stMainBlockContainer"] { padding-left: 2rem !important; padding-right: 2rem !important; }
 }
+.katex-display { overflow-y: hidden; padding: 0.3em 0.2em; }
+.katex-display > .katex { white-space: normal; }
 kbd { color: inherit !important; opacity: 1 !important; }
 :focus-visible, label:has(input:focus-visible) { outline: 2px solid MARK !important; outline-offset: 1px; }
 @media (prefers-reduced-motion: reduce) {
@@ -44,6 +46,7 @@ LIGHT = {"INK": "#1F2933", "GROUND": "white", "MARK": state.LINKS[False]}
 DARK = {"INK": "#E8EDF2", "GROUND": "#12161B", "MARK": state.LINKS[True]}
 # Streamlit's captions have a contrast of 4.1, and its focus on links is a gray ground. It goes on showing the preview
 # of an earlier recipe while the page is being drawn for the next one. Its wide margins waste a narrow window.
+# Formulas break at their signs, where they would need a scroll bar that no key reaches in some browsers.
 
 
 def heading(title: str, sentence: str) -> None:
