@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-import small_lesson
+import snapshot_lesson
 import streamlit as st
 from hostile_texts import TEXTS
 from tiny_library import NASTY
@@ -34,7 +34,7 @@ def tiny_place(library: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     """The tiny library as the benchmark, an empty store, and the small lesson."""
     monkeypatch.setenv("MERGESCOPE_STORE", str(tmp_path / "store"))
     monkeypatch.setenv("MERGESCOPE_BENCHMARK", str(library))
-    monkeypatch.setenv("MERGESCOPE_LESSONS", str(small_lesson.write(tmp_path / "lessons")))
+    monkeypatch.setenv("MERGESCOPE_LESSONS", str(snapshot_lesson.write(tmp_path / "lessons")))
     st.cache_data.clear()
     st.cache_resource.clear()
     yield
@@ -44,7 +44,7 @@ def tiny_place(library: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
 
 
 def made() -> dict[str, bytes]:
-    return site.files(site.make([small_lesson.KEY], VIEWS, DATE, TOOL, lambda words: None))
+    return site.files(site.make([snapshot_lesson.KEY], VIEWS, DATE, TOOL, lambda words: None))
 
 
 def hostile(text: str) -> Site:

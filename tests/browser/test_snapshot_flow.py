@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-import small_lesson
+import snapshot_lesson
 from browser_tab import ROOT
 from playwright.sync_api import Browser, Page, expect
 
@@ -25,9 +25,9 @@ def snapshot(library: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     own = {
         "MERGESCOPE_BENCHMARK": str(library),
         "MERGESCOPE_STORE": str(folder / "store"),
-        "MERGESCOPE_LESSONS": str(small_lesson.write(folder / "lessons")),
+        "MERGESCOPE_LESSONS": str(snapshot_lesson.write(folder / "lessons")),
     }
-    call = ["--lessons", small_lesson.KEY, "--views", str(folder / "links.txt"), "--out", str(folder / "site")]
+    call = ["--lessons", snapshot_lesson.KEY, "--views", str(folder / "links.txt"), "--out", str(folder / "site")]
     command = [sys.executable, "-m", "app.snapshot", *call, "--date", "2026-11-23"]
     done = subprocess.run(command, cwd=ROOT, env=os.environ | own, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr

@@ -1,51 +1,79 @@
-"""A lesson of a few steps that any benchmark can show, for what draws lessons."""
+"""A lesson with a step of every kind, most of them on Masks, for the tests of pages."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
+from merging.lessons import reading
+
 KEY = "small"
-TEXT = """version: 1
+TEXT = """\
+version: 1
 key: small
-title: "A & B {{ 7 * 7 }}"
-question: "Is 1 < 2 & 'three'?"
+title: A small lesson
+question: Does a small lesson work?
 minutes: 5
 level: introductory
 runs:
   ta: {preset: task_arithmetic}
+  lw: {preset: task_arithmetic_lwptv}
 facts:
-  ta_in: {fact: accuracy, run: ta, over: in}
+  ta_out: {fact: accuracy, run: ta, over: out}
+  lw_out: {fact: accuracy, run: lw, over: out}
+  lw_in: {fact: accuracy, run: lw, over: in}
 steps:
+- kind: say
+  page: masks
+  view: {run: "@lw", ratio: 0.5}
+  chart: saliency_matrix
+  say: "Task arithmetic has {ta_out} out of domain."
+  notes: "Say it slowly."
 - kind: predict
-  page: scores
-  view: {runs: "@ta"}
-  chart: id_ood_scatter
-  ask: "What is the accuracy of this merge in domain?"
+  ask: "And with a mask?"
   guess: {number: {low: 0, high: 100, unit: "%"}}
-  truth: ta_in
-  say: "It is {ta_in:long}."
+  truth: lw_out
+  say: "Now you know."
+- kind: predict
+  ask: "Which way?"
+  guess: {choice: {options: [falls, stays, rises], at: [-1, 1]}}
+  truth: {fact: difference, run: lw, against: ta, over: out}
+- kind: predict
+  ask: "In which order?"
+  guess: {order: {options: [first, second, third]}}
+  truth: [ta_out, lw_out, lw_in]
+- kind: predict
+  ask: "Draw it."
+  guess: {curve: {low: 0, high: 100, unit: "%", at: [1, 2, 4], axis: Experts}}
+  truth: [ta_out, lw_out, lw_in]
+- kind: predict
+  ask: "Which cells?"
+  guess: {cells: {most: 2}}
+  truth: {fact: kept, run: lw, of: cells}
 - kind: do
-  page: drift
-  view: {view: two extreme cases, overlap: 0}
-  chart: drift_case_objective
-  controls: [overlap]
-  say: "Move the slider to the end: $\\\\tau_k = \\\\theta_k - \\\\theta_0$."
-  goal: {key: overlap, is: 4}
+  say: "Move the prune ratio above 0.8."
+  goal: {key: ratio, between: [0.8, 0.9]}
+  show: {ratio: 0.85}
   hint: "To the right."
-  show: {overlap: 4}
+- kind: explain
+  say: "It is {lw_out:long}."
+  paper: {source: lwptv, where: Table 2, says: {without: 51.3, with LwPTV: 60.9, unit: "%"}, ours: [ta_out, lw_out]}
 - kind: check
-  ask: "Which one?"
+  ask: "Why?"
   answers:
-  - {text: "The right one.", right: true, say: "Yes, that one."}
-  - {text: "The **wrong** one.", say: "It is the other one."}
-  - {text: "None.", say: "There is one."}
+  - {text: "It counts tensors.", right: true}
+  - {text: "By chance.", say: "Look at the interval."}
+  - {text: "By magic.", say: "There is none."}
 - kind: free
-  ask: "Say why."
+  ask: "What would you try?"
 """
+STEPS = TEXT.count("- kind:")
 
 
-def write(folder: Path) -> Path:
-    """Put the lesson into a folder, and return the folder, as MERGESCOPE_LESSONS names it."""
-    folder.mkdir(parents=True, exist_ok=True)
-    (folder / f"{KEY}.yaml").write_text(TEXT, "utf-8")
+def install(folder: Path, patch: pytest.MonkeyPatch) -> Path:
+    """Make this lesson the only one, in a folder of its own."""
+    folder.mkdir(exist_ok=True)
+    (folder / f"{KEY}.yaml").write_text(TEXT, encoding="utf-8")
+    patch.setattr(reading, "BUNDLED", folder)
     return folder

@@ -58,9 +58,11 @@ def query(visit: Visit) -> dict[str, str]:
     return {key: value for key, value in zip(KEYS, values, strict=True) if value}
 
 
-def write() -> None:
-    """Put the visit into the address."""
+def write(with_step: bool) -> None:
+    """Put the visit into the address, with its step or without."""
     written = query(current())
+    if not with_step:
+        written.pop(address.STEP, None)
     for key in KEYS:
         if written or key != address.STEP:  # Learning's links of earlier versions have a step, too
             state.write(key, written.get(key, ""))

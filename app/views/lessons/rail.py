@@ -31,7 +31,7 @@ def draw(at: Place) -> None:
         learner.mark(at)
     st.caption(f"{text.safe_text(lesson.title, 120)} · step {at.number} of {len(lesson.steps)}")
     st.progress(len(learner.done(lesson)) / len(lesson.steps))
-    st.subheader(HEADINGS[step.kind], anchor=False)
+    st.header(HEADINGS[step.kind], anchor=False)
     if step.say and not (step.kind == "predict" and not predict.revealed(at)):
         st.markdown(texts.filled(at, step.say, "say"))
     if step.ask and step.kind != "predict":  # whose question stands above the picture
@@ -62,7 +62,7 @@ def _turning(at: Place) -> None:
             "Next", key="lesson_next", icon=":material/arrow_forward:", icon_position="right", disabled=at.last,
             on_click=_next, args=(at,), help="Key . or Page Down", type="primary" if _ready(at) else "secondary",
         )  # fmt: skip
-    keys.listen()
+    keys.listen(at.number)
     with st.container(gap="xsmall"):
         if at.last:
             sheet.download(at.lesson)

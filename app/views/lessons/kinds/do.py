@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
 import streamlit as st
 
+from app.reading import data
 from app.reading.lessons import lessons
-from app.session import address, clicks
+from app.session import address, clicks, painted
 from app.session.lessons import opening
 from app.views.lessons import learner, texts
 from app.views.lessons.learner import Place
 from merging.errors import MergingError
 from merging.lessons import goals
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 PATIENCE = 30  # seconds until the hint is shown
 STYLE = f"""<style>
@@ -46,9 +53,11 @@ def holds(at: Place) -> bool | None:
     """Whether the goal of the step holds in the view as it is now; None where that cannot be said."""
     if at.step.goal is None:
         return True
+    known, now = lessons.context(at.lesson), view()
+    if known is None:
+        return None
     try:
-        known = lessons.context(at.lesson)
-        return goals.holds(at.step.goal, known, view()) if known else None
+        return goals.holds(at.step.goal, known.at(now, factors=factors(now)))
     except MergingError:
         return None
 
@@ -56,8 +65,28 @@ def holds(at: Place) -> bool | None:
 def view() -> dict[str, str]:
     """The values of the address as they are now; the browser may not have said yet what a widget holds."""
     keys = {value for name, value in vars(address).items() if name.isupper() and isinstance(value, str)}
+    keys = (keys | {painted.PAINT, painted.BUDGET}) - {address.BIND}
     kept = {key: st.session_state[key] for key in keys if st.session_state.get(key) is not None}
-    return dict(st.query_params) | {key: _written(value) for key, value in kept.items() if key != address.BIND}
+    return dict(st.query_params) | {key: _written(value) for key, value in kept.items()}
+
+
+def factors(now: Mapping[str, str]) -> pd.DataFrame | None:
+    """The factors that are painted in the view (tensor, numel, expert, factor); None where nothing is."""
+    import pandas as pd
+
+    from merging.methods.shared.saliency import whole_tensors
+
+    painting, run = painted.painting(), data.store().find(now.get(address.RUN, ""))
+    if painting is None or run is None or now.get(painted.PAINT) != "true":
+        return None
+    saliency = whole_tensors(data.saliency(run, data.runs(data.stored()))[0])
+    numel = dict(zip(saliency["tensor"], saliency["numel"], strict=True))
+    rows = [
+        (tensor, numel.get(tensor, 0), expert, painting.factors[i, j])
+        for i, expert in enumerate(painting.experts)
+        for j, tensor in enumerate(painting.tensors)
+    ]
+    return pd.DataFrame(rows, columns=["tensor", "numel", "expert", "factor"])
 
 
 def _written(value: object) -> str:

@@ -1,0 +1,121 @@
+"""A lesson beside the pages: every kind of step, fresh, by a link into the middle, and finished."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import small_lesson
+from page_harness import charts, press, words
+from small_lesson import KEY, STEPS
+from streamlit.testing.v1 import AppTest
+
+NEXT, BACK = "lesson_next", "lesson_back"
+
+
+@pytest.fixture(autouse=True)
+def one_lesson(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    small_lesson.install(tmp_path / "lessons", monkeypatch)
+
+
+def at_step(at: AppTest, number: int) -> bool:
+    return f"step {number} of {STEPS}" in words(at) and str(at.query_params["step"]).strip("[]'") == str(number)
+
+
+def said(at: AppTest, key: str) -> str:
+    return str(at.query_params.get(key, "")).strip("[]'")
+
+
+def turn(at: AppTest, key: str = NEXT) -> AppTest:
+    at.button(key=key).click().run()
+    assert not at.exception and not at.error
+    return at
+
+
+def test_the_page_lists_lessons_and_what_is_done(open_app: Any, library: Path, tmp_path: Path) -> None:
+    (tmp_path / "lessons" / "broken.yaml").write_text("version: 1\nkey: broken\n", encoding="utf-8")
+    at = open_app("lessons", library, lesson=KEY, did="3")
+    assert not at.exception and charts(at) == 0
+    assert "A small lesson" in words(at) and "2 of 10 steps done" in str([bar.proto.text for bar in at.get("progress")])
+    assert "broken.yaml" in words(at).replace("\\", "")
+
+
+def test_a_fresh_lesson_from_its_first_step_to_its_last(open_app: Any, library: Path) -> None:
+    at = open_app("masks", library, lesson=KEY, step="1")
+    assert not at.exception and not at.error and at_step(at, 1)
+    assert at.slider(key="ratio").value == 0.5  # the step's view, which the link does not name
+    assert "Task arithmetic has" in words(at) and "{ta_out}" not in words(at) and charts(at) >= 2
+    turn(at)
+    assert at_step(at, 2) and "And with a mask?" in words(at)
+    assert charts(at) == 1 and "guess_number" in at.get("plotly_chart")[0].proto.spec
+    assert "Now you know" not in words(at) and not [slider for slider in at.slider if slider.key == "ratio"]
+    at.slider(key="lesson_small_2_guess").set_value(40.0).run()
+    press(at, "Fix my guess")
+    assert said(at, "said") == "2_40" and "Your guess: **40 %**" in words(at) and charts(at) == 1
+    press(at, "Reveal")
+    assert not at.exception and "Measured: **" in words(at) and "Now you know" in words(at)
+    assert charts(at) >= 3 and at.slider(key="ratio").value == 0.5
+    assert said(at, "did") == "3"
+    turn(at)
+    at.radio[0].set_value("rises").run()
+    press(at, "Fix my guess")
+    press(at, "Reveal")
+    assert "points" in words(at)
+    turn(at)
+    at.multiselect(key="lesson_small_4_guess").set_value(["first", "second"]).run()
+    assert next(button for button in at.button if button.label == "Fix my guess").disabled  # the third one is missing
+    at.multiselect(key="lesson_small_4_guess").set_value(["third", "first", "second"]).run()
+    press(at, "Fix my guess")
+    press(at, "Reveal")
+    assert "third" in words(at) and said(at, "said").endswith("4_2_0_1")
+    turn(turn(turn(at)))  # past a curve and cells
+    assert at_step(at, 7) and at.slider(key="ratio").value == 0.5
+    assert "Not done yet" in words(at) and "To the right." in words(at)
+    press(at, "Show me")
+    assert at.slider(key="ratio").value == 0.85 and "Done." in words(at)
+    turn(at)
+    assert "51.3" in words(at) and at.slider(key="ratio").value == 0.85  # the view stays as it was left
+    turn(at)
+    at.radio[0].set_value(1).run()
+    assert "Look at the interval." in words(at)
+    at.radio[0].set_value(0).run()
+    assert "Right." in words(at) and said(at, "said").endswith("9_0")
+    turn(at)
+    at.text_area(key="lesson_small_10_free").set_value("A larger ratio.").run()
+    assert at.button(key=NEXT).disabled and at_step(at, STEPS)
+    at.button(key="lesson_leave").click().run()
+    assert not at.exception and "lesson" not in at.query_params and "A small lesson" not in words(at)
+    assert at.slider(key="ratio").value == 0.85
+
+
+def test_a_link_into_the_middle_keeps_guesses_and_answers(open_app: Any, library: Path) -> None:
+    at = open_app("masks", library, lesson=KEY, step="9", did="8", said="2_40~9_1")
+    assert at_step(at, 9) and "Look at the interval." in words(at)
+    for _ in range(7):
+        turn(at, BACK)
+    assert at_step(at, 2) and "Your guess: **40 %**" in words(at) and charts(at) == 1
+
+
+def test_a_link_to_a_view_beside_a_lesson_shows_that_view(open_app: Any, library: Path) -> None:
+    at = open_app("masks", library, lesson=KEY, step="7", ratio="0.82")
+    assert at.slider(key="ratio").value == 0.82 and "Done." in words(at)
+
+
+def test_a_finished_lesson_shows_guesses_and_truths(open_app: Any, library: Path) -> None:
+    at = open_app("masks", library, lesson=KEY, step=str(STEPS), did="vv", said="2_40~3_2~4_2_0_1~5_10_20_30~6_0_3~9_0")
+    assert at_step(at, STEPS) and [button.label for button in at.get("download_button")].count("My sheet") == 1
+    for number in range(STEPS - 1, 0, -1):
+        turn(at, BACK)
+        assert at_step(at, number) and charts(at) >= 2
+        if 2 <= number <= 6:
+            assert "Measured: **" in words(at)
+
+
+def test_a_lesson_that_is_not_here_and_a_step_that_is_not(open_app: Any, library: Path) -> None:
+    at = open_app("masks", library, lesson="<b>gone</b>", step="99")
+    assert not at.exception and "which this server does not have" in words(at)
+    press(at, "Go on without it")
+    assert not at.exception and "lesson" not in at.query_params
+    at = open_app("masks", library, lesson=KEY, step="99")
+    assert not at.exception and at_step(at, STEPS)
