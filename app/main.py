@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import sys
+import time
 from pathlib import Path
 
 # Streamlit puts this folder on the path; the packages lie beside it.
@@ -13,7 +14,7 @@ if (root := str(Path(__file__).resolve().parent.parent)) not in sys.path:
 
 import streamlit as st
 
-from app import startup
+from app import startup, timing
 from app.reading import data
 from app.session import address, benchmark, clicks, selection, state
 from app.session.report import report_keeper
@@ -21,9 +22,11 @@ from app.text import safe_text
 from app.views.lessons import player
 from app.widgets import benchmark_badge, present
 from app.widgets import page as page_parts
+from merging import modes
 from merging.errors import MergingError, StoreError
 from merging.settings import HUB_SWITCH
 
+BEGUN = time.perf_counter()
 ICON = Path(__file__).with_name("icon.png")
 SECTIONS = {
     "Start": [("home", "Home", "home", "What Mergescope is, and the library of runs.")],
@@ -72,6 +75,8 @@ page = st.navigation(
     },
     expanded=True,  # with more than twelve pages the last ones would be hidden
 )  # fmt: skip
+if page.url_path:  # tabs and the browser's history name the page
+    st.set_page_config(f"{page.title} · Mergescope")
 with st.sidebar:
     jobs = st.container(key="jobs")
     st.toggle("Present", key=address.PRESENT, bind=address.BIND, help=present.HELP)
@@ -84,6 +89,7 @@ report_keeper.enter(state.linked(report_keeper.DRAFT))
 if problem := clicks.problem():
     st.error(safe_text(problem, 1000), icon=":material/error:")
 try:
+    modes.mode()  # an unknown one is an error wherever one looks
     if missing := benchmark.enter():
         benchmark_badge.show_missing(missing)
     else:
@@ -106,3 +112,4 @@ with jobs:
         selected.rest()
 with contextlib.suppress(StoreError):
     startup.settle(lambda: data.runner().runner.spare)
+timing.note(page.url_path, time.perf_counter() - BEGUN)

@@ -11,6 +11,7 @@ MergingError
 ├── TaskError               a benchmark folder, a data set or a head that cannot be used
 ├── LessonError             a lesson's file that cannot be read                         (also ValueError)
 ├── StoreError              a run that cannot be written or does not exist
+│   └── ModeError           what this server's mode, or a session's share of a class, does not allow
 ├── HubError                the Hub, or the cache of its files, did not give a file or an answer
 └── Cancelled               the caller asked to stop; nothing was kept, unless the text says so
     └── Paused              the caller asked to go on later; what was learned so far was kept
@@ -84,6 +85,10 @@ class LessonError(MergingError, ValueError):
 
 class StoreError(MergingError):
     """A run cannot be written, or does not exist."""
+
+
+class ModeError(StoreError):
+    """This server's mode does not allow it, or a session has had its share; or the mode is unknown."""
 
 
 class HubError(MergingError):

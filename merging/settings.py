@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
+from merging import modes
 from merging.errors import StoreError
 
 BUNDLED = Path(__file__).resolve().parent.parent / "sample_data"
@@ -43,8 +44,14 @@ def store_words() -> list[str]:
 
 
 def shared() -> bool:
-    """Whether the app serves several people ($MERGESCOPE_SHARED): users then choose from listed paths only."""
-    return os.environ.get("MERGESCOPE_SHARED", "").strip().casefold() not in {"", "0", "no", "off", "false"}
+    """Whether the app serves several people ($MERGESCOPE_SHARED, or a mode): they choose from listed paths only."""
+    return modes.mode() != modes.Mode.FULL or os.environ.get("MERGESCOPE_SHARED", "").strip().casefold() not in {
+        "",
+        "0",
+        "no",
+        "off",
+        "false",
+    }
 
 
 def models_folders() -> dict[str, Path]:

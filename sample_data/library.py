@@ -77,6 +77,7 @@ PREDICTIONS = (  # the models of which it is kept what they take every image for
     "cat",
     "pcb",
 )
+PUT_BACK = ("task_arithmetic",)  # a lesson reads the map of what putting its weights back gives
 # The best-known merges, of which answers by depth are measured.
 DEPTHS = ("task_arithmetic", "ties", "dare_ties", "task_arithmetic_lwptv", "drm_h")
 FEATURES = (PRETRAINED, "task_arithmetic", "task_arithmetic_lwptv")  # the models that the paper's maps are of
@@ -113,6 +114,7 @@ MEASUREMENTS = (  # kind, and the preset (or the pretrained model) whose run it 
     *(("drift", preset) for preset in DRIFT),
     *(("ablation", preset) for preset in ABLATION),
     *(("predictions", preset) for preset in PREDICTIONS),
+    *(("put_back", preset) for preset in PUT_BACK),
     *(("depths", preset) for preset in DEPTHS),
     *((kind, of) for of in FEATURES for kind in ("features", "tsne")),
     *((kind, of) for of in PUT_BACK for kind in ("put_back", "first_order")),

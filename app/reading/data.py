@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
 from types import MappingProxyType
@@ -12,7 +13,7 @@ import streamlit as st
 
 from app import text
 from app.session import benchmark as session_benchmark
-from app.session.job_queue import SessionQueue
+from app.session.job_queue import SessionQueue, session_name
 from merging import settings
 from merging.benchmarks.folders import state_of
 from merging.benchmarks.metrics import Summary, individual, summarize
@@ -63,7 +64,10 @@ def _digest(folder: Path, state: tuple[int, ...]) -> str:
 
 def runner() -> SessionQueue:
     """The queue of jobs, one at a time for all sessions, as this session sees it: on its benchmark."""
-    return SessionQueue(_runner(), store(), session_benchmark.folder(), _benchmark_or_none)
+    queue = SessionQueue(_runner(), store(), session_benchmark.folder(), _benchmark_or_none)
+    if not settings.shared() or not (name := session_name()):
+        return queue
+    return replace(queue, session=name, followed=frozenset(st.session_state.get("_live", ())))
 
 
 @st.cache_resource(show_spinner=False)

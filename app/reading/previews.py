@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-import secrets
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import streamlit as st
 
 from app.reading import data
+from app.session.job_queue import session_name
 from app.text import with_titles
-from merging import settings
+from merging import modes, settings
 from merging.jobs.bench import Bench, PreviewRequest, PreviewState, Request
+from merging.modes import Act
 from merging.previews.samples import STAGES
 
 if TYPE_CHECKING:
@@ -21,14 +22,16 @@ if TYPE_CHECKING:
     from merging.recipes.recipe import Recipe
     from merging.runs.run import Run
 
-_SESSION = "_preview_session"  # a random name, so that no session can ask for another one's previews
-
 
 @st.cache_resource(show_spinner=False)
 def bench() -> Bench:
     """The process of this server, which starts with the first request."""
     runner = data.runner().runner
-    return Bench(runner.device, launch=runner.spare.launch)
+    return Bench(
+        runner.device,
+        launch=runner.spare.launch,
+        charge=lambda asker, images: runner.charge(asker.partition("/")[0], images),
+    )
 
 
 def request(recipe: Recipe, reference: Run | None) -> PreviewRequest:
@@ -49,7 +52,8 @@ def state(asked: Request, key: str) -> PreviewState | None:
 
 
 def ask(asked: Request, key: str) -> None:
-    """Make a request in place of the last one under ``key``."""
+    """Make a request in place of the last one under ``key``. Raises ModeError in a mode without previews."""
+    modes.require(Act.PREVIEW)
     bench().ask(_session(key), asked)
 
 
@@ -59,9 +63,7 @@ def stop(key: str) -> None:
 
 
 def _session(key: str) -> str:
-    if _SESSION not in st.session_state:
-        st.session_state[_SESSION] = secrets.token_hex(8)
-    return f"{st.session_state[_SESSION]}/{key}"
+    return f"{session_name()}/{key}"
 
 
 def table(preview: Preview) -> pd.DataFrame:

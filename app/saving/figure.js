@@ -38,13 +38,28 @@ async function drawn(data) {
   if (!chart || !window.Plotly) throw new Error("the chart is not drawn yet");
   const { width, height } = chart._fullLayout;
   // WebGL would be saved as pixels, and the font of the page is not on other machines
-  const traces = chart.data.map((trace) => (trace.type === "scattergl" ? { ...trace, type: "scatter" } : trace));
-  const layout = { ...chart.layout, font: { ...chart.layout.font, family: FAMILY }, autosize: false, width, height };
+  const figure = lit(chart);
+  const traces = figure.data.map((trace) => (trace.type === "scattergl" ? { ...trace, type: "scatter" } : trace));
+  const layout = { ...figure.layout, font: { ...figure.layout.font, family: FAMILY }, autosize: false, width, height };
   const address = await window.Plotly.toImage({ data: traces, layout }, { format: "svg", width, height });
   const text = decodeURIComponent(address.slice(address.indexOf(",") + 1));
   const svg = new DOMParser().parseFromString(text, "image/svg+xml").documentElement;
   if (svg.nodeName !== "svg") throw new Error("the picture is not valid SVG");
   return noted(svg, data, width, height);
+}
+
+/** The chart's data and layout with the colors of a light ground, where the page has a dark one. */
+function lit(chart) {
+  const figure = { data: chart.data, layout: chart.layout };
+  for (const [path, value] of chart.layout.meta?.light ?? []) {
+    let one = figure;
+    for (const name of path.slice(0, -1)) {
+      one[name] = Array.isArray(one[name]) ? [...one[name]] : { ...one[name] };
+      one = one[name];
+    }
+    one[path.at(-1)] = value;
+  }
+  return figure;
 }
 
 /** The picture with its description, and with the lines of text in a strip under it. */

@@ -16,7 +16,7 @@ from app.views.merge import builder, result
 from app.views.models import model_sets
 from app.widgets import fit_report, page, preview
 from app.widgets.controls import filled_formula
-from app.widgets.jobs import tray
+from app.widgets.jobs import own_machine, tray
 from merging.errors import MergingError, StoreError
 from merging.methods import registry
 from merging.recipes import chain_rules
@@ -104,7 +104,9 @@ def act(draft: Draft, references: Mapping[str, str], stored: Sequence[Run]) -> N
             st.caption(f":material/warning: {text.safe_text(sentence, 300)}")
         costs(recipe, stored)
         model_sets.evaluation(recipe.pretrained, dict(recipe.experts))
-    if st.button("Run", type="primary", icon=":material/play_arrow:", disabled=not mergeable, key="run_button"):
+    if not own_machine.recipe_instead(recipe, "merge") and st.button(
+        "Run", type="primary", icon=":material/play_arrow:", disabled=not mergeable, key="run_button"
+    ):
         state.watch(fit_report.submit(recipe).id)
         st.rerun()  # so that the tray, which is drawn last, follows the job from now on
     if mergeable and not data.not_evaluated(recipe.pretrained):

@@ -1,19 +1,26 @@
 """The queue of jobs as one session sees it: jobs that are submitted here work on that session's benchmark.
 
-What buttons call directly is guarded: if the store cannot be written to, the page says so.
+What the server's mode does not allow is refused here, whatever a page shows. What buttons call directly is guarded: if
+the store cannot be written to, the page says so.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import secrets
+from collections.abc import Callable, Sequence, Set
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import streamlit as st
+from streamlit.runtime.scriptrunner import get_script_run_ctx
+
 from app.session import clicks
+from merging import modes
 from merging.errors import StoreError
 from merging.jobs.records import Job
 from merging.jobs.runner import Runner
+from merging.modes import Act
 
 if TYPE_CHECKING:
     from merging.benchmarks.benchmark import Benchmark
@@ -21,6 +28,18 @@ if TYPE_CHECKING:
     from merging.runs.store import Store
 
 NEUTRAL = ("digest", "fit", "benchmark", "published")  # commands that need no benchmark
+
+
+_NAME = "_session_name"
+
+
+def session_name() -> str:
+    """A random name for this session, which no other one can guess; it is kept nowhere else."""
+    if get_script_run_ctx(suppress_warning=True) is None:  # outside of any session
+        return ""
+    if _NAME not in st.session_state:
+        st.session_state[_NAME] = secrets.token_hex(8)
+    return str(st.session_state[_NAME])
 
 
 @dataclass(frozen=True)
@@ -31,6 +50,8 @@ class SessionQueue:
     store: Store
     folder: Path
     benchmark: Callable[[], Benchmark | None]  # opened when it is needed
+    session: str = ""  # a random name where several sessions share the queue
+    followed: Set[str] = frozenset()  # jobs of others that this session's page shows
 
     @property
     def device(self) -> str:
@@ -39,28 +60,43 @@ class SessionQueue:
 
     def submit(self, recipe: Recipe) -> Job:
         """The job of a recipe, evaluated on this benchmark."""
-        return self.runner.submit(recipe, benchmark=self.benchmark())
+        modes.require(Act.MERGE)
+        return self.runner.submit(recipe, benchmark=self.benchmark(), session=self.session)
 
     def measure(self, key: str, run_id: str = "") -> Job:
         """The job that measures something on this benchmark."""
-        return self.runner.measure(key, run_id, str(self.folder), self.store.run(run_id) if run_id else None)
+        modes.require(Act.MEASURE)
+        run = self.store.run(run_id) if run_id else None
+        return self.runner.measure(key, run_id, str(self.folder), run, self.session)
 
     def sweep(self, sweep_id: str, title: str) -> Job:
         """The job that computes the missing points of a sweep on this benchmark."""
+        modes.require(Act.SWEEP)
         return self.runner.sweep(sweep_id, title, str(self.folder))
 
     def command(self, kind: str, subject: str, title: str, words: Sequence[str], then: Recipe | None = None) -> Job:
         """The job that runs a command, with this benchmark unless the command needs none."""
+        modes.require(Act.EXPORT if words[0] == "export" else Act.COMMAND)
         on = "" if words[0] in NEUTRAL and then is None else str(self.folder)
         return self.runner.command(kind, subject, title, words, then, on)
 
     def again(self, job_id: str) -> Job:
         """A job that has ended, submitted once more as it was, on its own benchmark."""
+        modes.require(Act.MANAGE)
         return self.runner.again(job_id)
 
     def jobs(self) -> list[Job]:
         """All jobs on any benchmark, newest first."""
         return self.runner.jobs()
+
+    def mine(self) -> list[Job]:
+        """The jobs that this session asked for or follows, newest first; all jobs where not several share the queue."""
+        shown = self.runner.asked(self.session) | self.followed if self.session else None
+        return [job for job in self.jobs() if shown is None or job.id in shown]
+
+    def may_stop(self, job_id: str) -> bool:
+        """Whether this session may stop a job or leave it."""
+        return not self.session or modes.allows(Act.MANAGE) or job_id in self.runner.asked(self.session)
 
     def here(self) -> list[Job]:
         """The jobs that work on this benchmark, or on none, newest first."""
@@ -85,17 +121,19 @@ class SessionQueue:
 
     @clicks.guarded
     def cancel(self, job_id: str) -> None:
-        """Ask a job to stop."""
-        self.runner.cancel(job_id)
+        """Ask a job to stop; in a class, leave it to those who still wait for it."""
+        self.runner.cancel(job_id, None if modes.allows(Act.MANAGE) else self.session)
 
     @clicks.guarded
     def pause(self, job_id: str) -> None:
         """Ask a job that can pause to stop at its next point or step."""
+        modes.require(Act.MANAGE)
         self.runner.pause(job_id)
 
     @clicks.guarded
     def dismiss(self, job_id: str) -> None:
         """Forget a job that has ended."""
+        modes.require(Act.MANAGE)
         self.runner.dismiss(job_id)
 
     def close(self) -> None:

@@ -12,8 +12,10 @@ from app.reading import data
 from app.session import clicks
 from app.widgets import page
 from app.widgets.jobs import tray
+from merging import modes
 from merging.files import tables
 from merging.files.short_digest import short_digest
+from merging.modes import Act
 from merging.text import first_few
 from viz.text import clean_text, plural
 
@@ -195,7 +197,7 @@ def _extent(report: FitReport, pretrained: str, experts: Mapping[str, str], plac
     job = find_job(CHECK, subject)
     if job is not None and (job.live or job.error):
         tray.show(job, f"fit_{place}")
-    if job is None or not job.live:
+    if modes.allows(Act.COMMAND) and (job is None or not job.live):
         st.button(
             "Check every number", key=f"check_{place}_{subject}", on_click=_start, args=(subject, pretrained, experts),
             icon=":material/search_check:", help="In the background; the result then appears here.",

@@ -9,7 +9,7 @@ from urllib.parse import urlencode
 import streamlit as st
 
 from app.reading import glossary
-from app.session import benchmark, words
+from app.session import benchmark, state, words
 from app.session.report.report_keeper import DRAFT, without_token
 
 ALSO = "This is also the address of this page."
@@ -25,16 +25,28 @@ a[href^="methods?word="] { color: inherit; text-decoration: underline dotted; te
 a[href^="methods?word="]:focus-visible { position: relative; }
 a[href^="methods?word="]:focus-visible::after {
   content: attr(title); position: absolute; left: 0; top: 1.7em; z-index: 9; width: max-content; max-width: 20rem;
-  padding: 0.4rem 0.6rem; border-radius: 0.25rem; background: #1F2933; color: white; font-size: 0.875rem;
+  padding: 0.4rem 0.6rem; border-radius: 0.25rem; background: INK; color: GROUND; font-size: 0.875rem;
 }
 @media (max-width: 1100px) {
   [data-testid="stMainBlockContainer"] { padding-left: 2rem !important; padding-right: 2rem !important; }
 }
+.katex-display { overflow-y: hidden; padding: 0.3em 0.2em; }
+.katex-display > .katex { white-space: normal; }
 kbd { color: inherit !important; opacity: 1 !important; }
-:focus-visible, label:has(input:focus-visible) { outline: 2px solid #0B6AA8 !important; outline-offset: 1px; }
+:focus-visible, label:has(input:focus-visible) { outline: 2px solid MARK !important; outline-offset: 1px; }
+@media (prefers-reduced-motion: reduce) {
+  *, *::before, *::after {
+    animation-duration: 0.01ms !important; animation-iteration-count: 1 !important;
+    transition-duration: 0.01ms !important;
+    scroll-behavior: auto !important;
+  }
+}
 </style>"""
+LIGHT = {"INK": "#1F2933", "GROUND": "white", "MARK": state.LINKS[False]}
+DARK = {"INK": "#E8EDF2", "GROUND": "#12161B", "MARK": state.LINKS[True]}
 # Streamlit's captions have a contrast of 4.1, and its focus on links is a gray ground. It goes on showing the preview
 # of an earlier recipe while the page is being drawn for the next one. Its wide margins waste a narrow window.
+# Formulas break at their signs, where they would need a scroll bar that no key reaches in some browsers.
 
 
 def heading(title: str, sentence: str) -> None:
@@ -57,7 +69,10 @@ def explained(markdown: str, place: str) -> str:
 
 def style() -> None:
     """Draw captions, and the line around what the keyboard has focused, so that they can be seen."""
-    st.html(READABLE)
+    sheet = READABLE
+    for word, color in (DARK if state.dark() else LIGHT).items():
+        sheet = sheet.replace(word, color)
+    st.html(sheet)
 
 
 def open_page(path: str, label: str, icon: str, width: Any = "content", **query: str) -> None:

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 HELP = "Fill the window with one chart, for a projector. Escape leaves, b blanks the screen."
 LARGE = "html:not(:has(.st-key-presented)) { font-size: 19px; }"  # of a page without a chart
-NAME = re.compile(r"[a-z_]{1,24}")
+KEYS = {name for name in vars(address).values() if isinstance(name, str) and re.fullmatch(r"[a-z]{1,12}", name)}
 MOST_CONTROLS = 4
 HEIGHT, BARE_HEIGHT = 444, 418  # lines of the chart
 FRAME = 540  # px: a frame's height until the browser says it
@@ -45,6 +45,7 @@ def enter() -> None:
     if state.alone():
         bare = state.bare()
         sheet = style.style(bare, bare and state.clear(), controls())
+        sheet += f":root {{ --mergescope-ground: {'#12161B' if state.dark() else 'white'}; }}"
         st.html(f"<style>{sheet}{'' if bare else LARGE}</style>")
 
 
@@ -59,7 +60,7 @@ def settle() -> None:
 def controls() -> list[str]:
     """The keys of the address whose controls stay beside a chart that is alone."""
     named = [name.strip() for name in st.query_params.get(address.CONTROLS, "").split(",")]
-    return list(dict.fromkeys(name for name in named if NAME.fullmatch(name)))[:MOST_CONTROLS]
+    return list(dict.fromkeys(name for name in named if name in KEYS))[:MOST_CONTROLS]
 
 
 def choose(key: str) -> None:

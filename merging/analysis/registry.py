@@ -23,6 +23,7 @@ class Measurement:
     version: int = 1  # raised whenever results change
     of: Of = Of.RUN
     timed: bool = False
+    seconds: float = 20.0  # a guess of what it takes on two cores, until one was measured
 
 
 MEASURES = {
@@ -47,6 +48,7 @@ MEASURES = {
             "put_back",
             "What putting weights back gives",
             "merging.analysis.measurements.put_back.true_map:measure_put_back",
+            seconds=300.0,
         ),
         Measurement(
             "first_order",
@@ -57,11 +59,14 @@ MEASURES = {
             "along_steps",
             "Loss along the steps of learning",
             "merging.analysis.measurements.learned.along_steps:measure_along_steps",
+            seconds=60.0,
         ),
         Measurement(
             "modules", "Modules on the reporting half", "merging.analysis.measurements.learned.modules:measure_modules"
         ),
-        Measurement("depths", "Answers by depth", "merging.analysis.measurements.image.depths:measure_depths"),
+        Measurement(
+            "depths", "Answers by depth", "merging.analysis.measurements.image.depths:measure_depths", seconds=60.0
+        ),
         Measurement(
             "feature_bank",
             "Features for finding neighbors",
@@ -77,12 +82,14 @@ MEASURES = {
             "merging.analysis.measurements.exemplar_sensitivity:measure_sensitivity",
             version=2,
             of=Of.BENCHMARK,
+            seconds=300.0,
         ),
         Measurement(
             "drm_ablations",
             "Ablations of DRM",
             "merging.analysis.measurements.drm_ablations:measure_ablations",
             of=Of.BENCHMARK,
+            seconds=300.0,
         ),
         Measurement(
             "task_counts",
@@ -90,12 +97,14 @@ MEASURES = {
             "merging.analysis.measurements.task_counts:measure_counts",
             version=2,
             of=Of.BENCHMARK,
+            seconds=300.0,
         ),
         Measurement(
             "method_times",
             "Times of methods",
             "merging.analysis.measurements.method_times:measure_times",
             of=Of.BENCHMARK,
+            seconds=300.0,
             timed=True,
         ),
     )

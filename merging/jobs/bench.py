@@ -12,6 +12,7 @@ import signal
 import subprocess
 import threading
 from collections import OrderedDict
+from collections.abc import Callable
 from dataclasses import asdict, dataclass, field, replace
 from queue import SimpleQueue
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
@@ -81,6 +82,7 @@ class ImageRequest:
 
 
 Request: TypeAlias = PreviewRequest | ImageRequest
+Charge = Callable[[str, int], None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,8 +111,11 @@ class _Sent:
 class Bench:
     """Sends requests to the process and keeps the newest answer of each session. For any thread."""
 
-    def __init__(self, device: str = "auto", idle: float = IDLE, launch: Launch = start_process) -> None:
-        self._device, self._idle, self._launch = device, idle, launch
+    def __init__(
+        self, device: str = "auto", idle: float = IDLE, launch: Launch = start_process, charge: Charge | None = None
+    ) -> None:
+        """``charge`` takes the images that a session's previews have looked at since it was called last."""
+        self._device, self._idle, self._launch, self._charge = device, idle, launch, charge
         self._lock = threading.RLock()
         self._process: subprocess.Popen[bytes] | None = None
         self._lines: SimpleQueue[bytes | None] = SimpleQueue()  # for the process; None: no more of them
@@ -151,6 +156,12 @@ class Bench:
         """The number of the process; 0 if there is none now."""
         with self._lock:
             return self._process.pid if self._process is not None and self._process.poll() is None else 0
+
+    @property
+    def waiting(self) -> int:
+        """How many requests are under way."""
+        with self._lock:
+            return len(self._waiting)
 
     def close(self) -> None:
         """End the process, for tests and for shutting down."""
@@ -193,6 +204,8 @@ class Bench:
                 return
             state = self._states[sent.session]
             preview = Preview.from_plain(answer["preview"]) if "preview" in answer else state.preview
+            if self._charge is not None and preview is not None:
+                self._charge(sent.session, preview.n - (state.preview.n if state.preview is not None else 0))
             tables = state.tables | _tables(answer.get("tables", ()))
             error, done = answer.get("error", ""), answer["done"]
             self._states[sent.session] = replace(state, preview=preview, tables=tables, error=error, done=done)

@@ -11,7 +11,7 @@ import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 import pandas as pd
@@ -52,6 +52,7 @@ class ImageWork:
     names: Sequence[TableName]
     models: Mapping[str, str]  # keys of the request that have another one among the towers
     _next: int = 0
+    each_stage_answers: ClassVar[bool] = False
     _new: list[tuple[TableName, pd.DataFrame]] = field(default_factory=list)
 
     @property
@@ -73,6 +74,11 @@ class ImageWork:
         back = {own: key for key, own in self.models.items()}
         columns = [column for column in ("model", "other", "reference", "donor") if column in table]
         self._new.append((name, table.assign(**{column: table[column].replace(back) for column in columns})))
+
+    def slice(self, cancel: Cancel | None = None) -> bool:
+        """The same; a table is a stage."""
+        self.advance(cancel)
+        return True
 
     def answer(self) -> dict[str, Any]:
         """The tables since the last answer, by columns."""

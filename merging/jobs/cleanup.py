@@ -14,8 +14,7 @@ import psutil
 from merging.checkpoints.references import BENCHMARKS
 from merging.files import atomic
 from merging.jobs.child_process import PATIENCE, stop_process
-from merging.jobs.pausing import learns
-from merging.jobs.records import MERGE, PUBLISHED, JobFiles, Record, State
+from merging.jobs.records import MERGE, PUBLISHED, JobFiles, Record, State, learns
 from merging.runs.store import Store
 
 BUILD = ("benchmark", "make")  # the command whose third word is the folder that it writes

@@ -16,10 +16,11 @@ from merging.runs.store import Store
 WATCHED = 1 << 18  # bytes at the end of the events from which a job is watched
 
 
-def read_job(files: JobFiles, store: Store, position: int, here: bool) -> Job | None:
+def read_job(files: JobFiles, store: Store, position: int, here: bool, starts_in: float | None = None) -> Job | None:
     """The job in a folder; None if there is none, or if its run was deleted.
 
-    ``position`` is its place in this process's queue, 0 if it is not in it; ``here`` says that this process has it.
+    ``position`` is its place in this process's queue, 0 if it is not in it, and ``starts_in`` when it should begin;
+    ``here`` says that this process has it.
     """
     record = files.read()
     if record is None:
@@ -47,6 +48,7 @@ def read_job(files: JobFiles, store: Store, position: int, here: bool) -> Job | 
         words=record.words,
         benchmark=record.benchmark,
         halted=worker.pid if worker.halted() else 0,
+        starts_in=starts_in,
     )
 
 

@@ -15,16 +15,17 @@ import time
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from enum import StrEnum
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
+from merging.errors import MergingError
 from merging.files import atomic
 from merging.files.disk import OTHER_STORE, explained, free_bytes
 from merging.files.processes import NOBODY, ProcessId, this_process
 from merging.files.records import write_json
 from merging.jobs.child_process import Launch, child_environment, start_process
 from merging.jobs.events import WORKER
-from merging.jobs.pausing import learns
 
 NICE = 10
 ROOM = 1 << 16  # free bytes below which a disk counts as full
@@ -77,8 +78,8 @@ class Job:
     benchmark. ``position`` is its place in the queue from 1, 0 if not waiting. ``state`` is queued, running, done,
     failed, cancelled, paused or interrupted (its process is gone without a word, such as after a restart). ``error``
     says why it failed or was interrupted. ``halted`` is the number of its process if a signal has stopped it for now,
-    else 0. Times are seconds since the epoch. ``benchmark`` is the folder of the benchmark, empty for the one that the
-    server was started on.
+    else 0. Times are seconds since the epoch; ``starts_in`` is how many until a waiting job should begin, if that is
+    known. ``benchmark`` is the folder of the benchmark, empty for the one that the server was started on.
     """
 
     id: str
@@ -99,6 +100,7 @@ class Job:
     words: tuple[str, ...] = ()
     benchmark: str = ""
     halted: int = 0
+    starts_in: float | None = None
 
     @property
     def live(self) -> bool:
@@ -282,6 +284,17 @@ class JobFiles:
         else:
             words = ["measure", record.kind, *([record.subject] if record.subject else [])]
         return [*words, "--device", device]
+
+
+@lru_cache(maxsize=64)
+def learns(recipe_yaml: str) -> bool:
+    """Whether a recipe learns on images, so that its merge can pause; False for one that cannot be read."""
+    from merging.recipes.recipe import Recipe  # loads torch, which listing jobs does not need
+
+    try:
+        return bool(recipe_yaml) and Recipe.from_yaml(recipe_yaml).learns
+    except MergingError:
+        return False
 
 
 def job_of(kind: str, subject: str = "") -> str:

@@ -10,19 +10,19 @@ import logging
 import subprocess
 import threading
 import time
-from collections import deque
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from merging.analysis import registry
+from merging.classroom import expected
+from merging.classroom.turns import UNKNOWN
 from merging.errors import MergingError, StoreError
 from merging.files.locks import held
 from merging.files.processes import ProcessId
-from merging.files.temporary import is_temporary
 from merging.jobs.cleanup import stop_child, stop_orphan, sweep_up
+from merging.jobs.known_jobs import KnownJobs
 from merging.jobs.outcome import ended
-from merging.jobs.reading import details, read_job
 from merging.jobs.records import SWEEP, Job, JobFiles, State, job_of
 from merging.jobs.spare import Spare
 from merging.recipes.recipe import Recipe
@@ -31,7 +31,6 @@ from merging.runs.store import Store
 
 if TYPE_CHECKING:
     from merging.benchmarks.benchmark import Benchmark
-    from merging.runs.inputs import OpenedRecipe
 
 POLL = 0.1  # seconds between two checks of a running child
 ORPHAN_POLL = 0.5  # seconds between two checks whether another server's child has ended
@@ -39,29 +38,27 @@ SUBMITTING = 5.0  # seconds at most that one server waits while another one subm
 log = logging.getLogger(__name__)
 
 
-class Runner:
-    """Runs one job at a time, in the order of submission. Every method may be called from any thread.
+class Runner(KnownJobs):
+    """Runs one job at a time, the sessions that ask for jobs in turn. Every method may be called from any thread.
 
     Only ``submit`` may take a moment: it reads the checkpoints that this process has not read yet, to name the run.
     A job on another ``benchmark`` than the one that the server was started on names it; its child works on that one.
-    Children are made of the ``spare`` process, if one is to be kept ready.
+    Children are made of the ``spare`` process, if one is to be kept ready. ``session`` is who asks, by a random name;
+    jobs of one session, as all are where it is not given, compute in the order of submission.
     """
 
     def __init__(self, store: Store, *, device: str = "auto") -> None:
-        self.store, self.device = store, device
-        self.spare = Spare()
-        self._root = store.root / "jobs"
-        self._changed = threading.Condition()
-        self._queue: deque[str] = deque()
-        self._running: str | None = None
+        super().__init__(store)
+        self.device, self.spare = device, Spare()
         self._cancelled: set[str] = set()
         self._closing = False
         self._thread: threading.Thread | None = None
         sweep_up(store, [record for job_id in self._ids() if (record := self._files(job_id).read()) is not None])
 
     def submit(
-        self, recipe: Recipe, *, base: Path | None = None, need_model: bool = False, benchmark: Benchmark | None = None
-    ) -> Job:
+        self, recipe: Recipe, *, base: Path | None = None, need_model: bool = False,
+        benchmark: Benchmark | None = None, session: str = "",
+    ) -> Job:  # fmt: skip
         """The job of a recipe: the one that is waiting, running or done, or a new one at the end of the queue.
 
         Large files that were never read on this machine are better read by a command first (see digests).
@@ -69,6 +66,7 @@ class Runner:
         Raises:
             CheckpointError: a checkpoint is missing or damaged.
             StoreError: the store cannot be written to, or the same merge is under way for another benchmark.
+            ModeError: it takes too long here, or the session has had its share.
         """
         from merging.checkpoints.digests import DIGESTS  # loads torch, which listing jobs does not need
         from merging.runs.inputs import open_inputs
@@ -79,11 +77,14 @@ class Runner:
         folder = str(benchmark.folder) if benchmark else ""
         files = self._files(run_id)
         with self._submitting():
-            before, earlier = files.read(), self._earlier(run_id, folder)
+            before, earlier = files.read(), self._earlier(run_id, folder, session)
             if earlier is not None and earlier.live:
                 return earlier
             if self._is_stored(opened, run_id, need_model):
-                return earlier if earlier is not None and earlier.state == State.DONE else self._stored_job(run_id)
+                return earlier if earlier is not None and earlier.state == State.DONE else self.get(run_id)
+            takes = self._turns.admit(
+                session, lambda: expected.of_merge(opened, benchmark, self.store.runs(), self.device), self._queue
+            )
             created = files.create(
                 recipe.to_yaml(),
                 title=recipe.title or recipe.text(),
@@ -93,17 +94,18 @@ class Runner:
                 benchmark=folder,
                 earlier=before,
             )
-            self._enqueue(run_id, created)
+            self._enqueue(run_id, created, session, takes)
         return self.get(run_id)
 
-    def measure(self, key: str, run_id: str = "", benchmark: str = "", of: Run | None = None) -> Job:
+    def measure(self, key: str, run_id: str = "", benchmark: str = "", of: Run | None = None, session: str = "") -> Job:
         """The job that measures something of a stored run, or of the benchmark: the live one, or a new one.
 
         Raises:
             StoreError: there is no such run or measurement, or it is under way on another benchmark.
+            ModeError: it takes too long here, or the session has had its share.
         """
         title = registry.kind(key).title + (f": {(of or self.store.run(run_id)).title}" if run_id else "")
-        return self._begin(key, run_id, title, benchmark=benchmark)
+        return self._begin(key, run_id, title, benchmark=benchmark, session=session)
 
     def sweep(self, sweep_id: str, title: str, benchmark: str = "") -> Job:
         """The job that computes what is missing of a stored sweep: the live one, or a new one.
@@ -125,19 +127,20 @@ class Runner:
 
     def _begin(
         self, kind: str, subject: str, title: str, words: Sequence[str] = (), then: Recipe | None = None,
-        benchmark: str = "",
+        benchmark: str = "", session: str = "",
     ) -> Job:  # fmt: skip
         job_id, recipe = job_of(kind, subject), then.to_yaml() if then else ""
         files = self._files(job_id)
         with self._submitting():
-            before, earlier = files.read(), self._earlier(job_id, benchmark)
+            before, earlier = files.read(), self._earlier(job_id, benchmark, session)
             if earlier is not None and earlier.live:
                 return earlier
+            takes = self._turns.admit(session, lambda: expected.of_job(kind, self.store), self._queue)
             created = files.create(
                 recipe, title=title, base=Path.cwd(), kind=kind, subject=subject, words=words, benchmark=benchmark,
                 earlier=before,
             )  # fmt: skip
-            self._enqueue(job_id, created)
+            self._enqueue(job_id, created, session, takes)
         return self.get(job_id)
 
     def again(self, job_id: str) -> Job:
@@ -159,13 +162,19 @@ class Runner:
         with self._changed, held(self.store.root / "locks" / "submitting.lock", longest=SUBMITTING):
             yield
 
-    def _earlier(self, job_id: str, benchmark: str) -> Job | None:
-        """The job of that id from before, if there is one; raises StoreError if it is live on another benchmark."""
+    def _earlier(self, job_id: str, benchmark: str, session: str) -> Job | None:
+        """The job of that id from before, if there is one, for which the session waits as well if it is live.
+
+        Raises:
+            StoreError: it is live on another benchmark.
+        """
         if self._closing:
             raise StoreError("The runner is closed; it takes no more jobs.")
         job = self._job(job_id)
         if job is not None and job.live and job.benchmark != benchmark:
             raise StoreError(f"“{job.title}” is being computed on another benchmark; wait until that is done.")
+        if job is not None and job.live:
+            self._turns.wait(job_id, session)
         return job
 
     def pause(self, job_id: str) -> None:
@@ -173,41 +182,32 @@ class Runner:
         with self._changed:
             if job_id in self._queue:
                 self._queue.remove(job_id)
+                self._turns.end(job_id)
                 self._files(job_id).update(state=State.PAUSED, finished=time.time())
             elif (job := self._job(job_id)) is not None and job.live and job.can_pause:
                 self._files(job_id).ask_to_pause()
 
-    def details(self, job_id: str) -> list[str]:
-        """What a job's progress has said lately, oldest first."""
-        return details(self._files(job_id))
-
-    def _enqueue(self, job_id: str, created: bool) -> None:
+    def _enqueue(self, job_id: str, created: bool, session: str = "", seconds: float = UNKNOWN) -> None:
         """Append a job to the queue, unless it was another server that has written its files."""
         if not created:
             return
+        self._turns.wait(job_id, session, seconds, anew=True)
         self._cancelled.discard(job_id)
         self._queue.append(job_id)
         self._start_thread()
         self._changed.notify_all()
 
-    def jobs(self) -> list[Job]:
-        """All jobs, newest first."""
-        jobs = [job for job_id in self._ids() if (job := self._job(job_id)) is not None]
-        return sorted(jobs, key=lambda job: job.submitted, reverse=True)
+    def cancel(self, job_id: str, session: str | None = None) -> None:
+        """Ask a job to stop; a running one is gone after three seconds at most. One that has ended does not change.
 
-    def get(self, job_id: str) -> Job:
-        """The job of that id (a stored run counts as done); raises StoreError if there is none."""
-        if (job := self._job(job_id)) is not None:
-            return job
-        if self.store.has(job_id):
-            return self._stored_job(job_id)
-        raise StoreError(f"There is no job {job_id[:40]!r}.")
-
-    def cancel(self, job_id: str) -> None:
-        """Ask a job to stop; a running one is gone after three seconds at most. One that has ended does not change."""
+        A ``session`` leaves it; the job stops if no other one waits for it.
+        """
         with self._changed:
+            if session is not None and not self._turns.leave(job_id, session):
+                return
             if job_id in self._queue:
                 self._queue.remove(job_id)
+                self._turns.end(job_id)
                 self._files(job_id).update(state=State.CANCELLED, finished=time.time())
                 self.store.forget_learned(job_id)
             elif job_id == self._running:
@@ -237,32 +237,6 @@ class Runner:
             self._thread.join()
         self.spare.close()
 
-    # What is known
-
-    def _files(self, job_id: str) -> JobFiles:
-        return JobFiles(self._root, job_id)
-
-    def _ids(self) -> list[str]:
-        """The names of the folders of jobs."""
-        names = sorted(path.name for path in self._root.iterdir()) if self._root.is_dir() else []
-        return [name for name in names if not is_temporary(name)]
-
-    def _is_stored(self, opened: OpenedRecipe, run_id: str, need_model: bool) -> bool:
-        """Whether a run is stored with all that it can have, on the benchmark if one was named."""
-        from merging.runs.inputs import settled
-
-        return settled(opened, [run for run in self.store.candidates(run_id) if run.has_model or not need_model])
-
-    def _stored_job(self, run_id: str) -> Job:
-        run = self.store.run(run_id)
-        return Job(run_id, run.title, State.DONE, fraction=1.0, recipe_yaml=run.recipe_yaml, subject=run_id)
-
-    def _job(self, job_id: str) -> Job | None:
-        """The job as the disk and this process know it; None if there is none, or if its run was deleted."""
-        with self._changed:
-            position = self._queue.index(job_id) + 1 if job_id in self._queue else 0
-            return read_job(self._files(job_id), self.store, position, position > 0 or job_id == self._running)
-
     # The thread that works through the queue
 
     def _start_thread(self) -> None:
@@ -278,6 +252,7 @@ class Runner:
                 log.exception("Job %s could not be run", job_id)
                 self._files(job_id).update(state=State.FAILED, error=f"The job could not be run: {error}")
             with self._changed:
+                self._turns.end(job_id)
                 self._running = None
 
     def _next(self) -> str | None:
@@ -285,7 +260,9 @@ class Runner:
         with self._changed:
             while not self._closing:
                 if self._queue and not self._orphan_runs():
-                    self._running = self._queue.popleft()
+                    self._running = self._turns.order(self._queue)[0]
+                    self._queue.remove(self._running)
+                    self._turns.begin(self._running)
                     return self._running
                 self._changed.wait(ORPHAN_POLL if self._queue else None)
             for job_id in self._queue:

@@ -18,6 +18,7 @@ from merging.lessons.goals import holds
 from merging.lessons.kinds import FACTS, WITHOUT_INTERVAL
 from merging.lessons.lesson import CHECK, DO, EXPLAIN, PREDICT, SAY, FactSpec, Goal
 from merging.lessons.plain_text import NAME, placeholders
+from merging.recipes.papers.published import SOURCES
 from merging.text import did_you_mean
 
 if TYPE_CHECKING:
@@ -73,8 +74,6 @@ def _shape(lesson: Lesson) -> Iterator[str]:
     for kind in (PREDICT, DO, EXPLAIN, CHECK):
         if kind not in kinds:
             yield f"No step is of the kind {kind}: predict, do, explain and check belong together."
-    if not any(step.paper for step in lesson.steps):
-        yield "No explanation sets a paper's numbers beside ours."
 
 
 def _runs(lesson: Lesson, context: LessonContext) -> Iterator[str]:
@@ -97,6 +96,8 @@ def _step(step: LessonStep, number: int, lesson: Lesson, context: LessonContext)
     ):
         if name not in choices:
             yield f"there is no {what} {name!r}.{did_you_mean(name, choices)}"
+    if step.paper and step.paper.source not in (sources := [name.casefold() for name in SOURCES]):
+        yield f"there is no paper {step.paper.source!r}.{did_you_mean(step.paper.source, sources)}"
     if step.kind == EXPLAIN and len(step.say.split()) > MOST_WORDS:
         yield f"an explanation has at most {MOST_WORDS} words; this one has {len(step.say.split())}."
     if step.kind in (SAY, EXPLAIN) and (typed := TYPED.search(step.say)):

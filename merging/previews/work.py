@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, ClassVar, TypeVar
 
 import numpy as np
 import pandas as pd
@@ -254,6 +254,8 @@ class PreviewWork:
     experts: tuple[str, ...]
     names: tuple[str, str]
     _seen: int = 0  # stages
+    _looks: Iterator[bool] | None = None  # at the images of the stage under way
+    each_stage_answers: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         self._sampled = self.previewer.sampled(self.sample)
@@ -275,19 +277,33 @@ class PreviewWork:
 
     def advance(self, cancel: Cancel | None = None) -> None:
         """Look at the images of the next stage. Raises Cancelled between two batches if asked to stop."""
+        while not self.slice(cancel):
+            pass
+
+    def slice(self, cancel: Cancel | None = None) -> bool:
+        """Look at one more batch; whether that ended a stage. Raises Cancelled if asked to stop."""
+        Meter(0, None, cancel).check()
+        if self._looks is None:
+            self._looks = self._batches()
+        if next(self._looks, False):
+            return False
+        self._looks = None
+        self._seen += 1
+        self.previewer.memory.make_room(self.previewer)
+        return True
+
+    def _batches(self) -> Iterator[bool]:
+        """Look at the images of the next stage; True after each batch."""
         start = self._stages[self._seen - 1].per_task if self._seen else 0
-        meter = Meter(0, None, cancel)
         room, kept = self.previewer.memory, self.previewer.tokens
         kept.limit = min(self.previewer.limit, kept.nbytes + room.make_room(self.previewer))
         for models, answers in zip(self.merges, self._predicted, strict=True):
             for tasks, model in self._parts(models):
                 for batch in batches(self._sampled, tasks, start or 0, self._stages[self._seen].per_task, self._name):
-                    meter.check()
                     look = partial(self.previewer.predicted, model, batch, self._keeping)
                     for (task, _, _), classes in zip(batch.parts, self.previewer.in_room(look), strict=True):
                         answers.setdefault(task, {}).setdefault(id(model), []).append(classes)
-        self._seen += 1
-        room.make_room(self.previewer)
+                    yield True
 
     def _parts(self, one: HeldMerge) -> list[tuple[Sequence[str], HeldModel]]:
         """The models, each with the tasks that it is evaluated on, as a run is scored."""

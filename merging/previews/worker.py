@@ -1,7 +1,8 @@
 """What answers previews and other work on models in memory: it reads requests as lines of JSON.
 
 A newer request of a session, or the end of its input, stops older work between two batches. Answers leave as lines of
-JSON, one for each stage of a sample; requests of several sessions take turns by stages. What else than previews is
+JSON, one for each stage of a sample; requests of several sessions take turns by batches of images, and one that has
+had its time ends with the sample so far while another session waits for its first answer. What else than previews is
 asked, such as tables about an image, is begun by functions that the process is given.
 """
 
@@ -12,12 +13,13 @@ import ctypes
 import json
 import queue
 import threading
+import time
 import traceback
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, ClassVar, Protocol
 
 from merging.benchmarks.benchmark import Benchmark
 from merging.benchmarks.folders import state_of
@@ -31,19 +33,22 @@ from merging.runs.run import Run
 from merging.runs.store import Store
 
 BENCHMARKS = 2  # that are kept at a time
+TIME_ENOUGH = 5.0  # seconds after which a smaller sample is the answer while other sessions wait
 OUT_OF_MEMORY = "The computer ran out of memory for a preview. Close other programs, or run the recipe instead."
 Answer = Callable[[dict[str, Any]], None]
 
 
 class BenchWork(Protocol):
-    """A request under way, in stages."""
+    """A request under way, in stages; ``each_stage_answers`` says that what is known after a stage is an answer."""
+
+    each_stage_answers: ClassVar[bool]
 
     @property
     def done(self) -> bool:
         """Whether there is no further stage."""
 
-    def advance(self, cancel: Cancel | None = None) -> None:
-        """Compute the next stage. Raises Cancelled if asked to stop."""
+    def slice(self, cancel: Cancel | None = None) -> bool:
+        """Compute for a moment; whether that ended a stage. Raises Cancelled if asked to stop."""
 
     def answer(self) -> dict[str, Any]:
         """What is known now, as fields of a line of JSON."""
@@ -58,6 +63,8 @@ class _Task:
 
     request: Mapping[str, Any]
     work: BenchWork | None = None
+    answered: bool = False
+    since: float = field(default_factory=time.monotonic)
 
 
 class Worker:
@@ -100,7 +107,8 @@ class Worker:
                 if not tasks:
                     return
             task = tasks.popleft()
-            if self._step(task):
+            others_wait = any(not other.answered for other in tasks)
+            if self._step(task, others_wait):
                 tasks.append(task)
                 continue
             self._forget(task)
@@ -114,8 +122,8 @@ class Worker:
             if self._newest.get(session) == int(task.request["id"]):
                 del self._newest[session]
 
-    def _step(self, task: _Task) -> bool:
-        """Answer one stage of a request; whether there are more."""
+    def _step(self, task: _Task, others_wait: bool) -> bool:
+        """Work on a request for a moment, and answer what ended a stage; whether there is more to do."""
         number, session = int(task.request["id"]), str(task.request["session"])
 
         def cancel() -> bool:
@@ -126,10 +134,12 @@ class Worker:
                 return False
             if task.work is None:
                 task.work = self._begin(task.request, cancel)
-            task.work.advance(cancel)
+            if not task.work.slice(cancel):
+                return True
             if cancel():
                 return False
-            answer = {**task.work.answer(), "done": task.work.done}
+            answer = {**task.work.answer(), "done": task.work.done or (others_wait and _had_its_time(task))}
+            task.answered = True
         except Cancelled:
             return False
         except MergingError as error:
@@ -158,6 +168,12 @@ class Worker:
                 self._memory.leave(self._previewers.pop(other))
             self._previewers[key] = Previewer(Benchmark.load(folder), self._device, memory=self._memory)
         return self._previewers[key]
+
+
+def _had_its_time(task: _Task) -> bool:
+    """Whether a request that was answered on some images may be left at that."""
+    whole = task.work is not None and task.work.each_stage_answers
+    return whole and time.monotonic() - task.since > TIME_ENOUGH
 
 
 def _reference(request: Mapping[str, Any]) -> Recipe | Run | None:

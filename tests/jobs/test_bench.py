@@ -16,7 +16,7 @@ import pytest
 
 from merging.benchmarks.benchmark import Benchmark
 from merging.jobs.bench import Bench, PreviewRequest, PreviewState
-from merging.previews import work
+from merging.previews import samples, work, worker
 from merging.previews.samples import PreviewSample
 from merging.previews.work import Previewer
 from merging.previews.worker import Worker
@@ -70,6 +70,35 @@ def test_answers_come_stage_by_stage_and_sessions_take_turns(tiny_benchmark):
     asked.worker.run(0.01)
     assert asked.seen() == [(1, 48), (2, 48), (1, 96), (2, 96), (1, 120), (2, 120)]
     assert [answer["done"] for answer in asked.answers] == [False] * 4 + [True] * 2
+
+
+def test_sessions_take_turns_by_batches(tiny_benchmark, monkeypatch):
+    asked, looked, predicted = Asked(tiny_benchmark), [], Previewer.predicted
+    monkeypatch.setattr(samples, "BATCH", 8)
+    monkeypatch.setattr(Previewer, "predicted", lambda own, model, *rest: _noted(looked, predicted, own, model, *rest))
+    asked.take(1, "a", request(tiny_benchmark))
+    asked.take(2, "b", request(tiny_benchmark, 0.5))
+    asked.worker.run(0.01)
+    models = list(dict.fromkeys(looked))  # the draft of each session, then the model that both are held against
+    turns = [models.index(one) for one in looked[:8]]
+    assert turns == [0, 1] * 4
+    assert asked.answers[-1]["preview"]["n"] == 120
+
+
+def _noted(looked, predicted, own, model, *rest):
+    looked.append(id(model))
+    return predicted(own, model, *rest)
+
+
+def test_who_had_its_time_is_left_with_a_smaller_sample_while_others_wait(tiny_benchmark, monkeypatch):
+    asked = Asked(tiny_benchmark)
+    monkeypatch.setattr(worker, "TIME_ENOUGH", -1.0)
+    asked.take(1, "a", request(tiny_benchmark))
+    asked.take(2, "b", request(tiny_benchmark, 0.5))
+    asked.worker.run(0.01)
+    assert asked.seen() == [(1, 48), (2, 48), (2, 96), (2, 120)]
+    assert [answer["done"] for answer in asked.answers] == [True, False, False, True]
+    assert asked.answers[0]["preview"]["sample"]["per_task"] == 8
 
 
 def test_a_newer_request_of_a_session_stops_the_older_one(tiny_benchmark, monkeypatch):

@@ -14,9 +14,11 @@ import streamlit as st
 from app import text
 from app.reading import data, previews
 from app.session import state
+from merging import modes
 from merging.checkpoints.references import PRETRAINED
 from merging.errors import MergingError
 from merging.jobs.bench import ImageRequest, TableName
+from merging.modes import Act
 
 if TYPE_CHECKING:
     import numpy as np
@@ -160,7 +162,10 @@ def read(study: Study, names: Sequence[TableName]) -> tuple[Tables, bool, str]:
     kept, asked = _tables_of(study), request(study, names)
     tables = Tables(study)
     answer = previews.state(asked, BENCH)
-    if answer is None and any(_key(study, name) not in kept for name in names):
+    lacks = any(_key(study, name) not in kept for name in names)
+    if lacks and not modes.allows(Act.PREVIEW):
+        return tables, False, modes.refusal(Act.PREVIEW)
+    if answer is None and lacks:
         previews.ask(asked, BENCH)
         answer = previews.state(asked, BENCH)
     new = dict(answer.tables) if answer is not None else {}

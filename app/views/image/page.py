@@ -15,7 +15,10 @@ from app.views.image import answer, choose, data, drift, look, neighbors, own, r
 from app.views.image.data import Shown, Study, Tables
 from app.views.image.data_sets.view import data_set_view
 from app.widgets.images import found
+from app.widgets.jobs import own_machine
+from merging import modes
 from merging.jobs.bench import TableName
+from merging.modes import Act
 from viz.text import clean_text
 
 ANSWER, LOOK, DRIFT, RESTORE, OCCLUDE, NEAR, DATA_SETS = (
@@ -100,7 +103,9 @@ def draw(study: Study, head: st.delta_generator.DeltaGenerator, chosen: View) ->
         said(tables)
         if running:
             st.caption(f":material/hourglass_top: {WAITING}")
-        if error:
+        if own_machine.refused(Act.PREVIEW):
+            pass  # what was computed before is drawn all the same
+        elif error:
             st.error(text.safe_text(error, 600), icon=":material/error:")
             st.button("Try again", on_click=previews.ask, args=(data.request(study, asked), data.BENCH))
         if running:
@@ -120,8 +125,9 @@ def pick_image(image: Shown) -> None:
     with st.container(horizontal=True, gap="small", vertical_alignment="bottom"):
         if own.kept() is None:
             choose.picker(image)
-        with st.popover("Your picture", icon=":material/upload:"):
-            own.upload()
+        if modes.allows(Act.UPLOAD):
+            with st.popover("Your picture", icon=":material/upload:"):
+                own.upload()
     if own.kept() is None:
         choose.about(image)
         found.walk(image.name)

@@ -31,7 +31,7 @@ def draw(at: Place) -> None:
         learner.mark(at)
     st.caption(f"{text.safe_text(lesson.title, 120)} · step {at.number} of {len(lesson.steps)}")
     st.progress(len(learner.done(lesson)) / len(lesson.steps))
-    st.subheader(HEADINGS[step.kind], anchor=False)
+    st.header(HEADINGS[step.kind], anchor=False)
     if step.say and not (step.kind == "predict" and not predict.revealed(at)):
         st.markdown(texts.filled(at, step.say, "say"))
     if step.ask and step.kind != "predict":  # whose question stands above the picture

@@ -105,7 +105,7 @@ def _kept(lesson: Lesson) -> str:
 
 def restore() -> None:
     """On the page Lessons: the field that takes a sheet back."""
-    st.subheader("Go on from your sheet", anchor=False)
+    st.header("Go on from your sheet", anchor=False)
     given = st.file_uploader(
         "A sheet that was downloaded here", type=["html"], key="lesson_restore", max_upload_size=MOST,
         help="Restores guesses, answers and texts in this session. The file is read, never shown or kept.",

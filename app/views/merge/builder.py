@@ -14,12 +14,14 @@ from app.session import pages, state
 from app.session.draft import Draft, DraftStep, in_order, parse_chain
 from app.views.merge import factors
 from app.widgets import controls, page
+from merging import modes
 from merging.benchmarks.metrics import TASK_KNOWN
 from merging.catalog.model_sets import ModelSet
 from merging.errors import CheckpointError, MergingError
 from merging.methods import registry
 from merging.methods.edits.manual import ManualParams
 from merging.methods.method import Adapt, Edit, Merge, Method, Needs
+from merging.modes import Act
 from merging.recipes.presets import PRESETS, preset
 from merging.recipes.recipe import Exemplars, Recipe, TestData
 from merging.text import first_few
@@ -106,7 +108,8 @@ def presets(current: Draft, experts: Mapping[str, str]) -> None:
         )
         with st.popover("Load a recipe", icon=":material/upload_file:"):
             st.text_area("Recipe as YAML", key="recipe_text", max_chars=LONGEST, height=220)
-            st.file_uploader("or a file", ["yaml", "yml"], key="recipe_file", max_upload_size=1)
+            if modes.allows(Act.UPLOAD):
+                st.file_uploader("or a file", ["yaml", "yml"], key="recipe_file", max_upload_size=1)
             st.button("Use this recipe", on_click=_use_recipe)
     if problem := st.session_state.pop("recipe_problem", ""):
         st.error(text.safe_text(problem, 1000), icon=":material/error:")
@@ -305,7 +308,7 @@ def _add_edit(current: Draft) -> None:
 
 def all_controls(current: Draft, experts: Mapping[str, str], own: Mapping[str, float]) -> bool:
     """Everything on the left; returns whether every value is valid."""
-    st.subheader("Models", anchor=False)
+    st.header("Models", anchor=False)
     models(current, experts, own)
-    st.subheader("Chain", anchor=False)
+    st.header("Chain", anchor=False)
     return controls_all(current, experts)

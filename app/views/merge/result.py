@@ -12,7 +12,9 @@ from app.reading import data, score_tables
 from app.reading.images import drawn
 from app.session import pages
 from app.widgets import page, run_picker
+from merging import modes
 from merging.benchmarks.metrics import Summary
+from merging.modes import Act
 from merging.runs.run import Run
 from viz.text import percent, plural, span
 
@@ -50,7 +52,8 @@ def view(run: Run, stored: Sequence[Run]) -> None:
                 page.open_page(pages.SCORES, "See its scores", "monitoring", runs=run.id)
             if best is not None:
                 page.open_page(pages.COMPARE, "Compare with the best", "compare", run=run.id, b=best.id)
-            page.open_page(pages.MODELS, "Export", "output", shelf="runs", chosen=run.id)
+            if modes.allows(Act.EXPORT):
+                page.open_page(pages.MODELS, "Export", "output", shelf="runs", chosen=run.id)
             run_picker.recipe_buttons(run, "result")
 
 

@@ -15,13 +15,14 @@ from app.session import benchmark, clicks
 from app.session.clicks import fragment
 from app.views.models import benchmark_options, benchmark_plan
 from app.widgets import fit_report
-from app.widgets.jobs import tray
+from app.widgets.jobs import own_machine, tray
 from merging import settings
 from merging.benchmarks import folders
 from merging.benchmarks.manifest import first_damage
 from merging.checkpoints.references import OWN_PREFIX
 from merging.errors import MergingError, TaskError
 from merging.files.short_digest import short_digest
+from merging.modes import Act
 from viz.text import clean_text
 
 if TYPE_CHECKING:
@@ -50,7 +51,9 @@ def typed() -> str:
 
 def form(listed: Sequence[CatalogEntry]) -> None:
     """Pickers of models and data sets, what was recognized, and the button."""
-    st.subheader("Make a benchmark from your images", anchor=False)
+    st.header("Make a benchmark from your images", anchor=False)
+    if own_machine.refused(Act.COMMAND):
+        return
     _jobs()
     with st.container(border=True):
         _sources()

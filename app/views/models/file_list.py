@@ -15,8 +15,9 @@ from app.reading.models import Shelf
 from app.session import clicks
 from app.widgets import fit_report, page
 from app.widgets.jobs import tray
-from merging import settings
+from merging import modes, settings
 from merging.errors import MergingError
+from merging.modes import Act
 from merging.text import first_few, size_text
 from viz.text import clean_text, plural
 
@@ -141,7 +142,7 @@ def _digests(shelf: Shelf) -> None:
     job = fit_report.find_job(DIGEST, subject)
     if job is not None and (job.live or job.error):
         tray.show(job, "digests")
-    elif unread:
+    elif unread and modes.allows(Act.COMMAND):
         size = sum(facts.nbytes for item, facts in shelf.readable if item in unread)
         st.button(
             f"Compute {plural(len(unread), 'digest')}", icon=":material/fingerprint:", on_click=_start_digests,

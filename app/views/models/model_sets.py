@@ -13,7 +13,9 @@ from app.reading.models import Shelf
 from app.session import benchmark, clicks, pages
 from app.views.models import benchmarks
 from app.widgets import fit_report, page
+from app.widgets.jobs import own_machine
 from merging.errors import MergingError
+from merging.modes import Act
 from merging.text import first_few
 from viz.text import clean_text, plural
 
@@ -33,7 +35,7 @@ MAKE = "python -m merging benchmark make mine --pretrained PRETRAINED --task car
 
 def chooser(shelf: Shelf, groups: Sequence[ModelGroup]) -> None:
     """The form: which models belong together, which is pretrained, names of the experts, whether all fit."""
-    st.subheader("Use these models for a merge", anchor=False)
+    st.header("Use these models for a merge", anchor=False)
     if made := st.session_state.pop(MADE, None):
         with st.container(border=True, horizontal=True, vertical_alignment="center"):
             st.markdown(f":material/check_circle: **{text.safe_text(made[0])}** is now on the Merge page.")
@@ -164,6 +166,8 @@ def evaluation(pretrained: str, experts: Mapping[str, str]) -> None:
 
 def _keep(prefix: str, group: ModelGroup | None, pretrained: str, experts: Mapping[str, str], fits: bool) -> None:
     """The title, and the button that puts the set on the Merge page."""
+    if own_machine.refused(Act.MERGE):
+        return
     from merging.catalog.model_sets import LONGEST, usable_name
 
     with st.container(horizontal=True, vertical_alignment="bottom"):
@@ -199,7 +203,7 @@ def saved() -> None:
 
     if not (sets := all_sets(data.store().root)):
         return
-    st.subheader("Sets on the Merge page", anchor=False)
+    st.header("Sets on the Merge page", anchor=False)
     for made in sets:
         with st.container(border=True, horizontal=True, vertical_alignment="center"):
             names = text.listed([clean_text(name, 30) for name, _ in made.experts[:6]])

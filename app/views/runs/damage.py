@@ -8,7 +8,9 @@ from app import text
 from app.reading import data, models
 from app.session import address, clicks, pages
 from app.widgets import page
+from merging import modes
 from merging.files.disk import is_writable
+from merging.modes import Act
 from merging.recipes.recipe import Recipe
 from merging.runs.quarantine import RUN, Damage
 from viz.text import plural
@@ -43,7 +45,7 @@ def show() -> None:
     damages = data.store().damaged.listed()[:MOST]
     if not damages:
         return
-    st.subheader("What is damaged?", anchor=False)
+    st.header("What is damaged?", anchor=False)
     st.caption("Files whose checksum is wrong are never shown. Their results are set aside and count as absent.")
     for number, damage in enumerate(damages):
         with st.container(border=True, key=f"damage_{number}", gap="xsmall"):
@@ -58,7 +60,7 @@ def _actions(damage: Damage, again: object, number: int) -> None:
     with st.container(horizontal=True, vertical_alignment="center", gap="small"):
         if damage.replaced:
             st.caption(":material/check_circle: It was computed again.")
-        elif again is not None:
+        elif again is not None and modes.allows(Act.MERGE if isinstance(again, Recipe) else Act.MEASURE):
             st.button(
                 "Compute it again", key=f"damage_again_{number}", icon=":material/replay:", on_click=_start,
                 args=(damage,),

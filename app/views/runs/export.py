@@ -14,11 +14,12 @@ import streamlit as st
 from app import text
 from app.reading import data, models
 from app.session import clicks
-from app.widgets.jobs import tray
+from app.widgets.jobs import own_machine, tray
 from merging.checkpoints.references import is_remote
 from merging.errors import MergingError, StoreError
 from merging.export import stored
 from merging.export.stored import STORED, Export
+from merging.modes import Act
 from merging.runs.run import Run
 from merging.text import size_text
 from viz.text import clean_text, plural
@@ -37,10 +38,11 @@ ACTIVATIONS = (AS_FILES, "quick_gelu", "gelu")
 
 def section(runs: Sequence[Run]) -> None:
     """The form, and the exports of these runs."""
-    st.subheader("Export", anchor=False)
+    st.header("Export", anchor=False)
     runs = [run for run in runs if run.recipe_yaml]
     with st.container(border=True):
-        _form(runs)
+        if not own_machine.refused(Act.EXPORT):
+            _form(runs)
     for export, job in _exports(runs):
         _show(export, job, runs)
 

@@ -16,7 +16,7 @@ from app.reading.sweeps import SweepResults
 from app.session import pages, pickers, state
 from app.views.sweeps.subject import Subject, verdict
 from app.widgets import page, preview, run_picker
-from app.widgets.jobs import tray
+from app.widgets.jobs import own_machine, tray
 from merging.errors import StoreError
 from merging.runs.run import Run
 from merging.sweeps.compute import NamedPoint
@@ -96,6 +96,8 @@ def _run(one: NamedPoint, stored: Sequence[Run]) -> None:
         return
     if job is not None and job.error:
         tray.show(job, "sweep")
+    if own_machine.recipe_instead(one.place.recipe, "point"):
+        return
     clicked = st.button(
         "Open as a run", icon=":material/open_in_new:", type="primary", key="open_run",
         help=f"Stores the merged model and evaluates it on all images, also those of the {drawn.part()}.",

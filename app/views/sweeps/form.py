@@ -12,9 +12,12 @@ from app import text
 from app.reading import data, sweeps
 from app.reading.images import drawn
 from app.session import state
+from app.widgets.jobs import own_machine
+from merging import modes
 from merging.benchmarks.benchmark import SPLITS
 from merging.errors import MergingError
 from merging.methods.params import Bound
+from merging.modes import Act
 from merging.recipes.presets import PRESETS
 from merging.recipes.recipe import Recipe
 from merging.runs.run import Run
@@ -195,13 +198,16 @@ def _start(made: Sweep) -> None:
         )
     else:
         st.markdown(f":material/check_circle: Already computed: all of its **{plural(cost.points, 'point')}**.")
+    if missing and own_machine.refused(Act.SWEEP):
+        return
     if st.button(
         "Start the sweep" if missing else "Show the sweep",
         type="primary",
         icon=":material/play_arrow:",
         key="sweep_start",
     ):
-        storage.keep(made, data.store())
+        if modes.allows(Act.SWEEP):
+            storage.keep(made, data.store())
         if missing:
             data.runner().sweep(made.id, sweeps.title(made))
         state.pick_sweep(made.id)

@@ -19,9 +19,10 @@ from app.views.sweeps import subject as subjects
 from app.views.sweeps.form import on_reporting
 from app.views.sweeps.subject import Subject
 from app.widgets import chart, page, paper_line
-from merging import settings
+from merging import modes, settings
 from merging.benchmarks.benchmark import SPLITS
 from merging.jobs.records import Job
+from merging.modes import Act
 from merging.runs.run import Run
 from merging.sweeps import axis as axes
 from merging.sweeps import storage
@@ -83,7 +84,9 @@ def _status(results: SweepResults, job: Job | None) -> None:
         if job is not None and job.error:
             st.caption(f":material/error: {text.safe_text(job.error, 400)}")
         with st.container(horizontal=True, vertical_alignment="center", gap="small"):
-            if live and job is not None:
+            if not modes.allows(Act.SWEEP):
+                pass  # points that lack stay so
+            elif live and job is not None:
                 st.button("Pause", icon=":material/pause:", on_click=data.runner().pause, args=(job.id,), key="pause",
                           help="Stops after the current point.")  # fmt: skip
                 st.button("Cancel", icon=":material/stop:", on_click=data.runner().cancel, args=(job.id,), key="stop",
@@ -99,7 +102,7 @@ def _status(results: SweepResults, job: Job | None) -> None:
 def _manage(sweep: Sweep) -> None:
     """Rename, delete and download."""
     with st.popover("Manage", icon=":material/more_horiz:", type="tertiary"):
-        if storage.is_own(data.store(), sweep.id):
+        if modes.allows(Act.SWEEP) and storage.is_own(data.store(), sweep.id):
             st.text_input("Title", sweep.title, key="sweep_rename", max_chars=100, on_change=_rename, args=(sweep,))
             st.button("Delete", icon=":material/delete:", on_click=_delete, args=(sweep,), key="sweep_delete")
         st.download_button("Sweep as YAML", sweep.to_yaml, f"{sweep.id}.yaml", "text/yaml", on_click="ignore")

@@ -10,9 +10,11 @@ from app import text
 from app.reading import data
 from app.reading import recipes as recipes_reading
 from app.session import clicks
+from app.widgets.jobs import own_machine
 from app.widgets.jobs.missing_box import GO_ON, box
 from merging.errors import MergingError
 from merging.jobs.records import MERGE, Job
+from merging.modes import Act
 from merging.recipes.recipe import Recipe
 from merging.runs.run import Run
 from merging.text import duration_text, estimated_from, size_text
@@ -26,8 +28,8 @@ def missing(recipes: Sequence[Recipe], key: str, stored: Sequence[Run]) -> None:
 
     def running(live: list[Recipe], queued: list[Job]) -> None:
         st.markdown(f":material/hourglass_top: In the queue: {_named(live)}. {GO_ON}")
-        job_ids = [job.id for job in queued]
-        st.button("Cancel them", key=f"stop_{key}", on_click=_stop, args=(job_ids,), type="tertiary")
+        if job_ids := [job.id for job in queued if data.runner().may_stop(job.id)]:
+            st.button("Cancel them", key=f"stop_{key}", on_click=_stop, args=(job_ids,), type="tertiary")
 
     def offer(rest: list[Recipe]) -> None:
         st.markdown(f"Not computed yet: {_named(rest)}.")
@@ -50,6 +52,8 @@ def _offer(recipes: Sequence[Recipe], key: str, stored: Sequence[Run]) -> None:
         f":material/timer: About **{seconds}** of computing with evaluation ({source}), one after the other in the "
         f"background; up to {memory} of memory."
     )
+    if own_machine.refused(Act.MERGE):
+        return
     label = f"Compute {'it' if len(recipes) == 1 else f'all {len(recipes)}'}"
     st.button(label, key=f"compute_{key}", on_click=_start, args=(recipes,))
 

@@ -11,11 +11,12 @@ import streamlit as st
 from app import text
 from app.reading import data
 from app.session import clicks
-from app.widgets.jobs import tray
+from app.widgets.jobs import own_machine, tray
 from app.widgets.jobs.missing_box import GO_ON, box
 from merging.analysis.context import Of
 from merging.analysis.registry import kind
 from merging.analysis.stored import MEMORY, Measured, same_experts
+from merging.modes import Act
 from merging.runs.run import PRECOMPUTED, THIS_MACHINE, Run
 from merging.text import duration_text
 from viz.text import clean_text
@@ -61,7 +62,7 @@ def missing_benchmark(key: str, why: str) -> None:
 
 
 def _button(key: str, run_ids: Sequence[str]) -> None:
-    if st.button("Measure", key=f"measure_{key}"):
+    if not own_machine.refused(Act.MEASURE) and st.button("Measure", key=f"measure_{key}"):
         _start(key, run_ids)
         st.rerun()  # the whole page: where only a part of it is drawn, the tray would not follow the job
 

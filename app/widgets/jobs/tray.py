@@ -16,8 +16,10 @@ from app.session import address, clicks, pages, state
 from app.session import benchmark as session_benchmark
 from app.session.clicks import fragment
 from app.widgets import page as page_parts
+from merging import modes
 from merging.errors import MergingError
 from merging.jobs.records import MERGE, PUBLISHED, SWEEP, Job
+from merging.modes import Act
 from merging.text import duration_text
 
 
@@ -70,7 +72,7 @@ ICONS = {
 
 def tray() -> None:
     """Draw the tray; it polls only while a job is live, or where the page still shows one as live."""
-    live = any(job.live for job in data.runner().jobs()) or bool(st.session_state.get("_live"))
+    live = any(job.live for job in data.runner().mine()) or bool(st.session_state.get("_live"))
     fragment(_tray, run_every=POLL if live else None)(live)
 
 
@@ -80,7 +82,7 @@ def follow(jobs: Sequence[Job]) -> None:
 
 
 def _tray(was_live: bool) -> None:
-    jobs = data.runner().jobs()
+    jobs = data.runner().mine()
     live = sorted((job for job in jobs if job.live), key=lambda job: job.position)  # running jobs come first
     if was_live and {job.id for job in live} != st.session_state.get("_live"):
         had_jobs = "_live" in st.session_state
@@ -110,7 +112,8 @@ def show(job: Job, place: str) -> None:
             if job.halted:
                 st.caption(f":material/front_hand: {HALTED.format(job.halted)}")
         elif job.state == "queued":
-            st.caption(f":material/schedule: queued, place {job.position}{_where(job)}")
+            soon = f", starts in about {duration_text(job.starts_in)}" if job.starts_in is not None else ""
+            st.caption(f":material/schedule: queued, place {job.position}{soon}{_where(job)}")
         else:
             st.caption(f":material/{ICONS.get(job.state, 'info')}: {job.state}{_where(job)}")
             if job.error:
@@ -128,9 +131,10 @@ def _where(job: Job) -> str:
 def buttons(job: Job, place: str) -> None:
     """Draw the buttons and links of a job."""
     if job.live:
-        if job.can_pause:
+        if job.can_pause and modes.allows(Act.MANAGE):
             st.button("Pause", key=f"pause_{place}_{job.id}", on_click=data.runner().pause, args=(job.id,))
-        st.button("Cancel", key=f"cancel_{place}_{job.id}", on_click=data.runner().cancel, args=(job.id,))
+        if data.runner().may_stop(job.id):
+            st.button("Cancel", key=f"cancel_{place}_{job.id}", on_click=data.runner().cancel, args=(job.id,))
         return
     if data.runner().elsewhere(job):
         if where := session_benchmark.name_of(Path(job.benchmark)):
@@ -145,6 +149,8 @@ def buttons(job: Job, place: str) -> None:
         )
         if job.can_pause:  # it learned
             open_result(pages.LEARNING, "Learning", "model_training", job, state.pick_run, run=job.subject)
+    if not modes.allows(Act.MANAGE):
+        return
     if job.state != "done":
         again(job, place)
     st.button(

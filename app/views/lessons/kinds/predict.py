@@ -35,7 +35,7 @@ def picture(at: Place) -> bool:
     withheld = not open_now or not facts or any(fact.missing for fact in facts)
     values = learner.answer(at) or st.session_state.get(f"{at.key}_now")
     key, table, options = guessing.picture(guess, values or (), facts, withheld)
-    st.subheader(texts.filled(at, at.step.ask, "ask"), anchor=False)
+    st.header(texts.filled(at, at.step.ask, "ask"), anchor=False)
     caption = "" if open_now else HIDDEN
     click = _click(at, guess) if guess.kind == "cells" and not open_now else None
     name = f"{at.lesson.key}_{at.number}"

@@ -13,9 +13,10 @@ from app.reading import data
 from app.reading.papers import experiments
 from app.session import clicks
 from app.session.clicks import fragment
-from app.widgets.jobs import tray
+from app.widgets.jobs import own_machine, tray
 from merging import settings
 from merging.jobs.records import PUBLISHED, Job
+from merging.modes import Act
 from merging.settings import HUB_SWITCH
 from merging.text import duration_text, size_text
 
@@ -41,6 +42,8 @@ def show(chosen: Experiment, choice: Choice, plan: FetchPlan) -> None:
             tray.follow([job])
             return
     setting = experiments.setting()
+    if own_machine.refused(Act.COMMAND):
+        return
     if plan.complete:
         _compute(chosen, choice, plan)
     elif setting:

@@ -1,0 +1,80 @@
+"""The app as a server for others: it checks its settings first, says /status to its host, and stops jobs when it ends.
+
+    python -m app.serve
+
+Everything is set by the environment: MERGESCOPE_MODE, MERGESCOPE_BENCHMARK, MERGESCOPE_STORE, MERGESCOPE_LESSONS, and
+Streamlit's own, such as STREAMLIT_SERVER_PORT. Started without it, by ``streamlit run``, the app has no /status.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+# Streamlit puts this folder on the path; the packages lie beside it.
+if (root := str(Path(__file__).resolve().parent.parent)) not in sys.path:
+    sys.path.insert(0, root)
+
+from starlette.routing import Route
+from streamlit.starlette import App
+
+from merging import modes, settings
+from merging.errors import MergingError
+
+if TYPE_CHECKING:
+    from starlette.requests import Request
+    from starlette.responses import Response
+
+MAIN = Path(__file__).with_name("main.py")
+NO_BENCHMARK = "{} has no tasks.json. Set MERGESCOPE_BENCHMARK to a benchmark's folder, or leave it away."
+
+
+def problem() -> str:
+    """What is wrong with the settings, in a sentence; empty if nothing is."""
+    try:
+        modes.mode()
+        root = settings.store_root()
+        if not (settings.benchmark_folder() / "tasks.json").is_file():
+            return NO_BENCHMARK.format(settings.benchmark_folder())
+        if modes.mode() != modes.Mode.READ:
+            root.mkdir(mode=0o700, parents=True, exist_ok=True)
+    except MergingError as error:
+        return str(error)
+    except OSError as error:
+        return f"The folder of runs cannot be made: {error}. Set MERGESCOPE_STORE to one that can be written to."
+    return ""
+
+
+@asynccontextmanager
+async def _until_the_end(_app: Any) -> AsyncIterator[None]:
+    """While the server runs; then the job under way is stopped, and what it can keep is kept."""
+    yield
+    from app.reading import data, previews
+
+    previews.bench().close()
+    data.runner().close()
+
+
+async def _status(request: Request) -> Response:
+    from app import status  # loads caches, which look for the running server
+
+    return await status.answer(request)
+
+
+def main() -> int:
+    """Serve until asked to stop; the exit code, if the settings are wrong."""
+    if wrong := problem():
+        print(f"Mergescope cannot be served: {wrong}", file=sys.stderr)
+        return 2
+    command = [sys.executable, "-m", "streamlit", "run", __file__, "--server.headless", "true"]
+    os.execv(sys.executable, command)  # Streamlit's command reads its settings from the environment
+
+
+app = App(MAIN, lifespan=_until_the_end, routes=[Route("/status", _status)])
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,120 @@
+"""The state of a server for its host, at /status: sessions, queue, bench, memory, slow pages; no content."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+import psutil
+
+from app import timing
+from app.reading import data, previews
+from merging import modes
+from merging.free_memory import free_memory
+from merging.jobs.records import State
+from merging.text import duration_text, size_text
+from merging.version import __version__
+
+if TYPE_CHECKING:
+    from starlette.requests import Request
+    from starlette.responses import Response
+
+HERE = {"127.0.0.1", "::1", "localhost"}
+FORWARDED = ("forwarded", "x-forwarded-for", "x-forwarded-host", "x-real-ip", "via")  # what proxies add
+SESSIONS = "active_sessions"  # a family of Streamlit's own counts
+PLAIN = "text/plain"
+
+
+def is_local(client: str, headers: Mapping[str, str]) -> bool:
+    """Whether a request comes from this machine itself, and through no proxy on it."""
+    host = headers.get("host", "").rsplit(":", 1)[0].strip("[]")
+    return client in HERE and host in HERE and not any(name in headers for name in FORWARDED)
+
+
+async def answer(request: Request) -> Response:
+    """The route: text where that is asked for, else JSON; not found for whoever is elsewhere."""
+    from starlette.concurrency import run_in_threadpool
+    from starlette.responses import JSONResponse, PlainTextResponse
+
+    client = request.client.host if request.client is not None else ""
+    if not is_local(client, request.headers):
+        return PlainTextResponse("Not found", 404)
+    state = await run_in_threadpool(status)
+    if PLAIN in request.headers.get("accept", ""):
+        return PlainTextResponse(in_words(state))
+    return JSONResponse(state)
+
+
+def status() -> dict[str, Any]:
+    """What /status says."""
+    process = psutil.Process()
+    queue = data.runner()
+    live = [job for job in queue.jobs() if job.live]
+    bench = previews.bench().pid
+    return {
+        "version": __version__,
+        "mode": str(modes.mode()),
+        "seconds_up": round(time.time() - process.create_time()),
+        "sessions": sessions(),
+        "queue": {
+            "running": sum(job.state == State.RUNNING for job in live),
+            "waiting": sum(job.state == State.QUEUED for job in live),
+            "longest_wait": round(max((job.starts_in or 0.0 for job in live), default=0.0)),
+        },
+        "bench": {"running": bool(bench), "waiting": previews.bench().waiting},
+        "memory": {
+            "server": process.memory_info().rss,
+            "children": sum(_resident(child) for child in process.children(recursive=True)),
+            "free": free_memory(),
+        },
+        "load": os.getloadavg()[0],
+        "pages": timing.slowest(),
+    }
+
+
+def sessions() -> int:
+    """Open sessions, which are tabs rather than people."""
+    from streamlit import runtime
+
+    if not runtime.exists():
+        return 0
+    stats = runtime.get_instance().stats_mgr.get_stats([SESSIONS])
+    return sum(int(getattr(one, "value", 0)) for one in stats.get(SESSIONS, ()))
+
+
+def in_words(state: Mapping[str, Any]) -> str:
+    """The same for a terminal."""
+    queue, bench, memory = state["queue"], state["bench"], state["memory"]
+    lines = [
+        f"Mergescope {state['version']}, {state['mode']} mode, up for {duration_text(state['seconds_up'])}",
+        f"sessions  {state['sessions']}",
+        f"queue     {queue['running']} running, {queue['waiting']} waiting, at most {queue['longest_wait']} s more",
+        f"bench     {'running' if bench['running'] else 'not running'}, {bench['waiting']} requests",
+        f"memory    {size_text(memory['server'])} server, {size_text(memory['children'])} its processes, "
+        f"{size_text(memory['free'])} free",
+        f"load      {state['load']:.2f}",
+    ]
+    lines += [f"{row['page']:<10}{row['median']} s median, {row['p95']} s p95" for row in state["pages"]]
+    return "\n".join(lines) + "\n"
+
+
+def _resident(process: psutil.Process) -> int:
+    try:
+        return int(process.memory_info().rss)
+    except psutil.Error:
+        return 0
+
+
+def show(port: int) -> str:
+    """What a server on this machine says of itself, in words. Raises OSError if it does not answer."""
+    from urllib.request import Request, urlopen
+
+    asked = Request(f"http://127.0.0.1:{port}/status", headers={"Accept": PLAIN})
+    with urlopen(asked, timeout=10) as answered:
+        return str(answered.read(1 << 16).decode())
+
+
+if __name__ == "__main__":
+    print(show(int(os.environ.get("STREAMLIT_SERVER_PORT", "8501"))), end="")

@@ -1,0 +1,82 @@
+"""What is known of jobs: what their files say, who waits for them, and when their turn comes."""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from typing import TYPE_CHECKING
+
+from merging.classroom.turns import AN_IMAGE, Turns
+from merging.errors import StoreError
+from merging.files.temporary import is_temporary
+from merging.jobs.reading import details, read_job
+from merging.jobs.records import Job, JobFiles, State
+from merging.runs.store import Store
+
+if TYPE_CHECKING:
+    from merging.runs.inputs import OpenedRecipe
+
+
+class KnownJobs:
+    """The jobs of a store, with the queue of those that wait here. Every method may be called from any thread."""
+
+    def __init__(self, store: Store) -> None:
+        self.store = store
+        self._root = store.root / "jobs"
+        self._changed = threading.Condition()
+        self._queue: deque[str] = deque()
+        self._turns = Turns()
+        self._running: str | None = None
+
+    def jobs(self) -> list[Job]:
+        """All jobs, newest first."""
+        jobs = [job for job_id in self._ids() if (job := self._job(job_id)) is not None]
+        return sorted(jobs, key=lambda job: job.submitted, reverse=True)
+
+    def get(self, job_id: str) -> Job:
+        """The job of that id (a stored run counts as done); raises StoreError if there is none."""
+        if (job := self._job(job_id)) is not None:
+            return job
+        if self.store.has(job_id):
+            return self._stored_job(job_id)
+        raise StoreError(f"There is no job {job_id[:40]!r}.")
+
+    def details(self, job_id: str) -> list[str]:
+        """What a job's progress has said lately, oldest first."""
+        return details(self._files(job_id))
+
+    def asked(self, session: str) -> set[str]:
+        """The jobs that a session asked for and has not left."""
+        with self._changed:
+            return self._turns.asked(session)
+
+    def charge(self, session: str, images: int) -> None:
+        """Count images of a preview to a session's share of the computing."""
+        with self._changed:
+            self._turns.charge(session, images * AN_IMAGE)
+
+    def _files(self, job_id: str) -> JobFiles:
+        return JobFiles(self._root, job_id)
+
+    def _ids(self) -> list[str]:
+        """The names of the folders of jobs."""
+        names = sorted(path.name for path in self._root.iterdir()) if self._root.is_dir() else []
+        return [name for name in names if not is_temporary(name)]
+
+    def _is_stored(self, opened: OpenedRecipe, run_id: str, need_model: bool) -> bool:
+        """Whether a run is stored with all that it can have, on the benchmark if one was named."""
+        from merging.runs.inputs import settled
+
+        return settled(opened, [run for run in self.store.candidates(run_id) if run.has_model or not need_model])
+
+    def _stored_job(self, run_id: str) -> Job:
+        run = self.store.run(run_id)
+        return Job(run_id, run.title, State.DONE, fraction=1.0, recipe_yaml=run.recipe_yaml, subject=run_id)
+
+    def _job(self, job_id: str) -> Job | None:
+        """The job as the disk and this process know it; None if there is none, or if its run was deleted."""
+        with self._changed:
+            waits = job_id in self._queue
+            position = self._turns.order(self._queue).index(job_id) + 1 if waits else 0
+            begins = self._turns.starts_in(job_id, self._queue)
+            return read_job(self._files(job_id), self.store, position, waits or job_id == self._running, begins)

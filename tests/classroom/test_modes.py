@@ -1,0 +1,34 @@
+"""Modes of a server: the table, the variable, and a queue that holds to it."""
+
+from __future__ import annotations
+
+import pytest
+
+from merging import modes, settings
+from merging.errors import ModeError
+from merging.modes import ALLOWED, Act, Mode
+
+
+def test_full_allows_everything_class_less_and_read_nothing(monkeypatch):
+    assert ALLOWED[Mode.FULL] == set(Act) > ALLOWED[Mode.CLASS] > ALLOWED[Mode.READ] == set()
+    monkeypatch.delenv(modes.VARIABLE, raising=False)
+    monkeypatch.delenv("MERGESCOPE_SHARED", raising=False)
+    assert modes.mode() == Mode.FULL and not settings.shared()
+    for written, mode in ((" Class ", Mode.CLASS), ("read", Mode.READ)):
+        monkeypatch.setenv(modes.VARIABLE, written)
+        assert modes.mode() == mode and settings.shared()
+
+
+def test_a_wrong_value_names_the_right_ones(monkeypatch):
+    monkeypatch.setenv(modes.VARIABLE, "classs")
+    with pytest.raises(ModeError, match=r"is 'classs'; expected one of full, class, read. Did you mean 'class'\?"):
+        modes.mode()
+
+
+@pytest.mark.parametrize("act", Act)
+def test_a_refusal_names_the_mode_and_a_way(act, monkeypatch):
+    monkeypatch.setenv(modes.VARIABLE, "read")
+    assert modes.refusal(act).startswith(f"This server is in read mode, which has no {act}. ")
+    assert "own machine" in modes.refusal(act)
+    with pytest.raises(ModeError, match="own machine"):
+        modes.require(act)

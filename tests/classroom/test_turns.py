@@ -1,0 +1,145 @@
+"""Turns in a queue that several sessions share: hand-made queues on a clock of the test's own."""
+
+from __future__ import annotations
+
+import threading
+
+import pytest
+from plain_recipes import plain_recipe
+from stand_in_jobs import SLEEP, ended, until
+
+from merging import modes
+from merging.classroom.turns import WINDOW, Turns
+from merging.errors import ModeError
+from merging.jobs.records import State
+
+
+class Clock:
+    """A clock that goes on when it is told to."""
+
+    now = 1000.0
+
+    def __call__(self):
+        return self.now
+
+
+@pytest.fixture
+def clock():
+    return Clock()
+
+
+@pytest.fixture
+def turns(clock):
+    return Turns(clock)
+
+
+@pytest.fixture
+def in_class(monkeypatch):
+    monkeypatch.setenv(modes.VARIABLE, "class")
+
+
+def computed(turns, clock, job, seconds):
+    turns.begin(job)
+    clock.now += seconds
+    turns.end(job)
+
+
+def test_one_session_keeps_the_order_of_its_jobs(turns):
+    for job in "abc":
+        turns.wait(job, "", anew=True)
+    assert turns.order("bca") == ["b", "c", "a"]
+
+
+def test_ten_submissions_delay_another_session_by_one_job(turns):
+    queue = [f"one{number}" for number in range(10)]
+    for job in queue:
+        turns.wait(job, "one", 5.0, anew=True)
+    turns.begin("one0")
+    turns.wait("two0", "two", 5.0, anew=True)
+    assert turns.order([*queue[1:], "two0"])[:2] == ["two0", "one1"]
+    assert turns.starts_in("two0", [*queue[1:], "two0"]) == 5.0
+    assert turns.starts_in("one1", [*queue[1:], "two0"]) == 10.0
+
+
+def test_sessions_take_turns_by_what_they_have_computed_lately(turns, clock):
+    for session in ("long", "short"):
+        turns.wait(f"{session} before", session, anew=True)
+        computed(turns, clock, f"{session} before", {"long": 20.0, "short": 5.0}[session])
+    for job in ("long", "short"):
+        turns.wait(job, job, anew=True)
+    assert turns.order(["long", "short"]) == ["short", "long"]
+    turns.charge("short", 30.0)  # its previews count, too
+    clock.now += 2
+    assert turns.order(["long", "short"]) == ["long", "short"]
+    clock.now += WINDOW
+    assert turns.order(["short", "long"]) == ["short", "long"]  # that was long ago
+
+
+def test_a_job_that_several_wait_for_has_the_turn_of_the_first_and_stops_with_the_last(turns):
+    turns.charge("busy", 50.0)
+    turns.wait("shared", "busy", anew=True)
+    turns.wait("other", "fresh", anew=True)
+    assert turns.order(["shared", "other"]) == ["other", "shared"]
+    turns.charge("fresh", 1.0)
+    turns.wait("shared", "new")
+    assert turns.order(["shared", "other"]) == ["shared", "other"]
+    assert not turns.leave("shared", "busy") and not turns.leave("shared", "stranger") and turns.leave("shared", "new")
+
+
+def test_a_class_refuses_what_is_long_beyond_a_share_or_too_much(turns, in_class):
+    with pytest.raises(ModeError, match=r"2 min 0 s of computing are estimated; here a job may take 30 s"):
+        turns.admit("one", lambda: 120.0, [])
+    for job in "ab":
+        assert turns.admit("one", lambda: 12.0, []) == 12.0
+        turns.wait(job, "one", 12.0, anew=True)
+    with pytest.raises(ModeError, match="2 jobs in the queue, which is your share"):
+        turns.admit("one", lambda: 1.0, ["a", "b"])
+    turns.wait("c", "two", anew=True)
+    turns.wait("c", "one")  # what another session asked for is no part of it
+    turns.end("a")
+    assert turns.admit("one", lambda: 1.0, ["b"]) == 1.0
+    with pytest.raises(ModeError, match="The class is busy, about 40 min 0 s: 200 jobs wait"):
+        turns.admit("three", lambda: 1.0, ["b"] * 200)
+
+
+def test_elsewhere_nothing_is_refused(turns):
+    assert turns.admit("one", lambda: 1e6, ["a"] * 500) == 1e6
+
+
+def test_sixty_equal_presses_make_one_job_that_all_see_finish(runner, store, child, tiny_benchmark, in_class):
+    child("pass")
+    jobs, names = [], [f"session {number}" for number in range(60)]
+    presses = [
+        threading.Thread(
+            target=lambda name=name: jobs.append(
+                runner.submit(plain_recipe(tiny_benchmark), benchmark=tiny_benchmark, session=name)
+            )
+        )
+        for name in names
+    ]
+    child(SLEEP)
+    for press in presses:
+        press.start()
+    for press in presses:
+        press.join()
+    assert len({job.id for job in jobs}) == 1 and len(jobs) == 60
+    assert len(list((store.root / "jobs").iterdir())) == 1
+    assert all(runner.asked(name) == {jobs[0].id} for name in names)
+    until(lambda: runner.get(jobs[0].id).state == State.RUNNING)
+    for name in names[:59]:
+        runner.cancel(jobs[0].id, name)
+    assert runner.get(jobs[0].id).state == State.RUNNING
+    runner.cancel(jobs[0].id, names[59])
+    assert ended(runner, jobs[0].id).state == State.CANCELLED
+
+
+def test_a_merge_over_the_limit_is_refused_before_it_is_queued(runner, store, child, tiny_benchmark, in_class):
+    child(SLEEP)
+    monkey = pytest.MonkeyPatch()
+    with monkey.context() as patch:
+        patch.setattr("merging.runs.estimate.SPEED", dict.fromkeys(("reading", "merging", "adapting", "evaluating"), 1))
+        with pytest.raises(ModeError, match="here a job may take 30 s"):
+            runner.submit(plain_recipe(tiny_benchmark), benchmark=tiny_benchmark, session="one")
+    assert runner.jobs() == [] and not (store.root / "jobs").exists()
+    with pytest.raises(ModeError, match="30 s"):
+        runner.measure("task_counts", session="one")
