@@ -65,7 +65,7 @@ def _turning(at: Place) -> None:
     keys.listen(at.number)
     with st.container(gap="xsmall"):
         if at.last:
-            sheet.download(at.lesson)
+            sheet.offer(at.lesson)
         st.button(
             "Step’s view again", key="lesson_again", type="tertiary", icon=":material/restart_alt:",
             on_click=learner.open_view, args=(at.lesson, at.number), help="Open the view as the step began.",

@@ -36,7 +36,7 @@ NOT_A_SHEET = (
 _RESTORED = "_sheet_restored"
 
 
-def download(lesson: Lesson) -> None:
+def offer(lesson: Lesson) -> None:
     """The button that gives the sheet of a lesson."""
     st.download_button(
         "My sheet", lambda: document(lesson), f"sheet_{lesson.key}.html", "text/html", key="lesson_sheet",
