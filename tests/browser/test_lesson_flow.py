@@ -53,6 +53,8 @@ def press(app: App, name: str) -> None:
 def step(app: App, number: int) -> None:
     expect(app.page.locator(".st-key-lesson_rail")).to_contain_text(f"step {number} of", timeout=PATIENCE)
     app.settled()
+    heard = "number => document.documentElement.dataset.lessonStep === String(number)"
+    app.page.wait_for_function(heard, arg=number, timeout=PATIENCE)
 
 
 def turn(app: App, number: int, key: str = ".") -> None:

@@ -1,4 +1,4 @@
-"""A class's answers at a step: as a picture in place of one's own guess, and the median guess in words."""
+"""A class's answers at a step: as a picture in place of the learner's guess, and the median guess in words."""
 
 from __future__ import annotations
 
