@@ -25,7 +25,7 @@ from merging.runs.store import Store
 from merging.text import did_you_mean
 from viz.report.contents import Source
 
-HERE = Path(__file__).parent
+TEMPLATES = Path(__file__).parent / "templates"
 PLAIN = ("snapshot.css", "snapshot.js")
 PLOTLY = "plotly.js"
 TITLE = "Merging vision models: lessons and views"
@@ -104,7 +104,7 @@ def files(site: Site) -> dict[str, bytes]:
         pages["views.html"] = _page("views.html.j2", site, "Views")
     for lesson in site.lessons:
         pages[f"{lesson.key}.html"] = _page("lesson.html.j2", site, lesson.title, lesson=lesson, names=KINDS)
-    texts = pages | {name: (HERE / name).read_text("utf-8") for name in PLAIN} | {PLOTLY: plotly_js()}
+    texts = pages | {name: (TEMPLATES / name).read_text("utf-8") for name in PLAIN} | {PLOTLY: plotly_js()}
     return {name: text.encode() for name, text in texts.items()}
 
 
@@ -112,9 +112,9 @@ def _page(template: str, site: Site, title: str, **values: object) -> str:
     from viz.report import templates
     from viz.report.document import script_json
 
-    environment = templates.environment(HERE)
+    environment = templates.environment(TEMPLATES)
     environment.filters["script_json"] = lambda value: Markup(script_json(value))  # escaped as JSON, see there
-    return templates.write(template, HERE, site=site, title=title, **values)
+    return templates.write(template, TEMPLATES, site=site, title=title, **values)
 
 
 def _words(site: Site) -> str:

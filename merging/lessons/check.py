@@ -17,7 +17,7 @@ from merging.lessons.facts.computing import compute, computed
 from merging.lessons.goals import holds
 from merging.lessons.kinds import FACTS, WITHOUT_INTERVAL
 from merging.lessons.lesson import CELLS, CHECK, DO, EXPLAIN, PREDICT, SAY, FactSpec, Goal
-from merging.lessons.plain_text import NAME, placeholders
+from merging.lessons.parsing.plain_text import NAME, placeholders
 from merging.recipes.papers.published import SOURCES
 from merging.text import did_you_mean
 

@@ -276,6 +276,11 @@ def test_a_preview_and_painted_factors_are_read_from_the_view(small: Context) ->
     assert fact(seen, "preview", over="out").long_text == "+10.0 points (+5.0 to +15.0, n = 224, choosing half)"
     assert fact(seen, "painted_now", of="scalars").value == 0.25
     assert fact(seen, "painted_now", of="count").value == 1
+    rules = {"run": small.id("lw"), "painted": "r.shift=0+r.norm_scale=0"}
+    tensors = small.needed_run("lw").table("tensors")
+    share = 1 - tensors["role"].isin(["shift", "norm_scale"]).mean()
+    assert fact(small.at(rules), "painted_now", of="tensors").value == pytest.approx(share)
+    assert "Rule 1" in fact(small.at(rules | {"painted": "b99=0"}), "painted_now", of="tensors").missing
     assert fact(small, "preview", over="out").missing and fact(small, "painted_now", of="count").missing
 
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import app_places
 import pytest
-from conftest import LESSON
+from lesson_text import LESSON
 
 from merging.benchmarks.benchmark import Benchmark
 from merging.files import atomic

@@ -6,7 +6,7 @@ import os
 from pathlib import Path
 
 import pytest
-from conftest import LESSON
+from lesson_text import LESSON
 
 from merging.errors import LessonError
 from merging.files.plain_yaml import MAX_CHARACTERS
