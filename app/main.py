@@ -75,6 +75,8 @@ page = st.navigation(
     },
     expanded=True,  # with more than twelve pages the last ones would be hidden
 )  # fmt: skip
+if page.url_path:  # tabs and the browser's history name the page
+    st.set_page_config(f"{page.title} · Mergescope")
 with st.sidebar:
     jobs = st.container(key="jobs")
     st.toggle("Present", key=address.PRESENT, bind=address.BIND, help=present.HELP)

@@ -77,10 +77,10 @@ PREDICTIONS = (  # the models of which it is kept what they take every image for
     "cat",
     "pcb",
 )
+PUT_BACK = ("task_arithmetic",)  # a lesson reads the map of what putting its weights back gives
 # The best-known merges, of which answers by depth are measured.
 DEPTHS = ("task_arithmetic", "ties", "dare_ties", "task_arithmetic_lwptv", "drm_h")
 FEATURES = (PRETRAINED, "task_arithmetic", "task_arithmetic_lwptv")  # the models that the paper's maps are of
-PUT_BACK = ("task_arithmetic",)  # of which it is measured what putting every tensor back gives, for a lesson
 TENTHS = tuple(step / 10 for step in range(11))
 LOT_SCALINGS = tuple(step / 10 for step in range(5, 21))  # the paper calls 1 to 1.5 stable and larger values worse
 DENSITIES, LAMBDAS = TENTHS[1:], (0.8, 1.0, 1.2)  # of DRM's Figure 7

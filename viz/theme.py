@@ -24,6 +24,7 @@ SYMBOLS = (
     "pentagon", "hexagon", "triangle-left", "triangle-right",
 )  # fmt: skip
 INK, FADED, GRID, PANEL = "#1F2933", "#5F6B7A", "#E3E7EC", "#F6F7F9"
+ON_LIGHT, ON_DARK = "#1F2932", "#FEFEFE"  # texts on cells, which stay as they are on a dark ground
 ACCENT = "#D55E00"  # the outline of what is selected
 SEQUENTIAL, DIVERGING = get_colorscale("Cividis"), get_colorscale("PuOr")
 PRUNED, KEPT = "#DDE1E6", "#0B3C5D"
@@ -57,7 +58,7 @@ ROLE_COLORS: Mapping[str, str] = {
     "shift": "#CC79A7",
     "embedding": "#009E73",
     "projection": "#D55E00",
-    "buffer": "#999999",
+    "buffer": "#767676",
 }
 
 _BAR = {"colorbar": {"tickfont": {"size": SMALL}, "title": {"font": {"size": SMALL}}}}  # by default a title is larger
@@ -120,9 +121,9 @@ def looks(names: Sequence[str], groups: Mapping[str, str] | None = None) -> dict
     return chosen
 
 
-def config(name: str, format: str = "svg", clicks: bool = False) -> dict[str, Any]:
-    """Settings for the chart's tool bar: what the camera saves, and no selection tools where single clicks matter."""
-    remove = ["autoScale2d"]
+def config(name: str, format: str = "svg", clicks: bool = False, camera: bool = True) -> dict[str, Any]:
+    """Settings for the chart's tool bar: what the camera saves, if there is one, and no selection tools with clicks."""
+    remove = ["autoScale2d", *([] if camera else ["toImage"])]
     if clicks:
         remove += ["select2d", "lasso2d"]  # with either active, plotly drops single clicks
     return {

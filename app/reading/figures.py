@@ -32,8 +32,20 @@ def figure(key: str, table: pd.DataFrame, options: dict[str, Any]) -> go.Figure:
     """A chart's figure. It is shared and must not be changed."""
     from viz import draw
 
-    drawn = draw(key, table, **options)
-    sent = drawn.to_dict()  # copies and encodes all arrays, which every rerun would do again
+    return _encoded(draw(key, table, **options))
+
+
+@st.cache_resource(max_entries=KEPT, show_spinner=False, hash_funcs={"pandas.DataFrame": fingerprint})
+def dark_figure(key: str, table: pd.DataFrame, options: dict[str, Any]) -> go.Figure:
+    """That figure on a dark ground. It is shared and must not be changed."""
+    from viz.dark import darkened
+
+    return _encoded(darkened(figure(key, table, options)))
+
+
+def _encoded(drawn: go.Figure) -> go.Figure:
+    """The figure with its arrays copied and encoded, which every rerun would do again."""
+    sent = drawn.to_dict()
     drawn.to_dict = lambda: sent
     return drawn
 

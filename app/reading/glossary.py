@@ -85,4 +85,4 @@ def _pattern() -> re.Pattern[str]:
 def section(shown: Collection[Word]) -> Iterator[str]:
     """The Markdown of words with their formulas."""
     for word in shown:
-        yield f"#### {word.word[:1].upper()}{word.word[1:]}\n\n{word.sentence} ${word.formula}$"
+        yield f"### {word.word[:1].upper()}{word.word[1:]}\n\n{word.sentence} ${word.formula}$"

@@ -96,7 +96,7 @@ def in_words(lines: Sequence[Line]) -> str:
 
 def recipes(of: Pair) -> None:
     """The lines of the recipes that differ."""
-    st.subheader("What was done differently?", anchor=False)
+    st.header("What was done differently?", anchor=False)
     if of.reference:
         st.markdown(REFERENCE)
         return

@@ -35,7 +35,7 @@ PERCENT = {  # title and px
 
 def numbers(table: pd.DataFrame) -> None:
     """The sortable table of the scatter."""
-    st.subheader("Every average, with its interval", anchor=False)
+    st.header("Every average, with its interval", anchor=False)
     rows = table[["label", "kind", *PERCENT, "n_in", "n_out", "run"]].copy()
     rows[list(PERCENT)] *= 100
     kind = PER_TASK_KIND if rows["kind"].isin(["per_task", "modules"]).any() else KIND
@@ -60,7 +60,7 @@ def numbers(table: pd.DataFrame) -> None:
 
 def recipes(runs: list[Run]) -> None:
     """A sentence about each run, and its recipe."""
-    st.subheader("The recipes", anchor=False)
+    st.header("The recipes", anchor=False)
     for run in runs:
         with st.container(border=True, gap="xsmall"):
             run_picker.about(run)

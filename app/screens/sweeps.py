@@ -41,7 +41,7 @@ def main() -> None:
             args=(key,),
         )
     if chosen == NEW:
-        st.subheader("A new sweep", anchor=False)
+        st.header("A new sweep", anchor=False)
         form.form(stored)
         page.link()
     else:

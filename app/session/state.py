@@ -18,6 +18,7 @@ _PAGE, _ENTERED, _METHOD, _SWEEP, _POINT, _FRONT = "_page", "_entered", "_method
 _OTHER, _MODELS, _CHOSEN = "_other", "_models", "_chosen"
 _PICKED = "_picked_"
 ALONE = (address.PRESENT, address.BARE, address.CONTROLS, address.GROUND)  # how a view is shown, not what it shows
+LINKS = {False: "#0B6AA8", True: "#6DB3E3"}  # the color of links and of focus on a light and on a dark ground
 _FRESH = "_fresh"  # a run was picked on the page: the view starts from that run's own values
 
 
@@ -34,6 +35,11 @@ def bare() -> bool:
 def alone() -> bool:
     """Whether one chart is shown alone, on a projector or in a frame."""
     return bare() or present()
+
+
+def dark() -> bool:
+    """Whether the browser shows pages on a dark ground."""
+    return st.context.theme.type == "dark"
 
 
 def clear() -> bool:

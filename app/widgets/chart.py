@@ -15,7 +15,8 @@ from app.saving import figure as figure_file
 from app.saving import provenance
 from app.session import state
 from app.widgets import present, recorded, report_button
-from app.widgets.page import explained, link
+from app.widgets.elsewhere.link import link
+from app.widgets.page import explained
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -25,7 +26,7 @@ def ask(key: str) -> None:
     """Draw a chart's question as its heading, for charts whose controls stand between the two."""
     from viz.registry import find
 
-    st.subheader(find(key).question, anchor=False)
+    st.header(find(key).question, anchor=False)
 
 
 def chart(
@@ -61,16 +62,18 @@ def chart(
         ask(key)
     table, options, st.session_state[f"names_{key}"] = names.shown(table, options)
     recorded.note(key, table, options, f"{description} {caption}", of, heading)
-    figure = figures.figure(key, table, {"present": presenting, **options})
+    drawn = {"present": presenting, **options}
+    figure = figures.figure(key, table, drawn)  # what is saved has a light ground
+    shown = figures.dark_figure(key, table, drawn) if state.dark() else figure
     modes = area or "points"  # plotly drops clicks where an area can be drawn
     extra: dict[str, Any] = {"on_select": on_click, "selection_mode": modes} if on_click else {}
-    config = theme.config(name, clicks=on_click is not None and not area)
+    config = theme.config(name, clicks=on_click is not None and not area, camera=not state.dark())
     with present.stage() if presenting else contextlib.nullcontext() as stage:
         if stage:
-            if not stage.bare:
+            if not stage.bare and not present.words():
                 ask(key)
-            figure = stage.fitted(figure)
-        st.plotly_chart(figure, theme=None, key=f"chart_{key}", config=config, alt=figure.layout.meta["alt"], **extra)
+            shown = stage.fitted(shown)
+        st.plotly_chart(shown, theme=None, key=f"chart_{key}", config=config, alt=figure.layout.meta["alt"], **extra)
         if stage:
             st.caption(text.safe_text(provenance.line(table, options, of, text.plain(f"{description} {caption}")), 300))
     if presenting:
@@ -83,7 +86,7 @@ def chart(
         figure_file.menu(key, figure, name=name, caption=words, source=source)
         present.button(key)
         report_button.button(key, table, options, f"{description} {caption}".strip(), of, heading)
-        link()
+        link(key, figure_file.picture(key, figure, name, [source]))
     if caption:
         st.caption(explained(caption, key))
 
@@ -100,9 +103,12 @@ def live(key: str, table: pd.DataFrame, job_id: str, *, name: str, caption: str 
         return
     ask(key)
     table, options, back = names.shown(table, options)
-    figure = figures.figure(key, table, {"present": False, **options})
+    drawn = {"present": False, **options}
+    figure = figures.figure(key, table, drawn)
+    shown = figures.dark_figure(key, table, drawn) if state.dark() else figure
     place = f"{key}_{job_id}"
-    st.plotly_chart(figure, theme=None, key=f"chart_{place}", config=theme.config(name), alt=figure.layout.meta["alt"])
+    config = theme.config(name, camera=not state.dark())
+    st.plotly_chart(shown, theme=None, key=f"chart_{place}", config=config, alt=figure.layout.meta["alt"])
     with st.container(horizontal=True, horizontal_alignment="right", gap="xsmall"):
         source = provenance.line(table, options, (), text.plain(caption))
         data_file.buttons(key, figure, table, back, name=name, source=source, of=f"_{job_id}")

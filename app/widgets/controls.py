@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import streamlit as st
 
+from app.session import state
 from app.text import in_words
 from merging.errors import ParameterError
 from merging.methods.factor_rules import LARGEST, ROLES, SECTIONS, SELECTORS, FactorRule
@@ -192,7 +193,7 @@ def filled_formula(formula: str, bounds: Mapping[str, Bound], values: Mapping[st
         value = values.get(name)
         pattern = re.compile(re.escape(bound.symbol) + r"(?![A-Za-z])") if bound.symbol.startswith("\\") else None
         if pattern and isinstance(value, int | float) and pattern.search(formula):
-            number = rf"\textcolor{{#0B6AA8}}{{{_in_latex(value)}}}"
+            number = rf"\textcolor{{{state.LINKS[state.dark()]}}}{{{_in_latex(value)}}}"
             formula = pattern.sub(lambda _, number=number: number, formula)
         else:
             rest.append(f"{bound.label.lower()} ({in_words(value)})")

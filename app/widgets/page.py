@@ -9,7 +9,7 @@ from urllib.parse import urlencode
 import streamlit as st
 
 from app.reading import glossary
-from app.session import benchmark, words
+from app.session import benchmark, state, words
 from app.session.report.report_keeper import DRAFT, without_token
 
 ALSO = "This is also the address of this page."
@@ -25,16 +25,28 @@ a[href^="methods?word="] { color: inherit; text-decoration: underline dotted; te
 a[href^="methods?word="]:focus-visible { position: relative; }
 a[href^="methods?word="]:focus-visible::after {
   content: attr(title); position: absolute; left: 0; top: 1.7em; z-index: 9; width: max-content; max-width: 20rem;
-  padding: 0.4rem 0.6rem; border-radius: 0.25rem; background: #1F2933; color: white; font-size: 0.875rem;
+  padding: 0.4rem 0.6rem; border-radius: 0.25rem; background: INK; color: GROUND; font-size: 0.875rem;
 }
 @media (max-width: 1100px) {
   [data-testid="stMainBlockContainer"] { padding-left: 2rem !important; padding-right: 2rem !important; }
 }
+.katex-display { overflow-y: hidden; padding: 0.3em 0.2em; }
+.katex-display > .katex { white-space: normal; }
 kbd { color: inherit !important; opacity: 1 !important; }
-:focus-visible, label:has(input:focus-visible) { outline: 2px solid #0B6AA8 !important; outline-offset: 1px; }
+:focus-visible, label:has(input:focus-visible) { outline: 2px solid MARK !important; outline-offset: 1px; }
+@media (prefers-reduced-motion: reduce) {
+  *, *::before, *::after {
+    animation-duration: 0.01ms !important; animation-iteration-count: 1 !important;
+    transition-duration: 0.01ms !important;
+    scroll-behavior: auto !important;
+  }
+}
 </style>"""
+LIGHT = {"INK": "#1F2933", "GROUND": "white", "MARK": state.LINKS[False]}
+DARK = {"INK": "#E8EDF2", "GROUND": "#12161B", "MARK": state.LINKS[True]}
 # Streamlit's captions have a contrast of 4.1, and its focus on links is a gray ground. It goes on showing the preview
 # of an earlier recipe while the page is being drawn for the next one. Its wide margins waste a narrow window.
+# Formulas break at their signs, where they would need a scroll bar that no key reaches in some browsers.
 
 
 def heading(title: str, sentence: str) -> None:
@@ -57,7 +69,10 @@ def explained(markdown: str, place: str) -> str:
 
 def style() -> None:
     """Draw captions, and the line around what the keyboard has focused, so that they can be seen."""
-    st.html(READABLE)
+    sheet = READABLE
+    for word, color in (DARK if state.dark() else LIGHT).items():
+        sheet = sheet.replace(word, color)
+    st.html(sheet)
 
 
 def open_page(path: str, label: str, icon: str, width: Any = "content", **query: str) -> None:
@@ -99,8 +114,23 @@ def clear_cautions() -> None:
 def link() -> None:
     """Draw the address that restores this view."""
     with st.popover("Link", icon=":material/link:", type="tertiary", help="A link that restores this view"):
-        whole = st.query_params.to_dict()
-        query = urlencode(without_token(whole))
-        address = (st.context.url or "http://localhost:8501/").split("?")[0]
-        st.code(f"{address}?{query}" if query else address, language=None, wrap_lines=True)
-        st.caption(f"{SECRET if DRAFT in whole else ALSO} It names runs by their recipes: it works wherever they are.")
+        address_of_view()
+
+
+def address_of_view() -> None:
+    """The address, and what it holds."""
+    st.code(view_address(), language=None, wrap_lines=True)
+    secret = DRAFT in st.query_params
+    st.caption(f"{SECRET if secret else ALSO} It names runs by their recipes: it works wherever they are.")
+
+
+def view_address() -> str:
+    """The address that restores this view."""
+    base, query = place_of_view()
+    return f"{base}?{urlencode(query)}" if query else base
+
+
+def place_of_view() -> tuple[str, dict[str, str]]:
+    """The address of the page, and the keys and values of this view; the report's token is left out."""
+    base = (st.context.url or "http://localhost:8501/").split("?")[0]
+    return base, without_token(st.query_params.to_dict())

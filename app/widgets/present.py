@@ -23,11 +23,12 @@ if TYPE_CHECKING:
 
 HELP = "Fill the window with one chart, for a projector. Escape leaves, b blanks the screen."
 LARGE = "html:not(:has(.st-key-presented)) { font-size: 19px; }"  # of a page without a chart
-NAME = re.compile(r"[a-z_]{1,24}")
+KEYS = {name for name in vars(address).values() if isinstance(name, str) and re.fullmatch(r"[a-z]{1,12}", name)}
 MOST_CONTROLS = 4
 HEIGHT, BARE_HEIGHT = 444, 418  # lines of the chart
 FRAME = 540  # px: a frame's height until the browser says it
 _KEY, _CHANGED = "_presented", "_presented_changed"  # in the session: the chart, and whether it was just chosen or left
+_WORDS = "_presented_words"  # in the session: what stands above the chart
 _STAGED = "_presented_staged"  # in the session: whether the page has drawn it
 
 
@@ -44,6 +45,7 @@ def enter() -> None:
     if state.alone():
         bare = state.bare()
         sheet = style.style(bare, bare and state.clear(), controls())
+        sheet += f":root {{ --mergescope-ground: {'#12161B' if state.dark() else 'white'}; }}"
         st.html(f"<style>{sheet}{'' if bare else LARGE}</style>")
 
 
@@ -58,7 +60,25 @@ def settle() -> None:
 def controls() -> list[str]:
     """The keys of the address whose controls stay beside a chart that is alone."""
     named = [name.strip() for name in st.query_params.get(address.CONTROLS, "").split(",")]
-    return list(dict.fromkeys(name for name in named if NAME.fullmatch(name)))[:MOST_CONTROLS]
+    return list(dict.fromkeys(name for name in named if name in KEYS))[:MOST_CONTROLS]
+
+
+def choose(key: str) -> None:
+    """Present this chart from now on; the empty key stands for the first one of the page."""
+    st.session_state[_KEY] = key
+
+
+def say(words: str) -> None:
+    """Let these words, which are Markdown, stand above the chart in place of its question; none if they are empty."""
+    st.session_state[_WORDS] = words
+
+
+def words() -> bool:
+    """Draw the words above the chart; returns whether there are any."""
+    if said := str(st.session_state.get(_WORDS, "")):
+        with st.container(key="presented_words"):
+            st.markdown(said)
+    return bool(said)
 
 
 def follow() -> None:
@@ -126,7 +146,8 @@ def stage() -> Iterator[Stage]:
         if bare:
             height = high - factor * (style.BARE_LINES - BARE_HEIGHT + (style.BARE_CONTROL if row else 0))
         else:
-            height = factor * (HEIGHT - (style.CONTROL if row else 0))
+            said = style.WORDS if st.session_state.get(_WORDS) else 0
+            height = factor * (HEIGHT - (style.CONTROL if row else 0) - said)
         yield Stage(factor, round(height), bare, bare and state.clear())
         if not bare:
             st.button("Leave", key="leave", type="tertiary", on_click=leave, shortcut="Escape")

@@ -11,6 +11,7 @@ import streamlit as st
 from app import text
 from app.reading import previews
 from app.reading.images import drawn
+from app.session import state as session
 from app.session.clicks import fragment
 from app.widgets.chart import chart
 from app.widgets.jobs import own_machine
@@ -51,7 +52,7 @@ def show(recipe: Recipe, reference: Run | None, key: str) -> None:
     if own_machine.recipe_instead(recipe, f"preview_{key}", Act.PREVIEW):
         return
     asked = previews.request(replace(recipe, title=recipe.title or text.chain_title(recipe)), reference)
-    if key in _live() and previews.state(asked, key) is None:
+    if key in _live() and not session.alone() and previews.state(asked, key) is None:
         _ask(asked, key)
     state = previews.state(asked, key)
     running = state is not None and not state.done

@@ -95,11 +95,11 @@ def test_view_with_features(
 
 def test_marks_are_colored_by_what_is_asked_about(open_app: Any, extracted: Path) -> None:
     at = open_app("features", extracted, runs=chosen(extracted))
-    assert "Do out-of-domain data sets stay apart?" in [heading.value for heading in at.subheader]
+    assert "Do out-of-domain data sets stay apart?" in [heading.value for heading in at.header]
     named = {trace["name"] for trace in json.loads(at.get("plotly_chart")[0].proto.spec)["data"]}
     assert {"Tiles", "Letters"} <= named
     at = open_app("features", extracted, runs=chosen(extracted), images="Letters", map="PCA")
-    assert "Do out-of-domain classes stay apart?" in [heading.value for heading in at.subheader]
+    assert "Do out-of-domain classes stay apart?" in [heading.value for heading in at.header]
     named = {trace["name"] for trace in json.loads(at.get("plotly_chart")[0].proto.spec)["data"]}
     assert "letters 1" in named and not {"Tiles", "Letters"} & named
 

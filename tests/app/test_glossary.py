@@ -93,12 +93,12 @@ def test_pages_explain_and_methods_lists_the_words(open_app: Callable[..., AppTe
 
     at: Any = open_app("methods", library, word="task vector")
     assert at.header[0].value == "Words" and at.text_input(key="word").value == "task vector"
-    assert words(at).index("#### Task vector") < words(at).index("#### Edit")
+    assert words(at).index("### Task vector") < words(at).index("### Edit")
 
     at = open_app("methods", library)
     assert at.header[0].value != "Words"
-    assert "#### Task vector" in words(at) and "#### Sweep" in words(at)
+    assert "### Task vector" in words(at) and "### Sweep" in words(at)
     at = at.text_input(key="word").set_value("harmonic").run()
-    assert "#### H-score" in words(at) and "#### Sweep" not in words(at)
+    assert "### H-score" in words(at) and "### Sweep" not in words(at)
     at = at.text_input(key="word").set_value("nothing of that kind").run()
     assert "No word matches." in words(at)

@@ -143,4 +143,4 @@ def test_the_machine_and_the_meter(open_app: Any, library: Path, own_set: str) -
     at = open_app("models", library, shelf="storage and machine")
     assert not at.exception and not at.error
     assert at.dataframe[0].value["What"][0] == "merged weights"
-    assert {"What uses disk space?", "About this machine"} == {sub.value for sub in at.subheader}
+    assert {"What uses disk space?", "About this machine"} == {head.value for head in at.header}

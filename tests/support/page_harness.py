@@ -24,7 +24,7 @@ SLOW = 60  # seconds that a page may take on a busy machine
 
 def words(at: AppTest) -> str:
     """All text on the page, without the links that explain words."""
-    kinds = ("title", "subheader", "markdown", "caption", "text", "info", "warning", "error", "success")
+    kinds = ("title", "header", "subheader", "markdown", "caption", "text", "info", "warning", "error", "success")
     return EXPLAINED.sub(r"\1", "\n".join(str(element.value) for kind in kinds for element in at.get(kind)))
 
 

@@ -54,7 +54,7 @@ def draw(
             scatter(
                 **places, mode="text", name="Values", hoverinfo="skip", showlegend=False,
                 text=[_number(number, scale.percent) for number in numbers],
-                textfont={"size": theme.SMALL, "color": ["white" if dark else theme.INK for dark in light]},
+                textfont={"size": theme.SMALL, "color": [theme.ON_DARK if dark else theme.ON_LIGHT for dark in light]},
             )
         )  # fmt: skip
     cells = list(zip(y.tolist(), x.tolist(), strict=True))

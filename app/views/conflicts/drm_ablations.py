@@ -30,7 +30,7 @@ def view() -> None:
         measure_button.missing_benchmark(measurements.DRM_ABLATIONS, NOT_MEASURED)
         return
     rows = measurements.table(measurement, "ablations")
-    st.subheader("What does each part of DRM do?", anchor=False)
+    st.header("What does each part of DRM do?", anchor=False)
     _table(rows)
     inside, outside = (f"n = {span(rows[name])}" for name in ("n_in", "n_out"))
     st.caption(

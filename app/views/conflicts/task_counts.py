@@ -82,7 +82,7 @@ def _paired(table: pd.DataFrame, chosen: str, value: str) -> pd.DataFrame:
 def _tests(table: pd.DataFrame, value: str) -> None:
     from merging.analysis.measurements.task_counts import REFERENCE
 
-    st.subheader("Is one method better than another, no matter which experts are merged?", anchor=False)
+    st.header("Is one method better than another, no matter which experts are merged?", anchor=False)
     methods = list(dict.fromkeys(table["method"]))
     first = methods.index(REFERENCE) if REFERENCE in methods else 0
     chosen = st.selectbox("Compare", methods, first, key=address.AGAINST, bind=address.BIND, width=320)

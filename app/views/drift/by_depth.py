@@ -133,7 +133,7 @@ def _correlations(points: pd.DataFrame, value: str) -> pd.DataFrame:
 
 def consistency(runs: Sequence[Run], stored: Sequence[Run]) -> None:
     """LOT's Table 10, from stored accuracies."""
-    st.subheader("How evenly does each merge serve its tasks?", anchor=False)
+    st.header("How evenly does each merge serve its tasks?", anchor=False)
     table = measurements.consistency(runs, stored)
     if table.empty:
         st.info("None of these runs was evaluated together with its experts.")

@@ -130,7 +130,7 @@ def _exemplars(run: Run, measurement: Measured) -> str:
 
 def ablation(run: Run) -> None:
     """LOT's Table 7 for this run, measured on request."""
-    st.subheader("Which kind of parameter carries the merge?", anchor=False)
+    st.header("Which kind of parameter carries the merge?", anchor=False)
     measurement = measurements.find(measurements.ABLATION, run.id)
     if measurement is None:
         measure_button.missing(measurements.ABLATION, [run], ABLATED)

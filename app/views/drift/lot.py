@@ -156,7 +156,7 @@ def altered(measurement: Measured) -> None:
 
 def projection() -> None:
     """The term in which RegMean and LOT differ (LOT, Eq. 20)."""
-    st.subheader("Why does RegMean without shrinkage need more exemplars than LOT?", anchor=False)
+    st.header("Why does RegMean without shrinkage need more exemplars than LOT?", anchor=False)
     st.latex(r"\theta_\text{RegMean} = \theta_\text{LOT} - (I - \Pi)\,\theta_0")
     st.latex(r"\Pi = \Big(\sum_k X_k^\top X_k\Big)^{+} \sum_k X_k^\top X_k")
     st.caption(

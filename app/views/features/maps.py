@@ -157,7 +157,7 @@ def maps(
     name = f"features_{kind.lower()}_{task}"
     click, paper = images.circle, paper_line.of("features/maps")
     question = OF_DATA_SETS if task == TOGETHER else OF_CLASSES  # marks are colored by what is asked about
-    st.subheader(question, anchor=False)
+    st.header(question, anchor=False)
     drawn, count = models[0].measurement.notes, plural(table["image"].nunique(), "image")
     chart.chart(
         "feature_map", table, name=name, headed=True, heading=question, on_click=click, area="lasso",

@@ -141,7 +141,7 @@ def _oracle(run: Run, measured: Measured) -> None:
     mean = pd.DataFrame([{"title": "Mean", **rows[numbers].mean()}])
     wide = pd.concat([mean, rows], ignore_index=True)
     wide[numbers] = 100 * wide[numbers]
-    st.subheader(ORACLE, anchor=False)
+    st.header(ORACLE, anchor=False)
     st.dataframe(
         wide.rename(columns=COLUMNS), hide_index=True, height="content",
         column_config={COLUMNS[name]: st.column_config.NumberColumn(format="%.1f %%") for name in numbers},

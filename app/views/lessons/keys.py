@@ -1,4 +1,4 @@
-"""The keys that turn the steps of a lesson: comma and point, and those of a presentation remote."""
+"""The keys that turn the steps of a lesson: comma and point, and those of a presentation remote; r and s present."""
 
 from __future__ import annotations
 
@@ -7,23 +7,41 @@ from typing import Any
 
 import streamlit as st
 
+from app.session import state
+
 # Streamlit's own shortcuts of buttons know neither a comma nor two keys for one button.
-LISTEN = """export default () => {
-  const buttons = { ",": "lesson_back", PageUp: "lesson_back", ".": "lesson_next", PageDown: "lesson_next" };
-  const typing = (target) => target.closest?.(
-    'textarea, select, [contenteditable="true"], input:not([type="range"], [type="radio"], [type="checkbox"])');
+LISTEN = """const TURN = {
+  ",": "lesson_back", PageUp: "lesson_back", ".": "lesson_next", PageDown: "lesson_next", r: "lesson_reveal",
+};
+const NOTES = "mergescope_notes";
+let notes;  // the second window, as long as it is open
+const address = () => {
+  const url = new URL(location.href);
+  url.searchParams.delete("present");
+  url.searchParams.set("notes", "1");
+  return url.href;
+};
+const typing = (target) => target.closest?.(
+  'textarea, select, [contenteditable="true"], input:not([type="range"], [type="radio"], [type="checkbox"])');
+export default ({ data }) => {
+  if (data.presenting && notes && !notes.closed) setTimeout(() => notes.location.replace(address()), 1500);
   const press = (event) => {
-    const name = buttons[event.key];
+    const name = data.presenting || event.key !== "r" ? TURN[event.key] : undefined;
     const ranged = event.key.startsWith("Page") && event.target.closest?.('input[type="range"], [role="slider"]');
     const held = event.ctrlKey || event.metaKey || event.altKey || event.repeat;
-    if (!name || ranged || held || typing(event.target)) return;
-    const button = document.querySelector(`.st-key-${name} button:not([disabled])`);
+    if (ranged || held || typing(event.target)) return;
+    if (data.presenting && event.key === "s") {
+      notes = window.open(address(), NOTES, "popup,width=900,height=700");
+      return;
+    }
+    const button = name && document.querySelector(`.st-key-${name} button:not([disabled])`);
     if (!button) return;
     event.preventDefault();
+    event.stopPropagation();
     button.click();
   };
-  window.addEventListener("keydown", press);
-  return () => window.removeEventListener("keydown", press);
+  window.addEventListener("keydown", press, true);
+  return () => window.removeEventListener("keydown", press, true);
 };"""
 
 
@@ -33,6 +51,6 @@ def _listener() -> Any:
     return st.components.v2.component("mergescope_lesson_keys", js=LISTEN)
 
 
-def listen() -> None:
-    """Let the keys press Back and Next."""
-    _listener()(key="lesson_keys", height=0)
+def listen(number: int) -> None:
+    """Let the keys press Back and Next, and on a projector Reveal; ``number`` is the step's, which notes follow."""
+    _listener()(key="lesson_keys", data={"step": number, "presenting": state.present()}, height=0)

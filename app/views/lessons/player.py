@@ -6,12 +6,13 @@ from collections.abc import Callable
 
 import streamlit as st
 
-from app.session import address, benchmark, clicks, state
+from app.session import benchmark, clicks, state
 from app.session.lessons import opening, visit
 from app.text import safe_text
-from app.views.lessons import learner, rail
-from app.views.lessons.kinds import do, predict
+from app.views.lessons import learner, projector
+from app.views.lessons.learner import Place
 from merging.errors import MergingError
+from merging.lessons.lesson import DO, PREDICT
 
 BESIDE = 1100  # px of the window from which the rail stands beside the page, else under it
 STYLE = f"""<style>
@@ -42,52 +43,61 @@ def enter(path: str) -> None:
     """Note which page is shown, by its path, and open the view of a step if a link or a click asked for it."""
     opening.follow(path)
     state.enter(path)
-    if not visit.read_link() or path == learner.PAGE:
-        return
-    try:
-        benchmark.enter()
-        at = learner.place()
-        if at is not None:
-            learner.open_view(at.lesson, at.number)
-    except MergingError as error:
-        clicks.refuse(error, "lesson")
-    opening.follow(path)
-    state.enter(path)
+    if visit.read_link() and path != learner.PAGE and not projector.wants_notes():
+        try:
+            benchmark.enter()
+            at = learner.place()
+            if at is not None:
+                learner.open_view(at.lesson, at.number)
+        except MergingError as error:
+            clicks.refuse(error, "lesson")
+        opening.follow(path)
+        state.enter(path)
+    projector.enter()
 
 
 def run(path: str, draw: Callable[[], None]) -> None:
     """Draw the page with this path, alone or with the rail of the lesson beside it."""
     clicks.after_parts(None)
-    here = visit.current()
-    at = learner.place()
-    if path == learner.PAGE:  # which shows how far one got in all of them
-        draw()
-    elif at is None:
-        if here.lesson:
-            st.warning(GONE.format(safe_text(here.lesson, 60)), icon=":material/link_off:")
-            st.button("Go on without it", key="lesson_gone", on_click=visit.leave)
-        draw()
+    at = None if path == learner.PAGE or state.bare() else learner.place()
+    if at is not None and projector.wants_notes():
+        projector.notes(at)
+        return
+    if at is not None:
+        _beside(at, draw)
     else:
-        st.html(STYLE)
-        with st.container(horizontal=True, key="lesson_frame"):
-            view, side = st.container(key="lesson_view"), st.container(key="lesson_rail")
-        if at.step.kind == "predict":
-            with side:
-                rail.draw(at)  # first, because the picture shows the guess
-            with view:
-                if not predict.picture(at):
-                    draw()
-        else:
-            with view:
-                draw()
-            with side:
-                rail.draw(at)  # last, because the page may change what the address says
-        if at.step.kind == "do":
-            clicks.after_parts(do.judge)
+        _gone(path)
+        draw()
     opening.done()
     visit.write(with_step=path != learner.PAGE)
 
 
-def presented() -> bool:
-    """Whether a step is on a projector."""
-    return state.present() and bool(st.query_params.get(address.LESSON))
+def _gone(path: str) -> None:
+    """Say that the link is to a lesson that is not here, if it is."""
+    named = visit.current().lesson
+    if named and path != learner.PAGE and not state.bare() and learner.place() is None:
+        st.warning(GONE.format(safe_text(named, 60)), icon=":material/link_off:")
+        st.button("Go on without it", key="lesson_gone", on_click=visit.leave)
+
+
+def _beside(at: Place, draw: Callable[[], None]) -> None:
+    """The page, or the picture of a guess, and the rail."""
+    from app.views.lessons import rail  # these load what draws charts, which Home does not need
+    from app.views.lessons.kinds import do, predict
+
+    st.html(STYLE)
+    with st.container(horizontal=True, key="lesson_frame"):
+        view, side = st.container(key="lesson_view"), st.container(key="lesson_rail")
+    if at.step.kind == PREDICT:
+        with side:
+            rail.draw(at)  # first, because the picture shows the guess
+        with view:
+            if not predict.picture(at):
+                draw()
+    else:
+        with view:
+            draw()
+        with side:
+            rail.draw(at)  # last, because the page may change what the address says
+    if at.step.kind == DO:
+        clicks.after_parts(do.judge)

@@ -308,7 +308,7 @@ def _add_edit(current: Draft) -> None:
 
 def all_controls(current: Draft, experts: Mapping[str, str], own: Mapping[str, float]) -> bool:
     """Everything on the left; returns whether every value is valid."""
-    st.subheader("Models", anchor=False)
+    st.header("Models", anchor=False)
     models(current, experts, own)
-    st.subheader("Chain", anchor=False)
+    st.header("Chain", anchor=False)
     return controls_all(current, experts)

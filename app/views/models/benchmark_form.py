@@ -51,7 +51,7 @@ def typed() -> str:
 
 def form(listed: Sequence[CatalogEntry]) -> None:
     """Pickers of models and data sets, what was recognized, and the button."""
-    st.subheader("Make a benchmark from your images", anchor=False)
+    st.header("Make a benchmark from your images", anchor=False)
     if own_machine.refused(Act.COMMAND):
         return
     _jobs()

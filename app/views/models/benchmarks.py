@@ -48,7 +48,7 @@ def key(item: CatalogEntry) -> str:
 
 def chooser(listed: Sequence[CatalogEntry]) -> None:
     """A picker of the benchmark, and the contents of the chosen one."""
-    st.subheader("Which benchmark is everything measured on?", anchor=False)
+    st.header("Which benchmark is everything measured on?", anchor=False)
     choices = offered(listed)
     current = benchmark.key()
     if current not in choices:  # typed earlier, and not listed now

@@ -35,7 +35,7 @@ MAKE = "python -m merging benchmark make mine --pretrained PRETRAINED --task car
 
 def chooser(shelf: Shelf, groups: Sequence[ModelGroup]) -> None:
     """The form: which models belong together, which is pretrained, names of the experts, whether all fit."""
-    st.subheader("Use these models for a merge", anchor=False)
+    st.header("Use these models for a merge", anchor=False)
     if made := st.session_state.pop(MADE, None):
         with st.container(border=True, horizontal=True, vertical_alignment="center"):
             st.markdown(f":material/check_circle: **{text.safe_text(made[0])}** is now on the Merge page.")
@@ -203,7 +203,7 @@ def saved() -> None:
 
     if not (sets := all_sets(data.store().root)):
         return
-    st.subheader("Sets on the Merge page", anchor=False)
+    st.header("Sets on the Merge page", anchor=False)
     for made in sets:
         with st.container(border=True, horizontal=True, vertical_alignment="center"):
             names = text.listed([clean_text(name, 30) for name, _ in made.experts[:6]])

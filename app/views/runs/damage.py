@@ -45,7 +45,7 @@ def show() -> None:
     damages = data.store().damaged.listed()[:MOST]
     if not damages:
         return
-    st.subheader("What is damaged?", anchor=False)
+    st.header("What is damaged?", anchor=False)
     st.caption("Files whose checksum is wrong are never shown. Their results are set aside and count as absent.")
     for number, damage in enumerate(damages):
         with st.container(border=True, key=f"damage_{number}", gap="xsmall"):

@@ -38,7 +38,7 @@ ACTIVATIONS = (AS_FILES, "quick_gelu", "gelu")
 
 def section(runs: Sequence[Run]) -> None:
     """The form, and the exports of these runs."""
-    st.subheader("Export", anchor=False)
+    st.header("Export", anchor=False)
     runs = [run for run in runs if run.recipe_yaml]
     with st.container(border=True):
         if not own_machine.refused(Act.EXPORT):

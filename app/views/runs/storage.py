@@ -38,7 +38,7 @@ def _meter(stored: Sequence[Run]) -> None:
     from merging.files.disk import free_bytes
     from merging.runs.disk_usage import WEIGHTS
 
-    st.subheader("What uses disk space?", anchor=False)
+    st.header("What uses disk space?", anchor=False)
     root = data.store().root
     used, free = _usage(str(root)), free_bytes(root)
     total = sum(used.values())
@@ -77,7 +77,7 @@ def _machine() -> None:
     from merging.free_memory import free_memory
     from merging.runs.facts import versions
 
-    st.subheader("About this machine", anchor=False)
+    st.header("About this machine", anchor=False)
     facts = {
         "Computes on": describe_device(choose_device(data.runner().device)),
         "Cores": f"{len(os.sched_getaffinity(0)) if hasattr(os, 'sched_getaffinity') else os.cpu_count()}",

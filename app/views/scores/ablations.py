@@ -31,7 +31,7 @@ def view(runs: Sequence[Run], stored: Sequence[Run]) -> None:
     """Means beside the paper's, the chart of both domains, and every data set."""
     members = ablation_data.members(plugin_data.pick_group(runs), FAMILY)
     with_runs = [member for member in members if member.run]
-    st.subheader(f"{FAMILY.title}: what does each part do, and what do alternatives do?", anchor=False)
+    st.header(f"{FAMILY.title}: what does each part do, and what do alternatives do?", anchor=False)
     if with_runs:
         _means(members, stored)
         _plane(with_runs, stored)
@@ -138,7 +138,7 @@ def _printed(members: Sequence[Member]) -> None:
 def _by_kind(members: Sequence[Member]) -> None:
     """A link to the analysis of saliency by kind of layer (LwPTV, Fig. 9)."""
     whole = next((member.run for member in members if member.key == FAMILY.whole and member.run), None)
-    st.subheader("Does pruning prefer a kind of layer?", anchor=False)
+    st.header("Does pruning prefer a kind of layer?", anchor=False)
     st.markdown(
         "The Features page shows the saliency of one task's tensors by attention, MLP and everything else, with the "
         "number kept of each."

@@ -97,7 +97,7 @@ def _in_words(table: pd.DataFrame, name: str) -> str:
 
 
 def _table(table: pd.DataFrame, name: str) -> None:
-    st.subheader("Every merge, without and with it", anchor=False)
+    st.header("Every merge, without and with it", anchor=False)
     printed = [column for column in table.columns if column[0] == published_rows.MODELS[published_rows.main_tower()]]
     st.dataframe(
         table.style.set_properties(subset=printed, color=PRINTED) if printed else table,

@@ -39,7 +39,7 @@ def section(runs: Sequence[Run]) -> None:
     having = [run for run in runs if UNKNOWN_TASK in run.tables]
     if not having:
         return
-    st.subheader("How accurate is it where the task of an image is not known?", anchor=False)
+    st.header("How accurate is it where the task of an image is not known?", anchor=False)
     rows = _rows(tuple(run.id for run in having))
     number = st.column_config.NumberColumn
     st.dataframe(

@@ -14,6 +14,7 @@ HERE = Path(__file__).parent
 # has 14 px of 540, so that there are fewer lines; and never less than 14 px, so that a line has at least LEAST px.
 BARE_LINES, LEAST = 463, 14 / 12
 CONTROL, BARE_CONTROL = 52, 60
+WORDS = 10  # lines that two lines of a step's words are higher than a chart's question
 PICKERS = {address.RUN: "picker", address.RUNS: "compare", address.SWEEP: "sweep_picker"}  # whose keys differ
 COPIES = 40  # a picker whose value is changed elsewhere gets a new key with the next number
 FRAME = """

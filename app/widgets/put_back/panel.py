@@ -40,7 +40,7 @@ def show(run: Run, tensor: str | None, place: str) -> None:
     """Draw the panel of a chosen tensor; ``place`` tells it from others in the session."""
     if run.recipe is None:
         return
-    st.subheader(QUESTION, anchor=False)
+    st.header(QUESTION, anchor=False)
     rows = data.table(run.id, "tensors")
     whole = whole_name(tensor or "")
     chosen = rows[rows["tensor"] == whole]

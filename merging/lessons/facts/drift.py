@@ -116,6 +116,6 @@ def put_back(context: LessonContext, arguments: Mapping[str, Any]) -> Fact:
     row, notes = chosen.iloc[0], measured.notes
     return Fact(
         float(row["change"]), POINTS, float(row["low"]), float(row["high"]), int(row["n"]),
-        str(notes.get("split", "choosing")), notes.get("seed"), f"map of {run.title}",
+        str(notes.get("split", "choosing")), notes.get("sample_seed"), f"map of {run.title}",
         name=str(row["name"]) if "name" in arguments else "",
     )  # fmt: skip

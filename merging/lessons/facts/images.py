@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from merging.errors import LessonError, StoreError
+from merging.lessons.context import NotMeasured
 from merging.lessons.fact import PERCENT, POINTS, Fact
 
 if TYPE_CHECKING:
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
 DEPTHS = "depths"
 GROUPS = {"in": "in domain", "out": "out of domain"}
 H = "H-score"
+PRETRAINED = "pretrained"
 
 
 def lens(context: LessonContext, arguments: Mapping[str, Any]) -> Fact:
@@ -25,6 +27,8 @@ def lens(context: LessonContext, arguments: Mapping[str, Any]) -> Fact:
     (that of images whose answer differs from the reference's from there to the end).
     """
     of = str(arguments.get("of", "run"))
+    if arguments["run"] == PRETRAINED and of == "run":
+        return _pretrained(context, arguments)
     name = of if of in ("turns", "parts") else "accuracy"
     table, notes, title = _table(context, arguments, name)
     if name == "accuracy":
@@ -32,6 +36,21 @@ def lens(context: LessonContext, arguments: Mapping[str, Any]) -> Fact:
             raise LessonError(f"of is one of run, reference, turns, parts; got {of!r}.")
         table = table[table["model"] == of]
     return _row(context, table, arguments, "accuracy" if name == "accuracy" else "share", notes, title)
+
+
+def _pretrained(context: LessonContext, arguments: Mapping[str, Any]) -> Fact:
+    """The same of the pretrained model, which is every merge's reference out of domain."""
+    from merging.analysis import stored
+
+    for run in context.merges:
+        if stored.find(DEPTHS, context.store, context.benchmark, run.id) is None:
+            continue
+        measured = context.measured(DEPTHS, run)
+        table = measured.table("accuracy")
+        inside = [GROUPS["in"], *run.experts]
+        table = table[(table["model"] == "reference") & ~table["over"].isin(inside)]
+        return _row(context, table, arguments, "accuracy", measured.notes, "Pretrained")
+    raise NotMeasured("Answers by depth of the pretrained model come with those of any merge, and none is measured.")
 
 
 def restored(context: LessonContext, arguments: Mapping[str, Any]) -> Fact:

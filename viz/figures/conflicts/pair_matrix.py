@@ -97,7 +97,7 @@ def _numbers(x: Places, y: Places, values: Floats, heat: Trace, value: str) -> T
     return scatter(
         x=x.astype(np.float32), y=y.astype(np.float32), mode="text", name="Values", hoverinfo="skip",
         text=[_number(number, value).removesuffix("%") for number in values], showlegend=False,
-        textfont={"size": theme.SMALL, "color": ["white" if it else theme.INK for it in white]},
+        textfont={"size": theme.SMALL, "color": [theme.ON_DARK if it else theme.ON_LIGHT for it in white]},
     )  # fmt: skip
 
 

@@ -168,7 +168,7 @@ def _bars(name: str, spans: Sequence[Cells], angle: int, look: dict[str, Any], c
         base=(row - 0.47).astype(np.float32), width=(end - first).astype(np.float32), marker=look, name=name,
         text=[f"{value:g}" if room else "" for value, room in zip(factor, fits, strict=True)], textangle=angle,
         textposition="inside" if name == ABOVE else "none", insidetextanchor="middle", showlegend=shown,
-        textfont={"size": theme.SMALL, "color": theme.INK}, hoverinfo="skip", xaxis="x", yaxis="y",
+        textfont={"size": theme.SMALL, "color": theme.ON_LIGHT}, hoverinfo="skip", xaxis="x", yaxis="y",
     )  # fmt: skip
 
 

@@ -91,7 +91,7 @@ def _map(table: pd.DataFrame, value: str) -> Trace:
     }  # fmt: skip
     if min(z.shape) < 2:
         return heatmap(**common)
-    lines = {"coloring": "heatmap", "showlabels": True, "labelfont": {"size": theme.SMALL, "color": theme.INK},
+    lines = {"coloring": "heatmap", "showlabels": True, "labelfont": {"size": theme.SMALL, "color": theme.ON_LIGHT},
              "labelformat": ".0%"}  # fmt: skip
     line = {"color": "rgba(31,41,51,0.55)", "width": 1}
     return common | {"type": "contour", "contours": lines, "line": line, "ncontours": 9}

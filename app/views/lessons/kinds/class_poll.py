@@ -1,4 +1,4 @@
-"""A class's answers at a step: as a picture in place of one's own guess, and the median guess in words."""
+"""A class's answers at a step: as a picture in place of the visitor's guess, and the median guess in words."""
 
 from __future__ import annotations
 
@@ -6,7 +6,8 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from app.reading.lessons import lessons, polls
-from app.session import clicks, state
+from app.session import state
+from app.session.clicks import fragment
 from app.views.lessons.kinds import guessing
 from app.views.lessons.learner import Place
 from app.widgets.chart import chart
@@ -30,7 +31,7 @@ def shown(at: Place) -> bool:
 
 def draw(at: Place, facts: Sequence[Fact], withheld: bool) -> None:
     """The class's answers so far; they are read again and again."""
-    clicks.fragment(_draw, run_every=REFRESH)(at, facts, withheld)
+    fragment(_draw, run_every=REFRESH)(at, facts, withheld)
 
 
 def _draw(at: Place, facts: Sequence[Fact], withheld: bool) -> None:
@@ -57,7 +58,7 @@ def rows(at: Place, facts: Sequence[Fact], counts: Sequence[dict[float, int]]) -
 
 
 def median_in_words(at: Place) -> str:
-    """The median guess of the class, beside one's own; empty if there is no class, or the guess is no number."""
+    """The median guess of the class, in words; empty if there is no class, or the guess is no number."""
     if not _numeric(at) or not polls.code() or at.step.guess is None:
         return ""
     counts = polls.counts(at.lesson.key, at.number)

@@ -7,7 +7,7 @@ from collections.abc import Callable
 import streamlit as st
 
 from app.reading.lessons import lessons
-from app.session import clicks
+from app.session import clicks, state
 from app.text import safe_text
 from app.views.lessons import learner, texts
 from app.views.lessons.kinds import class_poll, guessing
@@ -35,7 +35,7 @@ def picture(at: Place) -> bool:
     withheld = not open_now or not facts or any(fact.missing for fact in facts)
     values = learner.answer(at) or st.session_state.get(f"{at.key}_now")
     key, table, options = guessing.picture(guess, values or (), facts, withheld)
-    st.subheader(texts.filled(at, at.step.ask, "ask"), anchor=False)
+    st.header(texts.filled(at, at.step.ask, "ask"), anchor=False)
     caption = "" if open_now else HIDDEN
     click = _click(at, guess) if guess.kind == "cells" and not open_now else None
     name = f"{at.lesson.key}_{at.number}"
@@ -73,6 +73,8 @@ def controls(at: Place) -> None:
             st.button(REVEAL, key="lesson_reveal", type="primary", on_click=reveal, args=(at,))
             st.button(AGAIN, key="lesson_change", on_click=_change, args=(at,))
         return
+    if state.present():  # the lecturer reveals without a guess of their own
+        st.button(REVEAL, key="lesson_reveal", on_click=reveal, args=(at,))
     values = guessing.widget(at, guess, facts, fixed)
     st.session_state[f"{at.key}_now"] = values  # for the picture, which is drawn after the rail
     st.button(FIX, key="lesson_fix", type="primary", disabled=values is None, on_click=_fix, args=(at, values))

@@ -30,7 +30,7 @@ ABOUT = (
 
 def show() -> None:
     """Draw the catalogue, and below it the chosen experiment."""
-    st.subheader("Published experiments", anchor=False)
+    st.header("Published experiments", anchor=False)
     st.markdown(ABOUT)
     listed = {one.key: one for one in experiments.all_experiments()}
     _catalogue(list(listed.values()))

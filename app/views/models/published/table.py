@@ -30,7 +30,7 @@ def show(chosen: Experiment) -> None:
         return
     if table is None:
         return
-    st.subheader("Ours beside the papers’", anchor=False)
+    st.header("Ours beside the papers’", anchor=False)
     _numbers(table)
     _downloads(table)
     _doors(chosen)

@@ -1,0 +1,83 @@
+"""A step on a projector: its chart with few words above it; and its notes, for a second window."""
+
+from __future__ import annotations
+
+import re
+
+import streamlit as st
+
+from app import text
+from app.reading.lessons import lessons
+from app.session import address, state
+from app.views.lessons import learner
+from app.views.lessons.kinds import guessing
+from app.views.lessons.learner import Place
+from app.widgets import present
+from merging.lessons.lesson import PREDICT
+
+MOST_WORDS = 40
+STYLE = """<style>
+[data-testid="stSidebar"], [data-testid="stHeader"], [data-testid="stExpandSidebarButton"] { display: none !important; }
+.st-key-lesson_notes { font-size: 1.35rem; max-width: 46rem; }
+.st-key-lesson_notes p, .st-key-lesson_notes li { font-size: 1.35rem; line-height: 1.5; }
+</style>"""
+NOTES = "_lesson_notes"  # in the session: whether this window shows notes only
+
+
+def enter() -> None:
+    """Before a page is drawn for a projector: choose the step's chart and the controls that stay beside it."""
+    if not state.present() or (at := learner.place()) is None:
+        present.say("")
+        return
+    hidden_or_guessed = at.step.kind == PREDICT and at.step.guess is not None
+    key = f"guess_{at.step.guess.kind}" if hidden_or_guessed and at.step.guess else at.lesson.chart(at.number)
+    present.choose(key)
+    present.say(words(at))
+    state.write(address.CONTROLS, ",".join(at.step.controls))
+
+
+def words(at: Place) -> str:
+    """What stands above the chart, at most 40 words of Markdown."""
+    step, open_now = at.step, at.number in learner.done(at.lesson)
+    if step.kind == PREDICT and step.guess is not None and open_now:
+        truth = guessing.truth_in_words(step.guess, lessons.truths(at.lesson, step))
+        return brief(f"Measured: **{text.safe_text(truth, 300)}**" if truth else lessons.filled(at.lesson, step.say))
+    return brief(lessons.filled(at.lesson, step.ask or step.say))
+
+
+def brief(markdown: str) -> str:
+    """The whole sentences at the beginning of a text that have at most 40 words; else its first 40 words."""
+    if len(markdown.split()) <= MOST_WORDS:
+        return markdown
+    kept = ""
+    for sentence in re.split(r"(?<=[.?!])\s+", markdown):
+        if len(f"{kept} {sentence}".split()) > MOST_WORDS:
+            break
+        kept = f"{kept} {sentence}".strip()
+    return kept or " ".join(markdown.split()[: MOST_WORDS - 1]).replace("**", "") + " …"
+
+
+def wants_notes() -> bool:
+    """Whether this window is the second one, with the notes of a step only."""
+    if st.query_params.get(address.NOTES):
+        st.session_state[NOTES] = True
+    return bool(st.session_state.get(NOTES))
+
+
+def notes(at: Place) -> None:
+    """Everything that there is to say on the step, large, without its view."""
+    step = at.step
+    st.html(STYLE)
+    with st.container(key="lesson_notes"):
+        st.caption(f"{text.safe_text(at.lesson.title, 120)} · step {at.number} of {len(at.lesson.steps)} · notes")
+        for words_of in (step.ask, step.say, step.notes):
+            if words_of:
+                st.markdown(lessons.filled(at.lesson, words_of))
+        if step.guess is not None and (truth := guessing.truth_in_words(step.guess, lessons.truths(at.lesson, step))):
+            st.markdown(f"Measured: **{text.safe_text(truth, 600)}**")
+        for answer in step.answers:
+            mark = ":material/check:" if answer.right else ":material/close:"
+            st.markdown(f"{mark} {lessons.filled(at.lesson, answer.text)} *{lessons.filled(at.lesson, answer.say)}*")
+        if not at.last:
+            following = at.lesson.steps[at.number]
+            st.caption(f"Next: {text.plain(lessons.filled(at.lesson, following.ask or following.say))[:200]}")
