@@ -25,7 +25,10 @@ def pages() -> list[str]:
 
 
 # What a page shows only where its address says so.
-VIEWS = ("masks?paint=true", "masks?run=0123456789ab", "merge?chain=no_such_edit;ties", "models?shelf=runs")
+VIEWS = (
+    "masks?paint=true", "masks?run=0123456789ab", "merge?chain=no_such_edit;ties", "models?shelf=runs",
+    "masks?lesson=masks_by_hand&step=1", "masks?lesson=masks_by_hand&step=5",
+)  # fmt: skip
 
 
 @pytest.fixture(scope="module")
@@ -48,8 +51,8 @@ def excuses() -> set[str]:
 @pytest.mark.parametrize("path", [*pages(), *VIEWS])
 def test_page_breaks_no_rule_and_is_walked_by_tab(walker: App, excuses: set[str], path: str) -> None:
     walker.open(f"/{path}")
-    charts = walker.page.locator("[data-testid=stPlotlyChart]").count()
-    if charts:
+    expect(walker.page.locator("[data-testid=stSkeleton]")).to_have_count(0, timeout=PATIENCE)  # parts still loading
+    if walker.page.locator("[data-testid=stPlotlyChart]").count():
         walker.charted()
     ours, theirs = axe.violations(walker.page)
     excuses |= theirs

@@ -14,11 +14,18 @@ from playwright.sync_api import Locator, Page
 
 MOST, CELLS = 500, 60  # stops of a page, and cells of a row of a table; no page has more
 TOOLS = """
+  const written = element => { // without the names of icons, which are letters of their font
+    const copy = element?.cloneNode(true);
+    copy?.querySelectorAll("[data-testid=stIconMaterial], [aria-hidden=true]").forEach(icon => icon.remove());
+    return copy?.textContent.trim() ?? "";
+  };
   const spoken = element => { // a table that scrolls is a stop of its own, in a region that names it
     const by = (element.getAttribute("aria-labelledby") ?? "").split(" ").map(id => document.getElementById(id));
-    const labels = [...by, ...(element.labels ?? [])].map(one => one?.textContent ?? "").join(" ").trim();
-    return (element.getAttribute("aria-label") || labels || element.textContent || element.title || element.alt
-      || element.placeholder || element.closest("[role=region]")?.ariaLabel || "").trim().slice(0, 60);
+    const labels = [...by, ...(element.labels ?? [])].map(written).join(" ").trim();
+    const picture = element.querySelector("img, svg[aria-label]");
+    return (element.getAttribute("aria-label") || labels || written(element) || element.title || element.alt
+      || element.placeholder || picture?.alt || picture?.ariaLabel
+      || element.closest("[role=region]")?.ariaLabel || "").trim().slice(0, 60);
   };
   const group = element => element.closest("[role=radiogroup], [role=group], [role=toolbar]");
 """
