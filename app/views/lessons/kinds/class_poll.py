@@ -58,7 +58,7 @@ def rows(at: Place, facts: Sequence[Fact], counts: Sequence[dict[float, int]]) -
 
 
 def median_in_words(at: Place) -> str:
-    """The median guess of the class, to stand beside the learner's; empty if there is no class, or the guess is no number."""
+    """The median guess of the class, in words; empty if there is no class, or the guess is no number."""
     if not _numeric(at) or not polls.code() or at.step.guess is None:
         return ""
     counts = polls.counts(at.lesson.key, at.number)
