@@ -2,7 +2,8 @@
 
     python -m app.serve
 
-Everything is set by the environment: MERGESCOPE_MODE, MERGESCOPE_BENCHMARK, MERGESCOPE_STORE, MERGESCOPE_LESSONS, and
+Everything is set by the environment: MERGESCOPE_MODE, MERGESCOPE_BENCHMARK, MERGESCOPE_STORE, MERGESCOPE_LESSONS,
+MERGESCOPE_FRAMES (which pages may show the app in a frame), and
 Streamlit's own, such as STREAMLIT_SERVER_PORT. Started without it, by ``streamlit run``, the app has no /status.
 """
 
@@ -19,9 +20,11 @@ from typing import TYPE_CHECKING, Any
 if (root := str(Path(__file__).resolve().parent.parent)) not in sys.path:
     sys.path.insert(0, root)
 
+from starlette.middleware import Middleware
 from starlette.routing import Route
 from streamlit.starlette import App
 
+from app import framing
 from merging import modes, settings
 from merging.errors import MergingError
 
@@ -37,6 +40,7 @@ def problem() -> str:
     """What is wrong with the settings, in a sentence; empty if nothing is."""
     try:
         modes.mode()
+        framing.policy()
         root = settings.store_root()
         if not (settings.benchmark_folder() / "tasks.json").is_file():
             return NO_BENCHMARK.format(settings.benchmark_folder())
@@ -74,7 +78,7 @@ def main() -> int:
     os.execv(sys.executable, command)  # Streamlit's command reads its settings from the environment
 
 
-app = App(MAIN, lifespan=_until_the_end, routes=[Route("/status", _status)])
+app = App(MAIN, lifespan=_until_the_end, routes=[Route("/status", _status)], middleware=[Middleware(framing.Framing)])
 
 if __name__ == "__main__":
     sys.exit(main())

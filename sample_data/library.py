@@ -81,7 +81,6 @@ PUT_BACK = ("task_arithmetic",)  # a lesson reads the map of what putting its we
 # The best-known merges, of which answers by depth are measured.
 DEPTHS = ("task_arithmetic", "ties", "dare_ties", "task_arithmetic_lwptv", "drm_h")
 FEATURES = (PRETRAINED, "task_arithmetic", "task_arithmetic_lwptv")  # the models that the paper's maps are of
-PUT_BACK = ("task_arithmetic",)  # of which it is measured what putting every tensor back gives, for a lesson
 TENTHS = tuple(step / 10 for step in range(11))
 LOT_SCALINGS = tuple(step / 10 for step in range(5, 21))  # the paper calls 1 to 1.5 stable and larger values worse
 DENSITIES, LAMBDAS = TENTHS[1:], (0.8, 1.0, 1.2)  # of DRM's Figure 7
@@ -114,7 +113,6 @@ MEASUREMENTS = (  # kind, and the preset (or the pretrained model) whose run it 
     *(("drift", preset) for preset in DRIFT),
     *(("ablation", preset) for preset in ABLATION),
     *(("predictions", preset) for preset in PREDICTIONS),
-    *(("put_back", preset) for preset in PUT_BACK),
     *(("depths", preset) for preset in DEPTHS),
     *((kind, of) for of in FEATURES for kind in ("features", "tsne")),
     *((kind, of) for of in PUT_BACK for kind in ("put_back", "first_order")),

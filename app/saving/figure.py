@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     import plotly.graph_objects as go
 
 HERE = Path(__file__).parent
-SCRIPTS = ("outline.js", "pdf.js", "figure.js")
+SCRIPTS = ("outline.js", "pdf.js", "picture.js", "figure.js")
 CAPTION, SOURCE = "Caption", "Source"
 FORMATS = (
     "SVG and PDF stay sharp at any size; PDF names the font Helvetica without holding it. PNG has three pixels for one "
@@ -32,8 +32,6 @@ def menu(
     source: str,
 ) -> None:
     """Draw the menu of the chart ``key``. ``name`` is the files' name; ``caption`` and ``source`` are plain text."""
-    from viz.registry import find
-
     with st.popover("Figure", icon=":material/photo_camera:", type="tertiary", help="Save the figure"):
         below = st.pills(
             "Under the picture",
@@ -44,21 +42,27 @@ def menu(
         )
         notes = [caption] if CAPTION in below and caption else []
         notes += [source] if SOURCE in below else []
-        alt, question = str(figure.layout.meta["alt"]), find(key).question
-        data = {
-            "chart": f"chart_{key}",
-            "name": theme.file_name(name),
-            "title": question,
-            "description": alt,
-            "notes": notes,
-        }
+        data = picture(key, figure, name, notes)
         with st.container(horizontal=True, vertical_alignment="top", gap="small"):
             _saver()(key=f"save_{key}", data=data, width="content")
             st.download_button(
-                "HTML", _page(figure, question, notes), f"{theme.file_name(name)}.html", "text/html",
+                "HTML", _page(figure, data["title"], notes), f"{theme.file_name(name)}.html", "text/html",
                 key=f"html_{key}", on_click="ignore",
             )  # fmt: skip
         st.caption(FORMATS)
+
+
+def picture(key: str, figure: go.Figure, name: str, notes: list[str]) -> dict[str, Any]:
+    """What the browser's scripts must know of the chart ``key`` to draw its picture, with lines of text under it."""
+    from viz.registry import find
+
+    return {
+        "chart": f"chart_{key}",
+        "name": theme.file_name(name),
+        "title": find(key).question,
+        "description": str(figure.layout.meta["alt"]),
+        "notes": notes,
+    }
 
 
 def _page(figure: go.Figure, question: str, notes: list[str]) -> Callable[[], bytes]:

@@ -75,7 +75,8 @@ def _piece(tokens: list[str], at: int) -> tuple[str, int]:
 
 def _sign(sign: str) -> str:
     kind = "mn" if sign[0].isdigit() else "mi" if sign.isalpha() or sign in "∞" else "mo"
-    return f"<{kind}>{escape({'-': '−', chr(39): '′'}.get(sign, sign))}</{kind}>"
+    fixed = ' stretchy="false"' if sign in "()[]{}|‖⟨⟩" else ""
+    return f"<{kind}{fixed}>{escape({'-': '−', chr(39): '′'}.get(sign, sign))}</{kind}>"
 
 
 def _command(name: str, tokens: list[str], at: int) -> tuple[str, int]:

@@ -17,13 +17,15 @@ from app.snapshot.lesson_pages import static_lesson
 from app.snapshot.marked import word_anchor
 from merging import settings
 from merging.benchmarks.benchmark import Benchmark
+from merging.errors import LessonError
 from merging.lessons import reading
 from merging.lessons.context import LessonContext
+from merging.lessons.lesson import Lesson
 from merging.runs.store import Store
 from merging.text import did_you_mean
 from viz.report.contents import Source
 
-HERE = Path(__file__).parent
+TEMPLATES = Path(__file__).parent / "templates"
 PLAIN = ("snapshot.css", "snapshot.js")
 PLOTLY = "plotly.js"
 TITLE = "Merging vision models: lessons and views"
@@ -41,12 +43,7 @@ def make(lesson_keys: Sequence[str], lines: Sequence[str], date: str, repository
         raise SnapshotError("Nothing is asked for: name lessons, a file of views, or both.")
     app, benchmark = Headless(), Benchmark.load()
     store = Store(libraries=(settings.benchmark_folder() / "runs",))
-    known = {lesson.key: lesson for lesson in reading.lessons()}
-    chosen = []
-    for key in lesson_keys:
-        if key not in known:
-            raise SnapshotError(f"There is no lesson {key!r}.{did_you_mean(key, known)} Known: {', '.join(known)}.")
-        chosen.append(known[key])
+    chosen = _chosen(lesson_keys)
     titles = {lesson.key: lesson.title for lesson in chosen}
     lessons = []
     for lesson in chosen:
@@ -58,6 +55,19 @@ def make(lesson_keys: Sequence[str], lines: Sequence[str], date: str, repository
             say(f"View in line {number} ...")
             views.append(_view(line, number, f"figure-{len(views) + 1}", app))
     return Site(TITLE, date, repository, tuple(lessons), tuple(views), tuple(made_with()))
+
+
+def _chosen(keys: Sequence[str]) -> list[Lesson]:
+    """The lessons of these keys; what is wrong with other files does not matter. Raises SnapshotError, LessonError."""
+    refused: list[LessonError] = []
+    known = {lesson.key: lesson for lesson in reading.lessons(refused=refused)}
+    for key in keys:
+        if key not in known:
+            for error in refused:
+                if f"{key}.yaml" in str(error):
+                    raise error
+            raise SnapshotError(f"There is no lesson {key!r}.{did_you_mean(key, known)} Known: {', '.join(known)}.")
+    return [known[key] for key in dict.fromkeys(keys)]
 
 
 def _written(line: str) -> bool:
@@ -94,7 +104,7 @@ def files(site: Site) -> dict[str, bytes]:
         pages["views.html"] = _page("views.html.j2", site, "Views")
     for lesson in site.lessons:
         pages[f"{lesson.key}.html"] = _page("lesson.html.j2", site, lesson.title, lesson=lesson, names=KINDS)
-    texts = pages | {name: (HERE / name).read_text("utf-8") for name in PLAIN} | {PLOTLY: plotly_js()}
+    texts = pages | {name: (TEMPLATES / name).read_text("utf-8") for name in PLAIN} | {PLOTLY: plotly_js()}
     return {name: text.encode() for name, text in texts.items()}
 
 
@@ -102,9 +112,9 @@ def _page(template: str, site: Site, title: str, **values: object) -> str:
     from viz.report import templates
     from viz.report.document import script_json
 
-    environment = templates.environment(HERE)
+    environment = templates.environment(TEMPLATES)
     environment.filters["script_json"] = lambda value: Markup(script_json(value))  # escaped as JSON, see there
-    return templates.write(template, HERE, site=site, title=title, **values)
+    return templates.write(template, TEMPLATES, site=site, title=title, **values)
 
 
 def _words(site: Site) -> str:

@@ -15,7 +15,8 @@ from app.saving import figure as figure_file
 from app.saving import provenance
 from app.session import state
 from app.widgets import present, recorded, report_button
-from app.widgets.page import explained, link
+from app.widgets.elsewhere.link import link
+from app.widgets.page import explained
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -85,7 +86,7 @@ def chart(
         figure_file.menu(key, figure, name=name, caption=words, source=source)
         present.button(key)
         report_button.button(key, table, options, f"{description} {caption}".strip(), of, heading)
-        link()
+        link(key, figure_file.picture(key, figure, name, [source]))
     if caption:
         st.caption(explained(caption, key))
 

@@ -114,8 +114,23 @@ def clear_cautions() -> None:
 def link() -> None:
     """Draw the address that restores this view."""
     with st.popover("Link", icon=":material/link:", type="tertiary", help="A link that restores this view"):
-        whole = st.query_params.to_dict()
-        query = urlencode(without_token(whole))
-        address = (st.context.url or "http://localhost:8501/").split("?")[0]
-        st.code(f"{address}?{query}" if query else address, language=None, wrap_lines=True)
-        st.caption(f"{SECRET if DRAFT in whole else ALSO} It names runs by their recipes: it works wherever they are.")
+        address_of_view()
+
+
+def address_of_view() -> None:
+    """The address, and what it holds."""
+    st.code(view_address(), language=None, wrap_lines=True)
+    secret = DRAFT in st.query_params
+    st.caption(f"{SECRET if secret else ALSO} It names runs by their recipes: it works wherever they are.")
+
+
+def view_address() -> str:
+    """The address that restores this view."""
+    base, query = place_of_view()
+    return f"{base}?{urlencode(query)}" if query else base
+
+
+def place_of_view() -> tuple[str, dict[str, str]]:
+    """The address of the page, and the keys and values of this view; the report's token is left out."""
+    base = (st.context.url or "http://localhost:8501/").split("?")[0]
+    return base, without_token(st.query_params.to_dict())

@@ -1,4 +1,4 @@
-"""Notes what the one chart function was asked to draw, for whoever writes views down: the snapshot.
+"""Notes what the one chart function was asked to draw, for what writes views down: the snapshot.
 
 A page runs in a thread of its own, so the list is one of the whole process: views are recorded one at a time.
 """

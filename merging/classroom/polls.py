@@ -1,8 +1,8 @@
 """Polls of a class: how many sessions gave which answer at a step of a lesson. Only counts are stored, for a day.
 
 A poll has a code of six letters, which the lecturer makes and which links carry. What is stored holds no text, no
-address, no time and no name of anybody: a step's numbers, and how often each was given. Which session gave which answer
-is known to this process alone, so that an answer can be changed; it is forgotten with the process.
+address, no time and no name of a person: a step's numbers, and how often each was given. Which session gave which
+answer is known to this process alone, so that an answer can be changed; it is forgotten with the process.
 """
 
 from __future__ import annotations

@@ -16,8 +16,8 @@ from merging.lessons.fact import SHARES, Fact
 from merging.lessons.facts.computing import compute, computed
 from merging.lessons.goals import holds
 from merging.lessons.kinds import FACTS, WITHOUT_INTERVAL
-from merging.lessons.lesson import CHECK, DO, EXPLAIN, PREDICT, SAY, FactSpec, Goal
-from merging.lessons.plain_text import NAME, placeholders
+from merging.lessons.lesson import CELLS, CHECK, DO, EXPLAIN, PREDICT, SAY, FactSpec, Goal
+from merging.lessons.parsing.plain_text import NAME, placeholders
 from merging.recipes.papers.published import SOURCES
 from merging.text import did_you_mean
 
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 PLACES = Path(__file__).with_name("places.yaml")
 FEWEST, MOST = 6, 12  # steps
 MOST_WORDS = 120  # of an explanation
-TYPED = re.compile(r"\d(?:[.,]\d+)?\s?(?:%|points|percent)")
+TYPED = re.compile(r"\d+(?:[.,]\d+)?\s?(?:%|points|percent)")
 
 
 @dataclass(frozen=True)
@@ -102,6 +102,8 @@ def _step(step: LessonStep, number: int, lesson: Lesson, context: LessonContext)
         yield f"an explanation has at most {MOST_WORDS} words; this one has {len(step.say.split())}."
     if step.kind in (SAY, EXPLAIN) and (typed := TYPED.search(step.say)):
         yield f"a number is typed into the text ({typed.group()}). Declare a fact and write its name in braces."
+    if step.guess and step.guess.kind == CELLS and not all(compute(fact, context).cells for fact in step.truth):
+        yield "its truth is no map, so there is no cell to mark. Name a fact of cells, such as kept of cells."
     yield from _goal(step, number, lesson, context)
     for claim in step.claims:
         if holds(claim, context) is not True:

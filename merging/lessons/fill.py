@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from re import Match
 
 from merging.errors import LessonError
-from merging.lessons import plain_text
 from merging.lessons.fact import Fact
+from merging.lessons.parsing import plain_text
 from merging.text import did_you_mean, escape
 
 

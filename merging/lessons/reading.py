@@ -10,9 +10,9 @@ from typing import Any
 
 from merging.errors import LessonError, MergingError
 from merging.files.plain_yaml import MAX_CHARACTERS, check_fields, plain_yaml, text_of
-from merging.lessons import steps
-from merging.lessons.fields import LessonFields
 from merging.lessons.lesson import LEVELS, REFERENCES, Lesson
+from merging.lessons.parsing import steps
+from merging.lessons.parsing.fields import LessonFields
 from merging.text import first_few, printable
 
 BUNDLED = Path(__file__).resolve().parents[2] / "app" / "lessons"

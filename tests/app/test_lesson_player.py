@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +12,8 @@ import small_lesson
 from page_harness import charts, press, words
 from small_lesson import KEY, STEPS
 from streamlit.testing.v1 import AppTest
+
+from app.views.lessons import sheet
 
 NEXT, BACK = "lesson_next", "lesson_back"
 
@@ -119,3 +123,35 @@ def test_a_lesson_that_is_not_here_and_a_step_that_is_not(open_app: Any, library
     assert not at.exception and "lesson" not in at.query_params
     at = open_app("masks", library, lesson=KEY, step="99")
     assert not at.exception and at_step(at, STEPS)
+
+
+def test_the_sheet_holds_guesses_truths_and_texts_and_restores_them(
+    open_app: Any, library: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made: list[Callable[[], str]] = []
+    monkeypatch.setattr(sheet.st, "download_button", lambda label, data, *given, **options: made.append(data))
+    at = open_app("masks", library, lesson=KEY, step=str(STEPS), did="vv", said="2_40~3_2~9_1")
+    at.text_area(key="lesson_small_10_free").set_value("</script><b>A larger ratio</b>").run()
+    assert not at.exception and not at.error
+    with ThreadPoolExecutor(1) as pool:  # as a server calls it: outside of the session
+        document = pool.submit(made[-1]).result()
+    assert "40 %" in document and "Measured" in document and "By chance." in document and "not this one" in document
+    assert "&lt;b&gt;A larger ratio&lt;/b&gt;" in document and "<b>A larger" not in document
+    assert "LwPTV" in document and "plotly.js" not in document and len(document) < 100_000
+    fresh = open_app("lessons", library)
+    monkeypatch.setattr(sheet.st, "file_uploader", lambda *given, **options: Upload(document.encode()))
+    fresh.run()
+    assert not fresh.exception and "Restored “A small lesson”" in words(fresh)
+    assert "10 of 10 steps done" in str([bar.proto.text for bar in fresh.get("progress")])
+    assert fresh.session_state["_lesson_free"][KEY][10] == "</script><b>A larger ratio</b>"
+    damaged = document.replace('"said"', '"sad"').encode()
+    monkeypatch.setattr(sheet.st, "file_uploader", lambda *given, **options: Upload(damaged))
+    fresh.run()
+    assert "damaged" in fresh.error[0].value
+
+
+class Upload:
+    """What a field for files gives."""
+
+    def __init__(self, payload: bytes) -> None:
+        self.file_id, self.getvalue = str(hash(payload)), lambda: payload

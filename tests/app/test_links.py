@@ -181,6 +181,7 @@ VIEWS: dict[str, tuple[str, dict[str, str]]] = {  # fragment -> a page that draw
     "app.views.learning.modules _routing": ("learning", {}),
     "app.views.learning.watch _draw": ("learning", {}),
     "app.views.masks.paint canvas": ("masks", {"run": TIES, "paint": "true"}),
+    "app.views.lessons.kinds.class_poll _draw": ("masks", {}),
     "app.widgets.preview _panel": ("merge", {}),
     "app.views.features.maps maps": ("features", {"runs": TIES}),
     "app.views.models.benchmark_form _show_jobs": ("models", {"shelf": "data"}),

@@ -73,3 +73,23 @@ def test_a_bare_view_without_its_chart_says_so(app: App) -> None:
     app.open("/scores?bare=1&figure=nothing")
     expect(app.text("This view has no chart called “nothing”.")).to_be_visible()
     expect(app.page.get_by_test_id("stHeading").first).not_to_be_visible()
+
+
+def test_link_offers_the_chart_alone_a_frame_with_a_still_and_a_code(app: App, tmp_path: Path) -> None:
+    app.open("/scores").charted()
+    app.page.get_by_test_id("stPopoverButton").filter(has_text="Link").first.click()
+    offered = app.page.locator("[data-testid=stPopoverBody]")
+    expect(offered.locator("img")).to_be_visible(timeout=PATIENCE)  # the QR code comes last
+    address, alone, frame = offered.get_by_test_id("stCode").all_inner_texts()
+    assert address.strip() == app.page.url and "bare=1&figure=id_ood_scatter" in alone
+    assert f'src="{alone.strip()}"' in frame.replace("&amp;", "&")
+    app.page.get_by_role("button", name="Copy with a still").click()
+    expect(app.text("Copied.")).to_be_visible(timeout=PATIENCE)
+    course = tmp_path / "course.html"
+    course.write_text("<!doctype html>" + app.page.evaluate("navigator.clipboard.readText()"), "utf-8")
+    page = app.page
+    page.goto(course.as_uri())
+    assert page.locator("img").is_visible() and page.locator("img").evaluate("e => e.naturalWidth") > 300
+    expect(page.locator("img")).to_be_hidden(timeout=PATIENCE)  # the view has said that it is there
+    assert page.locator("iframe").evaluate("e => getComputedStyle(e).opacity") == "1"
+    app.requests.clear()

@@ -17,7 +17,7 @@ from merging.lessons.context import LessonContext
 from merging.lessons.fact import Fact
 from merging.lessons.facts.computing import compute
 from merging.lessons.fill import fill
-from merging.lessons.lesson import FactSpec, Lesson, Step
+from merging.lessons.lesson import CELLS, FactSpec, Lesson, Step
 
 NO_BENCHMARK = "there is no benchmark on this server"
 
@@ -84,8 +84,11 @@ def filled(lesson: Lesson, text: str) -> str:
 
 
 def truths(lesson: Lesson, step: Step) -> list[Fact]:
-    """What was measured of what a step lets guess."""
-    return [fact(lesson, spec) for spec in step.truth]
+    """What was measured of what a step lets guess; where cells are marked, the fact as a map of cells."""
+    specs = step.truth
+    if step.guess is not None and step.guess.kind == CELLS:
+        specs = tuple(FactSpec(spec.fact, {**spec.arguments, "of": "cells"}) for spec in specs)
+    return [fact(lesson, spec) for spec in specs]
 
 
 def view_of(lesson: Lesson, view: Mapping[str, str]) -> tuple[dict[str, str], list[str]]:

@@ -39,11 +39,11 @@ def current() -> Visit:
 def read_link() -> bool:
     """Read the link that was just opened; returns whether it names a lesson but no view of the page."""
     visit, linked = current(), {key: state.linked(key)[:LONGEST] for key in KEYS}
+    visit.poll = linked[address.CLASS] or visit.poll
     if not linked[address.LESSON]:
         return False
     lesson, written = linked[address.LESSON], linked[address.STEP]
     visit.lesson, visit.step = lesson, int(written) if written.isdecimal() and len(written) < 4 else 1
-    visit.poll = linked[address.CLASS] or visit.poll
     for kept, key in ((visit.did, address.DID), (visit.said, address.SAID)):
         if linked[key]:
             kept[lesson] = linked[key]
@@ -51,9 +51,9 @@ def read_link() -> bool:
 
 
 def query(visit: Visit) -> dict[str, str]:
-    """What the address says of the visit; empty without a lesson."""
+    """What the address says of the visit; without a lesson only the code of a class."""
     if not visit.lesson:
-        return {}
+        return {address.CLASS: visit.poll} if visit.poll else {}
     values = (visit.lesson, str(visit.step), visit.did.get(visit.lesson), visit.said.get(visit.lesson), visit.poll)
     return {key: value for key, value in zip(KEYS, values, strict=True) if value}
 
@@ -64,7 +64,7 @@ def write(with_step: bool) -> None:
     if not with_step:
         written.pop(address.STEP, None)
     for key in KEYS:
-        if written or key != address.STEP:  # Learning's links of earlier versions have a step, too
+        if current().lesson or key != address.STEP:  # Learning's links of earlier versions have a step, too
             state.write(key, written.get(key, ""))
 
 

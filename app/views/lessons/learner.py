@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import streamlit as st
 
-from app.reading.lessons import lessons
+from app.reading.lessons import lessons, polls
 from app.session import clicks
 from app.session.lessons import opening, visit
 from merging.lessons import progress
@@ -77,6 +77,8 @@ def say(at: Place, values: tuple[float, ...]) -> None:
     """Keep a guess or an answer."""
     kept = answers(at.lesson)
     kept[at.number] = values
+    in_any_order = at.step.guess is not None and at.step.guess.kind == "cells"
+    polls.answer(at.lesson.key, at.number, values, any_order=in_any_order)
     visit.current().said[at.lesson.key] = progress.said_text(kept)
 
 

@@ -11,7 +11,10 @@ from app.session.lessons import visit
 from app.views.lessons import keys, learner, sheet, texts
 from app.views.lessons.kinds import check, do, explain, free, predict
 from app.views.lessons.learner import Place
+from app.widgets.jobs import measure_button, own_machine
 from app.widgets.page import open_page
+from merging.lessons.fact import Fact
+from merging.modes import Act
 
 HEADINGS = {
     "say": "Look", "predict": "Predict first", "do": "Do it", "explain": "Why", "check": "Check yourself",
@@ -45,10 +48,26 @@ def draw(at: Place) -> None:
 
 
 def _missing(at: Place) -> None:
-    """The runs of the step's view that this server has not stored."""
+    """The runs of the step's view that this server has not stored, and what its facts need to be measured."""
+    for number, fact in enumerate(_unknown(at)):
+        st.info(f"Not measured here: {text.safe_text(fact.missing, 400)}", icon=":material/straighten:")
+        if fact.measure and not own_machine.refused(Act.MEASURE):
+            st.button(
+                "Measure", key=f"lesson_measure_{number}", on_click=measure_button.start,
+                args=(fact.measure, [fact.run]),
+            )  # fmt: skip
     if missing := lessons.view_of(at.lesson, at.lesson.place(at.number)[1])[1]:
         st.warning(NO_RUN.format(text.safe_text(text.listed(missing), 200)), icon=":material/inventory_2:")
         open_page(pages.MERGE, "Open Merge", "merge")
+
+
+def _unknown(at: Place) -> list[Fact]:
+    """The facts of the step that are not known here, each once."""
+    step = at.step
+    named = [spec for name, spec in at.lesson.facts.items() if any(f"{{{name}" in words for words in step.texts)]
+    ours = step.paper.ours if step.paper else ()
+    facts = [lessons.fact(at.lesson, spec) for spec in (*named, *ours)] + lessons.truths(at.lesson, step)
+    return list({(fact.missing, fact.measure): fact for fact in facts if fact.missing}.values())
 
 
 def _turning(at: Place) -> None:
@@ -65,7 +84,7 @@ def _turning(at: Place) -> None:
     keys.listen(at.number)
     with st.container(gap="xsmall"):
         if at.last:
-            sheet.download(at.lesson)
+            sheet.offer(at.lesson)
         st.button(
             "Step’s view again", key="lesson_again", type="tertiary", icon=":material/restart_alt:",
             on_click=learner.open_view, args=(at.lesson, at.number), help="Open the view as the step began.",

@@ -6,7 +6,7 @@ import json
 import re
 from collections.abc import Iterator
 from dataclasses import replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import streamlit as st
 
@@ -15,7 +15,6 @@ from app.reading import report_sources
 from app.reading.lessons import lessons
 from app.session import clicks
 from app.session.lessons import visit
-from app.session.report import report_keeper
 from app.views.lessons import learner
 from app.views.lessons.kinds import guessing
 from app.views.lessons.learner import Place
@@ -24,6 +23,10 @@ from merging.files import strict_json
 from merging.lessons.lesson import Lesson
 from viz.report import render
 from viz.report.contents import Entry, Report, ReportError
+from viz.text import plural
+
+if TYPE_CHECKING:
+    from viz.report.guard import Private
 
 MOST = 12  # MB of an uploaded sheet: with charts it holds the drawing program
 MOST_KEPT = 50_000  # characters of what is restored
@@ -36,37 +39,39 @@ NOT_A_SHEET = (
 _RESTORED = "_sheet_restored"
 
 
-def download(lesson: Lesson) -> None:
-    """The button that gives the sheet of a lesson."""
+def offer(lesson: Lesson) -> None:
+    """The button that gives the sheet of a lesson; its file is written when it is pressed, outside of the session."""
+    contents, private = report(lesson), report_sources.private()
+    if not contents.entries:
+        st.caption("Your sheet holds what you guess, answer and write; there is nothing in it yet.")
+        return
     st.download_button(
-        "My sheet", lambda: document(lesson), f"sheet_{lesson.key}.html", "text/html", key="lesson_sheet",
+        "My sheet", lambda: document(contents, private), f"sheet_{lesson.key}.html", "text/html", key="lesson_sheet",
         on_click="ignore", icon=":material/download:",
         help="Guesses beside what was measured, answers, texts, and the views in your report, as one HTML file.",
     )  # fmt: skip
-    try:
-        draft = report_keeper.report()
-        views = len(draft.kept)
-    except MergingError:
-        views = 0
-    st.caption(f"With {views} views from your report." if views != 1 else "With one view from your report.")
+    st.caption(f"With {plural(len(contents.views), 'view')} from your report.")
 
 
-def document(lesson: Lesson) -> str:
-    """The sheet as one HTML document."""
+def report(lesson: Lesson) -> Report:
+    """What the sheet of a lesson holds now."""
     views = report_sources.finished()
     known = lessons.context(lesson)
     named = [alias for alias, parts in lesson.runs.items() if "sweep" not in parts] if known else []
     runs = [run for alias in named if known and (run := known.run(alias)) is not None]
     sources = {source.id: source for source in (*views.sources, *map(report_sources.source, runs))}
-    report = Report(
+    return Report(
         lesson.title, lesson.question, views.views, tuple(sources.values()), views.made_with,
         entries=tuple(_entries(lesson)), kept=_kept(lesson),
     )  # fmt: skip
-    private = report_sources.private()
+
+
+def document(contents: Report, private: Private) -> str:
+    """The sheet as one HTML document."""
     try:
-        return render(report, private)
+        return render(contents, private)
     except ReportError:  # something private is in a view; the sheet goes without them
-        return render(replace(report, views=(), sources=()), private)
+        return render(replace(contents, views=(), sources=()), private)
 
 
 def _entries(lesson: Lesson) -> Iterator[Entry]:

@@ -63,7 +63,7 @@ def missing_benchmark(key: str, why: str) -> None:
 
 def _button(key: str, run_ids: Sequence[str]) -> None:
     if not own_machine.refused(Act.MEASURE) and st.button("Measure", key=f"measure_{key}"):
-        _start(key, run_ids)
+        start(key, run_ids)
         st.rerun()  # the whole page: where only a part of it is drawn, the tray would not follow the job
 
 
@@ -82,7 +82,8 @@ def _same_experts(run_id: str, run: Run) -> bool:
 
 
 @clicks.guarded
-def _start(key: str, run_ids: Sequence[str]) -> None:
+def start(key: str, run_ids: Sequence[str]) -> None:
+    """Measure this for each of these runs; the id is empty for a measurement of the benchmark."""
     for run_id in run_ids:
         data.runner().measure(key, run_id)
 

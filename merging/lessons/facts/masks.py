@@ -50,14 +50,40 @@ def kept_now(context: LessonContext, arguments: Mapping[str, Any]) -> Fact:
 
 
 def painted_now(context: LessonContext, arguments: Mapping[str, Any]) -> Fact:
-    """The share of tensors or scalars, or with of: count the number of tensors, whose painted factor is not zero."""
-    if context.factors is None or not len(context.factors):
+    """The share of tensors or scalars, or with of: count the number of tensors, whose painted factor is not zero.
+
+    Without the factors of the view they are those that the text in its address stands for.
+    """
+    factors = _painted(context) if context.factors is None else context.factors
+    if not len(factors):
         raise StoreError("Nothing is painted in the view. Turn painting on.")
-    whole = context.factors.groupby("tensor", sort=False).agg(numel=("numel", "first"), factor=("factor", _any))
+    whole = factors.groupby("tensor", sort=False).agg(numel=("numel", "first"), factor=("factor", _any))
     whole = whole.rename(columns={"factor": "final"})
     if arguments["of"] == "count":
         return Fact(float(whole["final"].sum()), "tensors", n=len(whole), counted="tensors", digits=0)
     return _counted(whole, str(arguments["of"]), "the painted factors")
+
+
+def _painted(context: LessonContext) -> pd.DataFrame:
+    """The factors (tensor, numel, expert, factor) of the rules in the address. Raises StoreError, ParameterError."""
+    import pandas as pd
+
+    from merging.methods.factor_rules import parse_rules, resolve
+    from merging.runs.run import parameters_of
+
+    address = context.address
+    if not address.get("run") or not address.get("painted"):
+        raise StoreError("Nothing is painted in the view. Turn painting on.")
+    run = context.store.run(context.store.full_id(address["run"]))
+    facts = run.table("tensors")
+    resolved = resolve(parse_rules(address["painted"]), 1.0, run.experts, parameters_of(facts))
+    numels = facts.set_index("tensor")["numel"]
+    rows = [
+        (tensor, int(numels[tensor]), expert, float(factor))
+        for expert, own in zip(resolved.experts, resolved.values, strict=True)
+        for tensor, factor in zip(resolved.tensors, own, strict=True)
+    ]
+    return pd.DataFrame(rows, columns=["tensor", "numel", "expert", "factor"])
 
 
 def masks(context: LessonContext, run: Run, ratio: float, shared: bool) -> pd.DataFrame:

@@ -70,7 +70,7 @@ from viz_tables.learning import (
     routing_own,
     storage_parts,
 )
-from viz_tables.lessons import guess_cells, guess_choice, guess_curve, guess_number, guess_order
+from viz_tables.lessons import class_answers, guess_cells, guess_choice, guess_curve, guess_number, guess_order
 from viz_tables.masks import kept_share, manual_canvas, saliency_matrix, saliency_tensor, task_vector_norms
 from viz_tables.previews import preview_change
 from viz_tables.put_back import drift_and_put_back, first_order_map, revert_map
@@ -80,6 +80,7 @@ from viz_tables.sweeps import sweep_contour, sweep_lines, sweep_tasks
 
 __all__ = [
     "accuracy_steps",
+    "class_answers",
     "coefficient_map",
     "coefficient_steps",
     "coefficient_sums",

@@ -56,3 +56,9 @@ def guess_cells(number: int = 4, seed: int = 0) -> pd.DataFrame:
             "truth": np.random.default_rng(seed).uniform(0, 1, len(cells)),
         }
     )
+
+
+def class_answers(number: int = 5, seed: int = 0) -> pd.DataFrame:
+    """That many answers, of which the second was measured."""
+    sessions = np.random.default_rng(seed).integers(0, 40, number)
+    return pd.DataFrame({"answer": names(number), "sessions": sessions, "truth": [k == 1 for k in range(number)]})

@@ -56,7 +56,9 @@ def guess_cells(
     texts = [
         _words(row, column, values[i, j], known, unit) for i, row in enumerate(rows) for j, column in enumerate(columns)
     ]
-    fig.add_trace(click_targets(rows, columns, texts, "Cells"))
+    fig.add_trace(click_targets(rows, columns, texts, "Cells") | {"showlegend": False})
+    if known and _is_yes_or_no(values):
+        fig.add_trace(_key())
     fig.update_xaxes(
         title={"text": across}, tickmode="array", tickvals=guesses.numbers(range(len(columns))),
         ticktext=_ticks(columns), range=[-0.5, len(columns) - 0.5], showgrid=False,
@@ -86,11 +88,26 @@ def _ticks(columns: list[str]) -> list[str]:
 
 def _map(values: np.ndarray, known: bool, unit: str, columns: int) -> Trace:
     shown = values if np.isfinite(values).all() else np.nan_to_num(values, nan=float(np.nanmin(values, initial=0)))
+    yes_or_no = _is_yes_or_no(values)
     scale = theme.SEQUENTIAL if known else [[0, theme.PANEL], [1, theme.PANEL]]
+    scale = [[0, theme.PRUNED], [1, theme.KEPT]] if known and yes_or_no else scale
     return heatmap(
-        z=shown.astype(np.float32), colorscale=scale, showscale=known, hoverinfo="skip", name="Truth", ygap=2,
-        xgap=2 if columns <= WIDE else 0.5, colorbar={"title": {"text": safe_text(unit, 20) or "measured"}},
+        z=shown.astype(np.float32), showscale=known and not yes_or_no, hoverinfo="skip", name="Truth", ygap=2,
+        colorscale=scale, zmin=0 if yes_or_no else None,
+        zmax=1 if yes_or_no else None, xgap=2 if columns <= WIDE else 0.5,
+        colorbar={"title": {"text": safe_text(unit, 20) or "measured"}},
     )  # fmt: skip
+
+
+def _is_yes_or_no(values: np.ndarray) -> bool:
+    return bool(np.isin(values, (0, 1)).all())
+
+
+def _key() -> Trace:
+    """The entry of the legend for cells in which it holds."""
+    nothing = guesses.numbers([])
+    mark = {"color": theme.KEPT, "symbol": "square", "size": 12}
+    return scatter(x=nothing, y=nothing, mode="markers", name=guesses.MEASURED, marker=mark, hoverinfo="skip")
 
 
 def _marks(marked: list[tuple[int, int]], rows: list[str], columns: list[str]) -> Trace:
@@ -103,7 +120,8 @@ def _marks(marked: list[tuple[int, int]], rows: list[str], columns: list[str]) -
 
 
 def _words(row: str, column: str, value: float, known: bool, unit: str) -> str:
-    return f"{safe_text(row)}, {safe_text(column)}{f': {guesses.amount(value, unit)}' if known else ''}"
+    measured = f": {guesses.amount(value, unit)}" if value not in (0, 1) else f": measured {'yes' if value else 'no'}"
+    return f"{safe_text(row)}, {safe_text(column)}{measured if known else ''}"
 
 
 def _alt(marked: int, cells: int, known: bool) -> str:

@@ -62,7 +62,7 @@ def guess_number(
     title = f"{safe_text(what, 60)} ({safe_text(unit, 20)})" if unit else safe_text(what, 60)
     fig.update_xaxes(title={"text": title}, range=_span(table, low, high))
     fig.update_yaxes(
-        title={"text": "Guess and measurement"}, tickmode="array", tickvals=guesses.numbers(places), ticktext=ticks,
+        title={"text": "Origin"}, tickmode="array", tickvals=guesses.numbers(places), ticktext=ticks,
         range=[len(table) - 0.4, -0.6], fixedrange=True,
     )  # fmt: skip
     left = max(map(theme.text_width, ticks)) + 44

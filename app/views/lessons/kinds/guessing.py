@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import streamlit as st
 
+from app.reading import names as expert_names
 from app.views.lessons.learner import Place
 from merging.lessons.fact import Fact
 from merging.lessons.lesson import Guess
@@ -27,8 +28,14 @@ NO = float("nan")
 def names_of(guess: Guess, facts: Sequence[Fact]) -> list[str]:
     """What is chosen from, as plain text: the options, or the cells of the map that the fact is of."""
     if guess.kind == "cells" and facts:
-        return [clean_text(f"{cell.row}, {cell.column}", 160) for cell in facts[0].cells]
+        return [clean_text(f"{row}, {column}", 160) for row, column in cells_of(facts[0])]
     return [clean_text(option, 160) for option in guess.options]
+
+
+def cells_of(fact: Fact) -> list[tuple[str, str]]:
+    """The rows and columns of a map of cells, with the names of experts that pages show."""
+    names = expert_names.each(list(dict.fromkeys(cell.row for cell in fact.cells)))
+    return [(names.get(cell.row, cell.row), cell.column) for cell in fact.cells]
 
 
 def widget(at: Place, guess: Guess, facts: Sequence[Fact], fixed: tuple[float, ...] | None) -> tuple[float, ...] | None:
@@ -177,7 +184,8 @@ def _cells(values: Sequence[float], facts: Sequence[Fact], withheld: bool) -> tu
 
     chosen = {int(value) for value in values}
     cells = facts[0].cells if facts else ()
-    rows = [{"row": cell.row, "column": cell.column, "guess": n in chosen} for n, cell in enumerate(cells)]
+    places = enumerate(cells_of(facts[0]) if facts else ())
+    rows = [{"row": row, "column": column, "guess": n in chosen} for n, (row, column) in places]
     table = pd.DataFrame(rows, columns=["row", "column", "guess"])
     if not withheld:
         table["truth"] = [float(cell.holds) for cell in cells]

@@ -10,7 +10,7 @@ from app.reading.lessons import lessons
 from app.session import clicks, state
 from app.text import safe_text
 from app.views.lessons import learner, texts
-from app.views.lessons.kinds import guessing
+from app.views.lessons.kinds import class_poll, guessing
 from app.views.lessons.learner import Place
 from app.widgets.chart import chart, clicked
 from merging.lessons.fact import Fact
@@ -39,6 +39,9 @@ def picture(at: Place) -> bool:
     caption = "" if open_now else HIDDEN
     click = _click(at, guess) if guess.kind == "cells" and not open_now else None
     name = f"{at.lesson.key}_{at.number}"
+    if class_poll.shown(at):
+        class_poll.draw(at, facts, withheld)
+        return not open_now
     chart(key, table, name=name, headed=True, caption=caption, of=[], on_click=click, **options)
     return not open_now
 
@@ -61,6 +64,8 @@ def controls(at: Place) -> None:
     fixed, facts = learner.answer(at), lessons.truths(at.lesson, at.step)
     if revealed(at):
         _sentence(guess, facts, fixed)
+        if of_class := class_poll.median_in_words(at):
+            st.markdown(f"The class: **{safe_text(of_class, 200)}**.")
         return
     if fixed is not None and not st.session_state.get(f"{at.key}_changing"):
         st.markdown(f"Your guess: **{safe_text(guessing.in_words(guess, facts, fixed), 300)}**")

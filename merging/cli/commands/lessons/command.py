@@ -133,7 +133,7 @@ def _fresh(context: LessonContext) -> LessonContext:
 def new(call: Call, key: str, to: Path) -> int:
     """Write the skeleton of a lesson, to be filled in."""
     from merging.files.records import write_text
-    from merging.lessons.fields import NAME
+    from merging.lessons.parsing.fields import NAME
     from merging.lessons.skeleton import skeleton
 
     path: Path = to / f"{key}.yaml"

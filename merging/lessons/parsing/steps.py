@@ -8,10 +8,10 @@ from typing import Any
 
 from merging.errors import LessonError
 from merging.lessons import lesson as kinds
-from merging.lessons import plain_text
-from merging.lessons.fields import LessonFields, address_text
 from merging.lessons.kinds import FACTS
 from merging.lessons.lesson import CheckAnswer, FactSpec, Goal, Guess, LessonStep, Paper
+from merging.lessons.parsing import plain_text
+from merging.lessons.parsing.fields import LessonFields, address_text
 from merging.text import did_you_mean
 
 COMMON = ("kind", "page", "view", "chart", "controls", "outline", "say", "notes", "claims")

@@ -10,7 +10,7 @@ from typing import Any
 
 from merging.errors import LessonError
 from merging.files.plain_yaml import text_of
-from merging.lessons import plain_text
+from merging.lessons.parsing import plain_text
 from merging.text import did_you_mean, first_few
 
 NAME = re.compile(r"[a-z][a-z0-9_]{0,39}")

@@ -1,0 +1,55 @@
+"""What *Link* under a chart offers: the view's address, the chart alone for frames, a frame to copy, and a QR code."""
+
+from __future__ import annotations
+
+from typing import Any
+from urllib.parse import urlencode
+
+import streamlit as st
+
+from app.saving import snippet
+from app.session import address, state
+from app.widgets import page
+
+HELP = "A link that restores this view, and the chart alone for slides and course pages"
+ALONE = (
+    "The chart alone, for a frame in slides or on a course page. Add `&controls=ratio,expert` to keep controls by "
+    "their names in the address, and `&ground=clear` for a frame without a ground."
+)
+QR = 4  # px of a module
+LESSON = (address.LESSON, address.STEP, address.DID, address.SAID, address.CLASS, address.NOTES)
+
+
+def link(key: str, picture: dict[str, Any]) -> None:
+    """The button; ``picture`` says what the chart ``key`` shows, as ``saving.figure.picture`` gives it."""
+    popover = st.popover(
+        "Link", icon=":material/link:", type="tertiary", help=HELP, key=f"link_{key}", on_change="rerun"
+    )
+    if not popover.open:  # the code takes a while
+        return
+    with popover:
+        page.address_of_view()
+        alone = bare(key)
+        st.caption(ALONE)
+        st.code(alone, language=None, wrap_lines=True)
+        st.code(snippet.frame(alone, picture["title"]), language="html", wrap_lines=True)
+        with st.container(horizontal=True, vertical_alignment="center", gap="small"):
+            snippet.copier(key, picture, alone)
+            st.caption("The frame, with a picture of the chart for where no server answers.")
+        st.image(_qr_code(page.view_address()), caption="This view's address, to be read by a camera")
+
+
+def bare(key: str) -> str:
+    """The address of the chart ``key`` alone."""
+    base, query = page.place_of_view()
+    shown = {name: value for name, value in query.items() if name not in (*state.ALONE, *LESSON)}
+    return f"{base}?{urlencode({address.BARE: '1', address.FIGURE: key} | shown | {address.FIGURE: key})}"
+
+
+@st.cache_data(max_entries=50, show_spinner=False)
+def _qr_code(text: str) -> str:
+    """A QR code as SVG, dark on light whatever the page's ground: cameras read no other."""
+    import segno
+
+    code = segno.make(text, error="l", micro=False)
+    return str(code.svg_inline(scale=QR, border=4, dark="#000000", light="#ffffff"))

@@ -1,0 +1,1 @@
+"""The parts of reading a lesson: fields with their errors, steps, and texts that may be shown."""

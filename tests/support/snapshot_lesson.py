@@ -1,0 +1,51 @@
+"""A lesson of a few steps that any benchmark can show, for what draws lessons."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+KEY = "small"
+TEXT = """version: 1
+key: small
+title: "A & B {{ 7 * 7 }}"
+question: "Is 1 < 2 & 'three'?"
+minutes: 5
+level: introductory
+runs:
+  ta: {preset: task_arithmetic}
+facts:
+  ta_in: {fact: accuracy, run: ta, over: in}
+steps:
+- kind: predict
+  page: scores
+  view: {runs: "@ta"}
+  chart: id_ood_scatter
+  ask: "What is the accuracy of this merge in domain?"
+  guess: {number: {low: 0, high: 100, unit: "%"}}
+  truth: ta_in
+  say: "It is {ta_in:long}."
+- kind: do
+  page: drift
+  view: {view: two extreme cases, overlap: 0}
+  chart: drift_case_objective
+  controls: [overlap]
+  say: "Move the slider to the end: $\\\\tau_k = \\\\theta_k - \\\\theta_0$."
+  goal: {key: overlap, is: 4}
+  hint: "To the right."
+  show: {overlap: 4}
+- kind: check
+  ask: "Which one?"
+  answers:
+  - {text: "The right one.", right: true, say: "Yes, that one."}
+  - {text: "The **wrong** one.", say: "It is the other one."}
+  - {text: "None.", say: "There is one."}
+- kind: free
+  ask: "Say why."
+"""
+
+
+def write(folder: Path) -> Path:
+    """Put the lesson into a folder, and return the folder, as MERGESCOPE_LESSONS names it."""
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / f"{KEY}.yaml").write_text(TEXT, "utf-8")
+    return folder
