@@ -60,6 +60,7 @@ def test_a_fresh_lesson_from_its_first_step_to_its_last(open_app: Any, library: 
     turn(at)
     assert at_step(at, 2) and "And with a mask?" in words(at)
     assert charts(at) == 1 and "guess_number" in at.get("plotly_chart")[0].proto.spec
+    assert "Measured is withheld" in at.get("plotly_chart")[0].proto.spec
     assert "Now you know" not in words(at) and not [slider for slider in at.slider if slider.key == "ratio"]
     at.slider(key="lesson_small_2_guess").set_value(40.0).run()
     press(at, "Fix my guess")
