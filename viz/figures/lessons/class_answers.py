@@ -46,7 +46,7 @@ def class_answers(table: pd.DataFrame, *, withheld: bool = True, present: bool =
     measured = np.flatnonzero(_truth(table, withheld))
     if len(measured):
         fig.add_trace(scatter(
-            x=guesses.numbers(np.zeros(len(measured))), y=guesses.numbers(places[measured]), mode="markers",
+            x=guesses.numbers(np.full(len(measured), 0.03 * most)), y=guesses.numbers(places[measured]), mode="markers",
             name=guesses.MEASURED, marker=guesses.marker(guesses.TRUTH, 15), cliponaxis=False,
             text=[guesses.MEASURED] * len(measured), hovertemplate="%{text}<extra></extra>",
         ))  # fmt: skip
@@ -55,6 +55,7 @@ def class_answers(table: pd.DataFrame, *, withheld: bool = True, present: bool =
     fig.update_xaxes(
         title={"text": f"Sessions, not people; n = {count(float(sessions.sum()))}"},
         range=[0, ROOM * most],
+        dtick=max(1, round(most / 6)),
         tickformat=",d",
         fixedrange=True,
     )
