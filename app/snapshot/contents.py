@@ -49,12 +49,16 @@ class StaticPaper:
 
 @dataclass(frozen=True)
 class StaticStep:
-    """One step. ``figure`` and ``shown`` (the state that *Show me* sets) are keys of figures of its page."""
+    """One step with its figure, and the one that *Show me* sets.
+
+    ``fulfils`` says of each value of the figure's slider whether it fulfils the goal; it may be empty.
+    """
 
     number: int
     kind: str
     figure: StaticFigure
     shown: StaticFigure | None
+    fulfils: tuple[bool, ...]
     say: Markup
     ask: Markup
     hint: Markup

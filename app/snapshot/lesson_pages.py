@@ -16,6 +16,7 @@ from merging.lessons.context import LessonContext
 from merging.lessons.fact import Fact
 from merging.lessons.facts.computing import compute
 from merging.lessons.fill import fill
+from merging.lessons.goals import holds
 from merging.lessons.lesson import Guess, Lesson, Paper, Step
 from merging.lessons.verdicts import verdict
 from merging.recipes.papers.published import SOURCES
@@ -73,10 +74,12 @@ def _step(step: Step, number: int, facts: Mapping[str, Fact], context: LessonCon
     ask = html(step.ask)
     guess = _guess(step, words, facts, context) if step.guess else None
     control = step.controls[0] if step.kind == kinds.DO and step.controls else ""
+    figure = figures.of(number, {}, control)
     return StaticStep(
         number=number,
         kind=step.kind,
-        figure=figures.of(number, {}, control),
+        figure=figure,
+        fulfils=_fulfils(step, number, figure, context),
         shown=figures.of(number, step.show) if step.show else None,
         say=html(step.say),
         ask=ask,
@@ -88,6 +91,14 @@ def _step(step: Step, number: int, facts: Mapping[str, Fact], context: LessonCon
             for one in step.answers
         ),
     )
+
+
+def _fulfils(step: Step, number: int, figure: StaticFigure, context: LessonContext) -> tuple[bool, ...]:
+    """For each value of the figure's slider, whether it fulfils the goal; empty without slider or goal."""
+    if step.goal is None or figure.slider is None:
+        return ()
+    view, slider = context.view(context.lesson.place(number)[1]), figure.slider
+    return tuple(bool(holds(step.goal, context, {**view, slider.key: value})) for value in slider.values)
 
 
 def _guess(step: Step, words: Words, facts: Mapping[str, Fact], context: LessonContext) -> StaticGuess:

@@ -88,8 +88,11 @@ def test_a_lesson_by_keyboard_with_the_network_off(offline: Page, snapshot: Path
     expect(page.locator("#step-2")).to_be_visible()
     first = bars(page, "view-2")
     tab_to(page, "#view-2 .slider input")
+    page.keyboard.press("ArrowRight")
+    expect(page.locator("#step-2 [data-fulfils]")).to_contain_text("Not yet.")
     page.keyboard.press("End")
     expect(page.locator("#view-2 .slider output")).to_have_text("4")
+    expect(page.locator("#step-2 [data-fulfils]")).to_have_text("That is it.")
     page.wait_for_function(
         f"{first!r} !== [...document.querySelectorAll('#view-2 .bars path')].map(p => p.getAttribute('d')).join()"
     )
@@ -114,9 +117,16 @@ def test_a_lesson_by_keyboard_with_the_network_off(offline: Page, snapshot: Path
     expect(page.locator(".progress")).to_have_text("4 of 4 done.")
 
 
-def test_a_view_with_a_slider(offline: Page, snapshot: Path) -> None:
+def test_a_view_with_a_slider_and_marks_to_choose(offline: Page, snapshot: Path) -> None:
     offline.goto((snapshot / "views.html").as_uri())
     offline.wait_for_function("document.querySelectorAll('#view-1 .plot .main-svg').length > 0")
     before = offline.locator("#view-1 .alt").inner_text()
     offline.locator("#view-1 .slider input").fill("4")
     expect(offline.locator("#view-1 .alt")).not_to_have_text(before)
+    offline.locator("#view-1 .plot").scroll_into_view_if_needed()
+    box = offline.locator("#view-1 .bars path").first.bounding_box()
+    assert box is not None
+    offline.mouse.move(box["x"] + box["width"] / 2, box["y"] + box["height"] / 2, steps=5)
+    offline.mouse.down()
+    offline.mouse.up()
+    expect(offline.locator("#view-1 .chosen")).to_contain_text("direction 1; task")

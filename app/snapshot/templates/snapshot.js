@@ -30,13 +30,25 @@
     plot.setAttribute("aria-label", alts[place]);
     figure.querySelector(".alt").textContent = alts[place];
     figure.querySelector("figcaption").textContent = captions[place];
+    if (figure.dataset.shown === undefined) plot.on("plotly_click", (event) => choose(figure, event.points[0]));
     figure.dataset.shown = place;
+    figure.querySelector(".chosen").hidden = true;
     const slider = figure.querySelector(".slider input");
     if (slider) {
       slider.value = place;
       slider.setAttribute("aria-valuetext", values[place]);
       figure.querySelector(".slider output").textContent = values[place];
     }
+  }
+
+  // What the pointer shows at a mark stays below the picture once the mark is clicked.
+  function choose(figure, point) {
+    const written = [point.text, point.hovertext].find((text) => typeof text === "string" && text);
+    const words = written || [point.x, point.y, point.z].filter((value) => value !== undefined).join(", ");
+    const plain = new DOMParser().parseFromString(words.split("<br>").join("; "), "text/html").body.textContent;
+    const chosen = figure.querySelector(".chosen");
+    chosen.textContent = `Chosen: ${plain}`;
+    chosen.hidden = false;
   }
 
   function drawVisible() {
@@ -156,7 +168,14 @@
         });
       }
       const slider = step.querySelector(".slider input");
-      if (slider && step.dataset.kind === "do") slider.addEventListener("change", () => finish(number));
+      const aside = step.querySelector("[data-fulfils]");
+      if (slider && aside) {
+        slider.addEventListener("input", () => {
+          const fulfils = aside.dataset.fulfils[Number(slider.value)] === "1";
+          aside.textContent = fulfils ? "That is it." : "Not yet. The slider above the picture does it here.";
+          if (fulfils) finish(number);
+        });
+      }
       const text = step.querySelector("label textarea:not([name])");
       if (text) {
         text.value = said || "";
