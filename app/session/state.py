@@ -38,8 +38,8 @@ def alone() -> bool:
 
 
 def dark() -> bool:
-    """Whether the browser shows pages on a dark ground."""
-    return st.context.theme.type == "dark"
+    """Whether the browser shows pages on a dark ground. What is behind a frame without one counts as light."""
+    return st.context.theme.type == "dark" and not (bare() and clear())
 
 
 def clear() -> bool:

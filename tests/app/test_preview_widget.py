@@ -102,6 +102,15 @@ def test_an_answer_that_comes_after_a_change_is_not_drawn(
         assert charts(at) == 0 and len(at.metric) == 0 and "more images follow" not in words(at)
 
 
+def test_live_asks_nothing_while_a_chart_is_presented(open_app: Any, library: Path, bench: StandIn) -> None:
+    at = switch(open_app("merge", library, chain="ties"), "live")
+    at.toggle(key="present").set_value(True).run()
+    at.slider[0].set_value(0.5).run()
+    assert not at.exception and len(bench.asked) == 1
+    at.toggle(key="present").set_value(False).run()
+    assert len(bench.asked) == 2
+
+
 def test_live_asks_at_every_change_and_survives_another_page(
     open_app: Any, library: Path, bench: StandIn, preview: Preview
 ) -> None:

@@ -69,6 +69,16 @@ def test_two_bare_views_on_one_page(app: App, tmp_path: Path) -> None:
     assert "ratio=0" not in second.url
 
 
+def test_a_frame_without_a_ground_is_light_on_a_dark_machine(app: App) -> None:
+    app.page.emulate_media(color_scheme="dark")
+    ink = "() => [document.querySelector('.js-plotly-plot')._fullLayout.font.color, getComputedStyle(document.body)"
+    ink += ".colorScheme, getComputedStyle(document.querySelector('[data-testid=stCaptionContainer] p')).color]"
+    app.open("/scores?bare=1&ground=clear").charted()
+    assert app.page.evaluate(ink) == ["#1F2933", "light", "rgb(63, 74, 87)"]
+    app.open("/scores?bare=1").charted()
+    assert app.page.evaluate(ink)[0] == "#E3E8ED"
+
+
 def test_a_bare_view_without_its_chart_says_so(app: App) -> None:
     app.open("/scores?bare=1&figure=nothing")
     expect(app.text("This view has no chart called “nothing”.")).to_be_visible()

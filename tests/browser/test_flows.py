@@ -76,7 +76,9 @@ def test_a_link_opens_the_same_view_in_a_second_tab(app: App, context: BrowserCo
     app.wait_for_address("expert=flags")
     app.settled()
     app.page.get_by_test_id("stPopoverButton").filter(has_text="Link").first.click()
-    link = app.page.locator("[data-testid=stPopoverBody] code").first.inner_text()
+    shown = app.page.locator("[data-testid=stPopoverBody] code").first
+    expect(shown).to_contain_text("http", timeout=PATIENCE)  # it is written when the menu is opened
+    link = shown.inner_text()
     assert f"ratio={ratio}" in link
     assert "run=" in link
     other = new_tab(context, server).open(link.removeprefix(server)).charted()

@@ -14,8 +14,8 @@ from app.widgets import page
 
 HELP = "A link that restores this view, and the chart alone for slides and course pages"
 ALONE = (
-    "The chart alone, for a frame in slides or on a course page. Add `&controls=ratio,expert` to keep controls by "
-    "their names in the address, and `&ground=clear` for a frame without a ground."
+    "The chart alone, for a frame in slides or on a course page. Add “&controls=ratio,expert” to keep controls by "
+    "their names in the address, and “&ground=clear” for a frame without a ground."
 )
 QR = 4  # px of a module
 LESSON = (address.LESSON, address.STEP, address.DID, address.SAID, address.CLASS, address.NOTES)

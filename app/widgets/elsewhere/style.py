@@ -27,8 +27,11 @@ FRAME = """
 """
 CLEAR = """
 html, body, #root, [data-testid="stApp"], [data-testid="stAppViewContainer"], [data-testid="stMain"],
-.st-key-presented { background: transparent !important; }
-"""
+.st-key-presented { background: transparent !important; color-scheme: light !important; }
+.st-key-presented [data-testid="stCaptionContainer"], .st-key-presented [data-testid="stCaptionContainer"] * {
+  color: #3F4A57 !important;
+}
+"""  # what is behind it is unknown, and mostly white, whatever the machine prefers
 
 
 def lines(bare: bool) -> int:
