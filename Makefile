@@ -11,7 +11,7 @@ export MALLOC_ARENA_MAX := 2
 # Bytecode is kept even where the environment asks for none: tests and jobs start many processes.
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: app test check fast sample-data library citation bench fuzz mutations clean help
+.PHONY: app serve status test check fast sample-data library citation bench fuzz mutations clean help
 
 help: ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## / - /'
@@ -34,6 +34,12 @@ $(VENV)/.dev: requirements-dev.txt $(VENV)/.app
 app: $(VENV)/.app ## open the app on the bundled benchmark
 	@echo "Opening http://127.0.0.1:$(PORT) (stop with Ctrl-C) ..."
 	@$(BIN)/python -m streamlit run app/main.py --server.port $(PORT) --server.headless false
+
+serve: $(VENV)/.app ## serve the app to others; settings by the environment only, see docs/serving.md
+	@STREAMLIT_SERVER_PORT=$(PORT) $(BIN)/python -m app.serve
+
+status: $(VENV)/.app ## what the server on this machine says of itself: sessions, queue, memory, slow pages
+	@STREAMLIT_SERVER_PORT=$(PORT) $(BIN)/python -m app.status
 
 test: $(VENV)/.dev ## run all tests, the browser ones included
 	@echo "Running the tests, on as many cores as there are ..."

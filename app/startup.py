@@ -11,6 +11,9 @@ from typing import TYPE_CHECKING
 
 import streamlit as st
 
+from merging import modes
+from merging.modes import Act
+
 if TYPE_CHECKING:
     from merging.jobs.spare import Spare
 
@@ -48,7 +51,8 @@ def load_modules() -> None:
 
 def _prepare(spare: Spare) -> None:
     load_modules()
-    spare.keep_one()
+    if modes.allows(Act.MERGE):  # else it would hold memory for nothing
+        spare.keep_one()
 
 
 def _freeze() -> None:

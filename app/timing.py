@@ -12,6 +12,12 @@ _lock = threading.Lock()
 _times: dict[str, deque[float]] = defaultdict(lambda: deque(maxlen=KEPT))
 
 
+def forget() -> None:
+    """Forget all times, for tests."""
+    with _lock:
+        _times.clear()
+
+
 def note(page: str, seconds: float) -> None:
     """Note that a page was drawn in so many seconds."""
     with _lock:

@@ -44,6 +44,12 @@ kbd { color: inherit !important; opacity: 1 !important; }
 </style>"""
 LIGHT = {"INK": "#1F2933", "GROUND": "white", "MARK": state.LINKS[False]}
 DARK = {"INK": "#E8EDF2", "GROUND": "#12161B", "MARK": state.LINKS[True]}
+ON_PRIMARY = """<style>
+[data-tag], [data-tag] *, [data-testid="stBaseButton-primary"], [data-testid="stBaseButton-primary"] *,
+[data-testid="stBaseButton-primaryFormSubmit"], [data-testid="stBaseButton-primaryFormSubmit"] * {
+  color: #12161B !important;
+}
+</style>"""  # the primary color of the dark theme is light, and Streamlit writes white on it
 # Streamlit's captions have a contrast of 4.1, and its focus on links is a gray ground. It goes on showing the preview
 # of an earlier recipe while the page is being drawn for the next one. Its wide margins waste a narrow window.
 # Formulas break at their signs, where they would need a scroll bar that no key reaches in some browsers.
@@ -72,7 +78,7 @@ def style() -> None:
     sheet = READABLE
     for word, color in (DARK if state.dark() else LIGHT).items():
         sheet = sheet.replace(word, color)
-    st.html(sheet)
+    st.html(sheet + (ON_PRIMARY if state.dark() else ""))
 
 
 def open_page(path: str, label: str, icon: str, width: Any = "content", **query: str) -> None:

@@ -165,8 +165,12 @@ def _named(lesson: Lesson) -> Iterator[str]:
 
 def texts(lesson: Lesson, context: LessonContext) -> list[tuple[str, str]]:
     """Every text with its facts filled in, as (where it stands, text)."""
-    from merging.lessons.fill import fill
+    from merging.lessons.fill import TOGETHER, fill
 
     facts: Mapping[str, Fact] = computed(context)
     steps: Iterable[tuple[int, LessonStep]] = enumerate(lesson.steps, 1)
-    return [(f"{number} {step.kind}", fill(text, facts)) for number, step in steps for text in step.texts]
+    return [
+        (f"{number} {step.kind}", fill(text, facts).replace(TOGETHER, " "))
+        for number, step in steps
+        for text in step.texts
+    ]

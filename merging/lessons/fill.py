@@ -10,6 +10,8 @@ from merging.lessons.fact import Fact
 from merging.lessons.parsing import plain_text
 from merging.text import did_you_mean, escape
 
+TOGETHER = "\u00a0"  # the space between a number and its unit, at which no line ends
+
 
 def fill(text: str, facts: Mapping[str, Fact]) -> str:
     """The text with its facts, as Markdown; names, which may come from files, are escaped.
@@ -27,7 +29,9 @@ def fill(text: str, facts: Mapping[str, Fact]) -> str:
             )
         fact = facts[name]
         words = fact.long_text if written.group(2) else fact.text
-        return escape(words) if fact.name else words
+        if fact.name:
+            return escape(words)
+        return words.replace(f" {fact.unit}", TOGETHER + fact.unit) if fact.unit else words
 
     return "".join(
         piece if formula else plain_text.PLACEHOLDER.sub(filled, piece) for formula, piece in plain_text.parts(text)

@@ -9,12 +9,19 @@ from typing import Any
 
 import pytest
 import small_lesson
-from page_harness import charts, press, words
+from page_harness import MAIN, SLOW, charts, press, words
 from small_lesson import KEY, STEPS
 from streamlit.testing.v1 import AppTest
 
+from app.reading.lessons import step_text
 from app.views.lessons import sheet
+from merging import settings
+from merging.benchmarks.benchmark import Benchmark
+from merging.lessons import reading
+from merging.lessons.context import LessonContext
+from merging.runs.store import Store
 
+BUNDLED = reading.BUNDLED
 NEXT, BACK = "lesson_next", "lesson_back"
 
 
@@ -155,3 +162,33 @@ class Upload:
 
     def __init__(self, payload: bytes) -> None:
         self.file_id, self.getvalue = str(hash(payload)), lambda: payload
+
+
+def test_a_view_becomes_a_step_that_opens_it(open_app: Any, library: Path, tmp_path: Path) -> None:
+    at = open_app("masks", library, ratio="0.35")
+    run_id = said(at, "run")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(step_text.state, "place", lambda: f"masks?run={run_id}")
+        written = step_text.of_view({"run": run_id, "ratio": "0.35", "lesson": "x"}, "saliency_matrix")
+    header = "version: 1\nkey: mine\ntitle: Mine\nquestion: Mine?\nminutes: 5\nlevel: introductory\n"
+    lesson = reading.parse(header + written, tmp_path / "mine.yaml")
+    assert lesson.place(1) == ("masks", {"run": "@a", "ratio": "0.35"}) and lesson.chart(1) == "saliency_matrix"
+    known = LessonContext(Store(libraries=(library / "runs",)), Benchmark.load(library), lesson)
+    assert known.view(lesson.place(1)[1]) == {"run": run_id, "ratio": "0.35"}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("key", sorted(path.stem for path in BUNDLED.glob("*.yaml")))
+def test_every_step_of_bundled_lessons_stands_beside_its_page(
+    open_app: Any, monkeypatch: pytest.MonkeyPatch, key: str
+) -> None:
+    monkeypatch.setattr(reading, "BUNDLED", BUNDLED)
+    lesson = reading.read_lesson(BUNDLED / f"{key}.yaml")
+    open_app("lessons", settings.BUNDLED)
+    for number in range(1, len(lesson.steps) + 1):
+        at = AppTest.from_file(str(MAIN), default_timeout=SLOW).run()
+        at.switch_page(f"screens/{lesson.place(number)[0]}.py")
+        at.query_params.update({"lesson": key, "step": str(number), "did": "vvvvvvvv"})
+        at.run()
+        assert not at.exception and not at.error, number
+        assert f"step {number} of {len(lesson.steps)}" in words(at) and "not stored here" not in words(at)

@@ -75,3 +75,13 @@ def test_a_chart_is_saved_in_four_formats(app: App, context: BrowserContext, ser
     other.page.wait_for_selector(".plot .main-svg", timeout=PATIENCE)
     assert [request for request in other.requests if not request.startswith(("data:", "blob:"))] == [file.as_uri()]
     assert not other.problems
+
+
+def test_what_is_saved_from_a_dark_page_has_a_light_ground(app: App, tmp_path: Path) -> None:
+    app.page.emulate_media(color_scheme="dark")
+    app.open("/scores").charted()
+    grounds = "() => (l => [l.paper_bgcolor, l.font.color])(document.querySelector('.js-plotly-plot')._fullLayout)"
+    assert app.page.evaluate(grounds)[0] == "#12161B"
+    app.page.get_by_role("button", name="Figure").first.click()
+    drawing = saved(app, "SVG", tmp_path).read_text("utf-8")
+    assert "rgb(31, 41, 51)" in drawing and "rgb(18, 22, 27)" not in drawing and "#12161B" not in drawing

@@ -12,7 +12,7 @@ from bench import tower
 
 from merging.formats.safetensors import save
 
-FEW, MANY = 2, 10
+FEW, MANY = 2, 6
 LEARN = """
 from merging.engine import routed_network
 from merging.engine.adapting import adapt

@@ -27,7 +27,7 @@ LINKED = """
     about layer density cut signs won against token distance task cell conflict overlap energy agreement compare
     scope first second direction drop sweep point score look map images classes perplexity beside number unit
     ranked along show merged front variant intervals b between models shelf chosen outcome chart among
-    see seek head at reference image
+    see seek head at reference image figure bare controls ground
 """.split()  # noqa: SIM905 - a list of words is easier to read this way
 DATA = ("PlotlyChart", "Arrow", "ArrowData", "ImageList", "Image")  # figures have tests of their own; tables show text
 

@@ -98,6 +98,15 @@ def test_every_bundled_lesson_can_be_taught_on_the_bundled_library(small: Lesson
     assert check.problems(BUNDLED[key], of(small, BUNDLED[key])) == []
 
 
+def test_without_a_library_every_fact_says_that_it_is_missing(benchmark_bundled: Benchmark, tmp_path: Path) -> None:
+    empty = Store(tmp_path, libraries=(), benchmark=benchmark_bundled.digest)
+    for lesson in BUNDLED.values():
+        context = LessonContext(empty, benchmark_bundled, lesson)
+        assert all(verdicts.verdict(step.paper, context) == "not shown here" for step in lesson.steps if step.paper)
+        assert "is not stored here" in check.problems(lesson, context)[0]
+        assert any("not measured here" in text for _, text in check.texts(lesson, context))
+
+
 def test_the_skeleton_can_be_taught_as_it_is(small: LessonContext, tmp_path: Path) -> None:
     path = tmp_path / "own.yaml"
     path.write_text(skeleton("own"), encoding="utf-8")

@@ -32,7 +32,10 @@ def test_a_fact_writes_itself(fact: Fact, short: str, long: str) -> None:
 
 def test_facts_are_filled_in_outside_formulas_only() -> None:
     facts = {"k": SHARE, "name": Fact(name="a*b_<i>")}
-    assert fill(r"$\tau_{k}$ {k}, {k:long}", facts) == rf"$\tau_{{k}}$ 69.4 %, {SHARE.long_text}"
+    assert (
+        fill(r"$\tau_{k}$ {k}, {k:long}", facts)
+        == "$\\tau_{k}$ 69.4\u00a0%, 69.4\u00a0% (67.3 to 71.6, n = 1,680, reporting half)"
+    )
     assert fill("{name}", facts) == r"a\*b\_\<i\>"
     for wrong in ("{kk}", "{k:short}", "{}"):
         with pytest.raises(LessonError, match="not declared"):

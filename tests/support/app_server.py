@@ -21,12 +21,14 @@ NOTHING: Mapping[str, str] = MappingProxyType({})
 
 
 @contextmanager
-def serve(library: Path, folder: Path, settings: Mapping[str, str] = NOTHING) -> Iterator[str]:
+def serve(
+    library: Path, folder: Path, settings: Mapping[str, str] = NOTHING, entry: str = "app/main.py"
+) -> Iterator[str]:
     """The address of the app on a benchmark, with a store in ``folder`` that is empty at first."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
-    command = [sys.executable, "-m", "streamlit", "run", "app/main.py", "--server.port", str(port)]
+    command = [sys.executable, "-m", "streamlit", "run", entry, "--server.port", str(port)]
     own = {"MERGESCOPE_BENCHMARK": str(library), "MERGESCOPE_STORE": str(folder / "store"), **settings}
     with (folder / "log.txt").open("wb") as log:
         process = subprocess.Popen(

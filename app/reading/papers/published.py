@@ -14,7 +14,7 @@ import streamlit as st
 from app import text
 from app.reading import data
 from app.reading.score_tables import NAMES
-from app.session import benchmark
+from app.session import benchmark, state
 from merging.benchmarks.folders import state_of
 from merging.benchmarks.metrics import Summary, summarize
 from merging.errors import MergingError
@@ -27,7 +27,7 @@ from viz.text import clean_text, percent
 if TYPE_CHECKING:
     import pandas as pd
 
-PRINTED = "#6B7280"  # the color of published figures
+PRINTED = {False: "#6B7280", True: "#98A2AE"}  # the color of published figures on a light and on a dark ground
 HELP = {
     "In": "Mean accuracy over the in-domain data sets.",
     "Out": "Mean accuracy over the out-of-domain data sets.",
@@ -61,6 +61,11 @@ class Row:
     name: str
     figures: Mapping[str, Figure]
     run: Run | None
+
+
+def printed_color() -> str:
+    """The color of published figures in tables."""
+    return PRINTED[state.dark()]
 
 
 def tower() -> str:

@@ -9,7 +9,7 @@ import streamlit as st
 
 from app.reading import measurements
 from app.reading.images import drawn
-from app.reading.papers.published import OURS, PRINTED, PUBLISHED
+from app.reading.papers.published import OURS, PUBLISHED, printed_color
 from app.session import address
 from app.session.clicks import fragment
 from app.widgets import chart, paper_line
@@ -120,7 +120,7 @@ def _numbers(accuracy: pd.DataFrame) -> None:
         table[curve.key] = [_as_printed(curve, int(n)) for n in table["exemplars"]]
         columns[curve.key] = st.column_config.TextColumn(f"◇ {curve.method}, {curve.where}", help=SOURCES[curve.paper])
     st.dataframe(
-        table.style.set_properties(subset=[curve.key for curve in BY_EXEMPLARS], color=PRINTED),
+        table.style.set_properties(subset=[curve.key for curve in BY_EXEMPLARS], color=printed_color()),
         hide_index=True,
         column_config={"exemplars": number("Exemplars per task"), **columns},
         alt="Mean in-domain accuracy by number of exemplars and method, measured here and published",

@@ -41,6 +41,7 @@ export default ({ data }) => {
     button.click();
   };
   window.addEventListener("keydown", press, true);
+  document.documentElement.dataset.lessonStep = data.step;  // the step whose keys are heard
   return () => window.removeEventListener("keydown", press, true);
 };"""
 

@@ -83,7 +83,7 @@ def _gone(path: str) -> None:
 def _beside(at: Place, draw: Callable[[], None]) -> None:
     """The page, or the picture of a guess, and the rail."""
     from app.views.lessons import rail  # these load what draws charts, which Home does not need
-    from app.views.lessons.kinds import do, predict
+    from app.views.lessons.kinds import class_poll, do, predict
 
     st.html(STYLE)
     with st.container(horizontal=True, key="lesson_frame"):
@@ -96,7 +96,10 @@ def _beside(at: Place, draw: Callable[[], None]) -> None:
                 draw()
     else:
         with view:
-            draw()
+            if class_poll.shown(at):
+                class_poll.draw(at, [], withheld=at.number not in learner.done(at.lesson))
+            else:
+                draw()
         with side:
             rail.draw(at)  # last, because the page may change what the address says
     if at.step.kind == DO:

@@ -31,7 +31,9 @@ def enter() -> None:
         return
     hidden_or_guessed = at.step.kind == PREDICT and at.step.guess is not None
     key = f"guess_{at.step.guess.kind}" if hidden_or_guessed and at.step.guess else at.lesson.chart(at.number)
-    present.choose(key)
+    from app.views.lessons.kinds import class_poll  # loads what draws charts, which Home does not need
+
+    present.choose(class_poll.chart_of(at) or key)
     present.say(words(at))
     state.write(address.CONTROLS, ",".join(at.step.controls))
 

@@ -13,6 +13,7 @@ from app.views.lessons.kinds import check, do, explain, free, predict
 from app.views.lessons.learner import Place
 from app.widgets.jobs import measure_button, own_machine
 from app.widgets.page import open_page
+from merging.lessons import goals
 from merging.lessons.fact import Fact
 from merging.modes import Act
 
@@ -24,6 +25,7 @@ PARTS = {
     "predict": predict.controls, "do": do.draw, "explain": explain.draw, "check": check.draw, "free": free.draw,
 }  # fmt: skip
 SEEN = ("say", "explain")  # kinds of steps that are done when they were seen
+NOT_HERE = "The words of this step rely on a result that does not hold on this benchmark. Look at the numbers instead."
 NO_RUN = "This view needs a run that is not stored here: {}. Merge it on Merge; its recipe is in the lesson."
 
 
@@ -43,8 +45,16 @@ def draw(at: Place) -> None:
         st.caption(f"Outlined in the picture: {text.safe_text(text.listed(step.outline), 300)}.")
     if part := PARTS.get(step.kind):
         part(at)
+    _claims(at)
     _missing(at)
     _turning(at)
+
+
+def _claims(at: Place) -> None:
+    """Say so if the words of the step rely on what does not hold on this benchmark."""
+    known = lessons.context(at.lesson) if at.step.claims else None
+    if known and any(goals.holds(claim, known) is False for claim in at.step.claims):
+        st.warning(NOT_HERE, icon=":material/rule:")
 
 
 def _missing(at: Place) -> None:

@@ -12,8 +12,8 @@ from app.session.lessons import visit
 
 _MINE = "_class_begun"  # in the session: the code of the class that was begun in it
 ABOUT = (
-    "Guesses and answers of everybody who opens a lesson with your code are counted, step by step. Present a step to "
-    "see them. Nothing else is kept, and the counts are gone after a day."
+    "Guesses and answers in every session that opens a lesson with your code are counted, step by step. Present a "
+    "step to see them. Nothing else is kept, and the counts are gone after a day."
 )
 
 

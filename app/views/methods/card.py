@@ -9,7 +9,7 @@ import streamlit as st
 from app import text
 from app.reading.images import drawn
 from app.reading.papers import published
-from app.reading.papers.published import PRINTED
+from app.reading.papers.published import printed_color
 from app.session import address, benchmark, pages, state
 from app.views.methods import beside_papers, gallery
 from app.widgets import controls, page
@@ -117,7 +117,7 @@ def _table(rows: Sequence[published.Row], alt: str, stored: Sequence[Run]) -> No
     table = published.table(rows, stored)
     printed = [column for column in table.columns if column[0] in published.MODELS.values()]
     st.dataframe(
-        table.style.set_properties(subset=printed, color=PRINTED),
+        table.style.set_properties(subset=printed, color=printed_color()),
         hide_index=True,
         height="content",
         column_config=published.columns(table),

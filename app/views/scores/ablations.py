@@ -11,7 +11,7 @@ from app import text
 from app.reading import score_tables
 from app.reading.images import drawn
 from app.reading.papers import published
-from app.reading.papers.published import PRINTED
+from app.reading.papers.published import printed_color
 from app.session import address, benchmark, pages
 from app.views.scores import ablation_data, plugin_data
 from app.views.scores.ablation_data import Member
@@ -45,7 +45,7 @@ def _means(members: Sequence[Member], stored: Sequence[Run]) -> None:
     table = ablation_data.means(members, FAMILY, stored)
     printed = [column for column in table.columns if column[0] in published.MODELS.values()]
     st.dataframe(
-        table.style.set_properties(subset=printed, color=PRINTED),
+        table.style.set_properties(subset=printed, color=printed_color()),
         hide_index=True,
         height="content",
         column_config=published.columns(table),
@@ -126,7 +126,7 @@ def _printed(members: Sequence[Member]) -> None:
             number = st.column_config.NumberColumn
             columns: dict[str, Any] = {name: number(format="%.1f%%") for name in table.columns[2:]}
             st.dataframe(
-                table.style.set_properties(subset=list(table.columns[2:]), color=PRINTED),
+                table.style.set_properties(subset=list(table.columns[2:]), color=printed_color()),
                 hide_index=True,
                 height="content",
                 column_config={table.columns[0]: st.column_config.TextColumn(width=200, pinned=True), **columns},

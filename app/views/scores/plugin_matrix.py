@@ -10,7 +10,7 @@ import streamlit as st
 from app import text
 from app.reading.images import drawn
 from app.reading.papers import published as published_rows
-from app.reading.papers.published import PRINTED
+from app.reading.papers.published import printed_color
 from app.session import state
 from app.views.scores import plugin_data
 from app.widgets import chart, page, paper_line
@@ -100,7 +100,7 @@ def _table(table: pd.DataFrame, name: str) -> None:
     st.header("Every merge, without and with it", anchor=False)
     printed = [column for column in table.columns if column[0] == published_rows.MODELS[published_rows.main_tower()]]
     st.dataframe(
-        table.style.set_properties(subset=printed, color=PRINTED) if printed else table,
+        table.style.set_properties(subset=printed, color=printed_color()) if printed else table,
         hide_index=True,
         height="content",
         placeholder="—",

@@ -7,6 +7,7 @@ from urllib.parse import urlencode
 
 import streamlit as st
 
+from app.reading.lessons import step_text
 from app.saving import snippet
 from app.session import address, state
 from app.widgets import page
@@ -37,6 +38,9 @@ def link(key: str, picture: dict[str, Any]) -> None:
             snippet.copier(key, picture, alone)
             st.caption("The frame, with a picture of the chart for where no server answers.")
         st.image(_qr_code(page.view_address()), caption="This view's address, to be read by a camera")
+        with st.expander("Make a step of this view", icon=":material/school:"):
+            st.code(step_text.of_view(page.place_of_view()[1], key), language="yaml", wrap_lines=True)
+            st.caption("For your own lesson: its runs and a step. `python -m merging lessons new` writes the rest.")
 
 
 def bare(key: str) -> str:

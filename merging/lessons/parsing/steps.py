@@ -25,6 +25,8 @@ FIELDS = {
 }
 BOUNDS = ("is", "between", "at_least")
 RUN_ARGUMENTS = ("run", "against", "runs", "sweep")
+NUMBERS = ("ratio", "density", "experts", "n", "least", "perplexity", "depth")  # arguments of facts
+SWITCHES = ("shared", "unit")
 MOST_OPTIONS, MOST_PLACES, MOST_CELLS = 5, 7, 40
 Facts = Mapping[str, FactSpec]
 
@@ -113,13 +115,31 @@ def fact_spec(data: Any, what: str, runs: Sequence[str], facts: Facts | None = N
     for argument in kind.needed:
         if not fields.has(argument):
             raise LessonError(f"{fields.what} has no {argument}. {name} is asked with {', '.join(kind.needed)}.")
-    arguments = {key: fields.get(key) for key in data if key != "fact"}
+    arguments = {key: _argument(key, fields) for key in data if key != "fact"}
     for argument in RUN_ARGUMENTS:
         for alias in _listed(arguments.get(argument)):
             if alias not in runs:
                 near = did_you_mean(str(alias), runs)
                 raise LessonError(f"{fields.what} names the run {alias!r}, which the lesson does not have.{near}")
     return FactSpec(name, arguments)
+
+
+def _argument(key: str, fields: LessonFields) -> Any:
+    """An argument of the kind that its name asks for: a number, true or false, a list of runs, or a word."""
+    if key in NUMBERS:
+        return _plain(fields.number(key))
+    value = fields.get(key)
+    if key in SWITCHES and not isinstance(value, bool):
+        raise LessonError(f"{key} of {fields.what} is true or false; got {reprlib.repr(value)}.")
+    if key == "runs":
+        return [fields.name(alias, "runs") for alias in fields.list("runs")]
+    if key not in SWITCHES and not isinstance(value, (str, int, float)):
+        raise LessonError(f"{key} of {fields.what} is a word or a number; got {reprlib.repr(value)}.")
+    return value
+
+
+def _plain(number: float) -> float | int:
+    return int(number) if number.is_integer() else number
 
 
 def _listed(value: Any) -> Sequence[Any]:

@@ -1,4 +1,4 @@
-"""A class's answers at a step: as a picture in place of the guess, and the median guess in words."""
+"""A class's answers at a step: as a picture in place of the visitor's guess, and the median guess in words."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from viz.text import clean_text, plural
 if TYPE_CHECKING:
     import pandas as pd
 
-CHART = "class_answers"
+CHART, CURVE = "class_answers", "curve"
 BINS = 10  # of a guessed number
 REFRESH = 2.0  # seconds between two readings of the counts
 NOT_PEOPLE = "Sessions, not people: a tab that is opened again counts again. Only counts are kept, for a day."
@@ -27,6 +27,13 @@ NOT_PEOPLE = "Sessions, not people: a tab that is opened again counts again. Onl
 def shown(at: Place) -> bool:
     """Whether a step's answers are drawn in place of the guess: a class is under way, and the step is presented."""
     return state.present() and bool(polls.code()) and at.step.kind in {"predict", "check"}
+
+
+def chart_of(at: Place) -> str:
+    """The key of the chart that shows the class's answers to a step; empty where they are not shown."""
+    if not shown(at):
+        return ""
+    return f"guess_{CURVE}" if at.step.guess is not None and at.step.guess.kind == CURVE else CHART
 
 
 def draw(at: Place, facts: Sequence[Fact], withheld: bool) -> None:
@@ -39,7 +46,7 @@ def _draw(at: Place, facts: Sequence[Fact], withheld: bool) -> None:
     name = f"class_{at.lesson.key}_{at.number}"
     caption = NOT_PEOPLE
     guess = at.step.guess
-    if guess is not None and guess.kind == "curve":
+    if guess is not None and guess.kind == CURVE:
         medians = [median(one) for one in counts]
         key, table, options = guessing.picture(guess, medians, facts, withheld)
         caption = f"The median guess of the class. {caption}"

@@ -1,0 +1,79 @@
+"""A session of the app without a browser: it speaks to the server's websocket as the front end does."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from dataclasses import dataclass
+from types import TracebackType
+from urllib.parse import urlencode
+
+from streamlit.proto.Alert_pb2 import Alert
+from streamlit.proto.BackMsg_pb2 import BackMsg
+from streamlit.proto.ForwardMsg_pb2 import ForwardMsg
+from websockets.asyncio.client import ClientConnection, connect
+
+PATIENCE = 120.0  # seconds that a rerun may take
+DONE = (ForwardMsg.FINISHED_SUCCESSFULLY, ForwardMsg.FINISHED_WITH_COMPILE_ERROR)
+
+
+@dataclass(frozen=True)
+class Rerun:
+    """A page that was drawn: seconds until it was done, bytes that came, and what it said went wrong."""
+
+    seconds: float
+    nbytes: int
+    errors: tuple[str, ...]
+
+
+class SessionClient:
+    """One session on a server at HOST:PORT."""
+
+    def __init__(self, host: str) -> None:
+        self._host = host
+        self._socket: ClientConnection | None = None
+
+    async def __aenter__(self) -> SessionClient:
+        self._socket = await connect(
+            f"ws://{self._host}/_stcore/stream", origin=f"http://{self._host}", subprotocols=["streamlit"],  # type: ignore[arg-type, list-item]
+            max_size=None, open_timeout=PATIENCE, ping_interval=None,
+        )  # fmt: skip
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._socket is not None:
+            await self._socket.close()
+
+    async def open(self, page: str, query: dict[str, str]) -> Rerun:
+        """Draw a page, by its path, at an address."""
+        assert self._socket is not None
+        asked = BackMsg()
+        asked.rerun_script.query_string, asked.rerun_script.page_name = urlencode(query), page
+        begun = time.perf_counter()
+        await self._socket.send(asked.SerializeToString())
+        nbytes, errors = 0, []
+        while True:
+            raw = await asyncio.wait_for(self._socket.recv(), PATIENCE)
+            assert isinstance(raw, bytes)
+            nbytes += len(raw)
+            said = ForwardMsg.FromString(raw)
+            kind = said.WhichOneof("type")
+            if kind == "delta":
+                errors += _errors(said)
+            elif kind == "page_not_found":
+                errors.append(f"no page {page}")
+            elif kind == "script_finished" and said.script_finished in DONE:
+                if said.script_finished == ForwardMsg.FINISHED_WITH_COMPILE_ERROR:
+                    errors.append("compile error")
+                return Rerun(time.perf_counter() - begun, nbytes, tuple(errors))
+
+
+def _errors(said: ForwardMsg) -> list[str]:
+    element = said.delta.new_element
+    if element.WhichOneof("type") == "exception":
+        return [f"{element.exception.type}: {element.exception.message}"[:200]]
+    if element.WhichOneof("type") == "alert" and element.alert.format == Alert.ERROR:
+        return [element.alert.body[:200]]
+    return []
