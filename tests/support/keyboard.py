@@ -88,8 +88,18 @@ def walk(page: Page) -> list[Stop]:
         if tag == "canvas":
             page.keyboard.press("Escape")
         if not again and tag != "td":  # a table draws the focus of its cells itself
-            stops.append(Stop(tag, name, contrast.focused(page)[1]))
+            stops.append(Stop(tag, name, _line(page)))
     raise AssertionError(f"Tab does not leave the page; the last stops are {stops[-5:]}")
+
+
+def _line(page: Page) -> float:
+    """The contrast of the line around what is focused; some lines fade in, and a page may be drawn anew meanwhile."""
+    for _ in range(3):
+        _, line = contrast.focused(page)
+        if line >= contrast.FOCUS:
+            break
+        page.wait_for_timeout(500)
+    return line
 
 
 def reach(page: Page, control: Locator) -> None:
