@@ -193,3 +193,12 @@ def test_every_step_of_bundled_lessons_stands_beside_its_page(
         at.run()
         assert not at.exception and not at.error, number
         assert f"step {number} of {len(lesson.steps)}" in words(at) and "not stored here" not in words(at)
+
+
+def test_a_presented_text_keeps_its_question() -> None:
+    from app.views.lessons import projector
+
+    words = " ".join(["word"] * 15)
+    shown = projector.brief(f"First {words}. Second {words}. Third {words}. What is it?")
+    assert shown == f"First {words}. Second {words}. What is it?"
+    assert len(projector.brief(f"{words} {words} {words}?").split()) <= projector.MOST_WORDS

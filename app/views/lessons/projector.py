@@ -48,15 +48,20 @@ def words(at: Place) -> str:
 
 
 def brief(markdown: str) -> str:
-    """The whole sentences at the beginning of a text that have at most 40 words; else its first 40 words."""
+    """At most 40 words of a text: whole sentences from its beginning, and its question; else its first words."""
     if len(markdown.split()) <= MOST_WORDS:
         return markdown
-    kept = ""
-    for sentence in re.split(r"(?<=[.?!])\s+", markdown):
-        if len(f"{kept} {sentence}".split()) > MOST_WORDS:
+    sentences = re.split(r"(?<=[.?!])\s+", markdown)
+    question = next((sentence for sentence in reversed(sentences) if sentence.endswith("?")), "")
+    kept: list[str] = []
+    for sentence in sentences:
+        if sentence == question or len(" ".join([*kept, sentence, question]).split()) > MOST_WORDS:
             break
-        kept = f"{kept} {sentence}".strip()
-    return kept or " ".join(markdown.split()[: MOST_WORDS - 1]).replace("**", "") + " …"
+        kept.append(sentence)
+    shown = " ".join([*kept, question]).strip()
+    if shown and len(shown.split()) <= MOST_WORDS:
+        return shown
+    return " ".join(markdown.split()[: MOST_WORDS - 1]).replace("**", "") + " …"
 
 
 def wants_notes() -> bool:

@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from app.session import address
-from viz.theme import PRESENTED_LINES
 
 HERE = Path(__file__).parent
 # Lines that a window has, and of them: above the chart, at its sides, and for a row of controls. In a frame small type
@@ -36,12 +35,14 @@ html, body, #root, [data-testid="stApp"], [data-testid="stAppViewContainer"], [d
 
 def lines(bare: bool) -> int:
     """How many lines a window has."""
+    from viz.theme import PRESENTED_LINES  # with it plotly, which Home does not need
+
     return BARE_LINES if bare else PRESENTED_LINES
 
 
 def style(bare: bool, clear: bool, controls: Sequence[str]) -> str:
     """CSS of the window, in which the ``controls`` with these keys of the address stay."""
-    least = f"max({LEAST}px, 100vh / {BARE_LINES})" if bare else f"100vh / {PRESENTED_LINES}"
+    least = f"max({LEAST}px, 100vh / {BARE_LINES})" if bare else f"100vh / {lines(bare)}"
     above, aside, control = (2, 4, BARE_CONTROL) if bare else (12, 20, CONTROL)
     words = {
         "CONTROLS": ", ".join(place for key in controls for place in places(key)) or ".st-key-none",
