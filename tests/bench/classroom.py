@@ -63,7 +63,8 @@ async def session(
         while time.monotonic() < until or not reruns:
             page, query = steps[at % len(steps)]
             done = await client.open(page, query)
-            reruns.append(replace(done, errors=tuple(f"{page} {query}: {error}" for error in done.errors)))
+            errors = tuple(f"{page} {query}: {error}" for error in done.errors)
+            reruns.append(replace(done, errors=errors, first=not reruns))
             at += 1
             await asyncio.sleep(draw.uniform(*think))
     return reruns
@@ -127,15 +128,22 @@ def merging(store: Path, busy: bool) -> Iterator[None]:
             thread.join()
 
 
+def quantile(ordered: list[float], share: float) -> float:
+    """The value below which that share of the ordered values lies."""
+    return ordered[min(len(ordered) - 1, int(share * len(ordered)))] if ordered else float("nan")
+
+
 def report(count: int, reruns: list[Rerun], before: int, after: int) -> dict[str, float]:
     """A line for a number of sessions."""
-    times = sorted(rerun.seconds for rerun in reruns if rerun.seconds == rerun.seconds)
+    drawn = [rerun for rerun in reruns if rerun.seconds == rerun.seconds]
+    times = sorted(rerun.seconds for rerun in drawn)
+    first = sorted(rerun.seconds for rerun in drawn if rerun.first)
     errors = Counter(error for rerun in reruns for error in rerun.errors)
-    p50, p95 = (times[min(len(times) - 1, int(q * len(times)))] if times else float("nan") for q in (0.5, 0.95))
+    p50, p95 = quantile(times, 0.5), quantile(times, 0.95)
     each = (after - before) / max(count, 1)
     print(
         f"{count:>4} sessions  {len(times):>5} reruns  p50 {1000 * p50:7.0f} ms  p95 {1000 * p95:7.0f} ms  "
-        f"{sum(errors.values())} errors  server {after / 2**20:.0f} MiB, {each / 2**20:+.1f} MiB a session"
+        f"first p95 {1000 * quantile(first, 0.95):7.0f} ms  {sum(errors.values())} errors  server {after / 2**20:.0f} MiB, {each / 2**20:+.1f} MiB a session"
     )
     for error, times_seen in errors.most_common(5):
         print(f"     {times_seen} × {error}")
@@ -144,6 +152,7 @@ def report(count: int, reruns: list[Rerun], before: int, after: int) -> dict[str
         "reruns": len(times),
         "p50": p50,
         "p95": p95,
+        "first_p95": quantile(first, 0.95),
         "errors": sum(errors.values()),
         "bytes": each,
     }

@@ -24,6 +24,7 @@ class Rerun:
     seconds: float
     nbytes: int
     errors: tuple[str, ...]
+    first: bool = False  # in its session
 
 
 class SessionClient:
