@@ -143,7 +143,8 @@ def report(count: int, reruns: list[Rerun], before: int, after: int) -> dict[str
     each = (after - before) / max(count, 1)
     print(
         f"{count:>4} sessions  {len(times):>5} reruns  p50 {1000 * p50:7.0f} ms  p95 {1000 * p95:7.0f} ms  "
-        f"first p95 {1000 * quantile(first, 0.95):7.0f} ms  {sum(errors.values())} errors  server {after / 2**20:.0f} MiB, {each / 2**20:+.1f} MiB a session"
+        f"first of a session p95 {1000 * quantile(first, 0.95):7.0f} ms  {sum(errors.values())} errors  "
+        f"server {after / 2**20:.0f} MiB, {each / 2**20:+.1f} MiB a session"
     )
     for error, times_seen in errors.most_common(5):
         print(f"     {times_seen} × {error}")
