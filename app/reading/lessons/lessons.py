@@ -19,6 +19,7 @@ from merging.lessons.facts.computing import compute
 from merging.lessons.fill import fill
 from merging.lessons.lesson import CELLS, FactSpec, Lesson, Step
 
+KNOWN = "_lessons_known"  # of the session, from one drawing of the page to the next
 NO_BENCHMARK = "there is no benchmark on this server"
 
 
@@ -48,8 +49,20 @@ class Known:
     facts: dict[str, Fact] = field(default_factory=dict)
 
 
+def look_again() -> None:
+    """Let the next question see the runs that were added or deleted since; called once a drawing."""
+    st.session_state[KNOWN] = {}
+
+
 def _kept(lesson: Lesson) -> Known | None:
-    folder = session_benchmark.folder()
+    seen: dict[tuple[Path, Path], Known | None] = st.session_state.setdefault(KNOWN, {})
+    key = lesson.path, session_benchmark.folder()
+    if key not in seen:  # a step asks for twenty facts, and each look costs as much as a page's list of runs
+        seen[key] = _looked(lesson, key[1])
+    return seen[key]
+
+
+def _looked(lesson: Lesson, folder: Path) -> Known | None:
     try:
         data.benchmark()
     except TaskError:

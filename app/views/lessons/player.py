@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 import streamlit as st
 
+from app.reading.lessons import lessons
 from app.session import benchmark, clicks, state
 from app.session.lessons import opening, visit
 from app.text import safe_text
@@ -59,6 +60,7 @@ def enter(path: str) -> None:
 def run(path: str, draw: Callable[[], None]) -> None:
     """Draw the page with this path, alone or with the rail of the lesson beside it."""
     clicks.after_parts(None)
+    lessons.look_again()
     at = None if path == learner.PAGE or state.bare() else learner.place()
     if at is not None and projector.wants_notes():
         projector.notes(at)
