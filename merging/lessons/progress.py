@@ -10,6 +10,12 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Collection, Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from merging.lessons import lesson as kinds
+
+if TYPE_CHECKING:
+    from merging.lessons.lesson import LessonStep
 
 MOST_CHARACTERS = 120  # of said
 MOST_STEPS = 64
@@ -56,6 +62,26 @@ def said(text: str) -> dict[int, tuple[float, ...]]:
         if whole and numbers and all(number.isascii() and NUMBER.fullmatch(number) for number in numbers):
             values[int(step)] = tuple(float(number) for number in numbers)
     return values
+
+
+def fits(step: LessonStep, values: Sequence[float]) -> bool:
+    """Whether these numbers can be a guess or an answer of the step: links and sheets may say anything.
+
+    How many cells a map has is not known here.
+    """
+    places = [int(value) for value in values if value >= 0 and float(value).is_integer()]
+    if step.kind == kinds.CHECK:
+        return len(values) == 1 == len(places) and places[0] < len(step.answers)
+    guess = step.guess
+    if guess is None:
+        return False
+    if guess.kind in (kinds.NUMBER, kinds.CURVE):
+        return len(values) == (1 if guess.kind == kinds.NUMBER else len(guess.at))
+    whole = len(values) == len(places) == len(set(places)) > 0
+    if guess.kind == kinds.CELLS:
+        return whole and len(places) <= guess.most
+    count = {kinds.CHOICE: 1, kinds.ORDER: len(guess.options)}[guess.kind]
+    return whole and len(places) == count and max(places) < len(guess.options)
 
 
 def _short(value: float) -> str:

@@ -109,6 +109,18 @@ def test_a_link_into_the_middle_keeps_guesses_and_answers(open_app: Any, library
     assert at_step(at, 2) and "Your guess: **40 %**" in words(at) and charts(at) == 1
 
 
+@pytest.mark.parametrize(
+    ("step", "said"),
+    [(9, "-9"), (3, "7"), (3, "-1"), (4, "9_9_9"), (4, "0_0_0"), (5, "10"), (6, "99999"), (6, "1_2_3"), (2, "1_2")],
+)
+def test_a_link_may_say_what_no_step_takes(open_app: Any, library: Path, step: int, said: str) -> None:
+    for did in ("", "vv"):
+        at = open_app("masks", library, lesson=KEY, step=str(step), said=f"{step}_{said}", did=did)
+        assert not at.exception and not at.error and at_step(at, step)
+        for button in [one for one in at.button if one.label == "Change my guess"]:
+            assert not button.click().run().exception
+
+
 def test_a_link_to_a_view_beside_a_lesson_shows_that_view(open_app: Any, library: Path) -> None:
     at = open_app("masks", library, lesson=KEY, step="7", ratio="0.82")
     assert at.slider(key="ratio").value == 0.82 and "Done." in words(at)

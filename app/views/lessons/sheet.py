@@ -83,7 +83,7 @@ def _entries(lesson: Lesson) -> Iterator[Entry]:
         if step.guess is not None and said:
             facts = lessons.truths(lesson, step)
             words, measured = guessing.in_words(step.guess, facts, said), guessing.truth_in_words(step.guess, facts)
-        elif step.kind == "check" and said and int(said[0]) < len(step.answers):
+        elif step.kind == "check" and said:
             answer = step.answers[int(said[0])]
             words = text.plain(lessons.filled(lesson, answer.text))
             measured = "right" if answer.right else "not this one"
