@@ -13,7 +13,8 @@ from page_harness import MAIN, SLOW, charts, press, words
 from small_lesson import KEY, STEPS
 from streamlit.testing.v1 import AppTest
 
-from app.reading.lessons import step_text
+from app.reading import data
+from app.reading.lessons import lessons, step_text
 from app.views.lessons import sheet
 from merging import settings
 from merging.benchmarks.benchmark import Benchmark
@@ -107,6 +108,19 @@ def test_a_link_into_the_middle_keeps_guesses_and_answers(open_app: Any, library
     for _ in range(7):
         turn(at, BACK)
     assert at_step(at, 2) and "Your guess: **40 %**" in words(at) and charts(at) == 1
+
+
+def test_what_is_stored_meanwhile_counts(open_app: Any, library: Path) -> None:
+    open_app("lessons", library)
+    lesson = lessons.lessons()[KEY]
+    before = lessons.context(lesson)
+    assert before is not None and lessons.context(lesson) is before
+    for place in ("points", "sweeps", "measured"):
+        folder = data.store().root / place
+        folder.mkdir(parents=True, exist_ok=True)
+        known = lessons.context(lesson)
+        (folder / "0123456789ab").mkdir()
+        assert lessons.context(lesson) is not known, place
 
 
 @pytest.mark.parametrize(

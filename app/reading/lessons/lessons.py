@@ -42,7 +42,7 @@ def context(lesson: Lesson) -> LessonContext | None:
 
 @dataclass
 class Known:
-    """What was read for a lesson, and its facts as they were computed, until runs are added or deleted."""
+    """What was read for a lesson, and its facts as they were computed, until something is stored or deleted."""
 
     context: LessonContext
     facts: dict[str, Fact] = field(default_factory=dict)
@@ -55,12 +55,32 @@ def _kept(lesson: Lesson) -> Known | None:
     except TaskError:
         return None
     stored = tuple(run.id for run in data.store().runs())
-    return _known(lesson.path, state_of(lesson.path), folder, state_of(folder), stored)
+    return _known(lesson.path, state_of(lesson.path), folder, state_of(folder), stored, _last_stored())
+
+
+def _last_stored() -> tuple[int, ...]:
+    """When a measurement, a sweep or a point of one was last stored here or deleted: facts are of all that there is."""
+    from merging.analysis.context import own_folder
+    from merging.sweeps import points, storage
+
+    store = data.store()
+    times = []
+    for place in (own_folder(store), store.root / storage.FOLDER, store.root / points.FOLDER):
+        try:
+            times.append(place.stat().st_mtime_ns)
+        except OSError:  # nothing was stored there yet
+            times.append(0)
+    return tuple(times)
 
 
 @st.cache_resource(max_entries=16, show_spinner=False)
 def _known(
-    path: Path, state: tuple[int, ...], folder: Path, folder_state: tuple[int, ...], stored: tuple[str, ...]
+    path: Path,
+    state: tuple[int, ...],
+    folder: Path,
+    folder_state: tuple[int, ...],
+    stored: tuple[str, ...],
+    last_stored: tuple[int, ...],
 ) -> Known:
     return Known(LessonContext(data.store(), data.benchmark(), reading.read_lesson(path)))
 
