@@ -110,6 +110,22 @@ def test_a_link_into_the_middle_keeps_guesses_and_answers(open_app: Any, library
     assert at_step(at, 2) and "Your guess: **40 %**" in words(at) and charts(at) == 1
 
 
+def test_a_lesson_of_a_page_that_is_not_there_leaves_the_others(open_app: Any, library: Path, tmp_path: Path) -> None:
+    written = small_lesson.TEXT.replace("key: small", "key: lost").replace("page: masks", "page: nowhere")
+    (tmp_path / "lessons" / "lost.yaml").write_text(written, encoding="utf-8")
+    at = open_app("lessons", library)
+    assert not at.exception and "A small lesson" in words(at) and "nowhere" in words(at)
+    at = open_app("masks", library, lesson="lost", step="1")
+    assert not at.exception and "does not have" in words(at)
+
+
+def test_a_step_may_stand_beside_home(open_app: Any, library: Path, tmp_path: Path) -> None:
+    first = small_lesson.TEXT[: small_lesson.TEXT.index("- kind: predict")].replace("page: masks", "page: home")
+    (tmp_path / "lessons" / f"{KEY}.yaml").write_text(first.replace('run: "@lw", ratio: 0.5', ""), encoding="utf-8")
+    at = open_app("masks", library, lesson=KEY, step="1")
+    assert not at.exception and "step 1 of 1" in words(at)
+
+
 def test_what_is_stored_meanwhile_counts(open_app: Any, library: Path) -> None:
     open_app("lessons", library)
     lesson = lessons.lessons()[KEY]

@@ -57,6 +57,7 @@ REFUSED = {
     "written twice": ("minutes: 5", "minutes: 5\nminutes: 6", "line 2: 'minutes' is written twice"),
     "no YAML": ("title: A small lesson", "title: [", "not valid YAML in line"),
     "no number": ("minutes: 5", "minutes: soon", "minutes of the lesson is a number; got 'soon'"),
+    "goal of a list": ("fact: kept_now, of", "fact: [kept_now], of", "is a mapping with fact"),
     "no steps": ("steps:", "steps: []\nnothing:", "unknown field 'nothing'"),
 }  # fmt: skip
 

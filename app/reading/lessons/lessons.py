@@ -12,26 +12,33 @@ from app.reading import data
 from app.session import benchmark as session_benchmark
 from merging.errors import LessonError, TaskError
 from merging.files.paths import state_of
-from merging.lessons import reading
+from merging.lessons import check, reading
 from merging.lessons.context import LessonContext
 from merging.lessons.fact import Fact
 from merging.lessons.facts.computing import compute
 from merging.lessons.fill import fill
 from merging.lessons.lesson import CELLS, FactSpec, Lesson, Step
 
+NO_PAGE = "The lesson {} names the page {!r}, which does not exist. Name another one."
 NO_BENCHMARK = "there is no benchmark on this server"
 
 
 def lessons() -> dict[str, Lesson]:
-    """Every lesson that can be read, by its key, bundled ones first."""
-    return {lesson.key: lesson for lesson in reading.lessons(refused=[])}
+    """Every lesson that can be read and whose pages there are, by its key, bundled ones first."""
+    return {lesson.key: lesson for lesson in reading.lessons(refused=[]) if not _no_page(lesson)}
 
 
 def problems() -> list[str]:
     """Why files in the lessons' folders cannot be read; untrusted text."""
     refused: list[LessonError] = []
-    reading.lessons(refused=refused)
-    return [str(error) for error in refused]
+    read = reading.lessons(refused=refused)
+    pages = [NO_PAGE.format(lesson.path.name, page) for lesson in read if (page := _no_page(lesson))]
+    return [*map(str, refused), *pages]
+
+
+def _no_page(lesson: Lesson) -> str:
+    """A page that the lesson names and that does not exist; empty if there is none."""
+    return next((step.page for step in lesson.steps if step.page and step.page not in check.places().pages), "")
 
 
 def context(lesson: Lesson) -> LessonContext | None:
