@@ -41,22 +41,22 @@ def did(text: str, count: int = MOST_STEPS) -> frozenset[int]:
     return frozenset(step for step in range(1, min(count, MOST_STEPS) + 1) if bits >> (step - 1) & 1)
 
 
-def said_text(values: Mapping[int, Sequence[float]]) -> str:
-    """Guesses and answers by step as text; the earliest steps are left out where it would be too long."""
+def said_text(values: Mapping[int, Sequence[float]], most: int = MOST_CHARACTERS) -> str:
+    """Guesses and answers by step as text; the earliest steps are left out where it would be longer than ``most``."""
     parts = [
         "_".join([str(step), *map(_short, numbers)])
         for step, numbers in sorted(values.items())
         if len(numbers) and 1 <= step <= MOST_STEPS and all(map(math.isfinite, numbers))
     ]
-    while len("~".join(parts)) > MOST_CHARACTERS:
+    while len("~".join(parts)) > most:
         parts.pop(0)
     return "~".join(parts)
 
 
-def said(text: str) -> dict[int, tuple[float, ...]]:
-    """Guesses and answers by step in a text; parts that make no sense are left out."""
+def said(text: str, most: int = MOST_CHARACTERS) -> dict[int, tuple[float, ...]]:
+    """Guesses and answers by step in the first ``most`` characters; parts that make no sense are left out."""
     values: dict[int, tuple[float, ...]] = {}
-    for part in text[:MOST_CHARACTERS].split("~"):
+    for part in text[:most].split("~"):
         step, *numbers = part.split("_")
         whole = step.isascii() and step.isdigit() and len(step) <= 2 and 1 <= int(step) <= MOST_STEPS
         if whole and numbers and all(number.isascii() and NUMBER.fullmatch(number) for number in numbers):

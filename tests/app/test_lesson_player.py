@@ -200,6 +200,25 @@ def test_the_sheet_holds_guesses_truths_and_texts_and_restores_them(
     assert "damaged" in fresh.error[0].value
 
 
+def test_a_sheet_keeps_what_the_address_has_no_room_for(
+    open_app: Any, library: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made: list[Callable[[], str]] = []
+    monkeypatch.setattr(sheet.st, "download_button", lambda label, data, *given, **options: made.append(data))
+    at = open_app("masks", library, lesson=KEY, step=str(STEPS), did="vv", said="2_40~3_2")
+    kept = dict.fromkeys((5, *range(11, 17)), (12.345, 23.456, 34.567))  # of a longer lesson
+    at.session_state["_lesson_said"][KEY].update(kept)
+    at.run()
+    document = made[-1]()
+    monkeypatch.setattr(sheet.st, "file_uploader", lambda *given, **options: Upload(document.encode()))
+    fresh = open_app("lessons", library)
+    assert not fresh.exception and fresh.session_state["_lesson_said"][KEY] == {2: (40.0,), 3: (2.0,), **kept}
+    long = document.replace('"did": "vv"', f'"did": "{"v" * 13}"').encode()
+    monkeypatch.setattr(sheet.st, "file_uploader", lambda *given, **options: Upload(long))
+    fresh = open_app("lessons", library, lesson=KEY)
+    assert said(fresh, "did") == "vv" and len(said(fresh, "said")) <= 120
+
+
 class Upload:
     """What a field for files gives."""
 
