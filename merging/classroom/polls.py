@@ -21,13 +21,14 @@ from pathlib import Path
 
 from merging.errors import StoreError
 from merging.files.records import write_json
+from merging.lessons.parsing.steps import MOST_CELLS
 
 LETTERS = "BCDFGHJKLMNPQRSTVWXZ"  # no vowels: no code is a word
 LENGTH = 6
 CODE = re.compile(f"[{LETTERS}]{{{LENGTH}}}")
 DAY = 24 * 3600.0  # seconds that a poll is kept
-MOST_POLLS, MOST_QUESTIONS, MOST_ANSWERS = 200, 500, 200  # at a time, in a poll, at one place of a question
-MOST_VALUES = 16  # numbers of one answer
+MOST_POLLS, MOST_QUESTIONS, MOST_ANSWERS = 200, 500, 10_000  # at a time, in a poll, at one place: maps have many cells
+MOST_VALUES = MOST_CELLS  # numbers of one answer
 FOLDER = "polls"  # in the store
 STEP = re.compile(r"[a-z0-9_]{1,64}/[1-9][0-9]?")
 Counts = dict[str, list[Counter[str]]]  # by question, then by place in the answer: how many sessions gave each number

@@ -43,8 +43,10 @@ GONE = "This link is to the lesson “{}”, which this server does not have."
 def enter(path: str) -> None:
     """Note which page is shown, by its path, and open the view of a step if a link or a click asked for it."""
     opening.follow(path)
+    if moved := visit.moved():
+        state.forget_view()  # the address counts
     state.enter(path)
-    if visit.read_link() and path != learner.PAGE and not projector.wants_notes():
+    if visit.read_link(step_only=moved) and path != learner.PAGE and not projector.wants_notes():
         try:
             benchmark.enter()
             at = learner.place()
