@@ -27,6 +27,7 @@ LETTERS = "BCDFGHJKLMNPQRSTVWXZ"  # no vowels: no code is a word
 LENGTH = 6
 CODE = re.compile(f"[{LETTERS}]{{{LENGTH}}}")
 DAY = 24 * 3600.0  # seconds that a poll is kept
+UNUSED = 3600.0  # seconds after which a poll without answers makes room for another, where there are too many
 MOST_POLLS, MOST_QUESTIONS, MOST_ANSWERS = 200, 500, 10_000  # at a time, in a poll, at one place: maps have many cells
 MOST_VALUES = MOST_CELLS  # numbers of one answer
 FOLDER = "polls"  # in the store
@@ -61,6 +62,8 @@ class Polls:
         """
         with self._lock:
             self._forget()
+            if len(self._polls) >= MOST_POLLS:
+                self._drop_unused()
             if len(self._polls) >= MOST_POLLS:
                 raise StoreError(FULL.format(MOST_POLLS))
             code = ""
@@ -123,6 +126,12 @@ class Polls:
         now = self._clock()
         for code in [code for code, poll in self._polls.items() if poll.until <= now]:
             self._drop(code)
+
+    def _drop_unused(self) -> None:
+        """Drop the oldest poll that is over an hour old and has no answer, if there is one."""
+        unused = [(poll.until, code) for code, poll in self._polls.items() if not poll.counts]
+        if unused and min(unused)[0] <= self._clock() + DAY - UNUSED:
+            self._drop(min(unused)[1])
 
     def _drop(self, code: str) -> None:
         if self._polls.pop(code, None) is not None:

@@ -107,3 +107,14 @@ def test_the_median_guess():
     assert median({10.0: 1, 20.0: 1}) == 15.0
     assert median({10.0: 3, 20.0: 1}) == 10.0
     assert math.isnan(median({}))
+
+
+def test_where_there_are_too_many_an_unused_one_makes_room_after_an_hour(polls, clock, monkeypatch):
+    monkeypatch.setattr(polls_module, "MOST_POLLS", 2)
+    used, unused = polls.begin(), polls.begin()
+    polls.answer(used, STEP, "session", [1.0])
+    with pytest.raises(StoreError, match="2 polls"):
+        polls.begin()
+    clock.now += 3601
+    assert polls.is_open(polls.begin())
+    assert polls.is_open(used) and not polls.is_open(unused)
