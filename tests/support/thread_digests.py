@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 import sys
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -138,6 +139,7 @@ def evaluated(folder: Path) -> Iterator[tuple[str, str]]:
 
 
 if __name__ == "__main__":
+    torch.set_num_threads(int(os.environ["OMP_NUM_THREADS"]))  # else no more than there are cores
     found = {"threads": str(torch.get_num_threads())}
     for more in (methods(), heads(), evaluated(Path(sys.argv[1]))):
         found |= dict(more)
