@@ -12,9 +12,11 @@ from functools import partial
 from pathlib import Path
 
 import pytest
+import thread_digests
 import torch
 
 from merging import threads
+from merging.checkpoints.checkpoint import MappingCheckpoint
 from merging.threads import cores, one_thread, side_by_side
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -49,6 +51,25 @@ def test_no_byte_depends_on_the_number_of_threads(tmp_path: Path) -> None:
         assert found[count].pop("threads") == count
     assert list(found["1"]) == list(found["4"]) and len(found["1"]) > 40
     assert [case for case, digest in found["1"].items() if digest != found["4"][case]] == []
+
+
+@pytest.fixture(scope="module")
+def models() -> dict[str, MappingCheckpoint]:
+    return thread_digests.family(128)
+
+
+@pytest.mark.parametrize("name", thread_digests.LEARNING)
+def test_what_runs_networks_gives_the_same_bytes_with_two_threads(
+    name: str, models: dict[str, MappingCheckpoint]
+) -> None:
+    before, found = torch.get_num_threads(), []
+    try:
+        for count in (1, 2):
+            torch.set_num_threads(count)
+            found.append(thread_digests.of(name, models))
+    finally:
+        torch.set_num_threads(before)
+    assert found[0] == found[1]
 
 
 @pytest.mark.usefixtures("three")

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import common_checks
+import pandas as pd
 import small_sweeps
 import tiny
 import torch
@@ -37,9 +38,12 @@ from merging.runs.store import Store
 from merging.sweeps import points
 
 NARROW, WIDE, OUT = 256, 768, 64
-SIDE, PATCH, IMAGES = 224, 32, 3
+SIDE, PATCH, IMAGES = 224, 32, 5  # with so few, products are cut between two threads
 EXPERTS = ("a", "b", "c")
-QUICK = {"wudi": {"steps": 3}}
+# More than one step: the first of Adam goes as far for any gradient.
+QUICK = {key: {"steps": 3} for key in ("wudi", "adamerging", "localize_and_stitch", "surgery", "twin", "wemoe")}
+LEARNING = ("merge fisher", *(f"merge {key}" for key in ("adamerging", "localize_and_stitch")),
+            *(f"adapt {key}" for key in ("surgery", "twin", "wemoe")), "one router", "head", "features")  # fmt: skip
 WIDE_ONES = ("drm", "tsv_m", "iso_c", "iso_cts", "wudi", "lot", "cat", "regmean")  # whose shapes matter
 
 
@@ -71,13 +75,15 @@ def tasks(names: list[str]) -> dict[str, TaskExemplars]:
     }
 
 
-def digest(parts: Mapping[str, Mapping[str, Tensor]]) -> str:
-    """One digest of tensors by part and name, in their order."""
+def digest(parts: Mapping[str, Mapping[str, Tensor]], tables: Mapping[str, pd.DataFrame] | None = None) -> str:
+    """One digest of tensors by part and name and of tables by name, in their order."""
     total = hashlib.sha256()
     for part, tensors in parts.items():
         for name, tensor in tensors.items():
             total.update(f"{part} {name} {tuple(tensor.shape)}".encode())
             total.update(tensor.contiguous().numpy().tobytes())
+    for name, table in (tables or {}).items():
+        total.update(f"{name} {table.to_csv()}".encode())
     return total.hexdigest()
 
 
@@ -89,49 +95,65 @@ def merged(recipe: Recipe, models: dict[str, MappingCheckpoint]) -> str:
     data: dict[str, Any] = {"exemplars": shown if recipe.exemplars else None}
     data["test_data"] = common_checks.unlabeled(shown) if recipe.test_data else None
     result = engine.run(recipe, pretrained, named, **data, device="cpu")
-    parts = dict(result.task_state_dicts or {"merged": result.state_dict})
+    parts, tables = dict(result.task_state_dicts or {"merged": result.state_dict}), dict(result.tables)
     if recipe.adapt:
         below = MappingCheckpoint(result.state_dict, "merged")
         below.metadata = pretrained.metadata
-        modules = adapt(recipe, pretrained, named, below, **data, device="cpu").modules
+        adapted = adapt(recipe, pretrained, named, below, **data, device="cpu")
+        modules = adapted.modules
         parts |= {task: {name: file.read(name) for name in file.infos} for task, file in modules.stored.items()}
         parts |= {"learned": modules.tensors, "features": {"": modules.features(shown["a"].images, "a")}}
-    return digest(parts)
+        tables |= adapted.tables
+    return digest(parts, tables)
 
 
-def methods() -> Iterator[tuple[str, str]]:
-    """Every method in the narrow tower, and some in the wide one."""
-    narrow, wide = family(NARROW), family(WIDE)
-    for method in registry.methods():
-        recipe = common_checks.recipe(method, QUICK.get(method.key))
-        yield f"{method.role} {method.key}", merged(recipe, narrow)
-        if method.key in WIDE_ONES:
-            yield f"{method.role} {method.key}, wide", merged(recipe, wide)
-    shared = Recipe.build("task_arithmetic", adapt=("wemoe", {"steps": 2, "shared": True, "routing": "image"}))
-    yield "adapt wemoe, one router for images", merged(shared, narrow)
+def of_method(name: str, models: dict[str, MappingCheckpoint]) -> str:
+    """What "merge ties" makes of these models; "one router" is WEMoE's other way."""
+    if name == "one router":
+        shared = {"steps": 3, "shared": True, "routing": "image"}
+        return merged(Recipe.build("task_arithmetic", adapt=("wemoe", shared)), models)
+    role, key = name.split()
+    return merged(common_checks.recipe(registry.method(role, key), QUICK.get(key)), models)
 
 
-def heads() -> Iterator[tuple[str, str]]:
-    """A head of many prompts."""
+def of_head() -> str:
+    """A head of ten prompts."""
     torch.manual_seed(2)
-    blocks = {n.removeprefix("visual."): v for n, v in tower(NARROW, 2, PATCH, 5, OUT).items() if ".resblocks." in n}
-    encoder = Encoder(Architecture(0, 0, NARROW, 2, 4, OUT, True), blocks, causal=True)
-    positions, norm = torch.randn(32, NARROW), (torch.ones(NARROW), torch.zeros(NARROW))
-    text = TextTower(torch.randn(99, NARROW), positions, norm, torch.randn(NARROW, OUT), encoder, 100.0)
+    blocks = {n.removeprefix("visual."): v for n, v in tower(128, 2, PATCH, 5, OUT).items() if ".resblocks." in n}
+    encoder = Encoder(Architecture(0, 0, 128, 2, 2, OUT, True), blocks, causal=True)
+    positions, norm = torch.randn(16, 128), (torch.ones(128), torch.zeros(128))
+    text = TextTower(torch.randn(99, 128), positions, norm, torch.randn(128, OUT), encoder, 100.0)
     draw = torch.Generator().manual_seed(3)
-    names = [f"class {number}" for number in range(150)]
+    names = [f"class {number}" for number in range(10)]
     head = build(
-        text, names, ["a {}.", "the {}."],
+        text, names, ["a {}."],
         tokenize=lambda prompts, context: torch.randint(99, (len(prompts), context), generator=draw),
     )  # fmt: skip
-    yield "head", digest({"": {"rows": head.rows}})
+    return digest({"": {"rows": head.rows}})
 
 
-def evaluated(folder: Path) -> Iterator[tuple[str, str]]:
-    """Features of images, and the points of a sweep as they are stored."""
-    draw = torch.Generator().manual_seed(4)
-    images = torch.randn(150, 3, SIDE, SIDE, generator=draw)
-    yield "features", digest({"": {"": features(Encoder.of(family(NARROW)["pretrained"]), images)}})
+def of_features(model: MappingCheckpoint) -> str:
+    """Features of images."""
+    images = torch.randn(IMAGES, 3, SIDE, SIDE, generator=torch.Generator().manual_seed(4))
+    return digest({"": {"": features(Encoder.of(model), images)}})
+
+
+def of(name: str, models: dict[str, MappingCheckpoint]) -> str:
+    """The digest of one of ``LEARNING``."""
+    if name == "head":
+        return of_head()
+    return of_features(models["pretrained"]) if name == "features" else of_method(name, models)
+
+
+def everything(folder: Path) -> Iterator[tuple[str, str]]:
+    """Every method in the narrow tower, some in the wide one, a head, features, and points as they are stored."""
+    narrow, wide = family(NARROW), family(WIDE)
+    every = [f"{method.role} {method.key}" for method in registry.methods()]
+    for name in dict.fromkeys((*every, *LEARNING)):
+        yield name, of(name, narrow)
+    for name in every:
+        if name.split()[1] in WIDE_ONES:
+            yield f"{name}, wide", of(name, wide)
     benchmark, store = Benchmark.load(tiny.write_benchmark(folder / "bench")), Store(folder / "store")
     small_sweeps.run(small_sweeps.sweep(benchmark, "ties"), store, benchmark)
     for path in sorted(points.folder(store).rglob("scores.csv")):
@@ -140,7 +162,4 @@ def evaluated(folder: Path) -> Iterator[tuple[str, str]]:
 
 if __name__ == "__main__":
     torch.set_num_threads(int(os.environ["OMP_NUM_THREADS"]))  # else no more than there are cores
-    found = {"threads": str(torch.get_num_threads())}
-    for more in (methods(), heads(), evaluated(Path(sys.argv[1]))):
-        found |= dict(more)
-    print(json.dumps(found))
+    print(json.dumps({"threads": str(torch.get_num_threads()), **dict(everything(Path(sys.argv[1])))}))
