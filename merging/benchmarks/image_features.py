@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Protocol
 
 import numpy as np
@@ -15,12 +16,14 @@ from torch import Tensor
 from merging.benchmarks.kept_features import Answered
 from merging.benchmarks.referenced.images import Images, ReferencedImages
 from merging.checkpoints.architecture import Architecture
-from merging.clip.batches import batch_size, short_batch
+from merging.clip.batches import batch_size, forward_bytes, short_batch
 from merging.devices import is_host, moved
 from merging.modules.modules import Modules
 from merging.progress import Meter
+from merging.threads import one_thread, side_by_side
 
 BATCH = 128
+PART = 32  # images that run at a time on a CPU, so that even those of a small data set are for several cores
 FARTHEST = 2.0  # the largest difference of two cosines
 Prepare = Callable[[NDArray[np.uint8]], Tensor]
 
@@ -96,17 +99,26 @@ def features_together(
 ) -> list[Tensor]:
     """The same for several models on one device, each image prepared once; ``meter`` counts it for every model."""
     device, rows = encoders[0].device, [list[Tensor]() for _ in encoders]
-    with torch.inference_mode(), _batches(images, encoders[0], prepare) as batches:
-        for batch in batches:
-            inputs = moved(batch, device, batch.dtype)
-            for encoder, own in zip(encoders, rows, strict=True):
-                own.append(encoder(inputs))
+    nbytes = forward_bytes(short_batch(encoders[0].architecture), encoders[0].architecture)
+    with ExitStack() as stack:
+        batches = stack.enter_context(_batches(images, encoders[0], prepare))
+        passes = (partial(_through, encoders, batch) for batch in batches)
+        for found in stack.enter_context(side_by_side(passes, device, nbytes)):
+            for features_of_batch, own in zip(found, rows, strict=True):
+                own.append(features_of_batch)
                 if len(own) > 1:  # an accelerator still computes the last batch, which need not be waited for
                     own[-2] = own[-2].cpu()
                 if meter is not None:
-                    meter.advance(len(batch), phase, detail)
+                    meter.advance(len(features_of_batch), phase, detail)
     none = torch.empty(0, encoders[0].architecture.embed_dim)
     return [torch.cat([*own[:-1], own[-1].cpu()]) if own else none for own in rows]
+
+
+def _through(encoders: Sequence[ImageModel], batch: Tensor) -> list[Tensor]:
+    """Features of one batch by each model, on their device."""
+    with torch.inference_mode():
+        inputs = moved(batch, encoders[0].device, batch.dtype)
+        return [encoder(inputs) for encoder in encoders]
 
 
 @contextmanager
@@ -118,7 +130,7 @@ def _batches(images: Tensor | Images, encoder: ImageModel, prepare: Prepare | No
         with images.batches(short_batch(own) if host else batch_size(own, encoder.device), prepare) as batches:
             yield batches
         return
-    size = BATCH if host else batch_size(own, encoder.device)
+    size = min(PART, short_batch(own)) if host else batch_size(own, encoder.device)
 
     def slices(rows: Any) -> Iterator[Tensor]:
         for start in range(0, len(rows), size):
@@ -129,7 +141,8 @@ def _batches(images: Tensor | Images, encoder: ImageModel, prepare: Prepare | No
 
 def cosines(image_features: Tensor, head: Tensor) -> Tensor:
     """Cosines (n, classes) of images and classes."""
-    return torch.nn.functional.normalize(image_features, dim=-1) @ head.T
+    with one_thread(image_features.device):
+        return torch.nn.functional.normalize(image_features, dim=-1) @ head.T
 
 
 def predict(image_features: Tensor, head: Tensor) -> NDArray[np.int64]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from functools import partial
 
 import pandas as pd
 import torch
@@ -13,10 +14,11 @@ from merging.benchmarks.benchmark import SPLITS, Benchmark
 from merging.benchmarks.evaluate import COLUMNS, Warn, log_warning
 from merging.benchmarks.image_features import BATCH, cosines
 from merging.benchmarks.metrics import wilson
-from merging.clip.batches import at_most
+from merging.clip.batches import at_most, forward_bytes
 from merging.devices import choose_device, in_room
 from merging.modules.modules import Modules
 from merging.progress import Cancel, Meter, ProgressCallback
+from merging.threads import side_by_side
 
 UNKNOWN_TASK = "task_unknown"  # the table's name
 
@@ -56,6 +58,13 @@ def evaluate_unknown_task(
     return scores
 
 
+def _chosen(here: Modules, batch: Tensor, heads: Mapping[str, Tensor]) -> tuple[Tensor, Tensor]:
+    """The head and the class that the modules choose for each image."""
+    named = here.named_tasks(batch)
+    assert named is not None
+    return choose(here.features(batch), named, heads)
+
+
 def _scores(
     here: Modules,
     benchmark: Benchmark,
@@ -71,15 +80,14 @@ def _scores(
         for split in (split for split in splits if split in task.splits):
             images, labels = benchmark.images(key, split)
             own, correct, n = 0, 0, len(labels)
-            for start in range(0, n, size):
-                batch = benchmark.preprocess(images[start : start + size])
-                named = here.named_tasks(batch)
-                assert named is not None
-                chosen, classes = choose(here.features(batch), named, heads)
-                at_home = chosen == number
-                own += int(at_home.sum())
-                correct += int((at_home & (classes == torch.from_numpy(labels[start : start + size]))).sum())
-                meter.advance(len(batch), "Choosing heads", task.title)
+            parts = [slice(start, start + size) for start in range(0, n, size)]
+            choices = (partial(_chosen, here, benchmark.preprocess(images[part]), heads) for part in parts)
+            with side_by_side(choices, here.device, forward_bytes(size, here.architecture)) as results:
+                for part, (chosen, classes) in zip(parts, results, strict=True):
+                    at_home = chosen == number
+                    own += int(at_home.sum())
+                    correct += int((at_home & (classes == torch.from_numpy(labels[part]))).sum())
+                    meter.advance(len(chosen), "Choosing heads", task.title)
             accuracy, share = (count / n if n else math.nan for count in (correct, own))
             known = (key, task.title, split, len(task.class_names), correct, n, accuracy, *wilson(correct, n))
             rows.append((*known, share))

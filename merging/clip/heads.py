@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import torch
@@ -12,13 +13,15 @@ from torch import Tensor
 
 from merging.checkpoints.checkpoint import Checkpoint
 from merging.clip.text_encoder import TextTower
+from merging.devices import is_host
 from merging.errors import TaskError
 from merging.formats.opening import open_path
 from merging.progress import Cancel, Meter, ProgressCallback
 from merging.text import printable
+from merging.threads import side_by_side
 
 PLAIN = ("a photo of a {}.",)  # for data sets without prompts of their own
-BATCH = 256  # prompts encoded at a time
+BATCH, PART = 256, 64  # prompts encoded at a time, and by one core of a CPU
 EVEN = 0.01  # largest relative difference between the lengths of rows
 UNIT, FOLDED = (0.98, 1.02), 2.0  # lengths of unit rows; length from which the rows contain the logit scale
 Tokenize = Callable[[list[str], int], Tensor]  # (prompts, context) -> tokens (n, context)
@@ -66,14 +69,22 @@ def build(
     tokenize = tokenize or clip_tokens
     prompts = [fill(template, name) for name in class_names for template in templates]
     meter = Meter(len(prompts), progress, cancel)
-    features = []
-    with torch.inference_mode():
-        for start in range(0, len(prompts), BATCH):
-            batch = prompts[start : start + BATCH]
-            features.append(nnf.normalize(tower(tokenize(batch, tower.context)), dim=-1).cpu())
+    device, features = tower.embedding.device, list[Tensor]()
+    size = PART if is_host(device) else BATCH
+    batches = [prompts[start : start + size] for start in range(0, len(prompts), size)]
+    passes = (partial(_directions, tower, tokenize(batch, tower.context)) for batch in batches)
+    with side_by_side(passes, device, tower.forward_bytes(size)) as results:
+        for batch, directions in zip(batches, results, strict=True):
+            features.append(directions)
             meter.advance(len(batch), "Building heads", batch[-1][:60])
-    means = torch.cat(features).reshape(len(class_names), len(templates), -1).mean(dim=1)
-    return Head(nnf.normalize(means, dim=-1).clone(), tower.logit_scale)
+        means = torch.cat(features).reshape(len(class_names), len(templates), -1).mean(dim=1)
+        return Head(nnf.normalize(means, dim=-1).clone(), tower.logit_scale)
+
+
+def _directions(tower: TextTower, tokens: Tensor) -> Tensor:
+    """Unit features (n, embed_dim) of prompts, on the CPU."""
+    with torch.inference_mode():
+        return nnf.normalize(tower(tokens), dim=-1).cpu()
 
 
 def clip_tokens(prompts: list[str], context: int) -> Tensor:

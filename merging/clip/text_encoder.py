@@ -21,6 +21,7 @@ from merging.checkpoints.checkpoint import Checkpoint, MappingCheckpoint
 from merging.checkpoints.references import without_folders
 from merging.checkpoints.text_tower import BLOCKS, POSITIONS, PROJECTION, SCALE, TOKENS, text_heads, text_tower
 from merging.checkpoints.views import canonical
+from merging.clip.batches import HELD
 from merging.clip.image_encoder import EPS, Encoder
 from merging.errors import CheckpointError, TaskError
 from merging.formats.opening import Source, open_stored
@@ -87,6 +88,11 @@ class TextTower:
     def embed_dim(self) -> int:
         """The length of its features, equal to that of the visual tower's."""
         return self.projection.shape[1]
+
+    def forward_bytes(self, prompts: int) -> int:
+        """Bytes of memory that so many prompts take on their way through the tower."""
+        heads, width = self.blocks.architecture.heads, self.embedding.shape[1]
+        return prompts * self.context * (HELD * width + heads * self.context) * self.embedding.itemsize
 
     def __call__(self, tokens: Tensor) -> Tensor:
         """Features (n, embed_dim) of tokenized prompts (n, context), not normalized to unit length.

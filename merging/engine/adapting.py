@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -14,6 +15,7 @@ from merging.checkpoints.architecture import Architecture
 from merging.checkpoints.checkpoint import Checkpoint, MappingCheckpoint
 from merging.checkpoints.tower_names import VISUAL, tower_names
 from merging.checkpoints.views import in_naming
+from merging.clip.batches import forward_bytes
 from merging.clip.image_encoder import Encoder
 from merging.devices import choose_device, in_room, is_host
 from merging.engine.inputs import Inputs
@@ -37,6 +39,7 @@ from merging.modules.temporary_tensors import TemporaryTensors
 from merging.progress import Cancel, Meter, ProgressCallback
 from merging.recipes import chain_rules
 from merging.text import first_few
+from merging.threads import one_thread, side_by_side
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -118,8 +121,12 @@ def adapt(  # noqa: PLR0913 - all that an adapt can be given
         kept_modules = modules if is_host(on) else replace(modules)  # without the tower in the device's memory
         return Adapted(kept_modules, {**learned.tables, **more}, learned.warnings)
 
+    def adapt_in_one_thread(on: torch.device) -> Adapted:
+        with one_thread(on):
+            return adapt_on(on)
+
     with kept.removed_on_failure():
-        adapted, words = in_room(choose_device(device), adapt_on)
+        adapted, words = in_room(choose_device(device), adapt_in_one_thread)
     chain = chain_rules.doubts([(one, step.params) for one, step in recipe.stages])
     return replace(adapted, warnings=(*adapted.warnings, *chain, *few(tasks), *kept.warnings, *words))
 
@@ -201,11 +208,13 @@ class _Work:
         if self.method.routing is None or not self.tasks:
             return made
         weights = {}
-        for name, task in self.tasks.items():
-            routed = modules.routing(task.images[:ROUTED])
-            assert routed is not None
-            weights[name] = routed
-            meter.advance(2 * self.scalars * len(routed), ROUTING, name)
+        nbytes = forward_bytes(modules.batch_size, self.architecture)
+        routes = (partial(modules.routing, task.images[:ROUTED]) for task in self.tasks.values())
+        with side_by_side(routes, self.inputs.device, nbytes) as results:
+            for name, routed in zip(self.tasks, results, strict=True):
+                assert routed is not None
+                weights[name] = routed
+                meter.advance(2 * self.scalars * len(routed), ROUTING, name)
         return {**made, **tables.of_routing(weights, modules.tasks)}
 
 
@@ -270,13 +279,19 @@ class _EngineNetwork:
 
     def _features(self, encoder: Encoder, task: str) -> Tensor:
         """Features (n, e) of all images of a task; no graph, but fit to be part of one."""
-        rows = []
-        with torch.no_grad():
-            for batch in self._work.tasks[task].images.split(self._modules.batch_size):
-                rows.append(encoder(batch.to(encoder.device, self.dtype)))
-                self._meter.advance(len(batch) * self._work.scalars, READING, task)
+        batches, rows = self._work.tasks[task].images.split(self._modules.batch_size), list[Tensor]()
+        nbytes = forward_bytes(len(batches[0]), self._modules.architecture)
+        passes = (partial(self._through, encoder, batch) for batch in batches)
+        with side_by_side(passes, encoder.device, nbytes) as results:
+            for own in results:
+                rows.append(own)
+                self._meter.advance(len(own) * self._work.scalars, READING, task)
                 self._kept.check()
         return torch.cat(rows)
+
+    def _through(self, encoder: Encoder, batch: Tensor) -> Tensor:
+        with torch.no_grad():
+            return encoder(batch.to(encoder.device, self.dtype))
 
 
 def _require_numbers(method: Adapt, learned: Learned) -> None:

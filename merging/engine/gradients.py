@@ -13,6 +13,7 @@ import tempfile
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import IO, TYPE_CHECKING
 
@@ -34,6 +35,7 @@ from merging.inspection.fit import fit
 from merging.methods.slot import Gradients
 from merging.numerics.linear_algebra import double
 from merging.text import size_text
+from merging.threads import side_by_side
 
 if TYPE_CHECKING:
     from merging.engine.inputs import Inputs
@@ -141,12 +143,17 @@ class _Tower:
         size = max(1, min(EXAMPLES, budget // (self._numel * self._inputs.dtype.itemsize)))
         targets = _targets(kind, name, task, seed)
         sums = {key: torch.zeros_like(double(weight)) for key, weight in self._weights.items()}
-        for images, goals in zip(task.images.split(size), targets.split(size), strict=True):
-            gradients = self._each(kind, task, images, goals)
-            for key, total in sums.items():
-                each = gradients.pop(key).abs_() if kind == Gradients.SENSITIVITY else gradients.pop(key).square_()
-                total.add_((each[0] if len(each) == 1 else each.sum(dim=0)).to(total.device))
-            meter.advance(len(images) * self._numel, PHASE, name)
+        pairs = zip(task.images.split(size), targets.split(size), strict=True)
+        passes = (partial(self._each, kind, task, images, goals) for images, goals in pairs)
+        nbytes = 2 * size * self._numel * self._inputs.dtype.itemsize
+        # The fused kernels of attention do not support vmap; which ones are used is a setting of all threads.
+        with sdpa_kernel(SDPBackend.MATH), side_by_side(passes, device, nbytes) as results:
+            for gradients in results:
+                count = len(next(iter(gradients.values())))
+                for key, total in sums.items():
+                    each = gradients.pop(key).abs_() if kind == Gradients.SENSITIVITY else gradients.pop(key).square_()
+                    total.add_((each[0] if len(each) == 1 else each.sum(dim=0)).to(total.device))
+                meter.advance(count * self._numel, PHASE, name)
         for key, total in sums.items():
             if not torch.isfinite(total.div_(len(task.images)).sum()).cpu():
                 fit(self._inputs.pretrained, self._inputs.experts, values=True).raise_if_bad()
@@ -168,10 +175,9 @@ class _Tower:
 
         if drawn:
             targets = targets.to(self._inputs.dtype)
-        with sdpa_kernel(SDPBackend.MATH):  # the fused kernels do not support vmap
-            gradients: dict[str, Tensor] = vmap(grad(loss), in_dims=(None, 0, 0))(
-                self._weights, self._moved(images), targets.to(self._inputs.device)
-            )
+        gradients: dict[str, Tensor] = vmap(grad(loss), in_dims=(None, 0, 0))(
+            self._weights, self._moved(images), targets.to(self._inputs.device)
+        )
         return gradients
 
     def _moved(self, tensor: Tensor) -> Tensor:

@@ -19,7 +19,6 @@ from merging.devices import describe_device, fitting, is_host, moved
 from merging.engine.layer_inputs import Evidence, OnDetail
 from merging.engine.merged_inputs import MergedInputs
 from merging.errors import CheckpointError, MergingError
-from merging.free_memory import free_memory
 from merging.inspection.fit import fit
 from merging.methods.moments import Moments, ignore_detail
 from merging.methods.slot import Gradients, Slot
@@ -31,7 +30,6 @@ BLOCK_GPU = 1 << 24  # the same on a device with much memory
 COPIES = 8  # stacks of blocks in a device's memory at once: three buffers, and what formulas make
 LAYER_COPIES = 4  # stacks of task vectors in memory at once: the one read, an edited one, two inside a formula
 SQUARES = 4  # matrices of a layer's longer side in float64 while it is decomposed
-AT_ONCE = 4 << 30  # bytes that the layers that are worked on at once may take, if as much again is free
 FREED = 31 << 20  # bytes; of a larger block the allocator learns nothing when it is freed
 PIECE_CPU = 1 << 15  # scalars per expert that are worked on at a time: K + 1 such pieces stay in the cache
 RUN, LEAST_RUNS = 1 << 10, 256  # scalars side by side in a sample of edited task vectors; fewer in small models
@@ -51,16 +49,6 @@ def layer_bytes(
     squares = SQUARES * side**2 * torch.float64.itemsize if decomposes else 0
     held = width * min(rows * torch.float32.itemsize, width * torch.float64.itemsize)
     return LAYER_COPIES * (experts + 1) * info.numel * itemsize + squares + int(experts * held)
-
-
-def layer_budget() -> int:
-    """Bytes that layers that are worked on at once may take."""
-    return min(AT_ONCE, free_memory() // 2)
-
-
-def layer_workers(device: torch.device) -> int:
-    """How many layers are worked on at once: on the CPU one per thread that torch may use."""
-    return torch.get_num_threads() if is_host(device) else 1
 
 
 class GradientReader(Protocol):

@@ -20,6 +20,7 @@ from merging.clip.image_encoder import Encoder
 from merging.errors import NeedsError
 from merging.methods.moments import Moments, ignore_detail
 from merging.text import first_few
+from merging.threads import ONE_THREAD, cores, one_thread
 
 # {expert: {parameter name: rows}}: (n, d_in) entering a linear weight, (n, d) normalized rows before a norm scale.
 LayerInputs = Mapping[str, Mapping[str, Tensor]]
@@ -109,7 +110,7 @@ class CapturedInputs:
             raise NeedsError(f"There are no exemplars for {', '.join(missing)}; give images for every expert.")
         self._encoders = {n: Encoder.of(c, device, on_demand=True, like=like) for n, c in experts.items()}
         self._images = {n: _checked_images(n, exemplars[n], e).to(device) for n, e in self._encoders.items()}
-        self._at_once = min(torch.get_num_threads(), len(experts)) if device.type == "cpu" else 1
+        self._at_once = min(cores(device), len(experts))
         self._reporting = Lock()  # callers hear of several experts one after the other
         self._next = 0  # section to run next
         self._tokens: dict[str, Tensor] = {}
@@ -155,12 +156,9 @@ class CapturedInputs:
         """The moments of every expert, of which several run at once, with one thread each."""
         if self._at_once == 1:
             return [one(name) for name in self._encoders]
-        threads = torch.get_num_threads()
-        try:
-            with ThreadPoolExecutor(self._at_once, initializer=partial(_one_thread, torch.is_grad_enabled())) as pool:
-                return list(pool.map(one, self._encoders))
-        finally:
-            torch.set_num_threads(threads)  # what one thread sets is the default of those that start later
+        prepare = partial(_prepare, torch.is_grad_enabled())
+        with one_thread(), ThreadPoolExecutor(self._at_once, initializer=prepare) as pool:
+            return list(pool.map(one, self._encoders))
 
     def _through(self, section: int, on_detail: OnDetail, name: str) -> dict[str, Moments]:
         holding = self._encoders[name].holding(self._next)
@@ -193,9 +191,9 @@ class CapturedInputs:
         return moments
 
 
-def _one_thread(grad: bool) -> None:
+def _prepare(grad: bool) -> None:
     """Prepare a thread that computes beside others, with gradients if they are recorded where it was started."""
-    torch.set_num_threads(1)
+    ONE_THREAD()
     torch.set_grad_enabled(grad)
 
 

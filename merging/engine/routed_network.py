@@ -6,9 +6,9 @@ a contraction of the gradient by that matrix with every task's vector, so the ta
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
 from typing import Any
 
 import torch
@@ -22,10 +22,13 @@ from merging.methods.exemplars import TaskExemplars
 from merging.methods.learning import batch_order, entropies
 from merging.modules.mixed_tower import MixedEncoder, ModuleTower
 from merging.numerics.linear_algebra import double, numbers
+from merging.threads import cores, side_by_side
 
 ACTIVATIONS_CPU, ACTIVATIONS_GPU = 1 << 30, 1 << 34  # bytes above which blocks are computed again going backward
 KEPT = 24  # numbers of the size of a token that a block keeps for the backward pass, beside attention's own
 MLP = ("c_fc.weight", "c_fc.bias", "c_proj.weight", "c_proj.bias")
+Place = tuple[int, str]  # a block, and a tensor of its router
+Outcome = tuple[Tensor, dict[Place, Tensor | None]]  # a loss, and its gradient by every use of a router's tensor
 OnWork = Callable[[], None]  # called between two pieces of work; may raise Cancelled
 
 
@@ -59,7 +62,7 @@ class BatchEncoder(MixedEncoder):
     def block(self, x: Tensor, index: int, record: Record | None = None) -> Tensor:
         if not self.lean:
             return super().block(x, index, record)
-        again: Tensor = checkpoint(super().block, x, index, use_reentrant=False)
+        again: Tensor = checkpoint(super().block, x, index, use_reentrant=False, preserve_rng_state=False)
         return again
 
     def mlp(self, x: Tensor, index: int, record: Record | None = None) -> Tensor:
@@ -71,6 +74,31 @@ class BatchEncoder(MixedEncoder):
         mix: Callable[..., Tensor] = _Mixture.apply
         mixed = {name: mix(weights, self.tensors[name], *changes[name]) for name in names}
         return Encoder(self.architecture, mixed).mlp(x, index)
+
+
+class Uses(Mapping[str, Tensor]):
+    """Routers as one block sees them for one task: a leaf for every tensor that is used, in the memory of the tensor.
+
+    So gradients of tasks and blocks come apart, and can be added up in one order whoever computed which.
+    """
+
+    def __init__(self, values: Router) -> None:
+        self._values = values
+        self.leaves: dict[str, Tensor] = {}
+
+    def __getitem__(self, name: str) -> Tensor:
+        if name not in self.leaves:
+            self.leaves[name] = self._values[name].detach().requires_grad_()
+        return self.leaves[name]
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._values
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._values)
+
+    def __len__(self) -> int:
+        return len(self._values)
 
 
 @dataclass(frozen=True)
@@ -87,37 +115,101 @@ class RoutedNetwork:
         self, router: Router, route: Route, *, each: bool, seed: int, batch: int, step: int
     ) -> tuple[tuple[float, ...], dict[str, Tensor]]:
         """See ``merging.methods.adapting.MergedNetwork.entropies``."""
-        leaves = {name: value.detach().to(self.device, self.dtype).requires_grad_() for name, value in router.items()}
-        merged, groups = self.tower.merged, []
-        for name, task in self.tasks.items():
-            order = torch.from_numpy(batch_order(seed, name, len(task.images), batch, step))
-            groups.append(task.images[order].to(self.device, self.dtype))
+        values = {name: value.detach().to(self.device, self.dtype) for name, value in router.items()}
+        orders = [batch_order(seed, name, len(task.images), batch, step) for name, task in self.tasks.items()]
+        lean = self._bytes(sum(map(len, orders)), len(orders), each) > self._room
+        groups = [
+            self._group(task, torch.from_numpy(order), route, values, each=each, lean=lean)
+            for task, order in zip(self.tasks.values(), orders, strict=True)
+        ]
+        nbytes = self._bytes(max(map(len, orders)), 1, each)
+        if lean:
+            layers = self.tower.merged.architecture.layers
+            nbytes = nbytes // layers + self._bytes(0, len(orders), each=False) // layers
+        outcomes = self._apart(groups, nbytes) if cores(self.device) > 1 else self._together(groups)
+        return tuple(numbers(*(loss for loss, _ in outcomes))), _summed(values, [slopes for _, slopes in outcomes])
+
+    def _group(
+        self, task: TaskExemplars, order: Tensor, route: Route, values: Router, *, each: bool, lean: bool
+    ) -> _Group:
+        merged, uses = self.tower.merged, defaultdict[int, Uses](lambda: Uses(values))
         encoder = BatchEncoder(
             merged.architecture, {**merged.tensors, **self.tower.base}, changes=merged.changes,
-            route=partial(route, leaves), each=each, lean=self._lean(sum(map(len, groups)), each),
+            route=lambda block, tokens: route(uses[block], block, tokens), each=each, lean=lean,
         )  # fmt: skip
-        losses = []
-        for task, features in zip(self.tasks.values(), self._features(encoder, groups), strict=True):
-            assert task.head is not None  # as the needs were checked
-            head = task.head.to(self.device, self.dtype)
-            losses.append(entropies(features, head, task.logit_scale).mean())
-        slopes = torch.autograd.grad(torch.stack(losses).sum(), list(leaves.values()))
-        return tuple(numbers(*(loss.detach() for loss in losses))), dict(zip(leaves, slopes, strict=True))
+        return _Group(task, task.images[order].to(self.device, self.dtype), encoder, uses)
 
-    def _features(self, encoder: Encoder, groups: Sequence[Tensor]) -> list[Tensor]:
-        """Every group's features, section by section: what is stored of a block is read once."""
-        rows = list(groups)
-        for section in range(encoder.sections):
-            for k, row in enumerate(rows):
-                rows[k] = encoder.run(section, row)
+    def _apart(self, groups: Sequence[_Group], nbytes: int) -> list[Outcome]:
+        """Every group's loss and slopes, several groups at once."""
+        outcomes = []
+        with side_by_side((group.outcome for group in groups), self.device, nbytes) as results:
+            for outcome in results:
+                outcomes.append(outcome)
                 self.on_work()
-        return rows
+        return outcomes
 
-    def _lean(self, images: int, each: bool) -> bool:
-        """Whether the activations of so many images, and the mixtures, take too much memory to be kept."""
+    def _together(self, groups: Sequence[_Group]) -> list[Outcome]:
+        """The same, section by section: what is stored of a block is read once."""
+        rows = [group.images for group in groups]
+        for section in range(groups[0].encoder.sections):
+            for k, group in enumerate(groups):
+                rows[k] = group.encoder.run(section, rows[k])
+                self.on_work()
+        losses = [group.loss(features) for group, features in zip(groups, rows, strict=True)]
+        leaves = [leaf for group in groups for leaf in group.leaves.values()]
+        slopes: Iterator[Tensor | None] = iter(
+            torch.autograd.grad(torch.stack(losses).sum(), leaves, allow_unused=True)
+        )
+        each = [{place: next(slopes) for place in group.leaves} for group in groups]
+        return [(loss.detach(), own) for loss, own in zip(losses, each, strict=True)]
+
+    @property
+    def _room(self) -> int:
+        """Bytes that activations may take before blocks are computed again."""
+        return ACTIVATIONS_CPU if is_host(self.device) else fitting(self.device, ACTIVATIONS_GPU)
+
+    def _bytes(self, images: int, tasks: int, each: bool) -> int:
+        """Bytes of the activations of so many images, and of the mixtures of so many tasks."""
         a = self.tower.merged.architecture
         tokens = (a.image_size // a.patch_size) ** 2 + 1
         one = a.layers * tokens * (KEPT * a.width + a.heads * tokens) * (len(self.tasks) if each else 1)
-        mixtures = 0 if each else len(self.tasks) * sum(tensor.numel() for tensor in self.tower.base.values())
-        budget = ACTIVATIONS_CPU if is_host(self.device) else fitting(self.device, ACTIVATIONS_GPU)
-        return (images * one + mixtures) * self.dtype.itemsize > budget
+        mixtures = 0 if each else tasks * sum(tensor.numel() for tensor in self.tower.base.values())
+        return (images * one + mixtures) * self.dtype.itemsize
+
+
+@dataclass(frozen=True)
+class _Group:
+    """One task's batch on its way through the network, which has leaves of its own for each use of the routers."""
+
+    task: TaskExemplars
+    images: Tensor
+    encoder: BatchEncoder
+    uses: Mapping[int, Uses]  # by block
+
+    @property
+    def leaves(self) -> dict[Place, Tensor]:
+        """Every use of a router's tensor."""
+        return {(block, name): leaf for block, use in self.uses.items() for name, leaf in use.leaves.items()}
+
+    def loss(self, features: Tensor) -> Tensor:
+        """The mean entropy of the predictions."""
+        assert self.task.head is not None  # as the needs were checked
+        return entropies(features, self.task.head.to(features), self.task.logit_scale).mean()
+
+    def outcome(self) -> Outcome:
+        """The loss and its slopes."""
+        loss = self.loss(self.encoder(self.images))
+        leaves = self.leaves
+        slopes = torch.autograd.grad(loss, list(leaves.values()), allow_unused=True)
+        return loss.detach(), dict(zip(leaves, slopes, strict=True))
+
+
+def _summed(values: Router, slopes: Sequence[Mapping[Place, Tensor | None]]) -> dict[str, Tensor]:
+    """The gradient by every tensor of the routers, added up in an order of its own: from the last block and task on."""
+    totals: dict[str, Tensor] = {}
+    for block in sorted({block for own in slopes for block, _ in own}, reverse=True):
+        for own in reversed(slopes):
+            for name in values:
+                if (slope := own.get((block, name))) is not None:
+                    totals[name] = totals[name] + slope if name in totals else slope
+    return {name: totals.get(name, torch.zeros_like(value)) for name, value in values.items()}

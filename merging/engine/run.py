@@ -36,6 +36,7 @@ from merging.methods.method import Edit, Merge, Needs
 from merging.methods.moments import Moments
 from merging.methods.slot import Slot, Survey
 from merging.progress import Cancel, Meter, ProgressCallback
+from merging.threads import one_thread
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -102,7 +103,8 @@ def run(  # noqa: PLR0913 - all that a merge can be given
         meter = Meter(inputs.work * passes_of(recipe), progress, cancel)
         meter.check()
         output = Output(pretrained, inputs.names if recipe.per_task else (MERGED,), sink)
-        return _merged(recipe, inputs, task_exemplars or {}, task_images or {}, meter, output, kept, only)
+        with one_thread(on):
+            return _merged(recipe, inputs, task_exemplars or {}, task_images or {}, meter, output, kept, only)
 
     result, doubts = in_room(choose_device(device), merge_on)
     unseen = not_looked_at(recipe, task_exemplars, task_images)

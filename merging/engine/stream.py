@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import AbstractContextManager, ExitStack, closing, contextmanager
+from contextlib import ExitStack, closing
 from dataclasses import dataclass, replace
 from functools import partial
 from threading import Condition
@@ -15,8 +15,7 @@ from torch import Tensor
 
 from merging.at_once import WAKE, Report, Unit, ahead, at_once, in_turns
 from merging.checkpoints.families import Parameter
-from merging.devices import is_host
-from merging.engine.inputs import Inputs, Places, layer_budget, layer_workers
+from merging.engine.inputs import Inputs, Places
 from merging.engine.layer_inputs import OnDetail
 from merging.engine.outputs import Notes
 from merging.methods.method import Edit, Merge
@@ -24,11 +23,11 @@ from merging.methods.moments import Moments, ignore_detail
 from merging.methods.params import Params
 from merging.methods.slot import Provisional, Slot
 from merging.progress import Meter
+from merging.threads import ONE_THREAD, budget, cores, one_thread
 
 T = TypeVar("T")
 
 RUNNING = "Running exemplars"
-ONE_THREAD = partial(torch.set_num_threads, 1)
 
 Row = tuple[str, Slot, dict[str, Any]]  # a note: its table, the tensor that it is on, and columns
 
@@ -125,7 +124,7 @@ class Stream:
             yield from self._pieces(lambda raw: self._edited(raw)[0])
             return
         # Whole tensors have one thread here, too, so that bytes do not depend on the cores.
-        with self._one_thread(), ahead(self.inputs.slots(False, self._drops)) as slots:
+        with one_thread(self.inputs.device), ahead(self.inputs.slots(False, self._drops)) as slots:
             for slot in slots:
                 yield self._edited(self._alone(slot))[0]
                 self.meter.advance(_work(slot), self.phase, slot.name)
@@ -137,9 +136,9 @@ class Stream:
         edited before: edits may depend on where a scalar is, and only the sample is computed.
         """
         if self.in_pieces:
-            workers = layer_workers(self.inputs.device)
+            workers = cores(self.inputs.device)
             reads = self._edited_runs(stride) if self.stages else self.inputs.thinned(stride)
-            with _threads(1), in_turns(reads, workers, workers + 1, ONE_THREAD) as slots:
+            with one_thread(), in_turns(reads, workers, workers + 1, ONE_THREAD) as slots:
                 for slot, scalars in slots:
                     yield slot
                     self.meter.advance((len(self.experts) + 1) * scalars, self.phase, slot.name)
@@ -185,8 +184,8 @@ class Stream:
         after the other, instead of all threads on one piece: they would wait at every barrier, and bytes would depend
         on their number. Where one thread works, another one reads the next block meanwhile.
         """
-        workers = layer_workers(self.inputs.device)
-        with _threads(1):
+        workers = cores(self.inputs.device)
+        with one_thread():
             if workers == 1:
                 with ahead(self.inputs.slots(True, self._drops, self.places)) as blocks:
                     for block in blocks:
@@ -206,10 +205,6 @@ class Stream:
             yield result
             self.meter.advance(_work(raw), self.phase, raw.name)
 
-    def _one_thread(self) -> AbstractContextManager[None]:
-        """Let torch use one thread per operation on the CPU, and what it uses now on another device."""
-        return _threads(1 if is_host(self.inputs.device) else None)
-
     def _alone(self, slot: Slot) -> Slot:
         unit = Unit[None](slot.name, _work(slot), 0, 0, lambda _: None)
         return self._connected(slot, partial(self._report, unit), _Turns(), 0, [])
@@ -220,12 +215,12 @@ class Stream:
         On the CPU every unit has one thread, and as many are worked on as torch may use threads: so matrices are
         decomposed on all cores, and the bytes of a result do not depend on their number.
         """
-        workers = layer_workers(self.inputs.device)
+        workers = cores(self.inputs.device)
         with ExitStack() as stack:
-            stack.enter_context(self._one_thread())
+            stack.enter_context(one_thread(self.inputs.device))
             if workers > 1:
                 units = self._units(work, lambda parameter: self.inputs.whole(parameter, self._drops(parameter)))
-                several = at_once(units, workers, layer_budget(), self._listen, ONE_THREAD)
+                several = at_once(units, workers, budget(), self._listen, ONE_THREAD)
                 results: Iterator[tuple[T, list[Row]]] = stack.enter_context(closing(several))
             else:
                 slots = stack.enter_context(ahead(self.inputs.slots(False, self._drops)))
@@ -332,14 +327,3 @@ class _Turns:
                 self._left.remove(self._next)
                 self._next += 1
             self._changed.notify_all()
-
-
-@contextmanager
-def _threads(count: int | None) -> Iterator[None]:
-    """Let torch use ``count`` threads per operation for a while; None leaves it as it is."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(count or before)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(before)

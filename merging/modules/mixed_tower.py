@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from threading import Lock
 
 import torch
 import torch.nn.functional as nnf
@@ -80,16 +81,18 @@ class StoredChanges:
         self._small = sum(checkpoint.nbytes for checkpoint in stored) <= KEPT_BYTES
         self._kept: dict[str, list[TensorChange | None]] = {}
         self._block = ""
+        self._reading = Lock()  # several batches may be on their way
 
     def of(self, name: str) -> list[TensorChange | None]:
         """Every task's change of a tensor, None where nothing is stored of it."""
-        if name not in self._kept:
-            block = name.partition("resblocks.")[2].partition(".")[0]
-            if not self._small and block != self._block:
-                self._kept.clear()
-            self._block = block
-            self._kept[name] = [self._change(checkpoint, VISUAL + name) for checkpoint in self._stored]
-        return self._kept[name]
+        with self._reading:
+            if name not in self._kept:
+                block = name.partition("resblocks.")[2].partition(".")[0]
+                if not self._small and block != self._block:
+                    self._kept.clear()
+                self._block = block
+                self._kept[name] = [self._change(checkpoint, VISUAL + name) for checkpoint in self._stored]
+            return self._kept[name]
 
     def present(self, name: str) -> Iterator[tuple[int, TensorChange]]:
         """The tasks, by number, of which something is stored, with it."""
@@ -174,6 +177,7 @@ class ModuleTower:
     merged: MixedEncoder
     base: Mapping[str, Tensor] = field(default_factory=dict)
     _groups: dict[tuple[bool, ...], Encoder] = field(default_factory=dict)  # the models that were used last
+    _making: Lock = field(default_factory=Lock)  # several batches may be on their way
 
     @property
     def blocks(self) -> int:
@@ -208,18 +212,18 @@ class ModuleTower:
 
     def _of(self, key: tuple[bool, ...], combine: Combine) -> Encoder:
         """The model of some tasks; those that were used last are kept while there is room."""
-        if key in self._groups:
+        with self._making:
+            if key not in self._groups:
+                size = sum(tensor.nbytes for tensor in self.base.values())
+                while self._groups and (len(self._groups) + 1) * size > KEPT_BYTES:
+                    del self._groups[next(iter(self._groups))]
+                tensors = dict(self.base)
+                for name, value in self.base.items():
+                    own = [parts for parts, used in zip(self.stored(name), key, strict=True) if used and parts]
+                    tensors[name] = value + combine(own).reshape(value.shape) if own else value
+                self._groups[key] = Encoder(self.merged.architecture, tensors)
             self._groups[key] = self._groups.pop(key)
             return self._groups[key]
-        size = sum(tensor.nbytes for tensor in self.base.values())
-        while self._groups and (len(self._groups) + 1) * size > KEPT_BYTES:
-            del self._groups[next(iter(self._groups))]
-        tensors = dict(self.base)
-        for name, value in self.base.items():
-            own = [parts for parts, used in zip(self.stored(name), key, strict=True) if used and parts]
-            tensors[name] = value + combine(own).reshape(value.shape) if own else value
-        self._groups[key] = Encoder(self.merged.architecture, tensors)
-        return self._groups[key]
 
     def mixed(self, images: Tensor, weights: Tensor) -> Tensor:
         """Features (n, e) through every image's own mixture, weights (n, K)."""

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
+from threading import Lock
 from typing import Any
 
 import torch
@@ -14,7 +15,7 @@ from torch import Tensor
 from merging.checkpoints.architecture import Architecture
 from merging.checkpoints.checkpoint import Checkpoint, MappingCheckpoint
 from merging.checkpoints.tower_names import VISUAL
-from merging.clip.batches import batch_size
+from merging.clip.batches import batch_size, forward_bytes
 from merging.devices import moved
 from merging.errors import NeedsError
 from merging.methods import registry
@@ -25,6 +26,7 @@ from merging.methods.params import Params
 from merging.modules.card import card
 from merging.modules.mixed_tower import MixedEncoder, ModuleTower, StoredChanges, tower_tensors
 from merging.modules.writing import save, write
+from merging.threads import side_by_side
 
 CPU = torch.device("cpu")
 ROUTER, BASE, PRETRAINED = "router", "pretrained tensors", "pretrained tower"  # what all tasks share
@@ -47,6 +49,7 @@ class Modules:
     stored: Mapping[str, Checkpoint] = field(default_factory=dict)
     base: Checkpoint | None = None
     device: torch.device = CPU
+    _opening: Lock = field(default_factory=Lock)  # of the tower, which several batches may ask for at once
 
     def __repr__(self) -> str:
         given = ", ".join(f"{name}={value}" for name, value in self.params.values().items())
@@ -118,14 +121,7 @@ class Modules:
 
         With the weight 1 for the true task and 0 for the others, they say what the stored vectors themselves lose.
         """
-        left = weights.to(self.device, self.dtype)
-
-        def features(batch: Tensor) -> Tensor:
-            nonlocal left
-            rows, left = left[: len(batch)], left[len(batch) :]
-            return self.tower.mixed(batch, rows)
-
-        return self._each(images, features)
+        return self._each(images, self.tower.mixed, weights)
 
     def on(self, device: torch.device) -> Modules:
         """The same modules on another device."""
@@ -150,9 +146,14 @@ class Modules:
     def _entry(self) -> dict[str, Any]:
         return {"key": self.key, "params": self.params.plain(), "tasks": list(self.tasks)}
 
-    @cached_property
+    @property
     def tower(self) -> ModuleTower:
         """The merged model in memory, with what is stored beside it."""
+        with self._opening:
+            return self._tower
+
+    @cached_property
+    def _tower(self) -> ModuleTower:
         tensors = tower_tensors(self.merged, self.device, self.dtype)
         changes = StoredChanges([self.stored[task] for task in self.stored], self.device, self.dtype)
         base: dict[str, Tensor] = {}
@@ -171,11 +172,16 @@ class Modules:
         """How many images run at a time."""
         return batch_size(self.architecture, self.device)
 
-    def _each(self, images: Tensor, run: Callable[[Tensor], Tensor]) -> Tensor:
-        """What ``run`` makes of images, batch by batch."""
+    def _each(self, images: Tensor, run: Callable[..., Tensor], *rows: Tensor) -> Tensor:
+        """What ``run`` makes of images, with the rows that belong to them, batch by batch."""
         side = self.architecture.image_size
         if not isinstance(images, Tensor) or images.ndim != 4 or images.shape[1:] != (3, side, side):
             raise NeedsError(f"Images must be a tensor (n, 3, {side}, {side}); got {described(images)}.")
+        batches = zip(*(tensor.split(self.batch_size) for tensor in (images, *rows)), strict=True)
+        passes = (partial(self._one, run, *batch) for batch in batches)
+        with side_by_side(passes, self.device, forward_bytes(self.batch_size, self.architecture)) as results:
+            return torch.cat(list(results))
+
+    def _one(self, run: Callable[..., Tensor], *batch: Tensor) -> Tensor:
         with torch.inference_mode():
-            batches = images.split(self.batch_size)
-            return torch.cat([run(moved(batch, self.device, self.dtype)).cpu() for batch in batches])
+            return run(*(moved(tensor, self.device, self.dtype) for tensor in batch)).cpu()

@@ -13,13 +13,14 @@ from merging.at_once import most_bytes
 from merging.benchmarks.benchmark import EXEMPLARS, SPLITS, Benchmark
 from merging.checkpoints.families import Parameter, Role
 from merging.devices import choose_device, describe_device
-from merging.engine.inputs import BLOCK_CPU, LAYER_COPIES, layer_budget, layer_bytes, layer_workers
+from merging.engine.inputs import BLOCK_CPU, LAYER_COPIES, layer_bytes
 from merging.engine.work import ChainWork, chain_work, forward_flops, linear_maps, tokens_of, tower_of
 from merging.methods.adapting import Sizes
 from merging.methods.method import Adapt, Method
 from merging.recipes.recipe import Exemplars, Step
 from merging.runs.inputs import OpenedRecipe
 from merging.runs.run import THIS_MACHINE, Run
+from merging.threads import budget, cores
 
 READING, MERGING, ADAPTING, EVALUATING = "reading", "merging", "adapting", "evaluating"
 PHASES = (READING, MERGING, ADAPTING, EVALUATING)
@@ -87,7 +88,7 @@ def estimate(
     if _in_pieces(opened):
         memory = min(max(numels, default=0), 4 * BLOCK_CPU) * (len(opened.experts) + 1) * itemsize * LAYER_COPIES
     else:
-        memory = most_bytes(_layer_sizes(opened, chain, merged, itemsize), layer_workers(chosen), layer_budget())
+        memory = most_bytes(_layer_sizes(opened, chain, merged, itemsize), cores(chosen), budget())
     memory += _exemplar_bytes(opened)
     if benchmark is not None:
         memory = max(memory, 2 * sum(numels) * 4)  # the tower in float32, while the stored one is read

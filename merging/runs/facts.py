@@ -10,6 +10,7 @@ import numpy as np
 import torch
 
 from merging.runs.run import FORMAT
+from merging.threads import cores
 from merging.version import __version__
 
 
@@ -22,8 +23,14 @@ def facts(*, run_id: str, created: bool, device: str, **rest: Any) -> dict[str, 
         "device": device,
         "created": now if created else None,
         "versions": versions(),
+        **computing(),
         **rest,
     }
+
+
+def computing() -> dict[str, str | int]:
+    """Beside the versions, what says whether another machine gives the same bytes, and how many threads there were."""
+    return {"capability": torch.backends.cpu.get_cpu_capability(), "threads": cores()}
 
 
 def versions() -> dict[str, str]:

@@ -26,7 +26,7 @@ from merging.progress import Cancel, Meter, Phases, ProgressCallback
 from merging.recipes.recipe import Recipe
 from merging.runs import inputs
 from merging.runs.estimate import EVALUATING, MERGING, estimate
-from merging.runs.facts import versions
+from merging.runs.facts import computing, versions
 from merging.runs.inputs import OpenedRecipe, log_warning
 from merging.runs.run import THIS_MACHINE
 from merging.runs.store import Store
@@ -35,6 +35,7 @@ from merging.sweeps.points import DrawnImages, Identity, Point, Sample
 from merging.sweeps.sweep import Sweep, SweepPoint
 from merging.sweeps.weighted_sum import CombinedCheckpoint
 from merging.text import size_text
+from merging.threads import one_thread
 
 STAGES = (MERGING, EVALUATING)
 
@@ -127,6 +128,7 @@ class Session:
             scores = evaluate_per_task(models, self.drawn, splits=splits, **options)
         seconds = {MERGING: merged - started, EVALUATING: time.monotonic() - merged}
         device = devices.describe_computed(devices.choose_device(self.device), doubts)
+        about |= computing()
         about |= {"images": int(scores["n"].sum()), "weights": place.terms is not None, "sample": self.sample.split}
         about |= {"warnings": list(dict.fromkeys(doubts))} if doubts else {}
         return Point(planned.name, scores, device, seconds, THIS_MACHINE, versions=versions()), about
@@ -140,7 +142,8 @@ class Session:
             models, warnings = self._merge(opened, progress)
             doubts.extend(warnings)
             if not place.values:
-                about["notes"] = coefficients(opened, models[MERGED])
+                with one_thread():
+                    about["notes"] = coefficients(opened, models[MERGED])
             return models
         parts: dict[str, Checkpoint] = dict(opened.experts)
         if any(what == MERGED for _, what in place.terms):

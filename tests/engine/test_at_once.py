@@ -21,12 +21,13 @@ from merging.checkpoints.tensor_info import TensorInfo
 from merging.engine import run as engine
 from merging.engine import stream
 from merging.engine.adapting import adapt
-from merging.engine.inputs import AT_ONCE, layer_bytes
+from merging.engine.inputs import layer_bytes
 from merging.errors import Cancelled
 from merging.methods import registry
 from merging.progress import Progress
 from merging.recipes.recipe import Exemplars, Recipe, Step, TestData
 from merging.runs.inputs import open_inputs
+from merging.threads import AT_ONCE
 
 METHODS = registry.methods()
 PER_TASK = 6

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from merging import free_memory as module
-from merging.engine import inputs
+from merging import threads
 from merging.free_memory import free_memory
 from merging.jobs import spare
 
@@ -72,7 +72,7 @@ def test_a_container_that_sees_its_own_group_as_the_root_counts(group):
 def test_layers_at_once_and_the_spare_process_keep_to_it(group, monkeypatch: pytest.MonkeyPatch):
     lines("0::/")
     group("", module.VERSION_2, 1 << 30, 1 << 29)
-    assert inputs.layer_budget() == 1 << 28
+    assert threads.budget() == 1 << 28
     kept = spare.Spare()
     monkeypatch.setattr(spare, "start_process", lambda *_: pytest.fail("there is no memory for a process"))
     kept._kept.set()

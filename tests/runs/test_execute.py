@@ -12,6 +12,7 @@ from pathlib import Path
 import pandas as pd
 import pytest
 import tiny
+import torch
 from safetensors import safe_open
 from safetensors.torch import load_file
 
@@ -75,6 +76,8 @@ def test_the_model_says_what_it_is_and_not_where_it_was_made(recipe, run_it):
     assert told["merge"]["ties"]["density"] == 0.2
     assert told["experts"]["flags"] == run.inputs["experts/flags"]
     text = json.dumps(said) + (run.path / "run.json").read_text()
+    facts = json.loads((run.path / "run.json").read_text("utf-8"))
+    assert (facts["capability"], facts["threads"]) == (torch.backends.cpu.get_cpu_capability(), torch.get_num_threads())
     for secret in (str(Path.home()) + "/", str(run.path.parent), recipe.pretrained, f"/{getpass.getuser()}/"):
         assert secret not in text
 

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 from pretend_device import NAME, pretended
 from small_sweeps import RATIO, names, points_of, recipe, run, sweep
 from stand_in_jobs import until
@@ -45,6 +46,9 @@ def test_a_paused_sweep_goes_on_where_it_was(tiny_benchmark: Benchmark, store: S
     said: list[str] = []
     run(made, store, tiny_benchmark, progress=lambda progress: said.append(progress.phase))
     assert len(names(store)) == 6
+    for name in names(store):
+        about = json.loads((points.folder(store) / name / points.FACTS).read_text("utf-8"))
+        assert (about["capability"], about["threads"]) == (torch.backends.cpu.get_cpu_capability(), 1)
     assert all((points.folder(store) / name).stat().st_mtime_ns == time_ for name, time_ in first.items())
     assert list(dict.fromkeys(said)) == [f"Point {number} of 6" for number in (3, 4, 5, 6)]
 

@@ -10,18 +10,17 @@ from itertools import islice
 from typing import TypeVar
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 
 from merging.at_once import ahead, in_turns
 from merging.clip.preprocess import read_image, square
 from merging.datasets.references import ImageReference, encoded
 from merging.errors import TaskError
+from merging.threads import ONE_THREAD
 
 T = TypeVar("T")
 CHUNK = 8  # images that one thread decodes before it takes the next ones
 MOST_THREADS = 16
-ONE_THREAD = partial(torch.set_num_threads, 1)  # of torch, in each of the threads that decode side by side
 Pixels = NDArray[np.uint8]
 Square = Pixels | TaskError  # pixels (side, side, 3), or why there are none
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
-from functools import cached_property
+from functools import cached_property, partial
 
 import torch
 from torch import Tensor
@@ -20,7 +20,9 @@ from merging.methods.learning import Change, batch_order, entropies, log_predict
 from merging.methods.slot import SlotStream
 from merging.numerics.linear_algebra import double, numbers
 from merging.progress import Meter
+from merging.threads import cores, side_by_side
 
+Batch = tuple[TaskExemplars, Tensor]  # a task, and the indices (n,) of its images
 Loss = Callable[[Tensor, TaskExemplars, Tensor], Tensor]  # features (n, e), task, indices (n,) -> losses (n,)
 PART = "merge"  # of what is kept
 PHASE = "Learning"
@@ -31,8 +33,7 @@ class EngineBlend:
 
     Temporary files last as long as the stack ``files``. ``work`` is counted by the meter: images times scalars.
 
-    The same numbers come out of every run with as many threads. With another number of threads torch adds up products
-    in another order, so that the last digits differ.
+    The same numbers come out whatever the threads: each batch has one, and gradients are added up in the tasks' order.
     """
 
     def __init__(
@@ -75,16 +76,14 @@ class EngineBlend:
 
     def entropies(self, seed: int, batch: int, step: int) -> tuple[float, ...]:
         """Every task's mean entropy over its batch of this step, whose gradients are added up."""
-        losses = []
-        for name, task in self._tasks.items():
-            order = torch.from_numpy(batch_order(seed, name, len(task.images), batch, step))
-            losses.append(self._backward(task, order, self._entropy))
-        return tuple(losses)
+        orders = [batch_order(seed, name, len(task.images), batch, step) for name, task in self._tasks.items()]
+        chosen = [(task, torch.from_numpy(order)) for task, order in zip(self._tasks.values(), orders, strict=True)]
+        return tuple(self._losses(chosen, self._entropy))
 
     def cross_entropy(self, expert: str) -> float:
         """The mean cross-entropy over all labeled exemplars of one task, whose gradient is added up."""
         task = self._tasks[expert]
-        return self._backward(task, torch.arange(len(task.images)), self._surprise)
+        return self._losses([(task, torch.arange(len(task.images)))], self._surprise)[0]
 
     def masks(self) -> MaskFile:
         """Masks of every expert, which last until the model is merged."""
@@ -109,16 +108,33 @@ class EngineBlend:
         """Offer what a later run would go on from."""
         self._kept.keep(PART, state)
 
-    def _backward(self, task: TaskExemplars, order: Tensor, loss: Loss) -> float:
-        """The mean loss over these images, whose gradient is added to what the network holds."""
-        network, losses = self._network, list[Tensor]()
-        for chosen in order.split(network.micro_batch):
-            each = loss(network.features(task.images[chosen]), task, chosen)
-            (each.sum() / len(order)).backward()
-            losses.append(double(each.detach()).sum())
-            self._meter.advance(len(chosen) * sum(self._inputs.numels), PHASE, self._detail)
-            self._kept.check()
-        return sum(numbers(*losses)) / len(order)
+    def _losses(self, batches: Sequence[Batch], loss: Loss) -> list[float]:
+        """The mean loss over every batch, whose gradients are added to what the network holds, in order."""
+        network, sums = self._network, list[list[Tensor]]([] for _ in batches)
+        nbytes = network.nbytes(max(len(order) for _, order in batches))
+        parts = [
+            (number, task, chosen, len(order))
+            for number, (task, order) in enumerate(batches)
+            for chosen in order.split(network.micro_batch)
+        ]
+        apart = len(parts) > 1 and cores(self._inputs.device) > 1
+        passes = (partial(self._backward, network.aside() if apart else network, loss, *part[1:]) for part in parts)
+        with side_by_side(passes, self._inputs.device, nbytes) as results:
+            for (number, _, chosen, _), (total, own) in zip(parts, results, strict=True):
+                if own is not network:
+                    network.add(own)
+                sums[number].append(total)
+                self._meter.advance(len(chosen) * sum(self._inputs.numels), PHASE, self._detail)
+                self._kept.check()
+        return [sum(numbers(*own)) / len(order) for own, (_, order) in zip(sums, batches, strict=True)]
+
+    def _backward(
+        self, network: Network, loss: Loss, task: TaskExemplars, chosen: Tensor, count: int
+    ) -> tuple[Tensor, Network]:
+        """The sum of losses over these images, and the network, which holds the gradient of their ``count``-th part."""
+        each = loss(network.features(task.images[chosen]), task, chosen)
+        (each.sum() / count).backward()
+        return double(each.detach()).sum(), network
 
     def _entropy(self, features: Tensor, task: TaskExemplars, chosen: Tensor) -> Tensor:
         assert task.head is not None  # as the needs were checked

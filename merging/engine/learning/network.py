@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Collection
+from copy import copy
 from dataclasses import replace
+from typing import Self
 
 import torch
 from torch import Tensor
@@ -50,6 +52,19 @@ class Network:
         gradient, weight.grad = weight.grad, None
         return gradient
 
+    def aside(self) -> Self:
+        """The same weights, in the same memory, whose gradients are kept apart until ``add`` takes them."""
+        other = copy(self)
+        other.weights = {n: weight.detach().requires_grad_(weight.requires_grad) for n, weight in self.weights.items()}
+        return other
+
+    def add(self, other: Self) -> None:
+        """Add the gradients of what ``aside`` gave to those that are held."""
+        for name, weight in other.weights.items():
+            own, gradient, weight.grad = self.weights[name], weight.grad, None
+            if gradient is not None:
+                own.grad = gradient if own.grad is None else own.grad.add_(gradient)
+
     def features(self, images: Tensor) -> Tensor:
         """Features (n, e) of images (n, 3, h, w), with a graph for a backward pass."""
         stored = self._encoder.names.items()
@@ -64,8 +79,17 @@ class Network:
     @property
     def micro_batch(self) -> int:
         """Images that run forward and backward together: as many as memory for their activations allows."""
+        budget = ACTIVATIONS_CPU if is_host(self._device) else fitting(self._device, ACTIVATIONS_GPU)
+        return max(1, budget // self._activations)
+
+    def nbytes(self, images: int) -> int:
+        """Bytes that so many images take forward and backward, with gradients of their own."""
+        live = sum(weight.nbytes for weight in self.weights.values() if weight.requires_grad)
+        return live + min(images, self.micro_batch) * self._activations
+
+    @property
+    def _activations(self) -> int:
+        """Bytes that one image keeps for the backward pass."""
         shape = self.architecture
         tokens = (shape.image_size // shape.patch_size) ** 2 + 1
-        one = shape.layers * tokens * (KEPT * shape.width + shape.heads * tokens) * self._dtype.itemsize
-        budget = ACTIVATIONS_CPU if is_host(self._device) else fitting(self._device, ACTIVATIONS_GPU)
-        return max(1, budget // one)
+        return shape.layers * tokens * (KEPT * shape.width + shape.heads * tokens) * self._dtype.itemsize
