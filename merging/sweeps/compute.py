@@ -255,9 +255,12 @@ def distinct(planned: Sequence[NamedPoint]) -> list[NamedPoint]:
 
 
 def stored(planned: NamedPoint, store: Store, benchmark: Benchmark, sample: Sample) -> Point | None:
-    """The stored point, or the scores of the same run on the same images; None if there is neither."""
+    """The stored point, or the scores of the same run on the same images; None if there is neither.
+
+    ``sample`` is in normal form (``Sample.on``).
+    """
     point = points.find(store, planned.name)
-    return point or points.of_run(store, planned.run_id, planned.name, benchmark, sample.on(benchmark))
+    return point or points.of_run(store, planned.run_id, planned.name, benchmark, sample)
 
 
 def run(
@@ -282,7 +285,8 @@ def run(
     """
     points.sweep_up(store)
     all_points = distinct(plan(sweep, benchmark))
-    missing = [planned for planned in all_points if stored(planned, store, benchmark, sweep.sample) is None]
+    sample = sweep.sample.on(benchmark)  # once: it opens the images of every task
+    missing = [planned for planned in all_points if stored(planned, store, benchmark, sample) is None]
     session = Session(benchmark, sweep.sample, device, cancel)
     phases = Phases({f"{planned.name} {stage}": 1.0 for planned in missing for stage in STAGES}, progress)
     failures: list[str] = []

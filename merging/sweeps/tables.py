@@ -15,7 +15,8 @@ from merging.runs.estimate import ADAPTING, EVALUATING, MERGING, estimate
 from merging.runs.run import Run
 from merging.runs.store import Store
 from merging.sweeps import points
-from merging.sweeps.compute import NamedPoint, Session, distinct, plan, stored
+from merging.sweeps.compute import NamedPoint, Session, distinct, plan
+from merging.sweeps.known_points import absent
 from merging.sweeps.points import Point
 from merging.sweeps.sweep import VALUES, Sweep
 
@@ -52,10 +53,10 @@ def budget(
 ) -> SweepCost:
     """The cost of the sweep on a device of this machine; ``planned`` is its plan, if it is known."""
     planned = distinct(plan(sweep, benchmark) if planned is None else planned)
-    missing = [point for point in planned if stored(point, store, benchmark, sweep.sample) is None]
+    session, here = Session(benchmark, sweep.sample, device), describe_device(choose_device(device))
+    missing = absent(planned, store, benchmark, session.sample)
     if not missing:
         return SweepCost(len(planned), len(planned), 0.0, 0.0, True)
-    session, here = Session(benchmark, sweep.sample, device), describe_device(choose_device(device))
     split, keys = session.sample.split, session.sample.tasks or tuple(task.key for task in benchmark.tasks)
     images = sum(session.drawn.count(key, split) for key in keys)
     earlier, runs = [facts for facts in points.latest_facts(store) if facts.get("device") == here], store.runs()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -294,9 +295,7 @@ def test_points_that_are_gone_are_missing(open_app: Any, library: Path, tmp_path
     found = swept(library, tmp_path / "store")
     at = open_app("sweeps", library, sweep=found.id)
     store = Store(tmp_path / "store", libraries=())
-    victim = next(points.folder(store).glob("*/scores.csv"))
-    victim.write_text("damaged")
-    (victim.parent / "manifest.json").touch()
+    shutil.rmtree(next(points.folder(store).iterdir()))
     at.run()
     assert not at.exception
     assert "5 of 6 points" in "".join(str(bar.proto) for bar in at.get("progress"))

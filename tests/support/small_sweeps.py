@@ -34,5 +34,5 @@ def names(store: Store) -> set[str]:
 
 
 def points_of(found: Sweep, store: Store, benchmark: Benchmark) -> dict[str, points.Point]:
-    every = sweep_compute.plan(found, benchmark)
-    return {one.name: point for one in every if (point := sweep_compute.stored(one, store, benchmark, found.sample))}
+    every, sample = sweep_compute.plan(found, benchmark), found.sample.on(benchmark)
+    return {one.name: point for one in every if (point := sweep_compute.stored(one, store, benchmark, sample))}

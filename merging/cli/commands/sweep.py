@@ -113,7 +113,8 @@ def sweep(
     if outcome.paused:
         print(f"Paused at {outcome.stored} of {outcome.points} points; `sweep --stored {chosen.id}` goes on.")
         return PAUSED
-    computed = {one.name: point for one in planned if (point := compute.stored(one, runs, benchmark, chosen.sample))}
+    sample = chosen.sample.on(benchmark)
+    computed = {one.name: point for one in planned if (point := compute.stored(one, runs, benchmark, sample))}
     _show(call, chosen, table(chosen, planned, computed), requirement, best_by)
     if not call.json:
         print(f"Sweep {chosen.id} is stored in {points.folder(runs).parent}")

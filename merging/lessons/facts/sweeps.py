@@ -107,11 +107,11 @@ def _read(context: LessonContext, alias: str) -> StoredSweep:
     if sweep is None:
         axes = context.lesson.runs[alias]["sweep"]
         raise StoreError(f"There is no sweep over {axes} on this machine. Start one on Sweeps.")
-    planned = plan(sweep, context.benchmark)
+    planned, sample = plan(sweep, context.benchmark), sweep.sample.on(context.benchmark)
     points = {
         one.name: point
         for one in planned
-        if (point := stored(one, context.store, context.benchmark, sweep.sample)) is not None
+        if (point := stored(one, context.store, context.benchmark, sample)) is not None
     }
     if not points:
         raise StoreError("None of the sweep's points is stored. Open it on Sweeps and go on with it.")
