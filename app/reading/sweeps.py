@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import math
+import time
 from collections import OrderedDict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -27,6 +28,7 @@ from viz.text import clean_text, percent, plural, span
 if TYPE_CHECKING:
     import pandas as pd
 
+SHARE = 10.0  # while points are computed, their tables take no more than one in so many seconds
 MANY = 40_000  # points of all sweeps that stay in memory, a few kilobytes each
 
 
@@ -59,6 +61,11 @@ class SweepResults:
     def _by_name(self) -> dict[str, NamedPoint]:
         return {planned.name: planned for planned in reversed(self.every)}
 
+    @cached_property
+    def names(self) -> dict[str, str]:
+        """How each computed point is called in pickers."""
+        return {point: described(self, point) for point in self.scores}
+
     def planned(self, point: str) -> NamedPoint:
         """The plan of a point."""
         return self._by_name[point]
@@ -69,7 +76,13 @@ class _Kept:
 
     def __init__(self, points: KnownPoints) -> None:
         self.points = points
-        self.latest: tuple[int, SweepResults] | None = None  # the number of changes until then, and the results
+        self.averages: dict[tuple[Any, ...], tuple[Any, ...]] = {}
+        self.latest: SweepResults | None = None
+        self.changes = self.made = self.took = 0.0  # of the points until then; when, and how many seconds it took
+
+    def wait(self) -> bool:
+        """Whether putting the results together would take more than a tenth of the time."""
+        return time.monotonic() - self.made < SHARE * self.took
 
 
 _kept: OrderedDict[tuple[object, ...], _Kept] = OrderedDict()  # the one that was asked for last is at the end
@@ -78,10 +91,14 @@ _kept: OrderedDict[tuple[object, ...], _Kept] = OrderedDict()  # the one that wa
 def results(sweep: Sweep) -> SweepResults:
     """The current results of a sweep. Raises CheckpointError if its files are gone."""
     kept = _of(sweep)
-    found, changes = kept.points.now(), kept.points.changes
-    if kept.latest is None or (kept.latest[0], kept.latest[1].sweep) != (changes, sweep):
-        kept.latest = changes, _put_together(sweep, kept.points.planned, found)
-    return kept.latest[1]
+    if (latest := kept.latest) is not None and latest.sweep == sweep and kept.wait() and _computing(sweep):
+        return latest
+    started, found, changes = time.monotonic(), kept.points.now(), kept.points.changes
+    if latest is None or latest.sweep != sweep or kept.changes != changes:
+        latest = _put_together(sweep, kept, found)
+        kept.changes = changes
+        kept.latest, kept.made, kept.took = latest, time.monotonic(), time.monotonic() - started
+    return latest
 
 
 def _of(sweep: Sweep) -> _Kept:
@@ -99,11 +116,17 @@ def _of(sweep: Sweep) -> _Kept:
     return kept
 
 
-def _put_together(sweep: Sweep, planned: Sequence[NamedPoint], points: Mapping[str, Point]) -> SweepResults:
+def _computing(sweep: Sweep) -> bool:
+    """Whether points are still coming, so that what is new can be shown a little later."""
+    return (now := job(sweep)) is not None and now.live
+
+
+def _put_together(sweep: Sweep, kept: _Kept, points: Mapping[str, Point]) -> SweepResults:
+    planned = kept.points.planned
     tasks = text.with_titles(table(sweep, planned, points))
     labels = ["Weights in the plane"] if sweep.kind == PLANE else titles(sweep)
     tasks["label"] = [labels[int(line)] for line in tasks["line"]]
-    means = averages(tasks)
+    means = averages(tasks, kept.averages)
     means["label"] = [labels[int(line)] for line in means["line"]]
     return SweepResults(sweep, planned, points, tasks, means)
 
@@ -175,7 +198,7 @@ def note(results: SweepResults) -> str:
     tasks = len(sample.tasks) or len(data.benchmark().tasks)
     images = f"at most {sample.images:,} images" if sample.images else "all images"
     drawn = f", drawn with seed {sample.seed}" if sample.images else ""
-    devices = text.listed(sorted({clean_text(point.device, 40) for point in points}))
+    devices = text.listed(sorted({clean_text(device, 40) for device in {point.device for point in points}}))
     return (
         f"{images_drawn.of_each(sample.split).capitalize()}: {images} of each of {plural(tasks, 'task')}{drawn}; "
         f"n = {span(point.images for point in points)} images a point, on {devices}."

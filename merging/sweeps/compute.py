@@ -9,13 +9,11 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
-import torch
-
 from merging import devices
 from merging.benchmarks.benchmark import Benchmark
 from merging.benchmarks.evaluate import evaluate, evaluate_per_task
 from merging.checkpoints.checkpoint import Checkpoint, MappingCheckpoint
-from merging.checkpoints.digests import DIGESTS
+from merging.checkpoints.references import PRETRAINED, expert_key
 from merging.engine import run as engine
 from merging.engine.outputs import MERGED
 from merging.errors import Cancelled, MergingError, StoreError
@@ -33,7 +31,7 @@ from merging.runs.store import Store
 from merging.sweeps import points
 from merging.sweeps.points import DrawnImages, Identity, Point, Sample
 from merging.sweeps.sweep import Sweep, SweepPoint
-from merging.sweeps.weighted_sum import CombinedCheckpoint
+from merging.sweeps.weighted_sum import CombinedCheckpoint, coefficients
 from merging.text import size_text
 
 STAGES = (MERGING, EVALUATING)
@@ -66,6 +64,8 @@ class Session:
     device: str = "auto"
     cancel: Cancel | None = None
     _opened: dict[tuple[str, str, str], Checkpoint] = field(default_factory=dict)
+    _same: dict[tuple[Any, ...], OpenedRecipe] = field(default_factory=dict)  # by the files that are opened
+    _named: dict[tuple[Any, ...], dict[str, str]] = field(default_factory=dict)  # digests, likewise
     _exemplars: dict[tuple[int, int], Any] = field(default_factory=dict)
     _line: tuple[Recipe, Checkpoint, tuple[str, ...]] | None = None  # its warnings go to every point of the line
 
@@ -74,10 +74,20 @@ class Session:
         self.drawn = DrawnImages.of(self.benchmark, self.sample)
 
     def opened(self, recipe: Recipe) -> OpenedRecipe:
-        """The checkpoints of a recipe; each file is opened once."""
-        pretrained = self._checkpoint(recipe.pretrained, "pretrained")
-        experts = {name: self._checkpoint(reference, name, pretrained) for name, reference in recipe.experts}
-        return inputs.opened(recipe, pretrained, experts, self.benchmark)
+        """The checkpoints of a recipe; each file is opened once, and recipes that differ in their steps share them."""
+        key = _files(recipe)
+        if key not in self._same or any(method.content for method in recipe.methods):
+            pretrained = self._checkpoint(recipe.pretrained, "pretrained")
+            experts = {name: self._checkpoint(reference, name, pretrained) for name, reference in recipe.experts}
+            self._same[key] = inputs.opened(recipe, pretrained, experts, self.benchmark)
+        return replace(self._same[key], recipe=recipe)
+
+    def _digests(self, opened: OpenedRecipe) -> dict[str, str]:
+        """The digests of the files of a recipe, as they were when they were opened."""
+        key = _files(opened.recipe)
+        if key not in self._named:
+            self._named[key] = opened.digests()
+        return self._named[key]
 
     def _checkpoint(self, reference: str, name: str, like: Checkpoint | None = None) -> Checkpoint:
         key = reference, name, "" if like is None else like.label
@@ -88,21 +98,11 @@ class Session:
     def plan(self, place: SweepPoint) -> NamedPoint:
         """The point with its name and its run's id. Reads each checkpoint that this process has not read yet."""
         opened = self.opened(place.recipe)
-        run_id = opened.run_id()
-        identity = self._identity(place, opened, run_id)
+        digests = self._digests(opened)
+        run_id = opened.run_id(digests)
+        identity = _identity(place, digests, run_id)
         name = points.name_of(identity, self.benchmark, self.sample)
         return NamedPoint(place, name, run_id if identity[0] == "run" and place.values else "")
-
-    def _identity(self, place: SweepPoint, opened: OpenedRecipe, run_id: str) -> Identity:
-        if place.terms is None or place.terms == ((1.0, MERGED),):
-            return ("run", run_id)
-        parts = sorted(
-            (run_id if what == MERGED else DIGESTS.digest(opened.experts[what]), coefficient)
-            for coefficient, what in place.terms
-            if coefficient != 0
-        )
-        named = [text for text in (place.recipe.activation, place.recipe.architecture) if text]
-        return ("weights", DIGESTS.digest(opened.pretrained), parts, *named)
 
     def compute(
         self, planned: NamedPoint, progress: Callable[[str], ProgressCallback | None]
@@ -208,27 +208,22 @@ class Session:
             raise MergingError(f"A point needs about {size_text(needed)} of memory; {size_text(free)} are free.")
 
 
-def coefficients(opened: OpenedRecipe, merged: Checkpoint) -> dict[str, Any]:
-    """The point of the experts' plane nearest to a merged model, and the share of its change that lies off the plane.
+def _files(recipe: Recipe) -> tuple[Any, ...]:
+    """What recipes have in common that open the same files in the same way."""
+    return recipe.pretrained, recipe.experts, recipe.architecture, recipe.activation
 
-    Least squares over all scalars: one coefficient for each expert, sums in float64.
-    """
-    names, base = list(opened.experts), opened.pretrained
-    gram = torch.zeros(len(names), len(names), dtype=torch.float64)
-    toward = torch.zeros(len(names), dtype=torch.float64)
-    squared = 0.0
-    for name in base.infos:
-        if not base.infos[name].dtype.is_floating_point:
-            continue
-        first = base.read(name).double().reshape(-1)
-        vectors = torch.stack([part.read(name).double().reshape(-1) - first for part in opened.experts.values()])
-        change = merged.read(name).double().reshape(-1) - first
-        gram += vectors @ vectors.T
-        toward += vectors @ change
-        squared += float(change @ change)
-    solution = torch.linalg.lstsq(gram, toward, driver="gelsd").solution
-    off = max(0.0, squared - float(solution @ toward)) / squared if squared else 0.0
-    return {"at": dict(zip(names, solution.tolist(), strict=True)), "off_plane": off**0.5}
+
+def _identity(place: SweepPoint, digests: Mapping[str, str], run_id: str) -> Identity:
+    """What the model of a point is made of, from the digests of its files."""
+    if place.terms is None or place.terms == ((1.0, MERGED),):
+        return ("run", run_id)
+    parts = sorted(
+        (run_id if what == MERGED else digests[expert_key(what)], coefficient)
+        for coefficient, what in place.terms
+        if coefficient != 0
+    )
+    named = [text for text in (place.recipe.activation, place.recipe.architecture) if text]
+    return ("weights", digests[PRETRAINED], parts, *named)
 
 
 def plan(sweep: Sweep, benchmark: Benchmark) -> list[NamedPoint]:

@@ -33,7 +33,7 @@ def panel(results: SweepResults, subject: Subject, chosen: str, stored: Sequence
         st.selectbox(
             "Chosen point (click one in a picture, or pick it here)",
             points,
-            format_func=lambda point: sweeps.described(results, point),
+            format_func=results.names.__getitem__,
             key=key,
             on_change=state.pick_point_from,
             args=(key,),
