@@ -55,8 +55,9 @@ def test_what_the_other_computer_left_goes_when_nothing_in_it_has_changed_for_a_
     (folder / "inner").mkdir()
     (folder / "inner" / "file").write_text("half", "utf-8")
     be(OTHER)
-    for age, names in ((0.9 * ABANDONED, [folder.name]), (1.1 * ABANDONED, [])):
-        for path in (folder / "inner" / "file", folder / "inner", folder):
+    young, old = 0.9 * ABANDONED, 1.1 * ABANDONED
+    for ages, names in (((young, old, old), [folder.name]), ((old, old, old), [])):
+        for path, age in zip((folder / "inner" / "file", folder / "inner", folder), ages, strict=True):
             os.utime(path, (time.time() - age,) * 2)
         atomic.sweep(tmp_path)
         assert left(tmp_path) == names

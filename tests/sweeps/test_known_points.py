@@ -12,6 +12,7 @@ from small_sweeps import names, run, sweep
 
 from merging.benchmarks.benchmark import Benchmark
 from merging.errors import RecipeError
+from merging.runs.inputs import OpenedRecipe, open_inputs
 from merging.runs.store import Store
 from merging.sweeps import compute, points, storage
 from merging.sweeps import sweep as sweeps
@@ -42,6 +43,8 @@ def test_every_point_is_read_once(
 ) -> None:
     reads = count(monkeypatch, points, "read_table")
     assert len(known.now()) == len(known.now()) == 1 == len(reads) and known.changes == 1
+    sample = sweep(tiny_benchmark, images=4).sample.on(tiny_benchmark)
+    assert absent(known.planned, store, tiny_benchmark, sample) == known.planned[1:]
     run(sweep(tiny_benchmark, images=4), store, tiny_benchmark)
     reads.clear()
     assert list(known.now()) == [one.name for one in known.planned] and known.changes == 2
@@ -87,6 +90,19 @@ def test_the_images_are_counted_once_for_a_plan(
             run(found, store, tiny_benchmark, paused=lambda: True)
             counts.append(len(normal))
     assert counts[0] == counts[1]
+
+
+def test_a_plan_reads_what_its_points_share_once(tiny_benchmark: Benchmark, monkeypatch: pytest.MonkeyPatch) -> None:
+    opened = []
+    for values in ((0.0, 0.5), tuple(i / 9 for i in range(9))):
+        found = sweep(tiny_benchmark, axes=(Axis("lwptv.prune_ratio", values),))
+        with monkeypatch.context() as patch:
+            digests = count(patch, OpenedRecipe, "digests")
+            named = compute.plan(found, tiny_benchmark)
+        opened.append(len(digests))
+        assert len({one.name for one in named}) == len(values)
+        assert [one.run_id for one in named] == [open_inputs(one.place.recipe).run_id() for one in named]
+    assert opened == [1, 1]
 
 
 def test_many_points_need_workers(tiny_benchmark: Benchmark, monkeypatch: pytest.MonkeyPatch) -> None:
