@@ -18,10 +18,10 @@ from app.reading import data
 from app.reading.images import drawn as images_drawn
 from merging.jobs.records import SWEEP, Job, job_of
 from merging.sweeps import compute
-from merging.sweeps.compute import NamedPoint, Session, plan
+from merging.sweeps.compute import Session, plan
 from merging.sweeps.known_points import KnownPoints
 from merging.sweeps.points import Point
-from merging.sweeps.sweep import LINE, PLANE, Sweep
+from merging.sweeps.sweep import LINE, PLANE, NamedPoint, Sweep
 from merging.sweeps.tables import averages, table
 from viz.text import clean_text, percent, plural, span
 

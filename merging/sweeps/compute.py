@@ -6,7 +6,6 @@ import contextlib
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import partial
 from typing import Any
 
 from merging import devices
@@ -16,11 +15,11 @@ from merging.checkpoints.checkpoint import Checkpoint, MappingCheckpoint
 from merging.checkpoints.references import PRETRAINED, expert_key
 from merging.engine import run as engine
 from merging.engine.outputs import MERGED
-from merging.errors import Cancelled, MergingError, StoreError
+from merging.errors import MergingError
 from merging.formats.opening import open_checkpoint
 from merging.free_memory import free_memory
 from merging.modules.modules import Modules
-from merging.progress import Cancel, Meter, Phases, ProgressCallback
+from merging.progress import Cancel, ProgressCallback
 from merging.recipes.recipe import Recipe
 from merging.runs import inputs
 from merging.runs.estimate import EVALUATING, MERGING, estimate
@@ -29,21 +28,16 @@ from merging.runs.inputs import OpenedRecipe, log_warning
 from merging.runs.run import THIS_MACHINE
 from merging.runs.store import Store
 from merging.sweeps import points
+from merging.sweeps.known_points import KnownPoints
 from merging.sweeps.points import DrawnImages, Identity, Point, Sample
-from merging.sweeps.sweep import Sweep, SweepPoint
+from merging.sweeps.spread import MissingPoints
+from merging.sweeps.sweep import NamedPoint, Sweep, SweepPoint
 from merging.sweeps.weighted_sum import CombinedCheckpoint, coefficients
+from merging.sweeps.wire import handed_out, plain_place, plain_sample
 from merging.text import size_text
+from merging.workers.fan_out import Workers
 
-STAGES = (MERGING, EVALUATING)
-
-
-@dataclass(frozen=True, slots=True)
-class NamedPoint:
-    """A point with its name, which depends on the contents of the files and on the images."""
-
-    place: SweepPoint
-    name: str
-    run_id: str  # of the run with the same model; empty for weights that no recipe gives
+EVERYTHING = (0, 1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,6 +97,17 @@ class Session:
         identity = _identity(place, digests, run_id)
         name = points.name_of(identity, self.benchmark, self.sample)
         return NamedPoint(place, name, run_id if identity[0] == "run" and place.values else "")
+
+    def request(self, planned: NamedPoint) -> dict[str, Any]:
+        """What a worker is asked for a point."""
+        return {
+            "name": planned.name,
+            "place": plain_place(planned.place),
+            "sample": plain_sample(self.sample),
+            "benchmark": str(self.benchmark.folder),
+            "device": self.device,
+            "digests": [handed_out(checkpoint) for checkpoint in self.opened(planned.place.recipe)],
+        }
 
     def compute(
         self, planned: NamedPoint, progress: Callable[[str], ProgressCallback | None]
@@ -249,15 +254,6 @@ def distinct(planned: Sequence[NamedPoint]) -> list[NamedPoint]:
     return list(by_name.values())
 
 
-def stored(planned: NamedPoint, store: Store, benchmark: Benchmark, sample: Sample) -> Point | None:
-    """The stored point, or the scores of the same run on the same images; None if there is neither.
-
-    ``sample`` is in normal form (``Sample.on``).
-    """
-    point = points.find(store, planned.name)
-    return point or points.of_run(store, planned.run_id, planned.name, benchmark, sample)
-
-
 def run(
     sweep: Sweep,
     store: Store,
@@ -268,50 +264,46 @@ def run(
     cancel: Cancel | None = None,
     paused: Callable[[], bool] = lambda: False,
     warn: Callable[[str], None] = log_warning,
+    workers: Workers | None = None,
+    share: tuple[int, int] = EVERYTHING,
 ) -> Outcome:
     """Compute the missing points and store each as soon as it is done.
 
     ``paused`` is called between two points. A point that fails does not stop the others. ``warn`` is called with every
     doubt about what belongs together, before the first point is computed, and once with each warning of the points.
+    With ``workers`` they compute, and this process stores. A ``share`` (number, of how many) computes every so many-th
+    point, from 0: together the shares are the sweep.
 
     Raises:
         MergingError: points failed; the message counts them and gives the first reason.
-        StoreError: the disk cannot be written to. Cancelled: ``cancel`` requested it; the points so far are kept.
+        StoreError: the disk cannot be written to. Cancelled: ``cancel`` requested it, or all workers are gone
+            (WorkersGone); the points so far are kept.
     """
     points.sweep_up(store)
-    all_points = distinct(plan(sweep, benchmark))
-    sample = sweep.sample.on(benchmark)  # once: it opens the images of every task
-    missing = [planned for planned in all_points if stored(planned, store, benchmark, sample) is None]
+    mine = distinct(plan(sweep, benchmark))[share[0] :: share[1]]
     session = Session(benchmark, sweep.sample, device, cancel)
-    phases = Phases({f"{planned.name} {stage}": 1.0 for planned in missing for stage in STAGES}, progress)
-    failures: list[str] = []
-    warned = dict.fromkeys(doubts(sweep, session) if missing else ())
-    for doubt in warned:
-        warn(doubt)
-    for number, planned in enumerate(missing):
-        Meter(0, None, cancel).check()
-        if paused():
-            return Outcome(len(all_points) - len(missing) + number - len(failures), len(all_points), True)
-        if points.find(store, planned.name):  # another sweep has computed it meanwhile
-            continue
-        words = f"Point {len(all_points) - len(missing) + number + 1} of {len(all_points)}"
-        try:
-            point, about = session.compute(planned, partial(_stage, phases, planned, words))
-        except (Cancelled, StoreError):
-            raise
-        except MergingError as error:
-            failures.append(f"{_where(sweep, planned.place)}: {error}")
-        else:
-            points.write(store, point, about)
-            for warning in about.get("warnings", ()):
-                if warning not in warned:
-                    warn(warning)
-                    warned[warning] = None
+    there = KnownPoints(mine, store, benchmark, session.sample).now()
+    missing = [planned for planned in mine if planned.name not in there]
+    warned: set[str] = set()
+
+    def warn_once(sentence: str) -> None:
+        if sentence not in warned:
+            warned.add(sentence)
+            warn(sentence)
+
+    for doubt in doubts(sweep, session) if missing else ():
+        warn_once(doubt)
+    work = MissingPoints(missing, len(mine), store, paused, progress, cancel, warn_once)
+    failures = work.here(session.compute) if workers is None else work.on(workers, session.request)
+    if work.halted:
+        return Outcome(len(mine) - len(missing) + work.taken - len(failures), len(mine), True)
     if failures:
+        name, reason = next(iter(failures.items()))
+        where = next(_where(sweep, planned.place) for planned in missing if planned.name == name)
         raise MergingError(
-            f"{len(failures)} of {len(all_points)} points could not be computed; the others are kept. {failures[0]}"
+            f"{len(failures)} of {len(mine)} points could not be computed; the others are kept. {where}: {reason}"
         )
-    return Outcome(len(all_points), len(all_points), False)
+    return Outcome(len(mine), len(mine), False)
 
 
 def doubts(sweep: Sweep, session: Session) -> list[str]:
@@ -321,12 +313,6 @@ def doubts(sweep: Sweep, session: Session) -> list[str]:
         with contextlib.suppress(MergingError):  # its points fail with the reason, and the others do not
             sentences |= dict.fromkeys(session.opened(recipe).doubts)
     return list(sentences)
-
-
-def _stage(phases: Phases, point: NamedPoint, words: str, stage: str) -> ProgressCallback | None:
-    """The callback of one stage of a point; its phase is ``words``, which say which point it is."""
-    callback = phases.callback(f"{point.name} {stage}")
-    return None if callback is None else lambda inner: callback(replace(inner, phase=words, detail=inner.phase))
 
 
 def _where(sweep: Sweep, place: SweepPoint) -> str:

@@ -10,8 +10,8 @@ from merging.benchmarks.benchmark import Benchmark
 from merging.runs.run import Run
 from merging.runs.store import Store
 from merging.sweeps import points
-from merging.sweeps.compute import NamedPoint
 from merging.sweeps.points import Point, Sample
+from merging.sweeps.sweep import NamedPoint
 
 
 class KnownPoints:

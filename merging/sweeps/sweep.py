@@ -58,6 +58,15 @@ class SweepPoint:
     terms: tuple[tuple[float, str], ...] | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class NamedPoint:
+    """A point with its name, which depends on the contents of the files and on the images."""
+
+    place: SweepPoint
+    name: str
+    run_id: str  # of the run with the same model; empty for weights that no recipe gives
+
+
 @dataclass(frozen=True, kw_only=True)
 class Sweep:
     """A valid sweep: every value is checked when it is made. ``title`` does not enter its id.

@@ -15,10 +15,10 @@ from merging.runs.estimate import ADAPTING, EVALUATING, MERGING, estimate
 from merging.runs.run import Run
 from merging.runs.store import Store
 from merging.sweeps import points
-from merging.sweeps.compute import NamedPoint, Session, distinct, plan
+from merging.sweeps.compute import Session, distinct, plan
 from merging.sweeps.known_points import absent
 from merging.sweeps.points import Point
-from merging.sweeps.sweep import VALUES, Sweep
+from merging.sweeps.sweep import VALUES, NamedPoint, Sweep
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -36,9 +36,9 @@ from merging.jobs.records import SWEEP, JobFiles, State, job_of
 from merging.recipes.presets import preset
 from merging.runs.store import Store
 from merging.sweeps import points, storage
-from merging.sweeps.compute import NamedPoint, Session, plan, run
+from merging.sweeps.compute import Session, plan, run
 from merging.sweeps.points import Point
-from merging.sweeps.sweep import Axis, Sweep
+from merging.sweeps.sweep import Axis, NamedPoint, Sweep
 from merging.sweeps.tables import budget
 
 MAIN = Path(__file__).resolve().parents[2] / "app" / "main.py"

@@ -19,8 +19,7 @@ from app.widgets import page, preview, run_picker
 from app.widgets.jobs import own_machine, tray
 from merging.errors import StoreError
 from merging.runs.run import Run
-from merging.sweeps.compute import NamedPoint
-from merging.sweeps.sweep import PLANE
+from merging.sweeps.sweep import PLANE, NamedPoint
 from viz.figures.sweeps.sweep_contour import Mark
 from viz.text import percent, plural
 
