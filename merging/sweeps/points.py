@@ -25,7 +25,7 @@ from merging.errors import ParameterError
 from merging.files import atomic, records
 from merging.files.atomic import DamagedError
 from merging.files.short_digest import SHORT_DIGEST, short_digest
-from merging.files.tables import SCORES, read_table, table_file, write_table
+from merging.files.tables import SCORES, Columns, Table, read_columns, table_file, write_table
 from merging.runs.run import PRECOMPUTED, THIS_MACHINE
 from merging.runs.store import Store
 from merging.text import did_you_mean
@@ -110,14 +110,16 @@ class DrawnImages(Benchmark):
 
 @dataclass(frozen=True)
 class Point:
-    """Scores of one model on one sample. ``seconds`` is time by phase on ``device``; empty if a run had the scores.
+    """The table of scores of one model on one sample.
+
+    ``seconds`` is time by phase on ``device``; empty if a run had the scores.
 
     ``notes`` is further plain data, such as the position of a merge in a plane; ``versions`` are those of programs that
     the numbers depend on.
     """
 
     name: str
-    scores: pd.DataFrame
+    table: Table
     device: str
     seconds: Mapping[str, float]
     provenance: str
@@ -125,14 +127,19 @@ class Point:
     versions: Mapping[str, str] = field(default_factory=dict)
 
     @cached_property
+    def scores(self) -> pd.DataFrame:
+        """The table as a DataFrame, which is made when it is asked for: it takes longer than reading the file."""
+        return self.table.frame() if isinstance(self.table, Columns) else self.table
+
+    @cached_property
     def images(self) -> int:
         """Number of evaluated images."""
-        return int(self.scores["n"].sum())
+        return int(self.table["n"].sum())
 
     @cached_property
     def rows(self) -> tuple[tuple[Any, ...], ...]:
         """The columns ``COLUMNS`` of the scores, row by row, which taking from a table takes far longer."""
-        return tuple(zip(*(self.scores[name].tolist() for name in COLUMNS), strict=True))
+        return tuple(zip(*(self.table[name].tolist() for name in COLUMNS), strict=True))
 
 
 def name_of(identity: Identity, benchmark: Benchmark, sample: Sample) -> str:
@@ -167,7 +174,7 @@ def write(store: Store, point: Point, about: Mapping[str, Any]) -> None:
     """Store a point with the plain data ``about`` it. Raises StoreError if the disk cannot be written to."""
     whole, what = lambda there: _read(there, store) is not None, f"Point {point.name} of the sweep"
     with atomic.written(folder(store), point.name, whole, what) as place:
-        schema = write_table(place, SCORES, point.scores)
+        schema = write_table(place, SCORES, point.table)
         facts = {"name": point.name, "device": point.device, "seconds": dict(point.seconds), "scores": schema}
         records.write_json(place / FACTS, {**about, **facts, "versions": dict(point.versions)})
 
@@ -225,7 +232,7 @@ def _read(path: Path, store: Store) -> Point | None:
         facts = json.loads((path / FACTS).read_bytes())
         if facts["name"] != path.name:
             return None
-        scores = read_table(path / table_file(SCORES), facts["scores"])
+        scores = read_columns(path / table_file(SCORES), facts["scores"])
         more = {name: facts.get(name, {}) for name in ("notes", "versions")}
         return Point(path.name, scores, facts["device"], facts["seconds"], folders(store)[path.parent], **more)
     except DamagedError as damage:

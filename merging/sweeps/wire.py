@@ -63,14 +63,14 @@ def point_of(plain: Mapping[str, Any]) -> tuple[Point, Plain]:
     """The point and the facts that ``plain_point`` wrote."""
     columns = Columns({name: _column(kind, values) for name, (kind, values) in plain["scores"].items()})
     point = Point(
-        plain["name"], columns.frame(), plain["device"], plain["seconds"], plain["provenance"],
+        plain["name"], columns, plain["device"], plain["seconds"], plain["provenance"],
         versions=plain["versions"],
     )  # fmt: skip
     return point, dict(plain["about"])
 
 
 def _arrays(point: Point) -> dict[str, Any]:
-    return {str(name): np.asarray(values) for name, values in point.scores.items()}
+    return {str(name): np.asarray(values) for name, values in point.table.items()}
 
 
 def _column(kind: str, values: Sequence[Any]) -> Any:

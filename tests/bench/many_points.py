@@ -93,7 +93,7 @@ def made_up(planned: Sequence[NamedPoint], session: Session) -> Iterator[tuple[P
     for one in planned:
         correct = generator.integers(0, first.scores["n"] + 1)
         scores = first.scores.assign(correct=correct, accuracy=correct / first.scores["n"])
-        yield replace(first, name=one.name, scores=scores), about
+        yield replace(first, name=one.name, table=scores), about
 
 
 def pages(found: Sweep, late: Callable[[], None]) -> None:

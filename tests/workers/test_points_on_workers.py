@@ -178,7 +178,6 @@ def test_a_worker_refuses_another_name_and_names_a_missing_file(copied: Benchmar
 def test_a_digest_is_believed_of_the_same_file_only(copied: Benchmark, monkeypatch: pytest.MonkeyPatch) -> None:
     request, fresh = asked(copied), digests.DigestCache()
     monkeypatch.setattr(wire, "DIGESTS", fresh)
-    monkeypatch.setattr(sweep_compute, "DIGESTS", fresh)
     session = sweep_compute.Session(copied, wire.sample_of(request["sample"]), "cpu")
     for given, checkpoint in zip(
         request["digests"], session.opened(wire.place_of(request["place"]).recipe), strict=True
