@@ -299,3 +299,19 @@ def test_points_that_are_gone_are_missing(open_app: Any, library: Path, tmp_path
     at.run()
     assert not at.exception
     assert "5 of 6 points" in "".join(str(bar.proto) for bar in at.get("progress"))
+
+
+@pytest.mark.slow
+def test_tables_of_a_sweep_wait_only_while_its_points_are_computed(
+    open_app: Any, library: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found = swept(library, tmp_path / "store", compute=1)
+    open_app("sweeps", library, sweep=found.id)
+    job = Job(job_of(SWEEP, found.id), "Sweep", State.RUNNING, kind=SWEEP, subject=found.id)
+    monkeypatch.setattr(sweeps, "SHARE", 1e9)
+    monkeypatch.setattr(sweeps, "job", lambda sweep: job)
+    before = sweeps.results(found)
+    swept(library, tmp_path / "store")
+    assert sweeps.results(found) is before and not before.complete
+    monkeypatch.setattr(sweeps, "job", lambda sweep: None)
+    assert sweeps.results(found).complete
