@@ -30,7 +30,7 @@ def run(found: Sweep, store: Store, benchmark: Benchmark, **said: Any) -> sweep_
 
 
 def names(store: Store) -> set[str]:
-    return {path.name for path in points.folder(store).iterdir() if len(path.name) == 12}
+    return {path.name for path in points.folder(store).glob("?" * 12)}
 
 
 def points_of(found: Sweep, store: Store, benchmark: Benchmark) -> dict[str, points.Point]:
