@@ -91,8 +91,7 @@ class SessionQueue:
 
     def mine(self) -> list[Job]:
         """The jobs that this session asked for or follows, newest first; all jobs where not several share the queue."""
-        shown = self.runner.asked(self.session) | self.followed if self.session else None
-        return [job for job in self.jobs() if shown is None or job.id in shown]
+        return self.runner.jobs(self.runner.asked(self.session) | self.followed if self.session else None)
 
     def may_stop(self, job_id: str) -> bool:
         """Whether this session may stop a job or leave it."""

@@ -27,7 +27,7 @@ def mathml(latex: str) -> str:
     tokens = TOKEN.findall(re.sub(r"\\ ", r"\\; ", latex))
     try:
         inner, rest = _row(tokens, 0, "")
-    except (IndexError, KeyError):
+    except (IndexError, KeyError, RecursionError):
         rest = -1
     if rest != len(tokens):
         return f"<code>{escape(latex)}</code>"
@@ -53,7 +53,8 @@ def _scripts(base: str, tokens: list[str], at: int) -> tuple[str, int]:
     """A base with what stands below and above it."""
     scripts: dict[str, str] = {}
     while at < len(tokens) and tokens[at] in "^_" and tokens[at] not in scripts:
-        scripts[tokens[at]], at = _piece(tokens, at + 1)[0], _piece(tokens, at + 1)[1]
+        sign = tokens[at]
+        scripts[sign], at = _piece(tokens, at + 1)
     limits = base.startswith(("<mo>∑", "<mo>∏", "<munder>"))
     names = ("munder", "mover", "munderover") if limits else ("msub", "msup", "msubsup")
     kind = names[2 if len(scripts) == 2 else int("^" in scripts)]

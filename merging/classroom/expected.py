@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from merging.runs.run import Run
     from merging.runs.store import Store
 
+LEAST = 0.25  # of the stated guess
+
 
 def of_merge(opened: OpenedRecipe, benchmark: Benchmark | None, runs: Sequence[Run], device: str) -> float:
     """Seconds of a merge with its evaluation, from the fastest own runs, else from a guess for a slow core."""
@@ -30,7 +32,7 @@ def of_merge(opened: OpenedRecipe, benchmark: Benchmark | None, runs: Sequence[R
 def of_job(key: str, store: Store) -> float | None:
     """Seconds of a measurement, from the fastest own one of its kind, else from the guess that its kind states.
 
-    None for other jobs.
+    A record counts for no less than a share of the guess: it may be of a smaller benchmark. None for other jobs.
     """
     if key not in registry.MEASURES:
         return None
@@ -41,4 +43,5 @@ def of_job(key: str, store: Store) -> float | None:
             took += [float(facts["seconds"])] if facts["key"] == key else []
         except (OSError, ValueError, KeyError, TypeError):  # being replaced, damaged, or without a time
             continue
-    return min(took, default=registry.MEASURES[key].seconds)
+    stated = registry.MEASURES[key].seconds
+    return max(min(took, default=stated), LEAST * stated)

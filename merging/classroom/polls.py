@@ -21,13 +21,15 @@ from pathlib import Path
 
 from merging.errors import StoreError
 from merging.files.records import write_json
+from merging.lessons.parsing.steps import MOST_CELLS
 
 LETTERS = "BCDFGHJKLMNPQRSTVWXZ"  # no vowels: no code is a word
 LENGTH = 6
 CODE = re.compile(f"[{LETTERS}]{{{LENGTH}}}")
 DAY = 24 * 3600.0  # seconds that a poll is kept
-MOST_POLLS, MOST_QUESTIONS, MOST_ANSWERS = 200, 500, 200  # at a time, in a poll, at one place of a question
-MOST_VALUES = 16  # numbers of one answer
+UNUSED = 3600.0  # seconds after which a poll without answers makes room for another, where there are too many
+MOST_POLLS, MOST_QUESTIONS, MOST_ANSWERS = 200, 500, 10_000  # at a time, in a poll, at one place: maps have many cells
+MOST_VALUES = MOST_CELLS  # numbers of one answer
 FOLDER = "polls"  # in the store
 STEP = re.compile(r"[a-z0-9_]{1,64}/[1-9][0-9]?")
 Counts = dict[str, list[Counter[str]]]  # by question, then by place in the answer: how many sessions gave each number
@@ -60,6 +62,8 @@ class Polls:
         """
         with self._lock:
             self._forget()
+            if len(self._polls) >= MOST_POLLS:
+                self._drop_unused()
             if len(self._polls) >= MOST_POLLS:
                 raise StoreError(FULL.format(MOST_POLLS))
             code = ""
@@ -122,6 +126,12 @@ class Polls:
         now = self._clock()
         for code in [code for code, poll in self._polls.items() if poll.until <= now]:
             self._drop(code)
+
+    def _drop_unused(self) -> None:
+        """Drop the oldest poll that is over an hour old and has no answer, if there is one."""
+        unused = [(poll.until, code) for code, poll in self._polls.items() if not poll.counts]
+        if unused and min(unused)[0] <= self._clock() + DAY - UNUSED:
+            self._drop(min(unused)[1])
 
     def _drop(self, code: str) -> None:
         if self._polls.pop(code, None) is not None:

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 IDLE = 300.0  # seconds without a request after which the process ends
 NICE = 5  # previews go before jobs, and the server before both
 SESSIONS = 200  # whose last request is remembered
+TABLE = 100  # images that a table of a single image counts as in a session's share: it takes many passes
 TRIES = 2  # times that a request is sent to processes that end while it waits
 WORKER = "merging.jobs.bench_process"
 IMAGE = "image"  # the kind of a request for tables about an image
@@ -204,9 +205,11 @@ class Bench:
                 return
             state = self._states[sent.session]
             preview = Preview.from_plain(answer["preview"]) if "preview" in answer else state.preview
-            if self._charge is not None and preview is not None:
-                self._charge(sent.session, preview.n - (state.preview.n if state.preview is not None else 0))
-            tables = state.tables | _tables(answer.get("tables", ()))
+            new = _tables(answer.get("tables", ()))
+            if self._charge is not None:
+                done_before, done_now = state.preview.n if state.preview else 0, preview.n if preview else 0
+                self._charge(sent.session, max(0, done_now - done_before) + TABLE * len(new))
+            tables = state.tables | new
             error, done = answer.get("error", ""), answer["done"]
             self._states[sent.session] = replace(state, preview=preview, tables=tables, error=error, done=done)
             if done:

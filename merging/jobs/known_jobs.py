@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections import deque
+from collections.abc import Set
 from typing import TYPE_CHECKING
 
 from merging.classroom.turns import AN_IMAGE, Turns
@@ -28,9 +29,10 @@ class KnownJobs:
         self._turns = Turns()
         self._running: str | None = None
 
-    def jobs(self) -> list[Job]:
-        """All jobs, newest first."""
-        jobs = [job for job_id in self._ids() if (job := self._job(job_id)) is not None]
+    def jobs(self, only: Set[str] | None = None) -> list[Job]:
+        """All jobs, or those with these ids, newest first."""
+        ids = [job_id for job_id in self._ids() if only is None or job_id in only]
+        jobs = [job for job_id in ids if (job := self._job(job_id)) is not None]
         return sorted(jobs, key=lambda job: job.submitted, reverse=True)
 
     def get(self, job_id: str) -> Job:

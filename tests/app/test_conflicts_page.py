@@ -138,7 +138,10 @@ def test_without_a_measurement_one_layer_is_there_and_the_rest_is_offered(
     assert asked == [("signs", at.selectbox(key="picker").value)]
 
 
-def test_home_leads_here(open_app: Any, library: Path) -> None:
+def test_home_leads_here_where_there_is_no_lesson(
+    open_app: Any, library: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("app.reading.lessons.lessons.lessons", dict)
     at = open_app("home", library)
     assert not at.exception
     assert [link for link in at.get("page_link") if link.proto.label == "Open Conflicts"]

@@ -13,7 +13,9 @@ from page_harness import MAIN, SLOW, charts, press, words
 from small_lesson import KEY, STEPS
 from streamlit.testing.v1 import AppTest
 
-from app.reading.lessons import step_text
+from app.reading import data
+from app.reading.lessons import lessons, step_text
+from app.session.lessons import visit
 from app.views.lessons import sheet
 from merging import settings
 from merging.benchmarks.benchmark import Benchmark
@@ -109,6 +111,65 @@ def test_a_link_into_the_middle_keeps_guesses_and_answers(open_app: Any, library
     assert at_step(at, 2) and "Your guess: **40 %**" in words(at) and charts(at) == 1
 
 
+def test_a_lesson_of_a_page_that_is_not_there_leaves_the_others(open_app: Any, library: Path, tmp_path: Path) -> None:
+    written = small_lesson.TEXT.replace("key: small", "key: lost").replace("page: masks", "page: nowhere")
+    (tmp_path / "lessons" / "lost.yaml").write_text(written, encoding="utf-8")
+    at = open_app("lessons", library)
+    assert not at.exception and "A small lesson" in words(at) and "nowhere" in words(at)
+    at = open_app("masks", library, lesson="lost", step="1")
+    assert not at.exception and "does not have" in words(at)
+
+
+def test_a_step_may_stand_beside_home(open_app: Any, library: Path, tmp_path: Path) -> None:
+    first = small_lesson.TEXT[: small_lesson.TEXT.index("- kind: predict")].replace("page: masks", "page: home")
+    (tmp_path / "lessons" / f"{KEY}.yaml").write_text(first.replace('run: "@lw", ratio: 0.5', ""), encoding="utf-8")
+    at = open_app("masks", library, lesson=KEY, step="1")
+    assert not at.exception and "step 1 of 1" in words(at)
+
+
+def test_what_is_stored_meanwhile_counts(open_app: Any, library: Path) -> None:
+    open_app("lessons", library)
+    lesson = lessons.lessons()[KEY]
+    before = lessons.context(lesson)
+    assert before is not None and lessons.context(lesson) is before
+    for place in ("points", "sweeps", "measured"):
+        folder = data.store().root / place
+        folder.mkdir(parents=True, exist_ok=True)
+        known = lessons.context(lesson)
+        (folder / "0123456789ab").mkdir()
+        assert lessons.context(lesson) is not known, place
+
+
+@pytest.mark.parametrize(
+    ("step", "said"),
+    [(9, "-9"), (3, "7"), (3, "-1"), (4, "9_9_9"), (4, "0_0_0"), (5, "10"), (6, "99999"), (6, "1_2_3"), (2, "1_2")],
+)
+def test_a_link_may_say_what_no_step_takes(open_app: Any, library: Path, step: int, said: str) -> None:
+    for did in ("", "vv"):
+        at = open_app("masks", library, lesson=KEY, step=str(step), said=f"{step}_{said}", did=did)
+        assert not at.exception and not at.error and at_step(at, step)
+        for button in [one for one in at.button if one.label == "Change my guess"]:
+            assert not button.click().run().exception
+
+
+def test_the_browsers_back_turns_the_step_and_keeps_what_was_done(
+    open_app: Any, library: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    at = open_app("masks", library, lesson=KEY, step="8")
+    turn(at)
+    at.radio[0].set_value(1).run()
+    assert at_step(at, 9) and (said(at, "did"), said(at, "said")) == ("c0", "9_1")
+    before = {"lesson": KEY, "step": "8", "did": "40"}
+    at.query_params.clear()
+    at.query_params.update(before)
+    assert at_step(at.run(), 9)  # as when two clicks overlap: the address is the one before
+    at.query_params.clear()
+    at.query_params.update(before)
+    monkeypatch.setattr(visit, "in_history", lambda: True)
+    at.run()
+    assert not at.exception and at_step(at, 8) and (said(at, "did"), said(at, "said")) == ("c0", "9_1")
+
+
 def test_a_link_to_a_view_beside_a_lesson_shows_that_view(open_app: Any, library: Path) -> None:
     at = open_app("masks", library, lesson=KEY, step="7", ratio="0.82")
     assert at.slider(key="ratio").value == 0.82 and "Done." in words(at)
@@ -156,6 +217,25 @@ def test_the_sheet_holds_guesses_truths_and_texts_and_restores_them(
     monkeypatch.setattr(sheet.st, "file_uploader", lambda *given, **options: Upload(damaged))
     fresh.run()
     assert "damaged" in fresh.error[0].value
+
+
+def test_a_sheet_keeps_what_the_address_has_no_room_for(
+    open_app: Any, library: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made: list[Callable[[], str]] = []
+    monkeypatch.setattr(sheet.st, "download_button", lambda label, data, *given, **options: made.append(data))
+    at = open_app("masks", library, lesson=KEY, step=str(STEPS), did="vv", said="2_40~3_2")
+    kept = dict.fromkeys((5, *range(11, 17)), (12.345, 23.456, 34.567))  # of a longer lesson
+    at.session_state["_lesson_said"][KEY].update(kept)
+    at.run()
+    document = made[-1]()
+    monkeypatch.setattr(sheet.st, "file_uploader", lambda *given, **options: Upload(document.encode()))
+    fresh = open_app("lessons", library)
+    assert not fresh.exception and fresh.session_state["_lesson_said"][KEY] == {2: (40.0,), 3: (2.0,), **kept}
+    long = document.replace('"did": "vv"', f'"did": "{"v" * 13}"').encode()
+    monkeypatch.setattr(sheet.st, "file_uploader", lambda *given, **options: Upload(long))
+    fresh = open_app("lessons", library, lesson=KEY)
+    assert said(fresh, "did") == "vv" and len(said(fresh, "said")) <= 120
 
 
 class Upload:

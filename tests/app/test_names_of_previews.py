@@ -31,8 +31,8 @@ def test_a_preview_has_the_titles_of_methods(monkeypatch: pytest.MonkeyPatch) ->
 
 def test_no_word_in_a_quoted_name_is_explained() -> None:
     linked, used = glossary.linked("Preview of “Task arithmetic” on each task.", ())
-    assert used == ["task"]
-    assert "“Task arithmetic” on each [task]" in linked
+    assert used == ["preview", "task"]
+    assert "[Preview]" in linked and "“Task arithmetic” on each [task]" in linked
 
 
 def test_the_line_of_a_preview_names_its_chain() -> None:

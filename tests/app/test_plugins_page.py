@@ -38,7 +38,7 @@ def rivals(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def submitted(monkeypatch: pytest.MonkeyPatch) -> list[Recipe]:
     """The recipes that are queued from now on; nothing is computed."""
     found: list[Recipe] = []
-    monkeypatch.setattr("merging.jobs.runner.Runner.submit", lambda self, recipe, benchmark: found.append(recipe))
+    monkeypatch.setattr("merging.jobs.runner.Runner.submit", lambda self, recipe, *_, **__: found.append(recipe))
     return found
 
 
@@ -85,7 +85,7 @@ def test_what_the_matrix_lacks_is_named_and_queued(open_app: Any, library: Path,
 
 @pytest.mark.slow
 def test_a_recipe_that_cannot_be_queued_says_why(open_app: Any, library: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def refuse(self: Any, recipe: Recipe, benchmark: Any) -> None:
+    def refuse(*_: Any, **__: Any) -> None:
         raise MergingError("The disk is *full*.")
 
     at = open_app("scores", library, show=MATRIX)

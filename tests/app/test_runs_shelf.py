@@ -12,12 +12,14 @@ from typing import Any
 import pytest
 import tiny
 from models_page import merged, table, tick
-from page_harness import charts, finish, press, words
+from page_harness import charts, finish, labels, press, words
 from safetensors.torch import load_file
+from streamlit.testing.v1 import AppTest
 
 from app.reading import data
 from app.text import plain
 from app.views.runs import export as run_export
+from merging import modes
 from merging.export import stored
 from merging.jobs.records import Job, State
 from merging.jobs.runner import Runner
@@ -62,6 +64,14 @@ def test_without_runs(open_app: Any, tiny_folder: Path) -> None:
     assert "0 own runs" in str(at.get("progress")[0].proto) or at.dataframe
 
 
+def downloads_in_class(at: AppTest) -> list[str]:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv(modes.VARIABLE, "class")
+        found = labels(at.run(), "download_button")
+    at.run()
+    return found
+
+
 @pytest.mark.slow
 def test_a_run_is_exported_dropped_and_deleted(
     open_app: Any, library: Path, own_set: str, own_models: Path, tmp_path: Path
@@ -80,6 +90,7 @@ def test_a_run_is_exported_dropped_and_deleted(
     archive = zipfile.ZipFile(io.BytesIO(run_export.zipped(export)))
     assert archive.testzip() is None
     assert all(name.startswith(f"{run_id}-hf/") and ".." not in name for name in archive.namelist())
+    assert "Download (zip)" in labels(at, "download_button") and "Download (zip)" not in downloads_in_class(at)
     config = json.loads(archive.read(f"{run_id}-hf/config.json"))
     assert config["hidden_size"] == tiny.WIDTH
 

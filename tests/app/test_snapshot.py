@@ -148,3 +148,5 @@ def test_markdown_of_lessons_is_html_of_escaped_text() -> None:
     assert "&lt;b&gt;x&lt;/b&gt; &amp; <code>a&lt;b</code>" in html and "<msubsup>" in html and ", *.</p>" in html
     assert html.endswith("<ul><li>one</li><li><b>two</b></li></ul>")
     assert mathml(r"\unknown{x}") == r"<code>\unknown{x}</code>"
+    assert mathml("x" + "^{x" * 60 + "}" * 60).count("<msup>") == 60  # each level is read once
+    assert mathml("{" * 2000 + "}" * 2000).startswith("<code>")

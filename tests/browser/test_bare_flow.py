@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
@@ -74,9 +75,10 @@ def test_a_frame_without_a_ground_is_light_on_a_dark_machine(app: App) -> None:
     ink = "() => [document.querySelector('.js-plotly-plot')._fullLayout.font.color, getComputedStyle(document.body)"
     ink += ".colorScheme, getComputedStyle(document.querySelector('[data-testid=stCaptionContainer] p')).color]"
     app.open("/scores?bare=1&ground=clear").charted()
-    assert app.page.evaluate(ink) == ["#1F2933", "light", "rgb(63, 74, 87)"]
+    light = ["#1F2933", "light", "rgb(63, 74, 87)"]
+    app.page.wait_for_function(f"() => JSON.stringify(({ink})()) === '{json.dumps(light, separators=(',', ':'))}'")
     app.open("/scores?bare=1").charted()
-    assert app.page.evaluate(ink)[0] == "#E3E8ED"
+    app.page.wait_for_function(f"() => ({ink})()[0] === '#E3E8ED'")
 
 
 def test_a_bare_view_without_its_chart_says_so(app: App) -> None:
@@ -90,7 +92,8 @@ def test_link_offers_the_chart_alone_a_frame_with_a_still_and_a_code(app: App, t
     app.page.get_by_test_id("stPopoverButton").filter(has_text="Link").first.click()
     offered = app.page.locator("[data-testid=stPopoverBody]")
     expect(offered.locator("img")).to_be_visible(timeout=PATIENCE)  # the QR code comes last
-    address, alone, frame = offered.get_by_test_id("stCode").all_inner_texts()
+    expect(offered.get_by_test_id("stCode")).to_have_count(4)
+    address, alone, frame, _ = offered.get_by_test_id("stCode").all_inner_texts()
     assert address.strip() == app.page.url and "bare=1&figure=id_ood_scatter" in alone
     assert f'src="{alone.strip()}"' in frame.replace("&amp;", "&")
     app.page.get_by_role("button", name="Copy with a still").click()

@@ -62,6 +62,14 @@ def test_every_place_of_an_answer_is_counted_and_cells_in_any_order(polls):
     assert polls.counts(code, "l/2") == [{1.0: 1, 3.0: 1, 7.0: 1}]
 
 
+def test_every_session_may_mark_other_cells_of_a_large_map(polls):
+    code = polls.begin()
+    for session in range(60):
+        marked = [float(40 * session + place) for place in range(40)]
+        assert polls.answer(code, STEP, str(session), marked, any_order=True)
+    assert len(polls.counts(code, STEP)[0]) == 2400
+
+
 def test_they_outlive_a_restart_and_end_after_a_day(polls, tmp_path, clock):
     code = polls.begin()
     polls.answer(code, STEP, "a", [1.0])
@@ -76,7 +84,7 @@ def test_they_outlive_a_restart_and_end_after_a_day(polls, tmp_path, clock):
 def test_what_is_no_answer_is_not_counted(polls, monkeypatch):
     code = polls.begin()
     assert not polls.answer("BCDFGH", STEP, "a", [1.0])
-    for step, values in ((STEP, []), (STEP, [math.nan]), (STEP, [1.0] * 17), ("../x", [1.0]), ("a/0", [1.0])):
+    for step, values in ((STEP, []), (STEP, [math.nan]), (STEP, [1.0] * 41), ("../x", [1.0]), ("a/0", [1.0])):
         assert not polls.answer(code, step, "a", values)
     monkeypatch.setattr(polls_module, "MOST_ANSWERS", 2)
     assert [polls.answer(code, STEP, str(n), [float(n)]) for n in range(3)] == [True, True, False]
@@ -99,3 +107,14 @@ def test_the_median_guess():
     assert median({10.0: 1, 20.0: 1}) == 15.0
     assert median({10.0: 3, 20.0: 1}) == 10.0
     assert math.isnan(median({}))
+
+
+def test_where_there_are_too_many_an_unused_one_makes_room_after_an_hour(polls, clock, monkeypatch):
+    monkeypatch.setattr(polls_module, "MOST_POLLS", 2)
+    used, unused = polls.begin(), polls.begin()
+    polls.answer(used, STEP, "session", [1.0])
+    with pytest.raises(StoreError, match="2 polls"):
+        polls.begin()
+    clock.now += 3601
+    assert polls.is_open(polls.begin())
+    assert polls.is_open(used) and not polls.is_open(unused)

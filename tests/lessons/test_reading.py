@@ -33,6 +33,7 @@ REFUSED = {
     "of a step": ("  hint:", "  hnit:", "step 1.*unknown field 'hnit'. Did you mean 'hint'"),
     "not of its kind": ("  hint:", "  ask:", r"step 1 \(do\) has an unknown field 'ask'"),
     "unknown kind": ("kind: do", "kind: due", "kind of step 1 is one of .*got 'due'"),
+    "HTML in signs": ('hint: "More."', 'hint: "&#104;ttps://example.org"', r"hint of step 1 \(do\) holds HTML"),
     "HTML": ('hint: "More."', 'hint: "<b>More</b>"', r"hint of step 1 \(do\) holds HTML"),
     "an image": ('hint: "More."', 'hint: "![x](y.png)"', "step 1.*an image"),
     "a link": ('hint: "More."', 'hint: "[x](/masks)"', "step 1.*a link"),
@@ -57,6 +58,7 @@ REFUSED = {
     "written twice": ("minutes: 5", "minutes: 5\nminutes: 6", "line 2: 'minutes' is written twice"),
     "no YAML": ("title: A small lesson", "title: [", "not valid YAML in line"),
     "no number": ("minutes: 5", "minutes: soon", "minutes of the lesson is a number; got 'soon'"),
+    "goal of a list": ("fact: kept_now, of", "fact: [kept_now], of", "is a mapping with fact"),
     "no steps": ("steps:", "steps: []\nnothing:", "unknown field 'nothing'"),
 }  # fmt: skip
 

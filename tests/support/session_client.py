@@ -24,6 +24,7 @@ class Rerun:
     seconds: float
     nbytes: int
     errors: tuple[str, ...]
+    first: bool = False  # in its session
 
 
 class SessionClient:
@@ -46,14 +47,14 @@ class SessionClient:
         if self._socket is not None:
             await self._socket.close()
 
-    async def open(self, page: str, query: dict[str, str]) -> Rerun:
-        """Draw a page, by its path, at an address."""
+    async def open(self, page: str, query: dict[str, str], expected: str = "") -> Rerun:
+        """Draw a page, by its path, at an address. It is an error if no text on it has the ``expected`` words."""
         assert self._socket is not None
         asked = BackMsg()
         asked.rerun_script.query_string, asked.rerun_script.page_name = urlencode(query), page
         begun = time.perf_counter()
         await self._socket.send(asked.SerializeToString())
-        nbytes, errors = 0, []
+        nbytes, errors, seen = 0, [], not expected
         while True:
             raw = await asyncio.wait_for(self._socket.recv(), PATIENCE)
             assert isinstance(raw, bytes)
@@ -62,11 +63,13 @@ class SessionClient:
             kind = said.WhichOneof("type")
             if kind == "delta":
                 errors += _errors(said)
+                seen = seen or expected in said.delta.new_element.markdown.body
             elif kind == "page_not_found":
                 errors.append(f"no page {page}")
             elif kind == "script_finished" and said.script_finished in DONE:
                 if said.script_finished == ForwardMsg.FINISHED_WITH_COMPILE_ERROR:
                     errors.append("compile error")
+                errors += [] if seen else [f"nothing says {expected!r}"]
                 return Rerun(time.perf_counter() - begun, nbytes, tuple(errors))
 
 

@@ -12,26 +12,34 @@ from app.reading import data
 from app.session import benchmark as session_benchmark
 from merging.errors import LessonError, TaskError
 from merging.files.paths import state_of
-from merging.lessons import reading
+from merging.lessons import check, reading
 from merging.lessons.context import LessonContext
 from merging.lessons.fact import Fact
 from merging.lessons.facts.computing import compute
 from merging.lessons.fill import fill
 from merging.lessons.lesson import CELLS, FactSpec, Lesson, Step
 
+KNOWN = "_lessons_known"  # of the session, from one drawing of the page to the next
+NO_PAGE = "The lesson {} names the page {!r}, which does not exist. Name another one."
 NO_BENCHMARK = "there is no benchmark on this server"
 
 
 def lessons() -> dict[str, Lesson]:
-    """Every lesson that can be read, by its key, bundled ones first."""
-    return {lesson.key: lesson for lesson in reading.lessons(refused=[])}
+    """Every lesson that can be read and whose pages there are, by its key, bundled ones first."""
+    return {lesson.key: lesson for lesson in reading.lessons(refused=[]) if not _no_page(lesson)}
 
 
 def problems() -> list[str]:
     """Why files in the lessons' folders cannot be read; untrusted text."""
     refused: list[LessonError] = []
-    reading.lessons(refused=refused)
-    return [str(error) for error in refused]
+    read = reading.lessons(refused=refused)
+    pages = [NO_PAGE.format(lesson.path.name, page) for lesson in read if (page := _no_page(lesson))]
+    return [*map(str, refused), *pages]
+
+
+def _no_page(lesson: Lesson) -> str:
+    """A page that the lesson names and that does not exist; empty if there is none."""
+    return next((step.page for step in lesson.steps if step.page and step.page not in check.places().pages), "")
 
 
 def context(lesson: Lesson) -> LessonContext | None:
@@ -42,25 +50,57 @@ def context(lesson: Lesson) -> LessonContext | None:
 
 @dataclass
 class Known:
-    """What was read for a lesson, and its facts as they were computed, until runs are added or deleted."""
+    """What was read for a lesson, and its facts as they were computed, until something is stored or deleted."""
 
     context: LessonContext
     facts: dict[str, Fact] = field(default_factory=dict)
 
 
+def look_again() -> None:
+    """Let the next question see the runs that were added or deleted since; called once a drawing."""
+    st.session_state[KNOWN] = {}
+
+
 def _kept(lesson: Lesson) -> Known | None:
-    folder = session_benchmark.folder()
+    seen: dict[tuple[Path, Path], Known | None] = st.session_state.setdefault(KNOWN, {})
+    key = lesson.path, session_benchmark.folder()
+    if key not in seen:  # a step asks for twenty facts, and each look costs as much as a page's list of runs
+        seen[key] = _looked(lesson, key[1])
+    return seen[key]
+
+
+def _looked(lesson: Lesson, folder: Path) -> Known | None:
     try:
         data.benchmark()
     except TaskError:
         return None
     stored = tuple(run.id for run in data.store().runs())
-    return _known(lesson.path, state_of(lesson.path), folder, state_of(folder), stored)
+    return _known(lesson.path, state_of(lesson.path), folder, state_of(folder), stored, _last_stored())
+
+
+def _last_stored() -> tuple[int, ...]:
+    """When a measurement, a sweep or a point of one was last stored here or deleted: facts are of all that there is."""
+    from merging.analysis.context import own_folder
+    from merging.sweeps import points, storage
+
+    store = data.store()
+    times = []
+    for place in (own_folder(store), store.root / storage.FOLDER, store.root / points.FOLDER):
+        try:
+            times.append(place.stat().st_mtime_ns)
+        except OSError:  # nothing was stored there yet
+            times.append(0)
+    return tuple(times)
 
 
 @st.cache_resource(max_entries=16, show_spinner=False)
 def _known(
-    path: Path, state: tuple[int, ...], folder: Path, folder_state: tuple[int, ...], stored: tuple[str, ...]
+    path: Path,
+    state: tuple[int, ...],
+    folder: Path,
+    folder_state: tuple[int, ...],
+    stored: tuple[str, ...],
+    last_stored: tuple[int, ...],
 ) -> Known:
     return Known(LessonContext(data.store(), data.benchmark(), reading.read_lesson(path)))
 

@@ -17,12 +17,13 @@ from app.session.lessons import visit
 from app.session.report.report_keeper import DRAFT
 
 STAYING = (address.ON, DRAFT)  # of the address, whatever the step's view is
+HOME = "home"  # what lessons call the page whose path is empty
 _OPENING = "_lesson_opening"
 
 
 def ask(page: str, view: Mapping[str, str]) -> None:
     """Open this page, by its path, with this view, when the script runs next or goes on in ``follow``."""
-    st.session_state[_OPENING] = (page, dict(view))
+    st.session_state[_OPENING] = ("" if page == HOME else page, dict(view))
 
 
 def pending() -> tuple[str, dict[str, str]] | None:
@@ -42,7 +43,7 @@ def follow(page: str) -> None:
     staying = {key: st.query_params[key] for key in STAYING if key in st.query_params}
     progress = visit.query(visit.current())
     if page != target:
-        st.switch_page(f"screens/{target or 'home'}.py", query_params=staying | progress)
+        st.switch_page(f"screens/{target or HOME}.py", query_params=staying | progress)
     selection.clear()
     state.forget_view()
     presenting = {address.PRESENT: "true"} if state.present() else {}

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 import streamlit as st
+from streamlit.runtime.scriptrunner import get_script_run_ctx
 
 from app.session import address, state
 from app.session.report.report_keeper import DRAFT
@@ -36,8 +37,23 @@ def current() -> Visit:
     return kept
 
 
-def read_link() -> bool:
-    """Read the link that was just opened; returns whether it names a lesson but no view of the page."""
+def moved() -> bool:
+    """Whether the browser went back or forward in its history, to another step of the lesson on the same page."""
+    here, query = current(), st.query_params
+    return in_history() and query.get(address.LESSON) == here.lesson and query.get(address.STEP) != str(here.step)
+
+
+def in_history() -> bool:
+    """Whether the browser's Back or Forward asked for this run."""
+    context = get_script_run_ctx(suppress_warning=True)
+    return context is not None and context.is_history_navigation
+
+
+def read_link(step_only: bool = False) -> bool:
+    """Read the link that was just opened; returns whether it names a lesson but no view of the page.
+
+    With ``step_only`` progress is left as it is: it goes on, wherever one looks back to.
+    """
     visit, linked = current(), {key: state.linked(key)[:LONGEST] for key in KEYS}
     visit.poll = linked[address.CLASS] or visit.poll
     if not linked[address.LESSON]:
@@ -45,7 +61,7 @@ def read_link() -> bool:
     lesson, written = linked[address.LESSON], linked[address.STEP]
     visit.lesson, visit.step = lesson, int(written) if written.isdecimal() and len(written) < 4 else 1
     for kept, key in ((visit.did, address.DID), (visit.said, address.SAID)):
-        if linked[key]:
+        if linked[key] and not step_only:
             kept[lesson] = linked[key]
     return not set(st.query_params) - {*KEYS, address.PRESENT, address.ON, address.NOTES, DRAFT}
 

@@ -199,8 +199,8 @@
 
     function label(fields, value, form) {
       const kind = form.dataset.kind;
-      if (kind === "choice") return fields[Number(value)].parentElement.textContent.trim();
-      if (kind === "order") return fields[0].options[Number(value)].textContent.trim();
+      if (kind === "choice") return fields[Number(value)]?.parentElement.textContent.trim() ?? value;
+      if (kind === "order") return fields[0].options[Number(value)]?.textContent.trim() ?? value;
       return form.dataset.unit ? `${value} ${form.dataset.unit}` : value;
     }
 

@@ -69,8 +69,9 @@ def answers(lesson: Lesson) -> dict[int, tuple[float, ...]]:
 
 
 def answer(at: Place) -> tuple[float, ...] | None:
-    """The guess or the answer of a step; None if there is none."""
-    return answers(at.lesson).get(at.number)
+    """The guess or the answer of a step; None if there is none, or if a link has one that the step does not take."""
+    said = answers(at.lesson).get(at.number)
+    return said if said is not None and progress.fits(at.step, said) else None
 
 
 def say(at: Place, values: tuple[float, ...]) -> None:

@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 import streamlit as st
 
+from app.reading.lessons import lessons
 from app.session import benchmark, clicks, state
 from app.session.lessons import opening, visit
 from app.text import safe_text
@@ -42,8 +43,10 @@ GONE = "This link is to the lesson “{}”, which this server does not have."
 def enter(path: str) -> None:
     """Note which page is shown, by its path, and open the view of a step if a link or a click asked for it."""
     opening.follow(path)
+    if moved := visit.moved():
+        state.forget_view()  # the address counts
     state.enter(path)
-    if visit.read_link() and path != learner.PAGE and not projector.wants_notes():
+    if visit.read_link(step_only=moved) and path != learner.PAGE and not projector.wants_notes():
         try:
             benchmark.enter()
             at = learner.place()
@@ -59,6 +62,7 @@ def enter(path: str) -> None:
 def run(path: str, draw: Callable[[], None]) -> None:
     """Draw the page with this path, alone or with the rail of the lesson beside it."""
     clicks.after_parts(None)
+    lessons.look_again()
     at = None if path == learner.PAGE or state.bare() else learner.place()
     if at is not None and projector.wants_notes():
         projector.notes(at)

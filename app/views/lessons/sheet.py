@@ -20,6 +20,7 @@ from app.views.lessons.kinds import guessing
 from app.views.lessons.learner import Place
 from merging.errors import MergingError, RecipeError
 from merging.files import strict_json
+from merging.lessons import progress
 from merging.lessons.lesson import Lesson
 from viz.report import render
 from viz.report.contents import Entry, Report, ReportError
@@ -29,7 +30,7 @@ if TYPE_CHECKING:
     from viz.report.guard import Private
 
 MOST = 12  # MB of an uploaded sheet: with charts it holds the drawing program
-MOST_KEPT = 50_000  # characters of what is restored
+MOST_KEPT, MOST_SAID = 50_000, 10_000  # characters of what is restored, and of its guesses and answers
 KEPT = re.compile(r'<script type="application/json" id="sheet">(.*?)</script>', re.DOTALL)
 WHAT = "The sheet"
 NOT_A_SHEET = (
@@ -83,7 +84,7 @@ def _entries(lesson: Lesson) -> Iterator[Entry]:
         if step.guess is not None and said:
             facts = lessons.truths(lesson, step)
             words, measured = guessing.in_words(step.guess, facts, said), guessing.truth_in_words(step.guess, facts)
-        elif step.kind == "check" and said and int(said[0]) < len(step.answers):
+        elif step.kind == "check" and said:
             answer = step.answers[int(said[0])]
             words = text.plain(lessons.filled(lesson, answer.text))
             measured = "right" if answer.right else "not this one"
@@ -95,9 +96,9 @@ def _entries(lesson: Lesson) -> Iterator[Entry]:
 
 
 def _kept(lesson: Lesson) -> str:
-    here = visit.current()
+    said = progress.said_text(learner.answers(lesson), MOST_SAID)  # all of it, which the address may have no room for
     plain = {
-        "version": 1, "lesson": lesson.key, "did": here.did.get(lesson.key, ""), "said": here.said.get(lesson.key, ""),
+        "version": 1, "lesson": lesson.key, "did": progress.did_text(learner.done(lesson)), "said": said,
         "free": {str(number): words for number, words in learner.written(lesson).items() if words},
     }  # fmt: skip
     return json.dumps(plain, ensure_ascii=False)
@@ -134,8 +135,11 @@ def read(payload: bytes) -> str:
     lesson = lessons.lessons().get(plain["lesson"])
     if lesson is None:
         raise RecipeError(f"{WHAT} is of the lesson {plain['lesson'][:60]!r}, which this server does not have.")
+    answers = learner.answers(lesson)
+    answers.update(progress.said(plain["said"], MOST_SAID))
     here = visit.current()
-    here.did[lesson.key], here.said[lesson.key] = plain["did"], plain["said"]
+    here.did[lesson.key] = progress.did_text(progress.did(plain["did"], len(lesson.steps)))
+    here.said[lesson.key] = progress.said_text(answers)
     learner.written(lesson).update(
         {int(number): words[:2000] for number, words in plain["free"].items() if number.isdecimal() and len(number) < 4}
     )

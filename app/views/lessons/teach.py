@@ -38,6 +38,8 @@ def _link(code: str) -> str:
 
 @clicks.guarded
 def _begin() -> None:
+    if earlier := st.session_state.get(_MINE):  # a session has one class
+        polls.polls().end(earlier)
     visit.current().poll = st.session_state[_MINE] = polls.polls().begin()
 
 

@@ -15,6 +15,7 @@ from app import text
 from app.reading import data, models
 from app.session import clicks
 from app.widgets.jobs import own_machine, tray
+from merging import modes
 from merging.checkpoints.references import is_remote
 from merging.errors import MergingError, StoreError
 from merging.export import stored
@@ -189,13 +190,13 @@ def _show(export: Export, job: Job | None, runs: Sequence[Run]) -> None:
         if models.local():
             st.code(str(export.folder), language=None, wrap_lines=True)
         with st.container(horizontal=True, vertical_alignment="center"):
-            if total <= LARGEST:
+            if total > LARGEST:
+                st.caption(f"Larger than {size_text(LARGEST)}: copy it from the folder.")
+            elif modes.allows(Act.EXPORT):
                 st.download_button(
                     "Download (zip)", lambda: zipped(export), f"{export.run_id}-{export.to}.zip", "application/zip",
                     key=f"zip_{key}", on_click="ignore", icon=":material/download:",
                 )  # fmt: skip
-            else:
-                st.caption(f"Larger than {size_text(LARGEST)}: copy it from the folder.")
             ours = export.folder.parent == data.store().root.absolute() / stored.FOLDER
             if models.local() and ours:
                 st.button(

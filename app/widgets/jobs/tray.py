@@ -84,9 +84,11 @@ def follow(jobs: Sequence[Job]) -> None:
 def _tray(was_live: bool) -> None:
     jobs = data.runner().mine()
     live = sorted((job for job in jobs if job.live), key=lambda job: job.position)  # running jobs come first
-    if was_live and {job.id for job in live} != st.session_state.get("_live"):
+    followed = st.session_state.get("_live", set())  # a page can show another session's job
+    now = {job.id for job in live} | {job.id for job in data.runner().jobs() if job.live and job.id in followed}
+    if was_live and now != st.session_state.get("_live"):
         had_jobs = "_live" in st.session_state
-        st.session_state["_live"] = {job.id for job in live}
+        st.session_state["_live"] = now
         if had_jobs:
             st.rerun()  # the pages show finished results, and polling ends with the last job
     if not jobs:

@@ -11,7 +11,7 @@ PLACEHOLDER = re.compile(r"\{([^{}]*)\}")
 NAME = re.compile(r"([a-z][a-z0-9_]*)(:long)?")
 FORMULA = re.compile(r"\$[^$]+\$")
 REFUSED = (
-    (re.compile(r"<[a-zA-Z/!?]"), "HTML"),
+    (re.compile(r"<[a-zA-Z/!?]|&(#|[a-zA-Z][0-9a-zA-Z]*;)"), "HTML"),
     (re.compile(r"!\["), "an image"),
     (re.compile(r"\]\s*[(:\[]"), "a link"),
     (re.compile(r"(?i)\b(https?|ftp|mailto|javascript|data|file):|\bwww\.|\w@\w"), "an address outside this program"),

@@ -211,7 +211,7 @@ def _goal(data: Any, what: str, runs: Sequence[str], facts: Facts) -> Goal:
             raise LessonError(f"between of {what} is a list of two numbers; got {reprlib.repr(pair)}.")
         low, high = (bounds.finite(value, "between") for value in pair)
     if way == "fact":
-        spec = facts[data["fact"]] if len(rest) == 1 and data["fact"] in facts else None
+        spec = facts.get(data["fact"]) if len(rest) == 1 and isinstance(data["fact"], str) else None
         return Goal(spec or fact_spec(rest, what, runs, now=True), "", equal, low, high)
     key = LessonFields(rest, what, ("key",))
     return Goal(None, key.name(key.get("key"), "key"), equal, low, high)

@@ -17,6 +17,7 @@ from viz.text import clean_text, count, percent, plural, safe_text
 
 LANE, CAPTION, BOTTOM = 132, 46, 52  # px: height of a space's lane, of the numbers in it, and of the margin below
 STATES = {"before": "#C9CFD6", "after": "#0072B2"}
+RANDOM = "Random signs, same votes"
 WIDTH = 0.4  # of a bar, in bins
 
 
@@ -53,6 +54,9 @@ def sign_histogram(table: pd.DataFrame, *, what: str = "", present: bool = False
         return theme.notice("sign_histogram", "Nothing to draw: no share is a number.", present)
     spaces = in_order(table["space"])
     tallest = max(float(table[["share", "random"]].max().max()), 0.05)
+    legend, top = legends.above([*(_name(rows, str(state)) for state, rows in table.groupby("state")), RANDOM])
+    margin = {"l": 66, "r": 20, "t": top + 12, "b": BOTTOM}
+    height = LANE * len(spaces) + margin["t"] + BOTTOM
     lanes = Lanes(spaces, tallest * LANE / (LANE - CAPTION))
     traces: list[Trace] = []
     for state, color in STATES.items():
@@ -61,7 +65,6 @@ def sign_histogram(table: pd.DataFrame, *, what: str = "", present: bool = False
             traces.append(_bars(rows, state, color, lanes, table["state"].nunique()))
     traces.append(_random(table, lanes))
     fig = Drawing(traces)
-    legend, top = legends.above([str(trace["name"]) for trace in traces])
     edges = sorted({*table["low"].tolist(), table["high"].max()})
     fig.update_xaxes(
         title={"text": "Sign agreement at a position" + (f", {safe_text(what, 40)}" if what else "")},
@@ -75,10 +78,8 @@ def sign_histogram(table: pd.DataFrame, *, what: str = "", present: bool = False
         tickvals=[lanes.base(space) + at for space in spaces for at in (0, half)],
         ticktext=[percent(at, 0) for _ in spaces for at in (0, half)],
     )  # fmt: skip
-    margin = {"l": 66, "r": 20, "t": top + 12, "b": BOTTOM}
-    captions = [_caption(table[table["space"] == space], lanes) for space in spaces]
+    captions = [_caption(table[table["space"] == space], lanes, present) for space in spaces]
     fig.update_layout(legend=legend, margin=margin, barmode="overlay", annotations=captions)
-    height = LANE * len(spaces) + margin["t"] + BOTTOM
     return theme.finish(fig, "sign_histogram", _alt(table, spaces, what), height, present, f"{len(spaces)}")
 
 
@@ -89,10 +90,14 @@ def _places(rows: pd.DataFrame, states: int) -> np.ndarray[Any, np.dtype[np.floa
     return (rows["low"] + width * (0.5 + side)).to_numpy(np.float32)
 
 
+def _name(rows: pd.DataFrame, state: str) -> str:
+    """What the legend calls the bars of a state."""
+    return "Before pruning" if state == "before" else f"Pruned to {percent(float(rows['density'].iloc[0]), 0)}"
+
+
 def _bars(rows: pd.DataFrame, state: str, color: str, lanes: Lanes, states: int) -> Trace:
-    name = "Before pruning" if state == "before" else f"Pruned to {percent(float(rows['density'].iloc[0]), 0)}"
     return bar(
-        x=_places(rows, states), y=rows["share"].to_numpy(np.float32), name=name, legendgroup=state,
+        x=_places(rows, states), y=rows["share"].to_numpy(np.float32), name=_name(rows, state), legendgroup=state,
         base=np.array([lanes.base(space) for space in rows["space"]], np.float32),
         width=(WIDTH * (rows["high"] - rows["low"])).to_numpy(np.float32),
         marker={"color": color, "line": theme.edge(0.8)}, text=[_hover(row) for row in rows.to_dict("records")],
@@ -105,7 +110,7 @@ def _random(table: pd.DataFrame, lanes: Lanes) -> Trace:
     heights = table["random"].to_numpy(np.float64) + [lanes.base(space) for space in table["space"]]
     return scatter(
         x=_places(table, table["state"].nunique()), y=heights.astype(np.float32), mode="markers",
-        name="Random signs, same votes", legendgroup="random",
+        name=RANDOM, legendgroup="random",
         marker={"symbol": "line-ew", "size": 22, "line": {"color": theme.ACCENT, "width": 2.5}},
         text=[_hover(row) for row in table.to_dict("records")], hovertemplate="%{text}<extra></extra>",
         meta={"y": table["random"].tolist(), "columns": {"space": list(map(safe_text, table["title"]))}},
@@ -121,18 +126,20 @@ def _hover(row: dict[Any, Any]) -> str:
     )
 
 
-def _caption(rows: pd.DataFrame, lanes: Lanes) -> dict[str, Any]:
-    """The numbers over a space's bars, a line for each state."""
+def _caption(rows: pd.DataFrame, lanes: Lanes, present: bool) -> dict[str, Any]:
+    """The numbers over a space's bars, a line for each state; one line where it is presented, in lower lanes."""
     words: list[str] = []
     for row in rows.drop_duplicates("state").sort_values("state").to_dict("records"):  # "after" comes first
         excess = points(row["mean"] - row["null"]).removesuffix(" points")
         mean = f"<b>{percent(row['mean'])}</b>" if not words else f"before pruning {percent(row['mean'])}"
-        words.append(f"{mean} (random {percent(row['null'])}, {excess}) at density {percent(row['kept'], 0)}")
+        more = f" (random {percent(row['null'])}, {excess}) at density {percent(row['kept'], 0)}"
+        words.append(mean if words and present else mean + more)
     first = rows.iloc[0]
     return {
-        "text": f"<b>{safe_text(first['title'], 30)}</b>: {'<br>'.join(words)}", "x": 0, "xref": "x domain",
-        "xanchor": "left", "align": "left", "y": lanes.base(str(first["space"])) + lanes.step, "yref": "y",
-        "yanchor": "top", "yshift": -8,
+        "text": f"<b>{safe_text(first['title'], 30)}</b>: {('; ' if present else '<br>').join(words)}",
+        "x": 0, "xref": "x domain", "xanchor": "left", "align": "left",
+        "y": lanes.base(str(first["space"])) + lanes.step, "yref": "y", "yanchor": "top",
+        "yshift": 0 if present else -8,
         "font": {"size": theme.SMALL, "color": theme.INK}, "showarrow": False, "name": "numbers",
     }  # fmt: skip
 

@@ -12,7 +12,7 @@ def draw(at: Place) -> None:
     """In the rail: the answers, and what there is to say about the one that was chosen."""
     answers = at.step.answers
     said = learner.answer(at)
-    given = int(said[0]) if said and int(said[0]) < len(answers) else None
+    given = int(said[0]) if said else None
     key = f"{at.key}_answer"
     st.radio(
         "Your answer", range(len(answers)), given, key=key, on_change=_answer, args=(at, key),

@@ -56,7 +56,8 @@ def widget(at: Place, guess: Guess, facts: Sequence[Fact], fixed: tuple[float, .
     label = (
         "Choose all of them, the first one first" if guess.kind == "order" else f"Click up to {most} cells, or choose"
     )
-    listed = st.multiselect(label, names, [names[int(k)] for k in fixed or ()], key=key, max_selections=most)
+    first = [names[int(k)] for k in fixed or () if k < len(names)]
+    listed = st.multiselect(label, names, first, key=key, max_selections=most)
     complete = len(listed) == most if guess.kind == "order" else bool(listed)
     return tuple(float(names.index(name)) for name in listed) if complete else None
 
