@@ -25,7 +25,10 @@ COMMANDS: Mapping[str, tuple[str, str]] = {
         "merging.cli.commands.sweep:sweep",
         "Evaluate recipes at many values; stopped, it goes on where it was.",
     ),
-    "workers": ("merging.cli.commands.workers.command:workers", "List who computes, and whether they fit."),
+    "workers": (
+        "merging.cli.commands.workers.command:workers",
+        "List who computes, and say whether they fit this program.",
+    ),
     "worker": ("merging.cli.commands.workers.command:worker", "Compute for a scheduler, until Ctrl-C."),
     "scheduler": (
         "merging.cli.commands.workers.command:scheduler",
