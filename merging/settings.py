@@ -12,6 +12,7 @@ BUNDLED = Path(__file__).resolve().parent.parent / "sample_data"
 LIBRARY = BUNDLED / "runs"
 STORE = "MERGESCOPE_STORE"
 WORKERS = "MERGESCOPE_WORKERS"  # who computes: empty (this process), 4 (processes), gpus, an address, module:function
+CERTIFICATES = "MERGESCOPE_CERTIFICATES"  # the folder of the certificates with which workers are reached by TLS
 HUB_SWITCH = "MERGESCOPE_HUB"  # "on"; "cached": nothing is downloaded; "off": no cache either
 
 

@@ -82,7 +82,7 @@ class MissingPoints:
         """
         before, requests = self.total - len(self.points), ((each.name, request(each)) for each in self._each())
         with ThreadPoolExecutor(WRITERS) as writers:
-            arriving = _Coming(self, writers, workers.count, Meter(len(self.points), self.progress, self.cancel))
+            arriving = _Coming(self, writers, workers, Meter(len(self.points), self.progress, self.cancel))
             try:
                 fan_out(workers, POINT, requests, arriving.done, arriving.failed, self.cancel, told=arriving.told)
             except WorkersGone as gone:
@@ -99,8 +99,9 @@ class _Coming:
 
     missing: MissingPoints
     writers: ThreadPoolExecutor
-    count: int
+    workers: Workers
     meter: Meter
+    most: int = 0  # workers that there were
     writing: list[Future[None]] = field(default_factory=list)
     stored: set[str] = field(default_factory=set)
     failures: dict[str, MergingError] = field(default_factory=dict)
@@ -132,7 +133,10 @@ class _Coming:
 
     def _advance(self) -> None:
         here = self.missing.total - len(self.missing.points) + self.meter.done + 1
-        workers = f"{self.count} worker{'s' * (self.count != 1)}"
+        count = self.workers.count
+        self.most = max(self.most, count)
+        lost = f", {self.most - count} lost" if count < self.most else ""
+        workers = f"{count} worker{'s' * (count != 1)}{lost}"
         self.meter.advance(1, f"Point {here} of {self.missing.total}, on {workers}")
 
 

@@ -1,7 +1,11 @@
-"""The unit ``about``: which program a worker runs, on what, and what it sees."""
+"""The unit ``about``: which program a worker runs, on what, and what it sees.
+
+Workers of one ``kind`` give the same bytes: a digest over the program and what it computes on.
+"""
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import os
 import platform
@@ -12,10 +16,13 @@ from pathlib import Path
 from typing import Any
 
 from merging import devices
+from merging.errors import MergingError
 from merging.free_memory import free_memory
 from merging.version import __version__
 
 GPUS = "CUDA_VISIBLE_DEVICES"
+SAME = ("version", "sources", "torch", "numpy")  # what must not differ between programs that compute the same
+DEVICES = ("auto", "cpu", "cuda", "cuda:0", "mps")  # what a worker may be asked to compute on
 
 
 def about(request: Mapping[str, Any]) -> dict[str, Any]:
@@ -28,8 +35,8 @@ def about(request: Mapping[str, Any]) -> dict[str, Any]:
     import torch
 
     time.sleep(float(request.get("pause", 0)))
-    gpu = os.environ.get(GPUS, "")
-    return {
+    gpu, device = os.environ.get(GPUS, ""), str(request.get("device", "auto"))
+    said = {
         "name": f"{platform.node()} GPU {gpu}" if gpu else platform.node(),
         "pid": os.getpid(),
         "version": __version__,
@@ -37,11 +44,21 @@ def about(request: Mapping[str, Any]) -> dict[str, Any]:
         "python": platform.python_version(),
         "torch": str(torch.__version__),
         "numpy": np.__version__,
-        "hardware": hardware(str(request.get("device", "auto"))),
+        "hardware": hardware(device),
         "gpu": gpu,
         "memory": free_memory(),
         "sees_store": _sees(request.get("probe")),
     }
+    return said | {"kind": _kind(said)}
+
+
+def kinds() -> set[str]:
+    """What ``about`` here may call its kind, whichever device it is asked for."""
+    found = set()
+    for device in DEVICES:
+        with contextlib.suppress(MergingError):
+            found.add(str(about({"device": device})["kind"]))
+    return found
 
 
 def hardware(device: str = "auto") -> str:
@@ -61,6 +78,10 @@ def sources_digest() -> str:
         total.update(f"{path.relative_to(root).as_posix()}\0".encode())
         total.update(path.read_bytes())
     return total.hexdigest()
+
+
+def _kind(said: Mapping[str, Any]) -> str:
+    return hashlib.sha256(repr([said[key] for key in (*SAME, "hardware")]).encode()).hexdigest()[:12]
 
 
 def _sees(probe: Any) -> bool:

@@ -8,11 +8,10 @@ from typing import Any
 
 from merging.errors import WorkerError
 from merging.text import first_few
-from merging.workers.about import about
+from merging.workers.about import SAME, about
 from merging.workers.fan_out import Workers, fan_out
 from merging.workers.units import ABOUT, answered, written
 
-SAME = ("version", "sources", "torch", "numpy")  # what must not differ
 ALL_START = 20.0  # seconds that processes of this machine have to start
 PAUSE = 0.5
 About = Mapping[str, Any]
@@ -41,9 +40,7 @@ def checked(workers: Workers, warn: Callable[[str], None], device: str = "auto")
         if workers.only is None:
             raise WorkerError(f"{sentence} Start workers on one kind of machine.")
         warn(sentence)
-    if workers.only is not None and len(kept) < len(found):
-        return workers.only({str(each["name"]) for each in kept})
-    return workers
+    return workers if workers.only is None else workers.only(kept)
 
 
 def survey(workers: Workers, device: str = "auto") -> list[About]:

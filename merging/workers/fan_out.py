@@ -6,6 +6,7 @@ programs share the same workers. An error of a unit is an answer, and is never t
 
 from __future__ import annotations
 
+import contextlib
 import time
 from collections import deque
 from collections.abc import Callable, Collection, Iterable, Mapping
@@ -24,7 +25,7 @@ Request = tuple[str, Mapping[str, Any]]  # the name of a unit of work, and what 
 
 
 def _shut(executor: Executor) -> None:
-    executor.shutdown(wait=False, cancel_futures=True)
+    executor.shutdown(wait=False)  # what waits was cancelled; some executors know no ``cancel_futures``
 
 
 @dataclass
@@ -32,7 +33,7 @@ class Workers:
     """Who computes. ``executor`` changes when it breaks and is renewed.
 
     ``each`` asks every worker the same and gives the answers by worker, where the engine can do that; ``only`` keeps
-    the workers of those names.
+    the workers that gave these answers to ``about``.
     """
 
     executor: Executor
@@ -43,7 +44,7 @@ class Workers:
     present: Callable[[], bool] = lambda: True  # whether there is any worker
     close: Callable[[Executor], None] = _shut
     each: Callable[[str, bytes], Mapping[str, bytes]] | None = None
-    only: Callable[[Collection[str]], Workers] | None = None
+    only: Callable[[Collection[Mapping[str, Any]]], Workers] | None = None
 
 
 @dataclass
@@ -84,7 +85,8 @@ def fan_out(
                 work.take_back(lost, failed)
     finally:
         for future in work.flying:
-            future.cancel()
+            with contextlib.suppress(NotImplementedError):  # Parsl knows no cancel; what was submitted ends by itself
+                future.cancel()
 
 
 @dataclass

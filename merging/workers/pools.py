@@ -9,10 +9,9 @@ from __future__ import annotations
 import contextlib
 import importlib
 import os
-import platform
 import signal
 import threading
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from concurrent.futures import Executor, ProcessPoolExecutor
 from multiprocessing import connection, get_context, parent_process
 from typing import Any
@@ -59,7 +58,11 @@ def _named(spec: str) -> Workers:
         return processes([""] * int(spec), f"the {spec} worker processes")
     if spec == PINNED:
         return pinned(visible_gpus())
-    if ":" in spec and "://" not in spec:
+    if "://" in spec or spec.endswith(".json"):
+        from merging.workers.dask_pool import connected
+
+        return connected(spec)
+    if ":" in spec:
         return _of_function(spec)
     raise ParameterError(f"Workers are {FORMS} (at most {MOST} processes); got {spec[:60]!r}.")
 
@@ -83,11 +86,12 @@ def processes(gpus: Sequence[str], called: str) -> Workers:
 def pinned(gpus: Sequence[str]) -> Workers:
     """A process for each of these GPUs."""
     workers = processes(gpus, f"the worker processes of {len(gpus)} GPUs")
-    names = {f"{platform.node()} GPU {gpu}": gpu for gpu in gpus}
 
-    def only(kept: Collection[str]) -> Workers:
+    def only(kept: Collection[Mapping[str, Any]]) -> Workers:
+        if len(kept) == len(gpus):
+            return workers
         _kill(workers.executor)
-        return pinned([gpu for name, gpu in names.items() if name in kept])
+        return pinned([str(each["gpu"]) for each in kept])
 
     workers.only = only
     return workers

@@ -124,13 +124,19 @@ def test_a_whole_sweep(open_app: Any, library: Path, tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_a_partial_sweep_can_be_looked_at_and_resumed(open_app: Any, library: Path, tmp_path: Path) -> None:
+def test_a_partial_sweep_can_be_looked_at_and_resumed(
+    open_app: Any, library: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     found = swept(library, tmp_path / "store", compute=3)
     at = open_app("sweeps", library, sweep=found.id)
     assert not at.exception
     assert charts(at) == 2
     assert at.button(key="resume")
     assert "3 of 6 points" in "".join(str(bar.proto) for bar in at.get("progress"))
+    job = Job(job_of(SWEEP, found.id), "Sweep", State.RUNNING, kind=SWEEP, phase="Point 4 of 6, on 3 workers, 1 lost")
+    monkeypatch.setattr("app.reading.sweeps.job", lambda _sweep: job)
+    at.run()
+    assert "computing on 3 workers, 1 lost" in "".join(str(bar.proto) for bar in at.get("progress"))
 
 
 @pytest.mark.slow

@@ -7,6 +7,7 @@ import os
 import shutil
 import signal
 import threading
+import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
@@ -23,9 +24,10 @@ from merging.cli import exit_codes
 from merging.cli.main import main
 from merging.errors import Cancelled, MergingError, WorkerError, WorkersGone
 from merging.files import atomic
+from merging.jobs.runner import Runner
 from merging.runs.store import Store
 from merging.sweeps import compute as sweep_compute
-from merging.sweeps import point_unit, points, wire
+from merging.sweeps import point_unit, points, storage, wire
 from merging.sweeps.sweep import LINE, PLANE, Axis, Sweep
 from merging.workers.fan_out import Workers
 from merging.workers.pools import processes
@@ -196,7 +198,26 @@ def test_requests_and_answers_are_small(tiny_benchmark: Benchmark) -> None:
     assert point_unit.point(json.loads(request))["about"]["experts"] == 4
 
 
-# The command
+# The command, and the job of the app
+
+
+@pytest.mark.slow
+def test_a_job_computes_on_the_workers_of_its_server(
+    tiny_benchmark: Benchmark, store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, value in {"WORKERS": "2", "BENCHMARK": str(tiny_benchmark.folder)}.items():
+        monkeypatch.setenv(f"MERGESCOPE_{name}", value)
+    made, runner = many(tiny_benchmark), Runner(store, device="cpu")
+    storage.keep(made, store)
+    phases, end = set[str](), time.monotonic() + 60
+    job = runner.sweep(made.id, "on two")
+    while job.live and time.monotonic() < end:
+        time.sleep(0.02)
+        job = runner.get(job.id)
+        phases.add(job.phase)
+    runner.close()
+    assert job.state == "done" and len(names(store)) == 12, job.error
+    assert [phase for phase in phases if phase.endswith(" of 12, on 2 workers")]
 
 
 @pytest.mark.slow

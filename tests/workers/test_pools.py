@@ -94,9 +94,9 @@ def pretending(*found: dict[str, Any], only: bool = False) -> tuple[Workers, lis
     workers = Workers(ThreadPoolExecutor(1), len(found))
     answers = {str(n): {**OWN, "name": f"gpu{n}", "pid": n, **each} for n, each in enumerate(found)}
 
-    def restricted(names: Collection[str]) -> Workers:
-        kept.append(set(names))
-        return replace(workers, count=len(names))
+    def restricted(found: Collection[dict[str, Any]]) -> Workers:
+        kept.append({each["name"] for each in found})
+        return replace(workers, count=len(found))
 
     import json
 
