@@ -13,8 +13,10 @@ MergingError
 ├── StoreError              a run that cannot be written or does not exist
 │   └── ModeError           what this server's mode, or a session's share of a class, does not allow
 ├── HubError                the Hub, or the cache of its files, did not give a file or an answer
+├── WorkerError             workers cannot be started, do not fit, or were lost
 └── Cancelled               the caller asked to stop; nothing was kept, unless the text says so
     └── Paused              the caller asked to go on later; what was learned so far was kept
+        └── WorkersGone     there is no worker any more; what they finished was kept
 
 Every message says what is wrong, what was expected, what was given, and what to do.
 """
@@ -103,9 +105,17 @@ class HubError(MergingError):
         self.reason, self.later = reason, later
 
 
+class WorkerError(MergingError):
+    """Workers cannot be started, do not fit this program, or were lost while they computed something."""
+
+
 class Cancelled(MergingError):  # noqa: N818 - a request that was honored, not an error
     """The caller asked to stop; nothing was kept, unless the text says so."""
 
 
 class Paused(Cancelled):
     """The caller asked to go on later; what was learned so far was kept, and the same call goes on from there."""
+
+
+class WorkersGone(Paused):
+    """There has been no worker for a while; what they finished was kept, and the same call goes on from there."""

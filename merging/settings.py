@@ -11,6 +11,8 @@ from merging.errors import StoreError
 BUNDLED = Path(__file__).resolve().parent.parent / "sample_data"
 LIBRARY = BUNDLED / "runs"
 STORE = "MERGESCOPE_STORE"
+WORKERS = "MERGESCOPE_WORKERS"  # who computes: empty (this process), 4 (processes), gpus, an address, module:function
+CERTIFICATES = "MERGESCOPE_CERTIFICATES"  # the folder of the certificates with which workers are reached by TLS
 HUB_SWITCH = "MERGESCOPE_HUB"  # "on"; "cached": nothing is downloaded; "off": no cache either
 
 
@@ -36,6 +38,11 @@ def store_root() -> Path:
             "There is no home folder that runs could be kept in. Set MERGESCOPE_STORE to a folder that can be written "
             "to."
         ) from None
+
+
+def workers() -> str:
+    """Who computes what can be computed elsewhere: $MERGESCOPE_WORKERS, as ``merging.workers.pools`` reads it."""
+    return os.environ.get(WORKERS, "").strip()
 
 
 def store_words() -> list[str]:

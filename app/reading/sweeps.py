@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
-from collections.abc import Mapping
+import time
+from collections import OrderedDict
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
@@ -15,16 +18,18 @@ from app.reading import data
 from app.reading.images import drawn as images_drawn
 from merging.jobs.records import SWEEP, Job, job_of
 from merging.sweeps import compute
-from merging.sweeps.compute import NamedPoint, Session, plan, stored
-from merging.sweeps.points import Point, folders
-from merging.sweeps.sweep import LINE, PLANE, Sweep
+from merging.sweeps.compute import Session, plan
+from merging.sweeps.known_points import KnownPoints
+from merging.sweeps.points import Point
+from merging.sweeps.sweep import LINE, PLANE, NamedPoint, Sweep
 from merging.sweeps.tables import averages, table
 from viz.text import clean_text, percent, plural, span
 
 if TYPE_CHECKING:
     import pandas as pd
 
-MANY = 4000  # points that stay in memory, a few kilobytes each
+SHARE = 10.0  # while points are computed, their tables take no more than one in so many seconds
+MANY = 40_000  # points of all sweeps that stay in memory, a few kilobytes each
 
 
 @dataclass(frozen=True)
@@ -32,12 +37,12 @@ class SweepResults:
     """A sweep's results: every planned point, the computed ones by name, and their tables."""
 
     sweep: Sweep
-    every: list[NamedPoint]
+    every: Sequence[NamedPoint]
     points: Mapping[str, Point]
     tasks: pd.DataFrame
     averages: pd.DataFrame
 
-    @property
+    @cached_property
     def total(self) -> int:
         """The number of planned points."""
         return len({point.name for point in self.every})
@@ -52,27 +57,78 @@ class SweepResults:
         """The row of ``averages`` of each point."""
         return {row["point"]: row for row in reversed(self.averages.to_dict("records"))}
 
+    @cached_property
+    def _by_name(self) -> dict[str, NamedPoint]:
+        return {planned.name: planned for planned in reversed(self.every)}
+
+    @cached_property
+    def names(self) -> dict[str, str]:
+        """How each computed point is called in pickers."""
+        return {point: described(self, point) for point in self.scores}
+
     def planned(self, point: str) -> NamedPoint:
         """The plan of a point."""
-        return next(planned for planned in self.every if planned.name == point)
+        return self._by_name[point]
+
+
+class _Kept:
+    """What is kept of a sweep between two drawings: its known points, and its latest results."""
+
+    def __init__(self, points: KnownPoints) -> None:
+        self.points = points
+        self.averages: dict[tuple[Any, ...], tuple[Any, ...]] = {}
+        self.latest: SweepResults | None = None
+        self.changes = self.made = self.took = 0.0  # of the points until then; when, and how many seconds it took
+
+    def wait(self) -> bool:
+        """Whether putting the results together would take more than a tenth of the time."""
+        return time.monotonic() - self.made < SHARE * self.took
+
+
+_kept: OrderedDict[tuple[object, ...], _Kept] = OrderedDict()  # the one that was asked for last is at the end
 
 
 def results(sweep: Sweep) -> SweepResults:
     """The current results of a sweep. Raises CheckpointError if its files are gone."""
-    planned_points = _plan(sweep.id, data.benchmark().digest, sweep)
-    points = {planned.name: point for planned in planned_points if (point := _stored(planned, sweep))}
-    tasks = table(sweep, planned_points, points)
+    kept = _of(sweep)
+    if (latest := kept.latest) is not None and latest.sweep == sweep and kept.wait() and _computing(sweep):
+        return latest
+    started, found, changes = time.monotonic(), kept.points.now(), kept.points.changes
+    if latest is None or latest.sweep != sweep or kept.changes != changes:
+        latest = _put_together(sweep, kept, found)
+        kept.changes = changes
+        kept.latest, kept.made, kept.took = latest, time.monotonic(), time.monotonic() - started
+    return latest
+
+
+def _of(sweep: Sweep) -> _Kept:
+    """What is kept of a sweep; where points of others become too many, those that were not shown lately are dropped."""
+    store, benchmark = data.store(), data.benchmark()
+    key = sweep.id, benchmark.digest, store
+    if (kept := _kept.get(key)) is None:
+        with st.spinner("Reading the checkpoints …"):
+            planned = plan(sweep, benchmark)
+        kept = _kept.setdefault(key, _Kept(KnownPoints(planned, store, benchmark, sweep.sample.on(benchmark))))
+    with contextlib.suppress(KeyError):  # another session has dropped it meanwhile
+        _kept.move_to_end(key)
+        while len(_kept) > 1 and sum(len(each.points.planned) for each in list(_kept.values())) > MANY:
+            _kept.popitem(last=False)
+    return kept
+
+
+def _computing(sweep: Sweep) -> bool:
+    """Whether points are still coming, so that what is new can be shown a little later."""
+    return (now := job(sweep)) is not None and now.live
+
+
+def _put_together(sweep: Sweep, kept: _Kept, points: Mapping[str, Point]) -> SweepResults:
+    planned = kept.points.planned
+    tasks = text.with_titles(table(sweep, planned, points))
     labels = ["Weights in the plane"] if sweep.kind == PLANE else titles(sweep)
-    tasks = text.with_titles(tasks)
     tasks["label"] = [labels[int(line)] for line in tasks["line"]]
-    means = averages(tasks)
+    means = averages(tasks, kept.averages)
     means["label"] = [labels[int(line)] for line in means["line"]]
-    return SweepResults(sweep, planned_points, points, tasks, means)
-
-
-@st.cache_resource(max_entries=data.KEPT, show_spinner="Reading the checkpoints …")
-def _plan(sweep_id: str, benchmark_digest: str, _sweep: Sweep) -> list[NamedPoint]:
-    return plan(_sweep, data.benchmark())
+    return SweepResults(sweep, planned, points, tasks, means)
 
 
 def doubts(sweep: Sweep) -> list[str]:
@@ -93,23 +149,6 @@ def digests(sweep: Sweep) -> tuple[str, list[tuple[str, str]]]:
     session = Session(data.benchmark(), sweep.sample)
     pairs = [pair for recipe in sweep.recipes for pair in session.opened(recipe).digests().items()]
     return data.benchmark().digest, list(dict.fromkeys(pairs))
-
-
-def _stored(planned: NamedPoint, sweep: Sweep) -> Point | None:
-    """The point; read again only when its files have changed."""
-    for folder in folders(data.store()):
-        try:
-            changed = (folder / planned.name / "manifest.json").stat().st_mtime_ns
-        except OSError:
-            continue
-        if point := _point(planned.name, changed, planned, sweep):
-            return point
-    return stored(planned, data.store(), data.benchmark(), sweep.sample) if planned.run_id else None
-
-
-@st.cache_resource(max_entries=MANY, show_spinner=False)
-def _point(name: str, changed: int, _one: NamedPoint, _sweep: Sweep) -> Point | None:
-    return stored(_one, data.store(), data.benchmark(), _sweep.sample)
 
 
 def job(sweep: Sweep) -> Job | None:
@@ -159,7 +198,7 @@ def note(results: SweepResults) -> str:
     tasks = len(sample.tasks) or len(data.benchmark().tasks)
     images = f"at most {sample.images:,} images" if sample.images else "all images"
     drawn = f", drawn with seed {sample.seed}" if sample.images else ""
-    devices = text.listed(sorted({clean_text(point.device, 40) for point in points}))
+    devices = text.listed(sorted({clean_text(device, 40) for device in {point.device for point in points}}))
     return (
         f"{images_drawn.of_each(sample.split).capitalize()}: {images} of each of {plural(tasks, 'task')}{drawn}; "
         f"n = {span(point.images for point in points)} images a point, on {devices}."

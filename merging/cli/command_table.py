@@ -25,6 +25,15 @@ COMMANDS: Mapping[str, tuple[str, str]] = {
         "merging.cli.commands.sweep:sweep",
         "Evaluate recipes at many values; stopped, it goes on where it was.",
     ),
+    "workers": (
+        "merging.cli.commands.workers.command:workers",
+        "List who computes, and say whether they fit this program.",
+    ),
+    "worker": ("merging.cli.commands.workers.command:worker", "Compute for a scheduler, until Ctrl-C."),
+    "scheduler": (
+        "merging.cli.commands.workers.command:scheduler",
+        "Hand out units of work to workers, until Ctrl-C.",
+    ),
     "preview": (
         "merging.cli.commands.preview:preview",
         "Say what a recipe would score, on a sample and against a reference.",

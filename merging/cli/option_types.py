@@ -147,4 +147,22 @@ class ArchitectureType(click.ParamType[str]):
             raise UsageError([str(error)]) from None
 
 
+class ShareType(click.ParamType[tuple[int, int]]):
+    """A share of a sweep's points: '3/16' is the fourth of sixteen."""
+
+    name = "k/n"
+
+    def convert(
+        self, value: str | tuple[int, int], param: click.Parameter | None, ctx: click.Context | None
+    ) -> tuple[int, int]:
+        """Its number, from 0, and how many there are."""
+        if isinstance(value, tuple):
+            return value
+        number, _, count = value.partition("/")
+        if not (number.isdecimal() and count.isdecimal() and int(number) < int(count)):
+            self.fail(f"a share is K/N with K from 0 to N - 1, such as 0/16; got {value[:20]!r}.", param, ctx)
+        return int(number), int(count)
+
+
 PATH = PathType()
+SHARE = ShareType()

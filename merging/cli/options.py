@@ -148,6 +148,9 @@ device_option = option("--device", default="auto", show_default=True, help="auto
 strict_option = option("--strict", is_flag=True, help="refuse experts that probably do not belong here (see fit)")
 no_evaluate_option = option("--no-evaluate", is_flag=True, help="merge only")
 store_option = option("--store", type=PATH, help="folder of the runs (default: $MERGESCOPE_STORE or the cache)")
+workers_option = option(
+    "--workers", metavar="SPEC", help="who computes: 4 processes, gpus, an address (default: $MERGESCOPE_WORKERS)"
+)
 events_option = option(
     "--events",
     type=PATH,
@@ -167,6 +170,13 @@ pause_option = option(
 nice_option = option(
     "--nice", type=int, default=0, expose_value=False, callback=_lower_priority, help="lower the priority by this much"
 )
+
+
+def chosen_workers(written: str | None) -> str:
+    """What ``--workers`` says, else the environment; empty: this process computes."""
+    from merging import settings
+
+    return settings.workers() if written is None else written
 
 
 def job_options(function: Decorated) -> Decorated:

@@ -72,7 +72,8 @@ def seal(folder: Path) -> dict[str, FileState]:
 def publish(folder: Path, final: Path) -> bool:
     """Rename a sealed folder to its final path; False if another writer was first (ours is then dropped)."""
     try:
-        folder.rename(final)
+        with disk.renaming(folder, final):
+            folder.rename(final)
     except OSError as error:
         if error.errno not in {errno.ENOTEMPTY, errno.EEXIST}:
             raise
@@ -141,7 +142,7 @@ def retire(final: Path, what: str = "") -> None:
     away = final.with_name(temporary_name())
     with explained(what or final.name, OTHER_STORE, "removed"), contextlib.suppress(FileNotFoundError):
         final.rename(away)
-        drop(away)
+    drop(away)  # also after a rename that happened, but whose reply a network file system has lost
 
 
 def drop(folder: Path) -> None:
@@ -275,7 +276,8 @@ def appearing_file(path: Path) -> Iterator[Path]:
     with temporary_beside(path) as partial:
         yield partial / path.name
         disk.sync_all(partial)
-        (partial / path.name).replace(path)
+        with disk.renaming(partial / path.name, path):
+            (partial / path.name).replace(path)
         with contextlib.suppress(OSError):  # it is there and whole, whatever becomes of the sync
             sync(path.absolute().parent)
 

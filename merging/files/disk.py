@@ -72,6 +72,40 @@ def sync(path: Path) -> None:
         os.close(descriptor)
 
 
+@contextlib.contextmanager
+def renaming(source: Path, target: Path) -> Iterator[None]:
+    """Rename ``source`` to ``target`` in the block; a FileNotFoundError is ignored if the rename has happened.
+
+    A network file system whose reply is lost asks again, and is then told that there is nothing to rename.
+    """
+    before = _identity(source)
+    try:
+        yield
+    except FileNotFoundError:
+        if before is None or _identity(target) != before:
+            raise
+
+
+def _identity(path: Path) -> tuple[int, int, int] | None:
+    try:
+        state = path.lstat()
+    except OSError:
+        return None
+    return state.st_dev, state.st_ino, state.st_mtime_ns  # the number of a deleted one is soon given to another
+
+
+def appeared(path: Path) -> bool:
+    """Whether it is there, also if another computer has only just put it there.
+
+    A network file system may remember for a minute that a name was missing; listing the folder refreshes that.
+    """
+    if path.exists():
+        return True
+    with contextlib.suppress(OSError):
+        os.listdir(path.parent)  # noqa: PTH208 - nothing is done with the names
+    return path.exists()
+
+
 def reserve(descriptor: int, size: int) -> None:
     """Give an empty file its size, and its place on the disk where the system can: writing it then takes half the time.
 

@@ -57,9 +57,14 @@ class ProcessId:
         """Whether it belongs to this computer since its last start, so that ``alive`` can know."""
         return self.host == this_host()
 
+    @property
+    def away(self) -> bool:
+        """Whether it belongs to another computer, or to this one before its last start, so that it cannot be asked."""
+        return bool(self.pid and self.host) and not self.here
+
     def status(self) -> str:
         """What psutil says of it; empty if it has ended, or belongs elsewhere."""
-        if not self.pid or (self.host and not self.here):
+        if not self.pid or self.away:
             return ""
         try:
             process = psutil.Process(self.pid)

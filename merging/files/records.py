@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from merging.errors import MergingError
-from merging.files.disk import sync
+from merging.files.disk import renaming, sync
 from merging.files.temporary import temporary_name
 
 T = TypeVar("T")
@@ -27,7 +27,8 @@ def write_bytes(path: Path, raw: bytes) -> None:
     try:
         partial.write_bytes(raw)
         sync(partial)
-        partial.replace(path)
+        with renaming(partial, path):
+            partial.replace(path)
     finally:
         partial.unlink(missing_ok=True)
 

@@ -13,7 +13,7 @@ import psutil
 from merging.files.processes import TEXT, ProcessId, this_process
 
 NEW, OLD = "tmp", "old"  # what is being written or deleted; what is kept until its successor is in its place
-ABANDONED = 3600.0  # seconds without a change after which a writer that cannot be seen from here counts as dead
+ABANDONED = 86400.0  # seconds without a change after which a writer that cannot be seen from here counts as dead: a day
 WRITER = rf"(?P<writer>{TEXT})|(?P<number>\d+)"  # earlier versions wrote the number of the process alone
 NAME = re.compile(rf"(?:\..*)?(?P<kind>{NEW}|{OLD})-[0-9a-f]{{32}}-(?:{WRITER})")
 

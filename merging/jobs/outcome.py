@@ -59,8 +59,8 @@ def outcome(
 
 
 def _stated(record: Record, event: Mapping[str, Any]) -> str:
-    """What the child of a published experiment said of why it stopped and what is kept; empty for other kinds."""
-    return str(event.get(ERROR, "")).removesuffix(GOES_ON) if record.kind == PUBLISHED else ""
+    """What the child of a published experiment or a sweep said of why it stopped and what is kept; empty for others."""
+    return str(event.get(ERROR, "")).removesuffix(GOES_ON) if record.kind in (PUBLISHED, SWEEP) else ""
 
 
 def left_behind(

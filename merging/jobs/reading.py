@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import json
 import os
+import time
 from collections.abc import Mapping
 from typing import Any
 
 from merging.files.processes import NOBODY, ProcessId
 from merging.jobs.events import CODE
 from merging.jobs.outcome import interruption, left_behind
-from merging.jobs.records import MERGE, Job, JobFiles, Record, State
+from merging.jobs.records import EVENTS, MERGE, SILENT, Job, JobFiles, Record, State
 from merging.runs.store import Store
 
 WATCHED = 1 << 18  # bytes at the end of the events from which a job is watched
@@ -25,8 +26,8 @@ def read_job(files: JobFiles, store: Store, position: int, here: bool, starts_in
     record = files.read()
     if record is None:
         return None
-    state, error, worker = _state(files, record, store, here)
-    if state == State.DONE and record.kind == MERGE and not store.has(files.job_id):
+    state, error, at = _state(files, record, store, here)
+    if state == State.DONE and record.kind == MERGE and not _made(store, files, record):
         return None
     event = files.last_event()
     return Job(
@@ -47,8 +48,9 @@ def read_job(files: JobFiles, store: Store, position: int, here: bool, starts_in
         subject=record.subject,
         words=record.words,
         benchmark=record.benchmark,
-        halted=worker.pid if worker.halted() else 0,
+        halted=at.pid if at.halted() else 0,
         starts_in=starts_in,
+        away=at.away,
     )
 
 
@@ -60,7 +62,7 @@ def _between(event: Mapping[str, Any]) -> str:
 def details(files: JobFiles) -> list[str]:
     """The details of a job's latest events, oldest first; those that were written long ago are left out."""
     try:
-        with (files.folder / "events.jsonl").open("rb") as file:
+        with (files.folder / EVENTS).open("rb") as file:
             file.seek(max(0, file.seek(0, os.SEEK_END) - WATCHED))
             events = [json.loads(line) for line in file.read().split(b"\n")[:-1] if line.startswith(b"{")]
     except (OSError, ValueError):
@@ -69,7 +71,7 @@ def details(files: JobFiles) -> list[str]:
 
 
 def _state(files: JobFiles, record: Record, store: Store, here: bool) -> tuple[State, str, ProcessId]:
-    """The state, a sentence about it, and the process that works on the job now."""
+    """The state, a sentence about it, and the process that works on the job or has it in its queue now."""
     learned = store.learned_so_far(files.job_id).exists()
     if record.state == State.INTERRUPTED:
         return record.state, record.error or interruption(record, record.started is not None, learned), NOBODY
@@ -77,12 +79,24 @@ def _state(files: JobFiles, record: Record, store: Store, here: bool) -> tuple[S
         return record.state, record.error, NOBODY
     if record.state == State.QUEUED and files.is_cancelled():
         return State.CANCELLED, "", NOBODY
-    if record.state == State.QUEUED and (here or record.owner.elsewhere()):
-        return State.QUEUED, "", NOBODY
+    if record.state == State.QUEUED and (here or record.owner.elsewhere() or _heard(record.owner, files)):
+        return State.QUEUED, "", NOBODY if here else record.owner
     # A server that died as soon as it had started a child could not note which process that is.
     worker = record.worker if record.worker.pid else files.first_worker()
-    if here or worker.alive():
+    if here or worker.alive() or _heard(worker, files):
         return State.RUNNING, "", worker
-    made = record.kind == MERGE and store.has(files.job_id)
+    made = record.kind == MERGE and _made(store, files, record)
     follows = bool(record.words and files.recipe_yaml())
     return *left_behind(record, files.last_event(), made, follows, learned), NOBODY
+
+
+def _heard(process: ProcessId, files: JobFiles) -> bool:
+    """Whether a process of another computer, which cannot be asked, or its server there has written lately."""
+    return process.away and not files.silent()
+
+
+def _made(store: Store, files: JobFiles, record: Record) -> bool:
+    """Whether the run of a merge is stored; one that another computer has just made may be seen a little later."""
+    if record.owner.away and time.time() - (record.finished or time.time()) < SILENT:
+        return store.promised(files.job_id) is not None
+    return store.has(files.job_id)

@@ -1,7 +1,8 @@
 """The files of a job, and the child process that does its work.
 
-<store>/jobs/<job id>/ holds recipe.yaml, state.json (written by the runner), events.jsonl (written by the child: its
-process first, its exit code last) and log.txt (what the child prints).
+<store>/jobs/<job id>/ holds recipe.yaml, state.json (written by the runner, and touched by it while it has the job),
+control (written by other servers), events.jsonl (written by the child: its process first, its exit code last) and
+log.txt (what the child prints).
 """
 
 from __future__ import annotations
@@ -27,13 +28,15 @@ from merging.files.records import write_json
 from merging.jobs.child_process import Launch, child_environment, start_process
 from merging.jobs.events import WORKER
 
+STATE, EVENTS = "state.json", "events.jsonl"
 NICE = 10
 ROOM = 1 << 16  # free bytes below which a disk counts as full
 TAIL = 8192  # bytes at the end of the events that are searched for the last one
+SILENT = 180.0  # seconds after which a job of another computer that nobody writes to counts as dead
 MERGE, SWEEP = "merge", "sweep"  # kinds of jobs beside measurements and commands
 PUBLISHED = "published"  # the kind of the command of that name, which fetches and computes an experiment
 PAUSE = "pause"  # the file whose presence asks a sweep, or what learns, to stop at the next point or step
-CANCEL = "cancel"  # the file that says that a job which another server owns was cancelled
+CONTROL, CANCEL = "control", "cancel"  # the file that other servers write, there from the start, and their word
 log = logging.getLogger(__name__)
 
 
@@ -79,7 +82,8 @@ class Job:
     failed, cancelled, paused or interrupted (its process is gone without a word, such as after a restart). ``error``
     says why it failed or was interrupted. ``halted`` is the number of its process if a signal has stopped it for now,
     else 0. Times are seconds since the epoch; ``starts_in`` is how many until a waiting job should begin, if that is
-    known. ``benchmark`` is the folder of the benchmark, empty for the one that the server was started on.
+    known. ``benchmark`` is the folder of the benchmark, empty for the one that the server was started on. ``away`` says
+    that another computer has it.
     """
 
     id: str
@@ -101,6 +105,7 @@ class Job:
     benchmark: str = ""
     halted: int = 0
     starts_in: float | None = None
+    away: bool = False
 
     @property
     def live(self) -> bool:
@@ -166,7 +171,8 @@ class JobFiles:
             folder = atomic.make_temporary(self.root)
             try:
                 (folder / "recipe.yaml").write_text(recipe_yaml, "utf-8")
-                write_json(folder / "state.json", asdict(record))
+                (folder / CONTROL).touch()
+                write_json(folder / STATE, asdict(record))
                 there, present = self.folder.exists(), self.read()  # in this order: what appears in between is whole
                 if present is not None and present != earlier:
                     return False
@@ -186,7 +192,7 @@ class JobFiles:
         if (unwritten := _unwritten.get(self.folder)) is not None and self.folder.is_dir():
             return unwritten
         try:
-            plain = _with_kind(json.loads((self.folder / "state.json").read_bytes()), self.job_id)
+            plain = _with_kind(json.loads((self.folder / STATE).read_bytes()), self.job_id)
             owner, worker = ProcessId(**plain.pop("owner")), ProcessId(**plain.pop("worker"))
             plain |= {"state": State(plain["state"]), "words": tuple(plain.get("words", ()))}
             return Record(**plain, owner=owner, worker=worker)
@@ -209,7 +215,7 @@ class JobFiles:
             _unwritten[self.folder] = changed
 
     def _write(self, record: Record) -> None:
-        write_json(self.folder / "state.json", asdict(record))
+        write_json(self.folder / STATE, asdict(record))
 
     def recipe_yaml(self) -> str:
         """The recipe as submitted."""
@@ -220,7 +226,7 @@ class JobFiles:
     def last_event(self) -> dict[str, Any]:
         """The last whole line that the child wrote; empty before the first."""
         try:
-            with (self.folder / "events.jsonl").open("rb") as file:
+            with (self.folder / EVENTS).open("rb") as file:
                 file.seek(max(0, file.seek(0, os.SEEK_END) - TAIL))
                 lines = file.read().split(b"\n")[:-1]
             event = json.loads(lines[-1])
@@ -235,7 +241,7 @@ class JobFiles:
     def first_worker(self) -> ProcessId:
         """The process that the child's first line names; number 0 before that."""
         try:
-            with (self.folder / "events.jsonl").open("rb") as file:
+            with (self.folder / EVENTS).open("rb") as file:
                 return ProcessId(**json.loads(file.readline(TAIL))[WORKER])
         except (OSError, ValueError, KeyError, TypeError):
             return NOBODY
@@ -248,11 +254,26 @@ class JobFiles:
     def mark_cancelled(self) -> None:
         """Let the server that owns the job know that it was cancelled."""
         with contextlib.suppress(OSError):
-            (self.folder / CANCEL).touch()
+            (self.folder / CONTROL).write_text(CANCEL, "ascii")
 
     def is_cancelled(self) -> bool:
         """Whether it was cancelled by another server than its own."""
-        return (self.folder / CANCEL).exists()
+        with contextlib.suppress(OSError, UnicodeDecodeError):
+            return (self.folder / CONTROL).read_text("ascii") == CANCEL
+        return False
+
+    def beat(self) -> None:
+        """Let other computers see that this server still has the job."""
+        with contextlib.suppress(OSError):
+            os.utime(self.folder / STATE)
+
+    def silent(self) -> bool:
+        """Whether neither its server nor its child has written anything for ``SILENT`` seconds."""
+        times = [0.0]
+        for name in (STATE, EVENTS):
+            with contextlib.suppress(OSError):
+                times.append((self.folder / name).stat().st_mtime)
+        return time.time() - max(times) > SILENT
 
     def start(self, store_root: Path, device: str, launch: Launch = start_process) -> subprocess.Popen[bytes]:
         """Start the child process that does the job, in a process group of its own.
@@ -262,7 +283,7 @@ class JobFiles:
         """
         record = self.read()
         assert record is not None
-        words = [*self._words(record, device), "--events", str(self.folder / "events.jsonl")]
+        words = [*self._words(record, device), "--events", str(self.folder / EVENTS)]
         words += ["--store", str(store_root.absolute()), "--nice", str(NICE)]
         with explained("The log of the job", OTHER_STORE):
             output = (self.folder / "log.txt").open("wb")

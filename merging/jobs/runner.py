@@ -35,6 +35,8 @@ if TYPE_CHECKING:
 POLL = 0.1  # seconds between two checks of a running child
 ORPHAN_POLL = 0.5  # seconds between two checks whether another server's child has ended
 SUBMITTING = 5.0  # seconds at most that one server waits while another one submits a job
+BEAT = 30.0  # seconds between two signs for other computers that this server still has its jobs
+LOOK = 1.0  # seconds between two looks at whether another server has cancelled the running job
 log = logging.getLogger(__name__)
 
 
@@ -51,6 +53,7 @@ class Runner(KnownJobs):
         super().__init__(store)
         self.device, self.spare = device, Spare()
         self._cancelled: set[str] = set()
+        self._beaten = 0.0  # when, on the monotonic clock
         self._closing = False
         self._thread: threading.Thread | None = None
         sweep_up(store, [record for job_id in self._ids() if (record := self._files(job_id).read()) is not None])
@@ -215,7 +218,8 @@ class Runner(KnownJobs):
                 self._changed.notify_all()
             elif (job := self._job(job_id)) is not None and job.live:
                 self._files(job_id).mark_cancelled()
-                threading.Thread(target=stop_orphan, args=(self.store, self._files(job_id)), daemon=True).start()
+                if not job.away:  # its own server sees the mark
+                    threading.Thread(target=stop_orphan, args=(self.store, self._files(job_id)), daemon=True).start()
 
     def dismiss(self, job_id: str) -> None:
         """Delete the files of a job that has ended, and what it has learned if it is not done; its run stays.
@@ -264,6 +268,7 @@ class Runner(KnownJobs):
                     self._queue.remove(self._running)
                     self._turns.begin(self._running)
                     return self._running
+                self._beat()
                 self._changed.wait(ORPHAN_POLL if self._queue else None)
             for job_id in self._queue:
                 self._files(job_id).update(state=State.INTERRUPTED)
@@ -271,8 +276,15 @@ class Runner(KnownJobs):
             return None
 
     def _orphan_runs(self) -> bool:
-        """Whether a job that another server started is still running."""
-        return any(job.state == State.RUNNING and not job.halted for job in self.jobs())
+        """Whether a job that another server of this computer started is still running."""
+        return any(job.state == State.RUNNING and not job.halted and not job.away for job in self.jobs())
+
+    def _beat(self) -> None:
+        """Let other computers see now and then that this server still has its jobs."""
+        if time.monotonic() - self._beaten > BEAT:
+            self._beaten = time.monotonic()
+            for job_id in (*self._queue, *filter(None, [self._running])):
+                self._files(job_id).beat()
 
     def _run(self, job_id: str) -> None:
         files = self._files(job_id)
@@ -305,10 +317,15 @@ class Runner(KnownJobs):
 
     def _wait(self, process: subprocess.Popen[bytes], job_id: str) -> bool:
         """Wait for a child to end; True if it was stopped."""
+        looked = time.monotonic()
         while process.poll() is None:
             if self._queue:
                 self.spare.renew()
             with self._changed:
+                if time.monotonic() - looked > LOOK:
+                    looked = time.monotonic()
+                    self._cancelled |= {job_id} if self._files(job_id).is_cancelled() else set()
+                self._beat()
                 stop = self._closing or job_id in self._cancelled
                 if not stop:
                     self._changed.wait(POLL)

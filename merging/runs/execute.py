@@ -113,6 +113,7 @@ def _say_who_computes(holder: ProcessId, report: ProgressCallback | None) -> Non
     """Report that another process computes the same run, which is waited for."""
     if report is not None:
         who = f"process {holder.pid}" if holder.pid else "another process"
+        who += " of another computer" if holder.away else ""
         report(Progress(f"Waiting for {who}, which computes the same run", 1, 1, None))
 
 

@@ -14,6 +14,7 @@ from merging.checkpoints.digests import DIGESTS, first_digests
 from merging.errors import MergingError, StoreError
 from merging.files import atomic
 from merging.files.atomic import DamagedError
+from merging.files.disk import appeared
 from merging.files.locks import held
 from merging.files.processes import ProcessId
 from merging.files.records import write_json
@@ -103,9 +104,20 @@ class Store:
             raise StoreError(f"{len(several)} runs have ids that begin with {written}: {choices}. Write more digits.")
         return resolved(written, titles)
 
+    def ids(self) -> set[str]:
+        """The ids of all stored runs, damaged ones too, from one listing of each folder."""
+        folders = (self._own, *_folders(self._apart), *self.libraries)
+        return {path.name for folder in folders for path in _ids(folder)}
+
+    def promised(self, run_id: str) -> Run | None:
+        """The run or None, for one that should be there: another computer may have stored it a moment ago."""
+        if (run := self.find(run_id)) is None and SHORT_DIGEST.fullmatch(run_id) and appeared(self._own / run_id):
+            run = self.find(run_id)
+        return run
+
     def run(self, run_id: str) -> Run:
         """The run of that id; raises StoreError if there is none."""
-        if run := self.find(run_id):
+        if run := self.promised(run_id):
             return run
         raise StoreError(
             f"There is no run {run_id[:40]!r} on this machine. A link that carries the recipe can compute it again."

@@ -6,23 +6,20 @@ import contextlib
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import partial
 from typing import Any
-
-import torch
 
 from merging import devices
 from merging.benchmarks.benchmark import Benchmark
 from merging.benchmarks.evaluate import evaluate, evaluate_per_task
 from merging.checkpoints.checkpoint import Checkpoint, MappingCheckpoint
-from merging.checkpoints.digests import DIGESTS
+from merging.checkpoints.references import PRETRAINED, expert_key
 from merging.engine import run as engine
 from merging.engine.outputs import MERGED
-from merging.errors import Cancelled, MergingError, StoreError
+from merging.errors import MergingError
 from merging.formats.opening import open_checkpoint
 from merging.free_memory import free_memory
 from merging.modules.modules import Modules
-from merging.progress import Cancel, Meter, Phases, ProgressCallback
+from merging.progress import Cancel, ProgressCallback
 from merging.recipes.recipe import Recipe
 from merging.runs import inputs
 from merging.runs.estimate import EVALUATING, MERGING, estimate
@@ -31,22 +28,17 @@ from merging.runs.inputs import OpenedRecipe, log_warning
 from merging.runs.run import THIS_MACHINE
 from merging.runs.store import Store
 from merging.sweeps import points
+from merging.sweeps.known_points import KnownPoints
 from merging.sweeps.points import DrawnImages, Identity, Point, Sample
-from merging.sweeps.sweep import Sweep, SweepPoint
-from merging.sweeps.weighted_sum import CombinedCheckpoint
+from merging.sweeps.spread import MissingPoints
+from merging.sweeps.sweep import NamedPoint, Sweep, SweepPoint
+from merging.sweeps.weighted_sum import CombinedCheckpoint, coefficients
+from merging.sweeps.wire import handed_out, plain_place, plain_sample
 from merging.text import size_text
 from merging.threads import one_thread
+from merging.workers.fan_out import Workers
 
-STAGES = (MERGING, EVALUATING)
-
-
-@dataclass(frozen=True, slots=True)
-class NamedPoint:
-    """A point with its name, which depends on the contents of the files and on the images."""
-
-    place: SweepPoint
-    name: str
-    run_id: str  # of the run with the same model; empty for weights that no recipe gives
+EVERYTHING = (0, 1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,6 +59,8 @@ class Session:
     device: str = "auto"
     cancel: Cancel | None = None
     _opened: dict[tuple[str, str, str], Checkpoint] = field(default_factory=dict)
+    _same: dict[tuple[Any, ...], OpenedRecipe] = field(default_factory=dict)  # by the files that are opened
+    _named: dict[tuple[Any, ...], dict[str, str]] = field(default_factory=dict)  # digests, likewise
     _exemplars: dict[tuple[int, int], Any] = field(default_factory=dict)
     _line: tuple[Recipe, Checkpoint, tuple[str, ...]] | None = None  # its warnings go to every point of the line
 
@@ -75,10 +69,20 @@ class Session:
         self.drawn = DrawnImages.of(self.benchmark, self.sample)
 
     def opened(self, recipe: Recipe) -> OpenedRecipe:
-        """The checkpoints of a recipe; each file is opened once."""
-        pretrained = self._checkpoint(recipe.pretrained, "pretrained")
-        experts = {name: self._checkpoint(reference, name, pretrained) for name, reference in recipe.experts}
-        return inputs.opened(recipe, pretrained, experts, self.benchmark)
+        """The checkpoints of a recipe; each file is opened once, and recipes that differ in their steps share them."""
+        key = _files(recipe)
+        if key not in self._same or any(method.content for method in recipe.methods):
+            pretrained = self._checkpoint(recipe.pretrained, "pretrained")
+            experts = {name: self._checkpoint(reference, name, pretrained) for name, reference in recipe.experts}
+            self._same[key] = inputs.opened(recipe, pretrained, experts, self.benchmark)
+        return replace(self._same[key], recipe=recipe)
+
+    def _digests(self, opened: OpenedRecipe) -> dict[str, str]:
+        """The digests of the files of a recipe, as they were when they were opened."""
+        key = _files(opened.recipe)
+        if key not in self._named:
+            self._named[key] = opened.digests()
+        return self._named[key]
 
     def _checkpoint(self, reference: str, name: str, like: Checkpoint | None = None) -> Checkpoint:
         key = reference, name, "" if like is None else like.label
@@ -89,21 +93,22 @@ class Session:
     def plan(self, place: SweepPoint) -> NamedPoint:
         """The point with its name and its run's id. Reads each checkpoint that this process has not read yet."""
         opened = self.opened(place.recipe)
-        run_id = opened.run_id()
-        identity = self._identity(place, opened, run_id)
+        digests = self._digests(opened)
+        run_id = opened.run_id(digests)
+        identity = _identity(place, digests, run_id)
         name = points.name_of(identity, self.benchmark, self.sample)
         return NamedPoint(place, name, run_id if identity[0] == "run" and place.values else "")
 
-    def _identity(self, place: SweepPoint, opened: OpenedRecipe, run_id: str) -> Identity:
-        if place.terms is None or place.terms == ((1.0, MERGED),):
-            return ("run", run_id)
-        parts = sorted(
-            (run_id if what == MERGED else DIGESTS.digest(opened.experts[what]), coefficient)
-            for coefficient, what in place.terms
-            if coefficient != 0
-        )
-        named = [text for text in (place.recipe.activation, place.recipe.architecture) if text]
-        return ("weights", DIGESTS.digest(opened.pretrained), parts, *named)
+    def request(self, planned: NamedPoint) -> dict[str, Any]:
+        """What a worker is asked for a point."""
+        return {
+            "name": planned.name,
+            "place": plain_place(planned.place),
+            "sample": plain_sample(self.sample),
+            "benchmark": str(self.benchmark.folder),
+            "device": self.device,
+            "digests": [handed_out(checkpoint) for checkpoint in self.opened(planned.place.recipe)],
+        }
 
     def compute(
         self, planned: NamedPoint, progress: Callable[[str], ProgressCallback | None]
@@ -211,27 +216,22 @@ class Session:
             raise MergingError(f"A point needs about {size_text(needed)} of memory; {size_text(free)} are free.")
 
 
-def coefficients(opened: OpenedRecipe, merged: Checkpoint) -> dict[str, Any]:
-    """The point of the experts' plane nearest to a merged model, and the share of its change that lies off the plane.
+def _files(recipe: Recipe) -> tuple[Any, ...]:
+    """What recipes have in common that open the same files in the same way."""
+    return recipe.pretrained, recipe.experts, recipe.architecture, recipe.activation
 
-    Least squares over all scalars: one coefficient for each expert, sums in float64.
-    """
-    names, base = list(opened.experts), opened.pretrained
-    gram = torch.zeros(len(names), len(names), dtype=torch.float64)
-    toward = torch.zeros(len(names), dtype=torch.float64)
-    squared = 0.0
-    for name in base.infos:
-        if not base.infos[name].dtype.is_floating_point:
-            continue
-        first = base.read(name).double().reshape(-1)
-        vectors = torch.stack([part.read(name).double().reshape(-1) - first for part in opened.experts.values()])
-        change = merged.read(name).double().reshape(-1) - first
-        gram += vectors @ vectors.T
-        toward += vectors @ change
-        squared += float(change @ change)
-    solution = torch.linalg.lstsq(gram, toward, driver="gelsd").solution
-    off = max(0.0, squared - float(solution @ toward)) / squared if squared else 0.0
-    return {"at": dict(zip(names, solution.tolist(), strict=True)), "off_plane": off**0.5}
+
+def _identity(place: SweepPoint, digests: Mapping[str, str], run_id: str) -> Identity:
+    """What the model of a point is made of, from the digests of its files."""
+    if place.terms is None or place.terms == ((1.0, MERGED),):
+        return ("run", run_id)
+    parts = sorted(
+        (run_id if what == MERGED else digests[expert_key(what)], coefficient)
+        for coefficient, what in place.terms
+        if coefficient != 0
+    )
+    named = [text for text in (place.recipe.activation, place.recipe.architecture) if text]
+    return ("weights", digests[PRETRAINED], parts, *named)
 
 
 def plan(sweep: Sweep, benchmark: Benchmark) -> list[NamedPoint]:
@@ -257,12 +257,6 @@ def distinct(planned: Sequence[NamedPoint]) -> list[NamedPoint]:
     return list(by_name.values())
 
 
-def stored(planned: NamedPoint, store: Store, benchmark: Benchmark, sample: Sample) -> Point | None:
-    """The stored point, or the scores of the same run on the same images; None if there is neither."""
-    point = points.find(store, planned.name)
-    return point or points.of_run(store, planned.run_id, planned.name, benchmark, sample.on(benchmark))
-
-
 def run(
     sweep: Sweep,
     store: Store,
@@ -273,49 +267,46 @@ def run(
     cancel: Cancel | None = None,
     paused: Callable[[], bool] = lambda: False,
     warn: Callable[[str], None] = log_warning,
+    workers: Workers | None = None,
+    share: tuple[int, int] = EVERYTHING,
 ) -> Outcome:
     """Compute the missing points and store each as soon as it is done.
 
     ``paused`` is called between two points. A point that fails does not stop the others. ``warn`` is called with every
     doubt about what belongs together, before the first point is computed, and once with each warning of the points.
+    With ``workers`` they compute, and this process stores. A ``share`` (number, of how many) computes every so many-th
+    point, from 0: together the shares are the sweep.
 
     Raises:
         MergingError: points failed; the message counts them and gives the first reason.
-        StoreError: the disk cannot be written to. Cancelled: ``cancel`` requested it; the points so far are kept.
+        StoreError: the disk cannot be written to. Cancelled: ``cancel`` requested it, or all workers are gone
+            (WorkersGone); the points so far are kept.
     """
     points.sweep_up(store)
-    all_points = distinct(plan(sweep, benchmark))
-    missing = [planned for planned in all_points if stored(planned, store, benchmark, sweep.sample) is None]
+    mine = distinct(plan(sweep, benchmark))[share[0] :: share[1]]
     session = Session(benchmark, sweep.sample, device, cancel)
-    phases = Phases({f"{planned.name} {stage}": 1.0 for planned in missing for stage in STAGES}, progress)
-    failures: list[str] = []
-    warned = dict.fromkeys(doubts(sweep, session) if missing else ())
-    for doubt in warned:
-        warn(doubt)
-    for number, planned in enumerate(missing):
-        Meter(0, None, cancel).check()
-        if paused():
-            return Outcome(len(all_points) - len(missing) + number - len(failures), len(all_points), True)
-        if points.find(store, planned.name):  # another sweep has computed it meanwhile
-            continue
-        words = f"Point {len(all_points) - len(missing) + number + 1} of {len(all_points)}"
-        try:
-            point, about = session.compute(planned, partial(_stage, phases, planned, words))
-        except (Cancelled, StoreError):
-            raise
-        except MergingError as error:
-            failures.append(f"{_where(sweep, planned.place)}: {error}")
-        else:
-            points.write(store, point, about)
-            for warning in about.get("warnings", ()):
-                if warning not in warned:
-                    warn(warning)
-                    warned[warning] = None
+    there = KnownPoints(mine, store, benchmark, session.sample).now()
+    missing = [planned for planned in mine if planned.name not in there]
+    warned: set[str] = set()
+
+    def warn_once(sentence: str) -> None:
+        if sentence not in warned:
+            warned.add(sentence)
+            warn(sentence)
+
+    for doubt in doubts(sweep, session) if missing else ():
+        warn_once(doubt)
+    work = MissingPoints(missing, len(mine), store, paused, progress, cancel, warn_once)
+    failures = work.here(session.compute) if workers is None else work.on(workers, session.request)
+    if work.halted:
+        return Outcome(len(mine) - len(missing) + work.taken - len(failures), len(mine), True)
     if failures:
+        name, reason = next(iter(failures.items()))
+        where = next(_where(sweep, planned.place) for planned in missing if planned.name == name)
         raise MergingError(
-            f"{len(failures)} of {len(all_points)} points could not be computed; the others are kept. {failures[0]}"
+            f"{len(failures)} of {len(mine)} points could not be computed; the others are kept. {where}: {reason}"
         )
-    return Outcome(len(all_points), len(all_points), False)
+    return Outcome(len(mine), len(mine), False)
 
 
 def doubts(sweep: Sweep, session: Session) -> list[str]:
@@ -325,12 +316,6 @@ def doubts(sweep: Sweep, session: Session) -> list[str]:
         with contextlib.suppress(MergingError):  # its points fail with the reason, and the others do not
             sentences |= dict.fromkeys(session.opened(recipe).doubts)
     return list(sentences)
-
-
-def _stage(phases: Phases, point: NamedPoint, words: str, stage: str) -> ProgressCallback | None:
-    """The callback of one stage of a point; its phase is ``words``, which say which point it is."""
-    callback = phases.callback(f"{point.name} {stage}")
-    return None if callback is None else lambda inner: callback(replace(inner, phase=words, detail=inner.phase))
 
 
 def _where(sweep: Sweep, place: SweepPoint) -> str:

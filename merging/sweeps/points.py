@@ -6,11 +6,15 @@ share is computed once. A sweep that stops leaves only whole points. A damaged p
 
 from __future__ import annotations
 
+import contextlib
 import json
+import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
+from functools import cached_property
+from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,8 +24,8 @@ from merging.benchmarks.referenced.images import Images, taken
 from merging.errors import ParameterError
 from merging.files import atomic, records
 from merging.files.atomic import DamagedError
-from merging.files.short_digest import short_digest
-from merging.files.tables import SCORES, read_table, table_file, write_table
+from merging.files.short_digest import SHORT_DIGEST, short_digest
+from merging.files.tables import SCORES, Columns, Table, read_columns, table_file, write_table
 from merging.runs.run import PRECOMPUTED, THIS_MACHINE
 from merging.runs.store import Store
 from merging.text import did_you_mean
@@ -30,7 +34,16 @@ if TYPE_CHECKING:
     import pandas as pd
 
 FACTS, FOLDER, VERSION = "point.json", "points", 1
+LOOKED = 2000  # points whose time is asked for: on a network file system each takes a third of a millisecond
+COLUMNS = ("task", "title", "split", "classes", "correct", "n", "accuracy", "low", "high")  # of scores
 Identity = Sequence[Any]  # plain data that identifies a model
+
+
+class PointPlace(NamedTuple):
+    """Where a point lies: the folder of points, and the number of the entry, another one if it is replaced."""
+
+    folder: Path
+    number: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,24 +110,36 @@ class DrawnImages(Benchmark):
 
 @dataclass(frozen=True)
 class Point:
-    """Scores of one model on one sample. ``seconds`` is time by phase on ``device``; empty if a run had the scores.
+    """The table of scores of one model on one sample.
+
+    ``seconds`` is time by phase on ``device``; empty if a run had the scores.
 
     ``notes`` is further plain data, such as the position of a merge in a plane; ``versions`` are those of programs that
     the numbers depend on.
     """
 
     name: str
-    scores: pd.DataFrame
+    table: Table
     device: str
     seconds: Mapping[str, float]
     provenance: str
     notes: Mapping[str, Any] = field(default_factory=dict)
     versions: Mapping[str, str] = field(default_factory=dict)
 
-    @property
+    @cached_property
+    def scores(self) -> pd.DataFrame:
+        """The table as a DataFrame, which is made when it is asked for: it takes longer than reading the file."""
+        return self.table.frame() if isinstance(self.table, Columns) else self.table
+
+    @cached_property
     def images(self) -> int:
         """Number of evaluated images."""
-        return int(self.scores["n"].sum())
+        return int(self.table["n"].sum())
+
+    @cached_property
+    def rows(self) -> tuple[tuple[Any, ...], ...]:
+        """The columns ``COLUMNS`` of the scores, row by row, which taking from a table takes far longer."""
+        return tuple(zip(*(self.table[name].tolist() for name in COLUMNS), strict=True))
 
 
 def name_of(identity: Identity, benchmark: Benchmark, sample: Sample) -> str:
@@ -149,7 +174,7 @@ def write(store: Store, point: Point, about: Mapping[str, Any]) -> None:
     """Store a point with the plain data ``about`` it. Raises StoreError if the disk cannot be written to."""
     whole, what = lambda there: _read(there, store) is not None, f"Point {point.name} of the sweep"
     with atomic.written(folder(store), point.name, whole, what) as place:
-        schema = write_table(place, SCORES, point.scores)
+        schema = write_table(place, SCORES, point.table)
         facts = {"name": point.name, "device": point.device, "seconds": dict(point.seconds), "scores": schema}
         records.write_json(place / FACTS, {**about, **facts, "versions": dict(point.versions)})
 
@@ -157,6 +182,17 @@ def write(store: Store, point: Point, about: Mapping[str, Any]) -> None:
 def folders(store: Store) -> dict[Path, str]:
     """{folder of points: provenance}, the own one first."""
     return {folder(store): THIS_MACHINE} | {library.parent / FOLDER: PRECOMPUTED for library in store.libraries}
+
+
+def listed(store: Store) -> dict[str, PointPlace]:
+    """{name: where it lies} of every stored point, from one listing of each folder; own ones go first."""
+    there: dict[str, PointPlace] = {}
+    for place in folders(store):
+        with contextlib.suppress(OSError), os.scandir(place) as entries:
+            for entry in entries:
+                if SHORT_DIGEST.fullmatch(entry.name):
+                    there.setdefault(entry.name, PointPlace(place, entry.inode()))
+    return there
 
 
 def folder(store: Store) -> Path:
@@ -170,15 +206,17 @@ def sweep_up(store: Store) -> None:
 
 
 def latest_facts(store: Store, most: int = 60) -> list[dict[str, Any]]:
-    """The facts of the latest own points, for estimates."""
+    """The facts of the latest own points, for estimates; of very many, of the latest of ``LOOKED`` of them."""
     try:
-        paths = sorted(folder(store).glob(f"[0-9a-f]*/{FACTS}"), key=lambda path: path.stat().st_mtime, reverse=True)
+        with os.scandir(folder(store)) as found:
+            whole = [entry for entry in islice(found, LOOKED) if SHORT_DIGEST.fullmatch(entry.name)]
+            latest = sorted(whole, key=lambda entry: entry.stat().st_mtime, reverse=True)[:most]
     except OSError:
         return []
     entries = []
-    for path in paths[:most]:
+    for entry in latest:
         try:
-            facts = json.loads(path.read_bytes())
+            facts = json.loads(Path(entry.path, FACTS).read_bytes())
         except (OSError, ValueError):
             continue
         if isinstance(facts, dict):
@@ -194,7 +232,7 @@ def _read(path: Path, store: Store) -> Point | None:
         facts = json.loads((path / FACTS).read_bytes())
         if facts["name"] != path.name:
             return None
-        scores = read_table(path / table_file(SCORES), facts["scores"])
+        scores = read_columns(path / table_file(SCORES), facts["scores"])
         more = {name: facts.get(name, {}) for name in ("notes", "versions")}
         return Point(path.name, scores, facts["device"], facts["seconds"], folders(store)[path.parent], **more)
     except DamagedError as damage:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -90,10 +91,15 @@ def certainty(correct: Sequence[int], n: Sequence[int], at_least: float, draws: 
 
     ``correct`` of ``n`` images of each task are right. Bootstrap; the draws of a point depend on its own counts only.
     """
+    return _share(tuple(sorted(zip(correct, n, strict=True))), at_least, draws, seed)
+
+
+@lru_cache(maxsize=20_000)  # while a sweep grows, only its new points are drawn
+def _share(counts: tuple[tuple[int, int], ...], at_least: float, draws: int, seed: int) -> float:
     generator = np.random.default_rng(seed)
     accuracy = np.zeros(draws)
-    for right, images in sorted(zip(correct, n, strict=True)):
-        accuracy += generator.binomial(images, right / images, draws) / (images * len(n))
+    for right, images in counts:
+        accuracy += generator.binomial(images, right / images, draws) / (images * len(counts))
     return float((accuracy >= at_least - ROUNDING).mean())
 
 

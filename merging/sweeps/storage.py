@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from functools import lru_cache
 from pathlib import Path
 
 from merging.errors import MergingError, StoreError, UnknownMethodError
 from merging.files.atomic import DamagedError, state_of
-from merging.files.disk import OTHER_STORE, explained
+from merging.files.disk import OTHER_STORE, appeared, explained
 from merging.files.records import write_text
 from merging.files.short_digest import SHORT_DIGEST
 from merging.runs.store import Store
@@ -31,7 +31,7 @@ def find(store: Store, sweep_id: str) -> Sweep:
     """The sweep of that id. Raises StoreError if it is missing or cannot be read."""
     if not SHORT_DIGEST.fullmatch(sweep_id):
         raise StoreError(f"{sweep_id[:40]!r} is no id of a sweep; an id is twelve hexadecimal digits.")
-    for folder in _folders(store):
+    for folder in _looked_at(store, sweep_id):
         path = folder / f"{sweep_id}.yaml"
         try:
             if sweep := _sweep(path):
@@ -39,6 +39,13 @@ def find(store: Store, sweep_id: str) -> Sweep:
         except DamagedError as damage:
             store.damaged.take(path, "sweep", damage, move=folder == store.root / FOLDER)
     raise StoreError(f"There is no sweep {sweep_id} on this machine.")
+
+
+def _looked_at(store: Store, sweep_id: str) -> Iterator[Path]:
+    """The folders in which a sweep may lie; the own one again if another computer has just put it there."""
+    yield from _folders(store)
+    if appeared(_path(store, sweep_id)):
+        yield store.root / FOLDER
 
 
 def sealed(text: str) -> str:

@@ -7,13 +7,15 @@ what each recipe merges: θ₀ + α(θ − θ₀). "plane" spans two experts: θ
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import InitVar, dataclass, replace
 from functools import cached_property
 from itertools import product
 from pathlib import Path
 from typing import Any, Self
 
+from merging import settings
 from merging.benchmarks.benchmark import SPLITS
 from merging.checkpoints import references
 from merging.errors import RecipeError
@@ -30,7 +32,8 @@ VALUES, LINE, PLANE = "values", "line", "plane"
 KINDS = (VALUES, LINE, PLANE)
 FIELDS = ("version", "title", "kind", "axes", "split", "images", "seed", "recipes")
 OFF = ("count_dead_params", False)  # left out of ids: those of sweeps before recipes wrote it stay
-VERSION, MOST_POINTS, MOST_RECIPES, IMAGES = 1, 1000, 8, 128
+VERSION, MOST_RECIPES, IMAGES = 1, 8, 128
+MOST_POINTS, MOST_ALONE = 20_000, 1000  # of a sweep; of a new one where one process computes them all
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +58,15 @@ class SweepPoint:
     terms: tuple[tuple[float, str], ...] | None = None
 
 
+@dataclass(frozen=True, slots=True)
+class NamedPoint:
+    """A point with its name, which depends on the contents of the files and on the images."""
+
+    place: SweepPoint
+    name: str
+    run_id: str  # of the run with the same model; empty for weights that no recipe gives
+
+
 @dataclass(frozen=True, kw_only=True)
 class Sweep:
     """A valid sweep: every value is checked when it is made. ``title`` does not enter its id.
@@ -71,8 +83,9 @@ class Sweep:
     images: int = IMAGES  # of each task; 0 is all of them
     seed: int = 0  # of the draw of images, and of the order of experts
     title: str = ""
+    most: InitVar[int | None] = None  # points; by default what the settings say
 
-    def __post_init__(self) -> None:
+    def __post_init__(self, most: int | None) -> None:
         if self.kind not in KINDS:
             raise RecipeError(f"A sweep's kind is one of {', '.join(KINDS)}; got {self.kind!r}.")
         if not 1 <= len(self.recipes) <= MOST_RECIPES:
@@ -83,11 +96,17 @@ class Sweep:
             for axis, bound in zip(self.axes, self.bounds, strict=True)
         ]
         object.__setattr__(self, "axes", tuple(checked))
-        if (count := len(self.recipes) * len(list(self._combinations()))) > MOST_POINTS:
-            raise RecipeError(f"A sweep has at most {MOST_POINTS} points; this one has {count:,}. Take fewer values.")
+        self._check_count(most or most_points())
         if len(set(self.recipes)) < len(self.recipes):
             raise RecipeError("Two recipes of the sweep are the same.")
         _ = (self.sample, self.places)  # computing them checks them
+
+    def _check_count(self, most: int) -> None:
+        if (count := len(self.recipes) * math.prod(len(axis.values) for axis in self.axes)) > most:
+            way = f", or set {settings.WORKERS}, with which {MOST_POINTS:,} can be" if most < MOST_POINTS else ""
+            raise RecipeError(
+                f"A sweep has at most {most:,} points here; this one has {count:,}. Take fewer values{way}."
+            )
 
     def _check_shape(self) -> None:
         counts = {VALUES: (1, 2), LINE: (1,), PLANE: (2,)}[self.kind]
@@ -229,7 +248,13 @@ class Sweep:
             axes=tuple(Axis(str(target), _numbers(str(target), values)) for target, values in varied.items()),
             **texts,
             **counts,
+            most=MOST_POINTS,  # a stored one may be looked at, and gone on with, wherever it is
         )
+
+
+def most_points() -> int:
+    """How many points a new sweep may have here."""
+    return MOST_POINTS if settings.workers() else MOST_ALONE
 
 
 def _count(value: Any, field: str) -> int:

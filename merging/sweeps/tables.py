@@ -15,16 +15,16 @@ from merging.runs.estimate import ADAPTING, EVALUATING, MERGING, estimate
 from merging.runs.run import Run
 from merging.runs.store import Store
 from merging.sweeps import points
-from merging.sweeps.compute import NamedPoint, Session, distinct, plan, stored
+from merging.sweeps.compute import Session, distinct, plan
+from merging.sweeps.known_points import absent
 from merging.sweeps.points import Point
-from merging.sweeps.sweep import VALUES, Sweep
+from merging.sweeps.sweep import VALUES, NamedPoint, Sweep
 
 if TYPE_CHECKING:
     import pandas as pd
 
 STARTING = 4.0  # seconds until the first point begins: loading, reading digests
 COMBINING = 0.1  # seconds for a weighted sum, until a point gives a better number
-KEPT = ["task", "title", "split", "classes", "correct", "n", "accuracy", "low", "high"]
 AVERAGES = ["in_domain", "in_low", "in_high", "out_of_domain", "out_low", "out_high", "h_score"]
 COUNTS = ["tasks_in", "tasks_out", "n_in", "n_out"]
 
@@ -52,10 +52,10 @@ def budget(
 ) -> SweepCost:
     """The cost of the sweep on a device of this machine; ``planned`` is its plan, if it is known."""
     planned = distinct(plan(sweep, benchmark) if planned is None else planned)
-    missing = [point for point in planned if stored(point, store, benchmark, sweep.sample) is None]
+    session, here = Session(benchmark, sweep.sample, device), describe_device(choose_device(device))
+    missing = absent(planned, store, benchmark, session.sample)
     if not missing:
         return SweepCost(len(planned), len(planned), 0.0, 0.0, True)
-    session, here = Session(benchmark, sweep.sample, device), describe_device(choose_device(device))
     split, keys = session.sample.split, session.sample.tasks or tuple(task.key for task in benchmark.tasks)
     images = sum(session.drawn.count(key, split) for key in keys)
     earlier, runs = [facts for facts in points.latest_facts(store) if facts.get("device") == here], store.runs()
@@ -109,15 +109,18 @@ def table(sweep: Sweep, planned: Sequence[NamedPoint], stored_points: Mapping[st
         inside = {name for name, _ in one.place.recipe.experts}
         everyone = {name for name, _ in sweep.recipes[one.place.line].experts}
         identity = (one.place.line, one.name, one.run_id, point.device, *one.place.values)
-        for scores in zip(*(point.scores[name].tolist() for name in KEPT), strict=True):
+        for scores in point.rows:
             if scores[0] in inside or scores[0] not in everyone:
                 rows.append((*scores, *identity, scores[0] in inside))
     axes = "xy"[: len(sweep.axes)]
-    return pd.DataFrame(rows, columns=[*KEPT, "line", "point", "run", "device", *axes, "in_domain"])
+    return pd.DataFrame(rows, columns=[*points.COLUMNS, "line", "point", "run", "device", *axes, "in_domain"])
 
 
-def averages(rows: pd.DataFrame) -> pd.DataFrame:
-    """A row for each point of ``table``: means in and out of domain with intervals, H-score, counts."""
+def averages(rows: pd.DataFrame, known: dict[tuple[Any, ...], tuple[Any, ...]] | None = None) -> pd.DataFrame:
+    """A row for each point of ``table``: means in and out of domain with intervals, H-score, counts.
+
+    ``known`` keeps the rows of points between two calls for one sweep, of which only new points are computed.
+    """
     import pandas as pd
 
     columns = ["line", *(name for name in "xy" if name in rows), "point", "run", "split", "device"]
@@ -125,8 +128,9 @@ def averages(rows: pd.DataFrame) -> pd.DataFrame:
     groups: dict[tuple[Any, ...], list[tuple[Any, ...]]] = {}
     for row in zip(*values, strict=True):
         groups.setdefault(row[:-4], []).append(row[-4:])
-    rows_of_points = []
+    known = {} if known is None else known
     for identity, tasks in groups.items():
-        summary = summary_of([task[:3] for task in tasks], {task[0] for task in tasks if task[3]}, {})
-        rows_of_points.append((*identity, *(getattr(summary, name) for name in (*AVERAGES, *COUNTS))))
-    return pd.DataFrame(rows_of_points, columns=[*columns, *AVERAGES, *COUNTS])
+        if identity not in known:
+            summary = summary_of([task[:3] for task in tasks], {task[0] for task in tasks if task[3]}, {})
+            known[identity] = (*identity, *(getattr(summary, name) for name in (*AVERAGES, *COUNTS)))
+    return pd.DataFrame([known[identity] for identity in groups], columns=[*columns, *AVERAGES, *COUNTS])

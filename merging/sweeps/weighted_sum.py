@@ -1,8 +1,9 @@
-"""A checkpoint that is a weighted sum of others, computed tensor by tensor as it is read."""
+"""A checkpoint that is a weighted sum of others, computed as it is read, and the sum that is nearest to a merge."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -10,6 +11,7 @@ from torch import Tensor
 from merging.checkpoints.checkpoint import Checkpoint
 from merging.checkpoints.families import Role
 from merging.inspection.fit import fit
+from merging.runs.inputs import OpenedRecipe
 
 
 class CombinedCheckpoint(Checkpoint):
@@ -43,3 +45,26 @@ class CombinedCheckpoint(Checkpoint):
         for coefficient, part in self._terms:
             total += coefficient * (part.read_flat(name, start, stop).to(first.dtype) - first)
         return total.to(own.dtype)
+
+
+def coefficients(opened: OpenedRecipe, merged: Checkpoint) -> dict[str, Any]:
+    """The point of the experts' plane nearest to a merged model, and the share of its change that lies off the plane.
+
+    Least squares over all scalars: one coefficient for each expert, sums in float64.
+    """
+    names, base = list(opened.experts), opened.pretrained
+    gram = torch.zeros(len(names), len(names), dtype=torch.float64)
+    toward = torch.zeros(len(names), dtype=torch.float64)
+    squared = 0.0
+    for name in base.infos:
+        if not base.infos[name].dtype.is_floating_point:
+            continue
+        first = base.read(name).double().reshape(-1)
+        vectors = torch.stack([part.read(name).double().reshape(-1) - first for part in opened.experts.values()])
+        change = merged.read(name).double().reshape(-1) - first
+        gram += vectors @ vectors.T
+        toward += vectors @ change
+        squared += float(change @ change)
+    solution = torch.linalg.lstsq(gram, toward, driver="gelsd").solution
+    off = max(0.0, squared - float(solution @ toward)) / squared if squared else 0.0
+    return {"at": dict(zip(names, solution.tolist(), strict=True)), "off_plane": off**0.5}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -123,13 +124,19 @@ def test_a_whole_sweep(open_app: Any, library: Path, tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_a_partial_sweep_can_be_looked_at_and_resumed(open_app: Any, library: Path, tmp_path: Path) -> None:
+def test_a_partial_sweep_can_be_looked_at_and_resumed(
+    open_app: Any, library: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     found = swept(library, tmp_path / "store", compute=3)
     at = open_app("sweeps", library, sweep=found.id)
     assert not at.exception
     assert charts(at) == 2
     assert at.button(key="resume")
     assert "3 of 6 points" in "".join(str(bar.proto) for bar in at.get("progress"))
+    job = Job(job_of(SWEEP, found.id), "Sweep", State.RUNNING, kind=SWEEP, phase="Point 4 of 6, on 3 workers, 1 lost")
+    monkeypatch.setattr("app.reading.sweeps.job", lambda _sweep: job)
+    at.run()
+    assert "computing on 3 workers, 1 lost" in "".join(str(bar.proto) for bar in at.get("progress"))
 
 
 @pytest.mark.slow
@@ -295,9 +302,23 @@ def test_points_that_are_gone_are_missing(open_app: Any, library: Path, tmp_path
     found = swept(library, tmp_path / "store")
     at = open_app("sweeps", library, sweep=found.id)
     store = Store(tmp_path / "store", libraries=())
-    victim = next(points.folder(store).glob("*/scores.csv"))
-    victim.write_text("damaged")
-    (victim.parent / "manifest.json").touch()
+    shutil.rmtree(next(points.folder(store).iterdir()))
     at.run()
     assert not at.exception
     assert "5 of 6 points" in "".join(str(bar.proto) for bar in at.get("progress"))
+
+
+@pytest.mark.slow
+def test_tables_of_a_sweep_wait_only_while_its_points_are_computed(
+    open_app: Any, library: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    found = swept(library, tmp_path / "store", compute=1)
+    open_app("sweeps", library, sweep=found.id)
+    job = Job(job_of(SWEEP, found.id), "Sweep", State.RUNNING, kind=SWEEP, subject=found.id)
+    monkeypatch.setattr(sweeps, "SHARE", 1e9)
+    monkeypatch.setattr(sweeps, "job", lambda sweep: job)
+    before = sweeps.results(found)
+    swept(library, tmp_path / "store")
+    assert sweeps.results(found) is before and not before.complete
+    monkeypatch.setattr(sweeps, "job", lambda sweep: None)
+    assert sweeps.results(found).complete

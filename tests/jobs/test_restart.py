@@ -80,6 +80,12 @@ def test_a_child_whose_server_died_before_it_could_note_it_is_known_by_its_own_w
         ("drift", {"code": 130}, State.CANCELLED, ""),
         ("drift", {"code": 1, "error": "Two tensors do not fit."}, State.FAILED, "Two tensors do not fit."),
         ("sweep", {"code": 75}, State.PAUSED, ""),
+        (
+            "sweep",
+            {"code": 75, "error": "The workers at tls://a are gone."},
+            State.PAUSED,
+            "The workers at tls://a are",
+        ),
         ("sweep", {"phase": "Point 1 of 3"}, State.INTERRUPTED, "The points computed so far are kept."),
         ("drift", {"phase": "Merging"}, State.INTERRUPTED, "Nothing half-done was kept."),
         ("merge", {"code": 0}, State.FAILED, "its run is not stored"),  # and was not deleted: it would be done then

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 import stored_runs
+from network_store import hide_until_listed
 from stored_runs import ID, TABLE, fill, write_run
 
 
@@ -82,3 +83,11 @@ def test_many_writers_and_readers_of_one_run(store, replace):
     assert store.has(ID)
     assert [path.name for path in (store.root / "runs").iterdir()] == [ID]
     assert not (store.root / "corrupt").exists()
+
+
+def test_a_run_that_another_computer_has_just_stored_is_found(store, monkeypatch):
+    run = write_run(store)
+    with monkeypatch.context() as patch:
+        listings = hide_until_listed(patch, run.path)
+        assert store.find(ID) is None and not listings  # asked for often, and nothing was promised
+        assert store.run(ID).id == ID and len(listings) == 1

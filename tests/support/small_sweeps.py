@@ -9,6 +9,7 @@ from merging.recipes.recipe import Recipe
 from merging.runs.store import Store
 from merging.sweeps import compute as sweep_compute
 from merging.sweeps import points, storage
+from merging.sweeps.known_points import KnownPoints
 from merging.sweeps.sweep import Axis, Sweep
 
 RATIO = Axis("lwptv.prune_ratio", (0.0, 0.5, 0.9))
@@ -30,9 +31,9 @@ def run(found: Sweep, store: Store, benchmark: Benchmark, **said: Any) -> sweep_
 
 
 def names(store: Store) -> set[str]:
-    return {path.name for path in points.folder(store).iterdir() if len(path.name) == 12}
+    return {path.name for path in points.folder(store).glob("?" * 12)}
 
 
 def points_of(found: Sweep, store: Store, benchmark: Benchmark) -> dict[str, points.Point]:
-    every = sweep_compute.plan(found, benchmark)
-    return {one.name: point for one in every if (point := sweep_compute.stored(one, store, benchmark, found.sample))}
+    every, sample = sweep_compute.plan(found, benchmark), found.sample.on(benchmark)
+    return dict(KnownPoints(every, store, benchmark, sample).now())

@@ -95,7 +95,7 @@ def test_values_that_cannot_be_read(text: str) -> None:
         ({"recipes": ()}, "1 to 8 recipes; got 0"),
         (
             {"axes": tuple(Axis(t, tuple(np.linspace(0, 1, 40))) for t in (RATIO.target, "task_arithmetic.scaling"))},
-            "at most 1000 points; this one has 1,600",
+            "at most 1,000 points here; this one has 1,600",
         ),
     ],
 )

@@ -19,8 +19,7 @@ from app.widgets import page, preview, run_picker
 from app.widgets.jobs import own_machine, tray
 from merging.errors import StoreError
 from merging.runs.run import Run
-from merging.sweeps.compute import NamedPoint
-from merging.sweeps.sweep import PLANE
+from merging.sweeps.sweep import PLANE, NamedPoint
 from viz.figures.sweeps.sweep_contour import Mark
 from viz.text import percent, plural
 
@@ -33,7 +32,7 @@ def panel(results: SweepResults, subject: Subject, chosen: str, stored: Sequence
         st.selectbox(
             "Chosen point (click one in a picture, or pick it here)",
             points,
-            format_func=lambda point: sweeps.described(results, point),
+            format_func=results.names.__getitem__,
             key=key,
             on_change=state.pick_point_from,
             args=(key,),

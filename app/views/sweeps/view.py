@@ -75,7 +75,9 @@ def _status(results: SweepResults, job: Job | None) -> None:
             f", about {duration_text(job.seconds_left)} left" if live and job and job.seconds_left is not None else ""
         )
         if live and job is not None:
-            words = f"queued, place {job.position}" if job.position else f"computing{left}"
+            workers = job.phase.partition(", on ")[2]  # of "Point 3 of 200, on 8 workers"
+            where = f" on {text.safe_text(workers, 60)}" if workers else ""
+            words = f"queued, place {job.position}" if job.position else f"computing{where}{left}"
         else:
             words = (
                 "complete" if results.complete else job.state if job is not None and job.state != "done" else "stopped"

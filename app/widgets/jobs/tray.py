@@ -125,9 +125,10 @@ def show(job: Job, place: str) -> None:
 
 
 def _where(job: Job) -> str:
-    """The benchmark that a job works on, if it is not this session's."""
+    """The benchmark that a job works on, if it is not this session's, and whether another computer has it."""
     other = data.runner().elsewhere(job)
-    return f", on {text.safe_text(session_benchmark.title(Path(job.benchmark)), 40)}" if other else ""
+    at = ", on another computer" if job.away else ""
+    return at + (f", on {text.safe_text(session_benchmark.title(Path(job.benchmark)), 40)}" if other else "")
 
 
 def buttons(job: Job, place: str) -> None:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -11,19 +12,21 @@ import click
 
 from merging.cli.call import Call
 from merging.cli.exit_codes import CANCELLED, DONE, PAUSED, UsageError
-from merging.cli.option_types import PATH
-from merging.cli.options import Command, argument, device_option, job_options, option
+from merging.cli.option_types import PATH, SHARE
+from merging.cli.options import Command, argument, chosen_workers, device_option, job_options, option, workers_option
 from merging.cli.output import columns, dumps, reporting, warn
 from merging.cli.recipe_words import recipe_of
-from merging.errors import Cancelled
+from merging.errors import Cancelled, Paused
 from merging.text import estimated_from, percent
 
 if TYPE_CHECKING:
     import pandas as pd
 
     from merging.runs.store import Store
+    from merging.sweeps.compute import Outcome
     from merging.sweeps.requirement import Requirement
     from merging.sweeps.sweep import Sweep
+    from merging.sweeps.tables import SweepCost
 
 
 @dataclass(frozen=True)
@@ -60,6 +63,9 @@ class SweepOptions:
 )
 @option("--best-by", type=click.Choice(("h", "in")), default="h", show_default=True, help="H-score, or in domain")
 @option("--pause-file", type=PATH, help="stop between two points as soon as this file is there")
+@option("--describe", is_flag=True, help="print the id that --stored takes, and compute nothing")
+@option("--share", type=SHARE, metavar="K/N", help="every Nth point from the Kth, from 0: 3/16 of a job array of 16")
+@workers_option
 @job_options
 @device_option
 @click.pass_obj
@@ -70,6 +76,9 @@ def sweep(
     subject_to: str | None,
     best_by: str,
     pause_file: Path | None,
+    describe: bool,
+    share: tuple[int, int] | None,
+    workers: str | None,
     store: Path | None,
     device: str,
     **options: Any,
@@ -80,6 +89,7 @@ def sweep(
     from merging.files.short_digest import resolved
     from merging.runs.store import Store
     from merging.sweeps import compute, points, storage
+    from merging.sweeps.known_points import KnownPoints
     from merging.sweeps.requirement import parse_requirement
     from merging.sweeps.tables import budget, table
 
@@ -91,32 +101,59 @@ def sweep(
     if not stored:
         storage.keep(chosen, runs)
     planned = compute.plan(chosen, benchmark)
+    if describe:
+        print(dumps({"id": chosen.id, "points": len(planned)}) if call.json else chosen.id)
+        return DONE
     if call.events is None and not call.json:
-        cost = budget(chosen, runs, benchmark, planned, device)
-        source = estimated_from(cost.known, "point")
-        print(f"{cost.points} points, {cost.stored} of them stored; about {cost.seconds:.0f} s ({source}).", flush=True)
+        _tell_cost(budget(chosen, runs, benchmark, planned, device))
+    run = partial(compute.run, chosen, runs, benchmark, device=device, share=share or compute.EVERYTHING)
+    code = _computed(call, run, chosen, pause_file, chosen_workers(workers), device)
+    if code != DONE:
+        return code
+    if share:
+        return _tell_share(call, chosen, share)
+    computed = KnownPoints(planned, runs, benchmark, chosen.sample.on(benchmark)).now()
+    _show(call, chosen, table(chosen, planned, computed), requirement, best_by)
+    if not call.json:
+        print(f"Sweep {chosen.id} is stored in {points.folder(runs).parent}")
+    return DONE
+
+
+def _tell_cost(cost: SweepCost) -> None:
+    source = estimated_from(cost.known, "point")
+    print(f"{cost.points} points, {cost.stored} of them stored; about {cost.seconds:.0f} s ({source}).", flush=True)
+
+
+def _computed(
+    call: Call, run: Callable[..., Outcome], sweep: Sweep, pause_file: Path | None, workers: str, device: str
+) -> int:
+    """Compute what is missing, and say how that ended unless it is done."""
+    from merging.workers.pools import opened
+
     try:
-        with reporting(call.events) as progress:
-            outcome = compute.run(
-                chosen,
-                runs,
-                benchmark,
-                device=device,
+        with reporting(call.events) as progress, opened(workers, warn, device) as computing:
+            outcome = run(
                 progress=progress,
                 cancel=call.stop,
                 paused=lambda: pause_file is not None and pause_file.exists(),
                 warn=warn,
+                workers=computing,
             )
+    except Paused:
+        raise
     except Cancelled:
-        print(f"Stopped; its points are kept. `sweep --stored {chosen.id}` goes on.")
+        print(f"Stopped; its points are kept. `sweep --stored {sweep.id}` goes on.")
         return CANCELLED
     if outcome.paused:
-        print(f"Paused at {outcome.stored} of {outcome.points} points; `sweep --stored {chosen.id}` goes on.")
+        print(f"Paused at {outcome.stored} of {outcome.points} points; `sweep --stored {sweep.id}` goes on.")
         return PAUSED
-    computed = {one.name: point for one in planned if (point := compute.stored(one, runs, benchmark, chosen.sample))}
-    _show(call, chosen, table(chosen, planned, computed), requirement, best_by)
-    if not call.json:
-        print(f"Sweep {chosen.id} is stored in {points.folder(runs).parent}")
+    return DONE
+
+
+def _tell_share(call: Call, sweep: Sweep, share: tuple[int, int]) -> int:
+    """Say that the points of a share are stored; the table is shown with the others."""
+    words = f"Share {share[0]}/{share[1]} of sweep {sweep.id} is stored; `sweep --stored {sweep.id}` shows all points."
+    print(dumps({"id": sweep.id, "share": list(share)}) if call.json else words)
     return DONE
 
 

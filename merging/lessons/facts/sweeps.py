@@ -100,19 +100,16 @@ def _stored(context: LessonContext, alias: str) -> StoredSweep:
 
 
 def _read(context: LessonContext, alias: str) -> StoredSweep:
-    from merging.sweeps.compute import plan, stored
+    from merging.sweeps.compute import plan
+    from merging.sweeps.known_points import KnownPoints
     from merging.sweeps.tables import averages, table
 
     sweep = context.sweep(alias)
     if sweep is None:
         axes = context.lesson.runs[alias]["sweep"]
         raise StoreError(f"There is no sweep over {axes} on this machine. Start one on Sweeps.")
-    planned = plan(sweep, context.benchmark)
-    points = {
-        one.name: point
-        for one in planned
-        if (point := stored(one, context.store, context.benchmark, sweep.sample)) is not None
-    }
+    planned, sample = plan(sweep, context.benchmark), sweep.sample.on(context.benchmark)
+    points = KnownPoints(planned, context.store, context.benchmark, sample).now()
     if not points:
         raise StoreError("None of the sweep's points is stored. Open it on Sweeps and go on with it.")
     rows = table(sweep, planned, points)

@@ -120,12 +120,13 @@ def _crosses(points: dict[str, Any], table: pd.DataFrame) -> list[dict[str, Any]
 
 
 def _points(table: pd.DataFrame, value: str, titles: tuple[str, str]) -> dict[str, Any]:
+    names = safe_text(titles[0], 40), safe_text(titles[1], 40)
     return {
         "type": "scatter", "x": table["x"].to_numpy(np.float32), "y": table["y"].to_numpy(np.float32),
         "mode": "markers", "name": "Computed points", "showlegend": False, "unselected": {"marker": {"opacity": 1}},
         "marker": {"size": 9, "color": "rgba(255,255,255,0.5)", "line": theme.edge(0.6)},
         "customdata": [[identifier(point)] for point in table["point"]], "hovertemplate": "%{text}<extra></extra>",
-        "text": [_hover(row, value, titles) for row in table.to_dict("records")],
+        "text": [_hover(row, value, names) for row in table.to_dict("records")],
         "meta": {"columns": {f"{sweep.SCORES[value]} (%)": (100 * table[value]).tolist()}},
     }  # fmt: skip
 
@@ -141,8 +142,8 @@ def _mark(label: str, x: float, y: float, look: theme.Look, again: bool) -> Trac
     )  # fmt: skip
 
 
-def _hover(row: dict[object, float], value: str, titles: tuple[str, str]) -> str:
-    text = f"{safe_text(titles[0], 40)} {real(row['x'])}<br>{safe_text(titles[1], 40)} {real(row['y'])}"
+def _hover(row: dict[object, float], value: str, names: tuple[str, str]) -> str:
+    text = f"{names[0]} {real(row['x'])}<br>{names[1]} {real(row['y'])}"
     for other, name in sweep.SCORES.items():
         if math.isfinite(row.get(other, math.nan)):
             line = f"{name} {percent(row[other])}"

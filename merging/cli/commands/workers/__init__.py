@@ -1,0 +1,1 @@
+"""The commands that start and list workers of an engine."""

@@ -1,0 +1,85 @@
+"""The commands ``scheduler``, ``worker`` and ``workers``: an engine for several machines, and whether it fits."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import click
+
+from merging.cli.call import Call
+from merging.cli.exit_codes import DONE
+from merging.cli.option_types import PATH
+from merging.cli.options import Command, argument, chosen_workers, device_option, option, workers_option
+from merging.cli.output import columns, dumps, warn
+from merging.text import size_text
+
+
+@click.command(cls=Command)
+@option("--host", default="127.0.0.1", show_default=True, help="where to listen; other machines need certificates")
+@option("--port", type=int, default=8786, show_default=True, help="0 takes a free one")
+@option("--file", type=PATH, help="write the address there; workers and MERGESCOPE_WORKERS take this path")
+@click.pass_obj
+def scheduler(call: Call, /, host: str, port: int, file: Path | None) -> int:
+    """Hand out units of work to workers, until Ctrl-C."""
+    from merging.workers.dask_servers import serve_scheduler
+
+    serve_scheduler(host, port, file, lambda address: print(f"Scheduler at {address}", flush=True))
+    return DONE
+
+
+@click.command(cls=Command)
+@argument("address", metavar="ADDRESS", help="tls://host:8786, tcp://127.0.0.1:8786, or the scheduler's file")
+@option("--gpus", is_flag=True, help="one worker for each GPU that is visible")
+@option("--count", type=click.IntRange(1, 256), default=1, show_default=True, help="workers of one thread each")
+@option("--memory", metavar="SIZE", help="that each may take, such as 15GB (default: a share of what is free)")
+@option("--lifetime", metavar="TIME", help="after which a worker ends by itself, such as 7h50m")
+@option("--worker-port", "ports", metavar="PORTS", help="to listen at, such as 40000:40100")
+@option("--folder", type=PATH, help="for files of the engine (default: the system's temporary folder)")
+@click.pass_obj
+def worker(call: Call, /, address: str, gpus: bool, count: int, folder: Path | None, **options: Any) -> int:
+    """Compute for a scheduler, until Ctrl-C."""
+    import tempfile
+
+    from merging.workers.dask_servers import serve_workers
+    from merging.workers.pools import visible_gpus
+
+    scratch = folder or Path(tempfile.gettempdir()) / "mergescope-workers"
+    places = visible_gpus() if gpus else []
+    serve_workers(
+        address, places, count, scratch=scratch, say=lambda text: print(f"Workers: {text}", flush=True), **options
+    )
+    return DONE
+
+
+@click.command(cls=Command)
+@workers_option
+@device_option
+@click.pass_obj
+def workers(call: Call, /, workers: str | None, device: str) -> int:
+    """List who computes, and say whether they fit this program."""
+    from merging.workers.checking import survey
+    from merging.workers.pools import opened
+
+    with opened(chosen_workers(workers), warn, device) as found:
+        listed = [] if found is None else survey(found, device)
+    if call.json:
+        print(dumps(listed))
+    elif found is None:
+        print("No workers: this process computes. MERGESCOPE_WORKERS or --workers names some.")
+    else:
+        rows = [("worker", "process", "computes on", "memory", "Mergescope", "torch")]
+        rows += [
+            (
+                each["name"],
+                str(each["pid"]),
+                each["hardware"],
+                size_text(each["memory"]),
+                each["version"],
+                each["torch"],
+            )
+            for each in listed
+        ]
+        print(columns(rows))
+        print(f"{found.count} units at a time.")
+    return DONE

@@ -1,0 +1,93 @@
+"""The unit ``point``: a worker computes one point of a sweep, from what it sees itself.
+
+It names the point from its own files and refuses another name than the one that was asked for, so that a stale copy of
+a file, or other images, cannot give a number. Digests come with the request, with the size, time and inode of the file
+that they are of: a worker that sees the same file need not read it for its digest.
+"""
+
+from __future__ import annotations
+
+import platform
+import threading
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from merging import settings
+from merging.benchmarks.benchmark import Benchmark
+from merging.benchmarks.folders import is_benchmark
+from merging.checkpoints.references import is_remote, locate
+from merging.errors import CheckpointError, WorkerError
+from merging.sweeps.compute import Session
+from merging.sweeps.points import Point, Sample
+from merging.sweeps.sweep import NamedPoint, SweepPoint
+from merging.sweeps.wire import believe, place_of, plain_point, sample_of
+
+_sessions: dict[str, Session] = {}  # the last one of this process
+_one_at_a_time = threading.Lock()
+
+
+def point(request: Mapping[str, Any]) -> dict[str, Any]:
+    """The point and the facts about it.
+
+    Raises:
+        WorkerError: this worker does not see a file, or sees another one. MergingError: the point cannot be computed.
+    """
+    with _one_at_a_time:  # a session is for one thread
+        place, sample = place_of(request["place"]), sample_of(request["sample"])
+        found, about = _computed(request, place, sample)
+        return plain_point(found, about)
+
+
+def _computed(request: Mapping[str, Any], place: SweepPoint, sample: Sample) -> tuple[Point, dict[str, Any]]:
+    session = _session(request, sample)
+    planned = _planned(session, place, request)
+    if planned.name != request["name"]:
+        _sessions.clear()  # its files may have changed since they were opened
+        session = _session(request, sample)
+        planned = _planned(session, place, request)
+    if planned.name != request["name"]:
+        raise WorkerError(
+            f"Worker {platform.node()} sees other checkpoints or images than the program that asked for this point. "
+            "Copy the files there again, or put them where all workers read."
+        )
+    return session.compute(planned, lambda _stage: None)
+
+
+def _session(request: Mapping[str, Any], sample: Sample) -> Session:
+    key = repr((request["benchmark"], request["device"], sample))
+    if key not in _sessions:
+        _sessions.clear()
+        _sessions[key] = Session(_benchmark(str(request["benchmark"])), sample, str(request["device"]))
+    return _sessions[key]
+
+
+def _benchmark(folder: str) -> Benchmark:
+    """The benchmark in the asker's folder; where there is none, this worker's own. The point's name decides."""
+    there = Path(folder)
+    return Benchmark.load(there if is_benchmark(there) else settings.benchmark_folder())
+
+
+def _planned(session: Session, place: SweepPoint, request: Mapping[str, Any]) -> NamedPoint:
+    try:
+        opened = session.opened(place.recipe)
+    except CheckpointError as error:
+        raise _unseen(place, error) from None
+    for checkpoint, given in zip(opened, request["digests"], strict=True):
+        believe(checkpoint, given)
+    return session.plan(place)
+
+
+def _unseen(place: SweepPoint, error: CheckpointError) -> CheckpointError | WorkerError:
+    """What is to be done where a file is missing; any other error as it is."""
+    for reference in (place.recipe.pretrained, *(reference for _, reference in place.recipe.experts)):
+        try:
+            missing = not is_remote(reference) and not locate(reference).exists()
+        except CheckpointError:
+            missing = True
+        if missing:
+            return WorkerError(
+                f"Worker {platform.node()} does not see {reference}; set MERGESCOPE_MODELS there, or put the file "
+                "where all workers read."
+            )
+    return error

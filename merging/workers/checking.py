@@ -1,0 +1,86 @@
+"""Whether workers fit before the first unit: the same program, the same kind of machine."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from merging.errors import WorkerError
+from merging.text import first_few
+from merging.workers.about import SAME, about
+from merging.workers.fan_out import Workers, fan_out
+from merging.workers.units import ABOUT, answered, written
+
+ALL_START = 20.0  # seconds that processes of this machine have to start
+PAUSE = 0.5
+About = Mapping[str, Any]
+
+
+def checked(workers: Workers, warn: Callable[[str], None], device: str = "auto") -> Workers:
+    """The workers that run this program on one kind of machine. ``warn`` gets a sentence for those left out.
+
+    Raises:
+        WorkerError: none answers or fits, or one does not and the engine cannot leave it out.
+    """
+    found = survey(workers, device)
+    own = about({"device": device})
+    skewed = [each for each in found if any(each[key] != own[key] for key in SAME)]
+    same = [each for each in found if each not in skewed]
+    for each in skewed:
+        sentence = (
+            f"Worker {each['name']} runs {_program(each)}; this program is {_program(own)}. Update it, or stop it."
+        )
+        if workers.only is None or not same:
+            raise WorkerError(sentence)
+        warn(sentence)
+    kept = [each for each in same if each["hardware"] == same[0]["hardware"]]
+    if len(kept) < len(same):
+        sentence = _other_hardware(same, kept)
+        if workers.only is None:
+            raise WorkerError(f"{sentence} Start workers on one kind of machine.")
+        warn(sentence)
+    return workers if workers.only is None else workers.only(kept)
+
+
+def survey(workers: Workers, device: str = "auto") -> list[About]:
+    """What workers say of themselves, each once as far as the engine lets us ask all of them.
+
+    Raises:
+        WorkerError: none answers.
+    """
+    found: dict[tuple[str, int], About] = {}
+    reasons: list[str] = []
+    if workers.each is not None:
+        for raw in workers.each(ABOUT, written({"device": device})).values():
+            each = answered(raw)
+            found[each["name"], each["pid"]] = each
+    begun, patience = time.monotonic(), ALL_START if workers.renew is not None else 0.0
+    pause = 0.0
+    while workers.each is None and not reasons and len(found) < workers.count:
+        request = {"device": device, "pause": pause}
+        fan_out(
+            workers,
+            ABOUT,
+            [(str(number), request) for number in range(workers.count)],
+            lambda _name, each: found.update({(each["name"], each["pid"]): each}),
+            lambda _name, error: reasons.append(str(error)),
+        )
+        if time.monotonic() - begun > patience:
+            break
+        pause = PAUSE  # those that started first have answered for all
+    if not found:
+        raise WorkerError(f"No worker answers of {workers.called}. {first_few(reasons, 1)}".strip())
+    return [found[key] for key in sorted(found)]
+
+
+def _program(each: About) -> str:
+    return f"Mergescope {each['version']} ({each['sources'][:4]}…) with torch {each['torch']}, NumPy {each['numpy']}"
+
+
+def _other_hardware(same: list[About], kept: list[About]) -> str:
+    left = [each for each in same if each not in kept]
+    others = first_few(list(dict.fromkeys(str(each["hardware"]) for each in left)))
+    verb = "is" if len(left) == 1 else "are"
+    begin = f"{len(left)} of {len(same)} workers {verb} left out: computing on {others}"
+    return f"{begin}, the others on {kept[0]['hardware']}."

@@ -1,0 +1,194 @@
+"""Units of work for many workers: at most a window of them at a time; what is lost is tried again.
+
+This knows no engine, only ``concurrent.futures``. The window bounds memory, makes cancel prompt, and lets several
+programs share the same workers. An error of a unit is an answer, and is never tried again.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections import deque
+from collections.abc import Callable, Collection, Iterable, Mapping
+from concurrent.futures import FIRST_COMPLETED, BrokenExecutor, CancelledError, Executor, Future, wait
+from dataclasses import dataclass, field
+from typing import Any
+
+from merging.errors import MergingError, WorkerError, WorkersGone
+from merging.progress import Cancel, Meter
+from merging.workers.units import Plain, answered, call, written
+
+WINDOW = 2  # units in flight for each that can run
+WAKE = 0.2  # seconds after which it is looked whether to stop, and whether the workers are still there
+GONE = 60.0  # seconds without any worker after which the rest is left for later
+Request = tuple[str, Mapping[str, Any]]  # the name of a unit of work, and what is asked
+
+
+def _shut(executor: Executor) -> None:
+    executor.shutdown(wait=False)  # what waits was cancelled; some executors know no ``cancel_futures``
+
+
+@dataclass
+class Workers:
+    """Who computes. ``executor`` changes when it breaks and is renewed.
+
+    ``each`` asks every worker the same and gives the answers by worker, where the engine can do that; ``only`` keeps
+    the workers that gave these answers to ``about``.
+    """
+
+    executor: Executor
+    count: int  # units that run at the same time
+    lost: tuple[type[BaseException], ...] = (BrokenExecutor,)  # what a future raises when its worker is gone
+    renew: Callable[[], Executor] | None = None  # where such a loss breaks the executor
+    called: str = "the workers"
+    present: Callable[[], bool] = lambda: True  # whether there is any worker
+    close: Callable[[Executor], None] = _shut
+    each: Callable[[str, bytes], Mapping[str, bytes]] | None = None
+    only: Callable[[Collection[Mapping[str, Any]]], Workers] | None = None
+
+
+@dataclass
+class _Unit:
+    """A unit of work, and how often its worker was lost."""
+
+    name: str
+    request: bytes
+    losses: int = 0
+
+
+def fan_out(
+    workers: Workers,
+    unit: str,
+    requests: Iterable[Request],
+    done: Callable[[str, Plain], None],
+    failed: Callable[[str, MergingError], None],
+    cancel: Cancel | None = None,
+    tries: int = 3,
+    told: Callable[[Collection[str]], None] = lambda names: None,
+) -> None:
+    """Let workers do a unit for every request; requests are taken as they are submitted.
+
+    ``done`` gets the name and the answer, ``failed`` the name and the error, ``told`` the names of units whose worker
+    was lost; all are called in this thread, and what they raise ends the work.
+
+    Raises:
+        Cancelled: ``cancel`` asked for it; what waits is dropped. WorkersGone: there was no worker for a minute.
+    """
+    work = _Fan(workers, unit, tries, told, cancel)
+    source = iter(requests)
+    try:
+        while work.submit(source):
+            work.check()
+            lost = work.collect(done, failed)
+            work.check()  # a stop that reaches the workers, too, is no loss
+            if lost:
+                work.take_back(lost, failed)
+    finally:
+        for future in work.flying:
+            with contextlib.suppress(NotImplementedError):  # Parsl knows no cancel; what was submitted ends by itself
+                future.cancel()
+
+
+@dataclass
+class _Fan:
+    """What is under way."""
+
+    workers: Workers
+    unit: str
+    tries: int
+    told: Callable[[Collection[str]], None]
+    cancel: Cancel | None
+    flying: dict[Future[bytes], _Unit] = field(default_factory=dict)
+    again: deque[_Unit] = field(default_factory=deque)
+
+    def check(self) -> None:
+        """Raise Cancelled if asked to stop."""
+        Meter(0, None, self.cancel).check()
+
+    def submit(self, source: Any) -> bool:
+        """Fill the window; whether anything is in flight then."""
+        while len(self.flying) < WINDOW * self.workers.count and (work := self._next(source)) is not None:
+            try:
+                future = self.workers.executor.submit(call, self.unit, work.request)
+            except self.workers.lost:  # it broke after the last answer; this unit has not begun
+                self.again.appendleft(work)
+                self._renew()
+            else:
+                self.flying[future] = work
+        return bool(self.flying)
+
+    def _next(self, source: Any) -> _Unit | None:
+        """What to submit next; what may take its workers down runs alone."""
+        if any(map(self._suspect, self.flying.values())):
+            return None
+        if self.again:
+            return None if self.flying and self._suspect(self.again[0]) else self.again.popleft()
+        if (request := next(source, None)) is None:
+            return None
+        return _Unit(request[0], written(request[1]))
+
+    def _suspect(self, work: _Unit) -> bool:
+        """Whether the next loss must be its own fault: after a break, which ends all that is in flight, or at last."""
+        return work.losses >= (1 if self.workers.renew is not None else self.tries - 1)
+
+    def collect(self, done: Callable[[str, Plain], None], failed: Callable[[str, MergingError], None]) -> list[_Unit]:
+        """Hand on what is finished, after a while at most; the work whose worker is gone."""
+        finished, _ = wait(self.flying, WAKE, FIRST_COMPLETED)
+        if not finished and not self.workers.present():
+            self._await_workers()
+        # A cancel that we did not ask for is a loss, too.
+        losses: tuple[type[BaseException], ...] = (*self.workers.lost, CancelledError)
+        lost = []
+        for future in finished:
+            work = self.flying.pop(future)
+            try:
+                answer = answered(future.result())
+            except losses:
+                lost.append(work)
+            except MergingError as error:
+                failed(work.name, error)
+            except Exception as error:  # of the engine
+                failed(work.name, WorkerError(f"The workers failed with {type(error).__name__}: {str(error)[:200]}"))
+            else:
+                done(work.name, answer)
+        return lost
+
+    def take_back(self, lost: list[_Unit], failed: Callable[[str, MergingError], None]) -> None:
+        """Queue lost work again, or name what took its workers down too often; renew what broke."""
+        if self.workers.renew is not None:
+            lost = [*lost, *self.flying.values()]  # the break ends them all
+            self.flying.clear()
+            self._renew()
+        self.told([work.name for work in lost])
+        if not self.workers.present():  # not the fault of what they did
+            self._await_workers()
+            self.again.extend(lost)
+            return
+        for work in lost:
+            work.losses += 1
+            if work.losses < self.tries:
+                self.again.append(work)
+            else:
+                failed(work.name, WorkerError(_taken_down(work.losses)))
+
+    def _renew(self) -> None:
+        if self.workers.renew is None:
+            self._await_workers()
+            time.sleep(WAKE)
+            return
+        self.workers.close(self.workers.executor)
+        self.workers.executor = self.workers.renew()
+
+    def _await_workers(self) -> None:
+        """Wait until there are workers again."""
+        since = time.monotonic()
+        while not self.workers.present():
+            self.check()
+            if time.monotonic() - since > GONE:
+                raise WorkersGone(f"{self.workers.called[:1].upper()}{self.workers.called[1:]} are gone.")
+            time.sleep(WAKE)
+
+
+def _taken_down(times: int) -> str:
+    many = {1: "one worker", 2: "two workers", 3: "three workers"}.get(times, f"{times} workers")
+    return f"it took {many} down with it; the likely cause is memory. Start fewer workers on a machine."

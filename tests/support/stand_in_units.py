@@ -1,0 +1,46 @@
+"""Units of work that the tests of workers let processes do instead of the real ones."""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from pathlib import Path
+from typing import Any
+
+from merging.errors import RecipeError
+from merging.workers import units
+
+
+def call(unit: str, request: bytes) -> bytes:
+    """As ``units.call``; "stand_in" waits, fails, kills its process, or says where it ran."""
+    if unit != "stand_in":
+        return units.call(unit, request)
+    wanted = json.loads(request)
+    if wanted.get("begun"):
+        with Path(wanted["begun"]).open("a", encoding="utf-8") as file:
+            file.write(f"{wanted['name']}\n")
+    time.sleep(wanted.get("seconds", 0))
+    if wanted.get("kills") and not Path(wanted.get("unless", "/none")).exists():
+        if "unless" in wanted:
+            Path(wanted["unless"]).touch()
+        os._exit(9)
+    try:
+        if wanted.get("fails"):
+            raise RecipeError("it makes no sense.")
+        return json.dumps({"answer": said()}).encode()
+    except RecipeError as error:
+        return json.dumps({"error": {"type": "RecipeError", "text": str(error)}}).encode()
+
+
+def said() -> dict[str, Any]:
+    names = ("CUDA_VISIBLE_DEVICES", "OMP_NUM_THREADS", "MALLOC_TRIM_THRESHOLD_")
+    return {"pid": os.getpid(), "environment": {name: os.environ.get(name) for name in names}}
+
+
+RAISED: Exception = RecipeError("")
+
+
+def raises(_request: Any) -> Any:
+    """A unit that fails with ``RAISED``."""
+    raise RAISED

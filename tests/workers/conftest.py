@@ -1,0 +1,14 @@
+"""An empty store for sweeps on workers."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from merging.runs.store import Store
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Store:
+    return Store(tmp_path / "store", libraries=())

@@ -1,0 +1,271 @@
+"""Dask and Parsl compute the same bytes as this process, and lose nothing; only with requirements-workers.txt."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+from small_sweeps import RATIO, names, run, sweep
+
+from merging.benchmarks.benchmark import Benchmark
+from merging.cli import exit_codes
+from merging.cli.main import main
+from merging.errors import Cancelled, WorkerError, WorkersGone
+from merging.runs.store import Store
+from merging.settings import CERTIFICATES
+from merging.sweeps import points
+from merging.sweeps.sweep import Axis, Sweep
+from merging.workers.checking import survey
+from merging.workers.pools import opened
+
+pytestmark = pytest.mark.filterwarnings("default")  # of the engines' own making
+ROOT = Path(__file__).resolve().parents[2]
+COMMANDS = re.search(r"```sh\n(mkdir -m 700.*?)```", (ROOT / "docs" / "cluster.md").read_text("utf-8"), re.DOTALL)
+LISTENING = "LISTEN"
+
+
+def begun(*words: str, folder: Path = ROOT, **environment: str) -> subprocess.Popen[str]:
+    """A command of this program, once it has printed that it is there."""
+    process = subprocess.Popen(
+        [sys.executable, "-m", "merging", *words], cwd=folder, env=os.environ | environment, text=True,
+        start_new_session=True, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL,
+    )  # fmt: skip
+    assert process.stdout is not None and process.stdout.readline()
+    return process
+
+
+def ended(process: subprocess.Popen[str]) -> None:
+    """Kill a command and what it started."""
+    with process:
+        below = psutil.Process(process.pid).children(recursive=True) if process.poll() is None else []
+        for each in [*below, process]:
+            each.kill()
+
+
+def until(true: Callable[[], Any], seconds: float = 60) -> None:
+    end = time.monotonic() + seconds
+    while not true():
+        assert time.monotonic() < end
+        time.sleep(0.05)
+
+
+def certified(folder: Path) -> str:
+    """The folder of certificates that the commands in docs/cluster.md make; empty without openssl."""
+    if shutil.which("openssl") is None:
+        return ""
+    assert COMMANDS is not None
+    subprocess.run(
+        ["bash", "-ec", COMMANDS[1]], env=os.environ | {"HOME": str(folder)}, check=True, capture_output=True
+    )
+    return str(folder / ".mergescope" / "certificates")
+
+
+class Cluster:
+    """A scheduler and two workers, each a command of its own, with TLS where there is openssl."""
+
+    def __init__(self, folder: Path) -> None:
+        self.file, self.folder = folder / "scheduler.json", folder
+        self.processes: list[subprocess.Popen[str]] = []
+
+    def start(self) -> None:
+        """Start both, the workers as soon as the scheduler is there."""
+        for words in (
+            ("scheduler", "--port", "0", "--file", str(self.file)),
+            ("worker", str(self.file), "--count", "2", "--folder", str(self.folder)),
+        ):
+            self.processes.append(begun(*words))
+
+    @property
+    def scheduler(self) -> subprocess.Popen[str]:
+        """The command."""
+        return self.processes[0]
+
+    @property
+    def worker(self) -> subprocess.Popen[str]:
+        """The command that watches over both workers."""
+        return self.processes[1]
+
+    def workers(self) -> list[psutil.Process]:
+        """The processes that compute, below those that watch over them."""
+        below = psutil.Process(self.worker.pid).children(recursive=True)
+        return [each for each in below if any("spawn_main" in word for word in each.cmdline())]
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    pytest.importorskip("distributed", reason="Dask is not installed; pip install -r requirements-workers.txt")
+    folder = tmp_path_factory.mktemp("cluster")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv(CERTIFICATES, certified(folder))
+        made = Cluster(folder)
+        try:
+            made.start()
+            yield made
+        finally:
+            for process in made.processes:
+                ended(process)
+
+
+def bytes_of(store: Store) -> dict[str, bytes]:
+    return {name: (points.folder(store) / name / "scores.csv").read_bytes() for name in names(store)}
+
+
+def many(benchmark: Benchmark, count: int) -> Sweep:
+    return sweep(benchmark, axes=(Axis(RATIO.target, tuple(round(n / count, 4) for n in range(count))),))
+
+
+class Killing:
+    """Kills one worker as soon as three points are stored; a progress callback."""
+
+    def __init__(self, store: Store, workers: list[int]) -> None:
+        self.store, self.workers, self.killed = store, workers, list[int]()
+
+    def __call__(self, _progress: Any) -> None:
+        if not self.killed and len(names(self.store)) >= 3:
+            self.killed.append(self.workers[0])
+            os.kill(self.killed[0], signal.SIGKILL)
+
+
+def check_bytes(other: Store, killing: Killing, said: list[str], expected: dict[str, bytes]) -> None:
+    assert killing.killed and bytes_of(other) == expected
+    assert [sentence for sentence in said if "A worker was lost" in sentence]
+    assert all(len(path.name) == 12 for path in points.folder(other).iterdir()), "nothing temporary stays"
+
+
+@pytest.fixture(scope="module")
+def expected(tiny_benchmark: Benchmark, tmp_path_factory: pytest.TempPathFactory) -> dict[str, bytes]:
+    """The points of 16 values, as this process computes them."""
+    store = Store(tmp_path_factory.mktemp("here"), libraries=())
+    run(many(tiny_benchmark, 16), store, tiny_benchmark)
+    return bytes_of(store)
+
+
+@pytest.mark.slow
+def test_dask_computes_the_same_and_a_killed_worker_loses_nothing(
+    cluster: Cluster, tiny_benchmark: Benchmark, store: Store, expected: dict[str, bytes]
+) -> None:
+    said, killing = list[str](), Killing(store, [each.pid for each in cluster.workers()])
+    with opened(str(cluster.file), device="cpu") as workers:
+        assert workers is not None and workers.count == 2
+        run(many(tiny_benchmark, 16), store, tiny_benchmark, workers=workers, warn=said.append, progress=killing)
+    check_bytes(store, killing, said, expected)
+
+
+@pytest.mark.slow
+def test_nothing_listens_to_others_and_memory_is_kept(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    until(lambda: len(cluster.workers()) == 2)  # the one that was killed is back
+    everyone = [cluster.scheduler.pid, cluster.worker.pid, *(each.pid for each in cluster.workers())]
+    ports = [one for pid in everyone for one in psutil.Process(pid).net_connections() if one.status == LISTENING]
+    assert len(ports) >= 4 and {one.laddr.ip for one in ports} == {"127.0.0.1"}
+    assert all("MALLOC_TRIM_THRESHOLD_" not in each.environ() for each in cluster.workers())
+    until(lambda: main(["workers", "--workers", str(cluster.file), "--device", "cpu"]) == exit_codes.DONE)
+    assert "units at a time." in capsys.readouterr().out
+    if stranger := certified(tmp_path):
+        monkeypatch.setenv(CERTIFICATES, stranger)
+        monkeypatch.setattr("merging.workers.dask_pool.CONNECTING", 2.0)
+        with pytest.raises(WorkerError, match="No scheduler answers at tls://"), opened(str(cluster.file)):
+            pass
+        plain = json.loads(cluster.file.read_text("utf-8"))["address"].replace("tls:", "tcp:")
+        with pytest.raises(WorkerError, match="No scheduler answers at tcp://"), opened(plain):
+            pass
+
+
+@pytest.mark.slow
+def test_a_worker_with_other_sources_gets_no_work(
+    cluster: Cluster, tiny_benchmark: Benchmark, store: Store, tmp_path: Path
+) -> None:
+    shutil.copytree(ROOT / "merging", tmp_path / "merging", ignore=shutil.ignore_patterns("__pycache__"))
+    with (tmp_path / "merging" / "version.py").open("a", encoding="utf-8") as file:
+        file.write("\n")
+    other, said = begun("worker", str(cluster.file), "--folder", str(tmp_path), folder=tmp_path), list[str]()
+    try:
+        with opened(str(cluster.file), said.append, "cpu") as workers:
+            assert workers is not None and workers.count == 2
+            run(sweep(tiny_benchmark), store, tiny_benchmark, workers=workers)
+    finally:
+        ended(other)
+    assert (
+        re.match(r"Worker .* runs Mergescope .* this program is .* Update it, or stop it\.", said[0]) and said[1:] == []
+    )
+
+
+@pytest.mark.slow
+def test_cancel_leaves_no_unit_behind(cluster: Cluster, tiny_benchmark: Benchmark, store: Store) -> None:
+    stop = threading.Event()
+    with opened(str(cluster.file), device="cpu") as workers:
+        with pytest.raises(Cancelled):
+            run(
+                many(tiny_benchmark, 64), store, tiny_benchmark, workers=workers, cancel=stop,
+                progress=lambda _: stop.set(),
+            )  # fmt: skip
+        assert workers is not None
+        client = workers.executor._client  # type: ignore[attr-defined]
+        until(lambda: not any(client.processing().values()), 5)
+    assert 1 <= len(names(store)) < 64
+
+
+@pytest.mark.slow
+def test_a_killed_scheduler_leaves_the_rest_for_later(  # the last one of the cluster
+    cluster: Cluster, tiny_benchmark: Benchmark, store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("merging.workers.fan_out.GONE", 1.0)
+
+    def kill(_progress: Any) -> None:
+        if len(names(store)) >= 2:
+            cluster.scheduler.kill()
+
+    made = many(tiny_benchmark, 16)
+    with (
+        pytest.raises(WorkersGone, match=r"^The workers at \S+ are gone\. \d+ of 16 points are kept\. Resume"),
+        opened(str(cluster.file), device="cpu") as workers,
+    ):
+        run(made, store, tiny_benchmark, workers=workers, progress=kill)
+    assert 2 <= (kept := len(names(store))) < 16
+    begun_again = list[str]()
+    run(made, store, tiny_benchmark, progress=lambda done: begun_again.append(done.phase))
+    assert len(names(store)) == 16 and begun_again[0] == f"Point {kept + 1} of 16"
+
+
+@pytest.mark.slow
+def test_parsl_computes_the_same_and_a_killed_worker_loses_nothing(
+    tiny_benchmark: Benchmark, store: Store, expected: dict[str, bytes]
+) -> None:
+    pytest.importorskip("parsl", reason="Parsl is not installed; pip install parsl==2026.10.26")
+    said = list[str]()
+    with opened("parsl_pool:open_pool", device="cpu") as workers:
+        assert workers is not None
+        killing = Killing(store, [int(each["pid"]) for each in survey(workers)])
+        run(many(tiny_benchmark, 16), store, tiny_benchmark, workers=workers, warn=said.append, progress=killing)
+    check_bytes(store, killing, said, expected)
+
+
+def test_an_address_of_others_needs_certificates(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv(CERTIFICATES, raising=False)
+    for text, words in (
+        ("tcp://10.0.0.1:8786", "take code from anyone"), ("tls://10.0.0.1:8786", "needs certificates"),
+        ("http://127.0.0.1:1", "An address is tls://"), (str(tmp_path / "none.json"), "not the file of a scheduler"),
+    ):  # fmt: skip
+        with pytest.raises(WorkerError, match=words), opened(text):
+            pass
+    monkeypatch.setenv(CERTIFICATES, str(tmp_path))
+    with pytest.raises(WorkerError, match=r"ca\.pem, cert\.pem, key\.pem is missing"), opened("tls://10.0.0.1:8786"):
+        pass
+    for name in ("ca.pem", "cert.pem", "key.pem"):
+        (tmp_path / name).touch()
+    tmp_path.chmod(0o755)
+    with pytest.raises(WorkerError, match="Others may read"), opened("tls://10.0.0.1:8786"):
+        pass

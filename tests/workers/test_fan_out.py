@@ -1,0 +1,159 @@
+"""Units of work on many workers: windows, losses, errors, cancel. Threads stand for workers where nothing dies."""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+from collections.abc import Iterator
+from concurrent.futures import CancelledError, Executor, Future, ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import pytest
+import stand_in_units
+
+from merging.errors import Cancelled, MergingError, RecipeError, WorkersGone
+from merging.workers import fan_out as fan_out_module
+from merging.workers.fan_out import WINDOW, Workers, fan_out
+from merging.workers.pools import processes
+
+
+class Counting(Executor):
+    """Threads that count the futures that are alive; ``drop`` makes the engine cancel units as it goes."""
+
+    def __init__(self, count: int, drop: int = 0) -> None:
+        self.pool, self.alive, self.most, self.drop = ThreadPoolExecutor(count), 0, 0, drop
+        self.lock = threading.Lock()
+
+    def submit(self, fn: Any, /, *args: Any, **kwargs: Any) -> Future[Any]:
+        with self.lock:
+            self.alive += 1
+            self.most = max(self.most, self.alive)
+        if self.drop:
+            self.drop -= 1
+            lost: Future[Any] = Future()
+            lost.set_exception(CancelledError())
+            self._ended(lost)
+            return lost
+        future = self.pool.submit(fn, *args, **kwargs)
+        future.add_done_callback(self._ended)
+        return future
+
+    def _ended(self, _future: Future[Any]) -> None:
+        with self.lock:
+            self.alive -= 1
+
+    def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
+        self.pool.shutdown(wait, cancel_futures=cancel_futures)
+
+
+class Heard:
+    """What a fan-out told, and how it is begun."""
+
+    def __init__(self) -> None:
+        self.done: dict[str, dict[str, Any]] = {}
+        self.failed: dict[str, MergingError] = {}
+        self.told: list[set[str]] = []
+
+    def run(self, workers: Workers, requests: dict[str, dict[str, Any]], **said: Any) -> None:
+        asked = ((name, {"name": name, **request}) for name, request in requests.items())
+        fan_out(
+            workers, "stand_in", asked, self.done.__setitem__, self.failed.__setitem__,
+            told=lambda names: self.told.append(set(names)), **said,
+        )  # fmt: skip
+
+
+@pytest.fixture(autouse=True)
+def stand_ins(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(fan_out_module, "call", stand_in_units.call)
+
+
+@pytest.fixture(scope="module")
+def pool() -> Iterator[Workers]:
+    """Two real processes, for all tests of this file."""
+    workers = processes(["", ""], "two processes")
+    yield workers
+    workers.close(workers.executor)
+
+
+def test_no_more_than_a_window_is_in_flight() -> None:
+    executor, heard = Counting(3), Heard()
+    heard.run(Workers(executor, 3), {str(n): {"seconds": 0.002} for n in range(60)})
+    executor.shutdown()
+    assert len(heard.done) == 60 and executor.most == WINDOW * 3
+
+
+def test_an_error_of_a_unit_is_told_once_and_not_tried_again(tmp_path: Path) -> None:
+    executor, heard, begun = Counting(2), Heard(), tmp_path / "begun"
+    heard.run(Workers(executor, 2), {str(n): {"fails": n == 3, "begun": str(begun)} for n in range(8)})
+    executor.shutdown()
+    assert set(heard.failed) == {"3"} and type(heard.failed["3"]) is RecipeError and len(heard.done) == 7
+    assert begun.read_text("utf-8").split().count("3") == 1
+
+
+def test_a_cancelled_error_that_was_not_asked_for_is_a_loss() -> None:
+    executor, heard = Counting(2, drop=2), Heard()
+    heard.run(Workers(executor, 2), {str(n): {} for n in range(5)})
+    executor.shutdown()
+    assert len(heard.done) == 5 and not heard.failed and set().union(*heard.told) == {"0", "1"}
+
+
+def test_cancel_is_prompt_and_drops_what_waits() -> None:
+    executor, heard, stop = Counting(2), Heard(), threading.Event()
+    threading.Timer(0.3, stop.set).start()
+    since = time.monotonic()
+    with pytest.raises(Cancelled):
+        heard.run(Workers(executor, 2), {str(n): {"seconds": 0.5} for n in range(50)}, cancel=stop)
+    assert time.monotonic() - since < 2
+    executor.shutdown()
+    assert executor.alive == 0 and len(heard.done) <= 4
+
+
+def test_short_work_beside_long_work_gets_its_turns() -> None:
+    executor, long, short, stop = Counting(4), Heard(), Heard(), threading.Event()
+
+    def beside_it() -> None:
+        with pytest.raises(Cancelled):
+            long.run(Workers(executor, 4), {str(n): {"seconds": 0.05} for n in range(200)}, cancel=stop)
+
+    beside = threading.Thread(target=beside_it)
+    beside.start()
+    time.sleep(0.1)
+    short.run(Workers(executor, 4), {str(n): {"seconds": 0.05} for n in range(20)})
+    stop.set()
+    beside.join()
+    executor.shutdown()
+    assert len(short.done) == 20 and len(long.done) < 80, "the long one must not be finished first"
+
+
+def test_without_workers_the_rest_is_left_for_later(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(fan_out_module, "GONE", 0.3)
+    executor, heard = Counting(1, drop=99), Heard()
+    with pytest.raises(WorkersGone, match=r"^The workers at tls://a are gone\.$"):
+        heard.run(Workers(executor, 1, called="the workers at tls://a", present=lambda: False), {"0": {}})
+    executor.shutdown()
+    assert not heard.failed, "that nobody is there is not the unit's fault"
+
+
+@pytest.mark.slow
+def test_a_unit_that_kills_its_worker_is_named_once(pool: Workers, tmp_path: Path) -> None:
+    heard, begun, once = Heard(), tmp_path / "begun", tmp_path / "once"
+    wanted = {str(n): {"begun": str(begun), "seconds": 0.05} for n in range(12)}
+    wanted["4"] |= {"kills": True}
+    wanted["7"] |= {"kills": True, "unless": str(once)}  # a loss that is not its fault
+    heard.run(pool, wanted)
+    assert set(heard.failed) == {"4"} and set(heard.done) == set(wanted) - {"4"}
+    assert "three workers down" in str(heard.failed["4"]) and "memory" in str(heard.failed["4"])
+    runs = begun.read_text("utf-8").split()
+    assert runs.count("4") == 3 and all(runs.count(name) <= 3 for name in wanted)
+    assert any("4" in names for names in heard.told)
+
+
+@pytest.mark.slow
+def test_a_process_has_one_thread_and_no_trim_threshold(pool: Workers) -> None:
+    heard = Heard()
+    heard.run(pool, {str(n): {} for n in range(4)})
+    found = [json.dumps(answer["environment"], sort_keys=True) for answer in heard.done.values()]
+    expected = {"CUDA_VISIBLE_DEVICES": None, "MALLOC_TRIM_THRESHOLD_": None, "OMP_NUM_THREADS": "1"}
+    assert set(found) == {json.dumps(expected)}

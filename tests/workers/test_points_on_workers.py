@@ -1,0 +1,250 @@
+"""Sweeps on workers: the same bytes as here, and nothing lost when one dies."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import threading
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+from small_sweeps import RATIO, names, recipe, run, sweep
+
+from merging.benchmarks.benchmark import Benchmark
+from merging.checkpoints import digests
+from merging.cli import exit_codes
+from merging.cli.main import main
+from merging.errors import Cancelled, MergingError, WorkerError, WorkersGone
+from merging.files import atomic
+from merging.jobs.runner import Runner
+from merging.runs.store import Store
+from merging.sweeps import compute as sweep_compute
+from merging.sweeps import point_unit, points, storage, wire
+from merging.sweeps.sweep import LINE, PLANE, Axis, Sweep
+from merging.workers.fan_out import Workers
+from merging.workers.pools import processes
+from merging.workers.units import POINT, answered, call, written
+
+
+@pytest.fixture
+def threads() -> Iterator[Workers]:
+    """Workers in this process, where what they do can be changed."""
+    pool = ThreadPoolExecutor(2)
+    yield Workers(pool, 2)
+    pool.shutdown()
+
+
+def bytes_of(store: Store) -> dict[str, bytes]:
+    return {name: (points.folder(store) / name / "scores.csv").read_bytes() for name in names(store)}
+
+
+def many(benchmark: Benchmark, count: int = 12) -> Sweep:
+    return sweep(benchmark, axes=(Axis(RATIO.target, tuple(round(n / count, 4) for n in range(count))),))
+
+
+@pytest.mark.slow
+def test_scores_are_the_same_bytes_whoever_computes(tiny_benchmark: Benchmark, store: Store, tmp_path: Path) -> None:
+    plane = (Axis("circles", (0.0, 1.0)), Axis("digits", (0.0, 0.5)))
+    sweeps = [
+        sweep(tiny_benchmark, "task_arithmetic", "ties"),
+        sweep(tiny_benchmark, kind=LINE, axes=(Axis("alpha", (0.5, 1.0)),), images=7),
+        sweep(tiny_benchmark, kind=PLANE, axes=plane),
+    ]
+    for made in sweeps:
+        run(made, store, tiny_benchmark)
+    here = bytes_of(store)
+    for count in (1, 2, 3):
+        other = Store(tmp_path / f"store {count}", libraries=())
+        workers, said = processes([""] * count, f"{count} processes"), list[str]()
+        for made in sweeps:
+            run(made, other, tiny_benchmark, workers=workers, progress=lambda done, said=said: said.append(done.phase))
+        workers.close(workers.executor)
+        assert bytes_of(other) == here, count
+        assert said[0] == f"Point 1 of 6, on {count} worker{'s' * (count > 1)}"
+        assert all(len(path.name) == 12 for path in points.folder(other).iterdir()), "nothing temporary stays"
+    shared = Store(tmp_path / "shares", libraries=())
+    for made in sweeps:
+        for number in range(2):
+            run(made, shared, tiny_benchmark, share=(number, 2))
+    assert bytes_of(shared) == here
+
+
+@pytest.mark.slow
+def test_a_killed_worker_loses_nothing(tiny_benchmark: Benchmark, store: Store, tmp_path: Path) -> None:
+    made, said, victims = many(tiny_benchmark), list[str](), list[int]()
+    run(made, store, tiny_benchmark)
+    other, workers = Store(tmp_path / "other", libraries=()), processes(["", ""], "two processes")
+
+    def kill(_progress: Any) -> None:
+        if len(victims) < 1 and len(names(other)) >= 2:
+            victims.append(next(iter(workers.executor._processes)))  # type: ignore[attr-defined]
+            os.kill(victims[0], signal.SIGKILL)
+
+    run(made, other, tiny_benchmark, workers=workers, warn=said.append, progress=kill)
+    workers.close(workers.executor)
+    assert victims and not psutil.pid_exists(victims[0])
+    assert bytes_of(other) == bytes_of(store)
+    assert [sentence for sentence in said if "A worker was lost" in sentence]
+
+
+def test_a_point_that_fails_is_told_with_its_place_and_the_others_are_kept(
+    tiny_benchmark: Benchmark, store: Store, threads: Workers, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    compute, begun = sweep_compute.Session.compute, list[float]()
+
+    def fail(self: Any, planned: Any, tell: Any) -> Any:
+        begun.append(planned.place.values[0])
+        if planned.place.values == (0.5,):
+            raise MergingError("The merged tensor overflows.")
+        return compute(self, planned, tell)
+
+    monkeypatch.setattr(sweep_compute.Session, "compute", fail)
+    with pytest.raises(MergingError, match=r"1 of 3 points .* lwptv.prune_ratio 0.5: The merged tensor overflows"):
+        run(sweep(tiny_benchmark), store, tiny_benchmark, workers=threads)
+    assert len(names(store)) == 2 and begun.count(0.5) == 1
+
+
+def test_pausing_lets_the_window_finish(tiny_benchmark: Benchmark, store: Store, threads: Workers) -> None:
+    asked = iter(range(99))
+    made = many(tiny_benchmark)
+    outcome = run(made, store, tiny_benchmark, workers=threads, paused=lambda: next(asked) >= 3)
+    assert outcome == sweep_compute.Outcome(3, 12, True) and len(names(store)) == 3
+    assert run(made, store, tiny_benchmark, workers=threads).stored == len(names(store)) == 12
+
+
+def test_cancel_keeps_the_points_so_far(tiny_benchmark: Benchmark, store: Store, threads: Workers) -> None:
+    stop = threading.Event()
+    with pytest.raises(Cancelled):
+        run(many(tiny_benchmark), store, tiny_benchmark, workers=threads, cancel=stop, progress=lambda _: stop.set())
+    assert 1 <= len(names(store)) < 12
+    gone = replace(threads, present=lambda: False, lost=(RuntimeError,), called="the workers at tls://a")
+    gone.executor.shutdown()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("merging.workers.fan_out.GONE", 0.1)
+        with pytest.raises(WorkersGone, match=r"^The workers at tls://a are gone\. \d of 12 points are kept\. Resume"):
+            run(many(tiny_benchmark), store, tiny_benchmark, workers=gone)
+
+
+def test_a_full_disk_ends_it(
+    tiny_benchmark: Benchmark, store: Store, threads: Workers, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_said: Any, **_more: Any) -> Any:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(atomic, "seal", full)
+    with pytest.raises(MergingError, match="disk is full"):
+        run(many(tiny_benchmark), store, tiny_benchmark, workers=threads)
+    assert names(store) == set()
+
+
+# What a worker sees
+
+
+@pytest.fixture
+def copied(tiny_folder: Path, tmp_path: Path) -> Benchmark:
+    """A benchmark whose files a test may change."""
+    shutil.copytree(tiny_folder, tmp_path / "copied")
+    return Benchmark.load(tmp_path / "copied")
+
+
+def asked(benchmark: Benchmark) -> dict[str, Any]:
+    made = sweep(benchmark)
+    session = sweep_compute.Session(benchmark, made.sample, "cpu")
+    return session.request(session.plan(made.places[0]))
+
+
+def test_a_worker_refuses_another_name_and_names_a_missing_file(copied: Benchmark) -> None:
+    request = asked(copied)
+    assert answered(call(POINT, written(request)))["name"] == request["name"]
+    with pytest.raises(WorkerError, match="sees other checkpoints or images"):
+        answered(call(POINT, written(request | {"name": "0" * 12})))
+    victim = copied.folder / "models" / "digits.safetensors"
+    shutil.copy(copied.folder / "models" / "circles.safetensors", victim.with_suffix(".new"))
+    victim.with_suffix(".new").replace(victim)
+    with pytest.raises(WorkerError, match="sees other checkpoints or images"):
+        answered(call(POINT, written(request | {"name": "0" * 12})))
+    assert answered(call(POINT, written(asked(copied))))["name"] != request["name"], "files are opened anew"
+    victim.unlink()
+    with pytest.raises(WorkerError, match=rf"does not see {victim}; set MERGESCOPE_MODELS there"):
+        answered(call(POINT, written(request | {"name": "1" * 12})))
+
+
+def test_a_digest_is_believed_of_the_same_file_only(copied: Benchmark, monkeypatch: pytest.MonkeyPatch) -> None:
+    request, fresh = asked(copied), digests.DigestCache()
+    monkeypatch.setattr(wire, "DIGESTS", fresh)
+    session = sweep_compute.Session(copied, wire.sample_of(request["sample"]), "cpu")
+    for given, checkpoint in zip(
+        request["digests"], session.opened(wire.place_of(request["place"]).recipe), strict=True
+    ):
+        inode, size, changed = given["file"]
+        for other in ([inode + 1, size, changed], [inode, size + 1, changed], [inode, size, changed + 1]):
+            wire.believe(checkpoint, given | {"file": other})
+            assert fresh.remembered(checkpoint.state()) == ""
+        wire.believe(checkpoint, given)
+        assert fresh.remembered(checkpoint.state()) == given["digest"] == checkpoint.digest
+
+
+def test_requests_and_answers_are_small(tiny_benchmark: Benchmark) -> None:
+    request = written(asked(tiny_benchmark))
+    assert len(request) < 10_000 and len(call(POINT, request)) < 10_000
+    assert point_unit.point(json.loads(request))["about"]["experts"] == 4
+
+
+# The command, and the job of the app
+
+
+@pytest.mark.slow
+def test_a_job_computes_on_the_workers_of_its_server(
+    tiny_benchmark: Benchmark, store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, value in {"WORKERS": "2", "BENCHMARK": str(tiny_benchmark.folder)}.items():
+        monkeypatch.setenv(f"MERGESCOPE_{name}", value)
+    made, runner = many(tiny_benchmark), Runner(store, device="cpu")
+    storage.keep(made, store)
+    phases, end = set[str](), time.monotonic() + 60
+    job = runner.sweep(made.id, "on two")
+    while job.live and time.monotonic() < end:
+        time.sleep(0.02)
+        job = runner.get(job.id)
+        phases.add(job.phase)
+    runner.close()
+    assert job.state == "done" and len(names(store)) == 12, job.error
+    assert [phase for phase in phases if phase.endswith(" of 12, on 2 workers")]
+
+
+@pytest.mark.slow
+def test_shares_of_a_described_sweep_are_the_sweep(
+    tiny_benchmark: Benchmark, store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:  # fmt: skip
+    monkeypatch.setenv("MERGESCOPE_BENCHMARK", str(tiny_benchmark.folder))
+    file, common = tmp_path / "recipe.yaml", ["--store", str(store.root), "--device", "cpu"]
+    file.write_text(recipe(tiny_benchmark).to_yaml(), "utf-8")
+    vary = ["--vary", "lwptv.prune_ratio=0:1:0.2", "--images", "4"]
+    assert main(["sweep", str(file), *vary, "--describe", *common]) == exit_codes.DONE
+    made = capsys.readouterr().out.strip()
+    assert len(made) == 12 and not points.folder(store).exists()
+    stored = set[str]()
+    for number in range(4):
+        assert main(["sweep", "--stored", made, "--share", f"{number}/4", *common]) == exit_codes.DONE
+        now = names(store)
+        assert len(now - stored) == (2, 2, 1, 1)[number]
+        stored = now
+    assert f"Share 3/4 of sweep {made} is stored" in capsys.readouterr().out
+    assert main(["sweep", "--stored", made, "--json", *common]) == exit_codes.DONE
+    assert len(json.loads(capsys.readouterr().out)["points"]) == 6 and names(store) == stored
+    for wrong in ("4/4", "1", "-1/4", "a/b"):
+        assert main(["sweep", "--stored", made, f"--share={wrong}", *common]) == exit_codes.USAGE
+    assert "0/16" in capsys.readouterr().err
+    monkeypatch.setenv("MERGESCOPE_WORKERS", "nothing")
+    assert main(["sweep", "--stored", made, *common]) == exit_codes.FAILED
+    assert "module:function" in capsys.readouterr().err
+    assert main(["sweep", "--stored", made, "--workers", "", *common]) == exit_codes.DONE

@@ -1,0 +1,156 @@
+"""Who computes, by the text of MERGESCOPE_WORKERS, and whether they fit."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Collection
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+from merging.errors import MergingError, ParameterError, WorkerError
+from merging.workers.about import about
+from merging.workers.checking import checked
+from merging.workers.fan_out import Workers
+from merging.workers.pools import opened, visible_gpus
+from merging.workers.units import answered
+
+ROOT = Path(__file__).resolve().parents[2]
+OWN = about({"device": "cpu"})
+
+
+def threads() -> Workers:
+    """What a laboratory's function may give."""
+    return Workers(ThreadPoolExecutor(2), 2)
+
+
+def executor() -> ThreadPoolExecutor:
+    return ThreadPoolExecutor(3)
+
+
+def number() -> int:
+    return 3
+
+
+def test_no_text_is_this_process() -> None:
+    for text in ("", "  "):
+        with opened(text) as workers:
+            assert workers is None
+
+
+@pytest.mark.parametrize(
+    "text,error,words",
+    [
+        ("0", ParameterError, "a number of processes"), ("999", ParameterError, "at most 256"),
+        ("many", ParameterError, "module:function"), ("no_such.module:open", WorkerError, "could not be opened"),
+        ("test_pools:number", WorkerError, "gave a int; an Executor"),
+    ],
+)  # fmt: skip
+def test_other_texts_are_refused(text: str, error: type[MergingError], words: str) -> None:
+    with pytest.raises(error, match=words), opened(text):
+        pass
+
+
+@pytest.mark.parametrize("name,count", [("threads", 2), ("executor", 3)])
+def test_a_function_gives_workers(name: str, count: int) -> None:
+    with opened(f"{__name__}:{name}", device="cpu") as workers:
+        assert workers is not None and workers.count == count
+
+
+def test_gpus_are_those_that_are_visible(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0, 2,")
+    assert visible_gpus() == ["0", "2"]
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
+    with pytest.raises(WorkerError, match="no GPU"):
+        visible_gpus()
+
+
+@pytest.mark.slow
+def test_each_process_sees_one_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    from merging.workers import checking
+
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0,2")
+    seen: list[Any] = []
+    survey = checking.survey
+    monkeypatch.setattr(checking, "survey", lambda *said: seen.extend(survey(*said)) or seen)
+    with opened("gpus", device="cpu") as workers:
+        assert workers is not None and workers.count == 2
+    assert {each["gpu"] for each in seen} == {"0", "2"}
+
+
+# Whether they fit
+
+
+def pretending(*found: dict[str, Any], only: bool = False) -> tuple[Workers, list[set[str]]]:
+    """Workers that say these things of themselves, and the names that were kept."""
+    kept: list[set[str]] = []
+    workers = Workers(ThreadPoolExecutor(1), len(found))
+    answers = {str(n): {**OWN, "name": f"gpu{n}", "pid": n, **each} for n, each in enumerate(found)}
+
+    def restricted(found: Collection[dict[str, Any]]) -> Workers:
+        kept.append({each["name"] for each in found})
+        return replace(workers, count=len(found))
+
+    import json
+
+    workers.each = lambda unit, request: {name: json.dumps({"answer": said}).encode() for name, said in answers.items()}
+    workers.only = restricted if only else None
+    assert answered(workers.each("about", b"")["0"])["name"] == "gpu0"
+    return workers, kept
+
+
+@pytest.mark.parametrize(
+    "other", [{"sources": "9af1" + "0" * 60}, {"torch": "1.0"}, {"numpy": "1.0"}, {"version": "0"}]
+)
+def test_another_program_is_refused_by_name(other: dict[str, Any]) -> None:
+    workers, _ = pretending({}, other)
+    with pytest.raises(WorkerError, match=r"^Worker gpu1 runs Mergescope .* this program is Mergescope"):
+        checked(workers, lambda sentence: None, "cpu")
+    workers, kept = pretending({}, other, only=True)
+    said: list[str] = []
+    assert checked(workers, said.append, "cpu").count == 1
+    assert kept == [{"gpu0"}] and said[0].startswith("Worker gpu1 runs")
+
+
+def test_other_hardware_is_left_out_and_named() -> None:
+    gpu = {"hardware": "NVIDIA A100"}
+    workers, kept = pretending(gpu, {}, gpu, only=True)
+    said: list[str] = []
+    assert checked(workers, said.append, "cpu").count == 2
+    assert kept == [{"gpu0", "gpu2"}]
+    assert said == [f"1 of 3 workers is left out: computing on {OWN['hardware']}, the others on NVIDIA A100."]
+    with pytest.raises(WorkerError, match="one kind of machine"):
+        checked(pretending(gpu, {})[0], said.append, "cpu")
+    assert checked(pretending({}, {"python": "3.99"})[0], said.append, "cpu").count == 2
+
+
+# The end of processes
+
+
+@pytest.mark.slow
+def test_workers_end_with_their_program() -> None:
+    program = (
+        "import signal, time\nfrom merging.workers.pools import processes\n"
+        "if __name__ == '__main__':\n"
+        "    executor = processes(['', ''], '').executor\n"
+        "    asked = [executor.submit(time.sleep, 1) for _ in 'ab']\n"
+        "    print(*executor._processes, flush=True)\n"
+        "    signal.pause()\n"
+    )
+    process = subprocess.Popen([sys.executable, "-c", program], cwd=ROOT, stdout=subprocess.PIPE, text=True)
+    assert process.stdout is not None
+    pids = [int(word) for word in process.stdout.readline().split()]
+    process.kill()
+    process.wait()
+    process.stdout.close()
+    end = time.monotonic() + 10
+    while any(psutil.pid_exists(pid) for pid in pids) and time.monotonic() < end:
+        time.sleep(0.05)
+    assert len(pids) == 2 and not any(psutil.pid_exists(pid) for pid in pids) and os.getpid() not in pids

@@ -1,0 +1,58 @@
+"""Units: JSON in and out, and errors that keep their type."""
+
+from __future__ import annotations
+
+import json
+import pickle
+from typing import Any
+
+import pytest
+import stand_in_units
+
+from merging import errors
+from merging.errors import MergingError, RecipeError, WorkerError
+from merging.workers import units
+from merging.workers.about import sources_digest
+from merging.workers.units import ABOUT, UNITS, answered, call, written
+
+
+def test_a_worker_says_what_it_runs_and_what_it_sees(tmp_path: Any) -> None:
+    (tmp_path / "probe").write_text("7", "utf-8")
+    for text, sees in (("7", True), ("8", False)):
+        probe = {"path": str(tmp_path / "probe"), "text": text}
+        said = answered(call(ABOUT, written({"device": "cpu", "probe": probe})))
+        assert said["sees_store"] is sees
+        assert said["sources"] == sources_digest() and said["hardware"].startswith("CPU ") and said["memory"] > 0
+
+
+@pytest.mark.parametrize("unit", ["", "open", "os:system", "merging.workers.about:about"])
+def test_what_is_no_unit_is_refused(unit: str) -> None:
+    with pytest.raises(WorkerError, match="There is no unit of work"):
+        answered(call(unit, b"{}"))
+
+
+def test_errors_keep_their_type(monkeypatch: Any) -> None:
+    monkeypatch.setattr(units, "UNITS", {ABOUT: "stand_in_units:raises"})
+    cases = [
+        (RecipeError("The chain."), RecipeError, "The chain."),
+        (KeyError("x"), MergingError, "Unexpected KeyError"),
+    ]
+    for raised, kind, text in [*cases, (MemoryError(), MergingError, "ran out of memory")]:
+        monkeypatch.setattr(stand_in_units, "RAISED", raised)
+        with pytest.raises(kind, match=text) as caught:
+            answered(call(ABOUT, b"{}"))
+        assert type(caught.value) is kind
+
+
+@pytest.mark.parametrize("raw", [b"", b"[]", pickle.dumps({"answer": {}}), b'{"answer": 3}'])
+def test_what_is_no_answer_is_an_error(raw: bytes) -> None:
+    with pytest.raises(WorkerError):
+        answered(raw)
+
+
+def test_an_error_of_an_unknown_type_stays_an_error_of_ours() -> None:
+    for kind in ("SystemExit", "visible_lines", "HUB_REASONS", None):
+        with pytest.raises(MergingError, match=r"^text$") as caught:
+            answered(json.dumps({"error": {"type": kind, "text": "text"}}).encode())
+        assert type(caught.value) is MergingError
+    assert hasattr(errors, "visible_lines") and set(UNITS) >= {"about", "point"}
