@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
@@ -74,9 +75,10 @@ def test_a_frame_without_a_ground_is_light_on_a_dark_machine(app: App) -> None:
     ink = "() => [document.querySelector('.js-plotly-plot')._fullLayout.font.color, getComputedStyle(document.body)"
     ink += ".colorScheme, getComputedStyle(document.querySelector('[data-testid=stCaptionContainer] p')).color]"
     app.open("/scores?bare=1&ground=clear").charted()
-    assert app.page.evaluate(ink) == ["#1F2933", "light", "rgb(63, 74, 87)"]
+    light = ["#1F2933", "light", "rgb(63, 74, 87)"]
+    app.page.wait_for_function(f"() => JSON.stringify(({ink})()) === '{json.dumps(light, separators=(',', ':'))}'")
     app.open("/scores?bare=1").charted()
-    assert app.page.evaluate(ink)[0] == "#E3E8ED"
+    app.page.wait_for_function(f"() => ({ink})()[0] === '#E3E8ED'")
 
 
 def test_a_bare_view_without_its_chart_says_so(app: App) -> None:

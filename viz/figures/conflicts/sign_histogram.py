@@ -56,9 +56,8 @@ def sign_histogram(table: pd.DataFrame, *, what: str = "", present: bool = False
     tallest = max(float(table[["share", "random"]].max().max()), 0.05)
     legend, top = legends.above([*(_name(rows, str(state)) for state, rows in table.groupby("state")), RANDOM])
     margin = {"l": 66, "r": 20, "t": top + 12, "b": BOTTOM}
-    height = theme.PRESENTED_HEIGHT if present else LANE * len(spaces) + margin["t"] + BOTTOM
-    lane = max((height - margin["t"] - BOTTOM) / len(spaces), 1.5 * CAPTION)
-    lanes = Lanes(spaces, tallest * lane / (lane - CAPTION))
+    height = LANE * len(spaces) + margin["t"] + BOTTOM
+    lanes = Lanes(spaces, tallest * LANE / (LANE - CAPTION))
     traces: list[Trace] = []
     for state, color in STATES.items():
         rows = table[table["state"] == state]
@@ -79,7 +78,7 @@ def sign_histogram(table: pd.DataFrame, *, what: str = "", present: bool = False
         tickvals=[lanes.base(space) + at for space in spaces for at in (0, half)],
         ticktext=[percent(at, 0) for _ in spaces for at in (0, half)],
     )  # fmt: skip
-    captions = [_caption(table[table["space"] == space], lanes) for space in spaces]
+    captions = [_caption(table[table["space"] == space], lanes, present) for space in spaces]
     fig.update_layout(legend=legend, margin=margin, barmode="overlay", annotations=captions)
     return theme.finish(fig, "sign_histogram", _alt(table, spaces, what), height, present, f"{len(spaces)}")
 
@@ -127,18 +126,20 @@ def _hover(row: dict[Any, Any]) -> str:
     )
 
 
-def _caption(rows: pd.DataFrame, lanes: Lanes) -> dict[str, Any]:
-    """The numbers over a space's bars, a line for each state."""
+def _caption(rows: pd.DataFrame, lanes: Lanes, present: bool) -> dict[str, Any]:
+    """The numbers over a space's bars, a line for each state; one line where it is presented, in lower lanes."""
     words: list[str] = []
     for row in rows.drop_duplicates("state").sort_values("state").to_dict("records"):  # "after" comes first
         excess = points(row["mean"] - row["null"]).removesuffix(" points")
         mean = f"<b>{percent(row['mean'])}</b>" if not words else f"before pruning {percent(row['mean'])}"
-        words.append(f"{mean} (random {percent(row['null'])}, {excess}) at density {percent(row['kept'], 0)}")
+        more = f" (random {percent(row['null'])}, {excess}) at density {percent(row['kept'], 0)}"
+        words.append(mean if words and present else mean + more)
     first = rows.iloc[0]
     return {
-        "text": f"<b>{safe_text(first['title'], 30)}</b>: {'<br>'.join(words)}", "x": 0, "xref": "x domain",
-        "xanchor": "left", "align": "left", "y": lanes.base(str(first["space"])) + lanes.step, "yref": "y",
-        "yanchor": "top", "yshift": -8,
+        "text": f"<b>{safe_text(first['title'], 30)}</b>: {('; ' if present else '<br>').join(words)}",
+        "x": 0, "xref": "x domain", "xanchor": "left", "align": "left",
+        "y": lanes.base(str(first["space"])) + lanes.step, "yref": "y", "yanchor": "top",
+        "yshift": 0 if present else -8,
         "font": {"size": theme.SMALL, "color": theme.INK}, "showarrow": False, "name": "numbers",
     }  # fmt: skip
 

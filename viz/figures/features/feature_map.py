@@ -67,7 +67,9 @@ def feature_map(
     panels = _panels(table, names, shared)
     legend, top = legends.above(present_groups)
     rows = -(-len(names) // columns)
-    inner = INNER[min(columns, max(INNER))]
+    inner = float(INNER[min(columns, max(INNER))])
+    if present:
+        inner = max((theme.PRESENTED_HEIGHT - top) / rows - CAPTION - BELOW, 60)
     height = top + rows * (CAPTION + inner + BELOW)
     fig, looks = Drawing(), theme.looks(everything)
     traces: list[dict[str, Any]] = []
