@@ -132,11 +132,14 @@ def test_what_is_stored_meanwhile_counts(open_app: Any, library: Path) -> None:
     lesson = lessons.lessons()[KEY]
     before = lessons.context(lesson)
     assert before is not None and lessons.context(lesson) is before
+    lessons.look_again()
+    assert lessons.context(lesson) is before  # it is kept from one drawing to the next
     for place in ("points", "sweeps", "measured"):
         folder = data.store().root / place
         folder.mkdir(parents=True, exist_ok=True)
         known = lessons.context(lesson)
         (folder / "0123456789ab").mkdir()
+        lessons.look_again()  # at the next drawing
         assert lessons.context(lesson) is not known, place
 
 
