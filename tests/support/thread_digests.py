@@ -37,7 +37,7 @@ from merging.recipes.recipe import Recipe
 from merging.runs.store import Store
 from merging.sweeps import points
 
-NARROW, WIDE, OUT = 256, 768, 64
+NARROW, WIDE, OUT = 256, 512, 64
 SIDE, PATCH, IMAGES = 224, 32, 5  # with so few, products are cut between two threads
 EXPERTS = ("a", "b", "c")
 # More than one step: the first of Adam goes as far for any gradient.
