@@ -21,6 +21,7 @@ from merging.lessons.kinds import FACTS
 from merging.lessons.lesson import FactSpec
 from merging.sweeps import compute as sweeping
 from merging.sweeps import storage
+from merging.sweeps.known_points import KnownPoints
 
 Context = LessonContext
 
@@ -140,10 +141,10 @@ def exemplars(context: Context) -> float:
 def points(context: Context) -> list[dict[str, float]]:
     """Line, value, means in and out of domain of every point of the sweep over λ."""
     sweep = storage.find(context.store, context.id("lam"))
-    rows = []
-    for planned in sweeping.plan(sweep, context.benchmark):
-        point = sweeping.stored(planned, context.store, context.benchmark, sweep.sample)
-        assert point is not None
+    rows, every = [], sweeping.plan(sweep, context.benchmark)
+    known = KnownPoints(every, context.store, context.benchmark, sweep.sample.on(context.benchmark)).now()
+    for planned in every:
+        point = known[planned.name]
         own = point.scores["task"].isin(list(context.benchmark.experts))
         shares = point.scores["correct"] / point.scores["n"]
         rows.append({"line": planned.place.line, "x": planned.place.values[0],
