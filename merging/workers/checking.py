@@ -12,7 +12,7 @@ from merging.workers.about import SAME, about
 from merging.workers.fan_out import Workers, fan_out
 from merging.workers.units import ABOUT, answered, written
 
-ALL_START = 20.0  # seconds that processes of this machine have to start
+ALL_START = 60.0  # seconds that processes of this machine have to start
 PAUSE = 0.5
 About = Mapping[str, Any]
 
