@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
 import os
 import signal
 from collections.abc import Callable
@@ -29,7 +30,6 @@ ONE_THREAD = dict.fromkeys(("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_
 SETTINGS = {
     "distributed.scheduler.allowed-failures": 0,  # we count the losses of a unit, and tell of each
     "distributed.nanny.pre-spawn-environ.MALLOC_TRIM_THRESHOLD_": None,
-    "logging.distributed": "warning",
 }
 
 
@@ -50,21 +50,29 @@ def serve_scheduler(host: str, port: int, file: Path | None, say: Callable[[str]
                 write_text(file, f'{{"address": "{scheduler.address}"}}\n')
             say(scheduler.address)
             await _ended(scheduler)
+        if file is not None:
+            file.unlink(missing_ok=True)
 
-    asyncio.run(serve())
+    try:
+        asyncio.run(serve())
+    except (OSError, RuntimeError) as error:
+        reason = str(error.__cause__ or error).splitlines()[0][:200]
+        raise WorkerError(f"The scheduler cannot listen at {host}:{port} ({reason}). Try another --port.") from error
 
 
 def serve_workers(
     spec: str,
     gpus: list[str],
     count: int,
-    memory: str | None,
-    lifetime: str | None,
+    memory: int | None,
+    lifetime: int | None,
     ports: str | None,
     scratch: Path,
     say: Callable[[str], None],
 ) -> None:
     """Run workers of one thread each until a signal ends them: one for each of ``gpus``, else ``count`` of them.
+
+    Each has at most ``memory`` bytes, and ends by itself after ``lifetime`` seconds.
 
     Raises:
         WorkerError: the address is not safe.
@@ -83,6 +91,7 @@ def serve_workers(
         "local_directory": str(scratch),
         "lifetime": lifetime,
         "preload": [__name__],  # ``dask_setup``
+        "silence_logs": logging.WARNING,
         **NO_PAGE,
     }
 
@@ -98,7 +107,7 @@ def serve_workers(
 
     try:
         asyncio.run(serve())
-    except (OSError, RuntimeError, TimeoutError) as error:
+    except (OSError, RuntimeError, ValueError) as error:
         reason = str(error.__cause__ or error).splitlines()[0][:200]
         raise WorkerError(f"The workers could not join the scheduler at {address} ({reason}).") from error
 
@@ -126,6 +135,7 @@ def _configured() -> Any:
     distributed = engine()
     import dask
 
+    logging.getLogger("distributed").setLevel(logging.WARNING)
     os.environ.pop("MALLOC_TRIM_THRESHOLD_", None)
     dask.config.set(SETTINGS)
     return distributed

@@ -15,12 +15,14 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import click
 import psutil
 import pytest
 from small_sweeps import RATIO, names, run, sweep
 
 from merging.benchmarks.benchmark import Benchmark
 from merging.cli import exit_codes
+from merging.cli.commands.workers.amounts import LIFETIME, MEMORY
 from merging.cli.main import main
 from merging.errors import Cancelled, WorkerError, WorkersGone
 from merging.runs.store import Store
@@ -173,7 +175,7 @@ def test_nothing_listens_to_others_and_memory_is_kept(
     assert len(ports) >= 4 and {one.laddr.ip for one in ports} == {"127.0.0.1"}
     assert all("MALLOC_TRIM_THRESHOLD_" not in each.environ() for each in cluster.workers())
     until(lambda: main(["workers", "--workers", str(cluster.file), "--device", "cpu"]) == exit_codes.DONE)
-    assert "units at a time." in capsys.readouterr().out
+    assert "units of work at a time." in capsys.readouterr().out
     if stranger := certified(tmp_path):
         monkeypatch.setenv(CERTIFICATES, stranger)
         monkeypatch.setattr("merging.workers.dask_pool.CONNECTING", 2.0)
@@ -189,13 +191,13 @@ def test_a_worker_with_other_sources_gets_no_work(
     cluster: Cluster, tiny_benchmark: Benchmark, store: Store, tmp_path: Path
 ) -> None:
     shutil.copytree(ROOT / "merging", tmp_path / "merging", ignore=shutil.ignore_patterns("__pycache__"))
-    with (tmp_path / "merging" / "version.py").open("a", encoding="utf-8") as file:
-        file.write("\n")
+    with (tmp_path / "merging" / "sweeps" / "point_unit.py").open("a", encoding="utf-8") as file:
+        file.write("\n\ndef point(request):\n    raise WorkerError('Other sources computed this.')\n")
     other, said = begun("worker", str(cluster.file), "--folder", str(tmp_path), folder=tmp_path), list[str]()
     try:
         with opened(str(cluster.file), said.append, "cpu") as workers:
             assert workers is not None and workers.count == 2
-            run(sweep(tiny_benchmark), store, tiny_benchmark, workers=workers)
+            run(many(tiny_benchmark, 16), store, tiny_benchmark, workers=workers)
     finally:
         ended(other)
     assert (
@@ -251,6 +253,21 @@ def test_parsl_computes_the_same_and_a_killed_worker_loses_nothing(
         killing = Killing(store, [int(each["pid"]) for each in survey(workers)])
         run(many(tiny_benchmark, 16), store, tiny_benchmark, workers=workers, warn=said.append, progress=killing)
     check_bytes(store, killing, said, expected)
+
+
+@pytest.mark.parametrize(
+    "type_,text,value",
+    [
+        (LIFETIME, "7h50m", 28200), (LIFETIME, "90s", 90), (LIFETIME, "1d", 86400), (LIFETIME, "7:50", None),
+        (MEMORY, "15GB", 15 * 10**9), (MEMORY, "1.5 GiB", 3 * 2**29), (MEMORY, "500m", 5 * 10**8), (MEMORY, "15", None),
+    ],
+)  # fmt: skip
+def test_amounts(type_: Any, text: str, value: int | None) -> None:
+    if value is not None:
+        assert type_.convert(text, None, None) == value
+        return
+    with pytest.raises(click.BadParameter, match="is written as"):
+        type_.convert(text, None, None)
 
 
 def test_an_address_of_others_needs_certificates(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -8,6 +8,7 @@ from typing import Any
 import click
 
 from merging.cli.call import Call
+from merging.cli.commands.workers.amounts import LIFETIME, MEMORY
 from merging.cli.exit_codes import DONE
 from merging.cli.option_types import PATH
 from merging.cli.options import Command, argument, chosen_workers, device_option, option, workers_option
@@ -32,8 +33,8 @@ def scheduler(call: Call, /, host: str, port: int, file: Path | None) -> int:
 @argument("address", metavar="ADDRESS", help="tls://host:8786, tcp://127.0.0.1:8786, or the scheduler's file")
 @option("--gpus", is_flag=True, help="one worker for each GPU that is visible")
 @option("--count", type=click.IntRange(1, 256), default=1, show_default=True, help="workers of one thread each")
-@option("--memory", metavar="SIZE", help="that each may take, such as 15GB (default: a share of what is free)")
-@option("--lifetime", metavar="TIME", help="after which a worker ends by itself, such as 7h50m")
+@option("--memory", type=MEMORY, help="that each may take, such as 15GB (default: a share of what is free)")
+@option("--lifetime", type=LIFETIME, help="after which a worker ends by itself, such as 7h50m")
 @option("--worker-port", "ports", metavar="PORTS", help="to listen at, such as 40000:40100")
 @option("--folder", type=PATH, help="for files of the engine (default: the system's temporary folder)")
 @click.pass_obj
@@ -81,5 +82,5 @@ def workers(call: Call, /, workers: str | None, device: str) -> int:
             for each in listed
         ]
         print(columns(rows))
-        print(f"{found.count} units at a time.")
+        print(f"They compute {found.count} units of work at a time.")
     return DONE
