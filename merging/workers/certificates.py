@@ -1,4 +1,4 @@
-"""Who may reach workers over a network: certificates of the user's own, or this machine alone.
+"""Who may reach workers over a network: own certificates, or this machine alone.
 
 Whoever reaches a scheduler's port runs code as its account. So an address of another machine needs TLS with the
 certificates in the folder $MERGESCOPE_CERTIFICATES, which its owner alone may read; no switch turns that off.

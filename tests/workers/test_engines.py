@@ -191,13 +191,13 @@ def test_a_worker_with_other_sources_gets_no_work(
     cluster: Cluster, tiny_benchmark: Benchmark, store: Store, tmp_path: Path
 ) -> None:
     shutil.copytree(ROOT / "merging", tmp_path / "merging", ignore=shutil.ignore_patterns("__pycache__"))
-    with (tmp_path / "merging" / "version.py").open("a", encoding="utf-8") as file:
-        file.write("\n")
+    with (tmp_path / "merging" / "sweeps" / "point_unit.py").open("a", encoding="utf-8") as file:
+        file.write("\n\ndef point(request):\n    raise WorkerError('Other sources computed this.')\n")
     other, said = begun("worker", str(cluster.file), "--folder", str(tmp_path), folder=tmp_path), list[str]()
     try:
         with opened(str(cluster.file), said.append, "cpu") as workers:
             assert workers is not None and workers.count == 2
-            run(sweep(tiny_benchmark), store, tiny_benchmark, workers=workers)
+            run(many(tiny_benchmark, 16), store, tiny_benchmark, workers=workers)
     finally:
         ended(other)
     assert (
