@@ -213,7 +213,7 @@ def test_a_store_that_cannot_be_written_to_leaves_the_report_in_the_session(
 
 def test_links_and_views_do_not_carry_the_token(first: AppTest) -> None:
     first.switch_page("screens/scores.py").run()
-    first.session_state["link_scatter"] = True
+    first.session_state["link_id_ood_scatter"] = True
     first.run()
     assert token(first)
     assert not [code.value for code in first.code if token(first) in str(code.value)]

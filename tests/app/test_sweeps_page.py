@@ -157,6 +157,7 @@ def test_the_tray_shows_another_sweep_on_the_page_itself(
     at = open_app("sweeps", library, sweep=one.id)
     job = Job(job_of(SWEEP, other.id), "Sweep: other", State.PAUSED, kind=SWEEP, subject=other.id)
     monkeypatch.setattr(type(data.runner()), "jobs", lambda self: [job])
+    monkeypatch.setattr(type(data.runner()), "mine", lambda self: [job])
     at.run()
     at.button(key=f"show_{job.id}").click().run()
     assert picker(at, "sweep_picker").value == at.query_params["sweep"] == other.id
