@@ -12,8 +12,10 @@ from torch import Tensor
 
 from merging.checkpoints.content_digest import ContentDigest, OnBytes, ignore
 from merging.checkpoints.families import UNUSED_TEXT, Parameter, describe
+from merging.checkpoints.references import without_folders
 from merging.checkpoints.tensor_info import DTYPE_NAMES, TensorInfo, raw_bytes
 from merging.errors import CheckpointError
+from merging.text import printable
 
 Spans = tuple[tuple[int, int], ...]  # places [start, stop) in a flat tensor
 DIGEST_PIECE = 1 << 18  # scalars hashed at a time: larger pieces leave the cache before they are hashed
@@ -63,7 +65,10 @@ class Checkpoint(ABC):
     @cached_property
     def parameters(self) -> tuple[Parameter, ...]:
         """Every tensor with its role and block, in forward order."""
-        return describe(self.infos, self.name)
+        where = self.name
+        if self.state() is not None:  # it is in a file, whose name says more
+            where = f"{self.name} ({printable(without_folders(self.label))})"
+        return describe(self.infos, where)
 
     @cached_property
     def dead(self) -> UnusedText:

@@ -6,7 +6,7 @@ keeps three matrices and the projection as (d_out, d_in). The canonical form is 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
@@ -15,11 +15,14 @@ from torch import Tensor
 
 from merging.checkpoints.checkpoint import Checkpoint
 from merging.checkpoints.families import BARE, HUGGING_FACE, PACKED, QKV, Role, Rule, nearest
+from merging.checkpoints.tensor_info import TensorInfo
 
 VISUAL = "visual."
 BODY = "vision_model."
 ANCHOR, HF_ANCHOR = "class_embedding", "embeddings.class_embedding"
 PROJ = "proj"
+INSIDE = ("embeddings.", "encoder.", "pre_layrnorm.", "post_layernorm.")  # how names go on inside Transformers' tower
+TEXT_SIDE = ("text_model.", "text_projection.")
 KNOWN = 64  # lists of names whose towers are remembered
 TO_HUGGING_FACE = {
     "class_embedding": HF_ANCHOR,
@@ -33,6 +36,25 @@ TO_HUGGING_FACE = {
     "mlp.c_fc": "mlp.fc1",
     "mlp.c_proj": "mlp.fc2",
 }
+
+
+def is_clip(infos: Mapping[str, TensorInfo], top: str, body: str) -> bool:
+    """Whether a file with a class embedding below the prefix ``body`` is a CLIP model, whose names begin with ``top``.
+
+    BLIP and others have that embedding and norms under CLIP's names, and attention of their own; what CLIP has of them
+    is no network. So every tensor of the tower must be CLIP's, and the model must have most of the file's numbers:
+    LLaVA holds a CLIP tower beside a larger network.
+    """
+    own, others = 0, 0
+    for name, info in infos.items():
+        short = name.removeprefix(top) if name.startswith(top) else ""
+        if short.startswith(TEXT_SIDE) or HUGGING_FACE.classify(short) is not None:
+            own += info.numel
+        elif name.startswith(body) and name.removeprefix(body).startswith(INSIDE):
+            return False
+        else:
+            others += info.numel
+    return others < own
 
 
 # --- from stored names to open_clip's --------------------------------------------------------------------------------

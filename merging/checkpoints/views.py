@@ -23,6 +23,7 @@ from merging.checkpoints.tower_names import (
     PROJ,
     VISUAL,
     hugging_face_names,
+    is_clip,
     tower,
     transposed,
 )
@@ -169,7 +170,8 @@ def _thirds(inner: Checkpoint, stored: str) -> tuple[Derived, ...] | None:
 def canonical(checkpoint: Checkpoint) -> Checkpoint:
     """A checkpoint under open_clip's names, without prefixes of trainers; unchanged if it has these names already.
 
-    A checkpoint without a visual tower keeps its names, apart from a prefix of parallel training.
+    A checkpoint without a visual tower keeps its names, apart from a prefix of parallel training; so does one whose
+    tower is not CLIP's, or a small part of it.
 
     Raises:
         CheckpointError: it holds several visual towers.
@@ -184,7 +186,9 @@ def canonical(checkpoint: Checkpoint) -> Checkpoint:
         return _without_module(checkpoint)
     anchor = anchors[0]
     if anchor.endswith(HF_ANCHOR):
-        return _from_hugging_face(checkpoint, anchor.removesuffix(HF_ANCHOR))
+        body = anchor.removesuffix(HF_ANCHOR)
+        top = body.removesuffix(BODY)
+        return _from_hugging_face(checkpoint, top) if is_clip(checkpoint.infos, top, body) else checkpoint
     prefix = anchor.removesuffix(ANCHOR)
     if prefix == VISUAL or prefix.endswith("." + VISUAL):
         prefix = prefix.removesuffix(VISUAL)
@@ -208,9 +212,8 @@ def _stripped(checkpoint: Checkpoint, prefix: str) -> Checkpoint:
     return view
 
 
-def _from_hugging_face(checkpoint: Checkpoint, body: str) -> Checkpoint:
-    """Transformers' vision model under open_clip's names. ``body`` is the prefix of the tower's tensors."""
-    top = body.removesuffix(BODY) if body.endswith(BODY) else body
+def _from_hugging_face(checkpoint: Checkpoint, top: str) -> Checkpoint:
+    """Transformers' vision model under open_clip's names. ``top`` stands before the names of the model."""
     kept: dict[str, str] = {}
     notes: dict[str, list[str]] = {"text": [], "ids": [], "unknown": []}
     for name in checkpoint.infos:
