@@ -17,6 +17,7 @@ from typing import Any
 
 from merging import devices
 from merging.errors import MergingError
+from merging.files.short_digest import short_digest
 from merging.free_memory import free_memory
 from merging.version import __version__
 
@@ -81,7 +82,7 @@ def sources_digest() -> str:
 
 
 def _kind(said: Mapping[str, Any]) -> str:
-    return hashlib.sha256(repr([said[key] for key in (*SAME, "hardware")]).encode()).hexdigest()[:12]
+    return short_digest(repr([said[key] for key in (*SAME, "hardware")]))
 
 
 def _sees(probe: Any) -> bool:
