@@ -29,6 +29,10 @@ def child_environment(benchmark: str = "") -> dict[str, str]:
         variables["MERGESCOPE_BENCHMARK"] = benchmark or str(settings.benchmark_folder())
     if "MERGESCOPE_STORE" in variables:
         variables["MERGESCOPE_STORE"] = str(settings.store_root().absolute())
+    if variables.get(settings.CERTIFICATES):
+        variables[settings.CERTIFICATES] = str(Path(variables[settings.CERTIFICATES]).expanduser().absolute())
+    if settings.workers().endswith(".json"):
+        variables[settings.WORKERS] = str(Path(settings.workers()).expanduser().absolute())
     if "MERGESCOPE_MODELS" in variables:
         variables["MERGESCOPE_MODELS"] = os.pathsep.join(map(str, settings.models_folders().values()))
     return variables

@@ -95,7 +95,9 @@ def _of(client: Any, called: str, kinds: Collection[str]) -> Workers:
 
     def present() -> bool:
         nonlocal checked
-        if time.monotonic() - checked > FRESH:
+        if client.status != "running":  # nothing that is lost now is the fault of what was computed
+            workers.count = 0
+        elif workers.count == 0 or time.monotonic() - checked > FRESH:
             workers.count = sum(threads(client, kinds).values())
             checked = time.monotonic()
         return workers.count > 0

@@ -129,15 +129,20 @@ def many(benchmark: Benchmark, count: int) -> Sweep:
 
 
 class Killing:
-    """Kills one worker as soon as three points are stored; a progress callback."""
+    """Kills one worker as soon as three points are stored; a progress callback.
 
-    def __init__(self, store: Store, workers: list[int]) -> None:
-        self.store, self.workers, self.killed = store, workers, list[int]()
+    With ``busy`` it is one that computes: a process that waits holds a lock of its queue, which would stay locked.
+    """
+
+    def __init__(self, store: Store, workers: list[int], busy: bool = False) -> None:
+        self.store, self.workers, self.busy, self.killed = store, workers, busy, list[int]()
 
     def __call__(self, _progress: Any) -> None:
         if not self.killed and len(names(self.store)) >= 3:
-            self.killed.append(self.workers[0])
-            os.kill(self.killed[0], signal.SIGKILL)
+            found = [pid for pid in self.workers if not self.busy or psutil.Process(pid).status() == "running"]
+            self.killed += found[:1]
+            for pid in self.killed:
+                os.kill(pid, signal.SIGKILL)
 
 
 def check_bytes(other: Store, killing: Killing, said: list[str], expected: dict[str, bytes]) -> None:
@@ -250,8 +255,14 @@ def test_parsl_computes_the_same_and_a_killed_worker_loses_nothing(
     said = list[str]()
     with opened("parsl_pool:open_pool", device="cpu") as workers:
         assert workers is not None
-        killing = Killing(store, [int(each["pid"]) for each in survey(workers)])
-        run(many(tiny_benchmark, 16), store, tiny_benchmark, workers=workers, warn=said.append, progress=killing)
+        killing, late = Killing(store, [int(each["pid"]) for each in survey(workers)], busy=True), threading.Event()
+        timer = threading.Timer(120, late.set)
+        timer.start()
+        run(
+            many(tiny_benchmark, 16), store, tiny_benchmark, workers=workers, warn=said.append, progress=killing,
+            cancel=late,
+        )  # fmt: skip
+        timer.cancel()
     check_bytes(store, killing, said, expected)
 
 

@@ -61,7 +61,7 @@ def test_scores_are_the_same_bytes_whoever_computes(tiny_benchmark: Benchmark, s
     for made in sweeps:
         run(made, store, tiny_benchmark)
     here = bytes_of(store)
-    for count in (1, 2, 3):
+    for count in (1, 3):  # two: the test of a killed worker
         other = Store(tmp_path / f"store {count}", libraries=())
         workers, said = processes([""] * count, f"{count} processes"), list[str]()
         for made in sweeps:

@@ -16,6 +16,7 @@ import psutil
 import pytest
 
 from merging.errors import MergingError, ParameterError, WorkerError
+from merging.jobs.child_process import child_environment
 from merging.workers.about import about
 from merging.workers.checking import checked
 from merging.workers.fan_out import Workers
@@ -83,6 +84,17 @@ def test_each_process_sees_one_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
     with opened("gpus", device="cpu") as workers:
         assert workers is not None and workers.count == 2
     assert {each["gpu"] for each in seen} == {"0", "2"}
+
+
+def test_a_job_finds_the_files_that_its_server_was_given(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("MERGESCOPE_WORKERS", "scheduler.json")
+    monkeypatch.setenv("MERGESCOPE_CERTIFICATES", "keys")
+    told = child_environment()
+    assert told["MERGESCOPE_WORKERS"] == str(tmp_path / "scheduler.json")
+    assert told["MERGESCOPE_CERTIFICATES"] == str(tmp_path / "keys")
+    monkeypatch.setenv("MERGESCOPE_WORKERS", "4")
+    assert child_environment()["MERGESCOPE_WORKERS"] == "4"
 
 
 # Whether they fit
