@@ -13,8 +13,8 @@ pytestmark = pytest.mark.browser
 PATIENCE = 180_000  # ms: one job a run, each a process of its own
 
 
-def test_two_runs_down_to_single_images(app: App) -> None:
-    page = app.open("/compare").page
+def test_two_runs_down_to_single_images(app: App, lwptv_run: str) -> None:
+    page = app.open(f"/compare?run={lwptv_run}").page
     page.get_by_test_id("stMain").get_by_role("button", name="Compare", exact=True).first.click()  # not the tray's
     app.settled().charted()
     query = dict(re.findall(r"(run|b)=([0-9a-f]{12})", page.url))

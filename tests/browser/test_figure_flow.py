@@ -46,8 +46,10 @@ def words_of_pdf(content: bytes) -> str:
     return re.sub(r"\\(\d{3})", lambda code: bytes([int(code[1], 8)]).decode("cp1252"), " ".join(texts))
 
 
-def test_a_chart_is_saved_in_four_formats(app: App, context: BrowserContext, server: str, tmp_path: Path) -> None:
-    app.open("/scores").charted()
+def test_a_chart_is_saved_in_four_formats(
+    app: App, context: BrowserContext, server: str, lwptv_run: str, tmp_path: Path
+) -> None:
+    app.open(f"/scores?runs={lwptv_run}").charted()
     page = app.page
     page.get_by_role("button", name="Figure").first.click()
 
