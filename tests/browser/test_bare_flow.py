@@ -72,9 +72,9 @@ def test_two_bare_views_on_one_page(app: App, tmp_path: Path) -> None:
 
 def test_a_frame_without_a_ground_is_light_on_a_dark_machine(app: App) -> None:
     app.page.emulate_media(color_scheme="dark")
+    caption = ".st-key-presented [data-testid=stCaptionContainer] p"  # the first of the page may be that of a job
     ink = "() => [document.querySelector('.js-plotly-plot')._fullLayout.font.color, getComputedStyle(document.body)"
-    ink += ".colorScheme, getComputedStyle(document.querySelector('.st-key-presented [data-testid=stCaptionContainer] p'))"
-    ink += ".color]"  # the first caption of the page may be that of a job
+    ink += f".colorScheme, getComputedStyle(document.querySelector('{caption}')).color]"
     app.open("/scores?bare=1&ground=clear").charted()
     light = ["#1F2933", "light", "rgb(63, 74, 87)"]
     app.page.wait_for_function(f"() => JSON.stringify(({ink})()) === '{json.dumps(light, separators=(',', ':'))}'")
