@@ -1,0 +1,26 @@
+"""What a class's limit is held against."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from merging.analysis import registry
+from merging.analysis.context import own_folder
+from merging.analysis.stored import FACTS
+from merging.classroom import expected
+from merging.runs.store import Store
+
+COUNTS = "task_counts"  # a measurement that takes minutes
+
+
+@pytest.mark.parametrize(("took", "share"), [(0.4, 0.25), (None, 1.0)])
+def test_a_record_of_a_smaller_benchmark_does_not_open_the_limit(tmp_path, took, share):
+    store, stated = Store(tmp_path), registry.MEASURES[COUNTS].seconds
+    if took is not None:
+        folder = own_folder(store) / "0123456789ab"
+        folder.mkdir(parents=True)
+        (folder / FACTS).write_text(json.dumps({"key": COUNTS, "seconds": took}), "utf-8")
+    assert expected.of_job(COUNTS, store) == share * stated
+    assert expected.of_job("merge", store) is None
