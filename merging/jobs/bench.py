@@ -115,7 +115,7 @@ class Bench:
     def __init__(
         self, device: str = "auto", idle: float = IDLE, launch: Launch = start_process, charge: Charge | None = None
     ) -> None:
-        """``charge`` takes the images that a session's previews have looked at since it was called last."""
+        """``charge`` takes the images that a session's previews have looked at, or its tables count as, since then."""
         self._device, self._idle, self._launch, self._charge = device, idle, launch, charge
         self._lock = threading.RLock()
         self._process: subprocess.Popen[bytes] | None = None

@@ -163,10 +163,12 @@ def test_one_warm_process_answers_and_ends_when_idle(tiny_benchmark, tmp_path):
     store = Store(tmp_path, libraries=())
     asked = request(tiny_benchmark)
     run = execute(Recipe.from_yaml(asked.recipe), store, benchmark=tiny_benchmark, device="cpu")
-    bench = Bench("cpu", idle=2.0)
+    charged: list[tuple[str, int]] = []
+    bench = Bench("cpu", idle=2.0, charge=lambda session, images: charged.append((session, images)))
     try:
         assert bench.pid == 0
         state = answered(bench, "a", asked)
+        assert sum(images for session, images in charged if session == "a") == state.preview.n > 0
         expected = Previewer(tiny_benchmark, "cpu").begin(Recipe.from_yaml(asked.recipe), PreviewSample())
         while not expected.done:
             expected.advance()
