@@ -76,6 +76,7 @@ def test_a_lesson_by_keyboard_with_the_network_off(offline: Page, snapshot: Path
 
     expect(page.locator("#view-1")).to_be_hidden()  # the picture waits for the guess
     expect(page.locator("#step-1 .truth")).to_be_hidden()
+    expect(page.locator("#step-1 form button")).to_be_enabled()  # the page's script has come
     tab_to(page, "#step-1 input[type=range]")
     page.keyboard.press("Home")
     page.keyboard.press("Tab")

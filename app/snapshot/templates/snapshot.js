@@ -144,6 +144,7 @@
           reveal(step, form, given);
           finish(number);
         });
+        form.querySelector("button").disabled = false;
         if (said) reveal(step, form, said);
       }
       for (const button of all(".answer", step)) {
