@@ -40,6 +40,7 @@ from merging.recipes.presets import preset
 
 HERE = ("127.0.0.1", "localhost")
 LESSONS = 3  # whose steps are replayed
+NEXT = "lesson_next"  # the button of the rail
 Step = tuple[str, dict[str, str], str]  # page, address, and what the rail says once the step is shown
 
 
@@ -64,15 +65,17 @@ async def session(
     reruns: list[Rerun] = []
     at = draw.randrange(len(steps))
     await asyncio.sleep(draw.uniform(0, think[0]))
-    async with SessionClient(host) as client:
-        while time.monotonic() < until or not reruns:
-            page, query, expected = steps[at % len(steps)]
-            await client.open("methods", {})  # a page reads its address when it is entered: a step on it is no link
-            done = await client.open(page, query, expected)
-            errors = tuple(f"{page} {query}: {error}" for error in done.errors)
-            reruns.append(replace(done, errors=errors, first=not reruns))
-            at += 1
-            await asyncio.sleep(draw.uniform(*think))
+    while time.monotonic() < until or not reruns:
+        async with SessionClient(host) as client:  # it begins by a link, and goes on by the button of the rail
+            for page, query, expected in steps[at:]:
+                entered = not reruns or at == 0
+                done = await (client.open(page, query, expected) if entered else client.press(NEXT, expected))
+                errors = tuple(f"{page} {query}: {error}" for error in done.errors)
+                reruns.append(replace(done, errors=errors, first=len(reruns) == 0))
+                at = (at + 1) % len(steps)
+                await asyncio.sleep(draw.uniform(*think))
+                if time.monotonic() >= until:
+                    return reruns
     return reruns
 
 

@@ -33,6 +33,9 @@ class SessionClient:
     def __init__(self, host: str) -> None:
         self._host = host
         self._socket: ClientConnection | None = None
+        self._page = ""  # the hash of the page that was drawn last
+        self._address = ""  # its query, as the server says it
+        self._buttons: dict[str, str] = {}  # the id that the server gave to a button, by its key
 
     async def __aenter__(self) -> SessionClient:
         self._socket = await connect(
@@ -49,9 +52,20 @@ class SessionClient:
 
     async def open(self, page: str, query: dict[str, str], expected: str = "") -> Rerun:
         """Draw a page, by its path, at an address. It is an error if no text on it has the ``expected`` words."""
-        assert self._socket is not None
         asked = BackMsg()
-        asked.rerun_script.query_string, asked.rerun_script.page_name = urlencode(query), page
+        self._address = urlencode(query)
+        asked.rerun_script.query_string, asked.rerun_script.page_name = self._address, page
+        return await self._rerun(asked, expected)
+
+    async def press(self, key: str, expected: str = "") -> Rerun:
+        """Press the button with this key on the page that was drawn last."""
+        asked = BackMsg()
+        asked.rerun_script.query_string, asked.rerun_script.page_script_hash = self._address, self._page
+        asked.rerun_script.widget_states.widgets.add(id=self._buttons[key], trigger_value=True)
+        return await self._rerun(asked, expected)
+
+    async def _rerun(self, asked: BackMsg, expected: str) -> Rerun:
+        assert self._socket is not None
         begun = time.perf_counter()
         await self._socket.send(asked.SerializeToString())
         nbytes, errors, seen = 0, [], not expected
@@ -63,9 +77,16 @@ class SessionClient:
             kind = said.WhichOneof("type")
             if kind == "delta":
                 errors += _errors(said)
-                seen = seen or expected in said.delta.new_element.markdown.body
+                element = said.delta.new_element
+                seen = seen or expected in element.markdown.body
+                if element.WhichOneof("type") == "button":
+                    self._buttons[element.button.id.rsplit("-", 1)[-1]] = element.button.id
+            elif kind == "navigation":
+                self._page = said.navigation.page_script_hash
+            elif kind == "page_info_changed":
+                self._address = said.page_info_changed.query_string
             elif kind == "page_not_found":
-                errors.append(f"no page {page}")
+                errors.append("no such page")
             elif kind == "script_finished" and said.script_finished in DONE:
                 if said.script_finished == ForwardMsg.FINISHED_WITH_COMPILE_ERROR:
                     errors.append("compile error")
