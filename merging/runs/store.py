@@ -243,16 +243,24 @@ class Store:
         return held(self.root / "locks" / f"{run_id}.lock", check, tell)
 
     def _read(self, path: Path) -> Run | None:
-        """The run in a folder, read again only where a file changed; a damaged one is set aside and gives None."""
-        state = atomic.state_of(path, (atomic.MANIFEST, FACTS))
+        """The run in a folder, read again only where something changed; a damaged one is set aside and gives None."""
+        own = path.is_relative_to(self.root)
+        state = atomic.state_of(path, (atomic.MANIFEST, FACTS)) if own else atomic.state_of(path.parent, (path.name,))
         known, run = self._known.get(path, ((), None))
-        if run is not None and known == state + atomic.state_of(path, run.files):
+        if run is not None and known == state + self._state_of_files(run):
             return run
         if run := self._read_anew(path):
-            self._known[path] = state + atomic.state_of(path, run.files), run
+            self._known[path] = state + self._state_of_files(run), run
         else:
             self._known.pop(path, None)
         return run
+
+    def _state_of_files(self, run: Run) -> tuple[int, ...]:
+        """Numbers that change when a file of an own run does; empty for one of a library, which changes as a whole.
+
+        A library has many runs, and each question to the disk lets all other threads of a busy server run first.
+        """
+        return atomic.state_of(run.path, run.files) if run.path.is_relative_to(self.root) else ()
 
     def _read_anew(self, path: Path) -> Run | None:
         provenance = THIS_MACHINE if path.is_relative_to(self.root) else PRECOMPUTED

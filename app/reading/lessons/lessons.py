@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import lru_cache
 from pathlib import Path
 
 import streamlit as st
@@ -74,7 +75,7 @@ def _looked(lesson: Lesson, folder: Path) -> Known | None:
         data.benchmark()
     except TaskError:
         return None
-    stored = tuple(run.id for run in data.store().runs())
+    stored = frozenset(data.store().ids())
     return _known(lesson.path, state_of(lesson.path), folder, state_of(folder), stored, _last_stored())
 
 
@@ -93,13 +94,13 @@ def _last_stored() -> tuple[int, ...]:
     return tuple(times)
 
 
-@st.cache_resource(max_entries=16, show_spinner=False)
+@lru_cache(maxsize=16)  # Streamlit's caches take longer to look up than the ids take to list
 def _known(
     path: Path,
     state: tuple[int, ...],
     folder: Path,
     folder_state: tuple[int, ...],
-    stored: tuple[str, ...],
+    stored: frozenset[str],
     last_stored: tuple[int, ...],
 ) -> Known:
     return Known(LessonContext(data.store(), data.benchmark(), reading.read_lesson(path)))
