@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import importlib
 import logging
+import sys
 import threading
 from collections.abc import Callable
 from typing import TYPE_CHECKING
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
     from merging.jobs.spare import Spare
 
 SOON = 1.0  # seconds: first the browser fetches the page's files, from this same process
+SWITCH = 0.0005  # seconds that a page may compute while another one, back from the disk, waits to go on
 SLOW = (
     "pandas", "plotly.graph_objects", "viz.chart", "torch", "merging.benchmarks.evaluate", "merging.runs.execute",
     "pandas.io.formats.style", "sklearn.decomposition",
@@ -28,6 +30,7 @@ log = logging.getLogger(__name__)
 @st.cache_resource(show_spinner=False)
 def settle(_spare: Callable[[], Spare]) -> None:
     """Once a process: freeze the loaded modules, then load the slow ones in the background, here and in a spare one."""
+    sys.setswitchinterval(SWITCH)  # ten times shorter: a page asks the disk hundreds of times
     _freeze()
     timer = threading.Timer(SOON, _prepare, (_spare(),))
     timer.daemon = True

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from app.reading import data, measurements
+from app.reading.figures import kept_table
 from app.text import signed
 from merging.analysis import stored as stored_measurements
 from merging.analysis.stored import Measured
@@ -41,16 +42,21 @@ def so_far(run: Run) -> MeasurementResult | None:
 
 def cells(run: Run, changes: pd.DataFrame) -> pd.DataFrame:
     """The table of ``revert_map``: averages, whole blocks and tasks; NaN where a tensor is not measured yet."""
+    return _cells(run.id, changes, measurements.titles())
+
+
+@kept_table
+def _cells(run_id: str, changes: pd.DataFrame, titles: dict[str, str]) -> pd.DataFrame:
     import pandas as pd
 
-    tensors = data.table(run.id, "tensors")[measurements.WHAT]
+    tensors = data.table(run_id, "tensors")[measurements.WHAT]
     numbers = ["before", "after", "change", "low", "high", "margin", "n"]
     single, blocks = (changes[changes["level"] == level] for level in ("tensor", "block"))
     averages = [over for over in TITLES if over in set(changes["over"])]
     frames = []
     for over in [*averages, *(name for name in dict.fromkeys(changes["over"]) if name not in TITLES)]:
         rows = single[single["over"] == over][["name", *numbers]].rename(columns={"name": "tensor"})
-        title = TITLES.get(over) or measurements.titles().get(over, over)
+        title = TITLES.get(over) or titles.get(over, over)
         frames.append(tensors.merge(rows, on="tensor", how="left").assign(row=over, title=title))
         if over in TITLES:
             whole = blocks[blocks["over"] == over][["name", *numbers]].rename(columns={"name": "section"})
