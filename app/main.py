@@ -13,8 +13,9 @@ if (root := str(Path(__file__).resolve().parent.parent)) not in sys.path:
     sys.path.insert(0, root)
 
 import streamlit as st
+from streamlit.navigation.page import StreamlitPage
 
-from app import startup, timing
+from app import startup, timing, turns
 from app.reading import data
 from app.session import address, benchmark, clicks, selection, state
 from app.session.report import report_keeper
@@ -26,7 +27,6 @@ from merging import modes
 from merging.errors import MergingError, StoreError
 from merging.settings import HUB_SWITCH
 
-BEGUN = time.perf_counter()
 ICON = Path(__file__).with_name("icon.png")
 SECTIONS = {
     "Start": [("home", "Home", "home", "What Mergescope is, and the library of runs.")],
@@ -60,10 +60,10 @@ SECTIONS = {
 }
 os.environ.setdefault(HUB_SWITCH, "cached")  # a recipe must not make the server download, unless its operator sets "on"
 
-st.set_page_config("Mergescope", page_icon=str(ICON), layout="wide", initial_sidebar_state=240)
-st.logo(str(ICON), size="large")
-page = st.navigation(
-    {
+
+def pages() -> dict[str, list[StreamlitPage]]:
+    """The pages by section, as the menu lists them."""
+    return {
         section: [
             st.Page(
                 f"screens/{name}.py", title=title, icon=f":material/{icon}:", help=help_text, default=name == "home",
@@ -72,44 +72,54 @@ page = st.navigation(
             for name, title, icon, help_text in entries
         ]
         for section, entries in SECTIONS.items()
-    },
-    expanded=True,  # with more than twelve pages the last ones would be hidden
-)  # fmt: skip
-if page.url_path:  # tabs and the browser's history name the page
-    st.set_page_config(f"{page.title} · Mergescope")
-with st.sidebar:
-    jobs = st.container(key="jobs")
-    st.toggle("Present", key=address.PRESENT, bind=address.BIND, help=present.HELP)
-page_parts.style()
-player.enter(page.url_path)
-present.enter()
-selection.enter()
-page_parts.clear_cautions()
-report_keeper.enter(state.linked(report_keeper.DRAFT))
-if problem := clicks.problem():
-    st.error(safe_text(problem, 1000), icon=":material/error:")
-try:
-    modes.mode()  # an unknown one is an error wherever one looks
-    if missing := benchmark.enter():
-        benchmark_badge.show_missing(missing)
-    else:
-        player.run(page.url_path, page.run)
-except MergingError as error:  # its text is meant for people; anything else goes to the log
-    clicks.refuse(error, "page")
-present.settle()
+    }  # fmt: skip
 
-with jobs:
-    from app.views.report import notice as report_notice
-    from app.views.runs import damage
-    from app.widgets import selected
-    from app.widgets.jobs.tray import tray
 
-    with contextlib.suppress(StoreError):  # there is no store at all, which the page itself has said
-        benchmark_badge.badge()
-        damage.notices()
-        report_notice.show()
-        tray()
-        selected.rest()
-with contextlib.suppress(StoreError):
-    startup.settle(lambda: data.runner().runner.spare)
-timing.note(page.url_path, time.perf_counter() - BEGUN)
+def main(begun: float) -> None:
+    """Draw the frame and the page in it; ``begun`` is when the visitor's click came."""
+    st.set_page_config("Mergescope", page_icon=str(ICON), layout="wide", initial_sidebar_state=240)
+    st.logo(str(ICON), size="large")
+    page = st.navigation(pages(), expanded=True)  # with more than twelve pages the last ones would be hidden
+    if page.url_path:  # tabs and the browser's history name the page
+        st.set_page_config(f"{page.title} · Mergescope")
+    with st.sidebar:
+        jobs = st.container(key="jobs")
+        st.toggle("Present", key=address.PRESENT, bind=address.BIND, help=present.HELP)
+    page_parts.style()
+    player.enter(page.url_path)
+    present.enter()
+    selection.enter()
+    page_parts.clear_cautions()
+    report_keeper.enter(state.linked(report_keeper.DRAFT))
+    if problem := clicks.problem():
+        st.error(safe_text(problem, 1000), icon=":material/error:")
+    try:
+        modes.mode()  # an unknown one is an error wherever one looks
+        if missing := benchmark.enter():
+            benchmark_badge.show_missing(missing)
+        else:
+            player.run(page.url_path, page.run)
+    except MergingError as error:  # its text is meant for people; anything else goes to the log
+        clicks.refuse(error, "page")
+    present.settle()
+
+    with jobs:
+        from app.views.report import notice as report_notice
+        from app.views.runs import damage
+        from app.widgets import selected
+        from app.widgets.jobs.tray import tray
+
+        with contextlib.suppress(StoreError):  # there is no store at all, which the page itself has said
+            benchmark_badge.badge()
+            damage.notices()
+            report_notice.show()
+            tray()
+            selected.rest()
+    with contextlib.suppress(StoreError):
+        startup.settle(lambda: data.runner().runner.spare)
+    timing.note(page.url_path, time.perf_counter() - begun)
+
+
+begun = time.perf_counter()
+with turns.turn():
+    main(begun)
