@@ -12,6 +12,7 @@ from small_lesson import KEY
 from streamlit.testing.v1 import AppTest
 
 from app.reading.lessons import polls
+from app.session.lessons.visit import Visit
 
 STEP = f"{KEY}/2"
 
@@ -63,3 +64,20 @@ def test_a_class_from_its_code_to_the_reveal(open_app: Any, library: Path) -> No
 def test_a_code_that_is_over_changes_nothing(open_app: Any, library: Path) -> None:
     at = open_app("masks", library, **{"lesson": KEY, "step": "2", "class": "BCDFGH", "present": "true"})
     assert not at.exception and "guess_number" in chart(at)
+
+
+def test_a_session_has_one_class(open_app: Any, library: Path) -> None:
+    at = open_app("lessons", library)
+    codes = []
+    for _ in range(2):
+        press(at, "Begin a class")
+        codes.append(visit_of(at).poll)
+        visit_of(at).poll = ""  # as after a link without its code
+        at.query_params.clear()
+        at.run()
+    assert len(set(codes)) == 2 and [polls.polls().is_open(code) for code in codes] == [False, True]
+
+
+def visit_of(at: AppTest) -> Visit:
+    visit: Visit = at.session_state["_lesson_visit"]
+    return visit

@@ -17,7 +17,7 @@ from merging.analysis.image.studied import image_of, image_of_pixels
 from merging.analysis.image.tables import ImageTables
 from merging.analysis.image.towers import IN_MEMORY, Towers
 from merging.jobs import bench_process
-from merging.jobs.bench import Bench, ImageRequest, PreviewState, TableName
+from merging.jobs.bench import TABLE, Bench, ImageRequest, PreviewState, TableName
 from merging.jobs.bench_process import DRAFTS, ERROR, ImageBench
 from merging.previews import models
 from merging.previews.worker import Worker
@@ -161,7 +161,8 @@ def test_the_worker_answers_both_kinds_and_a_newer_request_stops_an_older_one(ti
 def test_the_process_sends_tables_as_they_are_made(tiny_benchmark, run):
     import time
 
-    bench = Bench("cpu", idle=2.0)
+    charged: list[tuple[str, int]] = []
+    bench = Bench("cpu", idle=2.0, charge=lambda session, images: charged.append((session, images)))
     asked = request(tiny_benchmark, run, ("lens", run.id, ""), ("restore", run.id, "pretrained"))
     try:
         state: PreviewState | None = bench.ask("a", asked)
@@ -172,5 +173,6 @@ def test_the_process_sends_tables_as_they_are_made(tiny_benchmark, run):
         assert state is not None and state.done and not state.error
         assert list(state.tables) == list(asked.tables)
         assert not any(ERROR in table for table in state.tables.values())
+        assert {session for session, _ in charged} == {"a"} and sum(images for _, images in charged) == 2 * TABLE
     finally:
         bench.close()
