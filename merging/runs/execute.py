@@ -41,6 +41,7 @@ def execute(  # noqa: PLR0913 - all that distinguishes the app, the command line
     warn: Callable[[str], None] = log_warning,
     announce: Callable[[Estimate], None] | None = None,
     scored: GivenScores | None = None,
+    workers: str = "",
 ) -> Run:
     """The stored run of a recipe: an existing one, or a new one.
 
@@ -55,6 +56,7 @@ def execute(  # noqa: PLR0913 - all that distinguishes the app, the command line
         warn: called with every doubt about what belongs together, before anything is computed; the run has them, too.
         announce: called with the cost before anything is learned, if the recipe learns.
         scored: scores of the run's model on the benchmark, if it was evaluated together with others.
+        workers: who computes tensors that are decomposed whole, as MERGESCOPE_WORKERS says it; empty: this process.
 
     Raises:
         CheckpointError, CompatibilityError, NeedsError: the recipe cannot be run as given.
@@ -80,6 +82,7 @@ def execute(  # noqa: PLR0913 - all that distinguishes the app, the command line
         images = ChainImages(_exemplars(recipe, fitting, reason), _test_data(recipe, fitting, reason))
         work = Work(
             run_id, opened, digests, store, scored_on, images, device, phases, cancel, plan, keep_model, scored=scored,
+            workers=workers, warn=warn,
             seconds={READING: reading}, warnings=[reason] if reason and evaluate else [],
         )  # fmt: skip
         _compute(work, warn, pause, announce)
