@@ -21,7 +21,7 @@ from merging.recipes.recipe import Recipe
 from merging.runs.elsewhere.wire import tensor_file
 from merging.runs.inputs import OpenedRecipe, open_inputs
 
-_merges: dict[str, tuple[OpenedRecipe, OneByOne]] = {}  # the last one of this process
+last: dict[str, tuple[OpenedRecipe, OneByOne]] = {}  # by what was asked, of this process
 _one_at_a_time = threading.Lock()
 
 
@@ -40,17 +40,17 @@ def tensor(request: Mapping[str, Any]) -> bytes:
 
 def _merge(asked: Mapping[str, Any]) -> tuple[OpenedRecipe, OneByOne]:
     key = json.dumps(asked)
-    if key in _merges:
+    if key in last:
         try:
-            _merges[key][0].raise_if_changed()
+            last[key][0].raise_if_changed()
         except CheckpointError:
-            _merges.clear()
-    if key not in _merges:
-        _merges.clear()
+            last.clear()
+    if key not in last:
+        last.clear()
         opened = _opened(Recipe.from_plain(asked["recipe"]), Path(str(asked["base"])), asked["digests"])
         models = opened.pretrained, opened.experts
-        _merges[key] = opened, OneByOne(opened.recipe, *models, str(asked["device"]))
-    return _merges[key]
+        last[key] = opened, OneByOne(opened.recipe, *models, str(asked["device"]))
+    return last[key]
 
 
 def _opened(recipe: Recipe, base: Path, digests: list[Mapping[str, Any]]) -> OpenedRecipe:
