@@ -185,16 +185,21 @@ def test_an_error_of_ours_comes_once_with_the_name_of_the_tensor(
     assert [path for path in (tmp_path / "runs").iterdir() if not path.name.startswith(".")] == []
 
 
-def test_cancel_drops_what_waits(tiny_benchmark: Benchmark, tmp_path: Path, threads: Workers) -> None:
-    stop = threading.Event()
+def test_cancel_drops_what_waits_and_waits_for_no_tensor(
+    tiny_benchmark: Benchmark, tmp_path: Path, threads: Workers, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stop, go_on, tensor = threading.Event(), threading.Event(), engine.OneByOne.tensor
 
-    def halt(done: Progress) -> None:
-        if done.phase.startswith("Tensor 1 "):
-            stop.set()
+    def hold(self: Any, name: str) -> Any:
+        stop.set()
+        assert go_on.wait(3)
+        return tensor(self, name)
 
+    monkeypatch.setattr(engine.OneByOne, "tensor", hold)
     with pytest.raises(Cancelled):
-        ran(chain(tiny_benchmark, "drm"), tiny_benchmark, tmp_path, workers="threads", cancel=stop, progress=halt)
-    assert len(threads.executor.asked) < 9  # type: ignore[attr-defined]
+        ran(chain(tiny_benchmark, "drm"), tiny_benchmark, tmp_path, workers="threads", cancel=stop)
+    go_on.set()
+    assert len(threads.executor.asked) == 4  # type: ignore[attr-defined]
     assert [path for path in (tmp_path / "runs").iterdir() if not path.name.startswith(".")] == []
 
 
