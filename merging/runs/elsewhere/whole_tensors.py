@@ -69,7 +69,7 @@ class TensorsOnWorkers:
         infos, came = self.opened.pretrained.infos, list[str]()
 
         def done(name: str, answer: Plain) -> None:
-            stored, rows = stored_of(answer["file"], name, infos[name])
+            stored, rows = stored_of(answer.get("file", b""), name, infos[name])
             came.append(name)
             take(stored, rows, f"Tensor {len(came)} of {len(self.names)}, on {self.workers.words()}")
 

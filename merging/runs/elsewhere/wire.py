@@ -26,9 +26,10 @@ def stored_of(raw: bytes, name: str, info: TensorInfo) -> tuple[Stored, Rows]:
     try:
         said, values, metadata = tensor_of(raw, "A worker's answer")
         facts: dict[str, Any] = json.loads(metadata[FACTS])
+        rows: Rows = facts["rows"]
         tally = Tally(torch.tensor(facts["kept"]), torch.tensor(facts["squared"], dtype=torch.float64))
     except (CheckpointError, ValueError, KeyError, TypeError) as error:
         raise WorkerError(f"A worker answered with something else than a tensor ({error}). Restart it.") from None
     if (said, values.shape, values.dtype) != (name, info.shape, info.dtype):
         raise WorkerError(f"A worker answered with {said} {list(values.shape)} instead of {name} {list(info.shape)}.")
-    return Stored(name, 0, [values], tally), facts["rows"]
+    return Stored(name, 0, [values], tally), rows
