@@ -221,6 +221,7 @@ class Work:
             return
         from merging.benchmarks.evaluate import evaluate, evaluate_per_task  # its imports take a while
         from merging.benchmarks.unknown_task import UNKNOWN_TASK
+        from merging.runs.elsewhere.scores import keep_answers_of_workers
 
         started = time.monotonic()
         paths = {key: folder / name for key, name in self.models.items()}
@@ -232,6 +233,9 @@ class Work:
             )  # fmt: skip
         else:
             modules = self._modules(folder)
+            if modules is None:
+                model = paths[MERGED], self.benchmark, kept
+                keep_answers_of_workers(*model, self.workers, self.device, progress, self.cancel, self.warn)
             parts = Phases({SCORES: len(self.benchmark.tasks), UNKNOWN_TASK: len(self.opened.experts)}, progress)
             names_tasks = modules is not None and modules.method.names is not None
             scores = evaluate(

@@ -16,11 +16,12 @@ from typing import Any
 from merging import errors
 from merging.errors import MergingError, WorkerError
 
-ABOUT, POINT, TENSOR = "about", "point", "tensor"
+ABOUT, POINT, TENSOR, SCORE = "about", "point", "tensor", "score"
 UNITS: Mapping[str, str] = {
     ABOUT: "merging.workers.about:about",
     POINT: "merging.sweeps.point_unit:point",
     TENSOR: "merging.runs.elsewhere.tensor_unit:tensor",
+    SCORE: "merging.runs.elsewhere.score_unit:score",
 }
 FILE, IN_FILE = 7, b"\0{"  # the last byte of a header's length, and its first: so begin safetensors files, never JSON
 OUT_OF_MEMORY = "A worker ran out of memory. Start fewer workers on a machine, or use fewer or smaller models."

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+import json
 import os
 import shutil
 import signal
@@ -33,7 +34,7 @@ from merging.runs.execute import execute
 from merging.runs.inputs import open_inputs
 from merging.runs.run import Run
 from merging.runs.store import Store
-from merging.workers import fan_out, pools
+from merging.workers import checking, fan_out, pools
 from merging.workers.fan_out import Workers
 from merging.workers.pools import processes
 from merging.workers.units import TENSOR, answered, call, written
@@ -92,11 +93,9 @@ class Recorded(Executor):
         self.asked: list[str] = []
 
     def submit(self, function: Any, /, *said: Any, **more: Any) -> Any:
-        import json
-
         request = json.loads(said[1])
-        if "tensor" in request:
-            self.asked.append(request["tensor"])
+        if name := request.get("tensor", request.get("task")):
+            self.asked.append(name)
         assert self.pool is not None
         return self.pool.submit(function, *said, **more)
 
@@ -225,7 +224,7 @@ def test_when_all_workers_are_gone_the_run_waits_for_them(
 def test_workers_on_other_hardware_are_left_alone(
     tiny_benchmark: Benchmark, tmp_path: Path, threads: Workers, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(whole_tensors, "hardware", lambda device: "NVIDIA A100")
+    monkeypatch.setattr(checking, "hardware", lambda device: "NVIDIA A100")
     said = list[str]()
     ran(chain(tiny_benchmark, "drm"), tiny_benchmark, tmp_path, workers="threads", warn=said.append)
     assert threads.executor.asked == []  # type: ignore[attr-defined]

@@ -6,19 +6,18 @@ import contextlib
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from merging.engine.outputs import Rows, Stored
 from merging.engine.work import one_by_one
-from merging.errors import MergingError, WorkerError, WorkersGone
+from merging.errors import MergingError, WorkersGone
 from merging.formats.handed_out import handed_out
 from merging.progress import Cancel
 from merging.runs.elsewhere.wire import stored_of
 from merging.runs.inputs import OpenedRecipe
 from merging.workers import pools
-from merging.workers.about import hardware
+from merging.workers.checking import same_hardware
 from merging.workers.fan_out import Workers, fan_out
-from merging.workers.units import ABOUT, TENSOR, Plain
+from merging.workers.units import TENSOR, Plain
 
 
 @contextlib.contextmanager
@@ -39,7 +38,7 @@ def tensors_on_workers(
         yield None
         return
     with pools.opened(spec, warn, device) as workers:
-        if workers is None or not _same_hardware(workers, device, warn):
+        if workers is None or not same_hardware(workers, device, warn, "merge"):
             yield None
             return
         base = (opened.base or Path.cwd()).absolute()
@@ -90,17 +89,3 @@ class TensorsOnWorkers:
 def _failed(name: str, error: MergingError) -> None:
     """End the merge with the error of a tensor."""
     raise error if name in str(error) else type(error)(f"Tensor {name}: {error}")
-
-
-def _same_hardware(workers: Workers, device: str, warn: Callable[[str], None]) -> bool:
-    """Whether workers compute on what this program computes on: small tensors of the same file are computed here."""
-    found, own = list[Any](), hardware(device)
-
-    def failed(_name: str, error: MergingError) -> None:
-        raise WorkerError(f"No worker answers of {workers.called}. {error}")
-
-    fan_out(workers, ABOUT, [(ABOUT, {"device": device})], lambda _, said: found.append(said["hardware"]), failed)
-    if same := found == [own]:
-        return same
-    warn(f"The merge is computed here: the workers compute on {found[0]}, this program on {own}.")
-    return False
