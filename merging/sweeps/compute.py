@@ -16,6 +16,7 @@ from merging.checkpoints.references import PRETRAINED, expert_key
 from merging.engine import run as engine
 from merging.engine.outputs import MERGED
 from merging.errors import MergingError
+from merging.formats.handed_out import handed_out
 from merging.formats.opening import open_checkpoint
 from merging.free_memory import free_memory
 from merging.modules.modules import Modules
@@ -33,7 +34,7 @@ from merging.sweeps.points import DrawnImages, Identity, Point, Sample
 from merging.sweeps.spread import MissingPoints
 from merging.sweeps.sweep import NamedPoint, Sweep, SweepPoint
 from merging.sweeps.weighted_sum import CombinedCheckpoint, coefficients
-from merging.sweeps.wire import handed_out, plain_place, plain_sample
+from merging.sweeps.wire import plain_place, plain_sample
 from merging.text import size_text
 from merging.threads import one_thread
 from merging.workers.fan_out import Workers

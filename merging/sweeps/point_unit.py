@@ -16,12 +16,12 @@ from typing import Any
 from merging import settings
 from merging.benchmarks.benchmark import Benchmark
 from merging.benchmarks.folders import is_benchmark
-from merging.checkpoints.references import is_remote, locate
 from merging.errors import CheckpointError, WorkerError
+from merging.formats.handed_out import believe, unseen
 from merging.sweeps.compute import Session
 from merging.sweeps.points import Point, Sample
 from merging.sweeps.sweep import NamedPoint, SweepPoint
-from merging.sweeps.wire import believe, place_of, plain_point, sample_of
+from merging.sweeps.wire import place_of, plain_point, sample_of
 
 _sessions: dict[str, Session] = {}  # the last one of this process
 _one_at_a_time = threading.Lock()
@@ -72,22 +72,7 @@ def _planned(session: Session, place: SweepPoint, request: Mapping[str, Any]) ->
     try:
         opened = session.opened(place.recipe)
     except CheckpointError as error:
-        raise _unseen(place, error) from None
+        raise unseen((place.recipe.pretrained, *dict(place.recipe.experts).values()), error) from None
     for checkpoint, given in zip(opened, request["digests"], strict=True):
         believe(checkpoint, given)
     return session.plan(place)
-
-
-def _unseen(place: SweepPoint, error: CheckpointError) -> CheckpointError | WorkerError:
-    """What is to be done where a file is missing; any other error as it is."""
-    for reference in (place.recipe.pretrained, *(reference for _, reference in place.recipe.experts)):
-        try:
-            missing = not is_remote(reference) and not locate(reference).exists()
-        except CheckpointError:
-            missing = True
-        if missing:
-            return WorkerError(
-                f"Worker {platform.node()} does not see {reference}; set MERGESCOPE_MODELS there, or put the file "
-                "where all workers read."
-            )
-    return error

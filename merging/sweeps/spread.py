@@ -101,7 +101,6 @@ class _Coming:
     writers: ThreadPoolExecutor
     workers: Workers
     meter: Meter
-    most: int = 0  # workers that there were
     writing: list[Future[None]] = field(default_factory=list)
     stored: set[str] = field(default_factory=set)
     failures: dict[str, MergingError] = field(default_factory=dict)
@@ -133,11 +132,7 @@ class _Coming:
 
     def _advance(self) -> None:
         here = self.missing.total - len(self.missing.points) + self.meter.done + 1
-        count = self.workers.count
-        self.most = max(self.most, count)
-        lost = f", {self.most - count} lost" if count < self.most else ""
-        workers = f"{count} worker{'s' * (count != 1)}{lost}"
-        self.meter.advance(1, f"Point {here} of {self.missing.total}, on {workers}")
+        self.meter.advance(1, f"Point {here} of {self.missing.total}, on {self.workers.words()}")
 
 
 def _stage(phases: Phases, point: NamedPoint, words: str, stage: str) -> ProgressCallback | None:

@@ -18,13 +18,14 @@ from typing import Any
 import click
 import psutil
 import pytest
-from small_sweeps import RATIO, names, run, sweep
+from small_sweeps import RATIO, names, recipe, run, sweep
 
 from merging.benchmarks.benchmark import Benchmark
 from merging.cli import exit_codes
 from merging.cli.commands.workers.amounts import LIFETIME, MEMORY
 from merging.cli.main import main
 from merging.errors import Cancelled, WorkerError, WorkersGone
+from merging.runs.execute import execute
 from merging.runs.store import Store
 from merging.settings import CERTIFICATES
 from merging.sweeps import points
@@ -168,6 +169,20 @@ def test_dask_computes_the_same_and_a_killed_worker_loses_nothing(
         assert workers is not None and workers.count == 2
         run(many(tiny_benchmark, 16), store, tiny_benchmark, workers=workers, warn=said.append, progress=killing)
     check_bytes(store, killing, said, expected)
+
+
+@pytest.mark.slow
+def test_dask_merges_the_same_file(cluster: Cluster, tiny_benchmark: Benchmark, store: Store, tmp_path: Path) -> None:
+    chain, said = recipe(tiny_benchmark, "drm"), list[str]()
+    until(lambda: len(cluster.workers()) == 2)  # the one that was killed is back
+    for own, workers in ((store, str(cluster.file)), (Store(tmp_path / "here", libraries=()), "")):
+        execute(
+            chain, own, benchmark=tiny_benchmark, device="cpu", evaluate=False, workers=workers,
+            progress=lambda done: said.append(done.phase),
+        )  # fmt: skip
+    there, here = (next(root.glob("runs/*/model.safetensors")) for root in (store.root, tmp_path / "here"))
+    assert there.read_bytes() == here.read_bytes()
+    assert len([phase for phase in said if phase.startswith("Tensor 9 of 9, on ")]) == 1
 
 
 @pytest.mark.slow
