@@ -25,6 +25,7 @@ from merging.cli import exit_codes
 from merging.cli.commands.workers.amounts import LIFETIME, MEMORY
 from merging.cli.main import main
 from merging.errors import Cancelled, WorkerError, WorkersGone
+from merging.progress import Progress
 from merging.runs.execute import execute
 from merging.runs.store import Store
 from merging.settings import CERTIFICATES
@@ -102,8 +103,8 @@ class Cluster:
 
     def workers(self) -> list[psutil.Process]:
         """The processes that compute, below those that watch over them."""
-        below = psutil.Process(self.worker.pid).children(recursive=True)
-        return [each for each in below if any("spawn_main" in word for word in each.cmdline())]
+        below = psutil.Process(self.worker.pid).children(recursive=True)  # Dask renames them where it can
+        return [each for each in below if not any("resource_tracker" in word for word in each.cmdline())]
 
 
 @pytest.fixture(scope="module")
@@ -130,16 +131,16 @@ def many(benchmark: Benchmark, count: int) -> Sweep:
 
 
 class Killing:
-    """Kills one worker as soon as three points are stored; a progress callback.
+    """Kills one worker as soon as three points are computed; a progress callback.
 
     With ``busy`` it is one that computes: a process that waits holds a lock of its queue, which would stay locked.
     """
 
-    def __init__(self, store: Store, workers: list[int], busy: bool = False) -> None:
-        self.store, self.workers, self.busy, self.killed = store, workers, busy, list[int]()
+    def __init__(self, workers: list[int], busy: bool = False) -> None:
+        self.workers, self.busy, self.killed = workers, busy, list[int]()
 
-    def __call__(self, _progress: Any) -> None:
-        if not self.killed and len(names(self.store)) >= 3:
+    def __call__(self, progress: Progress) -> None:
+        if not self.killed and int(progress.phase.split()[1]) > 3:  # "Point 4 of 16, on 2 workers"
             found = [pid for pid in self.workers if not self.busy or psutil.Process(pid).status() == "running"]
             self.killed += found[:1]
             for pid in self.killed:
@@ -161,10 +162,12 @@ def expected(tiny_benchmark: Benchmark, tmp_path_factory: pytest.TempPathFactory
 
 
 @pytest.mark.slow
+@pytest.mark.engine
 def test_dask_computes_the_same_and_a_killed_worker_loses_nothing(
     cluster: Cluster, tiny_benchmark: Benchmark, store: Store, expected: dict[str, bytes]
 ) -> None:
-    said, killing = list[str](), Killing(store, [each.pid for each in cluster.workers()])
+    until(lambda: len(cluster.workers()) == 2)
+    said, killing = list[str](), Killing([each.pid for each in cluster.workers()])
     with opened(str(cluster.file), device="cpu") as workers:
         assert workers is not None and workers.count == 2
         run(many(tiny_benchmark, 16), store, tiny_benchmark, workers=workers, warn=said.append, progress=killing)
@@ -172,6 +175,7 @@ def test_dask_computes_the_same_and_a_killed_worker_loses_nothing(
 
 
 @pytest.mark.slow
+@pytest.mark.engine
 def test_dask_merges_the_same_file(cluster: Cluster, tiny_benchmark: Benchmark, store: Store, tmp_path: Path) -> None:
     chain, said = recipe(tiny_benchmark, "drm"), list[str]()
     until(lambda: len(cluster.workers()) == 2)  # the one that was killed is back
@@ -186,6 +190,7 @@ def test_dask_merges_the_same_file(cluster: Cluster, tiny_benchmark: Benchmark, 
 
 
 @pytest.mark.slow
+@pytest.mark.engine
 def test_nothing_listens_to_others_and_memory_is_kept(
     cluster: Cluster, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
@@ -207,6 +212,7 @@ def test_nothing_listens_to_others_and_memory_is_kept(
 
 
 @pytest.mark.slow
+@pytest.mark.engine
 def test_a_worker_with_other_sources_gets_no_work(
     cluster: Cluster, tiny_benchmark: Benchmark, store: Store, tmp_path: Path
 ) -> None:
@@ -226,6 +232,7 @@ def test_a_worker_with_other_sources_gets_no_work(
 
 
 @pytest.mark.slow
+@pytest.mark.engine
 def test_cancel_leaves_no_unit_behind(cluster: Cluster, tiny_benchmark: Benchmark, store: Store) -> None:
     stop = threading.Event()
     with opened(str(cluster.file), device="cpu") as workers:
@@ -241,6 +248,7 @@ def test_cancel_leaves_no_unit_behind(cluster: Cluster, tiny_benchmark: Benchmar
 
 
 @pytest.mark.slow
+@pytest.mark.engine
 def test_a_killed_scheduler_leaves_the_rest_for_later(  # the last one of the cluster
     cluster: Cluster, tiny_benchmark: Benchmark, store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -263,7 +271,7 @@ def test_a_killed_scheduler_leaves_the_rest_for_later(  # the last one of the cl
 
 
 @pytest.mark.slow
-@pytest.mark.flaky(reruns=1)  # Parsl waits forever if a worker is killed while it holds the lock of the queue
+@pytest.mark.engine  # run again if it fails: Parsl waits for ever if a worker is killed while it holds a lock
 def test_parsl_computes_the_same_and_a_killed_worker_loses_nothing(
     tiny_benchmark: Benchmark, store: Store, expected: dict[str, bytes]
 ) -> None:
@@ -271,7 +279,7 @@ def test_parsl_computes_the_same_and_a_killed_worker_loses_nothing(
     said = list[str]()
     with opened("parsl_pool:open_pool", device="cpu") as workers:
         assert workers is not None
-        killing, late = Killing(store, [int(each["pid"]) for each in survey(workers)], busy=True), threading.Event()
+        killing, late = Killing([int(each["pid"]) for each in survey(workers)], busy=True), threading.Event()
         timer = threading.Timer(120, late.set)
         timer.start()
         run(
