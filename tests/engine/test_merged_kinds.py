@@ -8,7 +8,8 @@ import torch
 
 import merging
 from merging.checkpoints.checkpoint import MappingCheckpoint
-from merging.errors import CompatibilityError, FamilyError
+from merging.errors import CheckpointError, CompatibilityError, FamilyError
+from merging.export.export import export
 from merging.recipes.recipe import Recipe
 from merging.runs.inputs import opened
 
@@ -52,6 +53,15 @@ def test_methods_for_clip_alone_say_so(merge, edits):
     base, experts = team("BERT")
     with pytest.raises(FamilyError, match=r"works on CLIP image encoders only, and .* network \(BERT or RoBERTa\)"):
         merging.merge(base, experts, merge, edits=edits, device="cpu")
+
+
+def test_no_part_of_another_network_is_written_as_a_tower(tmp_path):
+    """BLIP has CLIP's names of the class embedding, the norms and the MLPs."""
+    base, experts = team("BLIP vision")
+    merged = merging.merge(base, experts, "weight_averaging", device="cpu").state_dict
+    with pytest.raises(CheckpointError, match=r"is no CLIP image encoder.*model\.safetensors"):
+        export(merged, tmp_path / "out")
+    assert not list(tmp_path.iterdir())
 
 
 def test_a_team_of_unlike_models_is_refused_by_name():
