@@ -71,6 +71,24 @@ def test_a_team_of_unlike_models_is_refused_by_name():
         merging.merge(base, experts, "weight_averaging", device="cpu")
 
 
+@pytest.mark.parametrize(
+    "kind,change,says",
+    [
+        ("BERT", {"score.weight": torch.ones(2, 16)}, r"only here: score\.weight"),
+        ("BERT", {"bert.embeddings.position_ids": torch.arange(1, 13)}, r"other integers: bert\.embeddings"),
+        ("Llama", {"lm_head.weight": torch.ones(20, 16, dtype=torch.int8)}, r"type: lm_head\.weight"),
+    ],
+)
+def test_tensors_of_one_expert_alone_and_other_integers_are_refused(kind, change, says):
+    base, experts = team(kind)
+    if "bert.embeddings.position_ids" in change:
+        for state in (base, experts["a"]):
+            state["bert.embeddings.position_ids"] = torch.arange(12)
+    experts["b"] |= change
+    with pytest.raises(CompatibilityError, match=says):
+        merging.merge(base, experts, "weight_averaging", device="cpu")
+
+
 def test_the_rules_enter_the_id_of_a_run(monkeypatch):
     base, experts = team("Llama")
     one = MappingCheckpoint(base, "pretrained")

@@ -122,6 +122,8 @@ def _role(name: str, info: TensorInfo) -> Role:
     parts = name.split(".")
     last, layer = parts[-1], parts[-2] if len(parts) > 1 else ""
     sides = len(info.shape)
+    if not info.dtype.is_floating_point and last in {"weight", "bias"}:
+        return Role.LINEAR  # of packed numbers, which the check of the team refuses
     if not info.dtype.is_floating_point or BUFFERS.fullmatch(last) or (sides == 4 and name.endswith("attn.bias")):
         return Role.BUFFER
     if sides == 2 and (layer in TOKENS or name.endswith("predictions.decoder.weight")):
