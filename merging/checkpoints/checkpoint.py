@@ -11,7 +11,8 @@ import torch
 from torch import Tensor
 
 from merging.checkpoints.content_digest import ContentDigest, OnBytes, ignore
-from merging.checkpoints.families import UNUSED_TEXT, Parameter, describe
+from merging.checkpoints.families import UNUSED_TEXT, Parameter
+from merging.checkpoints.kinds.inference import describe, is_inferred
 from merging.checkpoints.references import without_folders
 from merging.checkpoints.tensor_info import DTYPE_NAMES, TensorInfo, raw_bytes
 from merging.errors import CheckpointError
@@ -69,6 +70,11 @@ class Checkpoint(ABC):
         if self.state() is not None:  # it is in a file, whose name says more
             where = f"{self.name} ({printable(without_folders(self.label))})"
         return describe(self.infos, where)
+
+    @cached_property
+    def inferred(self) -> bool:
+        """Whether this is another network than CLIP, whose parameters are inferred."""
+        return is_inferred(self.infos)
 
     @cached_property
     def dead(self) -> UnusedText:

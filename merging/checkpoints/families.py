@@ -30,9 +30,12 @@ class Role(StrEnum):
     SHIFT = "shift"
     EMBEDDING = "embedding"
     PROJECTION = "projection"
+    VOCABULARY = "vocabulary"  # one row per token; CLIP's image encoders have none
+    STACK = "stack"  # matrices of several experts of a layer in one tensor, neither
     BUFFER = "buffer"  # copied from the pretrained model, never merged
 
 
+OF_OTHERS = frozenset({Role.VOCABULARY, Role.STACK})  # roles that no tensor of CLIP has
 LINEAR_MAPS = frozenset({Role.LINEAR, Role.PROJECTION})  # matrices for which several experts have a joint space
 WEIGHTS = LINEAR_MAPS | {Role.CONV}  # tensors that multiply the rows that enter them
 EMBEDDINGS, OUTPUT, TEXT = "embeddings", "output", "not merged"
@@ -72,8 +75,10 @@ class Parameter:
     role: Role
     part: str  # kind of layer, e.g. "mlp.c_fc"
     section: str  # "embeddings", "block 3", "output"
-    block: int | None
+    block: int | None  # counted within its tower
     order: int
+    tower: str = ""  # e.g. "decoder"; empty where there is one
+    transposed: bool = False  # whether a matrix is stored as (d_in, d_out)
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,7 +14,8 @@ import torch
 from torch import Tensor
 
 from merging.checkpoints.checkpoint import Checkpoint
-from merging.checkpoints.families import BARE, HUGGING_FACE, PACKED, QKV, Role, Rule, nearest
+from merging.checkpoints.families import BARE, HUGGING_FACE, PACKED, QKV, Role, Rule, nearest, recognize
+from merging.checkpoints.kinds.depth import containers
 from merging.checkpoints.tensor_info import TensorInfo
 
 VISUAL = "visual."
@@ -42,10 +43,10 @@ def is_clip(infos: Mapping[str, TensorInfo], top: str, body: str) -> bool:
     """Whether a file with a class embedding below the prefix ``body`` is a CLIP model, whose names begin with ``top``.
 
     BLIP and others have that embedding and norms under CLIP's names, and attention of their own; what CLIP has of them
-    is no network. So every tensor of the tower must be CLIP's, and the model must have most of the file's numbers:
-    LLaVA holds a CLIP tower beside a larger network.
+    is no network. So every tensor of the tower must be CLIP's. LLaVA holds a CLIP tower beside another network: the
+    model must have most of the file's numbers, and nothing beside it may have blocks.
     """
-    own, others = 0, 0
+    own, others, beside = 0, 0, list[str]()
     for name, info in infos.items():
         short = name.removeprefix(top) if name.startswith(top) else ""
         if short.startswith(TEXT_SIDE) or HUGGING_FACE.classify(short) is not None:
@@ -54,7 +55,8 @@ def is_clip(infos: Mapping[str, TensorInfo], top: str, body: str) -> bool:
             return False
         else:
             others += info.numel
-    return others < own
+            beside.append(name)
+    return others < own and not containers(beside)
 
 
 # --- from stored names to open_clip's --------------------------------------------------------------------------------
@@ -117,6 +119,8 @@ def tower_names(checkpoint: Checkpoint) -> dict[str, tuple[str, ...]]:
     Raises:
         FamilyError: the checkpoint is of no known family.
     """
+    if checkpoint.inferred:
+        recognize(checkpoint.infos, checkpoint.name)  # raises, as parameters would
     return dict(_known_tower(tuple(parameter.name for parameter in checkpoint.parameters)))
 
 

@@ -323,6 +323,11 @@ def in_naming(checkpoint: Checkpoint, naming: str) -> CheckpointView:
     """
     if naming not in {"hf", "open_clip", "open_clip_tower"}:
         raise CheckpointError(f"A naming is 'hf', 'open_clip' or 'open_clip_tower'; got {naming!r}.")
+    if checkpoint.inferred:
+        raise CheckpointError(
+            f"{checkpoint.name} is no CLIP image encoder, and only these have names of both libraries. A merge of "
+            "another network is model.safetensors in the folder of its run, and what merging.merge gives."
+        )
     own = tower(checkpoint.infos)
     if ANCHOR not in own:
         raise CheckpointError(f"{checkpoint.name} holds no visual tower.")

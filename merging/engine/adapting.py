@@ -21,7 +21,7 @@ from merging.devices import choose_device, in_room, is_host
 from merging.engine.inputs import Inputs
 from merging.engine.learning.kept import Kept
 from merging.engine.learning.learn import few
-from merging.engine.needs import check_fits, check_needs, checked_exemplars, checked_test_data
+from merging.engine.needs import check_fits, check_kind, check_needs, checked_exemplars, checked_test_data
 from merging.engine.routed_network import RoutedNetwork
 from merging.engine.run import MergeResult, edited
 from merging.engine.stream import Stream
@@ -93,6 +93,7 @@ def adapt(  # noqa: PLR0913 - all that an adapt can be given
     assert recipe.adapt is not None
     method, params = registry.adapt(recipe.adapt.key), recipe.adapt.params
     given, unlabeled = checked_exemplars(exemplars), checked_test_data(test_data)
+    check_kind(recipe, pretrained)
     check_needs(recipe, experts, layer_inputs, given, unlabeled)
     need = method.needed(params)
     images = (unlabeled if need == Needs.TEST_DATA else given) or {}

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from merging.errors import NeedsError
+from merging.checkpoints.families import title_of
+from merging.errors import FamilyError, NeedsError
 from merging.methods.exemplars import TaskExemplars, described
 from merging.methods.method import Method, Needs
 from merging.recipes.chain_rules import not_used
@@ -15,6 +16,7 @@ from merging.text import first_few
 
 if TYPE_CHECKING:
     from merging.checkpoints.architecture import Architecture
+    from merging.checkpoints.checkpoint import Checkpoint
     from merging.recipes.recipe import Recipe
 
 HOW_TO_PASS = {
@@ -54,6 +56,23 @@ def _checked(images: Mapping[str, Any] | None, what: str) -> dict[str, TaskExemp
         except NeedsError as error:
             raise NeedsError(f"{what} of {name!r}: {error}") from None
     return None if images is None else checked
+
+
+def check_kind(recipe: Recipe, pretrained: Checkpoint) -> None:
+    """Raise FamilyError if a step of the chain works on CLIP image encoders only, and these are another network.
+
+    Of a network whose tensors are inferred, nothing says yet which matrices have a joint space, and images cannot be
+    run through it.
+    """
+    if not pretrained.inferred:
+        return
+    for method, step in recipe.stages:
+        if not method.elementwise(step.params) or method.needed(step.params) != Needs.NOTHING:
+            raise FamilyError(
+                f"{method.title} works on CLIP image encoders only, and {pretrained.name} is another network"
+                f"{f' ({title})' if (title := title_of(pretrained.infos)) else ''}. Choose methods that treat every "
+                "number by itself and need no data, such as task_arithmetic, ties, pcb or weight_averaging."
+            )
 
 
 def check_needs(

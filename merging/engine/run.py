@@ -22,7 +22,7 @@ from merging.engine.inputs import Inputs
 from merging.engine.last_pass import Elsewhere, copy_buffers, merging_pass, take_over
 from merging.engine.layer_inputs import CapturedInputs, Evidence, GivenInputs, LayerInputs
 from merging.engine.merged_inputs import MergedInputs
-from merging.engine.needs import check_needs, checked_exemplars, checked_test_data, not_looked_at
+from merging.engine.needs import check_kind, check_needs, checked_exemplars, checked_test_data, not_looked_at
 from merging.engine.outputs import MERGED, LastStored, MemorySink, Notes, Output, Rows, Sink, Stored
 from merging.engine.stream import Stage, Stream
 from merging.engine.work import passes_of
@@ -90,6 +90,7 @@ def run(  # noqa: PLR0913 - all that a merge can be given
     started = time.monotonic()
     report = fit(pretrained, experts, values=False)
     report.raise_if_bad()
+    check_kind(recipe, pretrained)
     task_exemplars = checked_exemplars(exemplars)
     task_images = checked_test_data(test_data)
     check_needs(recipe, experts, layer_inputs, task_exemplars, task_images)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +11,7 @@ from merging.checkpoints import heads
 from merging.checkpoints.architecture import Architecture, stated_by
 from merging.checkpoints.checkpoint import Checkpoint
 from merging.checkpoints.digests import DIGESTS
-from merging.checkpoints.families import recognize
+from merging.checkpoints.families import recognize, title_of
 from merging.checkpoints.references import without_folders
 from merging.checkpoints.tensor_info import dtype_name
 from merging.checkpoints.tower_names import ANCHOR, HF_ANCHOR, PROJ, tower
@@ -105,14 +106,35 @@ def _family(opened: Checkpoint) -> dict[str, Any]:
         family = recognize(opened.infos, opened.name)
     except FamilyError as error:
         head = f"It is {heads.described(opened.infos)}, not an encoder." if heads.is_head(opened.infos) else ""
-        return none | {"no_family": head or str(error)}
-    roles: dict[str, dict[str, Any]] = {}
-    for parameter in opened.parameters:
-        row = roles.setdefault(str(parameter.role), {"role": str(parameter.role), "tensors": 0, "numbers": 0})
-        row["tensors"] += 1
-        row["numbers"] += opened.infos[parameter.name].numel
+        if head or not opened.inferred:
+            return none | {"no_family": head or str(error)}
+        return none | {"no_family": _other_kind(opened), "roles": _roles(opened)}
     dead = {"tensors": opened.dead.tensors, "numbers": opened.dead.numel}
-    return {"family": family.title, "no_family": "", "roles": list(roles.values()), "dead_text": dead}
+    return {"family": family.title, "no_family": "", "roles": _roles(opened), "dead_text": dead}
+
+
+def _other_kind(opened: Checkpoint) -> str:
+    """What a network other than CLIP is, and what can be done with it."""
+    try:
+        blocks = {(p.tower, p.block) for p in opened.parameters if p.block is not None}
+    except FamilyError as error:
+        return str(error)
+    return (
+        f"It is {title_of(opened.infos) or 'another network'}, not a CLIP image encoder; roles and {len(blocks)} "
+        "blocks are inferred from names and shapes. Methods that treat every number by itself and need no data merge "
+        "it, from Python (merging.merge) and with python -m merging run."
+    )
+
+
+def _roles(opened: Checkpoint) -> list[dict[str, Any]]:
+    """Tensors and numbers by role; empty if the parameters are not known."""
+    roles: dict[str, dict[str, Any]] = {}
+    with suppress(FamilyError):
+        for parameter in opened.parameters:
+            row = roles.setdefault(str(parameter.role), {"role": str(parameter.role), "tensors": 0, "numbers": 0})
+            row["tensors"] += 1
+            row["numbers"] += opened.infos[parameter.name].numel
+    return list(roles.values())
 
 
 def _architecture(opened: Checkpoint) -> tuple[dict[str, Any] | None, str]:

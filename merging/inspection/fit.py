@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 
-from merging.checkpoints.checkpoint import Checkpoint
+import torch
+
+from merging.checkpoints.checkpoint import DIGEST_PIECE, Checkpoint
 from merging.checkpoints.families import TEXT_TOWER, UNKNOWN, UNUSED_TEXT, Parameter, Role, guess
 from merging.checkpoints.heads import refuse_head
-from merging.checkpoints.tensor_info import dtype_name
+from merging.checkpoints.tensor_info import TensorInfo, dtype_name
 from merging.checkpoints.tower_names import PROJ, place_of, tower
 from merging.errors import FamilyError
 from merging.formats.opening import Source, open_checkpoint
@@ -151,11 +153,33 @@ def _against(
             yield problem(
                 "warning", name, parameter.name, "precision", dtype_name(expected.dtype), dtype_name(actual.dtype)
             )
-    for extra, info in expert.infos.items():
-        if extra not in pretrained.infos and block(extra) not in uneven:
+    if pretrained.inferred:
+        yield from _of_another_network(pretrained, name, expert)
+    else:
+        yield from _extra(pretrained, name, {n: i for n, i in expert.infos.items() if block(n) not in uneven})
+
+
+def _extra(pretrained: Checkpoint, name: str, infos: Mapping[str, TensorInfo]) -> Iterator[Problem]:
+    """The tensors of an expert that the pretrained model does not have."""
+    for extra, info in infos.items():
+        if extra not in pretrained.infos:
             place = place_of(extra)
             kind = "projection" if place is not None and place.name == PROJ else "extra"
             yield problem("warning", name, extra, kind, "no such tensor", str(info.shape))
+
+
+def _of_another_network(pretrained: Checkpoint, name: str, expert: Checkpoint) -> Iterator[Problem]:
+    """Tensors that a merge of networks other than CLIP would lose, and integers that differ."""
+    for tensor, info in expert.infos.items():
+        known = pretrained.infos.get(tensor)
+        if known is None:
+            yield problem("error", name, tensor, "only here", "no such tensor", str(info.shape))
+        elif known.shape == info.shape and not (info.dtype.is_floating_point or known.dtype.is_floating_point):
+            for start in range(0, info.numel, DIGEST_PIECE):
+                place = (tensor, start, min(start + DIGEST_PIECE, info.numel))
+                if not torch.equal(pretrained.read_flat(*place).long(), expert.read_flat(*place).long()):
+                    yield problem("error", name, tensor, "other integers", "the pretrained model's", "others")
+                    break
 
 
 def _shape(parameter: Parameter, name: str, expected: tuple[int, ...], actual: tuple[int, ...]) -> Problem:

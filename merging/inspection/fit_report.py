@@ -17,6 +17,9 @@ if TYPE_CHECKING:
 FIXES = {
     "missing": "choose experts fine-tuned from this pretrained model, or add the tensor",
     "extra": "nothing to do: it is left out of the merge",
+    "only here": "choose experts with the pretrained model's tensors and no more; leave a head that every task has of "
+    "its own out of all files",
+    "other integers": "choose experts of this model: integers are not merged, and must be the pretrained model's",
     "shape": "use checkpoints of one architecture",
     "depth": "choose experts with as many layers as the pretrained model",
     "heads": "choose experts with as many attention heads as the pretrained model; if a file states them wrongly, "

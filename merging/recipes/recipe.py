@@ -250,20 +250,20 @@ class Recipe:
         benchmark_digest: str = "",
         carries_dead: bool = False,
         parameters: Sequence[Parameter] = (),
+        inference: int = 0,
     ) -> str:
         """The id of the run: a digest of the chain and the contents of its inputs, as twelve hexadecimal digits.
 
-        The paths of the files, the recipe's title and the device do not enter; the benchmark does only where images
-        are drawn from it, counting dead parameters only where the pretrained model carries some, and an activation only
-        where one is named, as does an architecture. Steps that can be written in several ways enter by what they do to
-        the tensors, which are ``parameters``.
+        Paths, the title and the device do not enter. The benchmark does where images are drawn from it, counting dead
+        parameters where there are some, an activation, an architecture and the version of ``inference`` (of networks
+        other than CLIP) where there is one, steps that can be written in several ways by what they do to its tensors.
         """
         inputs = [pretrained_digest, [[name, expert_digests[name]] for name, _ in self.experts]]
         drawn_from = [benchmark_digest] if self.draws else []
         dead = ["count_dead_params"] if self.count_dead_params and carries_dead else []
+        stated = (("", self.activation), ("architecture ", self.architecture), ("inference ", inference))
+        named = [f"{what}{value}" for what, value in stated if value]
         chain = self._digest(list(self.contents(parameters)))
-        named = [self.activation] if self.activation else []
-        named += [f"architecture {self.architecture}"] if self.architecture else []
         return short_digest(canonical([chain, inputs, *drawn_from, *dead, *named]))
 
     def plain(self) -> dict[str, Any]:

@@ -14,6 +14,7 @@ from merging.checkpoints.architecture import stated_activation, with_activation,
 from merging.checkpoints.checkpoint import Checkpoint
 from merging.checkpoints.digests import DIGESTS
 from merging.checkpoints.heads import refuse_head
+from merging.checkpoints.kinds.inference import INFERENCE
 from merging.checkpoints.references import PRETRAINED, expert_key, is_remote, locate
 from merging.checkpoints.stated_architecture import StatedArchitecture
 from merging.errors import CheckpointError, CompatibilityError
@@ -77,7 +78,8 @@ class OpenedRecipe:
         experts = {name: digests[expert_key(name)] for name in self.experts}
         drawn_from = (self.benchmark or Benchmark.load()).digest if self.recipe.exemplars else ""
         dead, tensors = self.pretrained.dead.numel > 0, self.pretrained.parameters
-        return self.recipe.run_id(digests["pretrained"], experts, drawn_from, dead, tensors)
+        inference = INFERENCE if self.pretrained.inferred else 0
+        return self.recipe.run_id(digests["pretrained"], experts, drawn_from, dead, tensors, inference)
 
     @cached_property
     def _report(self) -> FitReport:

@@ -27,11 +27,15 @@ def test_all_tensors_are_opened_and_nothing_is_merged_without_some(team):
     called, base, pretrained, experts = team
     assert set(open_checkpoint(pretrained).infos) == set(base)
     report = fit(pretrained, experts)
-    assert not report.mergeable and called.split()[0] in report.no_family
+    if called != "ResNet":
+        assert report.mergeable and not report.problems
+        assert set(merging.merge(pretrained, experts, "task_arithmetic").state_dict) == set(base)
+        return
+    assert not report.mergeable and called in report.no_family
     with pytest.raises(FamilyError) as caught:
         merging.merge(pretrained, experts, "task_arithmetic")
     says = str(caught.value)
-    assert "pretrained.safetensors" in says and called.split()[0] in says and "save it by itself" in says
+    assert "pretrained.safetensors" in says and called in says and "save it by itself" in says
 
 
 def test_titles_are_known_behind_any_prefix_and_only_from_all_marks():

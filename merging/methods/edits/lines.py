@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import groupby
+from operator import itemgetter
 
 from torch import Tensor
 
@@ -39,24 +41,28 @@ class LinesParams(Params):
     )
 
 
-Factors = dict[int | None, float]  # block -> factor; None: outside the blocks
+Factors = dict[tuple[str, int | None], float]  # (tower, block) -> factor; None: outside the blocks
 
 
 def survey(slots: SlotStream, params: LinesParams) -> Survey:
-    """The factor of every block."""
+    """The factor of every block; every tower has a line of its own."""
     import pandas as pd
 
     base = 1 / len(slots.experts) if params.base is None else params.base
-    blocks = sorted({p.block for p in slots.parameters if p.block is not None})
-    last = max(len(blocks) - 1, 1)
-    factors: Factors = {None: base} | {block: base + params.slope * i / last for i, block in enumerate(blocks)}
-    rows = {"block": blocks, "factor": [factors[block] for block in blocks]}
-    return Survey(factors, {"block_factors": pd.DataFrame(rows)})
+    factors: Factors = {(p.tower, None): base for p in slots.parameters}
+    places = list(dict.fromkeys(sorted((p.tower, p.block) for p in slots.parameters if p.block is not None)))
+    for _, same in groupby(places, key=itemgetter(0)):
+        listed = list(same)
+        last = max(len(listed) - 1, 1)
+        factors |= {place: base + params.slope * i / last for i, place in enumerate(listed)}
+    rows = {"block": [block for _, block in places], "factor": [factors[place] for place in places]}
+    towers = {"tower": [tower for tower, _ in places]} if any(tower for tower, _ in places) else {}
+    return Survey(factors, {"block_factors": pd.DataFrame(towers | rows)})
 
 
 def lines(slot: Slot, params: LinesParams, factors: Factors) -> Tensor:
     """Task vectors times the factor of their block, (K, *S) -> (K, *S)."""
-    return factors[slot.block] * slot.task_vectors
+    return factors[slot.parameter.tower, slot.block] * slot.task_vectors
 
 
 register(

@@ -1,0 +1,1 @@
+"""Networks other than CLIP: the parameters of a checkpoint, inferred from names, shapes and types."""

@@ -1,0 +1,163 @@
+"""Role, block, tower and orientation of the tensors of any network with blocks, from names, shapes and types alone.
+
+Nothing is kept by hand for single architectures: a name that says nothing gets its role from its shape.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING
+
+from merging.checkpoints import families
+from merging.checkpoints.families import EMBEDDINGS, OUTPUT, Parameter, Role, nearest, title_of
+from merging.checkpoints.kinds.depth import Depth, containers, depths
+from merging.errors import FamilyError
+from merging.text import first_few
+
+if TYPE_CHECKING:  # importing it loads torch, which the page Home does not need
+    from merging.checkpoints.tensor_info import TensorInfo
+
+INFERENCE = 1  # raised whenever a role, a block or an order changes; it enters the ids of runs
+BUFFERS = re.compile(
+    r"position_ids|token_type_ids|num_batches_tracked|relative_position_index|relative_coords_table|inv_freq|"
+    r"masked_bias|logit_scale|logit_bias|final_logits_bias"
+)
+STATISTICS = re.compile(r"running_mean|running_var")
+TOKENS = {"shared", "wte", "embed_tokens", "word_embeddings", "token_embedding", "tokens_embed", "embed_in",
+          "embed_out", "lm_head", "proj_out"}  # fmt: skip
+TABLES = re.compile(r"pos\w*emb\w*|emb\w*pos\w*|wpe|\w*type_embeddings|rel_embeddings|relative_\w*bias\w*|\w*_token|"
+                    r"\w*_tokens|probe|\w*class_embedding|position_embeddings?")  # fmt: skip
+SCALES = re.compile(r"weight|gamma|scale|lambda\d*|layer_scale\w*|ls\d*|g")
+AFTER = ("norm", "ln_f", "ln_post", "final", "post", "pooler", "head", "lm_head", "classifier", "cls", "layernorm",
+         "proj_out", "score", "fc", "embed_out")  # fmt: skip
+FIRST, LAST = ("vision", "visual", "image", "audio"), ("decoder", "text_decoder", "language", "lm")
+QUANTIZED = re.compile(r"qweight|qzeros|absmax|quant_map|weight_scale_inv|g_idx")
+MOST_KNOWN = 0.5  # of the names, above which a file with CLIP's class embedding is a CLIP tower that is not whole
+
+
+def describe(infos: Mapping[str, TensorInfo], where: str = "the checkpoint") -> tuple[Parameter, ...]:
+    """Every tensor of a CLIP encoder by its rules, or of another network by inference, in forward order.
+
+    Raises:
+        FamilyError: neither; or a network that cannot be merged by tensors alone, and why.
+    """
+    if not is_inferred(infos):
+        return families.describe(infos, where)
+    called = title_of(infos) or "a network that is not CLIP"
+    last = {name: name.rpartition(".")[2] for name in infos}
+    if statistics := [name for name in infos if STATISTICS.fullmatch(last[name])]:
+        raise FamilyError(
+            f"{where} is {called}, of no known model family, with running statistics of batch norms "
+            f"({first_few(statistics)}), which are no weights: a merged network needs new ones from data. Image "
+            "encoders of CLIP can be merged; if this model has one, save it by itself."
+        )
+    if quantized := [name for name in infos if QUANTIZED.fullmatch(last[name])]:
+        raise FamilyError(
+            f"{where} is quantized ({first_few(quantized)}); task vectors need full numbers. Give the model it was "
+            "made from."
+        )
+    return _inferred(infos)
+
+
+def is_inferred(names: Iterable[str]) -> bool:
+    """Whether a checkpoint's parameters are inferred: it has blocks, and is no CLIP tower, whole or damaged."""
+    listed = tuple(names)
+    if not listed:
+        return False
+    family = nearest(listed)
+    known = sum(family.classify(name) is not None for name in listed)
+    if known == len(listed):
+        return False
+    if known > MOST_KNOWN * len(listed) and not title_of(listed):
+        return False
+    return bool(containers(listed))
+
+
+def _inferred(infos: Mapping[str, TensorInfo]) -> tuple[Parameter, ...]:
+    """Every tensor in forward order, tower by tower: before the blocks, in them, after them."""
+    found = depths(infos)
+    turned = _transposed(infos)
+    rows = []
+    for name, info in infos.items():
+        depth = found[name]
+        role = _role(name, info)
+        section = f"block {depth.block}" if depth.block is not None else OUTPUT if _is_after(depth) else EMBEDDINGS
+        place = (_rank(depth, role), *_step(depth), name)
+        titled = f"{depth.tower} {section}" if depth.tower else section
+        part = depth.rest.removesuffix(".weight").removesuffix(".bias")
+        rows.append((place, name, role, part, titled, depth, name in turned))
+    rows.sort(key=lambda row: row[0])
+    return tuple(
+        Parameter(name, role, part, section, depth.block, order, depth.tower, transposed)
+        for order, (_, name, role, part, section, depth, transposed) in enumerate(rows)
+    )
+
+
+def _rank(depth: Depth, role: Role) -> int:
+    """The place of a tower in forward order; tables that towers share come first, what connects towers in between."""
+    if depth.tower.startswith(FIRST):
+        return 1
+    if depth.tower.startswith(LAST):
+        return 4
+    if depth.tower or depth.block is not None:
+        return 2
+    if _is_after(depth):
+        return 5
+    return 0 if role in {Role.VOCABULARY, Role.EMBEDDING} or depth.rest.startswith("emb") else 3
+
+
+def _step(depth: Depth) -> tuple[int, int]:
+    return (1, depth.block) if depth.block is not None else (2 if _is_after(depth) else 0, 0)
+
+
+def _is_after(depth: Depth) -> bool:
+    """Whether a tensor outside the blocks follows them."""
+    parts = depth.rest.split(".")[:-1]
+    return any(part.startswith(AFTER) for part in parts) and not any(part.startswith("emb") for part in parts)
+
+
+def _role(name: str, info: TensorInfo) -> Role:
+    """The first that holds, from the name's last words to the shape."""
+    parts = name.split(".")
+    last, layer = parts[-1], parts[-2] if len(parts) > 1 else ""
+    sides = len(info.shape)
+    if not info.dtype.is_floating_point and last in {"weight", "bias"}:
+        return Role.LINEAR  # of packed numbers, which the check of the team refuses
+    if not info.dtype.is_floating_point or BUFFERS.fullmatch(last) or (sides == 4 and name.endswith("attn.bias")):
+        return Role.BUFFER
+    if sides == 2 and (layer in TOKENS or name.endswith("predictions.decoder.weight")):
+        return Role.VOCABULARY
+    if sides > 0 and (TABLES.fullmatch(last) or (last == "weight" and sides == 2 and TABLES.fullmatch(layer))):
+        return Role.EMBEDDING
+    return _role_of_shape(last, info.shape)
+
+
+def _role_of_shape(last: str, shape: tuple[int, ...]) -> Role:
+    """The role of a tensor whose name says no more than its last word."""
+    if len(shape) < 2:
+        return Role.NORM_SCALE if SCALES.fullmatch(last) else Role.SHIFT
+    if len(shape) == 2:
+        return Role.LINEAR
+    if last == "weight":
+        return Role.CONV
+    return Role.EMBEDDING if 1 in shape else Role.STACK
+
+
+def _transposed(infos: Mapping[str, TensorInfo]) -> set[str]:
+    """Matrices stored as (d_in, d_out): their biases have as many numbers as they have columns, and not rows.
+
+    Square ones do not show it, and follow the others if all that do are transposed.
+    """
+    turned, square, upright = set(), set(), 0
+    for name, info in infos.items():
+        bias = infos.get(name.removesuffix("weight") + "bias") if name.endswith(".weight") else None
+        if bias is None or len(info.shape) != 2 or len(bias.shape) != 1:
+            continue
+        if info.shape[0] == info.shape[1]:
+            square.add(name)
+        elif bias.shape[0] == info.shape[1]:
+            turned.add(name)
+        else:
+            upright += 1
+    return turned | square if turned and not upright else turned

@@ -1,0 +1,99 @@
+"""Merges of networks other than CLIP: every tensor, by methods that treat each number by itself."""
+
+from __future__ import annotations
+
+import other_kinds
+import pytest
+import torch
+
+import merging
+from merging.checkpoints.checkpoint import MappingCheckpoint
+from merging.errors import CheckpointError, CompatibilityError, FamilyError
+from merging.export.export import export
+from merging.recipes.recipe import Recipe
+from merging.runs.inputs import opened
+
+INFERRED = [kind for kind in other_kinds.KINDS if kind != "ResNet"]
+
+
+def team(kind):
+    """The pretrained model and two experts in memory."""
+    base = other_kinds.pretrained(kind)
+    return base, {name: other_kinds.expert(base, seed) for seed, name in enumerate("ab", start=1)}
+
+
+@pytest.mark.parametrize("kind", INFERRED)
+def test_every_tensor_is_merged_under_its_own_name(kind):
+    base, experts = team(kind)
+    mean = merging.merge(base, experts, "weight_averaging", device="cpu").state_dict
+    assert {n: v.shape for n, v in mean.items()} == {n: v.shape for n, v in base.items()}
+    for name, value in mean.items():
+        torch.testing.assert_close(value, (experts["a"][name] + experts["b"][name]) / 2)
+
+
+@pytest.mark.parametrize("kind", ["T5", "LLaVA"])
+def test_methods_with_a_survey_see_every_number(kind):
+    base, experts = team(kind)
+    result = merging.merge(base, experts, "ties", edits=["lwptv"], device="cpu")
+    assert set(result.tables["saliency"]["tensor"]) == set(base)
+    assert any(not torch.equal(value, base[name]) for name, value in result.state_dict.items())
+
+
+def test_every_tower_has_its_own_line_of_factors():
+    base, experts = team("T5")
+    result = merging.merge(base, experts, "task_arithmetic", edits=[("lines", {"base": 0.5, "slope": 1.0})])
+    table = result.tables["block_factors"]
+    assert table.to_numpy().tolist() == [
+        ["decoder", 0, 0.5], ["decoder", 1, 1.5], ["encoder", 0, 0.5], ["encoder", 1, 1.5],
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize("merge,edits", [("drm", ()), ("fisher", ()), ("ties", ("cat",))])
+def test_methods_for_clip_alone_say_so(merge, edits):
+    base, experts = team("BERT")
+    with pytest.raises(FamilyError, match=r"works on CLIP image encoders only, and .* network \(BERT or RoBERTa\)"):
+        merging.merge(base, experts, merge, edits=edits, device="cpu")
+
+
+def test_no_part_of_another_network_is_written_as_a_tower(tmp_path):
+    """BLIP has CLIP's names of the class embedding, the norms and the MLPs."""
+    base, experts = team("BLIP vision")
+    merged = merging.merge(base, experts, "weight_averaging", device="cpu").state_dict
+    with pytest.raises(CheckpointError, match=r"is no CLIP image encoder.*model\.safetensors"):
+        export(merged, tmp_path / "out")
+    assert not list(tmp_path.iterdir())
+
+
+def test_a_team_of_unlike_models_is_refused_by_name():
+    base, experts = team("BERT")
+    experts["b"] |= {"classifier.weight": torch.ones(2, 16), "classifier.bias": torch.ones(2)}
+    with pytest.raises(CompatibilityError, match=r"classifier\.weight"):
+        merging.merge(base, experts, "weight_averaging", device="cpu")
+
+
+@pytest.mark.parametrize(
+    "kind,change,says",
+    [
+        ("BERT", {"score.weight": torch.ones(2, 16)}, r"only here: score\.weight"),
+        ("BERT", {"bert.embeddings.position_ids": torch.arange(1, 13)}, r"other integers: bert\.embeddings"),
+        ("Llama", {"lm_head.weight": torch.ones(20, 16, dtype=torch.int8)}, r"type: lm_head\.weight"),
+    ],
+)
+def test_tensors_of_one_expert_alone_and_other_integers_are_refused(kind, change, says):
+    base, experts = team(kind)
+    if "bert.embeddings.position_ids" in change:
+        for state in (base, experts["a"]):
+            state["bert.embeddings.position_ids"] = torch.arange(12)
+    experts["b"] |= change
+    with pytest.raises(CompatibilityError, match=says):
+        merging.merge(base, experts, "weight_averaging", device="cpu")
+
+
+def test_the_rules_enter_the_id_of_a_run(monkeypatch):
+    base, experts = team("Llama")
+    one = MappingCheckpoint(base, "pretrained")
+    others = {name: MappingCheckpoint(state, name) for name, state in experts.items()}
+    recipe = Recipe.build("ties", experts=dict.fromkeys(experts, "memory"))
+    before = opened(recipe, one, others).run_id()
+    monkeypatch.setattr("merging.runs.inputs.INFERENCE", 2)
+    assert opened(recipe, one, others).run_id() != before
