@@ -12,6 +12,7 @@ from merging import devices
 from merging.benchmarks.benchmark import Benchmark
 from merging.benchmarks.evaluate import evaluate, evaluate_per_task
 from merging.checkpoints.checkpoint import Checkpoint, MappingCheckpoint
+from merging.checkpoints.digests import DIGESTS
 from merging.checkpoints.references import PRETRAINED, expert_key
 from merging.engine import run as engine
 from merging.engine.outputs import MERGED
@@ -33,7 +34,7 @@ from merging.sweeps.points import DrawnImages, Identity, Point, Sample
 from merging.sweeps.spread import MissingPoints
 from merging.sweeps.sweep import NamedPoint, Sweep, SweepPoint
 from merging.sweeps.weighted_sum import CombinedCheckpoint, coefficients
-from merging.sweeps.wire import handed_out, plain_place, plain_sample
+from merging.sweeps.wire import plain_place, plain_sample
 from merging.text import size_text
 from merging.threads import one_thread
 from merging.workers.fan_out import Workers
@@ -107,7 +108,7 @@ class Session:
             "sample": plain_sample(self.sample),
             "benchmark": str(self.benchmark.folder),
             "device": self.device,
-            "digests": [handed_out(checkpoint) for checkpoint in self.opened(planned.place.recipe)],
+            "digests": [DIGESTS.handed_out(checkpoint) for checkpoint in self.opened(planned.place.recipe)],
         }
 
     def compute(

@@ -8,14 +8,11 @@ from typing import Any
 
 import numpy as np
 
-from merging.checkpoints.checkpoint import Checkpoint
-from merging.checkpoints.digests import DIGESTS
 from merging.files.tables import Columns
 from merging.recipes.recipe import Recipe
 from merging.sweeps.points import Point, Sample
 from merging.sweeps.sweep import SweepPoint
 
-FILE = 4  # numbers of a file's state: device, inode, size, time of change
 Plain = dict[str, Any]
 
 
@@ -75,24 +72,3 @@ def _arrays(point: Point) -> dict[str, Any]:
 
 def _column(kind: str, values: Sequence[Any]) -> Any:
     return np.array(values, dtype=object if kind == "|O" else kind)
-
-
-# Digests that travel with the file's size, time and inode
-
-
-def handed_out(checkpoint: Checkpoint) -> Plain:
-    """The digest of a checkpoint, with the file that it is of; empty for one in memory."""
-    state = checkpoint.state()
-    return {} if state is None else {"digest": DIGESTS.digest(checkpoint), "file": list(_portable(state))}
-
-
-def believe(checkpoint: Checkpoint, given: Mapping[str, Any]) -> None:
-    """Take over the digest of a file that is, by all that can be seen from here, the one that was handed out."""
-    state = checkpoint.state()
-    if state is not None and list(_portable(state)) == given.get("file"):
-        DIGESTS.remember({state: str(given["digest"])})
-
-
-def _portable(state: Sequence[int]) -> Sequence[int]:
-    """A file's state without the device, whose number differs between machines; that of several files as it is."""
-    return state[1:] if len(state) == FILE else state

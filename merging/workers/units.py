@@ -16,10 +16,11 @@ from typing import Any
 from merging import errors
 from merging.errors import MergingError, WorkerError
 
-ABOUT, POINT = "about", "point"
+ABOUT, POINT, TRIAL = "about", "point", "trial"
 UNITS: Mapping[str, str] = {
     ABOUT: "merging.workers.about:about",
     POINT: "merging.sweeps.point_unit:point",
+    TRIAL: "merging.analysis.trials.unit:trial",
 }
 OUT_OF_MEMORY = "A worker ran out of memory. Start fewer workers on a machine, or use fewer or smaller models."
 

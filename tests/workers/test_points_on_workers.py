@@ -177,18 +177,17 @@ def test_a_worker_refuses_another_name_and_names_a_missing_file(copied: Benchmar
         answered(call(POINT, written(request | {"name": "1" * 12})))
 
 
-def test_a_digest_is_believed_of_the_same_file_only(copied: Benchmark, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_digest_is_believed_of_the_same_file_only(copied: Benchmark) -> None:
     request, fresh = asked(copied), digests.DigestCache()
-    monkeypatch.setattr(wire, "DIGESTS", fresh)
     session = sweep_compute.Session(copied, wire.sample_of(request["sample"]), "cpu")
     for given, checkpoint in zip(
         request["digests"], session.opened(wire.place_of(request["place"]).recipe), strict=True
     ):
         inode, size, changed = given["file"]
         for other in ([inode + 1, size, changed], [inode, size + 1, changed], [inode, size, changed + 1]):
-            wire.believe(checkpoint, given | {"file": other})
+            fresh.believe(checkpoint, given | {"file": other})
             assert fresh.remembered(checkpoint.state()) == ""
-        wire.believe(checkpoint, given)
+        fresh.believe(checkpoint, given)
         assert fresh.remembered(checkpoint.state()) == given["digest"] == checkpoint.digest
 
 

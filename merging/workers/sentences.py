@@ -1,0 +1,53 @@
+"""What is said of workers: how far they are, who was lost, and what a worker does not see."""
+
+from __future__ import annotations
+
+import platform
+from collections.abc import Collection
+from dataclasses import dataclass
+
+from merging.errors import WorkerError
+from merging.progress import Meter
+from merging.workers.fan_out import Workers
+
+
+@dataclass
+class Arrivals:
+    """Counts what comes back from workers, as "Point 37 of 200, on 8 workers"; ``arrived`` were there before."""
+
+    what: str
+    total: int
+    workers: Workers
+    meter: Meter
+    arrived: int = 0
+    most: int = 0  # workers that there were
+
+    def count(self, work: int = 1) -> None:
+        """Count one more, which is so much work. Raises Cancelled if asked to stop."""
+        self.arrived += 1
+        count = self.workers.count
+        self.most = max(self.most, count)
+        lost = f", {self.most - count} lost" if count < self.most else ""
+        where = f"{count} worker{'s' * (count != 1)}{lost}"
+        self.meter.advance(work, f"{self.what} {self.arrived} of {self.total}, on {where}")
+
+    def lost(self, names: Collection[str]) -> str:
+        """That a worker was lost, and how many are computed again."""
+        word = self.what.lower()
+        again = f"1 {word} is" if len(names) == 1 else f"{len(names)} {word}s are"
+        return f"A worker was lost; {again} computed again."
+
+
+def sees_others(what: str) -> WorkerError:
+    """This worker has other files than the program that asked."""
+    return WorkerError(
+        f"Worker {platform.node()} sees other checkpoints or images than the program that asked for this {what}. "
+        "Copy the files there again, or put them where all workers read."
+    )
+
+
+def does_not_see(what: str, variable: str = "MERGESCOPE_MODELS") -> WorkerError:
+    """This worker has no such file; a ``variable`` of its environment may say where it lies."""
+    return WorkerError(
+        f"Worker {platform.node()} does not see {what}; set {variable} there, or put the file where all workers read."
+    )
