@@ -147,6 +147,24 @@ def test_cancel_ends_it(tiny_benchmark: Benchmark, store: Store, threads: Worker
             measured("task_counts", store, tiny_benchmark, gone)
 
 
+def test_cancel_does_not_wait_for_a_trial(
+    tiny_benchmark: Benchmark, threads: Workers, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    begun, release, finished = threading.Event(), threading.Event(), list[bool]()
+
+    def long(*_said: Any) -> dict[str, Any]:
+        begun.set()
+        finished.append(release.wait(5))
+        return {}
+
+    monkeypatch.setattr(unit, "computation", lambda key: long)
+    trials = spread.Trials("drm_ablations", TrialContext(tiny_benchmark, "cpu", begun), None, threads, print)
+    with pytest.raises(Cancelled):
+        trials.answers([PlannedTrial("a", {})])
+    assert not finished
+    release.set()
+
+
 def test_answers_come_in_the_order_of_the_plan(
     tiny_benchmark: Benchmark, threads: Workers, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -196,7 +214,10 @@ def test_a_worker_refuses_another_name_and_names_a_missing_file(copied: Benchmar
     request = asked(copied)
     shutil.copy(copied.folder / "data" / "circles.npz", images)
     with pytest.raises(WorkerError, match="sees other checkpoints or images"):
-        answered(call(TRIAL, written(request | {"device": "auto"})))  # the benchmark is opened anew
+        answered(call(TRIAL, written(request | {"device": "auto"})))  # the benchmark is opened for it
+    assert answered(call(TRIAL, written(asked(Benchmark.load(copied.folder)))))
+    shutil.copy(copied.folder / "data" / "digits.npz", copied.folder / "data" / "flags.npz")
+    assert answered(call(TRIAL, written(asked(Benchmark.load(copied.folder))))), "the benchmark is opened anew"
     victim.unlink()
     with pytest.raises(
         WorkerError, match=rf"does not see the expert digits in {copied.folder}; set MERGESCOPE_BENCHMARK there"
