@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 
-from merging.analysis.context import PlannedTrial, TrialContext
+from merging.analysis.context import MeasurementResult, PlannedTrial, TrialContext
 from merging.analysis.measure import measure
 from merging.analysis.measurements import drm_ablations, exemplar_sensitivity, task_counts
 from merging.analysis.trials import spread, unit
@@ -175,12 +175,14 @@ def test_answers_come_in_the_order_of_the_plan(
         return {"said": asked["say"], "third": 1 / 3}
 
     monkeypatch.setattr(unit, "computation", lambda key: computed)
+    monkeypatch.setattr(unit, "in_room", lambda device, compute: (compute(device), ("It ran out.",)))
     context, warned = TrialContext(tiny_benchmark, "cpu"), list[str]()
     trials = spread.Trials("drm_ablations", context, lambda now: fractions.append(now.fraction), threads, warned.append)
     planned = [PlannedTrial(name, {"say": name}, weight) for name, weight in {"a": 1.0, "b": 5.0, "c": 2.0}.items()]
     assert trials.answers(planned) == [{"said": name, "third": 1 / 3} for name in "abc"]
     assert begun == ["b", "c", "a"] and fractions[-1] == 1 and not warned
     assert trials.about() == {"device": "CPU"}
+    assert trials.noted(MeasurementResult({}, {"n": 1})).notes == {"n": 1, "memory": "It ran out."}
 
 
 # What a worker sees
