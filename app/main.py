@@ -75,8 +75,9 @@ def pages() -> dict[str, list[StreamlitPage]]:
     }  # fmt: skip
 
 
-def main(begun: float) -> None:
-    """Draw the frame and the page in it; ``begun`` is when the visitor's click came."""
+def main() -> None:
+    """Draw the frame and the page in it."""
+    begun = time.perf_counter()
     st.set_page_config("Mergescope", page_icon=str(ICON), layout="wide", initial_sidebar_state=240)
     st.logo(str(ICON), size="large")
     page = st.navigation(pages(), expanded=True)  # with more than twelve pages the last ones would be hidden
@@ -120,6 +121,5 @@ def main(begun: float) -> None:
     timing.note(page.url_path, time.perf_counter() - begun)
 
 
-begun = time.perf_counter()
-with turns.turn():
-    main(begun)
+with turns.PAGES.turn():
+    main()

@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from starlette.responses import Response
 
 MAIN = Path(__file__).with_name("main.py")
+ADDRESS = {"ADDRESS": "127.0.0.1", "PORT": "8501"}  # where it listens if the environment does not say
 NO_BENCHMARK = "{} has no tasks.json. Set MERGESCOPE_BENCHMARK to a benchmark's folder, or leave it away."
 
 
@@ -74,6 +75,8 @@ def main() -> int:
     if wrong := problem():
         print(f"Mergescope cannot be served: {wrong}", file=sys.stderr)
         return 2
+    host, port = (os.environ.get(f"STREAMLIT_SERVER_{name}", value) for name, value in ADDRESS.items())
+    print(f"Serving Mergescope at http://{host}:{port} (stop with Ctrl-C).", flush=True)
     command = [sys.executable, "-m", "streamlit", "run", __file__, "--server.headless", "true"]
     os.execv(sys.executable, command)  # Streamlit's command reads its settings from the environment
 

@@ -77,7 +77,7 @@ class KeptFeatures:
 
     def keep(self, benchmark: Benchmark, key: str, split: str, given: Answered, tower: Architecture) -> None:
         """Keep the answers of a split, if computing them again would take long; a full disk is no error."""
-        if len(given.features) * _operations(tower) < WORTH:
+        if not worth(len(given.features), tower):
             return
         with np.errstate(over="ignore"):
             halves = given.features.numpy().astype(np.float16)
@@ -95,6 +95,11 @@ class KeptFeatures:
 
     def _name(self, benchmark: Benchmark, key: str, split: str) -> str:
         return f"{short_digest(json.dumps([VERSION, self.model, benchmark.digest, key, split]))}.npz"
+
+
+def worth(images: int, tower: Architecture) -> bool:
+    """Whether the features of so many images take long to compute."""
+    return images * _operations(tower) >= WORTH
 
 
 def _operations(tower: Architecture) -> float:

@@ -10,7 +10,7 @@ import hashlib
 import json
 import re
 import threading
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -24,7 +24,6 @@ if TYPE_CHECKING:  # it loads torch, which digests that another process computes
 READING = "Reading checkpoints"
 FOLDER, FIRST, VERSION = "digests", 1, 2  # the first version had other digests of large checkpoints
 MOST = 5000  # entries that are read at most; the newest ones
-STATE = 4  # numbers of a file's state: device, inode, size, time of change
 DIGEST = re.compile("[0-9a-f]{64}")
 
 Arriving = Callable[[tuple[int, ...], OnBytes], str]  # waits for the digest of a file in that state; empty: none comes
@@ -154,26 +153,8 @@ class DigestCache:
         meter = Meter(sum(checkpoint.nbytes for checkpoint in opened), progress, cancel)
         return {checkpoint.name: self.keep(root, checkpoint, meter) for checkpoint in opened}
 
-    # Digests that travel with the file's size, time and inode
-
-    def handed_out(self, checkpoint: Checkpoint, meter: Meter | None = None) -> dict[str, Any]:
-        """The digest of a checkpoint, with the file that it is of; empty for one in memory."""
-        state = checkpoint.state()
-        return {} if state is None else {"digest": self.digest(checkpoint, meter), "file": list(_portable(state))}
-
-    def believe(self, checkpoint: Checkpoint, given: Mapping[str, Any]) -> None:
-        """Take over the digest of a file that is, by all that can be seen from here, the one that was handed out."""
-        state = checkpoint.state()
-        if state is not None and list(_portable(state)) == given.get("file"):
-            self.remember({state: str(given["digest"])})
-
 
 DIGESTS = DigestCache()  # of this process
-
-
-def _portable(state: Sequence[int]) -> Sequence[int]:
-    """A file's state without the device, whose number differs between machines; that of several files as it is."""
-    return state[1:] if len(state) == STATE else state
 
 
 def _records(root: Path) -> JsonRecords:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from urllib.parse import quote, unquote
 
@@ -137,17 +137,6 @@ def reference_to(path: Path) -> str:
         if path.is_relative_to(root):
             return f"{prefix}{path.relative_to(root).as_posix()}"
     return str(path)
-
-
-def first_missing(references: Iterable[str]) -> str:
-    """The first reference whose file is not here; empty if all are."""
-    for reference in references:
-        try:
-            if not is_remote(reference) and not locate(reference).exists():
-                return reference
-        except CheckpointError:
-            return reference
-    return ""
 
 
 def is_remote(reference: str, base: Path | None = None) -> bool:

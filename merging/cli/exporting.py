@@ -45,7 +45,7 @@ def check_export(recipe: Recipe, out: Path, how: ExportOptions) -> None:
         raise UsageError(problems)
 
 
-def compute(
+def compute(  # noqa: PLR0913 - all that the commands merge and run are given
     call: Call,
     recipe: Recipe,
     store: Path | None,
@@ -57,6 +57,7 @@ def compute(
     strict: bool,
     need_model: bool = False,
     base: Path | None = None,
+    workers: str = "",
 ) -> None:
     """Run a recipe into the store, export the model to ``out`` unless that is None, and report both."""
     pretrained, announced = _pretrained(recipe, base), False
@@ -86,6 +87,7 @@ def compute(
             strict=strict,
             warn=print_doubt,
             announce=None if call.json or call.events else print_estimate,
+            workers=workers,
         )
         exported = None if out is None else write(call, run, out, how, progress, pretrained)
     report(call, run, exported, printed, announced=announced, work=_work(recipe, base) if call.json else None)

@@ -28,6 +28,7 @@ MERGED = "merged"  # the name of a merge's one output; merges per task name thei
 TENSOR_COLUMNS = ("tensor", "order", "section", "role", "part", "numel", "itemsize")  # what a tensor is
 
 Numbers = tuple[list[int], list[float]]
+Rows = dict[str, list[dict[str, Any]]]  # by table
 
 
 class Sink(Protocol):
@@ -148,10 +149,29 @@ class Output:
     def _numbers(self) -> dict[str, Numbers]:
         """The counts and the squares of every tensor, on the host."""
         counted = [tally for pieces in self._tallies.values() for tally in pieces.values()]
-        numbers = [tally for tally in counted if isinstance(tally, tuple)]
-        waiting = [tally for tally in counted if isinstance(tally, Tally)]  # all of them, where a device computes
-        each = iter(_on_host(waiting) if waiting else numbers)
+        waiting = [tally for tally in counted if isinstance(tally, Tally)]  # what a device here computed
+        copied = iter(_on_host(waiting) if waiting else [])
+        each = iter([tally if isinstance(tally, tuple) else next(copied) for tally in counted])
         return {name: reduce(_sum, itertools.islice(each, len(pieces))) for name, pieces in self._tallies.items()}
+
+
+class _Nowhere:
+    """Takes tensors and keeps none."""
+
+    def write(self, name: str, values: Tensor, start: int = 0) -> None:
+        """Do nothing."""
+
+
+class LastStored(Output):
+    """Keeps what was stored last of a model, and writes nothing."""
+
+    def __init__(self, pretrained: Checkpoint) -> None:
+        super().__init__(pretrained, (MERGED,), lambda _: _Nowhere())
+        self.last: Stored | None = None
+
+    def add(self, stored: Stored) -> None:
+        """Keep what is stored of a slot."""
+        self.last = stored
 
 
 def _not_zero(values: Tensor) -> Tensor:
@@ -194,19 +214,24 @@ class Notes:
     """Rows of tables, which methods note for single tensors while they merge."""
 
     def __init__(self) -> None:
-        self._rows: dict[str, list[dict[str, Any]]] = {}
+        self.rows: Rows = {}
+
+    def extend(self, rows: Rows) -> None:
+        """Add rows that were noted elsewhere."""
+        for table, more in rows.items():
+            self.rows.setdefault(table, []).extend(more)
 
     def add(self, table: str, slot: Slot, row: Mapping[str, Any]) -> None:
         """Add a row to a table; its first columns say what the tensor is."""
         p = slot.parameter
         facts = {"tensor": p.name, "order": p.order, "section": p.section, "role": str(p.role), "part": p.part}
-        self._rows.setdefault(table, []).append({**facts, "numel": slot.pretrained.numel(), **row})
+        self.rows.setdefault(table, []).append({**facts, "numel": slot.pretrained.numel(), **row})
 
     def tables(self) -> dict[str, pd.DataFrame]:
         """The tables by name, in forward order."""
-        if not self._rows:
+        if not self.rows:
             return {}
         import pandas as pd
 
-        tables = {name: pd.DataFrame(rows) for name, rows in self._rows.items()}
+        tables = {name: pd.DataFrame(rows) for name, rows in self.rows.items()}
         return {name: table.sort_values("order", kind="stable", ignore_index=True) for name, table in tables.items()}

@@ -9,22 +9,21 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import cache
-from threading import Lock
 from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
 
 from merging.checkpoints.checkpoint import Checkpoint, UnusedText
-from merging.checkpoints.families import Role
 from merging.devices import choose_device, describe_device, in_room
 from merging.engine.inputs import Inputs
-from merging.engine.layer_inputs import CapturedInputs, Evidence, GivenInputs, LayerInputs, OnDetail
+from merging.engine.last_pass import Elsewhere, copy_buffers, merging_pass, take_over
+from merging.engine.layer_inputs import CapturedInputs, Evidence, GivenInputs, LayerInputs
 from merging.engine.merged_inputs import MergedInputs
 from merging.engine.needs import check_needs, checked_exemplars, checked_test_data, not_looked_at
-from merging.engine.outputs import MERGED, MemorySink, Notes, Output, Sink, Stored, merged_values
+from merging.engine.outputs import MERGED, LastStored, MemorySink, Notes, Output, Rows, Sink, Stored
 from merging.engine.stream import Stage, Stream
 from merging.engine.work import passes_of
 from merging.files.tables import Frames, Table
@@ -32,9 +31,8 @@ from merging.inspection.fit import fit
 from merging.inspection.fit_report import FitReport
 from merging.methods.apart import apart, packed_tensors
 from merging.methods.exemplars import TaskExemplars
-from merging.methods.method import Edit, Merge, Needs
-from merging.methods.moments import Moments
-from merging.methods.slot import Slot, Survey
+from merging.methods.method import Merge, Needs
+from merging.methods.slot import Survey
 from merging.progress import Cancel, Meter, ProgressCallback
 from merging.threads import one_thread
 
@@ -80,13 +78,14 @@ def run(  # noqa: PLR0913 - all that a merge can be given
     kept: Kept | None = None,
     make_sink: Callable[[str], Sink] | None = None,
     only: Collection[str] | None = None,
+    elsewhere: Elsewhere | None = None,
 ) -> MergeResult:
     """Run a recipe on opened checkpoints, without its adapt; see ``merging.merge`` for the arguments and errors.
 
     ``make_sink`` is called with "merged" (or with each expert's name, for merges that give one model per task); with it
     the tensors go there piece by piece and the result's state dicts stay empty. With ``only``, just these tensors and
     the buffers are written, with the numbers that the whole merge gives them. ``layer_inputs`` may be moments, too.
-    A merge that learns goes on from what is ``kept``.
+    A merge that learns goes on from what is ``kept``. The tensors that ``elsewhere`` names are computed there.
     """
     started = time.monotonic()
     report = fit(pretrained, experts, values=False)
@@ -104,7 +103,8 @@ def run(  # noqa: PLR0913 - all that a merge can be given
         meter.check()
         output = Output(pretrained, inputs.names if recipe.per_task else (MERGED,), sink)
         with one_thread(on):
-            return _merged(recipe, inputs, task_exemplars or {}, task_images or {}, meter, output, kept, only)
+            images = task_exemplars or {}, task_images or {}
+            return _merged(recipe, inputs, *images, meter, output, kept, only, elsewhere)
 
     result, doubts = in_room(choose_device(device), merge_on)
     unseen = not_looked_at(recipe, task_exemplars, task_images)
@@ -121,6 +121,7 @@ def _merged(
     output: Output,
     kept: Kept | None,
     only: Collection[str] | None,
+    elsewhere: Elsewhere | None,
 ) -> MergeResult:
     """One merge, from surveys to the last tensor, on the device of the inputs."""
     notes = Notes()
@@ -130,9 +131,13 @@ def _merged(
         stages, tables, warnings = _survey(recipe, inputs, meter, _Learning(tasks, kept, files))
         # The same inputs if nothing is left out: others would not reuse the buffers of the survey. Nothing is where
         # layers are merged one after the other.
+        if elsewhere is not None:
+            only = {parameter.name for parameter in inputs.parameters} - set(elsewhere.names)
         chosen = inputs if only is None or inputs.through_merged else replace(inputs, only=frozenset(only))
-        _stream(inputs, chosen, stages, meter, output, notes)
-    _copy_buffers(inputs.pretrained, output)
+        merging_pass(inputs, chosen, stages, meter, output, notes)
+        if elsewhere is not None:
+            take_over(elsewhere, inputs, meter, output, notes)
+    copy_buffers(inputs.pretrained, output)
 
     states = {name: sink.state_dict for name, sink in output.sinks.items() if isinstance(sink, MemorySink)}
     return MergeResult(
@@ -174,20 +179,6 @@ def _through_merged(recipe: Recipe, inputs: Inputs, exemplars: Mapping[str, Task
     return replace(inputs, through_merged=path)
 
 
-@dataclass(frozen=True)
-class Merged:
-    """A merged tensor, or a piece of one, as it is written.
-
-    ``own`` are the merge's own weights where layers are merged one after the other: an edit after the merge changes its
-    own tensors alone. A merge that counts meanwhile gives the ``count`` of this slot, and whether it is ``final``.
-    """
-
-    stored: Stored
-    own: Tensor | None
-    count: Tensor | None = None
-    final: bool = True
-
-
 @contextmanager
 def _gradients(
     recipe: Recipe, inputs: Inputs, exemplars: Mapping[str, TaskExemplars] | None, meter: Meter
@@ -202,6 +193,31 @@ def _gradients(
     seed = recipe.exemplars.seed if recipe.exemplars else 0
     with gather(kinds, inputs, exemplars or {}, seed, meter) as gradients:
         yield replace(inputs, gradients=gradients)
+
+
+class OneByOne:
+    """A merge that computes single tensors, in any order, with the numbers that the whole merge gives them.
+
+    It is for the chains of ``merging.engine.work.one_by_one``. What they survey is surveyed once, when it is made.
+    """
+
+    def __init__(
+        self, recipe: Recipe, pretrained: Checkpoint, experts: Mapping[str, Checkpoint], device: str = "auto"
+    ) -> None:
+        fit(pretrained, experts, values=False).raise_if_bad()
+        dead = pretrained.dead if recipe.count_dead_params else UnusedText()
+        self._inputs = Inputs(pretrained, experts, None, choose_device(device), dead)
+        with one_thread(self._inputs.device):
+            self._stages, _, _ = _survey(recipe, self._inputs, Meter(0), _Learning({}, None, ExitStack()))
+
+    def tensor(self, name: str) -> tuple[Stored, Rows]:
+        """What is written of a tensor, and the rows of tables that methods note on it."""
+        inputs, notes = self._inputs, Notes()
+        output = LastStored(inputs.pretrained)
+        with one_thread(inputs.device):
+            merging_pass(inputs, replace(inputs, only=frozenset({name})), self._stages, Meter(0), output, notes)
+        assert output.last is not None
+        return output.last, notes.rows
 
 
 @dataclass(frozen=True)
@@ -272,76 +288,6 @@ def edited(
         stages, _, _ = _survey(edits, inputs, meter, _Learning({}, None, ExitStack()))  # no edit learns
         before = tuple(stage for stage in stages[:-1] if not stage.after_merge)
         yield Stream(replace(inputs, only=frozenset(only)), before, False, meter, phase)
-
-
-@dataclass(frozen=True)
-class _Ending:
-    """The merge of a chain with the edits after it: what turns every slot into what is written of it."""
-
-    merge: Stage
-    after: tuple[Stage, ...]
-    output: Output
-    path: MergedInputs | None
-    counts: bool
-    lock: Lock = field(default_factory=Lock)
-
-    def merged(self, slot: Slot, mask: Tensor | None, on_detail: OnDetail) -> Merged:
-        """What is written of a slot."""
-
-        def read_inputs() -> tuple[Moments, ...] | None:
-            with self.lock:  # tensors of a section share what enters it
-                return self.path.moments(slot.parameter, on_detail) if self.path is not None else None
-
-        seen = slot if self.path is None else replace(slot, read_inputs=read_inputs)
-        made = self.merge.provisional(seen) if self.counts else None
-        change, kept = made.change if made is not None else self.merge.run(seen).task_vectors, mask
-        own = None if self.path is None else merged_values(slot, change, kept)
-        for stage in self.after:
-            rows = change.reshape(len(self.output.sinks), *slot.pretrained.shape)
-            edited, kept = stage.edit(replace(slot, experts=tuple(self.output.sinks), task_vectors=rows), kept)
-            change = edited.task_vectors.reshape(change.shape)
-        stored = self.output.stored(slot, change, kept)
-        if made is None:
-            return Merged(stored, own)
-        return Merged(stored, own, made.count, bool(made.final.cpu()))
-
-
-def _stream(
-    inputs: Inputs, chosen: Inputs, stages: tuple[Stage, ...], meter: Meter, output: Output, notes: Notes
-) -> None:
-    """The pass that merges; of a merge that counts meanwhile, pieces in which the count decides are merged again."""
-    *edits, merge = stages
-    assert isinstance(merge.method, Merge) and all(isinstance(stage.method, Edit) for stage in edits)
-    before, after = (tuple(stage for stage in edits if stage.after_merge == later) for later in (False, True))
-    in_pieces, counts = all(stage.elementwise for stage in stages), merge.method.provisional is not None
-    stream = Stream(chosen, before, in_pieces, meter, f"Merging with {merge.method.title}", notes)
-    if counts and (chosen is not inputs or not in_pieces):  # most whole tensors would be merged again
-        meter.total += inputs.work if in_pieces else 0  # else this pass was foreseen
-        counting = replace(stream, inputs=inputs, notes=None)
-        merge, counts = merge.counted(sum(counting.map(lambda slot: stages[-1].provisional(slot).count))), False
-
-    ending = _Ending(merge, after, output, inputs.through_merged, counts)
-    count: Tensor | None = None
-    again: dict[str, list[tuple[int, int]]] = {}
-    for one in stream.masked_map(ending.merged):
-        if one.own is not None and ending.path is not None:
-            ending.path.add(one.stored.name, one.own)
-        output.add(one.stored)
-        if one.count is not None:
-            count = one.count if count is None else count + one.count
-        if not one.final:
-            again.setdefault(one.stored.name, []).append(one.stored.place)
-    if again and count is not None:
-        ending = replace(ending, merge=merge.counted(count), counts=False)
-        for one in replace(stream, places=again).masked_map(ending.merged):
-            output.add(one.stored)
-
-
-def _copy_buffers(pretrained: Checkpoint, output: Output) -> None:
-    for parameter in pretrained.parameters:
-        if parameter.role == Role.BUFFER:
-            for sink in output.sinks.values():
-                sink.write(parameter.name, pretrained.read(parameter.name))
 
 
 def _fit_warnings(report: FitReport) -> tuple[str, ...]:

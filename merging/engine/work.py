@@ -91,6 +91,26 @@ def chain_work(
     )
 
 
+def one_by_one(recipe: Recipe, pretrained: Checkpoint, tasks: int) -> list[str]:
+    """The tensors that a chain decomposes, each of which can be computed alone and elsewhere; the largest first.
+
+    There are none where methods need images, count over all tensors, or give a model for each task.
+    """
+    pairs = [(method, step.params) for method, step in zip(recipe.methods, recipe.steps, strict=True)]
+    merge = recipe.methods[-1]
+    assert isinstance(merge, Merge)
+    in_pieces = all(method.elementwise(params) for method, params in pairs)
+    data = any(method.needed(params) != Needs.NOTHING for method, params in pairs)
+    if in_pieces or data or recipe.per_task or merge.provisional is not None or merge.through_merged:
+        return []
+    roles = frozenset[Role]()
+    for method, params in pairs:
+        if any(method.algebra(params, matrix) for matrix in linear_maps(pretrained, tasks, method.algebra_on)):
+            roles |= method.algebra_on
+    names = [parameter.name for parameter in pretrained.parameters if parameter.role in roles]
+    return sorted(names, key=lambda name: -pretrained.infos[name].nbytes)
+
+
 def passes_of(recipe: Recipe) -> int:
     """Loops over all tensors that a chain makes: those of its surveys, and the one that merges."""
     pairs = zip(recipe.methods, recipe.steps, strict=True)

@@ -84,7 +84,7 @@ def read_header(descriptor: int, label: str) -> Header:
     metadata = entries.pop("__metadata__", {})
     if not isinstance(metadata, dict) or not all(isinstance(v, str) for v in metadata.values()):
         raise CheckpointError(f"{label}: the metadata is not a mapping of text to text. {AGAIN}")
-    return _checked(entries, metadata, start=8 + length, size=size, label=label)
+    return checked_header(entries, metadata, start=8 + length, size=size, label=label)
 
 
 def _what_else(descriptor: int, size: int, length: int) -> str:
@@ -100,7 +100,8 @@ def _what_else(descriptor: int, size: int, length: int) -> str:
     return f"neither safetensors nor another known kind of checkpoint (file size {size} bytes)."
 
 
-def _checked(entries: dict[str, Any], metadata: dict[str, str], *, start: int, size: int, label: str) -> Header:
+def checked_header(entries: dict[str, Any], metadata: dict[str, str], *, start: int, size: int, label: str) -> Header:
+    """The header of a file of ``size`` bytes whose numbers begin at byte ``start``. Raises CheckpointError."""
     if len(entries) > MAX_TENSORS:
         raise CheckpointError(f"{label} holds {len(entries):,} tensors; refused.")
     infos: dict[str, TensorInfo] = {}
@@ -162,6 +163,21 @@ def _entry(name: str, entry: Any, label: str) -> tuple[TensorInfo, int, int]:
     return info, begin, end
 
 
+def written_header(infos: Mapping[str, TensorInfo], metadata: Mapping[str, str]) -> tuple[bytes, dict[str, int]]:
+    """The bytes before the numbers of such tensors, and the byte after those at which each tensor begins."""
+    header: dict[str, Any] = {"__metadata__": dict(sorted(metadata.items()))} if metadata else {}
+    offsets, end = dict[str, int](), 0
+    # Widest dtypes first, then by name, as the reference writer does: every tensor stays aligned.
+    for name in sorted(infos, key=lambda n: (-infos[n].dtype.itemsize, n)):
+        info = infos[name]
+        dtype, span = DTYPE_NAMES[info.dtype].safetensors, [end, end + info.nbytes]
+        header[name] = {"dtype": dtype, "shape": list(info.shape), "data_offsets": span}
+        offsets[name], end = end, span[1]
+    raw = json.dumps(header, ensure_ascii=False, separators=(",", ":")).encode()
+    raw += b" " * (-len(raw) % 8)
+    return len(raw).to_bytes(8, "little") + raw, offsets
+
+
 class SafetensorsWriter:
     """Writes tensors of known shapes in any order, whole or in pieces; the file is created whole or not at all.
 
@@ -171,24 +187,14 @@ class SafetensorsWriter:
     def __init__(self, path: Path, infos: Mapping[str, TensorInfo], metadata: Mapping[str, str] | None = None) -> None:
         self.path = path
         self._partial = path.with_name(f".{temporary_name()}")
-        self._offsets: dict[str, int] = {}
         self._infos = dict(infos)
-        header: dict[str, Any] = {"__metadata__": dict(sorted(metadata.items()))} if metadata else {}
-        end = 0
-        # Widest dtypes first, then by name, as the reference writer does: every tensor stays aligned.
-        for name in sorted(infos, key=lambda n: (-infos[n].dtype.itemsize, n)):
-            info = infos[name]
-            dtype, span = DTYPE_NAMES[info.dtype].safetensors, [end, end + info.nbytes]
-            header[name] = {"dtype": dtype, "shape": list(info.shape), "data_offsets": span}
-            self._offsets[name], end = end, span[1]
-        raw = json.dumps(header, ensure_ascii=False, separators=(",", ":")).encode()
-        raw += b" " * (-len(raw) % 8)
-        self._start = 8 + len(raw)
+        head, self._offsets = written_header(infos, metadata or {})
+        self._start, end = len(head), sum(info.nbytes for info in infos.values())
         self._unsynced, self._left, self._syncing = 0, self._start + end, ThreadPoolExecutor(1)
         self._syncs: list[Future[None]] = []
         self._file = os.open(self._partial, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o644)
         try:
-            self._put(memoryview(len(raw).to_bytes(8, "little") + raw), 0)
+            self._put(memoryview(head), 0)
             disk.reserve(self._file, self._start + end)
         except OSError:
             self.abort()

@@ -6,7 +6,7 @@ import json
 import os
 import shutil
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -30,9 +30,10 @@ from merging.methods.exemplars import TaskExemplars
 from merging.methods.params import Params
 from merging.progress import Cancel, Phases, ProgressCallback
 from merging.recipes.recipe import Recipe
+from merging.runs.elsewhere.whole_tensors import tensors_on_workers
 from merging.runs.estimate import ADAPTING, EVALUATING, MERGING, Estimate
 from merging.runs.facts import facts
-from merging.runs.inputs import OpenedRecipe
+from merging.runs.inputs import OpenedRecipe, log_warning
 from merging.runs.run import FACTS, RECIPE, Run
 from merging.runs.store import Store
 from merging.text import first_few, size_text
@@ -87,6 +88,8 @@ class Work:
     keep_model: bool
     kept: Kept | None = None  # of what is learned, for a later run to go on from
     scored: GivenScores | None = None
+    workers: str = ""  # who computes whole tensors, as ``merging.workers.pools`` reads it
+    warn: Callable[[str], None] = log_warning
     seconds: dict[str, float] = field(default_factory=dict)
     warnings: list[str] = field(default_factory=list)
     models: dict[str, str] = field(default_factory=dict)
@@ -147,18 +150,13 @@ class Work:
                 path = folder / self.models[name]
                 return files.enter_context(SafetensorsWriter(path, self.opened.pretrained.infos, self._metadata(name)))
 
+            elsewhere = tensors_on_workers(self.opened, self.workers, self.device, self.cancel, self.warn)
             return engine.run(
-                self.recipe,
-                self.opened.pretrained,
-                self.opened.experts,
-                exemplars=self.images.exemplars,
-                test_data=self.images.test_data,
-                device=self.device,
-                progress=self.phases.callback(MERGING),
-                cancel=self.cancel,
-                kept=self.kept,
-                make_sink=sink,
-            )
+                self.recipe, self.opened.pretrained, self.opened.experts,
+                exemplars=self.images.exemplars, test_data=self.images.test_data, device=self.device,
+                progress=self.phases.callback(MERGING), cancel=self.cancel, kept=self.kept, make_sink=sink,
+                elsewhere=files.enter_context(elsewhere),
+            )  # fmt: skip
 
     def _adapt(self, folder: Path, merged: engine.MergeResult) -> engine.MergeResult:
         """The result with the recipe's adapt on the merged model in ``folder``, where its files are written."""
@@ -223,6 +221,7 @@ class Work:
             return
         from merging.benchmarks.evaluate import evaluate, evaluate_per_task  # its imports take a while
         from merging.benchmarks.unknown_task import UNKNOWN_TASK
+        from merging.runs.elsewhere.scores import keep_answers_of_workers
 
         started = time.monotonic()
         paths = {key: folder / name for key, name in self.models.items()}
@@ -234,6 +233,9 @@ class Work:
             )  # fmt: skip
         else:
             modules = self._modules(folder)
+            if modules is None:
+                model = paths[MERGED], self.benchmark, kept
+                keep_answers_of_workers(*model, self.workers, self.device, progress, self.cancel, self.warn)
             parts = Phases({SCORES: len(self.benchmark.tasks), UNKNOWN_TASK: len(self.opened.experts)}, progress)
             names_tasks = modules is not None and modules.method.names is not None
             scores = evaluate(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import time
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -41,6 +42,7 @@ def execute(  # noqa: PLR0913 - all that distinguishes the app, the command line
     warn: Callable[[str], None] = log_warning,
     announce: Callable[[Estimate], None] | None = None,
     scored: GivenScores | None = None,
+    workers: str = "",
 ) -> Run:
     """The stored run of a recipe: an existing one, or a new one.
 
@@ -55,11 +57,11 @@ def execute(  # noqa: PLR0913 - all that distinguishes the app, the command line
         warn: called with every doubt about what belongs together, before anything is computed; the run has them, too.
         announce: called with the cost before anything is learned, if the recipe learns.
         scored: scores of the run's model on the benchmark, if it was evaluated together with others.
+        workers: who computes whole tensors, as MERGESCOPE_WORKERS says it; empty: this process.
 
     Raises:
         CheckpointError, CompatibilityError, NeedsError: the recipe cannot be run as given.
-        StoreError: the disk is full or cannot be written to.
-        Cancelled, Paused: requested; nothing is kept, or what was learned so far.
+        StoreError: the disk cannot be written to. Cancelled, Paused: nothing is kept, or what was learned so far.
     """
     opened = open_inputs(recipe, base, benchmark)
     if strict:
@@ -72,14 +74,13 @@ def execute(  # noqa: PLR0913 - all that distinguishes the app, the command line
     run_id = opened.run_id(digests)
     if run := _stored(store, run_id, scored_on, need_model):
         return run
-    with store.lock(
-        run_id, Meter(0, None, cancel).check, lambda holder: _say_who_computes(holder, phases.callback(READING))
-    ):
+    with store.lock(run_id, Meter(0, None, cancel).check, partial(_say_who_computes, report=phases.callback(READING))):
         if run := _stored(store, run_id, scored_on, need_model):
             return run
         images = ChainImages(_exemplars(recipe, fitting, reason), _test_data(recipe, fitting, reason))
         work = Work(
             run_id, opened, digests, store, scored_on, images, device, phases, cancel, plan, keep_model, scored=scored,
+            workers=workers, warn=warn,
             seconds={READING: reading}, warnings=[reason] if reason and evaluate else [],
         )  # fmt: skip
         _compute(work, warn, pause, announce)

@@ -56,11 +56,15 @@ class Store:
         self._own, self._apart = self.root / "runs", self.root / APART
         self.damaged = Quarantine(self.root)
         self._known: dict[Path, tuple[tuple[int, ...], Run]] = {}  # what was read, with the state of all its files
+        self._folders: dict[Path, tuple[int, ...]] = {}  # their own state, when they were read for a list
         DIGESTS.adopt(self.root, self._former_digests)
         atomic.sweep(self._own)
 
     def runs(self) -> list[Run]:
-        """Every run that is not damaged: own ones, newest first, then the precomputed ones that are not among them."""
+        """Every run that is not damaged: own ones, newest first, then the precomputed ones that are not among them.
+
+        What was written into a file of a precomputed run since it was read is only seen when the run is looked up.
+        """
         own = [run for path in _ids(self._own) if (run := self._read(path))]
         own.sort(key=lambda run: run.created or "", reverse=True)
         runs = {run.id: run for run in own}
@@ -70,7 +74,7 @@ class Store:
                 present = runs.get(path.name)
                 if present is not None and (not self.benchmark or self._on_benchmark(present)):
                     continue
-                if (run := self._read(path)) and (present is None or self._on_benchmark(run)):
+                if (run := self._listed(path)) and (present is None or self._on_benchmark(run)):
                     runs[run.id] = run
         for path in [path for path in list(self._known) if path.name not in runs]:
             self._known.pop(path, None)  # it is gone
@@ -108,6 +112,11 @@ class Store:
         """The ids of all stored runs, damaged ones too, from one listing of each folder."""
         folders = (self._own, *_folders(self._apart), *self.libraries)
         return {path.name for folder in folders for path in _ids(folder)}
+
+    def state(self) -> tuple[int, ...]:
+        """Numbers that change when a run is added, replaced, deleted or set aside."""
+        folders = (self._own, *_folders(self._apart), *self.libraries)
+        return tuple(number for each in folders for number in atomic.state_of(each.parent, (each.name,)) or (0,))
 
     def promised(self, run_id: str) -> Run | None:
         """The run or None, for one that should be there: another computer may have stored it a moment ago."""
@@ -243,24 +252,27 @@ class Store:
         return held(self.root / "locks" / f"{run_id}.lock", check, tell)
 
     def _read(self, path: Path) -> Run | None:
-        """The run in a folder, read again only where something changed; a damaged one is set aside and gives None."""
-        own = path.is_relative_to(self.root)
-        state = atomic.state_of(path, (atomic.MANIFEST, FACTS)) if own else atomic.state_of(path.parent, (path.name,))
+        """The run in a folder, read again only where a file changed; a damaged one is set aside and gives None."""
+        state = atomic.state_of(path, (atomic.MANIFEST, FACTS))
         known, run = self._known.get(path, ((), None))
-        if run is not None and known == state + self._state_of_files(run):
+        if run is not None and known == state + atomic.state_of(path, run.files):
             return run
         if run := self._read_anew(path):
-            self._known[path] = state + self._state_of_files(run), run
+            self._known[path] = state + atomic.state_of(path, run.files), run
         else:
             self._known.pop(path, None)
         return run
 
-    def _state_of_files(self, run: Run) -> tuple[int, ...]:
-        """Numbers that change when a file of an own run does; empty for one of a library, which changes as a whole.
+    def _listed(self, path: Path) -> Run | None:
+        """The run in a folder as it was read last, if that is still the same folder.
 
-        A library has many runs, and each question to the disk lets all other threads of a busy server run first.
+        Libraries are large, and each question to the disk lets all other threads of a busy server run first.
         """
-        return atomic.state_of(run.path, run.files) if run.path.is_relative_to(self.root) else ()
+        folder = atomic.state_of(path.parent, (path.name,))
+        if path in self._known and self._folders.get(path) == folder:
+            return self._known[path][1]
+        self._folders[path] = folder
+        return self._read(path)
 
     def _read_anew(self, path: Path) -> Run | None:
         provenance = THIS_MACHINE if path.is_relative_to(self.root) else PRECOMPUTED

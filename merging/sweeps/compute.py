@@ -12,11 +12,11 @@ from merging import devices
 from merging.benchmarks.benchmark import Benchmark
 from merging.benchmarks.evaluate import evaluate, evaluate_per_task
 from merging.checkpoints.checkpoint import Checkpoint, MappingCheckpoint
-from merging.checkpoints.digests import DIGESTS
 from merging.checkpoints.references import PRETRAINED, expert_key
 from merging.engine import run as engine
 from merging.engine.outputs import MERGED
 from merging.errors import MergingError
+from merging.formats.handed_out import handed_out
 from merging.formats.opening import open_checkpoint
 from merging.free_memory import free_memory
 from merging.modules.modules import Modules
@@ -108,7 +108,7 @@ class Session:
             "sample": plain_sample(self.sample),
             "benchmark": str(self.benchmark.folder),
             "device": self.device,
-            "digests": [DIGESTS.handed_out(checkpoint) for checkpoint in self.opened(planned.place.recipe)],
+            "digests": [handed_out(checkpoint) for checkpoint in self.opened(planned.place.recipe)],
         }
 
     def compute(

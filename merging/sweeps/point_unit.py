@@ -13,14 +13,13 @@ from typing import Any
 
 from merging.benchmarks.benchmark import Benchmark
 from merging.benchmarks.folders import seen_here
-from merging.checkpoints.digests import DIGESTS
-from merging.checkpoints.references import first_missing
 from merging.errors import CheckpointError
+from merging.formats.handed_out import believe, unseen
 from merging.sweeps.compute import Session
 from merging.sweeps.points import Point, Sample
 from merging.sweeps.sweep import NamedPoint, SweepPoint
 from merging.sweeps.wire import place_of, plain_point, sample_of
-from merging.workers.sentences import does_not_see, sees_others
+from merging.workers.sentences import sees_others
 
 _sessions: dict[str, Session] = {}  # the last one of this process
 _one_at_a_time = threading.Lock()
@@ -62,9 +61,7 @@ def _planned(session: Session, place: SweepPoint, request: Mapping[str, Any]) ->
     try:
         opened = session.opened(place.recipe)
     except CheckpointError as error:
-        recipe = place.recipe
-        missing = first_missing((recipe.pretrained, *(reference for _, reference in recipe.experts)))
-        raise (does_not_see(missing) if missing else error) from None
+        raise unseen((place.recipe.pretrained, *dict(place.recipe.experts).values()), error) from None
     for checkpoint, given in zip(opened, request["digests"], strict=True):
-        DIGESTS.believe(checkpoint, given)
+        believe(checkpoint, given)
     return session.plan(place)

@@ -6,9 +6,9 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from merging.errors import WorkerError
+from merging.errors import MergingError, WorkerError
 from merging.text import first_few
-from merging.workers.about import SAME, about
+from merging.workers.about import SAME, about, hardware
 from merging.workers.fan_out import Workers, fan_out
 from merging.workers.units import ABOUT, answered, written
 
@@ -72,6 +72,23 @@ def survey(workers: Workers, device: str = "auto") -> list[About]:
     if not found:
         raise WorkerError(f"No worker answers of {workers.called}. {first_few(reasons, 1)}".strip())
     return [found[key] for key in sorted(found)]
+
+
+def same_hardware(workers: Workers, device: str, warn: Callable[[str], None], what: str) -> bool:
+    """Whether workers that were checked compute on what this program computes on: one result needs one kind.
+
+    ``warn`` gets a sentence if not: the ``merge``, say, is computed here.
+    """
+    found, own = list[str](), hardware(device)
+
+    def failed(_name: str, error: MergingError) -> None:
+        raise WorkerError(f"No worker answers of {workers.called}. {error}")
+
+    fan_out(workers, ABOUT, [(ABOUT, {"device": device})], lambda _, said: found.append(str(said["hardware"])), failed)
+    if same := found == [own]:
+        return same
+    warn(f"The {what} is computed here: the workers compute on {found[0]}, this program on {own}.")
+    return False
 
 
 def _program(each: About) -> str:

@@ -19,6 +19,7 @@ from merging.progress import Cancel, Meter
 from merging.workers.units import Plain, answered, call, written
 
 WINDOW = 2  # units in flight for each that can run
+MOST_BYTES = 256 << 20  # of answers in flight
 WAKE = 0.2  # seconds after which it is looked whether to stop, and whether the workers are still there
 GONE = 60.0  # seconds without any worker after which the rest is left for later
 Request = tuple[str, Mapping[str, Any]]  # the name of a unit of work, and what is asked
@@ -45,6 +46,13 @@ class Workers:
     close: Callable[[Executor], None] = _shut
     each: Callable[[str, bytes], Mapping[str, bytes]] | None = None
     only: Callable[[Collection[Mapping[str, Any]]], Workers] | None = None
+    most: int = 0  # how many there were
+
+    def words(self) -> str:
+        """How many there are: "7 workers, 1 lost"."""
+        self.most = max(self.most, self.count)
+        lost = f", {self.most - self.count} lost" if self.count < self.most else ""
+        return f"{self.count} worker{'s' * (self.count != 1)}{lost}"
 
 
 @dataclass
@@ -53,6 +61,7 @@ class _Unit:
 
     name: str
     request: bytes
+    size: int = 0  # bytes of the answer
     losses: int = 0
 
 
@@ -65,8 +74,11 @@ def fan_out(
     cancel: Cancel | None = None,
     tries: int = 3,
     told: Callable[[Collection[str]], None] = lambda names: None,
+    size: Callable[[str], int] = lambda name: 0,
 ) -> None:
     """Let workers do a unit for every request; requests are taken as they are submitted.
+
+    ``size`` says how many bytes a unit, by its name, will answer with: ``MOST_BYTES`` may come at once, or one unit.
 
     ``done`` gets the name and the answer, ``failed`` the name and the error, ``told`` the names of units whose worker
     was lost; all are called in this thread, and what they raise ends the work.
@@ -74,7 +86,7 @@ def fan_out(
     Raises:
         Cancelled: ``cancel`` asked for it; what waits is dropped. WorkersGone: there was no worker for a minute.
     """
-    work = _Fan(workers, unit, tries, told, cancel)
+    work = _Fan(workers, unit, tries, told, cancel, size)
     source = iter(requests)
     try:
         while work.submit(source):
@@ -98,6 +110,7 @@ class _Fan:
     tries: int
     told: Callable[[Collection[str]], None]
     cancel: Cancel | None
+    size: Callable[[str], int]
     flying: dict[Future[bytes], _Unit] = field(default_factory=dict)
     again: deque[_Unit] = field(default_factory=deque)
 
@@ -108,6 +121,9 @@ class _Fan:
     def submit(self, source: Any) -> bool:
         """Fill the window; whether anything is in flight then."""
         while len(self.flying) < WINDOW * self.workers.count and (work := self._next(source)) is not None:
+            if self.flying and sum(each.size for each in self.flying.values()) + work.size > MOST_BYTES:
+                self.again.appendleft(work)
+                break
             try:
                 future = self.workers.executor.submit(call, self.unit, work.request)
             except self.workers.lost:  # it broke after the last answer; this unit has not begun
@@ -125,7 +141,7 @@ class _Fan:
             return None if self.flying and self._suspect(self.again[0]) else self.again.popleft()
         if (request := next(source, None)) is None:
             return None
-        return _Unit(request[0], written(request[1]))
+        return _Unit(request[0], written(request[1]), self.size(request[0]))
 
     def _suspect(self, work: _Unit) -> bool:
         """Whether the next loss must be its own fault: after a break, which ends all that is in flight, or at last."""

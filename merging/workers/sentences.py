@@ -1,4 +1,4 @@
-"""What is said of workers: how far they are, who was lost, and what a worker does not see."""
+"""What is said of workers: how far they are, who was lost, and that a worker sees other files."""
 
 from __future__ import annotations
 
@@ -20,16 +20,11 @@ class Arrivals:
     workers: Workers
     meter: Meter
     arrived: int = 0
-    most: int = 0  # workers that there were
 
     def count(self, work: int = 1) -> None:
         """Count one more, which is so much work. Raises Cancelled if asked to stop."""
         self.arrived += 1
-        count = self.workers.count
-        self.most = max(self.most, count)
-        lost = f", {self.most - count} lost" if count < self.most else ""
-        where = f"{count} worker{'s' * (count != 1)}{lost}"
-        self.meter.advance(work, f"{self.what} {self.arrived} of {self.total}, on {where}")
+        self.meter.advance(work, f"{self.what} {self.arrived} of {self.total}, on {self.workers.words()}")
 
     def lost(self, names: Collection[str]) -> str:
         """That a worker was lost, and how many are computed again."""
@@ -43,11 +38,4 @@ def sees_others(what: str) -> WorkerError:
     return WorkerError(
         f"Worker {platform.node()} sees other checkpoints or images than the program that asked for this {what}. "
         "Copy the files there again, or put them where all workers read."
-    )
-
-
-def does_not_see(what: str, variable: str = "MERGESCOPE_MODELS") -> WorkerError:
-    """This worker has no such file; a ``variable`` of its environment may say where it lies."""
-    return WorkerError(
-        f"Worker {platform.node()} does not see {what}; set {variable} there, or put the file where all workers read."
     )

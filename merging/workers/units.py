@@ -1,4 +1,4 @@
-"""What a worker can do: units of work by name, whose requests and answers are JSON.
+"""What a worker can do: units of work by name, with requests in JSON, and answers in JSON or as a tensor's file.
 
 ``call`` is the only function that an engine is ever given. Engines pickle its name and two byte strings, so that no
 function or object of a user travels. A unit is found by its name in ``UNITS`` and lies in the room that it computes.
@@ -16,26 +16,29 @@ from typing import Any
 from merging import errors
 from merging.errors import MergingError, WorkerError
 
-ABOUT, POINT, TRIAL = "about", "point", "trial"
+ABOUT, POINT, TRIAL, TENSOR, SCORE = "about", "point", "trial", "tensor", "score"
 UNITS: Mapping[str, str] = {
     ABOUT: "merging.workers.about:about",
     POINT: "merging.sweeps.point_unit:point",
     TRIAL: "merging.analysis.trials.unit:trial",
+    TENSOR: "merging.runs.elsewhere.tensor_unit:tensor",
+    SCORE: "merging.runs.elsewhere.score_unit:score",
 }
+FILE, IN_FILE = 7, b"\0{"  # the last byte of a header's length, and its first: so begin safetensors files, never JSON
 OUT_OF_MEMORY = "A worker ran out of memory. Start fewer workers on a machine, or use fewer or smaller models."
 
 Plain = dict[str, Any]
-Function = Callable[[Mapping[str, Any]], Plain]
+Function = Callable[[Mapping[str, Any]], Plain | bytes]
 
 
 def call(unit: str, request: bytes) -> bytes:
     """The answer of a unit, or its error: {"answer": ...} or {"error": {"type", "text"}}. Raises nothing."""
     gc.enable()  # the program's own start, which a new process may repeat, disables it
     try:
-        said: Plain = {"answer": _function(unit)(_mapping(request))}
-        return json.dumps(said).encode()
+        answer = _function(unit)(_mapping(request))
+        return answer if isinstance(answer, bytes) else json.dumps({"answer": answer}).encode()
     except MergingError as error:
-        said = {"type": type(error).__name__, "text": str(error)}
+        said: Plain = {"type": type(error).__name__, "text": str(error)}
     except MemoryError:
         said = {"type": MergingError.__name__, "text": OUT_OF_MEMORY}
     except Exception as error:
@@ -50,11 +53,13 @@ def written(request: Mapping[str, Any]) -> bytes:
 
 
 def answered(raw: bytes) -> Plain:
-    """The answer of ``call``.
+    """The answer of ``call``; of bytes that are a safetensors file {"file": bytes}.
 
     Raises:
         MergingError: the unit raised that error. WorkerError: what came is no answer.
     """
+    if raw[FILE : FILE + len(IN_FILE)] == IN_FILE:
+        return {"file": raw}
     said = _mapping(raw)
     if isinstance(said.get("answer"), dict):
         return dict(said["answer"])

@@ -4,69 +4,75 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Iterator
 
 import pytest
 
-from app import turns
+from app.turns import Turns
 
 PATIENCE = 30.0  # seconds for a thread to do what it does at once
 
 
-@pytest.fixture(autouse=True)
-def nothing_is_left() -> Iterator[None]:
-    yield
-    assert not turns._waiting and not turns._begun
-
-
-def _waiting(count: int) -> None:
-    until = time.monotonic() + PATIENCE
-    while len(turns._waiting) < count:
+def begin(turns: Turns, draw: threading.Thread) -> None:
+    """Start a thread, and wait until it waits for its turn."""
+    before, until = turns.waiting, time.monotonic() + PATIENCE
+    draw.start()
+    while turns.waiting == before:
         assert time.monotonic() < until
         time.sleep(0.001)
 
 
-def test_pages_are_drawn_one_after_the_other_in_order(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(turns, "SLOW", PATIENCE)
-    drawn: list[int] = []
-    at_once: list[int] = []
+def test_pages_are_drawn_one_after_the_other_in_order() -> None:
+    turns, drawn, at_once = Turns(slow=PATIENCE), list[int](), set[int]()
 
     def draw(number: int) -> None:
         with turns.turn():
-            at_once.append(len(turns._begun))
+            at_once.add(turns.drawing)
             drawn.append(number)
 
     threads = [threading.Thread(target=draw, args=(number,)) for number in range(8)]
     with turns.turn():
-        for count, thread in enumerate(threads):
-            thread.start()
-            _waiting(count + 1)
+        for thread in threads:
+            begin(turns, thread)
         assert drawn == []
     for thread in threads:
         thread.join(PATIENCE)
-    assert drawn == list(range(8)) and set(at_once) == {1}
+    assert drawn == list(range(8)) and at_once == {1} and (turns.waiting, turns.drawing) == (0, 0)
 
 
-def test_a_slow_page_holds_nobody_up(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(turns, "SLOW", 0.05)
-    over = threading.Event()
-    threads = [threading.Thread(target=_draw, args=(over,)) for _ in range(3)]
+def test_a_slow_page_holds_nothing_up() -> None:
+    turns, over = Turns(slow=0.05), threading.Event()
+
+    def draw() -> None:
+        with turns.turn():
+            over.set()
+
+    thread = threading.Thread(target=draw)
     with turns.turn():
-        for thread in threads:
-            thread.start()
+        thread.start()
         assert over.wait(PATIENCE)
-    for thread in threads:
-        thread.join(PATIENCE)
+    thread.join(PATIENCE)
 
 
-def _draw(over: threading.Event) -> None:
+@pytest.mark.parametrize("problem", [ValueError, SystemExit])
+def test_a_page_that_fails_gives_its_turn_back(problem: type[BaseException]) -> None:
+    turns = Turns(slow=PATIENCE)
+    with pytest.raises(problem), turns.turn():
+        raise problem
+    assert turns.drawing == 0
+
+
+def test_a_page_that_fails_while_it_waits_leaves_the_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    turns = Turns(slow=PATIENCE)
+
+    class Broken(threading.Event):
+        def wait(self, timeout: float | None = None) -> bool:
+            raise MemoryError
+
     with turns.turn():
-        over.set()
-
-
-def test_a_page_that_fails_or_is_left_gives_its_turn_back() -> None:
-    for problem in (ValueError, SystemExit):
-        with pytest.raises(problem), turns.turn():
-            raise problem
-    with turns.turn():
-        pass
+        with monkeypatch.context() as patch:
+            patch.setattr("app.turns.threading.Event", Broken)
+            waits = turns.turn()
+            with pytest.raises(MemoryError):
+                waits.__enter__()
+        assert (turns.waiting, turns.drawing) == (0, 1)
+    assert turns.drawing == 0

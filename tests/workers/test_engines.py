@@ -18,7 +18,7 @@ from typing import Any
 import click
 import psutil
 import pytest
-from small_sweeps import RATIO, names, run, sweep
+from small_sweeps import RATIO, names, recipe, run, sweep
 
 from merging.analysis.measure import measure
 from merging.benchmarks.benchmark import Benchmark
@@ -26,6 +26,7 @@ from merging.cli import exit_codes
 from merging.cli.commands.workers.amounts import LIFETIME, MEMORY
 from merging.cli.main import main
 from merging.errors import Cancelled, WorkerError, WorkersGone
+from merging.runs.execute import execute
 from merging.runs.store import Store
 from merging.settings import CERTIFICATES
 from merging.sweeps import points
@@ -182,6 +183,20 @@ def test_dask_does_the_trials_of_a_measurement(
     assert said[0].startswith("Trial 1 of 27, on ") and there.tables == here.tables and there.device == here.device
     for name in here.tables:
         assert there.table(name).equals(here.table(name)), name
+
+
+@pytest.mark.slow
+def test_dask_merges_the_same_file(cluster: Cluster, tiny_benchmark: Benchmark, store: Store, tmp_path: Path) -> None:
+    chain, said = recipe(tiny_benchmark, "drm"), list[str]()
+    until(lambda: len(cluster.workers()) == 2)  # the one that was killed is back
+    for own, workers in ((store, str(cluster.file)), (Store(tmp_path / "here", libraries=()), "")):
+        execute(
+            chain, own, benchmark=tiny_benchmark, device="cpu", evaluate=False, workers=workers,
+            progress=lambda done: said.append(done.phase),
+        )  # fmt: skip
+    there, here = (next(root.glob("runs/*/model.safetensors")) for root in (store.root, tmp_path / "here"))
+    assert there.read_bytes() == here.read_bytes()
+    assert len([phase for phase in said if phase.startswith("Tensor 9 of 9, on ")]) == 1
 
 
 @pytest.mark.slow

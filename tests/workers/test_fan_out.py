@@ -157,3 +157,11 @@ def test_a_process_has_one_thread_and_no_trim_threshold(pool: Workers) -> None:
     found = [json.dumps(answer["environment"], sort_keys=True) for answer in heard.done.values()]
     expected = {"CUDA_VISIBLE_DEVICES": None, "MALLOC_TRIM_THRESHOLD_": None, "OMP_NUM_THREADS": "1"}
     assert set(found) == {json.dumps(expected)}
+
+
+def test_answers_in_flight_fit_into_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(fan_out_module, "MOST_BYTES", 100)
+    counting, heard, sizes = Counting(4), Heard(), {"a": 300, "b": 60, "c": 60, "d": 40}
+    heard.run(Workers(counting, 4), {name: {"seconds": 0.02} for name in sizes}, size=sizes.__getitem__)
+    assert next(iter(heard.done)) == "a" and set(heard.done) == set(sizes)
+    assert counting.most == 2, "of eight in the window: c and d, the others alone"

@@ -24,6 +24,7 @@ from merging.cli import exit_codes
 from merging.cli.main import main
 from merging.errors import Cancelled, MergingError, WorkerError, WorkersGone
 from merging.files import atomic
+from merging.formats import handed_out
 from merging.jobs.runner import Runner
 from merging.runs.store import Store
 from merging.sweeps import compute as sweep_compute
@@ -177,17 +178,18 @@ def test_a_worker_refuses_another_name_and_names_a_missing_file(copied: Benchmar
         answered(call(POINT, written(request | {"name": "1" * 12})))
 
 
-def test_a_digest_is_believed_of_the_same_file_only(copied: Benchmark) -> None:
+def test_a_digest_is_believed_of_the_same_file_only(copied: Benchmark, monkeypatch: pytest.MonkeyPatch) -> None:
     request, fresh = asked(copied), digests.DigestCache()
+    monkeypatch.setattr(handed_out, "DIGESTS", fresh)
     session = sweep_compute.Session(copied, wire.sample_of(request["sample"]), "cpu")
     for given, checkpoint in zip(
         request["digests"], session.opened(wire.place_of(request["place"]).recipe), strict=True
     ):
         inode, size, changed = given["file"]
         for other in ([inode + 1, size, changed], [inode, size + 1, changed], [inode, size, changed + 1]):
-            fresh.believe(checkpoint, given | {"file": other})
+            handed_out.believe(checkpoint, given | {"file": other})
             assert fresh.remembered(checkpoint.state()) == ""
-        fresh.believe(checkpoint, given)
+        handed_out.believe(checkpoint, given)
         assert fresh.remembered(checkpoint.state()) == given["digest"] == checkpoint.digest
 
 

@@ -75,8 +75,9 @@ def _looked(lesson: Lesson, folder: Path) -> Known | None:
         data.benchmark()
     except TaskError:
         return None
-    stored = frozenset(data.store().ids())
-    return _known(lesson.path, state_of(lesson.path), folder, state_of(folder), stored, _last_stored())
+    store = data.store()
+    stored = (store.root, *store.state(), *_last_stored())
+    return _known(lesson.path, state_of(lesson.path), folder, state_of(folder), stored)
 
 
 def _last_stored() -> tuple[int, ...]:
@@ -94,14 +95,13 @@ def _last_stored() -> tuple[int, ...]:
     return tuple(times)
 
 
-@lru_cache(maxsize=16)  # Streamlit's caches take longer to look up than the ids take to list
+@lru_cache(maxsize=16)  # Streamlit's caches take longer to look up than the rest of a step takes
 def _known(
     path: Path,
     state: tuple[int, ...],
     folder: Path,
     folder_state: tuple[int, ...],
-    stored: frozenset[str],
-    last_stored: tuple[int, ...],
+    stored: tuple[Path | int, ...],
 ) -> Known:
     return Known(LessonContext(data.store(), data.benchmark(), reading.read_lesson(path)))
 

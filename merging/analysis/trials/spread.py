@@ -18,6 +18,7 @@ from merging.analysis.stored import MEMORY
 from merging.checkpoints.digests import DIGESTS
 from merging.errors import MergingError, WorkerError, WorkersGone
 from merging.files.short_digest import short_digest
+from merging.formats.handed_out import handed_out
 from merging.progress import Meter, Phases, ProgressCallback
 from merging.runs.inputs import open_models
 from merging.workers.fan_out import Workers, fan_out
@@ -122,8 +123,7 @@ class Trials:
 
     @cached_property
     def _handed_out(self) -> list[Plain]:
-        meter = Meter(0, None, self.context.cancel)
-        return [DIGESTS.handed_out(model, meter) for model in self._models]
+        return [handed_out(model) for model in self._models]
 
     def request(self, trial: PlannedTrial) -> Plain:
         """What a worker is asked for a trial."""

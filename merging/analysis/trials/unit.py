@@ -15,10 +15,9 @@ from merging.analysis.context import TrialContext
 from merging.analysis.trials.spread import computation, models_of, name_of
 from merging.benchmarks.benchmark import Benchmark
 from merging.benchmarks.folders import seen_here
-from merging.checkpoints.digests import DIGESTS
-from merging.checkpoints.references import first_missing
 from merging.devices import choose_device, describe_device, in_room
-from merging.workers.sentences import does_not_see, sees_others
+from merging.formats.handed_out import believe, does_not_see, first_missing
+from merging.workers.sentences import sees_others
 
 if TYPE_CHECKING:
     import torch
@@ -76,5 +75,5 @@ def _named(benchmark: Benchmark, request: Mapping[str, Any]) -> str:
     models = models_of(benchmark)
     if len(models) == len(request["digests"]):
         for model, given in zip(models, request["digests"], strict=True):
-            DIGESTS.believe(model, given)
+            believe(model, given)
     return name_of(str(request["measurement"]), benchmark, models, request["trial"])

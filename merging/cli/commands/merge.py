@@ -16,12 +16,14 @@ from merging.cli.option_types import PATH, StepType, TestDataType
 from merging.cli.options import (
     SPEC_HELP,
     Command,
+    chosen_workers,
     device_option,
     no_evaluate_option,
     option,
     pause_option,
     store_option,
     strict_option,
+    workers_option,
 )
 
 
@@ -71,6 +73,7 @@ def _at_most_one(
 @no_evaluate_option
 @strict_option
 @pause_option
+@workers_option
 @device_option
 @click.pass_obj
 def merge(  # noqa: PLR0913 - an argument for each option
@@ -89,6 +92,7 @@ def merge(  # noqa: PLR0913 - an argument for each option
     store: Path | None,
     no_evaluate: bool,
     strict: bool,
+    workers: str | None,
     device: str,
 ) -> int:
     """Merge checkpoints and export the model."""
@@ -112,5 +116,8 @@ def merge(  # noqa: PLR0913 - an argument for each option
     )
     if test_data and recipe.test_data is None:
         raise RecipeError("No step of this chain learns from test data; leave out --test-data.")
-    compute(call, recipe, store, out, how, device=device, evaluate=not no_evaluate, strict=strict)
+    compute(
+        call, recipe, store, out, how, device=device, evaluate=not no_evaluate, strict=strict,
+        workers=chosen_workers(workers),
+    )  # fmt: skip
     return DONE

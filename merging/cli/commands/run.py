@@ -15,12 +15,14 @@ from merging.cli.option_types import PATH
 from merging.cli.options import (
     Command,
     argument,
+    chosen_workers,
     device_option,
     job_options,
     no_evaluate_option,
     option,
     pause_option,
     strict_option,
+    workers_option,
 )
 
 
@@ -44,10 +46,12 @@ def _of_recipe(written: Mapping[str, Any]) -> tuple[list[str], Path]:
 @no_evaluate_option
 @strict_option
 @pause_option
+@workers_option
 @device_option
 @click.pass_obj
-def run(
+def run(  # noqa: PLR0913 - an argument for each option
     call: Call,
+    *,
     recipe: Path,
     base: Path | None,
     need_model: bool,
@@ -56,6 +60,7 @@ def run(
     store: Path | None,
     no_evaluate: bool,
     strict: bool,
+    workers: str | None,
     device: str,
 ) -> int:
     """Run a recipe file into the store, such as one from the app."""
@@ -67,6 +72,7 @@ def run(
     base = base or recipe.absolute().parent
     evaluate = not no_evaluate
     compute(
-        call, chain, store, out, how, device=device, evaluate=evaluate, strict=strict, need_model=need_model, base=base
-    )
+        call, chain, store, out, how, device=device, evaluate=evaluate, strict=strict, need_model=need_model,
+        base=base, workers=chosen_workers(workers),
+    )  # fmt: skip
     return DONE

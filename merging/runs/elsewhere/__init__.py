@@ -1,0 +1,1 @@
+"""Whole tensors of a merge on workers: what is asked of them, what they answer, and who writes the file."""

@@ -1,0 +1,90 @@
+"""The evaluation of a merged model on workers, which compute the features that the store then keeps."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Collection
+from pathlib import Path
+
+import numpy as np
+
+from merging.benchmarks.benchmark import SPLITS, Benchmark
+from merging.benchmarks.kept_features import Answered, KeptFeatures, worth
+from merging.checkpoints.architecture import Architecture
+from merging.engine.outputs import MERGED
+from merging.errors import Cancelled, MergingError, WorkerError, WorkersGone
+from merging.formats.handed_out import handed_out
+from merging.formats.one_tensor import tensor_of
+from merging.formats.opening import open_checkpoint
+from merging.progress import Cancel, Meter, ProgressCallback
+from merging.runs.elsewhere.score_unit import FACTS
+from merging.workers import pools
+from merging.workers.checking import same_hardware
+from merging.workers.fan_out import Workers, fan_out
+from merging.workers.units import SCORE, Plain
+
+
+def keep_answers_of_workers(
+    path: Path,
+    benchmark: Benchmark,
+    kept: KeptFeatures,
+    spec: str,
+    device: str,
+    progress: ProgressCallback | None,
+    cancel: Cancel | None,
+    warn: Callable[[str], None],
+) -> None:
+    """Let workers compute the features of a model that take long, so that an evaluation finds them ``kept``.
+
+    What they do not compute is left to the evaluation; ``warn`` gets the reason. Raises Cancelled as asked.
+    """
+    if not spec.strip():
+        return
+    model = open_checkpoint(path, MERGED)
+    tower = Architecture.of(model, benchmark.tower)
+    pairs = [(task.key, split) for task in benchmark.tasks for split in SPLITS if split in task.splits]
+    counts = {pair: benchmark.count(*pair) for pair in pairs}
+    missing = [pair for pair in pairs if worth(counts[pair], tower) and kept.read(benchmark, *pair) is None]
+    if not missing:
+        return
+    meter = Meter(sum(counts[pair] for pair in missing), progress, cancel)
+    asked = {"model": str(path), "digest": handed_out(model), "device": device}
+    asked |= {"benchmark": str(benchmark.folder.absolute()), "images": benchmark.digest}
+    missing.sort(key=lambda pair: -counts[pair])
+    named = {f"{task} {split}": (task, split) for task, split in missing}
+    came: list[str] = []
+
+    def ask(workers: Workers) -> None:
+        def done(name: str, answer: Plain) -> None:
+            kept.keep(benchmark, *named[name], _answered(answer), tower)
+            came.append(name)
+            words = f"Evaluating {len(came)} of {len(named)}, on {workers.words()}"
+            meter.advance(counts[named[name]], words, benchmark.task(named[name][0]).title)
+
+        requests = ((name, {**asked, "task": task, "split": split}) for name, (task, split) in named.items())
+        fan_out(workers, SCORE, requests, done, _failed, cancel, told=told)
+
+    def told(names: Collection[str]) -> None:
+        warn(f"A worker was lost; {len(names)} of {len(named)} evaluations are done again.")
+
+    try:
+        with pools.opened(spec, warn, device) as workers:
+            if workers is not None and same_hardware(workers, device, warn, "evaluation"):
+                ask(workers)
+    except MergingError as error:
+        if isinstance(error, Cancelled) and not isinstance(error, WorkersGone):
+            raise
+        warn(f"Evaluated here, what is left: {error}")
+
+
+def _answered(answer: Plain) -> Answered:
+    try:
+        _, features, metadata = tensor_of(answer.get("file", b""), "A worker's answer")
+        facts = json.loads(metadata[FACTS])
+        return Answered(features, np.array(facts["predicted"], np.int64), np.array(facts["margins"], np.float32))
+    except (ValueError, KeyError, TypeError):
+        raise WorkerError("A worker answered with something else than features. Restart it.") from None
+
+
+def _failed(_name: str, error: MergingError) -> None:
+    raise error

@@ -1,0 +1,91 @@
+"""The whole tensors of a merge on workers: the largest first; this process writes the one file."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Collection, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from merging.engine.outputs import Rows, Stored
+from merging.engine.work import one_by_one
+from merging.errors import MergingError, WorkersGone
+from merging.formats.handed_out import handed_out
+from merging.progress import Cancel
+from merging.runs.elsewhere.wire import stored_of
+from merging.runs.inputs import OpenedRecipe
+from merging.workers import pools
+from merging.workers.checking import same_hardware
+from merging.workers.fan_out import Workers, fan_out
+from merging.workers.units import TENSOR, Plain
+
+
+@contextlib.contextmanager
+def tensors_on_workers(
+    opened: OpenedRecipe, spec: str, device: str, cancel: Cancel | None, warn: Callable[[str], None]
+) -> Iterator[TensorsOnWorkers | None]:
+    """The tensors of a merge that the workers of ``spec`` compute while the block runs.
+
+    None where it names no workers, where the chain has no tensors of that kind, or where they would differ from those
+    that are computed here; ``warn`` gets a sentence about workers that are left out.
+
+    Raises:
+        ParameterError, WorkerError: the workers cannot be opened.
+    """
+    names = one_by_one(opened.recipe, opened.pretrained, len(opened.experts)) if spec.strip() else []
+    digests = [handed_out(checkpoint) for checkpoint in opened] if names else []
+    if not names or not all(digests):  # what lies in memory alone is seen by no worker
+        yield None
+        return
+    with pools.opened(spec, warn, device) as workers:
+        if workers is None or not same_hardware(workers, device, warn, "merge"):
+            yield None
+            return
+        base = (opened.base or Path.cwd()).absolute()
+        recipe = opened.recipe.plain()
+        asked = {"recipe": recipe, "base": str(base), "device": device, "digests": digests}
+        yield TensorsOnWorkers(opened, names, asked, workers, cancel, warn)
+
+
+@dataclass
+class TensorsOnWorkers:
+    """Whole tensors that workers compute. ``names`` are theirs, the largest first; ``asked`` is said for each."""
+
+    opened: OpenedRecipe
+    names: Sequence[str]
+    asked: Plain
+    workers: Workers
+    cancel: Cancel | None
+    warn: Callable[[str], None]
+
+    def compute(self, take: Callable[[Stored, Rows, str], None]) -> None:
+        """Hand on each tensor as it comes, with the words of progress.
+
+        Raises:
+            MergingError: a tensor cannot be computed; the message begins with its name. Cancelled: as asked.
+            WorkersGone: there was no worker for a minute.
+        """
+        infos, came = self.opened.pretrained.infos, list[str]()
+
+        def done(name: str, answer: Plain) -> None:
+            stored, rows = stored_of(answer.get("file", b""), name, infos[name])
+            came.append(name)
+            take(stored, rows, f"Tensor {len(came)} of {len(self.names)}, on {self.workers.words()}")
+
+        requests = ((name, {**self.asked, "tensor": name}) for name in self.names)
+        try:
+            fan_out(
+                self.workers, TENSOR, requests, done, _failed, self.cancel, told=self._told,
+                size=lambda name: infos[name].nbytes,
+            )  # fmt: skip
+        except WorkersGone as gone:
+            raise WorkersGone(f"{gone} Nothing was kept. Run the recipe again when they are back.") from None
+
+    def _told(self, names: Collection[str]) -> None:
+        again = "1 tensor is" if len(names) == 1 else f"{len(names)} tensors are"
+        self.warn(f"A worker was lost; {again} computed again.")
+
+
+def _failed(name: str, error: MergingError) -> None:
+    """End the merge with the error of a tensor."""
+    raise error if name in str(error) else type(error)(f"Tensor {name}: {error}")
