@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 from functools import cached_property
 from pathlib import Path
@@ -55,6 +55,29 @@ class Of(StrEnum):
     BENCHMARK = "the benchmark, not of a run"
 
 
+@dataclass(frozen=True, slots=True)
+class PlannedTrial:
+    """One of many merges of a measurement, or one model, and its evaluation.
+
+    ``asked`` is plain data that says what is merged and evaluated; whoever has the benchmark can do it from that alone.
+    ``name`` is for people, and differs from those of the measurement's other trials. ``weight`` is a share of time.
+    """
+
+    name: str
+    asked: Mapping[str, Any]
+    weight: float = 1.0
+
+
+@dataclass(frozen=True)
+class TrialContext:
+    """What all trials of a measurement are done with; ``kept`` is what one keeps in memory for the next."""
+
+    benchmark: Benchmark
+    device: str
+    cancel: Cancel | None = None
+    kept: dict[Any, Any] = field(default_factory=dict)
+
+
 class StoredTables(Protocol):
     """A stored measurement, as another measurement reads it."""
 
@@ -85,6 +108,7 @@ class MeasurementContext:
     of: Of = Of.RUN
     measurement: Callable[[str, ProgressCallback | None], StoredTables] | None = None  # another one, by its key
     show: Callable[[MeasurementResult], None] = lambda so_far: None  # shows what is measured so far to other processes
+    tried: Callable[[Sequence[PlannedTrial]], list[dict[str, Any]]] = lambda planned: []  # answers, in their order
     modules: Modules | None = None  # on top of the model that ``models`` gives, while it does
 
     def phases(self, weights: Mapping[str, float]) -> Phases:

@@ -9,22 +9,28 @@ runs.
 from __future__ import annotations
 
 import importlib
+import logging
 import time
 from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING, Any
 
-from merging.analysis.context import MeasurementContext, MeasurementResult, Of, own_folder
-from merging.analysis.registry import kind
+from merging.analysis.context import MeasurementContext, MeasurementResult, Of, TrialContext, own_folder
+from merging.analysis.registry import Measurement, kind
 from merging.analysis.stored import MEMORY, Measured, entry_name, find, shown_so_far, write
 from merging.errors import StoreError
 from merging.files import atomic
 from merging.progress import Cancel, ProgressCallback
 from merging.runs.store import Store
+from merging.workers.fan_out import Workers
 
 if TYPE_CHECKING:
     import torch
 
     from merging.benchmarks.benchmark import Benchmark
+
+log = logging.getLogger("merging")
+NO_WORKERS: AbstractContextManager[Workers | None] = nullcontext()
 
 
 def measure(
@@ -36,25 +42,27 @@ def measure(
     device: str = "auto",
     progress: ProgressCallback | None = None,
     cancel: Cancel | None = None,
+    workers: AbstractContextManager[Workers | None] = NO_WORKERS,
+    warn: Callable[[str], None] = log.warning,
 ) -> Measured:
     """The stored measurement, or a new one; always a new one of what is timed.
+
+    Where a measurement consists of trials, ``workers`` are opened and do them; ``warn`` is told of lost ones.
 
     Raises:
         StoreError: no such run or measurement, or the disk cannot be written to.
         CheckpointError, TaskError: the run cannot be measured. Cancelled: ``cancel`` requested it.
+        WorkerError: workers cannot be opened, or a trial was lost with them again and again.
     """
-    from merging.devices import choose_device, describe_device, in_room
+    from merging.analysis.trials.spread import Trials
+    from merging.devices import HOST, choose_device, describe_device, in_room
 
     measurement_kind = kind(key)
     if (measurement_kind.of == Of.BENCHMARK) == bool(run_id):
         raise StoreError(f"{measurement_kind.title} is a measurement of {measurement_kind.of}.")
     if not measurement_kind.timed and (stored := find(key, store, benchmark, run_id)):
         return stored
-    if (name := entry_name(measurement_kind, store, benchmark, run_id)) is None:
-        store.run(run_id)  # raises if there is no such run
-        raise StoreError(
-            f"Run {run_id} merged nothing, so {measurement_kind.title.lower()} cannot be measured of its experts."
-        )
+    name = _entry_name(measurement_kind, store, benchmark, run_id)
     atomic.sweep(own_folder(store))
     atomic.require_writable(own_folder(store), "The measurement")
     started = time.monotonic()
@@ -72,12 +80,24 @@ def measure(
             context = MeasurementContext(
                 store, benchmark, run_id, str(on), progress, cancel, measurement_kind.of, measurement, show
             )
-            return compute(context), about
+            shared = TrialContext(benchmark, str(on) if computing is None else device, cancel)
+            trials = Trials(key, shared, progress, computing, warn)
+            context.tried = trials.answers
+            return trials.noted(compute(context)), about | trials.about()
 
-    (result, about), words = in_room(choose_device(device), measured_on)
+    with workers if measurement_kind.trial else NO_WORKERS as computing:
+        (result, about), words = in_room(HOST if computing is not None else choose_device(device), measured_on)
     if words:
         result = result._replace(notes={**result.notes, MEMORY: " ".join(words)})
     write(store, name, result, about, started, replace=measurement_kind.timed)
     if (stored := find(key, store, benchmark, run_id)) is None:
         raise StoreError("It was measured but cannot be read back; is the store's folder being cleared?")
     return stored
+
+
+def _entry_name(measurement: Measurement, store: Store, benchmark: Benchmark, run_id: str) -> str:
+    """The name of an entry; raises StoreError if there can be none."""
+    if (name := entry_name(measurement, store, benchmark, run_id)) is not None:
+        return name
+    store.run(run_id)  # raises if there is no such run
+    raise StoreError(f"Run {run_id} merged nothing, so {measurement.title.lower()} cannot be measured of its experts.")

@@ -13,8 +13,9 @@ from merging.text import did_you_mean
 class Measurement:
     """One kind of measurement.
 
-    ``compute`` is "module:function", imported on first use, since some take seconds to load. What is ``timed`` differs
-    between machines and from run to run: it is measured anew whenever it is asked for.
+    ``compute`` is "module:function", imported on first use, since some take seconds to load; ``trial`` is the function
+    that does one trial, where a measurement consists of them. What is ``timed`` differs between machines and from run
+    to run: it is measured anew whenever it is asked for.
     """
 
     key: str
@@ -24,6 +25,7 @@ class Measurement:
     of: Of = Of.RUN
     timed: bool = False
     seconds: float = 20.0  # a guess of what it takes on two cores, until one was measured
+    trial: str = ""
 
 
 MEASURES = {
@@ -83,6 +85,7 @@ MEASURES = {
             version=2,
             of=Of.BENCHMARK,
             seconds=300.0,
+            trial="merging.analysis.measurements.exemplar_sensitivity:trial",
         ),
         Measurement(
             "drm_ablations",
@@ -90,6 +93,7 @@ MEASURES = {
             "merging.analysis.measurements.drm_ablations:measure_ablations",
             of=Of.BENCHMARK,
             seconds=300.0,
+            trial="merging.analysis.measurements.drm_ablations:trial",
         ),
         Measurement(
             "task_counts",
@@ -98,6 +102,7 @@ MEASURES = {
             version=2,
             of=Of.BENCHMARK,
             seconds=300.0,
+            trial="merging.analysis.measurements.task_counts:trial",
         ),
         Measurement(
             "method_times",

@@ -22,6 +22,11 @@ def is_benchmark(folder: Path) -> bool:
     return (folder / BENCHMARK).is_file() and (folder / HEADS).is_file()
 
 
+def seen_here(asked: str) -> Path:
+    """The benchmark folder that another program names, or this one's own where there is none; its digest decides."""
+    return Path(asked) if is_benchmark(Path(asked)) else settings.benchmark_folder()
+
+
 def state_of(folder: Path) -> tuple[int, ...]:
     """Sizes, times and inodes, which change when a benchmark is made anew; empty if there is none."""
     try:

@@ -36,18 +36,27 @@ def _portable(state: Sequence[int]) -> Sequence[int]:
     return state[1:] if len(state) == FILE else state
 
 
+def first_missing(references: Iterable[str], base: Path | None = None) -> str:
+    """The first reference whose file is not here; empty if all are."""
+    for reference in references:
+        try:
+            if not is_remote(reference, base) and not locate(reference, base).exists():
+                return reference
+        except CheckpointError:
+            return reference
+    return ""
+
+
+def does_not_see(what: str, variable: str = "MERGESCOPE_MODELS") -> WorkerError:
+    """This worker has no such file; a ``variable`` of its environment may say where it lies."""
+    return WorkerError(
+        f"Worker {platform.node()} does not see {what}; set {variable} there, or put the file where all workers read."
+    )
+
+
 def unseen(
     references: Iterable[str], error: CheckpointError, base: Path | None = None
 ) -> CheckpointError | WorkerError:
     """What is to be done where one of these files is missing on a worker; any other error as it is."""
-    for reference in references:
-        try:
-            missing = not is_remote(reference, base) and not locate(reference, base).exists()
-        except CheckpointError:
-            missing = True
-        if missing:
-            return WorkerError(
-                f"Worker {platform.node()} does not see {reference}; set MERGESCOPE_MODELS there, or put the file "
-                "where all workers read."
-            )
-    return error
+    missing = first_missing(references, base)
+    return does_not_see(missing) if missing else error

@@ -7,21 +7,19 @@ that they are of: a worker that sees the same file need not read it for its dige
 
 from __future__ import annotations
 
-import platform
 import threading
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
-from merging import settings
 from merging.benchmarks.benchmark import Benchmark
-from merging.benchmarks.folders import is_benchmark
-from merging.errors import CheckpointError, WorkerError
+from merging.benchmarks.folders import seen_here
+from merging.errors import CheckpointError
 from merging.formats.handed_out import believe, unseen
 from merging.sweeps.compute import Session
 from merging.sweeps.points import Point, Sample
 from merging.sweeps.sweep import NamedPoint, SweepPoint
 from merging.sweeps.wire import place_of, plain_point, sample_of
+from merging.workers.sentences import sees_others
 
 _sessions: dict[str, Session] = {}  # the last one of this process
 _one_at_a_time = threading.Lock()
@@ -47,10 +45,7 @@ def _computed(request: Mapping[str, Any], place: SweepPoint, sample: Sample) -> 
         session = _session(request, sample)
         planned = _planned(session, place, request)
     if planned.name != request["name"]:
-        raise WorkerError(
-            f"Worker {platform.node()} sees other checkpoints or images than the program that asked for this point. "
-            "Copy the files there again, or put them where all workers read."
-        )
+        raise sees_others("point")
     return session.compute(planned, lambda _stage: None)
 
 
@@ -58,14 +53,8 @@ def _session(request: Mapping[str, Any], sample: Sample) -> Session:
     key = repr((request["benchmark"], request["device"], sample))
     if key not in _sessions:
         _sessions.clear()
-        _sessions[key] = Session(_benchmark(str(request["benchmark"])), sample, str(request["device"]))
+        _sessions[key] = Session(Benchmark.load(seen_here(str(request["benchmark"]))), sample, str(request["device"]))
     return _sessions[key]
-
-
-def _benchmark(folder: str) -> Benchmark:
-    """The benchmark in the asker's folder; where there is none, this worker's own. The point's name decides."""
-    there = Path(folder)
-    return Benchmark.load(there if is_benchmark(there) else settings.benchmark_folder())
 
 
 def _planned(session: Session, place: SweepPoint, request: Mapping[str, Any]) -> NamedPoint:

@@ -19,6 +19,7 @@ from merging.sweeps.points import Point
 from merging.sweeps.sweep import NamedPoint
 from merging.sweeps.wire import point_of
 from merging.workers.fan_out import Workers, fan_out
+from merging.workers.sentences import Arrivals
 from merging.workers.units import POINT, Plain
 
 STAGES = (MERGING, EVALUATING)
@@ -81,8 +82,9 @@ class MissingPoints:
             StoreError, Cancelled: as ``here``. WorkersGone: there was no worker for a minute; finished points are kept.
         """
         before, requests = self.total - len(self.points), ((each.name, request(each)) for each in self._each())
+        meter = Meter(len(self.points), self.progress, self.cancel)
         with ThreadPoolExecutor(WRITERS) as writers:
-            arriving = _Coming(self, writers, workers, Meter(len(self.points), self.progress, self.cancel))
+            arriving = _Coming(self, writers, Arrivals("Point", self.total, workers, meter, before))
             try:
                 fan_out(workers, POINT, requests, arriving.done, arriving.failed, self.cancel, told=arriving.told)
             except WorkersGone as gone:
@@ -99,8 +101,7 @@ class _Coming:
 
     missing: MissingPoints
     writers: ThreadPoolExecutor
-    workers: Workers
-    meter: Meter
+    arrivals: Arrivals
     writing: list[Future[None]] = field(default_factory=list)
     stored: set[str] = field(default_factory=set)
     failures: dict[str, MergingError] = field(default_factory=dict)
@@ -118,21 +119,16 @@ class _Coming:
         self.stored.add(name)
         for warning in about.get("warnings", ()):
             self.missing.warn(warning)
-        self._advance()
+        self.arrivals.count()
 
     def failed(self, name: str, error: MergingError) -> None:
         """Keep why a point could not be computed."""
         self.failures[name] = error
-        self._advance()
+        self.arrivals.count()
 
     def told(self, names: Collection[str]) -> None:
         """Say that a worker was lost."""
-        again = "1 point is" if len(names) == 1 else f"{len(names)} points are"
-        self.missing.warn(f"A worker was lost; {again} computed again.")
-
-    def _advance(self) -> None:
-        here = self.missing.total - len(self.missing.points) + self.meter.done + 1
-        self.meter.advance(1, f"Point {here} of {self.missing.total}, on {self.workers.words()}")
+        self.missing.warn(self.arrivals.lost(names))
 
 
 def _stage(phases: Phases, point: NamedPoint, words: str, stage: str) -> ProgressCallback | None:

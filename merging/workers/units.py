@@ -16,10 +16,11 @@ from typing import Any
 from merging import errors
 from merging.errors import MergingError, WorkerError
 
-ABOUT, POINT, TENSOR, SCORE = "about", "point", "tensor", "score"
+ABOUT, POINT, TRIAL, TENSOR, SCORE = "about", "point", "trial", "tensor", "score"
 UNITS: Mapping[str, str] = {
     ABOUT: "merging.workers.about:about",
     POINT: "merging.sweeps.point_unit:point",
+    TRIAL: "merging.analysis.trials.unit:trial",
     TENSOR: "merging.runs.elsewhere.tensor_unit:tensor",
     SCORE: "merging.runs.elsewhere.score_unit:score",
 }

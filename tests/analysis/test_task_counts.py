@@ -19,10 +19,11 @@ from streamlit.testing.v1 import AppTest
 
 import viz
 from app.views.conflicts import drm_ablations as conflict_ablations
-from merging.analysis import measure, trial_merges
+from merging.analysis import measure
 from merging.analysis.measurements import drm_ablations, task_counts
 from merging.analysis.measurements.task_counts import averages, paired_tests, subsets
 from merging.analysis.stored import Measured
+from merging.analysis.trials import merges
 from merging.benchmarks.benchmark import Benchmark
 from merging.benchmarks.evaluate import evaluate
 from merging.benchmarks.metrics import summarize
@@ -96,7 +97,7 @@ def test_a_chain_is_merged_once_however_many_rows_show_it(
     monkeypatch.setattr(drm_ablations, "VARIANTS", VARIANTS[:2])
     monkeypatch.setattr(drm_ablations, "CUTS", (0.01, 0.3))
     merged = []
-    whole = trial_merges.merge
+    whole = merges.merge
 
     def counted(subject: Any, recipe: Recipe, progress: Any) -> Any:
         merged.append(recipe.text())

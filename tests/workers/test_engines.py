@@ -20,6 +20,7 @@ import psutil
 import pytest
 from small_sweeps import RATIO, names, recipe, run, sweep
 
+from merging.analysis.measure import measure
 from merging.benchmarks.benchmark import Benchmark
 from merging.cli import exit_codes
 from merging.cli.commands.workers.amounts import LIFETIME, MEMORY
@@ -172,6 +173,20 @@ def test_dask_computes_the_same_and_a_killed_worker_loses_nothing(
         assert workers is not None and workers.count == 2
         run(many(tiny_benchmark, 16), store, tiny_benchmark, workers=workers, warn=said.append, progress=killing)
     check_bytes(store, killing, said, expected)
+
+
+@pytest.mark.slow
+@pytest.mark.engine
+def test_dask_does_the_trials_of_a_measurement(
+    cluster: Cluster, tiny_benchmark: Benchmark, store: Store, tmp_path: Path
+) -> None:
+    said, other = list[str](), Store(tmp_path / "other", libraries=())
+    here = measure("drm_ablations", other, tiny_benchmark, device="cpu")
+    workers, tell = opened(str(cluster.file), device="cpu"), lambda done: said.append(done.phase)
+    there = measure("drm_ablations", store, tiny_benchmark, device="cpu", workers=workers, progress=tell)
+    assert said[0].startswith("Trial 1 of 27, on ") and there.tables == here.tables and there.device == here.device
+    for name in here.tables:
+        assert there.table(name).equals(here.table(name)), name
 
 
 @pytest.mark.slow

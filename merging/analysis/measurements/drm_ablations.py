@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pandas as pd
 import torch
 
-from merging.analysis.context import MeasurementContext, MeasurementResult
-from merging.analysis.trial_merges import merge
+from merging.analysis.context import MeasurementContext, MeasurementResult, PlannedTrial, TrialContext
+from merging.analysis.trials.merges import merge, plain_recipe, recipe_of
 from merging.benchmarks.benchmark import Benchmark
 from merging.benchmarks.evaluate import evaluate
-from merging.benchmarks.metrics import Summary, summarize
-from merging.checkpoints.families import LINEAR_MAPS
+from merging.benchmarks.metrics import summarize
+from merging.checkpoints.families import LINEAR_MAPS, Parameter
 from merging.devices import choose_device
 from merging.engine.inputs import Inputs
 from merging.errors import TaskError
@@ -24,6 +25,7 @@ from merging.numerics.linear_algebra import left_factors
 from merging.progress import Meter, Phases, ProgressCallback
 from merging.recipes.presets import Preset, preset
 from merging.recipes.recipe import Recipe
+from merging.threads import side_by_side
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -56,7 +58,8 @@ SCORES = (
     "in_domain", "in_low", "in_high", "out_of_domain", "out_low", "out_high", "h_score", "tasks_in", "tasks_out",
     "n_in", "n_out",
 )  # fmt: skip
-RANKS = "singular values"  # the phase before the merges
+FACTORS = 6  # times what the task vectors of a matrix take: both ways to put them side by side, and their factors
+RANKS = "singular values"  # the trial before the merges
 
 
 @dataclass(frozen=True)
@@ -101,54 +104,61 @@ def measure_ablations(context: MeasurementContext) -> MeasurementResult:
         raise TaskError("DRM's parts can only be compared where the benchmark has two experts or more.")
     ablated, truncated = trials(benchmark)
     chains = {trial.recipe.text(): trial for trial in (*ablated, *(trial for _, trial in truncated))}
-    phases = context.phases({RANKS: 1.0, **dict.fromkeys(chains, 1.0)})
-    shares = kept_shares(context, phases.callback(RANKS))
-    scores = {chain: _score(context, trial.recipe, phases.callback(chain)) for chain, trial in chains.items()}
-    rows = [{**trial.row, **_averages(scores[trial.recipe.text()])} for trial in ablated]
+    planned = [PlannedTrial(chain, {"recipe": plain_recipe(trial.recipe)}) for chain, trial in chains.items()]
+    shares, *summaries = context.tried([PlannedTrial(RANKS, {"cuts": list(CUTS)}), *planned])
+    scores = dict(zip(chains, summaries, strict=True))
+    rows = [{**trial.row, **scores[trial.recipe.text()]} for trial in ablated]
     ranks = [
-        {**trial.row, "cut": cut, **shares[trial.base.key, cut], **_averages(scores[trial.recipe.text()])}
+        {**trial.row, "cut": cut, **shares[trial.base.key][CUTS.index(cut)], **scores[trial.recipe.text()]}
         for cut, trial in truncated
     ]
     notes = {"split": SPLIT, "experts": len(benchmark.experts), "chains": len(chains)}
     return MeasurementResult({"ablations": pd.DataFrame(rows), "ranks": pd.DataFrame(ranks)}, notes)
 
 
-def _score(context: MeasurementContext, recipe: Recipe, progress: ProgressCallback | None) -> Summary:
+def trial(context: TrialContext, asked: Mapping[str, Any], progress: ProgressCallback | None) -> dict[str, Any]:
+    """The averages of a merge in and out of domain; or the shares of ranks, where cuts are asked for."""
+    if "cuts" in asked:
+        return kept_shares(context, asked["cuts"], progress)
     inner = Phases({"merge": 1.0, "evaluate": 2.0}, progress)
+    merged = merge(context, recipe_of(context.benchmark, asked["recipe"]), inner.callback("merge"))
     scores = evaluate(
-        merge(context, recipe, inner.callback("merge")), context.benchmark, splits=(SPLIT,), device=context.device,
+        merged.state_dict, context.benchmark, splits=(SPLIT,), device=context.device,
         progress=inner.callback("evaluate"), cancel=context.cancel,
     )  # fmt: skip
-    return summarize(scores, list(context.benchmark.experts), split=SPLIT)
-
-
-def _averages(summary: Summary) -> dict[str, float]:
+    summary = summarize(scores, list(context.benchmark.experts), split=SPLIT)
     return {name: getattr(summary, name) for name in SCORES}
 
 
 def kept_shares(
-    context: MeasurementContext, progress: ProgressCallback | None = None
-) -> dict[tuple[str, float], dict[str, float]]:
-    """{(preset, cut): the share of ranks above the cut: mean over the matrices, least and most}."""
-    benchmark = context.benchmark
+    context: TrialContext, cuts: Sequence[float], progress: ProgressCallback | None = None
+) -> dict[str, list[dict[str, float]]]:
+    """{preset: for each cut, the share of ranks above it: mean over the matrices, least and most}."""
+    benchmark, device = context.benchmark, choose_device(context.device)
     experts = {name: open_checkpoint(reference, name) for name, reference in benchmark.experts.items()}
-    inputs = Inputs(open_checkpoint(benchmark.pretrained), experts, None, choose_device(context.device))
+    inputs = Inputs(open_checkpoint(benchmark.pretrained), experts, None, device)
     chosen = [parameter for parameter in inputs.parameters if parameter.role in LINEAR_MAPS]
     meter = Meter(len(chosen), progress, context.cancel)
-    shares_by_cut: dict[tuple[str, float], list[float]] = {(key, cut): [] for key in BASES for cut in CUTS}
-    for parameter in chosen:
+    shares: dict[str, list[list[float]]] = {key: [] for key in BASES}
+
+    def of_matrix(parameter: Parameter) -> list[list[float]]:
         vectors = matrices(inputs.whole(parameter))
-        for key, blocks in zip(BASES, (vectors, vectors.mT), strict=True):
-            for cut, share in zip(CUTS, _shares(blocks), strict=True):
-                shares_by_cut[key, cut].append(share)
-        meter.advance(1, "Counting ranks", parameter.name)
-    return {
-        place: {"kept": sum(shares) / len(shares), "kept_low": min(shares), "kept_high": max(shares)}
-        for place, shares in shares_by_cut.items()
-    }
+        return [_shares(blocks, cuts) for blocks in (vectors, vectors.mT)]
+
+    nbytes = FACTORS * len(experts) * max(inputs.pretrained.infos[parameter.name].nbytes for parameter in chosen)
+    with side_by_side((partial(of_matrix, parameter) for parameter in chosen), device, nbytes) as found:
+        for parameter, of_bases in zip(chosen, found, strict=True):
+            for key, of_base in zip(BASES, of_bases, strict=True):
+                shares[key].append(of_base)
+            meter.advance(1, "Counting ranks", parameter.name)
+    return {key: [_summed_up(column) for column in zip(*rows, strict=True)] for key, rows in shares.items()}
 
 
-def _shares(blocks: Tensor) -> list[float]:
+def _summed_up(shares: Sequence[float]) -> dict[str, float]:
+    return {"kept": sum(shares) / len(shares), "kept_low": min(shares), "kept_high": max(shares)}
+
+
+def _shares(blocks: Tensor, cuts: Sequence[float]) -> list[float]:
     """The share of the ranks of blocks (K, m, n) side by side that each cut keeps."""
     values = left_factors(blocks, 0.0)[1]
-    return [float((values > cut * values.max()).to(torch.float64).mean().cpu()) if len(values) else 0.0 for cut in CUTS]
+    return [float((values > cut * values.max()).to(torch.float64).mean().cpu()) if len(values) else 0.0 for cut in cuts]

@@ -4,31 +4,28 @@ have full rank, and then such a merge alters the pretrained weights."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
 
-from merging.analysis import trial_merges
-from merging.analysis.context import FOLDER, MeasurementContext, MeasurementResult
+from merging.analysis.context import MeasurementContext, MeasurementResult, PlannedTrial, TrialContext
+from merging.analysis.trials.merges import merge, plain_recipe, recipe_of
 from merging.benchmarks.benchmark import Benchmark
 from merging.benchmarks.evaluate import evaluate
 from merging.errors import TaskError, UnknownMethodError
-from merging.files import atomic
 from merging.formats.opening import Source
 from merging.progress import Phases, ProgressCallback
 from merging.recipes.recipe import Recipe
-from merging.runs.execute import execute
-from merging.runs.store import Store
 
 SPLIT = "reporting"
 COUNTS = (1, 2, 4, 8, 16, 32, 64)  # exemplars per task
 SEEDS = (0, 1, 2)  # draws of them
+ROW = ("task", "title", "correct", "n", "accuracy")  # of the scores of a trial
 ACCURACY = ("method", "exemplars", "seed", "task", "title", "correct", "n", "accuracy")
 # What the layers of LOT are solved for, at scaling 1 and with the same cut-off (LOT, Eq. 9 and 19).
 TASK_VECTORS, WHOLE_WEIGHTS = "task vectors", "whole weights"
-METHODS = "methods"  # the phase before those of whole weights
 OWN = "own experts"  # the models without a merge; their rows have no exemplars
 WEIGHTS = ("solved", "exemplars", "seed", "task", "title", "correct", "n", "accuracy")
 
@@ -60,24 +57,13 @@ CANDIDATES = (
 
 
 def measure_sensitivity(context: MeasurementContext) -> MeasurementResult:
-    """The tables "accuracy" and "rank" of ``sensitivity`` and "weights" of ``solved``, over all counts and seeds."""
-    phases = context.phases({METHODS: float(len(CANDIDATES)), WHOLE_WEIGHTS: 2.0})
-    accuracy, rank = sensitivity(context, COUNTS, SEEDS, phases.callback(METHODS))
-    weights = solved(context, COUNTS, SEEDS, phases.callback(WHOLE_WEIGHTS))
-    notes = {"split": SPLIT, "images": int(accuracy["n"].max()), "seeds": len(SEEDS)}
-    return MeasurementResult({"accuracy": accuracy, "rank": rank, "weights": weights}, notes)
+    """The tables "accuracy", "rank" and "weights", over all counts and seeds.
 
-
-def sensitivity(
-    context: MeasurementContext,
-    counts: Sequence[int],
-    seeds: Sequence[int],
-    progress: ProgressCallback | None = None,
-) -> tuple[pd.DataFrame, pd.DataFrame]:
-    """In-domain accuracy of every registered candidate for every number of exemplars and every draw of them.
-
-    The first table has a row per method, exemplars, seed and task. The second has a row per exemplars and seed: full,
-    the mean over layers of the share of input directions that LOT's Gram matrix Σ_k X_kᵀX_k has.
+    "accuracy": in-domain accuracy of every registered candidate, a row per method, exemplars, seed and task. "rank": a
+    row per exemplars and seed: full, the mean over layers of the share of input directions that LOT's Gram matrix
+    Σ_k X_kᵀX_k has. "weights": in-domain accuracy of LOT's closed form for task vectors and for whole weights, and of
+    each task's own expert: a row per ``solved`` (one of TASK_VECTORS, WHOLE_WEIGHTS, OWN), exemplars (0 for OWN), seed
+    and task. Both forms take the same exemplars, cut-off and scaling 1, and differ by -(I - Π) θ₀ only (LOT, Eq. 20).
 
     Raises:
         TaskError: the benchmark has no expert.
@@ -85,17 +71,51 @@ def sensitivity(
     benchmark = context.benchmark
     if not benchmark.experts:
         raise TaskError("The benchmark has no experts, so there is nothing to merge.")
+    draws = [(n, seed) for n in COUNTS for seed in SEEDS]
+    methods = [DrawnMerge(candidate, n, seed) for candidate in _registered(benchmark) for n, seed in draws]
+    lot = {way: MethodCandidate(way, "lot", {"scaling": 1.0}) for way in (TASK_VECTORS, WHOLE_WEIGHTS)}
+    solved = [DrawnMerge(lot[way], n, seed, way == WHOLE_WEIGHTS) for n, seed in draws for way in lot]
+    own = [PlannedTrial(f"{OWN}, {task}", {"own": task}, 0.2) for task in benchmark.experts]
     # Many exemplars take longest, but the evaluation, which is the same for all, takes longer still.
-    work = [(c, n, seed) for c in _registered(benchmark) for n in counts for seed in seeds]
-    names = [f"{c.label}, {n} per task, seed {seed}" for c, n, seed in work]
-    phases = Phases(dict.fromkeys(names, 1.0), progress)
-    frames, ranks = [], []
-    for name, (candidate, n, seed) in zip(names, work, strict=True):
-        scores, lot = _one(context, candidate.recipe(benchmark, n, seed), phases.callback(name))
-        frames.append(scores.assign(method=candidate.label, exemplars=n, seed=seed)[list(ACCURACY)])
-        if lot is not None:
-            ranks.append((n, seed, float(np.mean(lot["directions"] / lot["width"]))))
-    return pd.concat(frames, ignore_index=True), pd.DataFrame(ranks, columns=["exemplars", "seed", "full"])
+    answers = iter(context.tried([*(work.planned(benchmark) for work in (*methods, *solved)), *own]))
+    of_methods = [(work, next(answers)) for work in methods]
+    of_solved = [(work, next(answers)) for work in solved]
+    accuracy = [work.rows("method", answer) for work, answer in of_methods]
+    ranks = [(work.n, work.seed, answer["full"]) for work, answer in of_methods if answer["full"] is not None]
+    weights = [_frame(answer).assign(solved=OWN, exemplars=0, seed=0) for answer in answers]
+    weights += [work.rows("solved", answer) for work, answer in of_solved]
+    tables = {
+        "accuracy": pd.concat(accuracy, ignore_index=True)[list(ACCURACY)],
+        "rank": pd.DataFrame(ranks, columns=["exemplars", "seed", "full"]),
+        "weights": pd.concat(weights, ignore_index=True)[list(WEIGHTS)],
+    }
+    images = int(tables["accuracy"]["n"].max())
+    return MeasurementResult(tables, {"split": SPLIT, "images": images, "seeds": len(SEEDS)})
+
+
+class DrawnMerge(NamedTuple):
+    """A candidate with ``n`` exemplars per task, drawn with a seed."""
+
+    candidate: MethodCandidate
+    n: int
+    seed: int
+    whole_weights: bool = False
+
+    def planned(self, benchmark: Benchmark) -> PlannedTrial:
+        """It as a trial on all experts of a benchmark."""
+        recipe = plain_recipe(self.candidate.recipe(benchmark, self.n, self.seed))
+        name = f"{self.candidate.label}, {self.n} per task, seed {self.seed}"
+        return PlannedTrial(name, {"recipe": recipe, "whole_weights": self.whole_weights})
+
+    def rows(self, labeled: str, answer: Mapping[str, Any]) -> pd.DataFrame:
+        """The rows of a table for its answer, with its label in the column ``labeled``."""
+        rows = _frame(answer).assign(exemplars=self.n, seed=self.seed)
+        rows[labeled] = self.candidate.label
+        return rows
+
+
+def _frame(answer: Mapping[str, Any]) -> pd.DataFrame:
+    return pd.DataFrame(answer["rows"], columns=list(ROW))
 
 
 def _registered(benchmark: Benchmark) -> list[MethodCandidate]:
@@ -110,63 +130,30 @@ def _registered(benchmark: Benchmark) -> list[MethodCandidate]:
     return registered
 
 
-def _one(
-    context: MeasurementContext, recipe: Recipe, progress: ProgressCallback | None
-) -> tuple[pd.DataFrame, pd.DataFrame | None]:
-    """Merge, evaluate in domain, drop the model: the scores, and LOT's table about its layers."""
+def trial(context: TrialContext, asked: Mapping[str, Any], progress: ProgressCallback | None) -> dict[str, Any]:
+    """The rows of scores of a merge in domain, or of a task's own expert; and what LOT's layers say of their ranks."""
+    if "own" in asked:
+        task = str(asked["own"])
+        return {"rows": _scored(context, context.benchmark.experts[task], [task], progress)}
     inner = Phases({"merge": 1.0, "evaluate": 1.0}, progress)
-    folder = atomic.make_temporary(context.store.root / FOLDER)
-    try:
-        run = execute(
-            recipe,
-            Store(folder, libraries=()),
-            benchmark=context.benchmark,
-            device=context.device,
-            progress=inner.callback("merge"),
-            cancel=context.cancel,
-            evaluate=False,
-        )
-        assert run.model_path is not None  # it was merged just now, and none of the candidates gives several models
-        scores = _scored(context, run.model_path, list(context.benchmark.experts), inner.callback("evaluate"))
-        lot = run.table("lot") if "lot" in run.tables else None
-    finally:
-        atomic.drop(folder)
-    return scores, None if lot is None else lot[lot["role"] != "norm_scale"]
+    recipe = recipe_of(context.benchmark, asked["recipe"])
+    merged = merge(context, recipe, inner.callback("merge"), whole_weights=bool(asked["whole_weights"]))
+    rows = _scored(context, merged.state_dict, list(context.benchmark.experts), inner.callback("evaluate"))
+    lot, full = merged.tables.get("lot"), None
+    if lot is not None:
+        lot = lot[lot["role"] != "norm_scale"]
+        full = float(np.mean(lot["directions"] / lot["width"]))
+    return {"rows": rows, "full": full}
 
 
 def _scored(
-    context: MeasurementContext, model: Source, tasks: Sequence[str], progress: ProgressCallback | None
-) -> pd.DataFrame:
-    return evaluate(
+    context: TrialContext, model: Source, tasks: Sequence[str], progress: ProgressCallback | None
+) -> list[list[Any]]:
+    scores = evaluate(
         model, context.benchmark, splits=(SPLIT,), tasks=tasks, device=context.device, progress=progress,
         cancel=context.cancel,
     )  # fmt: skip
-
-
-def solved(
-    context: MeasurementContext,
-    counts: Sequence[int],
-    seeds: Sequence[int],
-    progress: ProgressCallback | None = None,
-) -> pd.DataFrame:
-    """In-domain accuracy of LOT's closed form for task vectors and for whole weights, and of each task's own expert.
-
-    Both take the same exemplars, cut-off and scaling 1, and differ by -(I - Π) θ₀ only (LOT, Eq. 20). A row per
-    ``solved`` (one of TASK_VECTORS, WHOLE_WEIGHTS, OWN), exemplars (0 for OWN), seed and task.
-    """
-    experts = context.benchmark.experts
-    ways = {TASK_VECTORS: False, WHOLE_WEIGHTS: True}
-    work = [(way, n, seed) for n in counts for seed in seeds for way in ways]
-    phases = Phases(dict.fromkeys(experts, 0.2) | {str(place): 1.0 for place in range(len(work))}, progress)
-    own = [_scored(context, expert, [task], phases.callback(task)) for task, expert in experts.items()]
-    frames = [rows.assign(solved=OWN, exemplars=0, seed=0) for rows in own]
-    for place, (way, n, seed) in enumerate(work):
-        recipe = MethodCandidate(way, "lot", {"scaling": 1.0}).recipe(context.benchmark, n, seed)
-        inner = Phases({"merge": 1.0, "evaluate": 1.0}, phases.callback(str(place)))
-        merged = trial_merges.merge(context, recipe, inner.callback("merge"), whole_weights=ways[way])
-        rows = _scored(context, merged, list(experts), inner.callback("evaluate"))
-        frames.append(rows.assign(solved=way, exemplars=n, seed=seed))
-    return pd.concat(frames, ignore_index=True)[list(WEIGHTS)]
+    return [list(row) for row in zip(*(scores[name].tolist() for name in ROW), strict=True)]
 
 
 def losses(weights: pd.DataFrame) -> pd.DataFrame:

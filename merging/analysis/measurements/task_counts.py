@@ -10,8 +10,9 @@ import numpy as np
 import pandas as pd
 from torch import Tensor
 
-from merging.analysis.context import MeasurementContext, MeasurementResult
-from merging.analysis.trial_merges import merge
+from merging.analysis.context import MeasurementContext, MeasurementResult, PlannedTrial, TrialContext
+from merging.analysis.trials.merges import merge, plain_recipe, recipe_of
+from merging.benchmarks.benchmark import Benchmark
 from merging.benchmarks.image_features import features, predict
 from merging.clip.image_encoder import Encoder
 from merging.devices import choose_device
@@ -33,7 +34,6 @@ REFERENCE = preset("drm_h").title  # the method that the paper tests the others 
 COUNTS = ("method", "size", "subset", "task", "correct", "n")
 OWN = ("task", "title", "correct", "n")
 TESTS = ("method", "size", "pairs", "difference", "t", "p")
-EXPERTS = "experts"  # the phase before the merges
 Subset = tuple[str, ...]
 
 
@@ -69,71 +69,62 @@ def measure_counts(context: MeasurementContext) -> MeasurementResult:
     if len(names) < 2:
         raise TaskError("The number of tasks can only be varied where the benchmark has two experts or more.")
     work = [chosen for size in range(2, len(names) + 1) for chosen in subsets(names, size)]
-    phases = context.phases(
-        {EXPERTS: float(len(names))} | {_named(chosen): float(len(METHODS) * len(chosen)) for chosen in work}
-    )
-    images = {task: _show(context, task) for task in names}
-    own = _experts(context, images, phases.callback(EXPERTS))
-    frames = [_one(context, number, chosen, images, phases) for number, chosen in enumerate(work)]
-    notes = {
-        "split": SPLIT, "images": max(len(task.labels) for task in images.values()), "seed": SEED,
-        "subsets": len(work), "most": SUBSETS,
-    }  # fmt: skip
-    return MeasurementResult({"counts": pd.concat(frames, ignore_index=True), "experts": own}, notes)
+    own = [PlannedTrial(f"expert of {task}", {"own": task}) for task in names]
+    merges = [(number, chosen, key) for number, chosen in enumerate(work) for key in METHODS]
+    answers = context.tried([*own, *(_planned(benchmark, chosen, key) for _, chosen, key in merges)])
+    images = [answer["n"][0] for answer in answers[: len(own)]]
+    experts = [
+        (task, benchmark.task(task).title, answer["correct"][0], n)
+        for task, answer, n in zip(names, answers[: len(own)], images, strict=True)
+    ]
+    counts = [
+        (preset(key).title, len(chosen), number, task, correct, n)
+        for (number, chosen, key), answer in zip(merges, answers[len(own) :], strict=True)
+        for task, correct, n in zip(chosen, answer["correct"], answer["n"], strict=True)
+    ]
+    notes = {"split": SPLIT, "images": max(images), "seed": SEED, "subsets": len(work), "most": SUBSETS}
+    tables = {"counts": pd.DataFrame(counts, columns=list(COUNTS)), "experts": pd.DataFrame(experts, columns=list(OWN))}
+    return MeasurementResult(tables, notes)
 
 
-def _named(chosen: Subset) -> str:
-    return " + ".join(chosen)
+def _planned(benchmark: Benchmark, chosen: Subset, key: str) -> PlannedTrial:
+    recipe = preset(key).recipe(benchmark.pretrained, {name: benchmark.experts[name] for name in chosen})
+    return PlannedTrial(f"{key} of {' + '.join(chosen)}", {"recipe": plain_recipe(recipe)}, float(len(chosen)))
 
 
-def _show(context: MeasurementContext, task: str) -> TaskImages:
-    benchmark = context.benchmark
-    images, labels = benchmark.images(task, SPLIT)
-    drawn = np.sort(np.random.default_rng(SEED).permutation(len(images))[:IMAGES])
-    return TaskImages(benchmark.preprocess(images[drawn]), labels[drawn], benchmark.head(task))
-
-
-def _experts(
-    context: MeasurementContext, images: Mapping[str, TaskImages], progress: ProgressCallback | None
-) -> pd.DataFrame:
-    """Correct answers of each expert on the same images of its own task."""
-    phases, rows = Phases(dict.fromkeys(images, 1.0), progress), []
-    for task, reference in context.benchmark.experts.items():
-        correct = _correct(context, reference, {task: images[task]}, phases.callback(task))[task]
-        rows.append((task, context.benchmark.task(task).title, correct, len(images[task].labels)))
-    return pd.DataFrame(rows, columns=list(OWN))
-
-
-def _one(
-    context: MeasurementContext, number: int, chosen: Subset, images: Mapping[str, TaskImages], phases: Phases
-) -> pd.DataFrame:
-    """Every method on one subset; ``number`` is the subset's index in the table."""
-    benchmark, rows = context.benchmark, []
-    inner = Phases(dict.fromkeys(METHODS, 1.0), phases.callback(_named(chosen)))
-    experts = {name: benchmark.experts[name] for name in chosen}
-    merged_tasks = {task: images[task] for task in chosen}
-    for key in METHODS:
-        recipe = preset(key).recipe(benchmark.pretrained, experts)
-        steps = Phases({"merge": 1.0, "evaluate": 1.0}, inner.callback(key))
-        merged = merge(context, recipe, steps.callback("merge"))
-        correct = _correct(context, merged, merged_tasks, steps.callback("evaluate"))
-        rows += [
-            (recipe.title, len(chosen), number, task, correct[task], len(merged_tasks[task].labels)) for task in chosen
-        ]
-    return pd.DataFrame(rows, columns=list(COUNTS))
+def trial(context: TrialContext, asked: Mapping[str, Any], progress: ProgressCallback | None) -> dict[str, Any]:
+    """Correct answers of a merge on the tasks that it merges, or of an expert on its own, and numbers of images."""
+    if "own" in asked:
+        return _correct(context, context.benchmark.experts[asked["own"]], [asked["own"]], progress)
+    recipe = recipe_of(context.benchmark, asked["recipe"])
+    steps = Phases({"merge": 1.0, "evaluate": 1.0}, progress)
+    merged = merge(context, recipe, steps.callback("merge"))
+    return _correct(context, merged.state_dict, [name for name, _ in recipe.experts], steps.callback("evaluate"))
 
 
 def _correct(
-    context: MeasurementContext, model: Source, images: Mapping[str, TaskImages], progress: ProgressCallback | None
-) -> dict[str, int]:
-    """Correct answers of a model by task."""
+    context: TrialContext, model: Source, tasks: Sequence[str], progress: ProgressCallback | None
+) -> dict[str, Any]:
+    """Correct answers of a model, and images, by task."""
+    images = [_shown(context, task) for task in tasks]
     encoder = Encoder.of(open_checkpoint(model), choose_device(context.device), like=context.benchmark.tower)
-    meter = Meter(sum(len(task.labels) for task in images.values()), progress, context.cancel)
-    correct = {}
-    for name, task in images.items():
+    meter = Meter(sum(len(task.labels) for task in images), progress, context.cancel)
+    correct = []
+    for name, task in zip(tasks, images, strict=True):
         feature_rows = features(encoder, task.images, meter, "Evaluating", context.benchmark.task(name).title)
-        correct[name] = int((predict(feature_rows, task.head) == task.labels).sum())
-    return correct
+        correct.append(int((predict(feature_rows, task.head) == task.labels).sum()))
+    return {"correct": correct, "n": [len(task.labels) for task in images]}
+
+
+def _shown(context: TrialContext, task: str) -> TaskImages:
+    """The images of a task, which stay for the next model."""
+    if task not in context.kept:
+        benchmark = context.benchmark
+        images, labels = benchmark.images(task, SPLIT)
+        drawn = np.sort(np.random.default_rng(SEED).permutation(len(images))[:IMAGES])
+        context.kept[task] = TaskImages(benchmark.preprocess(images[drawn]), labels[drawn], benchmark.head(task))
+    found: TaskImages = context.kept[task]
+    return found
 
 
 def averages(counts: pd.DataFrame, experts: pd.DataFrame) -> pd.DataFrame:

@@ -8,8 +8,8 @@ import click
 
 from merging.cli.call import Call
 from merging.cli.exit_codes import DONE
-from merging.cli.options import Command, argument, device_option, job_options
-from merging.cli.output import dumps, reporting
+from merging.cli.options import Command, argument, chosen_workers, device_option, job_options, workers_option
+from merging.cli.output import dumps, reporting, warn
 
 
 @click.command(cls=Command)
@@ -20,10 +20,11 @@ from merging.cli.output import dumps, reporting
     "the benchmark",
 )
 @argument("run", default="", help="the run's id, or six of its first digits")
+@workers_option
 @job_options
 @device_option
 @click.pass_obj
-def measure(call: Call, what: str, run: str, store: Path | None, device: str) -> int:
+def measure(call: Call, what: str, run: str, workers: str | None, store: Path | None, device: str) -> int:
     """Measure something of a stored run, such as feature drift."""
     from merging import settings
     from merging.analysis import measure as measuring
@@ -31,12 +32,14 @@ def measure(call: Call, what: str, run: str, store: Path | None, device: str) ->
     from merging.benchmarks.benchmark import Benchmark
     from merging.runs.run import PRECOMPUTED
     from merging.runs.store import Store
+    from merging.workers.pools import opened
 
     runs = Store(store, libraries=(settings.benchmark_folder() / "runs",))
     with reporting(call.events) as progress:
         result = measuring.measure(
-            what, runs, Benchmark.load(), run and runs.full_id(run), device=device, progress=progress, cancel=call.stop
-        )
+            what, runs, Benchmark.load(), run and runs.full_id(run), device=device, progress=progress, cancel=call.stop,
+            workers=opened(chosen_workers(workers), warn, device), warn=warn,
+        )  # fmt: skip
     if call.json:
         names = ("key", "run_id", "device", "seconds", "provenance", "notes", "path")
         tables = {name: result.table(name).to_dict("records") for name in result.tables}

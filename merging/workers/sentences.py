@@ -1,0 +1,41 @@
+"""What is said of workers: how far they are, who was lost, and that a worker sees other files."""
+
+from __future__ import annotations
+
+import platform
+from collections.abc import Collection
+from dataclasses import dataclass
+
+from merging.errors import WorkerError
+from merging.progress import Meter
+from merging.workers.fan_out import Workers
+
+
+@dataclass
+class Arrivals:
+    """Counts what comes back from workers, as "Point 37 of 200, on 8 workers"; ``arrived`` were there before."""
+
+    what: str
+    total: int
+    workers: Workers
+    meter: Meter
+    arrived: int = 0
+
+    def count(self, work: int = 1) -> None:
+        """Count one more, which is so much work. Raises Cancelled if asked to stop."""
+        self.arrived += 1
+        self.meter.advance(work, f"{self.what} {self.arrived} of {self.total}, on {self.workers.words()}")
+
+    def lost(self, names: Collection[str]) -> str:
+        """That a worker was lost, and how many are computed again."""
+        word = self.what.lower()
+        again = f"1 {word} is" if len(names) == 1 else f"{len(names)} {word}s are"
+        return f"A worker was lost; {again} computed again."
+
+
+def sees_others(what: str) -> WorkerError:
+    """This worker has other files than the program that asked."""
+    return WorkerError(
+        f"Worker {platform.node()} sees other checkpoints or images than the program that asked for this {what}. "
+        "Copy the files there again, or put them where all workers read."
+    )

@@ -1,0 +1,275 @@
+"""Measurements whose trials workers do: the same bytes as here, and nothing lost when one dies."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import threading
+import time
+from collections.abc import Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from merging.analysis.context import MeasurementResult, PlannedTrial, TrialContext
+from merging.analysis.measure import measure
+from merging.analysis.measurements import drm_ablations, exemplar_sensitivity, task_counts
+from merging.analysis.trials import spread, unit
+from merging.benchmarks.benchmark import Benchmark
+from merging.cli import exit_codes
+from merging.cli.main import main
+from merging.errors import Cancelled, MergingError, WorkerError
+from merging.jobs.runner import Runner
+from merging.recipes.recipe import Recipe
+from merging.runs.execute import execute
+from merging.runs.store import Store
+from merging.workers.fan_out import Workers
+from merging.workers.pools import processes
+from merging.workers.units import TRIAL, answered, call, written
+
+KEYS = ("exemplars", "drm_ablations", "task_counts")
+LESS = (
+    (exemplar_sensitivity, "COUNTS", (1, 3)), (exemplar_sensitivity, "SEEDS", (0,)),
+    (exemplar_sensitivity, "CANDIDATES", exemplar_sensitivity.CANDIDATES[::3]),
+    (drm_ablations, "CUTS", (0.0, 0.1)), (drm_ablations, "VARIANTS", drm_ablations.VARIANTS[:2]),
+    (task_counts, "METHODS", ("drm_h", "dare_ties")),
+)  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def here(tiny_benchmark: Benchmark, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Store]:
+    """A store with smaller measurements that no worker did; they stay as small for the other tests."""
+    store = Store(tmp_path_factory.mktemp("here"), libraries=())
+    with pytest.MonkeyPatch.context() as patch:
+        for module, name, less in LESS:
+            patch.setattr(module, name, less)
+        for key in KEYS:
+            measured(key, store, tiny_benchmark)
+        yield store
+
+
+@pytest.fixture
+def threads() -> Iterator[Workers]:
+    """Workers in this process, where what they do can be changed."""
+    pool = ThreadPoolExecutor(2)
+    yield Workers(pool, 2)
+    pool.shutdown()
+
+
+def measured(key: str, store: Store, benchmark: Benchmark, workers: Workers | None = None, **said: Any) -> Any:
+    return measure(key, store, benchmark, device="cpu", workers=nullcontext(workers), **said)
+
+
+def bytes_of(store: Store) -> dict[str, bytes]:
+    """Every file of every measurement, but what says when it was made."""
+    folder = store.root / "measured"
+    paths = [path for path in folder.rglob("*") if path.is_file() and path.suffix != ".json"]
+    return {path.relative_to(folder).as_posix(): path.read_bytes() for path in paths}
+
+
+@contextmanager
+def never() -> Iterator[Workers]:
+    raise AssertionError("no worker is needed")
+    yield
+
+
+@pytest.mark.slow
+def test_tables_are_the_same_bytes_whoever_computes(tiny_benchmark: Benchmark, here: Store, tmp_path: Path) -> None:
+    assert len(bytes_of(here)) == 7
+    three = processes([""] * 3, "three processes")  # two: the test of a killed worker
+    for count, workers in {1: Workers(ThreadPoolExecutor(1), 1), 3: three}.items():
+        other, said = Store(tmp_path / f"store {count}", libraries=()), list[str]()
+        for key in KEYS:
+            made = measured(key, other, tiny_benchmark, workers, progress=lambda now, said=said: said.append(now.phase))
+            assert made.notes == measured(key, here, tiny_benchmark).notes and made.device == "CPU"
+        workers.close(workers.executor)
+        assert bytes_of(other) == bytes_of(here), count
+        assert said[0] == f"Trial 1 of 12, on {count} worker{'s' * (count > 1)}" and "Trial 12 of 12" in said[11]
+
+
+@pytest.mark.slow
+def test_a_killed_worker_loses_no_trial(tiny_benchmark: Benchmark, here: Store, tmp_path: Path) -> None:
+    other, said, victims = Store(tmp_path, libraries=()), list[str](), list[int]()
+    workers = processes(["", ""], "two processes")
+
+    def kill(_progress: Any) -> None:
+        if not victims:
+            victims.append(next(iter(workers.executor._processes)))  # type: ignore[attr-defined]
+            os.kill(victims[0], signal.SIGKILL)
+
+    for key in KEYS:
+        measured(key, other, tiny_benchmark, workers, warn=said.append, progress=kill)
+    workers.close(workers.executor)
+    assert bytes_of(other) == bytes_of(here)
+    assert [sentence for sentence in said if sentence.startswith("A worker was lost; ") and " trial" in sentence]
+
+
+@pytest.mark.usefixtures("here")
+def test_an_error_of_ours_is_raised_once(
+    tiny_benchmark: Benchmark, store: Store, threads: Workers, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    merge, begun = task_counts.merge, list[str]()
+
+    def fail(context: TrialContext, recipe: Recipe, progress: Any) -> Any:
+        begun.append(f"{recipe.merge.key} of {len(recipe.experts)}")
+        if begun[-1] == "drm of 3":
+            raise MergingError("The merged tensor overflows.")
+        return merge(context, recipe, progress)
+
+    monkeypatch.setattr(task_counts, "merge", fail)
+    with pytest.raises(MergingError, match=r"^The merged tensor overflows\.$"):
+        measured("task_counts", store, tiny_benchmark, threads)
+    assert begun[0].endswith("of 4"), "what takes longest is begun first"
+    assert begun.count("drm of 3") == 1 and not bytes_of(store)
+
+
+@pytest.mark.usefixtures("here")
+def test_cancel_ends_it(tiny_benchmark: Benchmark, store: Store, threads: Workers) -> None:
+    stop, said = threading.Event(), list[str]()
+
+    def first(progress: Any) -> None:
+        said.append(progress.phase)
+        stop.set()
+
+    with pytest.raises(Cancelled):
+        measured("task_counts", store, tiny_benchmark, threads, cancel=stop, progress=first)
+    threads.executor.shutdown()
+    assert said == ["Trial 1 of 26, on 2 workers"] and not bytes_of(store)
+    gone = replace(threads, present=lambda: False, lost=(RuntimeError,), called="the workers at tls://a")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("merging.workers.fan_out.GONE", 0.1)
+        with pytest.raises(WorkerError, match=r"^The workers at tls://a are gone\. Measure again when they are back"):
+            measured("task_counts", store, tiny_benchmark, gone)
+
+
+def test_cancel_does_not_wait_for_a_trial(
+    tiny_benchmark: Benchmark, threads: Workers, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    begun, release, finished = threading.Event(), threading.Event(), list[bool]()
+
+    def long(*_said: Any) -> dict[str, Any]:
+        begun.set()
+        finished.append(release.wait(5))
+        return {}
+
+    monkeypatch.setattr(unit, "computation", lambda key: long)
+    trials = spread.Trials("drm_ablations", TrialContext(tiny_benchmark, "cpu", begun), None, threads, print)
+    with pytest.raises(Cancelled):
+        trials.answers([PlannedTrial("a", {})])
+    assert not finished
+    release.set()
+
+
+def test_answers_come_in_the_order_of_the_plan(tiny_benchmark: Benchmark, monkeypatch: pytest.MonkeyPatch) -> None:
+    begun, fractions = list[str](), list[float]()
+
+    def computed(_context: TrialContext, asked: Mapping[str, Any], _progress: Any) -> dict[str, Any]:
+        begun.append(asked["say"])
+        return {"said": asked["say"], "third": 1 / 3}
+
+    monkeypatch.setattr(unit, "computation", lambda key: computed)
+    monkeypatch.setattr(unit, "in_room", lambda device, compute: (compute(device), ("It ran out.",)))
+    one = Workers(ThreadPoolExecutor(1), 1)  # of two, either may be the first to begin
+    context, warned = TrialContext(tiny_benchmark, "cpu"), list[str]()
+    trials = spread.Trials("drm_ablations", context, lambda now: fractions.append(now.fraction), one, warned.append)
+    planned = [PlannedTrial(name, {"say": name}, weight) for name, weight in {"a": 1.0, "b": 5.0, "c": 2.0}.items()]
+    assert trials.answers(planned) == [{"said": name, "third": 1 / 3} for name in "abc"]
+    assert begun == ["b", "c", "a"] and fractions[-1] == 1 and not warned
+    assert trials.about() == {"device": "CPU"}
+    assert trials.noted(MeasurementResult({}, {"n": 1})).notes == {"n": 1, "memory": "It ran out."}
+
+
+# What a worker sees
+
+
+@pytest.fixture
+def copied(tiny_folder: Path, tmp_path: Path) -> Benchmark:
+    """A benchmark whose files a test may change."""
+    shutil.copytree(tiny_folder, tmp_path / "copied")
+    return Benchmark.load(tmp_path / "copied")
+
+
+def asked(benchmark: Benchmark, task: str = "digits") -> dict[str, Any]:
+    trials = spread.Trials("exemplars", TrialContext(benchmark, "cpu"), None, None, print)
+    candidate = exemplar_sensitivity.CANDIDATES[0]
+    trial = exemplar_sensitivity.DrawnMerge(candidate, 2, 0).planned(benchmark)
+    return trials.request(PlannedTrial("own", {"own": task}) if task else trial)
+
+
+def test_a_worker_refuses_another_name_and_names_a_missing_file(copied: Benchmark) -> None:
+    request = asked(copied)
+    (row,) = answered(call(TRIAL, written(request)))["trial"]["rows"]
+    assert row[0] == "digits"
+    victim = copied.folder / "models" / "digits.safetensors"
+    shutil.copy(copied.folder / "models" / "circles.safetensors", victim.with_suffix(".new"))
+    victim.with_suffix(".new").replace(victim)
+    with pytest.raises(WorkerError, match=r"sees other checkpoints or images .* for this trial"):
+        answered(call(TRIAL, written(request)))
+    assert answered(call(TRIAL, written(asked(copied))))["trial"]["rows"] != [row], "files are opened anew"
+    images = copied.folder / "data" / "digits.npz"
+    request = asked(copied)
+    shutil.copy(copied.folder / "data" / "circles.npz", images)
+    with pytest.raises(WorkerError, match="sees other checkpoints or images"):
+        answered(call(TRIAL, written(request | {"device": "auto"})))  # the benchmark is opened for it
+    assert answered(call(TRIAL, written(asked(Benchmark.load(copied.folder)))))
+    shutil.copy(copied.folder / "data" / "digits.npz", copied.folder / "data" / "flags.npz")
+    assert answered(call(TRIAL, written(asked(Benchmark.load(copied.folder))))), "the benchmark is opened anew"
+    victim.unlink()
+    with pytest.raises(
+        WorkerError, match=rf"does not see the expert digits in {copied.folder}; set MERGESCOPE_BENCHMARK there"
+    ):
+        answered(call(TRIAL, written(request)))
+    with pytest.raises(WorkerError, match="Feature drift does not consist of trials"):
+        answered(call(TRIAL, written(request | {"measurement": "drift"})))
+
+
+def test_requests_and_answers_are_small(tiny_benchmark: Benchmark) -> None:
+    request = written(asked(tiny_benchmark, ""))
+    assert len(request) < 10_000 and len(call(TRIAL, request)) < 10_000
+    assert str(tiny_benchmark.folder / "models").encode() not in request, "a worker may have the benchmark elsewhere"
+
+
+# The command, and the job of the app
+
+
+@pytest.mark.usefixtures("here")
+def test_what_has_no_trials_or_is_stored_opens_no_workers(tiny_benchmark: Benchmark, here: Store) -> None:
+    closed: AbstractContextManager[Workers] = never()
+    measure("task_counts", here, tiny_benchmark, device="cpu", workers=closed)
+    recipe = Recipe.build("weight_averaging", {}, [], tiny_benchmark.pretrained, tiny_benchmark.experts)
+    run = execute(recipe, here, benchmark=tiny_benchmark, device="cpu", evaluate=False)
+    assert measure("pairs", here, tiny_benchmark, run.id, device="cpu", workers=closed).key == "pairs"
+
+
+def test_the_command_refuses_workers_that_there_are_not(
+    tiny_benchmark: Benchmark, store: Store, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("MERGESCOPE_BENCHMARK", str(tiny_benchmark.folder))
+    words = ["measure", "task_counts", "--store", str(store.root), "--device", "cpu"]
+    assert main([*words, "--workers", "nothing"]) == exit_codes.FAILED
+    monkeypatch.setenv("MERGESCOPE_WORKERS", "nobody")
+    assert main(words) == exit_codes.FAILED
+    assert capsys.readouterr().err.count("module:function") == 2
+
+
+@pytest.mark.slow
+def test_a_job_measures_on_the_workers_of_its_server(
+    tiny_benchmark: Benchmark, store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, value in {"WORKERS": "2", "BENCHMARK": str(tiny_benchmark.folder)}.items():
+        monkeypatch.setenv(f"MERGESCOPE_{name}", value)
+    runner = Runner(store, device="cpu")
+    phases, end = set[str](), time.monotonic() + 60
+    job = runner.measure("task_counts")
+    while job.live and time.monotonic() < end:
+        time.sleep(0.02)
+        job = runner.get(job.id)
+        phases.add(job.phase)
+    runner.close()
+    assert job.state == "done", job.error
+    assert [phase for phase in phases if phase.endswith(" of 92, on 2 workers")]
