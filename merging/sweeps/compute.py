@@ -15,7 +15,7 @@ from merging.checkpoints.checkpoint import Checkpoint, MappingCheckpoint
 from merging.checkpoints.references import PRETRAINED, expert_key
 from merging.engine import run as engine
 from merging.engine.outputs import MERGED
-from merging.errors import MergingError
+from merging.errors import CheckpointError, MergingError
 from merging.formats.handed_out import handed_out
 from merging.formats.opening import open_checkpoint
 from merging.free_memory import free_memory
@@ -209,10 +209,14 @@ class Session:
             self._exemplars = {key: self.benchmark.labeled_exemplars(*key)}
         return self._exemplars[key]
 
-    def _check_memory(self, opened: OpenedRecipe) -> None:
+    def memory_of(self, opened: OpenedRecipe) -> int:
+        """Bytes of memory that a point needs: what the merge takes, and the merged weights; an estimate."""
         models = len(opened.experts) if opened.recipe.per_task else 1
         weights = models * sum(info.nbytes for info in opened.pretrained.infos.values())
-        needed = estimate(opened, device=self.device).anonymous_bytes + weights
+        return estimate(opened, device=self.device).anonymous_bytes + weights
+
+    def _check_memory(self, opened: OpenedRecipe) -> None:
+        needed = self.memory_of(opened)
         if needed > (free := free_memory()):
             raise MergingError(f"A point needs about {size_text(needed)} of memory; {size_text(free)} are free.")
 
@@ -297,6 +301,8 @@ def run(
 
     for doubt in doubts(sweep, session) if missing else ():
         warn_once(doubt)
+    if workers is not None and missing:
+        _check_workers(sweep, session, workers)
     work = MissingPoints(missing, len(mine), store, paused, progress, cancel, warn_once)
     failures = work.here(session.compute) if workers is None else work.on(workers, session.request)
     if work.halted:
@@ -308,6 +314,13 @@ def run(
             f"{len(failures)} of {len(mine)} points could not be computed; the others are kept. {where}: {reason}"
         )
     return Outcome(len(mine), len(mine), False)
+
+
+def _check_workers(sweep: Sweep, session: Session, workers: Workers) -> None:
+    """Raise WorkerError if a point of the sweep needs more memory than each worker may take."""
+    for recipe in sweep.recipes:
+        with contextlib.suppress(CheckpointError):  # its points fail with the reason, and the others do not
+            workers.check_memory(session.memory_of(session.opened(recipe)), "a point")
 
 
 def doubts(sweep: Sweep, session: Session) -> list[str]:

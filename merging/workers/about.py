@@ -22,12 +22,13 @@ from merging.free_memory import free_memory
 from merging.version import __version__
 
 GPUS = "CUDA_VISIBLE_DEVICES"
+LIMIT = "MERGESCOPE_WORKER_MEMORY"  # bytes that a worker on this machine may take, where that was said
 SAME = ("version", "sources", "torch", "numpy")  # what must not differ between programs that compute the same
 DEVICES = ("auto", "cpu", "cuda", "cuda:0", "mps")  # what a worker may be asked to compute on
 
 
 def about(request: Mapping[str, Any]) -> dict[str, Any]:
-    """Versions, the sha-256 of our sources, what computes, free memory in bytes.
+    """Versions, the sha-256 of our sources, what computes, free memory in bytes and the worker's limit, 0 for none.
 
     ``request`` may hold a "device", and a "probe": the path of a file in the store and the text that it holds;
     "sees_store" says whether this worker reads the same there. A "pause" in seconds lets other workers answer, too.
@@ -48,6 +49,7 @@ def about(request: Mapping[str, Any]) -> dict[str, Any]:
         "hardware": hardware(device),
         "gpu": gpu,
         "memory": free_memory(),
+        "limit": int(os.environ.get(LIMIT, "0")),
         "sees_store": _sees(request.get("probe")),
     }
     return said | {"kind": _kind(said)}

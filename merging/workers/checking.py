@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections import Counter
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -40,7 +41,9 @@ def checked(workers: Workers, warn: Callable[[str], None], device: str = "auto")
         if workers.only is None:
             raise WorkerError(f"{sentence} Start workers on one kind of machine.")
         warn(sentence)
-    return workers if workers.only is None else workers.only(kept)
+    fitting = workers if workers.only is None else workers.only(kept)
+    fitting.memory = _memory(kept)
+    return fitting
 
 
 def survey(workers: Workers, device: str = "auto") -> list[About]:
@@ -89,6 +92,17 @@ def same_hardware(workers: Workers, device: str, warn: Callable[[str], None], wh
         return same
     warn(f"The {what} is computed here: the workers compute on {found[0]}, this program on {own}.")
     return False
+
+
+def _memory(found: list[About]) -> int:
+    """Bytes that each of these may take: its limit, and its part of what its machine has free."""
+    machines = Counter(_machine(each) for each in found)
+    shares = [int(each["memory"]) // machines[_machine(each)] for each in found]
+    return min(min(share, int(each["limit"]) or share) for share, each in zip(shares, found, strict=True))
+
+
+def _machine(each: About) -> str:
+    return str(each["name"]).partition(" GPU ")[0]
 
 
 def _program(each: About) -> str:

@@ -19,7 +19,7 @@ from urllib.parse import urlsplit
 from merging.errors import WorkerError
 from merging.files.records import write_text
 from merging.free_memory import free_memory
-from merging.workers.about import GPUS, kinds
+from merging.workers.about import GPUS, LIMIT, kinds
 from merging.workers.certificates import PLAIN, TLS, folder, is_here, require_safe
 from merging.workers.dask_pool import address_of, engine, security
 
@@ -81,12 +81,14 @@ def serve_workers(
     certificates = require_safe(address)
     distributed = _configured()
     parts, places = urlsplit(address), gpus or [""] * count
+    each = memory or free_memory() // len(places)
+    alone = {**ONE_THREAD, LIMIT: str(each)}
     options: dict[str, Any] = {
         "nthreads": 1,
         "security": security(certificates),
         "protocol": parts.scheme,
         "host": distributed.utils.get_ip(parts.hostname),  # that the scheduler sees, and no other
-        "memory_limit": memory or free_memory() // len(places),
+        "memory_limit": each,
         "worker_port": ports or 0,
         "local_directory": str(scratch),
         "lifetime": lifetime,
@@ -98,8 +100,7 @@ def serve_workers(
     async def serve() -> None:
         async with contextlib.AsyncExitStack() as stack:
             nannies = [
-                distributed.Nanny(address, env={**ONE_THREAD, **({GPUS: gpu} if gpu else {})}, **options)
-                for gpu in places
+                distributed.Nanny(address, env={**alone, **({GPUS: gpu} if gpu else {})}, **options) for gpu in places
             ]
             await asyncio.gather(*map(stack.enter_async_context, nannies))
             say(f"{len(nannies)} at {address}")

@@ -16,6 +16,7 @@ from typing import Any
 
 from merging.errors import MergingError, WorkerError, WorkersGone
 from merging.progress import Cancel, Meter
+from merging.text import size_text
 from merging.workers.units import Plain, answered, call, written
 
 WINDOW = 2  # units in flight for each that can run
@@ -47,6 +48,15 @@ class Workers:
     each: Callable[[str, bytes], Mapping[str, bytes]] | None = None
     only: Callable[[Collection[Mapping[str, Any]]], Workers] | None = None
     most: int = 0  # how many there were
+    memory: int = 0  # bytes that each may take, of the one that may take least; 0: unknown
+
+    def check_memory(self, needed: int, what: str) -> None:
+        """Raise WorkerError if ``what``, "a point" say, needs more bytes than each worker may take."""
+        if 0 < self.memory < needed:
+            raise WorkerError(
+                f"{what.capitalize()} needs about {size_text(needed)} of memory; the workers have "
+                f"{size_text(self.memory)} each. Start fewer on a machine, or with more --memory."
+            )
 
     def words(self) -> str:
         """How many there are: "7 workers, 1 lost"."""

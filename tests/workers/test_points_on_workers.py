@@ -113,6 +113,15 @@ def test_a_point_that_fails_is_told_with_its_place_and_the_others_are_kept(
     assert len(names(store)) == 2 and begun.count(0.5) == 1
 
 
+def test_a_point_that_is_too_large_for_the_workers_is_told_before(
+    tiny_benchmark: Benchmark, store: Store, threads: Workers
+) -> None:
+    threads.memory = 1000
+    with pytest.raises(WorkerError, match=r"^A point needs about .* of memory; the workers have 1 kB each\."):
+        run(many(tiny_benchmark), store, tiny_benchmark, workers=threads)
+    assert not names(store)
+
+
 def test_pausing_lets_the_window_finish(tiny_benchmark: Benchmark, store: Store, threads: Workers) -> None:
     asked = iter(range(99))
     made = many(tiny_benchmark)

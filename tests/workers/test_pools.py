@@ -114,7 +114,7 @@ def pretending(*found: dict[str, Any], only: bool = False) -> tuple[Workers, lis
 
     workers.each = lambda unit, request: {name: json.dumps({"answer": said}).encode() for name, said in answers.items()}
     workers.only = restricted if only else None
-    assert answered(workers.each("about", b"")["0"])["name"] == "gpu0"
+    assert answered(workers.each("about", b"")["0"])["name"] == answers["0"]["name"]
     return workers, kept
 
 
@@ -141,6 +141,18 @@ def test_other_hardware_is_left_out_and_named() -> None:
     with pytest.raises(WorkerError, match="one kind of machine"):
         checked(pretending(gpu, {})[0], said.append, "cpu")
     assert checked(pretending({}, {"python": "3.99"})[0], said.append, "cpu").count == 2
+
+
+def test_neighbors_share_the_memory_of_their_machine() -> None:
+    gib = 1 << 30
+    machines = [{"memory": 9 * gib, "name": f"big GPU {n}"} for n in range(3)] + [{"memory": 4 * gib}]
+    assert checked(pretending(*machines)[0], str, "cpu").memory == 3 * gib
+    limited = [*machines, {"memory": 4 * gib, "limit": 2 * gib}]
+    workers = checked(pretending(*limited)[0], str, "cpu")
+    assert workers.memory == 2 * gib
+    workers.check_memory(2 * gib, "a point")
+    with pytest.raises(WorkerError, match=r"^A point needs about 2\.5 GB of memory; the workers have 2\.15 GB each\."):
+        workers.check_memory(int(2.5e9), "a point")
 
 
 # The end of processes
