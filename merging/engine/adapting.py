@@ -107,8 +107,7 @@ def adapt(  # noqa: PLR0913 - all that an adapt can be given
     def adapt_on(on: torch.device) -> Adapted:
         work = _Work(method, params, Inputs(merged, experts, None, on), tasks, architecture)
         meter = Meter(work.total, progress, cancel)
-        data = {"layer_inputs": layer_inputs, "exemplars": given}
-        stored = work.stored(recipe, pretrained, data, meter)
+        stored = work.stored(recipe, pretrained, {"layer_inputs": layer_inputs, "exemplars": given}, meter)
         base = work.base(pretrained) if method.mixes_on_pretrained else None
         bare = Modules(method.key, params, tuple(experts), Learned(), merged, architecture, stored, base, on)
         network = _EngineNetwork(work, bare, meter, kept)
