@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import shutil
+import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
 
 APART, DIGITS = "apart", 12  # the folder of runs by benchmark, and the digits of its digest that name each part
 DRAFTS, LEARNING = "drafts", "learning"
+AGAIN = 1.0  # seconds for which files of a library are taken to be as they were
 FORMER = "former_digests.json"
 DEEP = {APART, DRAFTS, "jobs", "uploads"}  # folders of the store that are written to one level further down
 
@@ -57,6 +59,7 @@ class Store:
         self.damaged = Quarantine(self.root)
         self._known: dict[Path, tuple[tuple[int, ...], Run]] = {}  # what was read, with the state of all its files
         self._folders: dict[Path, tuple[int, ...]] = {}  # their own state, when they were read for a list
+        self._looked: dict[Path, float] = {}  # when the files of a library's run were looked at last
         DIGESTS.adopt(self.root, self._former_digests)
         atomic.sweep(self._own)
 
@@ -88,7 +91,7 @@ class Store:
         if not SHORT_DIGEST.fullmatch(run_id):
             return []
         paths = [folder / run_id for folder in (self._own, *_folders(self._apart), *self.libraries)]
-        return [run for path in paths if path.is_dir() and (run := self._read(path))]
+        return [run for path in paths if path.is_dir() and (run := self._looked_up(path))]
 
     def find(self, run_id: str) -> Run | None:
         """The run, a copy with scores before one without, or None."""
@@ -262,6 +265,14 @@ class Store:
         else:
             self._known.pop(path, None)
         return run
+
+    def _looked_up(self, path: Path) -> Run | None:
+        """The run in a folder; of one in a library, which a page asks for often, files are looked at once a second."""
+        now = time.monotonic()
+        if path.parent in self.libraries and now - self._looked.get(path, -AGAIN) < AGAIN:
+            return self._listed(path)
+        self._looked[path] = now
+        return self._read(path)
 
     def _listed(self, path: Path) -> Run | None:
         """The run in a folder as it was read last, if that is still the same folder.
