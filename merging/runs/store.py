@@ -57,7 +57,7 @@ class Store:
         self.dated, self.benchmark = dated, benchmark
         self._own, self._apart = self.root / "runs", self.root / APART
         self.damaged = Quarantine(self.root)
-        self._known: dict[Path, tuple[tuple[int, ...], Run]] = {}  # what was read, with the state of all its files
+        self._known: dict[Path, tuple[tuple[int, ...], Run]] = {}  # what was read, with the state of its files then
         self._folders: dict[Path, tuple[int, ...]] = {}  # their own state, when they were read for a list
         self._looked: dict[Path, float] = {}  # when the files of a library's run were looked at last
         DIGESTS.adopt(self.root, self._former_digests)

@@ -46,6 +46,18 @@ def test_an_empty_store_is_not_even_made(store):
     assert not store.root.exists()
 
 
+def test_a_library_run_that_is_replaced_as_a_whole_is_read_again(tmp_path):
+    writer = Store(tmp_path / "library", libraries=())
+    first = write_run(writer)
+    reader = Store(tmp_path / "own", libraries=(first.path.parent,))
+    assert [run.title for run in (*reader.runs(), reader.run(ID))] == ["A run"] * 2
+    with writer.writing(ID, replace=True) as folder:
+        fill(folder, title="Another")
+    assert [run.title for run in (*reader.runs(), reader.run(ID))] == ["Another"] * 2
+    writer.delete(ID)
+    assert reader.runs() == [] and not reader.has(ID)
+
+
 def test_folders_are_private(store):
     run = write_run(store)
     assert stat.S_IMODE(run.path.stat().st_mode) == 0o700
