@@ -48,6 +48,7 @@ class Workers:
     each: Callable[[str, bytes], Mapping[str, bytes]] | None = None
     only: Callable[[Collection[Mapping[str, Any]]], Workers] | None = None
     most: int = 0  # how many there were
+    kind: str = ""  # what ``about`` calls them, once they were checked
     memory: int = 0  # bytes that each may take, of the one that may take least; 0: unknown
 
     def check_memory(self, needed: int, what: str) -> None:

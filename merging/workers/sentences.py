@@ -26,6 +26,11 @@ class Arrivals:
         self.arrived += 1
         self.meter.advance(work, f"{self.what} {self.arrived} of {self.total}, on {self.workers.words()}")
 
+    def skip(self, work: int, count: int) -> None:
+        """So many are there already, which is so much work that needs no time."""
+        self.arrived += count
+        self.meter.total -= work
+
     def lost(self, names: Collection[str]) -> str:
         """That a worker was lost, and how many are computed again."""
         word = self.what.lower()

@@ -167,7 +167,7 @@ def buttons(job: Job, place: str) -> None:
 
 def again(job: Job, place: str) -> None:
     """Draw a button that submits a job once more as it was, such as after a restart."""
-    label = "Resume" if job.can_pause else "Run again"
+    label = "Resume" if job.can_pause or job.state == "paused" else "Run again"
     if not st.button(label, key=f"again_{place}_{job.id}", icon=":material/replay:", type="tertiary"):
         return
     try:
