@@ -22,7 +22,7 @@ class KnownJobs:
     """The jobs of a store, with the queue of those that wait here. Every method may be called from any thread."""
 
     def __init__(self, store: Store, at_once: int = 1) -> None:
-        self.store = store
+        self.store, self.at_once = store, at_once
         self._root = store.root / "jobs"
         self._changed = threading.Condition()
         self._queue: deque[str] = deque()

@@ -53,8 +53,7 @@ class Runner(KnownJobs):
     """
 
     def __init__(self, store: Store, *, device: str = "auto") -> None:
-        self._at_once = settings.jobs_at_once()
-        super().__init__(store, self._at_once)
+        super().__init__(store, settings.jobs_at_once())
         self.device, self.spare = device, Spare()
         self._cancelled: set[str] = set()
         self._beaten = 0.0  # when, on the monotonic clock
@@ -248,7 +247,7 @@ class Runner(KnownJobs):
     # The threads that work through the queue
 
     def _start_threads(self) -> None:
-        while len(self._threads) < self._at_once:
+        while len(self._threads) < self.at_once:
             self._threads.append(threading.Thread(target=self._work, name="merge-queue", daemon=True))
             self._threads[-1].start()
 
@@ -267,7 +266,7 @@ class Runner(KnownJobs):
         """The next job, as soon as another one may run; None when the runner closes."""
         with self._changed:
             while not self._closing:
-                if self._queue and len(self._running) + self._others() < self._at_once:
+                if self._queue and len(self._running) + self._others() < self.at_once:
                     job_id = self._turns.order(self._queue)[0]
                     self._queue.remove(job_id)
                     self._turns.begin(job_id)

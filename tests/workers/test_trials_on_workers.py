@@ -91,7 +91,7 @@ def test_tables_are_the_same_bytes_whoever_computes(tiny_benchmark: Benchmark, h
             assert made.notes == measured(key, here, tiny_benchmark).notes and made.device == "CPU"
         workers.close(workers.executor)
         assert bytes_of(other) == bytes_of(here), count
-        assert said[0] == f"Trial 1 of 12, on {count} worker{'s' * (count > 1)}" and "Trial 12 of 12" in said[11]
+        assert said[0] == f"Trial 0 of 12, on {count} worker{'s' * (count > 1)}" and "Trial 12 of 12" in said[12]
 
 
 @pytest.mark.slow
@@ -99,8 +99,8 @@ def test_a_killed_worker_loses_no_trial(tiny_benchmark: Benchmark, here: Store, 
     other, said, victims = Store(tmp_path, libraries=()), list[str](), list[int]()
     workers = processes(["", ""], "two processes")
 
-    def kill(_progress: Any) -> None:
-        if not victims:
+    def kill(progress: Any) -> None:
+        if progress.done and not victims:
             victims.append(next(iter(workers.executor._processes)))  # type: ignore[attr-defined]
             os.kill(victims[0], signal.SIGKILL)
 
@@ -141,7 +141,7 @@ def test_cancel_ends_it(tiny_benchmark: Benchmark, store: Store, threads: Worker
     with pytest.raises(Cancelled):
         measured("task_counts", store, tiny_benchmark, threads, cancel=stop, progress=first)
     threads.executor.shutdown()
-    assert said == ["Trial 1 of 26, on 2 workers"] and not bytes_of(store)
+    assert said == ["Trial 0 of 26, on 2 workers"] and not bytes_of(store)
     gone = replace(threads, present=lambda: False, lost=(RuntimeError,), called="the workers at tls://a")
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("merging.workers.fan_out.GONE", 0.1)
@@ -179,7 +179,7 @@ def test_when_all_workers_are_gone_what_they_answered_is_kept_for_workers_of_the
     assert bytes_of(store).items() <= bytes_of(here).items()
     merged = len(begun) - before
     assert said[-1] == "Trial 26 of 26, on 2 workers 100%"
-    assert said[0].startswith("Trial 1 of 26") == (later == "another") and (merged < 21) == (later == "same")
+    assert said[0].startswith("Trial 0 of 26") == (later == "another") and (merged < 21) == (later == "same")
     assert not list((store.root / "trials").iterdir())
 
 
