@@ -50,7 +50,7 @@ def about(request: Mapping[str, Any]) -> dict[str, Any]:
         "gpu": gpu,
         "memory": free_memory(),
         "limit": int(os.environ.get(LIMIT, "0")),
-        "sees_store": _sees(request.get("probe")),
+        "sees_store": sees(request.get("probe")),
     }
     return said | {"kind": _kind(said)}
 
@@ -87,8 +87,8 @@ def _kind(said: Mapping[str, Any]) -> str:
     return short_digest(repr([said[key] for key in (*SAME, "hardware")]))
 
 
-def _sees(probe: Any) -> bool:
-    """Whether a file holds what the asker wrote there."""
+def sees(probe: Any) -> bool:
+    """Whether a file holds what the asker wrote there: {"path": ..., "text": ...}."""
     if not isinstance(probe, Mapping):
         return False
     try:

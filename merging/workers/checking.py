@@ -46,22 +46,25 @@ def checked(workers: Workers, warn: Callable[[str], None], device: str = "auto")
     return fitting
 
 
-def survey(workers: Workers, device: str = "auto") -> list[About]:
+def survey(workers: Workers, device: str = "auto", probe: Mapping[str, str] | None = None) -> list[About]:
     """What workers say of themselves, each once as far as the engine lets us ask all of them.
+
+    With a ``probe``, a file and its text, they say whether they see the same there.
 
     Raises:
         WorkerError: none answers.
     """
     found: dict[tuple[str, int], About] = {}
     reasons: list[str] = []
+    asked = {"device": device, "probe": probe}
     if workers.each is not None:
-        for raw in workers.each(ABOUT, written({"device": device})).values():
+        for raw in workers.each(ABOUT, written(asked)).values():
             each = answered(raw)
             found[each["name"], each["pid"]] = each
     begun, patience = time.monotonic(), ALL_START if workers.renew is not None else 0.0
     pause = 0.0
     while workers.each is None and not reasons and len(found) < workers.count:
-        request = {"device": device, "pause": pause}
+        request = {**asked, "pause": pause}
         fan_out(
             workers,
             ABOUT,
