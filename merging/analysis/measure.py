@@ -62,7 +62,7 @@ def measure(
         raise StoreError(f"{measurement_kind.title} is a measurement of {measurement_kind.of}.")
     if not measurement_kind.timed and (stored := find(key, store, benchmark, run_id)):
         return stored
-    name = _entry_name(measurement_kind, store, benchmark, run_id)
+    name = required_name(measurement_kind, store, benchmark, run_id)
     atomic.sweep(own_folder(store))
     atomic.require_writable(own_folder(store), "The measurement")
     started = time.monotonic()
@@ -95,7 +95,7 @@ def measure(
     return stored
 
 
-def _entry_name(measurement: Measurement, store: Store, benchmark: Benchmark, run_id: str) -> str:
+def required_name(measurement: Measurement, store: Store, benchmark: Benchmark, run_id: str) -> str:
     """The name of an entry; raises StoreError if there can be none."""
     if (name := entry_name(measurement, store, benchmark, run_id)) is not None:
         return name
