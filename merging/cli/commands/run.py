@@ -42,7 +42,14 @@ def _of_recipe(written: Mapping[str, Any]) -> tuple[list[str], Path]:
 
 
 @click.command(cls=Command, reads=_of_recipe)
-@argument("recipes", nargs=-1, required=True, type=PATH, metavar="RECIPE...", help="recipes in YAML")
+@argument(
+    "recipes",
+    nargs=-1,
+    required=True,
+    type=PATH,
+    metavar="RECIPE...",
+    help="recipes in YAML; workers run several at once",
+)
 @option("--base", type=PATH, help="folder from which relative paths count (default: each recipe's)")
 @option("--need-model", is_flag=True, help="compute again if only tables are stored")
 @option("--out", type=PATH, is_eager=True, help="export the model, too: a folder, or a .safetensors file")
@@ -68,7 +75,7 @@ def run(  # noqa: PLR0913 - an argument for each option
     workers: str | None,
     device: str,
 ) -> int:
-    """Run recipe files into the store, such as those from the app; several at once where there are workers."""
+    """Run recipe files into the store, such as those from the app."""
     from merging.cli.exporting import compute
     from merging.recipes.recipe import Recipe
     from merging.runs.several.execute_several import RunOptions, WantedRun

@@ -177,8 +177,3 @@ def _bundled() -> Benchmark | None:
         return Benchmark.load()
     except TaskError:
         return None
-
-
-def failures_of(found: Sequence[Run | MergingError]) -> list[MergingError]:
-    """The errors among what came."""
-    return [each for each in found if isinstance(each, MergingError)]
