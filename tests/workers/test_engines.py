@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import platform
 import re
 import shutil
 import signal
@@ -28,10 +29,12 @@ from merging.cli.main import main
 from merging.errors import Cancelled, WorkerError, WorkersGone
 from merging.progress import Progress
 from merging.runs.execute import execute
+from merging.runs.several.execute_several import WantedRun, execute_several
 from merging.runs.store import Store
 from merging.settings import CERTIFICATES
 from merging.sweeps import points
 from merging.sweeps.sweep import Axis, Sweep
+from merging.workers.about import about
 from merging.workers.checking import survey
 from merging.workers.pools import opened
 
@@ -206,6 +209,37 @@ def test_dask_merges_the_same_file(cluster: Cluster, tiny_benchmark: Benchmark, 
 
 @pytest.mark.slow
 @pytest.mark.engine
+def test_dask_computes_whole_runs_and_stops_where_they_are(
+    cluster: Cluster, tiny_benchmark: Benchmark, store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    until(lambda: len(cluster.workers()) == 2)
+    stop, said, wanted = threading.Event(), list[str](), [WantedRun(recipe(tiny_benchmark, "ties"))]
+    with opened(f"{cluster.file} only={platform.node()}", device="cpu") as workers:
+        assert workers is not None and workers.count == 2
+        (made,) = execute_several(
+            wanted, store, benchmark=tiny_benchmark, device="cpu", workers=workers,
+            progress=lambda done: said.append(done.phase),
+        )  # fmt: skip
+        assert store.runs() == [made] and said[-1] == "Run 1 of 1, on 2 workers"
+        long = recipe(tiny_benchmark, "wudi", params={"steps": 100_000})
+        with pytest.raises(Cancelled):
+            threading.Timer(3.0, stop.set).start()
+            execute_several(
+                [WantedRun(long)], store, benchmark=tiny_benchmark, device="cpu", workers=workers, cancel=stop
+            )
+        client = workers.executor._client  # type: ignore[attr-defined]
+        until(lambda: not any(client.processing().values()), 10)
+        elsewhere = (
+            workers.only([{"kind": str(about({"device": "cpu"})["kind"]), "at": "tcp://10.9.9.9:1"}], True)
+            if workers.only
+            else None
+        )
+        assert elsewhere is not None and not elsewhere.present()
+    assert store.runs() == [made] and not list(store.root.rglob("*tmp-*"))
+
+
+@pytest.mark.slow
+@pytest.mark.engine
 def test_nothing_listens_to_others_and_memory_is_kept(
     cluster: Cluster, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
@@ -242,7 +276,8 @@ def test_a_worker_with_other_sources_gets_no_work(
     finally:
         ended(other)
     assert (
-        re.match(r"Worker .* runs Mergescope .* this program is .* Update it, or stop it\.", said[0]) and said[1:] == []
+        re.match(r"Worker .* runs Mergescope .* this program is .* Update it, or leave it out with --only\.", said[0])
+        and said[1:] == []
     )
 
 
