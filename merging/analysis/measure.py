@@ -56,6 +56,7 @@ def measure(
     """
     from merging.analysis.trials.spread import Trials
     from merging.devices import HOST, choose_device, describe_device, in_room
+    from merging.threads import one_thread
 
     measurement_kind = kind(key)
     if (measurement_kind.of == Of.BENCHMARK) == bool(run_id):
@@ -83,7 +84,9 @@ def measure(
             shared = TrialContext(benchmark, str(on) if computing is None else device, cancel)
             trials = Trials(key, shared, progress, computing, warn)
             context.tried = trials.answers
-            return trials.noted(compute(context)), about | trials.about()
+            # What is timed chooses its threads itself.
+            with nullcontext() if measurement_kind.timed else one_thread(on):
+                return trials.noted(compute(context)), about | trials.about()
 
     with workers if measurement_kind.trial else NO_WORKERS as computing:
         (result, about), words = in_room(HOST if computing is not None else choose_device(device), measured_on)

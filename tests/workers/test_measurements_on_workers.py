@@ -10,8 +10,12 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
+import pandas as pd
 import pytest
+import torch
 
+from merging.analysis.context import MeasurementResult
+from merging.analysis.measure import measure
 from merging.analysis.several import measure_several as several
 from merging.analysis.several import measure_unit
 from merging.analysis.several.measure_several import WantedMeasurement, measure_several
@@ -23,6 +27,7 @@ from merging.errors import Cancelled, CheckpointError, MergingError, WorkerError
 from merging.recipes.recipe import Recipe
 from merging.runs.execute import execute
 from merging.runs.store import Store
+from merging.threads import cores
 from merging.workers.fan_out import Workers
 from merging.workers.pools import processes
 from merging.workers.shared_store import marked
@@ -92,7 +97,7 @@ def test_one_failure_does_not_stop_others_and_what_is_timed_comes_last(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:  # fmt: skip
     store, began = copied(made, tmp_path / "store"), list[str]()
-    measure, first = measure_unit.measuring.measure, made[1][0]
+    first = made[1][0]
 
     def fail(key: str, *said: Any, **more: Any) -> Measured:
         began.append(key)
@@ -156,6 +161,26 @@ def test_a_worker_refuses_other_files_and_names_a_missing_one(tiny_folder: Path,
             answered(call(MEASURE, written(request)))
         victim.write_bytes(kept)
         assert answered(call(MEASURE, written(request))) == {"name": name, "warnings": []}
+
+
+def test_a_measurement_has_one_thread_and_leaves_the_cores_to_pieces(
+    tiny_benchmark: Benchmark, made: tuple[Path, list[str]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store, seen, before = copied(made, tmp_path / "store"), list[tuple[int, int]](), torch.get_num_threads()
+
+    def noted(_context: Any) -> MeasurementResult:
+        seen.append((torch.get_num_threads(), cores()))
+        return MeasurementResult({"t": pd.DataFrame({"a": [1]})}, {})
+
+    monkeypatch.setattr("merging.analysis.measurements.drift.measure_drift", noted)
+    monkeypatch.setattr("merging.analysis.measurements.method_times.measure_times", noted)
+    torch.set_num_threads(3)
+    try:
+        measure("drift", store, tiny_benchmark, made[1][0], device="cpu")
+        measure("method_times", store, tiny_benchmark, device="cpu")
+    finally:
+        torch.set_num_threads(before)
+    assert seen == [(1, 3), (3, 3)], "what is timed chooses itself"
 
 
 @pytest.mark.slow
