@@ -235,7 +235,7 @@ def points_table(sweep: Sweep, rows: pd.DataFrame) -> str:
     """Averages of every point as a table, with the numbers of images in a line below, or in columns if they differ."""
     counts = rows[["n_in", "n_out"]].drop_duplicates()
     named = ("n in", "n out") if len(counts) > 1 else ()
-    devices = ("device",) if rows["device"].nunique() > 1 else ()
+    devices = ("device",) if "device" in rows and rows["device"].nunique() > 1 else ()
     lines: list[Sequence[str]] = [
         ("recipe", *sweep.labels, "in domain [95 %]", "out of domain [95 %]", "H-score", *named, *devices)
     ]
