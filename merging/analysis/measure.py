@@ -56,7 +56,6 @@ def measure(
     """
     from merging.analysis.trials.spread import Trials
     from merging.devices import HOST, choose_device, describe_device, in_room
-    from merging.threads import one_thread
 
     measurement_kind = kind(key)
     if (measurement_kind.of == Of.BENCHMARK) == bool(run_id):
@@ -77,16 +76,14 @@ def measure(
 
     def measured_on(on: torch.device) -> tuple[MeasurementResult, dict[str, Any]]:
         about = {**facts, "device": describe_device(on)}
-        with shown_so_far(store, name, about, started) as show:
+        with shown_so_far(store, name, about, started) as show, _threads(measurement_kind, on):
             context = MeasurementContext(
                 store, benchmark, run_id, str(on), progress, cancel, measurement_kind.of, measurement, show
             )
             shared = TrialContext(benchmark, str(on) if computing is None else device, cancel)
             trials = Trials(key, shared, progress, computing, warn)
             context.tried = trials.answers
-            # What is timed chooses its threads itself.
-            with nullcontext() if measurement_kind.timed else one_thread(on):
-                return trials.noted(compute(context)), about | trials.about()
+            return trials.noted(compute(context)), about | trials.about()
 
     with workers if measurement_kind.trial else NO_WORKERS as computing:
         (result, about), words = in_room(HOST if computing is not None else choose_device(device), measured_on)
@@ -96,6 +93,13 @@ def measure(
     if (stored := find(key, store, benchmark, run_id)) is None:
         raise StoreError("It was measured but cannot be read back; is the store's folder being cleared?")
     return stored
+
+
+def _threads(measurement: Measurement, on: torch.device) -> AbstractContextManager[None]:
+    """One thread, so that no byte depends on their number; what is timed chooses its threads itself."""
+    from merging.threads import one_thread
+
+    return nullcontext() if measurement.timed else one_thread(on)
 
 
 def required_name(measurement: Measurement, store: Store, benchmark: Benchmark, run_id: str) -> str:

@@ -8,7 +8,7 @@ from typing import NamedTuple
 PARTS = re.compile(r"(?P<spec>.*?)(?:\s+only=(?P<only>\S+))?(?P<mixed>\s+mixed)?", re.DOTALL)
 
 
-class Choice(NamedTuple):
+class WorkerChoice(NamedTuple):
     """Which workers, as ``merging.workers.pools`` reads it; ``only`` on these machines; ``mixed`` kinds of hardware."""
 
     spec: str
@@ -22,9 +22,9 @@ class Choice(NamedTuple):
         return f"{self.spec}{only}{' mixed' * self.mixed}"
 
 
-def parsed(text: str) -> Choice:
+def parsed(text: str) -> WorkerChoice:
     """The parts of a text; nothing in them is checked."""
     found = PARTS.fullmatch(text.strip())
     assert found is not None  # every text matches
     names = tuple(name.strip() for name in (found["only"] or "").split(",") if name.strip())
-    return Choice(found["spec"].strip(), names, found["mixed"] is not None)
+    return WorkerChoice(found["spec"].strip(), names, found["mixed"] is not None)

@@ -140,10 +140,10 @@ def test_a_worker_refuses_other_files_and_names_a_missing_one(tiny_folder: Path,
     benchmark = Benchmark.load(tmp_path / "copied")
     recipe = Recipe.build("ties", {}, (), benchmark.pretrained, benchmark.experts)
     run = execute(recipe, store, benchmark=benchmark, device="cpu", evaluate=False)
-    asker = several._Several([], store, benchmark, "cpu", None, None, print, None, print)
+    asker = several.SeveralMeasurements([], store, benchmark, "cpu", None, None, print, None, print)
     one = WantedMeasurement("drift", run.id)
     name = several.required_name(several.kind("drift"), store, benchmark, run.id)
-    asked = asker._request(one, name, Workers(ThreadPoolExecutor(1), 1))
+    asked = asker.request(one, name, Workers(ThreadPoolExecutor(1), 1))
     assert len(written(asked)) < 10_000
     with pytest.raises(WorkerError, match=r"^The workers do not see the store at "):
         answered(call(MEASURE, written(asked)))

@@ -177,8 +177,8 @@ def test_a_worker_stops_when_the_asker_is_gone(tmp_path: Path, monkeypatch: pyte
 def test_a_worker_refuses_other_files_and_names_a_missing_one(tiny_folder: Path, tmp_path: Path, store: Store) -> None:
     shutil.copytree(tiny_folder, tmp_path / "copied")
     benchmark = Benchmark.load(tmp_path / "copied")
-    asker = several._Several([], store, several.RunOptions(), benchmark, "cpu", None, None, lambda: False, print)
-    name, asked, _ = asker._planned(*wanted(benchmark, "ties"), Workers(ThreadPoolExecutor(1), 1))
+    asker = several.SeveralRuns([], store, several.RunOptions(), benchmark, "cpu", None, None, lambda: False, print)
+    name, asked, _ = asker.planned(*wanted(benchmark, "ties"), Workers(ThreadPoolExecutor(1), 1))
     assert len(written(asked)) < 10_000
     with shared_store.marked(store.root) as mark:
         request = written({**asked, "probe": mark})

@@ -54,11 +54,13 @@ def measure_several(
     Raises:
         StoreError: the disk cannot be written to. Cancelled: as asked; what is finished is kept.
     """
-    return _Several(list(wanted), store, benchmark, device, progress, cancel, warn, workers, told).all()
+    return SeveralMeasurements(list(wanted), store, benchmark, device, progress, cancel, warn, workers, told).all()
 
 
 @dataclass
-class _Several:
+class SeveralMeasurements:
+    """Measurements that are wanted, and how; ``_found`` has what came."""
+
     wanted: Sequence[WantedMeasurement]
     store: Store
     benchmark: Benchmark
@@ -111,7 +113,7 @@ class _Several:
                 if stored := find(one.key, self.store, self.benchmark, one.run_id):
                     found[one] = stored
                     continue
-                asked.setdefault(name, self._request(one, name, workers))
+                asked.setdefault(name, self.request(one, name, workers))
                 names[one] = name
             except MergingError as error:
                 self._found[one] = error
@@ -126,7 +128,7 @@ class _Several:
         for one, name in names.items():
             self._found[one] = failures.get(name) or self._read(one)
 
-    def _request(self, one: WantedMeasurement, name: str, workers: Workers) -> Plain:
+    def request(self, one: WantedMeasurement, name: str, workers: Workers) -> Plain:
         """What a worker is asked.
 
         Raises:

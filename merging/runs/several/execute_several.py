@@ -63,14 +63,16 @@ def execute_several(
     """
     if benchmark is None and len(wanted) > 0:
         benchmark = _bundled()
-    work = _Several(wanted, store, options, benchmark, device, progress, cancel, pause, warn)
+    work = SeveralRuns(wanted, store, options, benchmark, device, progress, cancel, pause, warn)
     if workers is not None and (found := work.on(workers)) is not None:
         return found
     return work.here()
 
 
 @dataclass
-class _Several:
+class SeveralRuns:
+    """Runs that are wanted, and how; ``_found`` has what came, by their number."""
+
     wanted: Sequence[WantedRun]
     store: Store
     options: RunOptions
@@ -107,7 +109,7 @@ class _Several:
         asked, seconds, places = dict[str, Plain](), dict[str, float](), dict[int, str]()
         for number, one in enumerate(self.wanted):
             try:
-                name, request, takes = self._planned(one, workers)
+                name, request, takes = self.planned(one, workers)
             except MergingError as error:
                 self._found[number] = error
                 continue
@@ -127,7 +129,7 @@ class _Several:
             self._found[number] = failures.get(name) or self._read(name)
         return self._all()
 
-    def _planned(self, one: WantedRun, workers: Workers) -> tuple[str, Plain, float]:
+    def planned(self, one: WantedRun, workers: Workers) -> tuple[str, Plain, float]:
         """The id of a run, what a worker is asked for it (nothing if it is stored), and the seconds that it may take.
 
         Raises:
