@@ -11,7 +11,7 @@ import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from enum import StrEnum
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from typing import TYPE_CHECKING
 
 from merging.errors import FamilyError
@@ -81,13 +81,22 @@ class Rule:
         return re.fullmatch(self.pattern, name)
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, eq=False)
 class Family:
     """A naming scheme: rules in forward order."""
 
     key: str
     title: str
     rules: tuple[Rule, ...]
+
+    @cached_property
+    def pattern(self) -> re.Pattern[str]:
+        """What any name of the family matches as a whole."""
+        return re.compile("|".join(rule.pattern.replace("?P<block>", "?:") for rule in self.rules))
+
+    def knows(self, name: str) -> bool:
+        """Whether a rule fits a name."""
+        return self.pattern.fullmatch(name) is not None
 
     def classify(self, name: str) -> tuple[int, Rule, int | None] | None:
         """Index of the rule, the rule and the block of ``name``; None if no rule fits."""
@@ -176,7 +185,7 @@ FAMILIES = (OPEN_CLIP, BARE, HUGGING_FACE)
 
 
 def _unknown_names(family: Family, names: Iterable[str]) -> list[str]:
-    return [name for name in names if family.classify(name) is None]
+    return [name for name in names if not family.knows(name)]
 
 
 def recognize(names: Iterable[str], where: str = "the checkpoint", called: str = "") -> Family:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import time
 from itertools import groupby
 
@@ -110,3 +111,29 @@ def test_odd_names_cost_no_more_than_their_length(name):
     if is_inferred(shapes):
         describe(infos(shapes))
     assert time.process_time() - started < 5
+
+
+def _calls(shapes):
+    """How many functions run while parameters are inferred."""
+    counted = 0
+
+    def count(frame, event, argument):
+        nonlocal counted
+        counted += event in {"call", "c_call"}
+
+    sys.setprofile(count)
+    try:
+        is_inferred(shapes)
+        describe(infos(shapes), family="inferred")
+    finally:
+        sys.setprofile(None)
+    return counted
+
+
+@pytest.mark.parametrize(
+    "name",
+    [lambda i: f"a.{i}." + "0." * 40 + "w", lambda i: f"t{i}.layers.{i % 7}.p{i % 3}.w", lambda i: f"{i}.weight"],
+)
+def test_work_grows_with_the_number_of_names_and_no_faster(name):
+    few, many = (_calls({name(i): (2,) for i in range(count)}) for count in (300, 1200))
+    assert many < 4.5 * few and many < 1200 * 150

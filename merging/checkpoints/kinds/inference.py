@@ -64,7 +64,7 @@ def is_inferred(names: Iterable[str], family: str = "") -> bool:
     if not listed:
         return False
     clip = nearest(listed)
-    known = sum(clip.classify(name) is not None for name in listed)
+    known = sum(map(clip.knows, listed))
     if known == len(listed):
         return False
     if known > MOST_KNOWN * len(listed) and not title_of(listed):
