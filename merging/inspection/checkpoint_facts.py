@@ -122,7 +122,7 @@ def _other_kind(opened: Checkpoint) -> str:
         return str(error)
     return (
         f"It is {title_of(opened.infos) or 'another network'}, not a CLIP image encoder; roles and {len(blocks)} "
-        "blocks are inferred from names and shapes. Methods that treat every number by itself and need no data merge "
+        "blocks are inferred from names and shapes. Methods that need no data, or layer inputs that you give, merge "
         "it, from Python (merging.merge) and with python -m merging run."
     )
 
