@@ -23,9 +23,8 @@ from app.text import safe_text
 from app.views.lessons import player
 from app.widgets import benchmark_badge, present
 from app.widgets import page as page_parts
-from merging import modes
+from merging import modes, settings
 from merging.errors import MergingError, StoreError
-from merging.settings import HUB_SWITCH
 
 ICON = Path(__file__).with_name("icon.png")
 SECTIONS = {
@@ -58,7 +57,8 @@ SECTIONS = {
         ("models", "Models & runs", "inventory_2", "Your checkpoints, whether they fit, and your runs."),
     ],
 }
-os.environ.setdefault(HUB_SWITCH, "cached")  # a recipe must not make the server download, unless its operator sets "on"
+# A recipe must not make the server download, unless its operator sets "on".
+os.environ.setdefault(settings.HUB_SWITCH, "cached")
 
 
 def pages() -> dict[str, list[StreamlitPage]]:
@@ -96,6 +96,7 @@ def main() -> None:
         st.error(safe_text(problem, 1000), icon=":material/error:")
     try:
         modes.mode()  # an unknown one is an error wherever one looks
+        settings.jobs_at_once()  # likewise
         if missing := benchmark.enter():
             benchmark_badge.show_missing(missing)
         else:

@@ -42,6 +42,7 @@ def problem() -> str:
     try:
         modes.mode()
         framing.policy()
+        settings.jobs_at_once()
         root = settings.store_root()
         if not (settings.benchmark_folder() / "tasks.json").is_file():
             return NO_BENCHMARK.format(settings.benchmark_folder())

@@ -7,12 +7,15 @@ from pathlib import Path
 
 from merging import modes
 from merging.errors import StoreError
+from merging.text import printable
 
 BUNDLED = Path(__file__).resolve().parent.parent / "sample_data"
 LIBRARY = BUNDLED / "runs"
 STORE = "MERGESCOPE_STORE"
 WORKERS = "MERGESCOPE_WORKERS"  # who computes: empty (this process), 4 (processes), gpus, an address, module:function
 CERTIFICATES = "MERGESCOPE_CERTIFICATES"  # the folder of the certificates with which workers are reached by TLS
+JOBS = "MERGESCOPE_JOBS"  # how many jobs run at a time where they share workers
+JOBS_AT_ONCE, MOST_JOBS = 4, 64
 HUB_SWITCH = "MERGESCOPE_HUB"  # "on"; "cached": nothing is downloaded; "off": no cache either
 
 
@@ -43,6 +46,27 @@ def store_root() -> Path:
 def workers() -> str:
     """Who computes what can be computed elsewhere: $MERGESCOPE_WORKERS, as ``merging.workers.pools`` reads it."""
     return os.environ.get(WORKERS, "").strip()
+
+
+def jobs_at_once() -> int:
+    """How many jobs a server runs at a time: one, or $MERGESCOPE_JOBS (4) where they share the workers of a scheduler.
+
+    Processes of this machine are started by each job anew, and are as many as shall compute, so one job has them all.
+    Whether jobs share the pool of a function is not known: one, unless the variable says more.
+
+    Raises:
+        StoreError: the variable is no number of jobs.
+    """
+    spec, written = workers(), os.environ.get(JOBS, "").strip()
+    if written and not (written.isdecimal() and 1 <= int(written) <= MOST_JOBS):
+        raise StoreError(
+            f"{JOBS} says how many jobs run at a time, 1 to {MOST_JOBS}; got {printable(written, 40)!r}. Set another "
+            "number, or leave it away."
+        )
+    if ":" not in spec and not spec.endswith(".json"):
+        return 1
+    shared_by_jobs = "://" in spec or spec.endswith(".json")
+    return int(written or (JOBS_AT_ONCE if shared_by_jobs else 1))
 
 
 def store_words() -> list[str]:

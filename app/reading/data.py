@@ -63,7 +63,7 @@ def _digest(folder: Path, state: tuple[int, ...]) -> str:
 
 
 def runner() -> SessionQueue:
-    """The queue of jobs, one at a time for all sessions, as this session sees it: on its benchmark."""
+    """The queue of jobs of all sessions, as this session sees it: on its benchmark."""
     queue = SessionQueue(_runner(), store(), session_benchmark.folder(), _benchmark_or_none)
     if not settings.shared() or not (name := session_name()):
         return queue

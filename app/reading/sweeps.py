@@ -22,7 +22,7 @@ from merging.sweeps.compute import Session, plan
 from merging.sweeps.known_points import KnownPoints
 from merging.sweeps.points import Point
 from merging.sweeps.sweep import LINE, PLANE, NamedPoint, Sweep
-from merging.sweeps.tables import averages, table
+from merging.sweeps.tables import PlainRow, average_columns, average_of, in_order, rows_of, table_columns
 from viz.text import clean_text, percent, plural, span
 
 if TYPE_CHECKING:
@@ -39,7 +39,7 @@ class SweepResults:
     sweep: Sweep
     every: Sequence[NamedPoint]
     points: Mapping[str, Point]
-    tasks: pd.DataFrame
+    shown: Sequence[_Shown]  # the computed ones, in the order of the tables
     averages: pd.DataFrame
 
     @cached_property
@@ -53,9 +53,39 @@ class SweepResults:
         return len(self.points) == self.total
 
     @cached_property
+    def tasks(self) -> pd.DataFrame:
+        """A row for each point and each task."""
+        return self._tasks(self.shown)
+
+    def tasks_beside(self, point: str) -> pd.DataFrame:
+        """The rows of ``tasks`` of the points that have a point's value of the second axis."""
+        at = self.scores[point]["y"]
+        return self._tasks([one for one in self.shown if one.row["y"] == at])
+
+    def _tasks(self, shown: Sequence[_Shown]) -> pd.DataFrame:
+        import pandas as pd
+
+        columns = table_columns(self.sweep)
+        rows = [row for one in shown for row in rows_of(self.sweep, one.planned, one.point)]
+        labels = [one.row["label"] for one in shown for _ in range(one.tasks)]
+        return text.with_titles(pd.DataFrame(rows, columns=columns)).assign(label=labels)
+
+    @cached_property
+    def computed(self) -> str:
+        """The numbers of images, and the devices, in words."""
+        found = self.points.values()
+        devices = text.listed(sorted({clean_text(device, 40) for device in {point.device for point in found}}))
+        return f"n = {span({point.images for point in found})} images a point, on {devices}"
+
+    @cached_property
+    def task_keys(self) -> list[str]:
+        """The tasks in ``tasks``, as they come there."""
+        return list(dict.fromkeys(task for keys in dict.fromkeys(one.keys for one in self.shown) for task in keys))
+
+    @cached_property
     def scores(self) -> dict[str, dict[str, Any]]:
         """The row of ``averages`` of each point."""
-        return {row["point"]: row for row in reversed(self.averages.to_dict("records"))}
+        return {one.planned.name: one.row for one in reversed(self.shown)}
 
     @cached_property
     def _by_name(self) -> dict[str, NamedPoint]:
@@ -64,19 +94,38 @@ class SweepResults:
     @cached_property
     def names(self) -> dict[str, str]:
         """How each computed point is called in pickers."""
-        return {point: described(self, point) for point in self.scores}
+        return {one.planned.name: one.words for one in reversed(self.shown)}
 
     def planned(self, point: str) -> NamedPoint:
         """The plan of a point."""
         return self._by_name[point]
 
 
+@dataclass(frozen=True)
+class _Shown:
+    """A computed point as it is shown: its row of the averages, what pickers call it, and the keys of its tasks."""
+
+    planned: NamedPoint
+    point: Point
+    plain: PlainRow
+    row: dict[str, Any]
+    words: str
+    keys: tuple[str, ...]
+
+    @property
+    def tasks(self) -> int:
+        """Its number of rows in the table of tasks."""
+        return len(self.keys)
+
+
 class _Kept:
-    """What is kept of a sweep between two drawings: its known points, and its latest results."""
+    """What is kept of a sweep between two drawings: its known points, how they are shown, and its latest results."""
 
     def __init__(self, points: KnownPoints) -> None:
         self.points = points
-        self.averages: dict[tuple[Any, ...], tuple[Any, ...]] = {}
+        self.ordered = in_order(points.planned)
+        self.labels: list[str] = []
+        self.shown: dict[int, _Shown | None] = {}  # by the place in that order; None: it has no tasks to show
         self.latest: SweepResults | None = None
         self.changes = self.made = self.took = 0.0  # of the points until then; when, and how many seconds it took
 
@@ -122,13 +171,32 @@ def _computing(sweep: Sweep) -> bool:
 
 
 def _put_together(sweep: Sweep, kept: _Kept, points: Mapping[str, Point]) -> SweepResults:
+    import pandas as pd
+
     planned = kept.points.planned
-    tasks = text.with_titles(table(sweep, planned, points))
     labels = ["Weights in the plane"] if sweep.kind == PLANE else titles(sweep)
-    tasks["label"] = [labels[int(line)] for line in tasks["line"]]
-    means = averages(tasks, kept.averages)
-    means["label"] = [labels[int(line)] for line in means["line"]]
-    return SweepResults(sweep, planned, points, tasks, means)
+    if labels != kept.labels:
+        kept.labels, kept.shown = labels, {}
+    columns, found = [*average_columns(sweep), "label"], []
+    for place, one in enumerate(kept.ordered):
+        if (point := points.get(one.name)) is None:
+            continue
+        before = kept.shown.get(place)
+        if place not in kept.shown or (before is not None and before.point is not point):
+            before = kept.shown[place] = _shown(sweep, one, point, labels[one.place.line], columns)
+        if before is not None:
+            found.append(before)
+    means = pd.DataFrame([one.plain for one in found], columns=columns)
+    return SweepResults(sweep, planned, points, found, means)
+
+
+def _shown(sweep: Sweep, one: NamedPoint, point: Point, label: str, columns: Sequence[str]) -> _Shown | None:
+    """A point as it is shown; None if it has no task to show."""
+    if not (rows := rows_of(sweep, one, point)):
+        return None
+    plain = (*average_of(one, point, rows), label)
+    row = dict(zip(columns, plain, strict=True))
+    return _Shown(one, point, plain, row, _described(sweep, row), tuple(str(each[0]) for each in rows))
 
 
 def doubts(sweep: Sweep) -> list[str]:
@@ -194,14 +262,13 @@ def value(sweep: Sweep, score: str) -> str:
 
 def note(results: SweepResults) -> str:
     """The note under every chart: which images, how many, how they were drawn, and the computing device."""
-    sample, points = results.sweep.sample.on(data.benchmark()), list(results.points.values())
+    sample = results.sweep.sample.on(data.benchmark())
     tasks = len(sample.tasks) or len(data.benchmark().tasks)
     images = f"at most {sample.images:,} images" if sample.images else "all images"
     drawn = f", drawn with seed {sample.seed}" if sample.images else ""
-    devices = text.listed(sorted({clean_text(device, 40) for device in {point.device for point in points}}))
     return (
         f"{images_drawn.of_each(sample.split).capitalize()}: {images} of each of {plural(tasks, 'task')}{drawn}; "
-        f"n = {span(point.images for point in points)} images a point, on {devices}."
+        f"{results.computed}."
         f"{images_drawn.sentence(sample.split)}{_differing(results.averages)}"
     )
 
@@ -214,11 +281,10 @@ def _differing(means: pd.DataFrame) -> str:
     return f" Averages differ in their tasks: n = {inside} images in domain, {outside} out of domain."
 
 
-def described(results: SweepResults, point: str) -> str:
+def _described(sweep: Sweep, row: Mapping[str, Any]) -> str:
     """A point's name in pickers: recipe, values, score; plain text."""
-    row = results.scores[point]
     values = ", ".join(f"{row[name]:.10g}" for name in "xy" if name in row)
     score = row["in_domain"] if math.isnan(row["h_score"]) else row["h_score"]
     score_name = "in-domain" if math.isnan(row["h_score"]) else "H-score"
-    names = f"{clean_text(row['label'], 60)}  ·  " if len(results.sweep.recipes) > 1 else ""
+    names = f"{clean_text(row['label'], 60)}  ·  " if len(sweep.recipes) > 1 else ""
     return f"{names}{values}  ·  {score_name} {percent(score)}"

@@ -13,6 +13,7 @@ import logging
 import time
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from merging.analysis.context import MeasurementContext, MeasurementResult, Of, TrialContext, own_folder
@@ -20,7 +21,8 @@ from merging.analysis.registry import Measurement, kind
 from merging.analysis.stored import MEMORY, Measured, entry_name, find, shown_so_far, write
 from merging.errors import StoreError
 from merging.files import atomic
-from merging.progress import Cancel, ProgressCallback
+from merging.files.processes import ProcessId
+from merging.progress import Cancel, Meter, Progress, ProgressCallback
 from merging.runs.store import Store
 from merging.workers.fan_out import Workers
 
@@ -52,20 +54,38 @@ def measure(
     Raises:
         StoreError: no such run or measurement, or the disk cannot be written to.
         CheckpointError, TaskError: the run cannot be measured. Cancelled: ``cancel`` requested it.
-        WorkerError: workers cannot be opened, or a trial was lost with them again and again.
+        WorkerError: workers cannot be opened, or a trial was lost with them again and again. WorkersGone: there was no
+            worker for a minute; the trials so far are kept.
     """
-    from merging.analysis.trials.spread import Trials
-    from merging.devices import HOST, choose_device, describe_device, in_room
-
     measurement_kind = kind(key)
     if (measurement_kind.of == Of.BENCHMARK) == bool(run_id):
         raise StoreError(f"{measurement_kind.title} is a measurement of {measurement_kind.of}.")
     if not measurement_kind.timed and (stored := find(key, store, benchmark, run_id)):
         return stored
     name = _entry_name(measurement_kind, store, benchmark, run_id)
+    with store.lock(name, Meter(0, None, cancel).check, partial(_say_who_measures, progress=progress)):
+        if not measurement_kind.timed and (stored := find(key, store, benchmark, run_id)):
+            return stored  # another process has measured it meanwhile
+        _measure_anew(measurement_kind, name, store, benchmark, run_id, device, progress, cancel, workers, warn)
+    if (stored := find(key, store, benchmark, run_id)) is None:
+        raise StoreError("It was measured but cannot be read back; is the store's folder being cleared?")
+    return stored
+
+
+def _measure_anew(
+    measurement_kind: Measurement, name: str, store: Store, benchmark: Benchmark, run_id: str, device: str,
+    progress: ProgressCallback | None, cancel: Cancel | None, workers: AbstractContextManager[Workers | None],
+    warn: Callable[[str], None],
+) -> None:  # fmt: skip
+    """Measure, and store that under a name."""
+    from merging.analysis.trials.kept import KeptAnswers
+    from merging.analysis.trials.spread import Trials
+    from merging.devices import HOST, choose_device, describe_device, in_room
+
+    key = measurement_kind.key
     atomic.sweep(own_folder(store))
     atomic.require_writable(own_folder(store), "The measurement")
-    started = time.monotonic()
+    started, kept = time.monotonic(), KeptAnswers(store, name)
 
     def measurement(key: str, callback: ProgressCallback | None) -> Measured:
         return measure(key, store, benchmark, run_id, device=device, progress=callback, cancel=cancel)
@@ -81,7 +101,7 @@ def measure(
                 store, benchmark, run_id, str(on), progress, cancel, measurement_kind.of, measurement, show
             )
             shared = TrialContext(benchmark, str(on) if computing is None else device, cancel)
-            trials = Trials(key, shared, progress, computing, warn)
+            trials = Trials(key, shared, progress, computing, warn, kept)
             context.tried = trials.answers
             return trials.noted(compute(context)), about | trials.about()
 
@@ -90,9 +110,15 @@ def measure(
     if words:
         result = result._replace(notes={**result.notes, MEMORY: " ".join(words)})
     write(store, name, result, about, started, replace=measurement_kind.timed)
-    if (stored := find(key, store, benchmark, run_id)) is None:
-        raise StoreError("It was measured but cannot be read back; is the store's folder being cleared?")
-    return stored
+    kept.forget()
+
+
+def _say_who_measures(holder: ProcessId, progress: ProgressCallback | None) -> None:
+    """Report that another process measures the same, which is waited for."""
+    if progress is not None:
+        who = f"process {holder.pid}" if holder.pid else "another process"
+        who += " of another computer" if holder.away else ""
+        progress(Progress(f"Waiting for {who}, which measures the same", 0, 1, None))
 
 
 def _entry_name(measurement: Measurement, store: Store, benchmark: Benchmark, run_id: str) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import heapq
 import math
 import time
 from collections import OrderedDict
@@ -60,6 +61,7 @@ class Turns:
     """
 
     clock: Callable[[], float] = time.monotonic
+    at_once: int = 1  # jobs that compute at the same time
     _tickets: OrderedDict[str, Ticket] = field(default_factory=OrderedDict)
     _charges: list[tuple[float, str, float]] = field(default_factory=list)  # when, session, seconds
     _kept: tuple[tuple[str, ...], float, list[str], dict[str, float]] | None = None
@@ -74,7 +76,7 @@ class Turns:
         if not session and allowed == NO_LIMITS:
             return UNKNOWN
         if len(queue) >= allowed.waiting:
-            raise ModeError(BUSY.format(duration_text(sum(self._seconds(job) for job in queue)), len(queue)))
+            raise ModeError(BUSY.format(duration_text(sum(map(self._seconds, queue)) / self.at_once), len(queue)))
         mine = [ticket for ticket in self._tickets.values() if not ticket.ended and ticket.sessions[:1] == [session]]
         if len(mine) >= allowed.of_session:
             raise ModeError(SHARE.format(len(mine)))
@@ -144,14 +146,15 @@ class Turns:
             return self._kept[2], self._kept[3]
         used = self._used(now)
         running = [ticket for ticket in self._tickets.values() if ticket.started is not None]
-        begins = sum(max(ticket.seconds - self._spent(ticket), 0.0) for ticket in running)
+        left_of = sorted(max(ticket.seconds - self._spent(ticket), 0.0) for ticket in running)
+        free = [*[0.0] * (self.at_once - len(left_of)), *left_of]  # when each place becomes free
         left, order, starts = list(queue), [], {}
         while left:
             job = min(left, key=lambda job: min((used.get(one, 0.0) for one in self._sessions(job)), default=0.0))
             left.remove(job)
             order.append(job)
-            starts[job] = begins
-            begins += self._seconds(job)
+            starts[job] = heapq.heappop(free)
+            heapq.heappush(free, starts[job] + self._seconds(job))
             if ticket := self._tickets.get(job):
                 for session, part in self._parts(ticket, ticket.seconds):
                     used[session] = used.get(session, 0.0) + part

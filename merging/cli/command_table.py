@@ -27,7 +27,7 @@ COMMANDS: Mapping[str, tuple[str, str]] = {
     ),
     "workers": (
         "merging.cli.commands.workers.command:workers",
-        "List who computes, and say whether they fit this program.",
+        "List who computes, say whether they fit this program, and which jobs of the store compute now.",
     ),
     "worker": ("merging.cli.commands.workers.command:worker", "Compute for a scheduler, until Ctrl-C."),
     "scheduler": (

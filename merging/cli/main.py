@@ -94,10 +94,10 @@ def _run(arguments: list[str], call: Call) -> tuple[int, str, str]:
 
 def _failure(error: BaseException) -> tuple[int, str]:
     """Exit code and text for an error, with a traceback before it if nothing raises such an error on purpose."""
-    from merging.errors import Cancelled, MergingError, Paused  # the help needs none of its imports
+    from merging.errors import Cancelled, MergingError, Paused, WorkersGone  # the help needs none of its imports
 
     if isinstance(error, Paused):
-        return PAUSED, f"{error}{GOES_ON}"
+        return PAUSED, str(error) if isinstance(error, WorkersGone) else f"{error}{GOES_ON}"
     if isinstance(error, Cancelled | KeyboardInterrupt):
         return CANCELLED, str(error) or "Cancelled; nothing was kept."
     if isinstance(error, MergingError):

@@ -20,9 +20,13 @@ PACKAGE_ROOT = Path(__file__).resolve().parent.parent.parent
 Launch = Callable[[str, Sequence[str], Mapping[str, str], IO[bytes] | None], "subprocess.Popen[bytes]"]
 
 
-def child_environment(benchmark: str = "") -> dict[str, str]:
-    """The server's environment for a child on a benchmark: one thread for each core of this process, no spinning."""
+def child_environment(benchmark: str = "", jobs: int = 1) -> dict[str, str]:
+    """The server's environment for a child on a benchmark: one thread for each core of this process, no spinning.
+
+    Of several ``jobs`` each has its part of the cores.
+    """
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    cores = max(1, cores // jobs)
     variables = dict(os.environ)
     variables |= {"OMP_NUM_THREADS": str(cores), "MKL_NUM_THREADS": str(cores), "OMP_WAIT_POLICY": "PASSIVE"}
     if benchmark or "MERGESCOPE_BENCHMARK" in variables:  # may be relative, and the child starts elsewhere

@@ -21,13 +21,13 @@ if TYPE_CHECKING:
 class KnownJobs:
     """The jobs of a store, with the queue of those that wait here. Every method may be called from any thread."""
 
-    def __init__(self, store: Store) -> None:
-        self.store = store
+    def __init__(self, store: Store, at_once: int = 1) -> None:
+        self.store, self.at_once = store, at_once
         self._root = store.root / "jobs"
         self._changed = threading.Condition()
         self._queue: deque[str] = deque()
-        self._turns = Turns()
-        self._running: str | None = None
+        self._turns = Turns(at_once=at_once)
+        self._running: set[str] = set()
 
     def jobs(self, only: Set[str] | None = None) -> list[Job]:
         """All jobs, or those with these ids, newest first."""
@@ -57,6 +57,11 @@ class KnownJobs:
         with self._changed:
             self._turns.charge(session, images * AN_IMAGE)
 
+    def _others(self) -> int:
+        """How many jobs that another server of this computer started are still running."""
+        running = [job for job in self.jobs() if job.state == State.RUNNING and not job.halted and not job.away]
+        return sum(job.id not in self._running for job in running)
+
     def _files(self, job_id: str) -> JobFiles:
         return JobFiles(self._root, job_id)
 
@@ -81,4 +86,4 @@ class KnownJobs:
             waits = job_id in self._queue
             position = self._turns.order(self._queue).index(job_id) + 1 if waits else 0
             begins = self._turns.starts_in(job_id, self._queue)
-            return read_job(self._files(job_id), self.store, position, waits or job_id == self._running, begins)
+            return read_job(self._files(job_id), self.store, position, waits or job_id in self._running, begins)

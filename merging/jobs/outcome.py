@@ -17,7 +17,6 @@ KEPT = {
     PUBLISHED: "What was fetched and computed so far is kept; started again, it goes on from there.",
 }
 LEARNED = "What it learned until a moment before is kept; started again, it goes on from there."
-PAUSES = (SWEEP, MERGE, PUBLISHED)  # kinds of jobs that may pause
 NOTHING = "Nothing half-done was kept."
 FULL = "The disk that holds the runs is full. Free some space, and start the job again."
 LOG = "see log.txt in its folder."
@@ -31,7 +30,7 @@ def ended(files: JobFiles, store: Store, code: int, stopped: bool, closing: bool
         return State.INTERRUPTED, ""
     if code != 0 and (stopped or files.is_cancelled()):
         store.forget_learned(files.job_id)
-        return State.CANCELLED, _stated(record, files.last_event())
+        return State.CANCELLED, _stated(record, files.last_event(), False)
     stored = record.kind == MERGE and store.has(files.job_id)
     learned = store.learned_so_far(files.job_id).exists()
     return outcome(record, files.last_event(), code, stored, files.disk_is_full(), learned)
@@ -48,8 +47,8 @@ def outcome(
     if code == 0 and record.kind == MERGE and not stored:
         changed = "a file of its recipe may have changed since it was submitted"
         return State.FAILED, f"It ended with code 0, but its run is not stored: {changed}; {LOG}"
-    if code in ENDS and (code != PAUSED_CODE or record.kind in PAUSES):
-        return ENDS[code], _stated(record, event) if code else ""
+    if code in ENDS:
+        return ENDS[code], _stated(record, event, learned) if code else ""
     kept = LEARNED if learned else KEPT.get(record.kind, NOTHING)
     if code == -signal.SIGKILL:
         return State.FAILED, f"It was killed, likely because the computer ran out of memory. {kept}"
@@ -58,9 +57,11 @@ def outcome(
     return State.FAILED, str(event.get(ERROR) or (FULL if full else f"It ended with code {code}; {LOG}"))
 
 
-def _stated(record: Record, event: Mapping[str, Any]) -> str:
-    """What the child of a published experiment or a sweep said of why it stopped and what is kept; empty for others."""
-    return str(event.get(ERROR, "")).removesuffix(GOES_ON) if record.kind in (PUBLISHED, SWEEP) else ""
+def _stated(record: Record, event: Mapping[str, Any], learned: bool) -> str:
+    """What the child said of why it stopped and what is kept; empty where it stopped as it was asked to."""
+    paused = event.get(CODE) == PAUSED_CODE and not learned
+    stated = paused or record.kind in (PUBLISHED, SWEEP)
+    return str(event.get(ERROR, "")).removesuffix(GOES_ON) if stated else ""
 
 
 def left_behind(

@@ -275,8 +275,10 @@ class JobFiles:
                 times.append((self.folder / name).stat().st_mtime)
         return time.time() - max(times) > SILENT
 
-    def start(self, store_root: Path, device: str, launch: Launch = start_process) -> subprocess.Popen[bytes]:
-        """Start the child process that does the job, in a process group of its own.
+    def start(
+        self, store_root: Path, device: str, launch: Launch = start_process, jobs: int = 1
+    ) -> subprocess.Popen[bytes]:
+        """Start the child process that does the job, one of so many ``jobs``, in a process group of its own.
 
         Raises:
             StoreError: its log cannot be written.
@@ -288,7 +290,7 @@ class JobFiles:
         with explained("The log of the job", OTHER_STORE):
             output = (self.folder / "log.txt").open("wb")
         with output:
-            return launch("merging", words, child_environment(record.benchmark), output)
+            return launch("merging", words, child_environment(record.benchmark, jobs), output)
 
     def _words(self, record: Record, device: str) -> list[str]:
         """The command of the command line that does the job."""

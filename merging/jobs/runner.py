@@ -14,6 +14,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from merging import settings
 from merging.analysis import registry
 from merging.classroom import expected
 from merging.classroom.turns import UNKNOWN
@@ -41,7 +42,9 @@ log = logging.getLogger(__name__)
 
 
 class Runner(KnownJobs):
-    """Runs one job at a time, the sessions that ask for jobs in turn. Every method may be called from any thread.
+    """Runs one job at a time, or several that share workers, the sessions that ask for jobs in turn.
+
+    Every method may be called from any thread.
 
     Only ``submit`` may take a moment: it reads the checkpoints that this process has not read yet, to name the run.
     A job on another ``benchmark`` than the one that the server was started on names it; its child works on that one.
@@ -50,12 +53,12 @@ class Runner(KnownJobs):
     """
 
     def __init__(self, store: Store, *, device: str = "auto") -> None:
-        super().__init__(store)
+        super().__init__(store, settings.jobs_at_once())
         self.device, self.spare = device, Spare()
         self._cancelled: set[str] = set()
         self._beaten = 0.0  # when, on the monotonic clock
         self._closing = False
-        self._thread: threading.Thread | None = None
+        self._threads: list[threading.Thread] = []  # one for each job that may run
         sweep_up(store, [record for job_id in self._ids() if (record := self._files(job_id).read()) is not None])
 
     def submit(
@@ -197,7 +200,7 @@ class Runner(KnownJobs):
         self._turns.wait(job_id, session, seconds, anew=True)
         self._cancelled.discard(job_id)
         self._queue.append(job_id)
-        self._start_thread()
+        self._start_threads()
         self._changed.notify_all()
 
     def cancel(self, job_id: str, session: str | None = None) -> None:
@@ -213,7 +216,7 @@ class Runner(KnownJobs):
                 self._turns.end(job_id)
                 self._files(job_id).update(state=State.CANCELLED, finished=time.time())
                 self.store.forget_learned(job_id)
-            elif job_id == self._running:
+            elif job_id in self._running:
                 self._cancelled.add(job_id)
                 self._changed.notify_all()
             elif (job := self._job(job_id)) is not None and job.live:
@@ -233,20 +236,20 @@ class Runner(KnownJobs):
                 self.store.forget_learned(job_id)
 
     def close(self) -> None:
-        """Stop the running job and the queue; both are "interrupted" afterwards. For tests and for shutting down."""
+        """Stop running jobs and the queue; all are "interrupted" afterwards. For tests and for shutting down."""
         with self._changed:
             self._closing = True
             self._changed.notify_all()
-        if self._thread is not None:
-            self._thread.join()
+        for thread in self._threads:
+            thread.join()
         self.spare.close()
 
-    # The thread that works through the queue
+    # The threads that work through the queue
 
-    def _start_thread(self) -> None:
-        if self._thread is None:
-            self._thread = threading.Thread(target=self._work, name="merge-queue", daemon=True)
-            self._thread.start()
+    def _start_threads(self) -> None:
+        while len(self._threads) < self.at_once:
+            self._threads.append(threading.Thread(target=self._work, name="merge-queue", daemon=True))
+            self._threads[-1].start()
 
     def _work(self) -> None:
         while (job_id := self._next()) is not None:
@@ -257,17 +260,18 @@ class Runner(KnownJobs):
                 self._files(job_id).update(state=State.FAILED, error=f"The job could not be run: {error}")
             with self._changed:
                 self._turns.end(job_id)
-                self._running = None
+                self._running.remove(job_id)
 
     def _next(self) -> str | None:
-        """The next job, as soon as nothing else runs; None when the runner closes."""
+        """The next job, as soon as another one may run; None when the runner closes."""
         with self._changed:
             while not self._closing:
-                if self._queue and not self._orphan_runs():
-                    self._running = self._turns.order(self._queue)[0]
-                    self._queue.remove(self._running)
-                    self._turns.begin(self._running)
-                    return self._running
+                if self._queue and len(self._running) + self._others() < self.at_once:
+                    job_id = self._turns.order(self._queue)[0]
+                    self._queue.remove(job_id)
+                    self._turns.begin(job_id)
+                    self._running.add(job_id)
+                    return job_id
                 self._beat()
                 self._changed.wait(ORPHAN_POLL if self._queue else None)
             for job_id in self._queue:
@@ -275,15 +279,11 @@ class Runner(KnownJobs):
             self._queue.clear()
             return None
 
-    def _orphan_runs(self) -> bool:
-        """Whether a job that another server of this computer started is still running."""
-        return any(job.state == State.RUNNING and not job.halted and not job.away for job in self.jobs())
-
     def _beat(self) -> None:
         """Let other computers see now and then that this server still has its jobs."""
         if time.monotonic() - self._beaten > BEAT:
             self._beaten = time.monotonic()
-            for job_id in (*self._queue, *filter(None, [self._running])):
+            for job_id in (*self._queue, *self._running):
                 self._files(job_id).beat()
 
     def _run(self, job_id: str) -> None:
@@ -291,7 +291,7 @@ class Runner(KnownJobs):
         if files.is_cancelled():
             files.update(state=State.CANCELLED, finished=time.time())
             return
-        process = files.start(self.store.root, self.device, self.spare.launch)
+        process = files.start(self.store.root, self.device, self.spare.launch, len(self._running))
         files.update(state=State.RUNNING, started=time.time(), worker=ProcessId.of(process.pid))
         stopped = self._wait(process, job_id)
         if (record := files.read()) is not None:

@@ -18,6 +18,7 @@ KINDS = {  # folder of the store -> kind of content
     "uploads": "uploads",
     "exports": "exports",
     "benchmarks": "benchmarks made from own data",
+    "trials": "trials of measurements whose workers were gone",
     LEARNING: "what paused runs have learned so far",
     DRAFTS: "drafts of reports and paintings",
     FOLDER: "damaged results, set aside",

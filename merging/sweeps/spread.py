@@ -86,7 +86,10 @@ class MissingPoints:
         with ThreadPoolExecutor(WRITERS) as writers:
             arriving = _Coming(self, writers, Arrivals("Point", self.total, workers, meter, before))
             try:
-                fan_out(workers, POINT, requests, arriving.done, arriving.failed, self.cancel, told=arriving.told)
+                fan_out(
+                    workers, POINT, requests, arriving.done, arriving.failed, self.cancel, told=arriving.told,
+                    seen=arriving.arrivals.tell,
+                )  # fmt: skip
             except WorkersGone as gone:
                 kept = f"{before + len(arriving.stored)} of {self.total} points are kept."
                 raise WorkersGone(f"{gone} {kept} Resume when they are back.") from None

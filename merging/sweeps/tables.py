@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 STARTING = 4.0  # seconds until the first point begins: loading, reading digests
 COMBINING = 0.1  # seconds for a weighted sum, until a point gives a better number
 AVERAGES = ["in_domain", "in_low", "in_high", "out_of_domain", "out_low", "out_high", "h_score"]
+PlainRow = tuple[Any, ...]
 COUNTS = ["tasks_in", "tasks_out", "n_in", "n_out"]
 
 
@@ -102,25 +103,56 @@ def table(sweep: Sweep, planned: Sequence[NamedPoint], stored_points: Mapping[st
     """
     import pandas as pd
 
-    rows: list[tuple[Any, ...]] = []  # plain rows, as a page puts them together whenever it is drawn
-    for one in sorted(planned, key=lambda one: (one.place.line, one.place.values)):
-        if (point := stored_points.get(one.name)) is None or not one.place.values:
-            continue
-        inside = {name for name, _ in one.place.recipe.experts}
-        everyone = {name for name, _ in sweep.recipes[one.place.line].experts}
-        identity = (one.place.line, one.name, one.run_id, point.device, *one.place.values)
-        for scores in point.rows:
-            if scores[0] in inside or scores[0] not in everyone:
-                rows.append((*scores, *identity, scores[0] in inside))
-    axes = "xy"[: len(sweep.axes)]
-    return pd.DataFrame(rows, columns=[*points.COLUMNS, "line", "point", "run", "device", *axes, "in_domain"])
+    rows: list[PlainRow] = []
+    for one in in_order(planned):
+        if (point := stored_points.get(one.name)) is not None:
+            rows += rows_of(sweep, one, point)
+    return pd.DataFrame(rows, columns=table_columns(sweep))
 
 
-def averages(rows: pd.DataFrame, known: dict[tuple[Any, ...], tuple[Any, ...]] | None = None) -> pd.DataFrame:
-    """A row for each point of ``table``: means in and out of domain with intervals, H-score, counts.
+def table_columns(sweep: Sweep) -> list[str]:
+    """The columns of ``table``."""
+    return [*points.COLUMNS, "line", "point", "run", "device", *_values(sweep), "in_domain"]
 
-    ``known`` keeps the rows of points between two calls for one sweep, of which only new points are computed.
-    """
+
+def in_order(planned: Sequence[NamedPoint]) -> list[NamedPoint]:
+    """The points of a plan that have values, in the order of ``table``."""
+    return sorted((one for one in planned if one.place.values), key=lambda one: (one.place.line, one.place.values))
+
+
+def rows_of(sweep: Sweep, one: NamedPoint, point: Point) -> list[PlainRow]:
+    """The rows of ``table`` of one point, as plain rows."""
+    inside = {name for name, _ in one.place.recipe.experts}
+    everyone = {name for name, _ in sweep.recipes[one.place.line].experts}
+    identity = (one.place.line, one.name, one.run_id, point.device, *one.place.values)
+    return [
+        (*scores, *identity, scores[0] in inside)
+        for scores in point.rows
+        if scores[0] in inside or scores[0] not in everyone
+    ]
+
+
+def average_columns(sweep: Sweep) -> list[str]:
+    """The columns of ``averages``."""
+    return ["line", *_values(sweep), "point", "run", "split", "device", *AVERAGES, *COUNTS]
+
+
+def average_of(one: NamedPoint, point: Point, rows: Sequence[PlainRow]) -> PlainRow:
+    """The row of ``averages`` of one point, from its rows of ``table``."""
+    task, split, accuracy, n = (points.COLUMNS.index(name) for name in ("task", "split", "accuracy", "n"))
+    summary = summary_of(
+        [(row[task], row[accuracy], row[n]) for row in rows], {row[task] for row in rows if row[-1]}, {}
+    )
+    identity = (one.place.line, *one.place.values, one.name, one.run_id, rows[0][split], point.device)
+    return (*identity, *(getattr(summary, name) for name in (*AVERAGES, *COUNTS)))
+
+
+def _values(sweep: Sweep) -> str:
+    return "xy"[: len(sweep.axes)]
+
+
+def averages(rows: pd.DataFrame) -> pd.DataFrame:
+    """A row for each point of ``table``: means in and out of domain with intervals, H-score, counts."""
     import pandas as pd
 
     columns = ["line", *(name for name in "xy" if name in rows), "point", "run", "split", "device"]
@@ -128,9 +160,8 @@ def averages(rows: pd.DataFrame, known: dict[tuple[Any, ...], tuple[Any, ...]] |
     groups: dict[tuple[Any, ...], list[tuple[Any, ...]]] = {}
     for row in zip(*values, strict=True):
         groups.setdefault(row[:-4], []).append(row[-4:])
-    known = {} if known is None else known
+    found = []
     for identity, tasks in groups.items():
-        if identity not in known:
-            summary = summary_of([task[:3] for task in tasks], {task[0] for task in tasks if task[3]}, {})
-            known[identity] = (*identity, *(getattr(summary, name) for name in (*AVERAGES, *COUNTS)))
-    return pd.DataFrame([known[identity] for identity in groups], columns=[*columns, *AVERAGES, *COUNTS])
+        summary = summary_of([task[:3] for task in tasks], {task[0] for task in tasks if task[3]}, {})
+        found.append((*identity, *(getattr(summary, name) for name in (*AVERAGES, *COUNTS))))
+    return pd.DataFrame(found, columns=[*columns, *AVERAGES, *COUNTS])

@@ -42,7 +42,7 @@ def checked(workers: Workers, warn: Callable[[str], None], device: str = "auto")
             raise WorkerError(f"{sentence} Start workers on one kind of machine.")
         warn(sentence)
     fitting = workers if workers.only is None else workers.only(kept)
-    fitting.memory = _memory(kept)
+    fitting.memory, fitting.kind = _memory(kept), str(kept[0]["kind"])
     return fitting
 
 

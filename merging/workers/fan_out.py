@@ -48,6 +48,7 @@ class Workers:
     each: Callable[[str, bytes], Mapping[str, bytes]] | None = None
     only: Callable[[Collection[Mapping[str, Any]]], Workers] | None = None
     most: int = 0  # how many there were
+    kind: str = ""  # what ``about`` calls them, once they were checked
     memory: int = 0  # bytes that each may take, of the one that may take least; 0: unknown
 
     def check_memory(self, needed: int, what: str) -> None:
@@ -85,22 +86,25 @@ def fan_out(
     tries: int = 3,
     told: Callable[[Collection[str]], None] = lambda names: None,
     size: Callable[[str], int] = lambda name: 0,
+    seen: Callable[[], None] = lambda: None,
 ) -> None:
     """Let workers do a unit for every request; requests are taken as they are submitted.
 
     ``size`` says how many bytes a unit, by its name, will answer with: ``MOST_BYTES`` may come at once, or one unit.
 
     ``done`` gets the name and the answer, ``failed`` the name and the error, ``told`` the names of units whose worker
-    was lost; all are called in this thread, and what they raise ends the work.
+    was lost, ``seen`` is called at first and whenever there are more or fewer workers; all are called in this thread,
+    and what they raise ends the work.
 
     Raises:
         Cancelled: ``cancel`` asked for it; what waits is dropped. WorkersGone: there was no worker for a minute.
     """
-    work = _Fan(workers, unit, tries, told, cancel, size)
+    work = _Fan(workers, unit, tries, told, cancel, size, seen)
     source = iter(requests)
     try:
         while work.submit(source):
             work.check()
+            work.look()
             lost = work.collect(done, failed)
             work.check()  # a stop that reaches the workers, too, is no loss
             if lost:
@@ -121,12 +125,20 @@ class _Fan:
     told: Callable[[Collection[str]], None]
     cancel: Cancel | None
     size: Callable[[str], int]
+    seen: Callable[[], None]
+    words: str = ""  # of the workers, as they were seen
     flying: dict[Future[bytes], _Unit] = field(default_factory=dict)
     again: deque[_Unit] = field(default_factory=deque)
 
     def check(self) -> None:
         """Raise Cancelled if asked to stop."""
         Meter(0, None, self.cancel).check()
+
+    def look(self) -> None:
+        """Say if there are other workers than before."""
+        if (words := self.workers.words()) != self.words:
+            self.words = words
+            self.seen()
 
     def submit(self, source: Any) -> bool:
         """Fill the window; whether anything is in flight then."""
@@ -210,6 +222,7 @@ class _Fan:
         since = time.monotonic()
         while not self.workers.present():
             self.check()
+            self.look()
             if time.monotonic() - since > GONE:
                 raise WorkersGone(f"{self.workers.called[:1].upper()}{self.workers.called[1:]} are gone.")
             time.sleep(WAKE)

@@ -24,7 +24,19 @@ class Arrivals:
     def count(self, work: int = 1) -> None:
         """Count one more, which is so much work. Raises Cancelled if asked to stop."""
         self.arrived += 1
-        self.meter.advance(work, f"{self.what} {self.arrived} of {self.total}, on {self.workers.words()}")
+        self.meter.advance(work, self._words())
+
+    def tell(self) -> None:
+        """Report how many workers there are now. Raises Cancelled if asked to stop."""
+        self.meter.within(0, self._words())
+
+    def _words(self) -> str:
+        return f"{self.what} {self.arrived} of {self.total}, on {self.workers.words()}"
+
+    def skip(self, work: int, count: int) -> None:
+        """So many are there already, which is so much work that needs no time."""
+        self.arrived += count
+        self.meter.total -= work
 
     def lost(self, names: Collection[str]) -> str:
         """That a worker was lost, and how many are computed again."""

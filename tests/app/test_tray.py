@@ -112,3 +112,56 @@ def test_a_job_that_ends_before_the_tray_is_drawn_does_not_stay_on_the_page(open
     assert not at.exception
     assert "running" not in [markdown.value for markdown in at.markdown]
     assert at.session_state["_live"] == set()
+
+
+SEVERAL = """
+import dataclasses
+from app.reading import data
+from app.widgets.jobs import tray
+from merging.jobs.records import SWEEP, Job
+
+words = [("on 4 workers", 61.0), ("on 3 workers, 1 lost", 15.0), ("on 4 workers", None), ("on 4 workers", None)]
+words += [("", 19.0)]
+jobs = [
+    Job(f"sweep-{number}", f"Sweep {number}", "running", f"Point 3 of 12, {on}", kind=SWEEP, seconds_left=left)
+    for number, (on, left) in enumerate(words)
+]
+queue = data.runner()
+type(queue).mine = lambda self: [*jobs, Job("sweep-5", "Sweep 5", "queued", kind=SWEEP, position=1)]
+tray._tray(False)
+"""
+
+
+def test_every_job_that_runs_is_shown_with_its_workers_and_its_time_left(
+    open_app: Any, library: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from app.session.job_queue import SessionQueue
+
+    monkeypatch.setattr(SessionQueue, "mine", SessionQueue.mine)  # put back afterwards
+    open_app("home", library)
+    at = AppTest.from_string(SEVERAL, default_timeout=60).run()
+    assert not at.exception
+    bars = [bar.proto.text.replace("\\", "") for bar in at.get("progress")]
+    assert [bar.partition(", ")[2] for bar in bars] == [
+        "on 4 workers, about 1 min 1 s left",
+        "on 3 workers, 1 lost, about 15 s left",
+        "on 4 workers",
+        "on 4 workers",
+        ", about 19 s left",
+    ]
+    assert "Sweep 5" not in [markdown.value for markdown in at.markdown]
+    assert [button.label for button in at.button].count("Cancel") == 5
+
+
+PAUSED = """
+from app.widgets.jobs import tray
+from merging.jobs.records import Job
+
+tray.buttons(Job("drift-x", "Measuring", "paused", kind="drift", subject="x"), "tray")
+"""
+
+
+def test_a_measurement_that_lost_its_workers_is_resumed(open_app: Any, library: Path) -> None:
+    open_app("home", library)
+    at = AppTest.from_string(PAUSED, default_timeout=60).run()
+    assert "Resume" in [button.label for button in at.button]

@@ -143,3 +143,14 @@ def test_a_merge_over_the_limit_is_refused_before_it_is_queued(runner, store, ch
     assert runner.jobs() == [] and not (store.root / "jobs").exists()
     with pytest.raises(ModeError, match="30 s"):
         runner.measure("task_counts", session="one")
+
+
+def test_where_two_compute_at_the_same_time_the_third_starts_when_the_first_place_is_free(clock):
+    turns = Turns(clock, at_once=2)
+    for job, seconds in (("a", 9.0), ("b", 4.0), ("c", 3.0), ("d", 5.0)):
+        turns.wait(job, "", seconds, anew=True)
+    assert [turns.starts_in(job, "abcd") for job in "abcd"] == [0.0, 0.0, 4.0, 7.0]
+    turns.begin("a")
+    turns.begin("b")
+    clock.now += 1
+    assert [turns.starts_in(job, "cd") for job in "cd"] == [3.0, 6.0]

@@ -86,8 +86,10 @@ def test_a_child_whose_server_died_before_it_could_note_it_is_known_by_its_own_w
             State.PAUSED,
             "The workers at tls://a are",
         ),
+        ("drift", {"code": 75, "error": "The workers are gone."}, State.PAUSED, "The workers are gone."),
         ("sweep", {"phase": "Point 1 of 3"}, State.INTERRUPTED, "The points computed so far are kept."),
         ("drift", {"phase": "Merging"}, State.INTERRUPTED, "Nothing half-done was kept."),
+        ("merge", {"code": 75, "error": "Nothing is kept."}, State.PAUSED, "Nothing is kept."),
         ("merge", {"code": 0}, State.FAILED, "its run is not stored"),  # and was not deleted: it would be done then
     ],
 )

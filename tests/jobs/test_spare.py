@@ -51,7 +51,7 @@ def ran(spare, log, code, **environment):
 def jobs_of(monkeypatch, code):
     """Let jobs run some code, each in what the queue gives them."""
 
-    def start(self, store_root, device, launch):
+    def start(self, store_root, device, launch, jobs):
         with (self.folder / "log.txt").open("wb") as output:
             return launch("timeit", (*ONCE, code), child_environment(), output)
 

@@ -138,13 +138,21 @@ def test_a_line_ends_in_the_pretrained_and_the_merged_model(tiny_benchmark: Benc
     assert found[every[1.0].name].scores["correct"].tolist() == expected
 
 
+def one_by_one(made: Sweep, every: Any, found: Any) -> list[dict[str, Any]]:
+    """The rows of the averages, each made of one point alone, as pages do."""
+    whole = [(one, found[one.name], tables.rows_of(made, one, found[one.name])) for one in tables.in_order(every)]
+    return [dict(zip(tables.average_columns(made), tables.average_of(*each), strict=True)) for each in whole]
+
+
 def test_a_point_that_lines_share_counts_once(tiny_benchmark: Benchmark, store: Store) -> None:
     lines = sweep(tiny_benchmark, "task_arithmetic", "ties", kind=LINE, axes=(Axis("alpha", (0.0, 1.0)),))
     assert len(lines.places) == 4
     assert tables.budget(lines, store, tiny_benchmark).points == 3
     assert run(lines, store, tiny_benchmark) == sweep_compute.Outcome(3, 3, False)
     every = sweep_compute.plan(lines, tiny_benchmark)
-    means = tables.averages(tables.table(lines, every, points_of(lines, store, tiny_benchmark)))
+    found = points_of(lines, store, tiny_benchmark)
+    means = tables.averages(tables.table(lines, every, found))
+    assert one_by_one(lines, every, found) == means.to_dict("records")
     assert list(means["x"]) == [0.0, 1.0, 0.0, 1.0]  # and is on both lines
     assert means["in_domain"].iloc[0] == means["in_domain"].iloc[2]
 
@@ -171,7 +179,9 @@ def test_left_out_experts_tasks_are_in_neither_average(tiny_benchmark: Benchmark
     made = sweep(tiny_benchmark, axes=(Axis(EXPERTS, (2.0, 4.0)),))
     run(made, store, tiny_benchmark)
     every = sweep_compute.plan(made, tiny_benchmark)
-    rows = tables.table(made, every, points_of(made, store, tiny_benchmark))
-    means = tables.averages(rows).set_index("x")
+    found = points_of(made, store, tiny_benchmark)
+    means = tables.averages(tables.table(made, every, found))
+    assert one_by_one(made, every, found) == means.to_dict("records")
+    means = means.set_index("x")
     assert means["tasks_in"].to_dict() == {2.0: 2, 4.0: 4}
     assert means["tasks_out"].to_dict() == {2.0: 2, 4.0: 2}

@@ -184,7 +184,7 @@ def test_dask_does_the_trials_of_a_measurement(
     here = measure("drm_ablations", other, tiny_benchmark, device="cpu")
     workers, tell = opened(str(cluster.file), device="cpu"), lambda done: said.append(done.phase)
     there = measure("drm_ablations", store, tiny_benchmark, device="cpu", workers=workers, progress=tell)
-    assert said[0].startswith("Trial 1 of 27, on ") and there.tables == here.tables and there.device == here.device
+    assert said[0].startswith("Trial 0 of 27, on ") and there.tables == here.tables and there.device == here.device
     for name in here.tables:
         assert there.table(name).equals(here.table(name)), name
 
@@ -254,7 +254,7 @@ def test_cancel_leaves_no_unit_behind(cluster: Cluster, tiny_benchmark: Benchmar
         with pytest.raises(Cancelled):
             run(
                 many(tiny_benchmark, 64), store, tiny_benchmark, workers=workers, cancel=stop,
-                progress=lambda _: stop.set(),
+                progress=lambda now: now.done and stop.set(),
             )  # fmt: skip
         assert workers is not None
         client = workers.executor._client  # type: ignore[attr-defined]

@@ -165,3 +165,27 @@ def test_answers_in_flight_fit_into_memory(monkeypatch: pytest.MonkeyPatch) -> N
     heard.run(Workers(counting, 4), {name: {"seconds": 0.02} for name in sizes}, size=sizes.__getitem__)
     assert next(iter(heard.done)) == "a" and set(heard.done) == set(sizes)
     assert counting.most == 2, "of eight in the window: c and d, the others alone"
+
+
+def test_it_says_who_computes_at_first_and_when_that_changes(monkeypatch: pytest.MonkeyPatch) -> None:
+    counts, said, hold = iter([2, 1, 0, 0]), list[str](), threading.Event()
+
+    def present() -> bool:
+        workers.count = next(counts, 2)
+        if said[-1:] == ["0 workers, 2 lost"] and workers.count:
+            hold.set()
+        return workers.count > 0
+
+    def wait(_unit: str, _request: bytes) -> bytes:
+        assert hold.wait(20)
+        return b"{}"
+
+    monkeypatch.setattr(fan_out_module, "WAKE", 0.05)
+    monkeypatch.setattr(fan_out_module, "call", wait)
+    with ThreadPoolExecutor(2) as pool:
+        workers = Workers(pool, 2, present=present)
+        fan_out(
+            workers, "stand_in", [("one", {})], lambda *_: None, lambda *_: None,
+            seen=lambda: said.append(workers.words()),
+        )  # fmt: skip
+    assert said[:3] == ["2 workers", "1 worker, 1 lost", "0 workers, 2 lost"]

@@ -26,6 +26,7 @@ from merging.errors import Cancelled, MergingError, WorkerError, WorkersGone
 from merging.files import atomic
 from merging.formats import handed_out
 from merging.jobs.runner import Runner
+from merging.progress import Progress
 from merging.runs.store import Store
 from merging.sweeps import compute as sweep_compute
 from merging.sweeps import point_unit, points, storage, wire
@@ -69,7 +70,7 @@ def test_scores_are_the_same_bytes_whoever_computes(tiny_benchmark: Benchmark, s
             run(made, other, tiny_benchmark, workers=workers, progress=lambda done, said=said: said.append(done.phase))
         workers.close(workers.executor)
         assert bytes_of(other) == here, count
-        assert said[0] == f"Point 1 of 6, on {count} worker{'s' * (count > 1)}"
+        assert said[0] == f"Point 0 of 6, on {count} worker{'s' * (count > 1)}"
         assert all(len(path.name) == 12 for path in points.folder(other).iterdir()), "nothing temporary stays"
     shared = Store(tmp_path / "shares", libraries=())
     for made in sweeps:
@@ -132,8 +133,13 @@ def test_pausing_lets_the_window_finish(tiny_benchmark: Benchmark, store: Store,
 
 def test_cancel_keeps_the_points_so_far(tiny_benchmark: Benchmark, store: Store, threads: Workers) -> None:
     stop = threading.Event()
+
+    def first(progress: Progress) -> None:
+        if progress.done:
+            stop.set()
+
     with pytest.raises(Cancelled):
-        run(many(tiny_benchmark), store, tiny_benchmark, workers=threads, cancel=stop, progress=lambda _: stop.set())
+        run(many(tiny_benchmark), store, tiny_benchmark, workers=threads, cancel=stop, progress=first)
     assert 1 <= len(names(store)) < 12
     gone = replace(threads, present=lambda: False, lost=(RuntimeError,), called="the workers at tls://a")
     gone.executor.shutdown()

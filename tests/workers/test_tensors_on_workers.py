@@ -217,7 +217,7 @@ def test_when_all_workers_are_gone_the_run_waits_for_them(
     lent(replace(threads, present=lambda: not gone.is_set(), lost=(WorkerError,), called="the workers at tls://a"))
     monkeypatch.setattr(fan_out, "GONE", 0.1)
     monkeypatch.setattr(fan_out, "answered", leave)
-    with pytest.raises(WorkersGone, match=r"^The workers at tls://a are gone\. Nothing was kept\. Run"):
+    with pytest.raises(WorkersGone, match=r"^The workers at tls://a are gone\. Nothing of this merge is kept\. Resume"):
         ran(chain(tiny_benchmark, "drm"), tiny_benchmark, tmp_path, workers="threads")
 
 

@@ -19,11 +19,13 @@ import pytest
 from merging.analysis.context import MeasurementResult, PlannedTrial, TrialContext
 from merging.analysis.measure import measure
 from merging.analysis.measurements import drm_ablations, exemplar_sensitivity, task_counts
+from merging.analysis.registry import kind
+from merging.analysis.stored import entry_name
 from merging.analysis.trials import spread, unit
 from merging.benchmarks.benchmark import Benchmark
 from merging.cli import exit_codes
 from merging.cli.main import main
-from merging.errors import Cancelled, MergingError, WorkerError
+from merging.errors import Cancelled, MergingError, WorkerError, WorkersGone
 from merging.jobs.runner import Runner
 from merging.recipes.recipe import Recipe
 from merging.runs.execute import execute
@@ -89,7 +91,7 @@ def test_tables_are_the_same_bytes_whoever_computes(tiny_benchmark: Benchmark, h
             assert made.notes == measured(key, here, tiny_benchmark).notes and made.device == "CPU"
         workers.close(workers.executor)
         assert bytes_of(other) == bytes_of(here), count
-        assert said[0] == f"Trial 1 of 12, on {count} worker{'s' * (count > 1)}" and "Trial 12 of 12" in said[11]
+        assert said[0] == f"Trial 0 of 12, on {count} worker{'s' * (count > 1)}" and "Trial 12 of 12" in said[12]
 
 
 @pytest.mark.slow
@@ -97,8 +99,8 @@ def test_a_killed_worker_loses_no_trial(tiny_benchmark: Benchmark, here: Store, 
     other, said, victims = Store(tmp_path, libraries=()), list[str](), list[int]()
     workers = processes(["", ""], "two processes")
 
-    def kill(_progress: Any) -> None:
-        if not victims:
+    def kill(progress: Any) -> None:
+        if progress.done and not victims:
             victims.append(next(iter(workers.executor._processes)))  # type: ignore[attr-defined]
             os.kill(victims[0], signal.SIGKILL)
 
@@ -139,12 +141,46 @@ def test_cancel_ends_it(tiny_benchmark: Benchmark, store: Store, threads: Worker
     with pytest.raises(Cancelled):
         measured("task_counts", store, tiny_benchmark, threads, cancel=stop, progress=first)
     threads.executor.shutdown()
-    assert said == ["Trial 1 of 26, on 2 workers"] and not bytes_of(store)
+    assert said == ["Trial 0 of 26, on 2 workers"] and not bytes_of(store)
     gone = replace(threads, present=lambda: False, lost=(RuntimeError,), called="the workers at tls://a")
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("merging.workers.fan_out.GONE", 0.1)
-        with pytest.raises(WorkerError, match=r"^The workers at tls://a are gone\. Measure again when they are back"):
+        with pytest.raises(WorkersGone, match=r"^The workers at tls://a are gone\. It begins anew\. Resume when they"):
             measured("task_counts", store, tiny_benchmark, gone)
+
+
+@pytest.mark.parametrize("later", ["same", "another"])
+def test_when_all_workers_are_gone_what_they_answered_is_kept_for_workers_of_their_kind(
+    here: Store, tiny_benchmark: Benchmark, store: Store, monkeypatch: pytest.MonkeyPatch, later: str
+) -> None:
+    gone, begun, merge = threading.Event(), list[str](), task_counts.merge
+
+    def counted(context: TrialContext, recipe: Recipe, progress: Any = None) -> Any:
+        begun.append(recipe.title)
+        return merge(context, recipe, progress)
+
+    def third(progress: Any) -> None:
+        if progress.phase.startswith("Trial 3 "):
+            gone.set()
+            first.shutdown(wait=False, cancel_futures=True)
+
+    monkeypatch.setattr(task_counts, "merge", counted)
+    monkeypatch.setattr("merging.workers.fan_out.GONE", 0.1)
+    with ThreadPoolExecutor(2) as first, ThreadPoolExecutor(2) as second:
+        told = {"lost": (RuntimeError,), "present": lambda: not gone.is_set(), "kind": "same"}
+        with pytest.raises(WorkersGone, match=r"are gone\. [345] of 26 trials are kept\. Resume when they are back"):
+            measured("task_counts", store, tiny_benchmark, Workers(first, 2, **told), progress=third)  # type: ignore[arg-type]
+        assert not bytes_of(store)
+        before, said = len(begun), list[str]()
+        measured(
+            "task_counts", store, tiny_benchmark, Workers(second, 2, kind=later),
+            progress=lambda now: said.append(f"{now.phase} {now.fraction:.0%}"),
+        )  # fmt: skip
+    assert bytes_of(store).items() <= bytes_of(here).items()
+    merged = len(begun) - before
+    assert said[-1] == "Trial 26 of 26, on 2 workers 100%"
+    assert said[0].startswith("Trial 0 of 26") == (later == "another") and (merged < 21) == (later == "same")
+    assert not list((store.root / "trials").iterdir())
 
 
 def test_cancel_does_not_wait_for_a_trial(
@@ -273,3 +309,23 @@ def test_a_job_measures_on_the_workers_of_its_server(
     runner.close()
     assert job.state == "done", job.error
     assert [phase for phase in phases if phase.endswith(" of 92, on 2 workers")]
+
+
+def test_what_another_process_measures_is_not_measured_at_the_same_time(
+    here: Store, tiny_benchmark: Benchmark, store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(task_counts, "merge", None)
+    name = entry_name(kind("task_counts"), store, tiny_benchmark, "")
+    phases, waits = list[str](), threading.Event()
+
+    def said(progress: Any) -> None:
+        phases.append(progress.phase)
+        waits.set()
+
+    with ThreadPoolExecutor(1) as pool:
+        with store.lock(str(name)):
+            found = pool.submit(measured, "task_counts", store, tiny_benchmark, progress=said)
+            assert waits.wait(30)
+            shutil.copytree(here.root / "measured" / str(name), store.root / "measured" / str(name))
+        assert found.result(30).key == "task_counts"
+    assert set(phases) == {f"Waiting for process {os.getpid()}, which measures the same"}

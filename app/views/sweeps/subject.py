@@ -60,7 +60,7 @@ def pick(results: SweepResults) -> Subject:
     """The controls; returns the best point by them."""
     both = results.averages["h_score"].notna().any()  # planes have no tasks out of domain
     titles = measurements.titles()
-    tasks = {titles.get(str(key), str(key)): str(key) for key in results.tasks["task"].drop_duplicates()}
+    tasks = {titles.get(str(key), str(key)): str(key) for key in results.task_keys}
     scores = {NOTHING: ""} | (GROUPS if both else {"in domain": IN}) | tasks
     with st.container(horizontal=True, gap="medium", vertical_alignment="bottom"):
         by = "in domain"

@@ -167,13 +167,14 @@ def _map(results: SweepResults, subject: Subject, chosen: str) -> None:
 
 def _tasks(results: SweepResults, subject: Subject, chosen: str) -> None:
     """Every task along the first axis; of a map, the row of the chosen point."""
-    rows, words, caption, note = results.tasks, results.sweep.labels[0], "", sweeps.note(results) + subject.note
+    mapped = len(results.sweep.axes) == 2
+    rows = results.tasks_beside(chosen) if mapped else results.tasks
+    words, caption, note = results.sweep.labels[0], "", sweeps.note(results) + subject.note
     if subject.requirement is not None:
         judged = subject.averages.drop_duplicates("point").set_index("point")
         rows = rows.assign(**{name: rows["point"].map(judged[name]) for name in ("meets", "certainty")})
-    if "y" in rows:
-        at = float(rows.loc[rows["point"] == chosen, "y"].iloc[0])
-        rows = rows[rows["y"] == at].reset_index(drop=True)
+    if mapped:
+        at = float(results.scores[chosen]["y"])
         caption = f"With {text.safe_text(results.sweep.labels[1], 60)} at {at:g}, as the chosen point has it."
     chart.chart(
         "sweep_tasks", rows, name=f"sweep_tasks_{results.sweep.id}", on_click=lambda: _click("sweep_tasks"),

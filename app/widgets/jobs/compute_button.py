@@ -47,10 +47,12 @@ def _offer(recipes: Sequence[Recipe], key: str, stored: Sequence[Run]) -> None:
         return
     seconds = duration_text(sum(estimate.seconds for estimate in estimates))
     memory = size_text(max(estimate.anonymous_bytes for estimate in estimates))
+    alone = data.runner().runner.at_once == 1
+    turns, each = ("one after the other ", "") if alone else ("", " each")
     source = estimated_from(all(estimate.learned for estimate in estimates), "run")
     st.markdown(
-        f":material/timer: About **{seconds}** of computing with evaluation ({source}), one after the other in the "
-        f"background; up to {memory} of memory."
+        f":material/timer: About **{seconds}** of computing with evaluation ({source}), {turns}in the background; up "
+        f"to {memory} of memory{each}."
     )
     if own_machine.refused(Act.MERGE):
         return

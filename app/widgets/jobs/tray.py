@@ -60,7 +60,7 @@ PUBLISHED_VIEW = {address.SOURCE: "published experiments"}
 HALTED = "Process {} was halted by a signal. Let it go on, or cancel."
 STEP = re.compile(r"\bstep \d")  # in a detail that says how far learning is
 POLL = 1.0  # seconds between two readings while a job is live
-SHOWN = 4  # jobs
+SHOWN = 4  # jobs, or all that run
 ICONS = {
     "failed": "error",
     "cancelled": "cancel",
@@ -94,7 +94,8 @@ def _tray(was_live: bool) -> None:
     if not jobs:
         return
     st.markdown("**Jobs**")
-    for job in [*live, *(job for job in jobs if not job.live)][:SHOWN]:
+    shown = max(SHOWN, sum(job.state == "running" for job in live))
+    for job in [*live, *(job for job in jobs if not job.live)][:shown]:
         show(job, "tray")
 
 
@@ -167,7 +168,7 @@ def buttons(job: Job, place: str) -> None:
 
 def again(job: Job, place: str) -> None:
     """Draw a button that submits a job once more as it was, such as after a restart."""
-    label = "Resume" if job.can_pause else "Run again"
+    label = "Resume" if job.can_pause or job.state == "paused" else "Run again"
     if not st.button(label, key=f"again_{place}_{job.id}", icon=":material/replay:", type="tertiary"):
         return
     try:

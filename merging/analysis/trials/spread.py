@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 from merging.analysis.context import MeasurementResult, PlannedTrial, TrialContext
 from merging.analysis.registry import kind
 from merging.analysis.stored import MEMORY
+from merging.analysis.trials.kept import KeptAnswers
 from merging.checkpoints.digests import DIGESTS
 from merging.errors import MergingError, WorkerError, WorkersGone
 from merging.files.short_digest import short_digest
@@ -67,6 +68,7 @@ class Trials:
     progress: ProgressCallback | None
     workers: Workers | None
     warn: Callable[[str], None]
+    kept: KeptAnswers | None = None
     devices: dict[str, None] = field(default_factory=dict)
     memory: dict[str, None] = field(default_factory=dict)
 
@@ -75,7 +77,8 @@ class Trials:
 
         Raises:
             MergingError: what the first trial that failed raised. WorkerError: a trial took three workers down with it,
-                a worker sees other files, or there was no worker for a minute. Cancelled: as asked.
+                or a worker sees other files. Cancelled: as asked. WorkersGone: there was no worker for a minute; what
+                was answered is kept.
         """
         return self._here(planned) if self.workers is None else self._on(self.workers, planned)
 
@@ -96,11 +99,11 @@ class Trials:
         meter = Meter(sum(map(_steps, planned)), self.progress, self.context.cancel)
         arrivals = Arrivals("Trial", len(planned), workers, meter)
         by_name, found = {trial.name: trial for trial in planned}, dict[str, Plain]()
+        names = {trial.name: self.name(trial) for trial in planned}
+        before = self.kept.read(workers.kind) if self.kept else {}
 
         def done(name: str, answer: Plain) -> None:
-            found[name] = dict(answer["trial"])
-            self.devices[str(answer["device"])] = None
-            self.memory |= dict.fromkeys(answer["memory"])
+            found[name] = answer
             arrivals.count(_steps(by_name[name]))
 
         def failed(name: str, error: MergingError) -> None:
@@ -110,12 +113,21 @@ class Trials:
             self.warn(arrivals.lost(names))
 
         first = sorted(planned, key=lambda trial: trial.weight, reverse=True)
+        found |= {trial.name: before[names[trial.name]] for trial in first if names[trial.name] in before}
+        arrivals.skip(sum(_steps(by_name[name]) for name in found), len(found))
+        first = [trial for trial in first if trial.name not in found]
         requests = ((trial.name, self.request(trial)) for trial in first)
         try:
-            fan_out(workers, TRIAL, requests, done, failed, self.context.cancel, told=told)
+            fan_out(workers, TRIAL, requests, done, failed, self.context.cancel, told=told, seen=arrivals.tell)
         except WorkersGone as gone:
-            raise WorkerError(f"{gone} Measure again when they are back.") from None
-        return [found[trial.name] for trial in planned]
+            answers = before | {names[name]: answer for name, answer in found.items()}
+            kept = self.kept is not None and self.kept.keep(workers.kind, answers)
+            words = f"{len(found)} of {len(planned)} trials are kept." if kept else "It begins anew."
+            raise WorkersGone(f"{gone} {words} Resume when they are back.") from None
+        for answer in found.values():
+            self.devices[str(answer["device"])] = None
+            self.memory |= dict.fromkeys(answer["memory"])
+        return [dict(found[trial.name]["trial"]) for trial in planned]
 
     @cached_property
     def _models(self) -> list[Checkpoint]:
@@ -125,12 +137,16 @@ class Trials:
     def _handed_out(self) -> list[Plain]:
         return [handed_out(model) for model in self._models]
 
+    def name(self, trial: PlannedTrial) -> str:
+        """The name of a trial, see ``name_of``."""
+        return name_of(self.key, self.context.benchmark, self._models, trial.asked)
+
     def request(self, trial: PlannedTrial) -> Plain:
         """What a worker is asked for a trial."""
         return {
             "experts": list(self.context.benchmark.experts),
             "digests": self._handed_out,
-            "name": name_of(self.key, self.context.benchmark, self._models, trial.asked),
+            "name": self.name(trial),
             "measurement": self.key,
             "trial": trial.asked,
             "benchmark": str(self.context.benchmark.folder),

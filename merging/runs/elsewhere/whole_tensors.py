@@ -79,7 +79,9 @@ class TensorsOnWorkers:
                 size=lambda name: infos[name].nbytes,
             )  # fmt: skip
         except WorkersGone as gone:
-            raise WorkersGone(f"{gone} Nothing was kept. Run the recipe again when they are back.") from None
+            raise WorkersGone(
+                f"{gone} Nothing of this merge is kept. Resume when they are back; it begins anew."
+            ) from None
 
     def _told(self, names: Collection[str]) -> None:
         again = "1 tensor is" if len(names) == 1 else f"{len(names)} tensors are"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -18,6 +19,7 @@ from viz.text import clean_text, count, identifier, percent, plural, real, safe_
 
 SIDE, BOTTOM, LEFT = 420, 56, 66
 VEIL = "rgba(255,255,255,0.62)"  # over what does not meet the requirement
+NUMBERS = ("x", "y", *sweep.SCORES, "n_in", "n_out", *sweep.REQUIRED)  # that the words on a point give
 Mark = tuple[str, float, float, str]  # label, x, y, kind
 
 
@@ -121,12 +123,14 @@ def _crosses(points: dict[str, Any], table: pd.DataFrame) -> list[dict[str, Any]
 
 def _points(table: pd.DataFrame, value: str, titles: tuple[str, str]) -> dict[str, Any]:
     names = safe_text(titles[0], 40), safe_text(titles[1], 40)
+    columns = tuple(name for name in NUMBERS if name in table)
+    texts = [_hover(columns, row, value, names) for row in table[[*columns]].itertuples(index=False, name=None)]
     return {
         "type": "scatter", "x": table["x"].to_numpy(np.float32), "y": table["y"].to_numpy(np.float32),
         "mode": "markers", "name": "Computed points", "showlegend": False, "unselected": {"marker": {"opacity": 1}},
         "marker": {"size": 9, "color": "rgba(255,255,255,0.5)", "line": theme.edge(0.6)},
-        "customdata": [[identifier(point)] for point in table["point"]], "hovertemplate": "%{text}<extra></extra>",
-        "text": [_hover(row, value, names) for row in table.to_dict("records")],
+        "customdata": [[identifier(point)] for point in table["point"].tolist()], "text": texts,
+        "hovertemplate": "%{text}<extra></extra>",
         "meta": {"columns": {f"{sweep.SCORES[value]} (%)": (100 * table[value]).tolist()}},
     }  # fmt: skip
 
@@ -142,7 +146,9 @@ def _mark(label: str, x: float, y: float, look: theme.Look, again: bool) -> Trac
     )  # fmt: skip
 
 
-def _hover(row: dict[object, float], value: str, names: tuple[str, str]) -> str:
+@lru_cache(maxsize=20_000)  # while points come in, a map is drawn again with thousands of the same ones
+def _hover(columns: tuple[str, ...], numbers: tuple[float, ...], value: str, names: tuple[str, str]) -> str:
+    row = dict(zip(columns, numbers, strict=True))
     text = f"{names[0]} {real(row['x'])}<br>{names[1]} {real(row['y'])}"
     for other, name in sweep.SCORES.items():
         if math.isfinite(row.get(other, math.nan)):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -11,9 +11,23 @@ from merging.cli.call import Call
 from merging.cli.commands.workers.amounts import LIFETIME, MEMORY
 from merging.cli.exit_codes import DONE
 from merging.cli.option_types import PATH
-from merging.cli.options import Command, argument, chosen_workers, device_option, option, workers_option
+from merging.cli.options import (
+    Command,
+    argument,
+    chosen_workers,
+    device_option,
+    option,
+    store_option,
+    workers_option,
+)
 from merging.cli.output import columns, dumps, warn
-from merging.text import size_text
+from merging.text import duration_text, printable, size_text
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from merging.jobs.records import Job
+    from merging.workers.fan_out import Workers
 
 
 @click.command(cls=Command)
@@ -55,18 +69,32 @@ def worker(call: Call, /, address: str, gpus: bool, count: int, folder: Path | N
 
 @click.command(cls=Command)
 @workers_option
+@store_option
 @device_option
 @click.pass_obj
-def workers(call: Call, /, workers: str | None, device: str) -> int:
-    """List who computes, and say whether they fit this program."""
+def workers(call: Call, /, workers: str | None, store: Path | None, device: str) -> int:
+    """List who computes, say whether they fit this program, and which jobs of the store compute now."""
+    from merging.jobs.known_jobs import KnownJobs
+    from merging.jobs.records import State
+    from merging.runs.store import Store
     from merging.workers.checking import survey
     from merging.workers.pools import opened
 
     with opened(chosen_workers(workers), warn, device) as found:
         listed = [] if found is None else survey(found, device)
+    jobs = [job for job in KnownJobs(Store(store)).jobs() if job.state == State.RUNNING]
     if call.json:
-        print(dumps(listed))
-    elif found is None:
+        names = ("id", "title", "kind", "phase", "fraction", "seconds_left", "away")
+        print(dumps({"workers": listed, "jobs": [{name: getattr(job, name) for name in names} for job in jobs]}))
+        return DONE
+    _show(found, listed)
+    _show_jobs(jobs)
+    return DONE
+
+
+def _show(found: Workers | None, listed: Sequence[Mapping[str, Any]]) -> None:
+    """Print the workers."""
+    if found is None:
         print("No workers: this process computes. MERGESCOPE_WORKERS or --workers names some.")
     else:
         rows = [("worker", "process", "computes on", "memory", "Mergescope", "torch")]
@@ -83,4 +111,12 @@ def workers(call: Call, /, workers: str | None, device: str) -> int:
         ]
         print(columns(rows))
         print(f"They compute {found.count} units of work at a time.")
-    return DONE
+
+
+def _show_jobs(jobs: Sequence[Job]) -> None:
+    """Print the jobs that run, on how many workers each computes as it said last, and the time left."""
+    rows = [("job", "now", "left")]
+    for job in reversed(jobs):
+        left = "" if job.seconds_left is None else f"about {duration_text(job.seconds_left)}"
+        rows.append((printable(job.title, 60), printable(job.phase, 80), left))
+    print(columns(rows) if jobs else "No job of this store computes now.")
