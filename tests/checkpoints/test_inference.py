@@ -56,6 +56,11 @@ def test_roles_of_what_has_a_name_of_its_own():
     assert dinov2["embeddings.patch_embeddings.projection.weight"][0] == Role.CONV
 
 
+def test_a_head_with_a_bias_does_not_turn_square_matrices_back():
+    rows = {p.name: p for p in describe(infos(other_kinds.gpt2() | other_kinds.linear("classifier", 3)))}
+    assert rows["transformer.h.1.attn.c_proj.weight"].transposed and not rows["classifier.weight"].transposed
+
+
 def test_towers_come_in_the_order_in_which_data_go_through_them():
     sections = list(dict.fromkeys(section.partition(" ")[0] for _, section, _ in described("BLIP VQA").values()))
     assert sections == ["vision_model", "text_encoder", "text_decoder"]

@@ -74,7 +74,8 @@ def is_inferred(names: Iterable[str], family: str = "") -> bool:
 
 def _inferred(infos: Mapping[str, TensorInfo], facts: Facts | None) -> tuple[Parameter, ...]:
     """Every tensor in forward order, tower by tower: before the blocks, in them, after them."""
-    found, turned = depths(infos), _transposed(infos)
+    found = depths(infos)
+    turned = _transposed(infos, found)
     rows = []
     for name, info in infos.items():
         depth = found[name]
@@ -144,10 +145,10 @@ def _role_of_shape(last: str, shape: tuple[int, ...]) -> Role:
     return Role.EMBEDDING if 1 in shape else Role.STACK
 
 
-def _transposed(infos: Mapping[str, TensorInfo]) -> set[str]:
+def _transposed(infos: Mapping[str, TensorInfo], found: Mapping[str, Depth]) -> set[str]:
     """Matrices stored as (d_in, d_out): their biases have as many numbers as they have columns, and not rows.
 
-    Square ones do not show it, and follow the others if all that do are transposed.
+    Square ones do not show it, and follow the others if all that do are transposed, heads outside the blocks apart.
     """
     turned, square, upright = set(), set(), 0
     for name, info in infos.items():
@@ -158,6 +159,6 @@ def _transposed(infos: Mapping[str, TensorInfo]) -> set[str]:
             square.add(name)
         elif bias.shape[0] == info.shape[1]:
             turned.add(name)
-        else:
+        elif found[name].block is not None:
             upright += 1
     return turned | square if turned and not upright else turned
