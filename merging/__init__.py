@@ -1,7 +1,8 @@
 """Merge fine-tuned CLIP vision experts and measure what the merge did.
 
 The public API is small: ``methods()`` lists what is registered, ``merge()`` runs a chain of edits and one merge,
-``load_modules()`` opens what an adapt put on top of one, ``preview()`` says what a recipe would score.
+``load_modules()`` opens what an adapt put on top of one, ``preview()`` says what a recipe would score, ``describe()``
+what each tensor of a model is.
 Importing this package is cheap; torch is loaded by the first call that needs it.
 """
 
@@ -21,6 +22,8 @@ from merging.version import __version__
 os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 
 if TYPE_CHECKING:
+    import pandas as pd
+
     from merging.benchmarks.benchmark import Benchmark
     from merging.checkpoints.checkpoint import Checkpoint
     from merging.engine.layer_inputs import LayerInputs
@@ -36,8 +39,8 @@ if TYPE_CHECKING:
     from merging.runs.inputs import OpenedRecipe
     from merging.runs.run import Run
 __all__ = [
-    "MergeResult", "Modules", "Preview", "PreviewSample", "TaskExemplars", "__version__", "load_modules", "merge",
-    "methods", "preview",
+    "MergeResult", "Modules", "Preview", "PreviewSample", "TaskExemplars", "__version__", "describe", "load_modules",
+    "merge", "methods", "preview",
 ]  # fmt: skip
 
 
@@ -62,6 +65,7 @@ def merge(  # noqa: PLR0913 - the public contract
     count_dead_params: bool = False,
     activation: str = "",
     architecture: str = "",
+    family: str = "",
     strict: bool = False,
     device: str = "auto",
     progress: ProgressCallback | None = None,
@@ -85,6 +89,8 @@ def merge(  # noqa: PLR0913 - the public contract
             carries, as its authors' code does.
         activation: "quick_gelu" or "gelu", for exemplars; by default the metadata beside the weights says which.
         architecture: what no file states: "heads=12,activation=gelu", an open_clip name or a configuration's path.
+        family: "clip" takes the CLIP tower out of a larger network, such as LLaVA, which is otherwise merged whole;
+            "inferred" infers every role from names and shapes; by default models are recognized.
         strict: refuse experts of another pretrained model, equal to it, or given twice; the result's ``warnings``
             name them otherwise, and so does the log.
         device: "auto" (CUDA, then MPS, then CPU) or a torch device name.
@@ -98,13 +104,28 @@ def merge(  # noqa: PLR0913 - the public contract
         Cancelled: ``cancel`` asked for it; nothing is kept.
     """
     base, inputs = _opened(
-        pretrained, experts, merge, params, edits, count_dead_params, activation, architecture, adapt
+        pretrained, experts, merge, params, edits, count_dead_params, activation, architecture, family, adapt
     )
     _warn(inputs, strict)
     data = {"layer_inputs": layer_inputs, "exemplars": exemplars, "test_data": test_data}
     result = _computed(inputs, data, device, progress, cancel)
     inputs.raise_if_changed()
     return _under_own_names(result, base, inputs.doubts)
+
+
+def describe(source: Source, family: str = "") -> pd.DataFrame:
+    """Every tensor of a checkpoint in forward order: what it is in the network, and what a merge makes of it.
+
+    Columns: tensor, tower, section, block, part, role, transposed, tied_to, shape, dtype, becomes ("merged", "mean",
+    "kept" or "per task") and told_by ("clip", "facts" or "inferred"). ``source`` and ``family`` are as for ``merge``.
+
+    Raises:
+        CheckpointError, FamilyError: it cannot be read, or its tensors do not show what they are.
+    """
+    from merging.formats.opening import open_checkpoint
+    from merging.inspection.tensor_table import tensor_table
+
+    return tensor_table(open_checkpoint(source, family=family))
 
 
 def load_modules(folder: str | os.PathLike[str], device: str = "cpu") -> Modules:
@@ -201,19 +222,22 @@ def _opened(
     count_dead_params: bool,
     activation: str,
     architecture: str,
+    family: str,
     adapt: tuple[str, Mapping[str, Any]] | str | None,
 ) -> tuple[Checkpoint, OpenedRecipe]:
     """The pretrained checkpoint as the caller names its tensors, and the opened recipe of a call of ``merge``."""
     from merging.errors import RecipeError
     from merging.formats.named_architecture import named_architecture
     from merging.formats.opening import open_checkpoint
+    from merging.recipes import chain_rules
     from merging.recipes.recipe import Recipe
     from merging.runs import inputs as run_inputs
 
     if not isinstance(experts, Mapping):
         raise RecipeError(f"experts is a mapping of name to checkpoint; got {type(experts).__name__}.")
-    base = open_checkpoint(pretrained, name="pretrained")
-    opened = {name: open_checkpoint(source, name=name, like=base) for name, source in experts.items()}
+    chain_rules.checked_family(family)
+    base = open_checkpoint(pretrained, name="pretrained", family=family)
+    opened = {name: open_checkpoint(source, name=name, like=base, family=family) for name, source in experts.items()}
     recipe = Recipe.build(
         merge=merge,
         params=params or {},
@@ -224,6 +248,7 @@ def _opened(
         activation=activation,
         architecture=named_architecture(architecture).text(),
         adapt=adapt,
+        family=family,
     )
     return base, run_inputs.opened(recipe, base, opened)
 

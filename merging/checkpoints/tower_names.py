@@ -14,8 +14,9 @@ import torch
 from torch import Tensor
 
 from merging.checkpoints.checkpoint import Checkpoint
-from merging.checkpoints.families import BARE, HUGGING_FACE, PACKED, QKV, Role, Rule, nearest, recognize
+from merging.checkpoints.families import BARE, HUGGING_FACE, PACKED, QKV, Parameter, Role, Rule, nearest, recognize
 from merging.checkpoints.kinds.depth import containers
+from merging.checkpoints.kinds.facts import title_of
 from merging.checkpoints.tensor_info import TensorInfo
 
 VISUAL = "visual."
@@ -39,12 +40,13 @@ TO_HUGGING_FACE = {
 }
 
 
-def is_clip(infos: Mapping[str, TensorInfo], top: str, body: str) -> bool:
+def is_clip(infos: Mapping[str, TensorInfo], top: str, body: str, within: bool = False) -> bool:
     """Whether a file with a class embedding below the prefix ``body`` is a CLIP model, whose names begin with ``top``.
 
     BLIP and others have that embedding and norms under CLIP's names, and attention of their own; what CLIP has of them
     is no network. So every tensor of the tower must be CLIP's. LLaVA holds a CLIP tower beside another network: the
-    model must have most of the file's numbers, and nothing beside it may have blocks.
+    model must have most of the file's numbers, and nothing beside it may have blocks, unless it is looked for
+    ``within`` another.
     """
     own, others, beside = 0, 0, list[str]()
     for name, info in infos.items():
@@ -56,7 +58,7 @@ def is_clip(infos: Mapping[str, TensorInfo], top: str, body: str) -> bool:
         else:
             others += info.numel
             beside.append(name)
-    return others < own and not containers(beside)
+    return within or (others < own and not containers(beside))
 
 
 # --- from stored names to open_clip's --------------------------------------------------------------------------------
@@ -120,7 +122,7 @@ def tower_names(checkpoint: Checkpoint) -> dict[str, tuple[str, ...]]:
         FamilyError: the checkpoint is of no known family.
     """
     if checkpoint.inferred:
-        recognize(checkpoint.infos, checkpoint.name)  # raises, as parameters would
+        recognize(checkpoint.infos, checkpoint.name, title_of(checkpoint.infos))  # raises, as parameters would
     return dict(_known_tower(tuple(parameter.name for parameter in checkpoint.parameters)))
 
 
@@ -132,6 +134,11 @@ def _known_tower(names: tuple[str, ...]) -> dict[str, tuple[str, ...]]:
 def transposed(name: str) -> bool:
     """Whether an output projection of this name is stored as (d_in, d_out), as open_clip's ``proj`` is."""
     return not name.endswith("weight")
+
+
+def is_transposed(parameter: Parameter) -> bool:
+    """Whether a matrix is stored as (d_in, d_out)."""
+    return parameter.transposed or (parameter.role == Role.PROJECTION and transposed(parameter.name))
 
 
 def assemble(name: str, stored: Sequence[str], parts: Sequence[Tensor]) -> Tensor:

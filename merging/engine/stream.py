@@ -41,9 +41,13 @@ class Stage:
     statistics: Any = None
 
     @property
-    def elementwise(self) -> bool:
-        """Whether the step may see tensors in pieces."""
-        return self.method.elementwise(self.params)
+    def in_pieces(self) -> bool:
+        """Whether the step may see every tensor in pieces."""
+        return self.method.in_pieces(self.params)
+
+    def elementwise(self, parameter: Parameter) -> bool:
+        """Whether the step may see this tensor in pieces."""
+        return self.method.elementwise(self.params, parameter)
 
     @property
     def after_merge(self) -> bool:
@@ -88,6 +92,7 @@ class Stream:
     phase: str
     notes: Notes | None = None
     places: Places | None = None  # the pieces that ``map`` and ``masked_map`` work on; None: all
+    cut: Callable[[Parameter], bool] = lambda parameter: False  # which tensors come in pieces although others are whole
 
     @property
     def experts(self) -> tuple[str, ...]:
@@ -120,6 +125,18 @@ class Stream:
         return self.inputs.dead.tensors
 
     def __iter__(self) -> Iterator[Slot]:
+        for part in self._parts():
+            yield from part._slots()
+
+    def _parts(self) -> list[Stream]:
+        """This stream, cut where tensors that come in pieces and whole ones follow each other."""
+        runs = [(cut, {p.name for p in group}) for cut, group in itertools.groupby(self.inputs.ordered, self.cut)]
+        if self.in_pieces or not any(cut for cut, _ in runs):
+            return [self]
+        inputs = [replace(self.inputs, only=frozenset(names)) for _, names in runs]
+        return [replace(self, inputs=own, in_pieces=cut) for own, (cut, _) in zip(inputs, runs, strict=True)]
+
+    def _slots(self) -> Iterator[Slot]:
         if self.in_pieces:
             yield from self._pieces(lambda raw: self._edited(raw)[0])
             return
@@ -164,18 +181,19 @@ class Stream:
 
     def map(self, work: Callable[[Slot], T]) -> Iterator[T]:
         """What a function makes of every slot, in their order; several slots are worked on at once."""
-        if self.in_pieces:
-            return self._pieces(lambda raw: work(self._edited(raw)[0]))
-        return self._layers(lambda slot, _: work(self._edited(slot)[0]))
+        return self._each(lambda slot, _: work(self._edited(slot)[0]))
 
     def masked_map(self, work: Callable[[Slot, Tensor | None, OnDetail], T]) -> Iterator[T]:
         """As ``map``, with every slot's hard mask: False where an edit decided that the pretrained value stays.
 
         The function also gets one to call with what it does meanwhile, which may raise Cancelled.
         """
-        if self.in_pieces:
-            return self._pieces(lambda raw: work(*self._edited(raw, with_mask=True), ignore_detail))
-        return self._layers(lambda slot, on_detail: work(*self._edited(slot, with_mask=True), on_detail))
+        return self._each(lambda slot, on_detail: work(*self._edited(slot, with_mask=True), on_detail))
+
+    def _each(self, work: Callable[[Slot, OnDetail], T]) -> Iterator[T]:
+        """What a function makes of every slot before the edits, in their order."""
+        for part in self._parts():
+            yield from part._pieces(lambda raw: work(raw, ignore_detail)) if part.in_pieces else part._layers(work)
 
     def _pieces(self, work: Callable[[Slot], T]) -> Iterator[T]:
         """What a function makes of every piece before the edits, in their order.

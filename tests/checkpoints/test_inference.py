@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import time
 from itertools import groupby
 
@@ -16,7 +17,7 @@ from merging.checkpoints.kinds.inference import describe, is_inferred
 from merging.checkpoints.tensor_info import TensorInfo
 from merging.errors import FamilyError
 
-INFERRED = [kind for kind in other_kinds.KINDS if kind != "ResNet"]
+INFERRED = [kind for kind in other_kinds.KINDS if kind != "ResNet"]  # whose blocks are stages
 
 
 def infos(shapes: other_kinds.Shapes, dtype: torch.dtype = torch.float32) -> dict[str, TensorInfo]:
@@ -55,6 +56,11 @@ def test_roles_of_what_has_a_name_of_its_own():
     assert dinov2["embeddings.patch_embeddings.projection.weight"][0] == Role.CONV
 
 
+def test_a_head_with_a_bias_does_not_turn_square_matrices_back():
+    rows = {p.name: p for p in describe(infos(other_kinds.gpt2() | other_kinds.linear("classifier", 3)))}
+    assert rows["transformer.h.1.attn.c_proj.weight"].transposed and not rows["classifier.weight"].transposed
+
+
 def test_towers_come_in_the_order_in_which_data_go_through_them():
     sections = list(dict.fromkeys(section.partition(" ")[0] for _, section, _ in described("BLIP VQA").values()))
     assert sections == ["vision_model", "text_encoder", "text_decoder"]
@@ -85,12 +91,20 @@ def test_clip_towers_are_not_inferred_even_if_they_are_damaged():
         _ = opened.parameters
 
 
-@pytest.mark.parametrize(
-    "more,says", [({"bn.running_mean": (16,)}, "running statistics"), ({"lm_head.qweight": (16, 2)}, "is quantized")]
-)
-def test_what_tensors_alone_cannot_merge_is_refused(more, says):
-    with pytest.raises(FamilyError, match=says):
-        describe(infos(other_kinds.llama() | more), "it")
+def test_quantized_weights_are_refused():
+    with pytest.raises(FamilyError, match="is quantized"):
+        describe(infos(other_kinds.llama() | {"lm_head.qweight": (16, 2)}), "it")
+
+
+def test_order_inside_a_block_is_that_of_the_facts():
+    names = [name.partition(".0.")[2] for name in described("BERT") if ".layer.0." in name and name.endswith(".weight")]
+    assert names == [
+        "attention.self.query.weight", "attention.self.key.weight", "attention.self.value.weight",
+        "attention.output.dense.weight", "attention.output.LayerNorm.weight", "intermediate.dense.weight",
+        "output.dense.weight", "output.LayerNorm.weight",
+    ]  # fmt: skip
+    statistics = [name for name, (role, *_) in described("ResNet").items() if role == Role.STATISTIC]
+    assert len(statistics) == 18 and all("running" in name for name in statistics)
 
 
 @pytest.mark.parametrize(
@@ -102,3 +116,29 @@ def test_odd_names_cost_no_more_than_their_length(name):
     if is_inferred(shapes):
         describe(infos(shapes))
     assert time.process_time() - started < 5
+
+
+def _calls(shapes):
+    """How many functions run while parameters are inferred."""
+    counted = 0
+
+    def count(frame, event, argument):
+        nonlocal counted
+        counted += event in {"call", "c_call"}
+
+    sys.setprofile(count)
+    try:
+        is_inferred(shapes)
+        describe(infos(shapes), family="inferred")
+    finally:
+        sys.setprofile(None)
+    return counted
+
+
+@pytest.mark.parametrize(
+    "name",
+    [lambda i: f"a.{i}." + "0." * 40 + "w", lambda i: f"t{i}.layers.{i % 7}.p{i % 3}.w", lambda i: f"{i}.weight"],
+)
+def test_work_grows_with_the_number_of_names_and_no_faster(name):
+    few, many = (_calls({name(i): (2,) for i in range(count)}) for count in (300, 1200))
+    assert many < 4.5 * few

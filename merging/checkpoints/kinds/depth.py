@@ -11,8 +11,11 @@ import re
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from itertools import islice
 
-NUMBERED = re.compile(r"([^\d]*)(\d{1,6})")  # a component that is a number, or a word that ends in one
+# A component, not the last, that is a number, or a word that ends in one.
+NUMBERED = re.compile(r"(?:^|\.)([^\d.]*)(\d{1,6})(?=\.)")
+MOST_NUMBERS = 6  # of a name that are looked at
 ALONE = {"layer", "layers", "block", "blocks", "h", "resblocks"}  # containers that count with one member, too
 EXPERTS = {"expert", "experts"}
 ALIKE = 3  # templates of what follows a number that members must share
@@ -32,13 +35,11 @@ Place = tuple[str, int, str, bool]  # container, member, what follows, whether t
 
 
 def places(name: str) -> list[Place]:
-    """Every number in a name, from the left."""
-    parts = name.split(".", LONGEST)
+    """The first numbers in a name, from the left; the last component is no place."""
     found = []
-    for at, part in enumerate(parts[:-1]):
-        if match := NUMBERED.fullmatch(part):
-            before = [*parts[:at], match[1]] if match[1] else parts[:at]
-            found.append((".".join(before), int(match[2]), ".".join(parts[at + 1 :]), not match[1]))
+    for match in islice(NUMBERED.finditer(name), MOST_NUMBERS):
+        before = name[: match.end(1)].removesuffix(".") if match[1] else name[: match.start()]
+        found.append((before, int(match[2]), name[match.end() + 1 :], not match[1]))
     return found
 
 
@@ -69,6 +70,7 @@ def depths(names: Iterable[str]) -> dict[str, Depth]:
     chains = {name: [place for place in places(name) if place[0] in counting] for name in listed}
     outermost = sorted({chain[0][0] for chain in chains.values() if chain})
     titles = tower_names(outermost)
+    named = set(titles.values()) - {""}
     numbers: dict[str, set[tuple[int, ...]]] = defaultdict(set)
     for chain in chains.values():
         if chain:
@@ -80,7 +82,7 @@ def depths(names: Iterable[str]) -> dict[str, Depth]:
             outer, numbered = chain[0][0], tuple(member for _, member, _, _ in chain)
             found[name] = Depth(titles[outer], ranks[outer][numbered], chain[-1][2])
         else:
-            tower = next((title for title in titles.values() if title and title in name.split(".", LONGEST)), "")
+            tower = next((part for part in name.split(".", LONGEST) if part in named), "")
             found[name] = Depth(tower, None, name)
     return found
 

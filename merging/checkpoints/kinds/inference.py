@@ -10,15 +10,16 @@ from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING
 
 from merging.checkpoints import families
-from merging.checkpoints.families import EMBEDDINGS, OUTPUT, Parameter, Role, nearest, title_of
+from merging.checkpoints.families import AS_INFERRED, EMBEDDINGS, OUTPUT, Parameter, Role, nearest
 from merging.checkpoints.kinds.depth import Depth, containers, depths
+from merging.checkpoints.kinds.facts import Facts, facts_of, title_of
 from merging.errors import FamilyError
 from merging.text import first_few
 
 if TYPE_CHECKING:  # importing it loads torch, which the page Home does not need
     from merging.checkpoints.tensor_info import TensorInfo
 
-INFERENCE = 1  # raised whenever a role, a block or an order changes; it enters the ids of runs
+INFERENCE = 2  # raised whenever a role, a block or an order changes; it enters the ids of runs
 BUFFERS = re.compile(
     r"position_ids|token_type_ids|num_batches_tracked|relative_position_index|relative_coords_table|inv_freq|"
     r"masked_bias|logit_scale|logit_bias|final_logits_bias"
@@ -36,37 +37,34 @@ QUANTIZED = re.compile(r"qweight|qzeros|absmax|quant_map|weight_scale_inv|g_idx"
 MOST_KNOWN = 0.5  # of the names, above which a file with CLIP's class embedding is a CLIP tower that is not whole
 
 
-def describe(infos: Mapping[str, TensorInfo], where: str = "the checkpoint") -> tuple[Parameter, ...]:
+def describe(infos: Mapping[str, TensorInfo], where: str = "the checkpoint", family: str = "") -> tuple[Parameter, ...]:
     """Every tensor of a CLIP encoder by its rules, or of another network by inference, in forward order.
+
+    ``family`` is one of FAMILY_KEYS to have it one way, whatever the names say; facts do not count if all is inferred.
 
     Raises:
         FamilyError: neither; or a network that cannot be merged by tensors alone, and why.
     """
-    if not is_inferred(infos):
-        return families.describe(infos, where)
-    called = title_of(infos) or "a network that is not CLIP"
+    if not is_inferred(infos, family):
+        return families.describe(infos, where, title_of(infos))
     last = {name: name.rpartition(".")[2] for name in infos}
-    if statistics := [name for name in infos if STATISTICS.fullmatch(last[name])]:
-        raise FamilyError(
-            f"{where} is {called}, of no known model family, with running statistics of batch norms "
-            f"({first_few(statistics)}), which are no weights: a merged network needs new ones from data. Image "
-            "encoders of CLIP can be merged; if this model has one, save it by itself."
-        )
     if quantized := [name for name in infos if QUANTIZED.fullmatch(last[name])]:
         raise FamilyError(
             f"{where} is quantized ({first_few(quantized)}); task vectors need full numbers. Give the model it was "
             "made from."
         )
-    return _inferred(infos)
+    return _inferred(infos, None if family == AS_INFERRED else facts_of(infos))
 
 
-def is_inferred(names: Iterable[str]) -> bool:
+def is_inferred(names: Iterable[str], family: str = "") -> bool:
     """Whether a checkpoint's parameters are inferred: it has blocks, and is no CLIP tower, whole or damaged."""
+    if family:
+        return family == AS_INFERRED
     listed = tuple(names)
     if not listed:
         return False
-    family = nearest(listed)
-    known = sum(family.classify(name) is not None for name in listed)
+    clip = nearest(listed)
+    known = sum(map(clip.knows, listed))
     if known == len(listed):
         return False
     if known > MOST_KNOWN * len(listed) and not title_of(listed):
@@ -74,16 +72,17 @@ def is_inferred(names: Iterable[str]) -> bool:
     return bool(containers(listed))
 
 
-def _inferred(infos: Mapping[str, TensorInfo]) -> tuple[Parameter, ...]:
+def _inferred(infos: Mapping[str, TensorInfo], facts: Facts | None) -> tuple[Parameter, ...]:
     """Every tensor in forward order, tower by tower: before the blocks, in them, after them."""
     found = depths(infos)
-    turned = _transposed(infos)
+    turned = _transposed(infos, found)
     rows = []
     for name, info in infos.items():
         depth = found[name]
         role = _role(name, info)
         section = f"block {depth.block}" if depth.block is not None else OUTPUT if _is_after(depth) else EMBEDDINGS
-        place = (_rank(depth, role), *_step(depth), name)
+        inside = facts.place(depth.rest) if facts and depth.block is not None else 0
+        place = (_rank(depth, role), *_step(depth), inside, name)
         titled = f"{depth.tower} {section}" if depth.tower else section
         part = depth.rest.removesuffix(".weight").removesuffix(".bias")
         rows.append((place, name, role, part, titled, depth, name in turned))
@@ -126,6 +125,8 @@ def _role(name: str, info: TensorInfo) -> Role:
         return Role.LINEAR  # of packed numbers, which the check of the team refuses
     if not info.dtype.is_floating_point or BUFFERS.fullmatch(last) or (sides == 4 and name.endswith("attn.bias")):
         return Role.BUFFER
+    if STATISTICS.fullmatch(last):
+        return Role.STATISTIC
     if sides == 2 and (layer in TOKENS or name.endswith("predictions.decoder.weight")):
         return Role.VOCABULARY
     if sides > 0 and (TABLES.fullmatch(last) or (last == "weight" and sides == 2 and TABLES.fullmatch(layer))):
@@ -144,10 +145,10 @@ def _role_of_shape(last: str, shape: tuple[int, ...]) -> Role:
     return Role.EMBEDDING if 1 in shape else Role.STACK
 
 
-def _transposed(infos: Mapping[str, TensorInfo]) -> set[str]:
+def _transposed(infos: Mapping[str, TensorInfo], found: Mapping[str, Depth]) -> set[str]:
     """Matrices stored as (d_in, d_out): their biases have as many numbers as they have columns, and not rows.
 
-    Square ones do not show it, and follow the others if all that do are transposed.
+    Square ones do not show it, and follow the others if all that do are transposed, heads outside the blocks apart.
     """
     turned, square, upright = set(), set(), 0
     for name, info in infos.items():
@@ -158,6 +159,6 @@ def _transposed(infos: Mapping[str, TensorInfo]) -> set[str]:
             square.add(name)
         elif bias.shape[0] == info.shape[1]:
             turned.add(name)
-        else:
+        elif found[name].block is not None:
             upright += 1
     return turned | square if turned and not upright else turned
