@@ -10,7 +10,7 @@ from __future__ import annotations
 import dataclasses
 import os
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
@@ -21,6 +21,8 @@ from merging.version import __version__
 os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 
 if TYPE_CHECKING:
+    from torch.nn import Module
+
     from merging.benchmarks.benchmark import Benchmark
     from merging.checkpoints.checkpoint import Checkpoint
     from merging.engine.layer_inputs import LayerInputs
@@ -37,7 +39,7 @@ if TYPE_CHECKING:
     from merging.runs.run import Run
 __all__ = [
     "MergeResult", "Modules", "Preview", "PreviewSample", "TaskExemplars", "__version__", "load_modules", "merge",
-    "methods", "preview",
+    "methods", "preview", "recalibrate",
 ]  # fmt: skip
 
 
@@ -62,6 +64,7 @@ def merge(  # noqa: PLR0913 - the public contract
     count_dead_params: bool = False,
     activation: str = "",
     architecture: str = "",
+    vocabulary: str = "common",
     strict: bool = False,
     device: str = "auto",
     progress: ProgressCallback | None = None,
@@ -85,6 +88,7 @@ def merge(  # noqa: PLR0913 - the public contract
             carries, as its authors' code does.
         activation: "quick_gelu" or "gelu", for exemplars; by default the metadata beside the weights says which.
         architecture: what no file states: "heads=12,activation=gelu", an open_clip name or a configuration's path.
+        vocabulary: of language models; "common" merges the tokens that all have, "pretrained" keeps the tables.
         strict: refuse experts of another pretrained model, equal to it, or given twice; the result's ``warnings``
             name them otherwise, and so does the log.
         device: "auto" (CUDA, then MPS, then CPU) or a torch device name.
@@ -98,7 +102,7 @@ def merge(  # noqa: PLR0913 - the public contract
         Cancelled: ``cancel`` asked for it; nothing is kept.
     """
     base, inputs = _opened(
-        pretrained, experts, merge, params, edits, count_dead_params, activation, architecture, adapt
+        pretrained, experts, merge, params, edits, count_dead_params, activation, architecture, adapt, vocabulary
     )
     _warn(inputs, strict)
     data = {"layer_inputs": layer_inputs, "exemplars": exemplars, "test_data": test_data}
@@ -116,6 +120,16 @@ def load_modules(folder: str | os.PathLike[str], device: str = "cpu") -> Modules
     from merging.modules.reading import load_modules as load
 
     return load(folder, device)
+
+
+def recalibrate(model: Module, batches: Iterable[Any]) -> Module:
+    """The same module, with the running statistics of its batch norms measured anew on the batches.
+
+    Batches are tensors, or mappings passed as keywords; those of a merged network are means of its experts' until then.
+    """
+    from merging.team.recalibrate import recalibrate as measured
+
+    return measured(model, batches)
 
 
 def preview(
@@ -202,6 +216,7 @@ def _opened(
     activation: str,
     architecture: str,
     adapt: tuple[str, Mapping[str, Any]] | str | None,
+    vocabulary: str,
 ) -> tuple[Checkpoint, OpenedRecipe]:
     """The pretrained checkpoint as the caller names its tensors, and the opened recipe of a call of ``merge``."""
     from merging.errors import RecipeError
@@ -224,6 +239,7 @@ def _opened(
         activation=activation,
         architecture=named_architecture(architecture).text(),
         adapt=adapt,
+        vocabulary=vocabulary,
     )
     return base, run_inputs.opened(recipe, base, opened)
 

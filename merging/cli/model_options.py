@@ -13,6 +13,7 @@ from merging.checkpoints.families import ACTIVATIONS
 from merging.cli.exit_codes import UsageError
 from merging.cli.option_types import ArchitectureType, CheckpointType
 from merging.cli.options import Function, option
+from merging.team.choices import COMMON, VOCABULARIES
 
 activation_option = option(
     "--activation",
@@ -26,6 +27,13 @@ architecture_option = option(
     metavar="TEXT",
     help="of the models, where nothing beside their weights says so: heads=12,activation=gelu, a name such as "
     "ViT-B-32, or a config.json",
+)
+
+vocabulary_option = option(
+    "--vocabulary",
+    type=click.Choice(VOCABULARIES),
+    default=COMMON,
+    help="of language models: merge the tokens that all have (common), or keep the pretrained model's tables",
 )
 
 

@@ -9,7 +9,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, Self
 
-from merging.checkpoints.families import ACTIVATIONS, Parameter
+from merging.checkpoints.families import Parameter
 from merging.errors import MergingError, RecipeError
 from merging.files.plain_yaml import check_fields, plain_yaml, text_of, write_yaml
 from merging.files.short_digest import short_digest
@@ -18,6 +18,7 @@ from merging.methods.method import Adapt, Edit, Merge, Method, Needs
 from merging.methods.params import TABLE, Params, integer
 from merging.recipes.chain_rules import (
     canonical,
+    check_settings,
     checked_architecture,
     keyed,
     not_used,
@@ -26,11 +27,12 @@ from merging.recipes.chain_rules import (
     short,
 )
 from merging.recipes.unlabeled import TestData
+from merging.team.choices import COMMON
 
 VERSION = 1
 FIELDS = (
     "version", "title", "pretrained", "experts", "exemplars", "test_data", "count_dead_params", "activation",
-    "architecture", "edits", "merge", "adapt",
+    "architecture", "vocabulary", "edits", "merge", "adapt",
 )  # fmt: skip
 DEFAULT_MERGE = "task_arithmetic"  # what ``merging.merge`` takes where no merge is named
 NEEDS_EXEMPLARS = {Needs.EXEMPLARS, Needs.LABELED_EXEMPLARS}
@@ -93,6 +95,7 @@ class Recipe:
     architecture: str = ""  # as StatedArchitecture writes it
     adapt: Step | None = None
     test_data: TestData | None = None  # None for chains that need none
+    vocabulary: str = COMMON  # one of VOCABULARIES: what becomes of tables with a row per token
     unused: tuple[str, ...] = field(default=(), compare=False)  # sentences on what a file says and no step needs
 
     @classmethod
@@ -111,6 +114,7 @@ class Recipe:
         *,
         adapt: StepSpec | None = None,
         test_data: Mapping[str, Any] | None = None,
+        vocabulary: str = COMMON,
     ) -> Self:
         """A checked recipe.
 
@@ -121,17 +125,13 @@ class Recipe:
         merge_method = registry.merge(merge)
         steps = tuple(_step("edit", spec) for spec in edits)
         pairs = tuple((experts or {}).items())
-        if not isinstance(count_dead_params, bool):
-            raise RecipeError(f"In a recipe, count_dead_params is true or false; got {short(count_dead_params)}.")
-        if activation not in ("", *ACTIVATIONS):
-            raise RecipeError(f"In a recipe, activation is {' or '.join(ACTIVATIONS)}; got {short(activation)}.")
+        check_settings(count_dead_params, activation, vocabulary)
         architecture = checked_architecture(architecture, activation)
         merge_step = Step(merge_method.key, merge_method.params.build(params or {}, merge_method.key))
         refuse_several_adapts(adapt)
         top = None if adapt is None else _step("adapt", adapt)
-        recipe = cls(
-            pretrained, pairs, steps, merge_step, title, None, count_dead_params, activation, architecture, top
-        )
+        recipe = cls(pretrained, pairs, steps, merge_step, title, None, count_dead_params, activation, architecture,
+                     top, vocabulary=vocabulary)  # fmt: skip
         refuse_meaningless([(method, step.params) for method, step in recipe.stages])
         if recipe.needs & NEEDS_EXEMPLARS:
             recipe = replace(recipe, exemplars=Exemplars.build(exemplars or {}))
@@ -151,11 +151,9 @@ class Recipe:
     @classmethod
     def of_method(cls, method: Method, pretrained: str = "memory", experts: Mapping[str, str] | None = None) -> Self:
         """The shortest chain with a method at its defaults: a merge alone, others around ``DEFAULT_MERGE``."""
-        if isinstance(method, Adapt):
-            return cls.build(DEFAULT_MERGE, {}, [], pretrained, experts, method.title, adapt=method.key)
-        if isinstance(method, Edit):
-            return cls.build(DEFAULT_MERGE, {}, [method.key], pretrained, experts, method.title)
-        return cls.build(method.key, {}, [], pretrained, experts, method.title)
+        merge = method.key if isinstance(method, Merge) else DEFAULT_MERGE
+        edits, adapt = ([method.key] if isinstance(method, Edit) else []), isinstance(method, Adapt)
+        return cls.build(merge, {}, edits, pretrained, experts, method.title, adapt=method.key if adapt else None)
 
     @property
     def methods(self) -> tuple[Edit | Merge, ...]:
@@ -261,7 +259,8 @@ class Recipe:
         inputs = [pretrained_digest, [[name, expert_digests[name]] for name, _ in self.experts]]
         drawn_from = [benchmark_digest] if self.draws else []
         dead = ["count_dead_params"] if self.count_dead_params and carries_dead else []
-        stated = (("", self.activation), ("architecture ", self.architecture), ("inference ", inference))
+        stated = (("", self.activation), ("architecture ", self.architecture), ("inference ", inference),
+                  ("vocabulary ", self.vocabulary if inference and self.vocabulary != COMMON else ""))  # fmt: skip
         named = [f"{what}{value}" for what, value in stated if value]
         chain = self._digest(list(self.contents(parameters)))
         return short_digest(canonical([chain, inputs, *drawn_from, *dead, *named]))
@@ -278,6 +277,7 @@ class Recipe:
             "count_dead_params": self.count_dead_params,
             **({"activation": self.activation} if self.activation else {}),
             **({"architecture": self.architecture} if self.architecture else {}),
+            **({"vocabulary": self.vocabulary} if self.vocabulary != COMMON else {}),
             "edits": [step.plain() for step in self.edits],
             "merge": self.merge.plain(),
             **({"adapt": self.adapt.plain()} if self.adapt else {}),
@@ -305,8 +305,7 @@ class Recipe:
         experts, exemplars, test_data = (data.get(name) or {} for name in ("experts", "exemplars", "test_data"))
         if not isinstance(edits, list) or not all(isinstance(d, dict) for d in (experts, exemplars, test_data)):
             raise RecipeError(
-                "In a recipe, edits is a list, experts a mapping of name to file, exemplars and test_data mappings of "
-                "settings."
+                "In a recipe, edits is a list, experts is a mapping, exemplars and test_data are mappings of settings."
             )
         refuse_several_adapts(adapt)
         recipe = cls.build(
@@ -322,6 +321,7 @@ class Recipe:
             architecture=data.get("architecture", ""),
             adapt=None if adapt is None else keyed(adapt, "adapt"),
             test_data=test_data,
+            vocabulary=data.get("vocabulary", COMMON),
         )
         return replace(recipe, unused=not_used({"exemplars": exemplars, "test_data": test_data}, recipe.looks_at))
 

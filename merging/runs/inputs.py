@@ -24,6 +24,7 @@ from merging.inspection.fit_report import FitReport
 from merging.progress import Cancel, Meter, ProgressCallback
 from merging.recipes.recipe import Recipe
 from merging.runs.run import Run
+from merging.team.team import formed
 from merging.text import printable
 
 LONG = 2000  # characters of a warning
@@ -160,9 +161,9 @@ def opened(
         named = activations.pop() if len(activations) == 1 else ""
     pretrained = with_activation(pretrained, named)
     experts = {name: with_activation(expert, named) for name, expert in experts.items()}
-    return OpenedRecipe(
-        recipe, pretrained, experts, tuple(c.state() for c in (pretrained, *experts.values())), benchmark
-    )
+    team = formed(pretrained, experts, recipe.vocabulary)
+    states = tuple(checkpoint.state() for checkpoint in (pretrained, *experts.values()))
+    return OpenedRecipe(recipe, team.pretrained, team.experts, states, benchmark)
 
 
 def log_warning(sentence: str) -> None:

@@ -66,15 +66,15 @@ def test_no_part_of_another_network_is_written_as_a_tower(tmp_path):
 
 def test_a_team_of_unlike_models_is_refused_by_name():
     base, experts = team("BERT")
-    experts["b"] |= {"classifier.weight": torch.ones(2, 16), "classifier.bias": torch.ones(2)}
-    with pytest.raises(CompatibilityError, match=r"classifier\.weight"):
+    experts["b"] |= {"bert.encoder.layer.1.output.dense.bias": torch.ones(2)}
+    with pytest.raises(CompatibilityError, match=r"output\.dense\.bias"):
         merging.merge(base, experts, "weight_averaging", device="cpu")
 
 
 @pytest.mark.parametrize(
     "kind,change,says",
     [
-        ("BERT", {"score.weight": torch.ones(2, 16)}, r"only here: score\.weight"),
+        ("BERT", {"extra.weight": torch.ones(2, 16)}, r"only here: extra\.weight"),
         ("BERT", {"bert.embeddings.position_ids": torch.arange(1, 13)}, r"other integers: bert\.embeddings"),
         ("Llama", {"lm_head.weight": torch.ones(20, 16, dtype=torch.int8)}, r"type: lm_head\.weight"),
     ],
