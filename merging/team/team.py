@@ -11,12 +11,13 @@ from torch import Tensor
 
 from merging.checkpoints.checkpoint import DIGEST_PIECE, Checkpoint
 from merging.checkpoints.families import Parameter, Role
+from merging.checkpoints.kinds.facts import facts_of
 from merging.checkpoints.kinds.inference import describe
 from merging.checkpoints.views import CheckpointView, Derived, renamed
 from merging.errors import FamilyError
 from merging.team import heads, vocabulary
 from merging.team.choices import COMMON, PRETRAINED
-from merging.team.names import Names, under_names_of
+from merging.team.names import Names, unchanged, under_names_of
 from merging.team.quantized import quantized
 from merging.text import first_few
 
@@ -124,16 +125,18 @@ class _Forming:
     def team(self) -> Team:
         base = self.pretrained
         self.roles = {p.name: p for p in base.parameters}
-        self.names = {name: under_names_of(base.infos, expert.infos) for name, expert in self.experts.items()}
+        self.facts = facts_of(base.infos)
+        later = self.facts.later_name if self.facts else unchanged
+        self.names = {name: under_names_of(base.infos, expert.infos, later) for name, expert in self.experts.items()}
         self.derived = {name: {} for name in self.experts}
         self.own = {name: self._parameters(name) for name in self.experts}
         self._drop_tied()
-        self._drop_buffers()
+        left_out = self._drop_buffers()
         kept_per_task = self._heads()
         self._keep_what_no_expert_has(kept_per_task)
         self._vocabularies()
         self._statistics()
-        view = TeamBase(base, renamed(base, {name: name for name in base.infos}), self.kept)
+        view = TeamBase(base, renamed(base, {name: name for name in base.infos if name not in left_out}), self.kept)
         members = {name: self._member(name, kept_per_task) for name in self.experts}
         own = {
             name: {new: stored for new, stored in self.names[name].stored.items() if new in kept_per_task}
@@ -183,14 +186,29 @@ class _Forming:
         parameter = own.get(name)
         if parameter is None or parameter.block is not None:
             return False
-        return parameter.role == Role.VOCABULARY or name.endswith(("predictions.decoder.bias", "lm_head.decoder.bias"))
+        known = any(name.endswith(ending) for group in (self.facts.tied if self.facts else ()) for ending in group)
+        return known or parameter.role == Role.VOCABULARY
 
-    def _drop_buffers(self) -> None:
-        """Leave out the buffers of older files, and of newer ones, that the pretrained model lacks."""
+    def _drop_buffers(self) -> set[str]:
+        """Leave out what versions have or lack: buffers, and tensors that the network no longer uses.
+
+        Returns those of the pretrained model that are left out.
+        """
         for name in self.experts:
             stored = self.names[name].stored
-            for new in [n for n in stored if n not in self.pretrained.infos and self.own[name][n].role == Role.BUFFER]:
-                del stored[new]
+            for new in [n for n in stored if n not in self.pretrained.infos]:
+                if self._is_unused(new) or self.own[name][new].role == Role.BUFFER:
+                    del stored[new]
+        having = {new for names in self.names.values() for new in names.stored}
+        unused = {n for n, p in self.roles.items() if n not in having and p.role != Role.BUFFER and self._is_unused(n)}
+        if unused:
+            tensors = "tensor" if len(unused) == 1 else "tensors"
+            verb = "was" if len(unused) == 1 else "were"
+            self.notes.append(f"pretrained: {len(unused)} {tensors} that the model no longer has {verb} left out.")
+        return unused
+
+    def _is_unused(self, name: str) -> bool:
+        return self.facts is not None and self.facts.is_unused(name)
 
     # --- what is kept -------------------------------------------------------------------------------------------------
 
@@ -200,10 +218,11 @@ class _Forming:
             for name, names in self.names.items()
         ]
         base = {name: info.shape for name, info in self.pretrained.infos.items()}
+        words = self.facts.heads if self.facts else heads.HEADS
         order = list(dict.fromkeys([*base, *(new for own in shapes for new in own)]))
-        found = heads.find(base, shapes, [name for name in order if self._outside(name)])
+        found = heads.find(base, shapes, [name for name in order if self._outside(name)], words)
         self.notes += found.notes(order)
-        self.kept |= dict.fromkeys(found.per_task & base.keys(), Role.BUFFER)
+        self.kept |= dict.fromkeys(found.per_task & base.keys(), Role.HEAD)
         return found.per_task
 
     def _keep_what_no_expert_has(self, per_task: frozenset[str]) -> None:
@@ -278,7 +297,7 @@ class _Forming:
             self.derived[name][one] = vocabulary.common_rows(expert, stored[one], base, one)
 
     def _statistics(self) -> None:
-        count = sum(name.endswith((".running_mean", ".running_var")) for name in self.roles)
+        count = sum(parameter.role == Role.STATISTIC for parameter in self.roles.values())
         if count:
             self.notes.append(
                 f"{count} running statistics are the mean of the experts'; measure them anew on data: "

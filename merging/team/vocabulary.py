@@ -62,8 +62,7 @@ def by_rows(pretrained: Checkpoint, name: str, expert: Checkpoint, stored: str) 
             for model, tensor in ((pretrained, name), (expert, stored))
         )
         norms = one.norm(dim=1) * two.norm(dim=1)
-        apart = (one * two).sum(dim=1) <= ALIKE * norms
-        other += int((apart & ~(one == two).all(dim=1)).sum())
+        other += int(((one * two).sum(dim=1) < ALIKE * norms).sum())  # a row of zeros, as of padding, points nowhere
         compared += stop - start
     return Counted(other <= (1 - MOST) * compared, compared, other)
 
@@ -79,7 +78,7 @@ def left_out(name: str, rows: int, found: int, counted: Counted) -> str:
     if found < rows:
         return f"{name} has {_tokens(rows - found, 'fewer')}; the pretrained model's are kept."
     named = f" ({first_few(map(repr, counted.more))})" if counted.more else ""
-    return f"{name} has {_tokens(found - rows, 'more')}{named}, which are left out."
+    return f"{name} has {_tokens(found - rows, 'more')}{named}, which {'is' if found == rows + 1 else 'are'} left out."
 
 
 def _tokens(count: int, how: str) -> str:
