@@ -31,7 +31,8 @@ def _listed(names: Iterable[str]) -> str:
     """The first names, weights before their biases, whatever the order in a file."""
     listed = list(names)
     layers = [name.rpartition(".")[0] for name in listed]
-    return first_few(sorted(listed, key=lambda name: (layers.index(name.rpartition(".")[0]), name[-6:] != "weight")))
+    ordered: list[str] = sorted(listed, key=lambda one: (layers.index(one.rpartition(".")[0]), one[-6:] != "weight"))
+    return first_few(ordered)
 
 
 def find(base: Shapes, experts: Iterable[Shapes], outside: Collection[str], words: Sequence[str] = HEADS) -> Heads:

@@ -66,10 +66,16 @@ class TeamBase(CheckpointView):
 
 
 class TeamMember(CheckpointView):
-    """An expert under the pretrained model's names, without the head of its task."""
+    """An expert under the pretrained model's names, without the head of its task.
 
-    def __init__(self, inner: Checkpoint, tensors: Mapping[str, Derived], notes: tuple[str, ...]) -> None:
+    ``stored`` is {name here: name in its file} of what it has in its own file.
+    """
+
+    def __init__(
+        self, inner: Checkpoint, tensors: Mapping[str, Derived], stored: Mapping[str, str], notes: tuple[str, ...]
+    ) -> None:
         super().__init__(inner, tensors, same=True)
+        self.stored = dict(stored)
         self.notes += notes
 
 
@@ -156,7 +162,7 @@ class _Forming:
         stored = {new: old for new, old in names.stored.items() if new not in without}
         if not self.derived[name] and not names.notes and stored == {n: n for n in expert.infos}:
             return expert
-        return TeamMember(expert, renamed(expert, stored) | self.derived[name], names.notes)
+        return TeamMember(expert, renamed(expert, stored) | self.derived[name], stored, names.notes)
 
     def _outside(self, name: str) -> bool:
         """Whether a tensor is outside all blocks, of the pretrained model or else of any expert."""

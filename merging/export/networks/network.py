@@ -24,7 +24,7 @@ from merging.recipes.recipe import Recipe
 from merging.runs.inputs import open_inputs
 from merging.runs.run import Run
 from merging.team.heads_file import FILE, read_heads
-from merging.team.team import TeamMember
+from merging.team.team import TeamBase, TeamMember
 from merging.text import first_few, printable
 
 WEIGHTS = "model.safetensors"
@@ -110,7 +110,8 @@ def _of_task(source: ExportSource, run: Run, recipe: Recipe, heads: Heads, task:
     tensors: dict[str, Derived] = {}
     for name, stored in expert.stored.items():
         tensors[stored] = _as_stored(merged, name, expert.inner, stored)
-    for name, stored in opened.pretrained.team.heads[task].items() if hasattr(opened.pretrained, "team") else ():
+    assert isinstance(opened.pretrained, TeamBase)
+    for name, stored in opened.pretrained.team.heads[task].items():
         tensors[stored] = Derived(own.infos[name], (TensorSlice.whole(own, name),))
     models = {"": CheckpointView(merged, tensors, same=False)}
     return NetworkExport(source, models, title, opened.pretrained.folder, {}, {task: expert.folder}, task)
