@@ -76,25 +76,19 @@ def export(  # noqa: PLR0913 - the public contract
         hub_ids: {parent's name: repository on the Hub}, for the card.
         overwrite: replace an earlier export.
         shard_bytes: size above which weights for Transformers are divided.
-        task: of a network other than CLIP, the expert whose head the model gets, under its configuration.
-        progress: called with a Progress after every piece.
-        cancel: an Event or a callable, checked after every piece.
+        task: of other networks than CLIP, the expert whose head the model gets, under its configuration.
+        progress, cancel: called with a Progress after every piece; an Event or a callable, checked there, too.
 
     Raises:
         StoreError: the run keeps no weights, the folder exists already, or the disk is full.
         CheckpointError: not a whole visual tower, or no file states what its shapes do not.
         Cancelled: ``cancel`` requested it; nothing is kept.
     """
-    library, folder, ids = target(to), Path(folder), hub_ids or {}
+    library, folder = target(to), Path(folder)
     phases = Phases({READING: 0.0 if isinstance(source, Run) else 1.0, WRITING: 1.0}, progress)
-    if isinstance(source, Run):
-        opened = of_run(source, ids, base, phases.callback(READING), cancel)
-    else:
-        opened = of_checkpoint(source, base, ids, phases.callback(READING), cancel)
+    opened = _opened(source, base, hub_ids or {}, task, phases.callback(READING), cancel)
     if is_network(opened):
         return _export_network(opened, folder, to, base, task, overwrite, shard_bytes, phases.callback(WRITING), cancel)
-    if task:
-        raise CheckpointError("CLIP's heads are made of class names, so no task has one of its own; leave out --task.")
     towers = _towers(opened, library, activation, _stated(opened, architecture), text_tower)
     tensors = {place: library.tensors(tower) for place, tower in towers.items()}
     needed = sum(checkpoint.nbytes for checkpoint in tensors.values())
@@ -111,6 +105,24 @@ def export(  # noqa: PLR0913 - the public contract
         _mark(inside, opened, to)
         files = tuple(sorted(files_in(inside)))
     return Exported(folder, to, files, needed, _warnings(towers), _notes(towers))
+
+
+def _opened(
+    source: Run | Source,
+    base: Source | None,
+    hub_ids: Mapping[str, str],
+    task: str,
+    progress: ProgressCallback | None,
+    cancel: Cancel | None,
+) -> ExportSource:
+    """What is exported, with its parents."""
+    if isinstance(source, Run):
+        opened = of_run(source, hub_ids, base, progress, cancel)
+    else:
+        opened = of_checkpoint(source, base, hub_ids, progress, cancel)
+    if task and not is_network(opened):
+        raise CheckpointError("CLIP's heads are made of class names, so no task has one of its own; leave out --task.")
+    return opened
 
 
 def _export_network(

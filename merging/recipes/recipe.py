@@ -305,7 +305,7 @@ class Recipe:
         experts, exemplars, test_data = (data.get(name) or {} for name in ("experts", "exemplars", "test_data"))
         if not isinstance(edits, list) or not all(isinstance(d, dict) for d in (experts, exemplars, test_data)):
             raise RecipeError(
-                "In a recipe, edits is a list, experts is a mapping, exemplars and test_data are mappings of settings."
+                "In a recipe, edits is a list, experts a mapping, exemplars and test_data mappings of settings."
             )
         refuse_several_adapts(adapt)
         recipe = cls.build(

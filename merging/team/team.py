@@ -2,23 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
-import torch
 from torch import Tensor
 
-from merging.checkpoints.checkpoint import DIGEST_PIECE, Checkpoint
-from merging.checkpoints.families import Parameter, Role
+from merging.checkpoints.checkpoint import Checkpoint
+from merging.checkpoints.families import UNMERGED, Parameter, Role
 from merging.checkpoints.kinds.facts import facts_of
 from merging.checkpoints.kinds.inference import describe
+from merging.checkpoints.kinds.names import Names, unchanged, under_names_of
 from merging.checkpoints.views import CheckpointView, Derived, renamed
 from merging.errors import FamilyError
+from merging.formats.lora import AdaptedCheckpoint
 from merging.team import heads, vocabulary
 from merging.team.choices import COMMON, PRETRAINED
-from merging.team.names import Names, unchanged, under_names_of
 from merging.team.quantized import quantized
+from merging.team.tied import twin
 from merging.text import first_few
 
 Heads = Mapping[str, Mapping[str, Tensor]]  # {expert: {tensor: value}}
@@ -46,6 +47,7 @@ class Team:
     heads: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
     misfits: tuple[Misfit, ...] = ()
+    untouched: int = 0  # tensors that no adapter changes, where all experts are adapters
 
 
 class TeamBase(CheckpointView):
@@ -79,10 +81,13 @@ class TeamMember(CheckpointView):
         self.notes += notes
 
 
-def formed(pretrained: Checkpoint, experts: Mapping[str, Checkpoint], rows: str = COMMON) -> Team:
+def formed(
+    pretrained: Checkpoint, experts: Mapping[str, Checkpoint], rows: str = COMMON, *, count_untouched: bool = False
+) -> Team:
     """The team of a network other than CLIP; of CLIP, and of a team that was formed before, these models as they are.
 
-    ``rows`` says what becomes of tables with a row per token: one of ``VOCABULARIES``.
+    ``rows`` says what becomes of tables with a row per token: one of ``VOCABULARIES``. Tensors that no adapter changes
+    are left to the pretrained model, unless ``count_untouched``.
     """
     if isinstance(pretrained, TeamBase):
         return replace(pretrained.team, pretrained=pretrained, experts=experts)
@@ -93,9 +98,9 @@ def formed(pretrained: Checkpoint, experts: Mapping[str, Checkpoint], rows: str 
         text = "is quantized ({}); task vectors need full numbers"
         misfits = tuple(Misfit(name, "", "quantized", text.format(what)) for name, what in packed.items())
         whole = {name: expert for name, expert in experts.items() if name not in packed}
-        return replace(formed(pretrained, whole, rows), misfits=misfits)
+        return replace(formed(pretrained, whole, rows, count_untouched=count_untouched), misfits=misfits)
     try:
-        return _Forming(pretrained, experts, rows).team()
+        return _Forming(pretrained, experts, rows, count_untouched).team()
     except FamilyError:  # which the fit report gives
         return Team(pretrained, experts)
 
@@ -122,6 +127,7 @@ class _Forming:
     pretrained: Checkpoint
     experts: Mapping[str, Checkpoint]
     rows: str
+    count_untouched: bool
     names: dict[str, Names] = field(default_factory=dict)
     derived: dict[str, dict[str, Derived]] = field(default_factory=dict)  # in place of what the file has
     kept: dict[str, Role] = field(default_factory=dict)
@@ -142,13 +148,14 @@ class _Forming:
         self._keep_what_no_expert_has(kept_per_task)
         self._vocabularies()
         self._statistics()
+        untouched = self._untouched()
         view = TeamBase(base, renamed(base, {name: name for name in base.infos if name not in left_out}), self.kept)
         members = {name: self._member(name, kept_per_task) for name in self.experts}
         own = {
             name: {new: stored for new, stored in self.names[name].stored.items() if new in kept_per_task}
             for name in self.experts
         }
-        view.team = Team(view, members, own if kept_per_task else {}, tuple(self.notes), tuple(self.misfits))
+        view.team = Team(view, members, own if kept_per_task else {}, tuple(self.notes), tuple(self.misfits), untouched)
         return view.team
 
     def _parameters(self, name: str) -> dict[str, Parameter]:
@@ -176,17 +183,17 @@ class _Forming:
         for name, expert in self.experts.items():
             names, base = self.names[name].stored, self.pretrained
             for new in [new for new in names if new not in base.infos and self._may_be_tied(self.own[name], new)]:
-                twin = _twin(expert, names[new], [names[other] for other in names if other in base.infos])
-                if twin is not None or self.rows == PRETRAINED:
+                same = twin(expert, names[new], [names[other] for other in names if other in base.infos])
+                if same is not None or self.rows == PRETRAINED:
                     del names[new]
                 elif not all(new in other.stored for other in self.names.values()):
                     text = "has its own output embedding, the others share it with the input's"
                     self.misfits.append(Misfit(name, new, "untied", text))
                     del names[new]
             for new in [new for new in base.infos if new not in names and self._may_be_tied(self.roles, new)]:
-                twin = _twin(base, new, [other for other in base.infos if other in names])
-                if twin is not None:
-                    self.derived[name] |= {new: renamed(expert, {new: names[twin]})[new]}
+                same = twin(base, new, [other for other in base.infos if other in names])
+                if same is not None:
+                    self.derived[name] |= {new: renamed(expert, {new: names[same]})[new]}
 
     def _may_be_tied(self, own: Mapping[str, Parameter], name: str) -> bool:
         parameter = own.get(name)
@@ -302,6 +309,21 @@ class _Forming:
         for one in (*found, *biases):
             self.derived[name][one] = vocabulary.common_rows(expert, stored[one], base, one)
 
+    def _untouched(self) -> int:
+        """Leave what no adapter changes to the pretrained model: it counts nowhere. Returns how many tensors it is."""
+        adapters = [expert for expert in self.experts.values() if isinstance(expert, AdaptedCheckpoint)]
+        if len(adapters) < len(self.experts):
+            return 0
+        touched = frozenset[str]().union(*(adapter.touched for adapter in adapters))
+        rest = [
+            name for name, p in self.roles.items() if p.role not in UNMERGED and name not in touched | self.kept.keys()
+        ]
+        if rest and not self.count_untouched:
+            self.kept |= dict.fromkeys(rest, Role.BUFFER)
+            tensors = "tensor that no adapter changes is" if len(rest) == 1 else "tensors that no adapter changes are"
+            self.notes.append(f"{len(rest):,} {tensors} the pretrained model's, and count nowhere.")
+        return len(rest)
+
     def _statistics(self) -> None:
         count = sum(parameter.role == Role.STATISTIC for parameter in self.roles.values())
         if count:
@@ -309,21 +331,3 @@ class _Forming:
                 f"{count} running statistics are the mean of the experts'; measure them anew on data: "
                 "merging.recalibrate(model, batches)."
             )
-
-
-def _twin(model: Checkpoint, name: str, others: Sequence[str]) -> str | None:
-    """The first of other tensors that holds the same bits."""
-    info = model.infos[name]
-    return next((o for o in others if o != name and model.infos[o] == info and _equal(model, name, o)), None)
-
-
-def _equal(model: Checkpoint, one: str, other: str) -> bool:
-    places = range(0, model.infos[one].numel, DIGEST_PIECE)
-    return all(torch.equal(*pair) for pair in _pieces(model, one, other, places))
-
-
-def _pieces(model: Checkpoint, one: str, other: str, starts: range) -> Iterator[tuple[Tensor, Tensor]]:
-    numel = model.infos[one].numel
-    for start in starts:
-        stop = min(start + DIGEST_PIECE, numel)
-        yield model.read_flat(one, start, stop), model.read_flat(other, start, stop)

@@ -138,8 +138,7 @@ def write_beside(folder: Path, export: NetworkExport) -> list[str]:
         target = folder / place
         refused = copy_companions(export.beside, target)
         if export.task:
-            (target / CONFIG).unlink(missing_ok=True)
-            refused |= copy_companions(export.experts[export.task], target, (CONFIG,))
+            refused |= copy_companions(export.experts[export.task], target, (CONFIG,))  # an adapter has none of its own
         notes += [f"{name} was not copied: {why}" for name, why in refused.items()]
         absent = [name for name in COMPANIONS if not (target / name).exists() and name not in refused]
         if absent and not export.missing:

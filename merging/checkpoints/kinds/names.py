@@ -81,6 +81,9 @@ def _prefix(base: Sequence[str], found: Sequence[str]) -> tuple[str, str]:
         options.update(("", name[: -len(anchor)]) for name in theirs if name.endswith("." + anchor))
     for anchor in sorted(found, key=lambda name: (-name.count("."), name))[:ANCHORS]:
         options.update((name[: -len(anchor)], "") for name in ours if name.endswith("." + anchor))
+        parts = anchor.split(".")  # of an adapter, which need not have the deepest of the pretrained model's names
+        ends = (at for at in range(1, len(parts)) if ".".join(parts[at:]) in ours)
+        options.update(("", ".".join(parts[:at]) + ".") for at in ends)
 
     def covered(option: tuple[str, str]) -> int:
         put, taken = option
