@@ -73,7 +73,10 @@ def _report(team: Team, read: str, progress: ProgressCallback | None, cancel: Ca
     except FamilyError as error:
         parameters, no_family = guess(pretrained.infos), str(error)
     problems = [problem("error", m.expert, m.tensor, m.kind, "", m.sentence) for m in team.misfits]
-    problems += _structure(pretrained, experts, parameters, bool(team.misfits))
+    if packed := any(problem.problem == "quantized" for problem in problems):
+        read = ""  # of packed numbers nothing can be compared
+    else:
+        problems += _structure(pretrained, experts, parameters)
     distances: Mapping[str, Distance] = {}
     if read:
         models = (pretrained, experts)
@@ -82,7 +85,11 @@ def _report(team: Team, read: str, progress: ProgressCallback | None, cancel: Ca
         numbers = Numbers(*models, parameters, sampled=read == SAMPLED)
         of_numbers, distances = numbers.check(progress, cancel)
         problems += of_numbers
-    notes = (*_counts(pretrained, parameters), *team.notes, *_opening_notes({"pretrained": pretrained, **experts}))
+    notes = (
+        ()
+        if packed
+        else (*_counts(pretrained, parameters), *team.notes, *_opening_notes({"pretrained": pretrained, **experts}))
+    )
     return FitReport(tuple(problems), len(parameters), notes, distances, read, no_family)
 
 
@@ -109,9 +116,9 @@ def _opening_notes(checkpoints: Mapping[str, Checkpoint]) -> Iterator[str]:
 
 
 def _structure(
-    pretrained: Checkpoint, experts: Mapping[str, Checkpoint], parameters: Iterable[Parameter], refused: bool
+    pretrained: Checkpoint, experts: Mapping[str, Checkpoint], parameters: Iterable[Parameter]
 ) -> Iterator[Problem]:
-    if not experts and not refused:
+    if not experts:
         yield problem("error", "experts", "(none)", "nothing to merge", "at least one expert", "none")
     for parameter in parameters:
         info = pretrained.infos[parameter.name]

@@ -97,8 +97,7 @@ def formed(
     if packed:
         text = "is quantized ({}); task vectors need full numbers"
         misfits = tuple(Misfit(name, "", "quantized", text.format(what)) for name, what in packed.items())
-        whole = {name: expert for name, expert in experts.items() if name not in packed}
-        return replace(formed(pretrained, whole, rows, count_untouched=count_untouched), misfits=misfits)
+        return Team(pretrained, experts, misfits=misfits)
     try:
         return _Forming(pretrained, experts, rows, count_untouched).team()
     except FamilyError:  # which the fit report gives

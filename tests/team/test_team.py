@@ -193,7 +193,10 @@ def test_quantized_experts_are_refused():
     }
     del packed[name + "weight"]
     text = "e is quantized (GPTQ); task vectors need full numbers. Give the model it was made from."
-    assert text in fit(base, {"e": packed}).text()
+    experts = {"a": other_kinds.expert(base, 2), "e": packed}
+    assert fit(base, experts).text() == text
+    with pytest.raises(CompatibilityError, match=r"^e is quantized \(GPTQ\)"):
+        merging.merge(base, experts, "weight_averaging", device="cpu")
 
 
 def test_gguf_files_are_refused(tmp_path):
