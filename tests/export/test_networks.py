@@ -143,6 +143,40 @@ def test_language_models_give_the_logits_of_one_filled_by_hand(kind, tmp_path):
     torch.testing.assert_close(model(TOKENS, **more).logits, by_hand(TOKENS, **more).logits)
 
 
+def test_a_task_with_more_tokens_keeps_its_own_rows_of_them(tmp_path):
+    t = peers.transformers()
+    torch.manual_seed(3)
+    config = t.LlamaConfig(**SIZES, **VOCABULARY, num_key_value_heads=1, initializer_range=0.5)
+    pretrained, experts = saved(t.LlamaForCausalLM(config), tmp_path / "base"), {}
+    for labels, name in ((2, "two"), (3, "three")):
+        model = t.LlamaForSequenceClassification.from_pretrained(pretrained, num_labels=labels)
+        model.resize_token_embeddings(40 + labels % 2)
+        experts[name] = saved(moved(model, labels), tmp_path / name)
+    run = merged_run(tmp_path, pretrained, experts)
+    export(run, tmp_path / "out", task="three")
+    model, about = t.LlamaForSequenceClassification.from_pretrained(tmp_path / "out", output_loading_info=True)
+    assert not about["missing_keys"] and not about["unexpected_keys"]
+    two, three = (load_file(tmp_path / name / "model.safetensors") for name in experts)
+    rows = model.state_dict()["model.embed_tokens.weight"]
+    torch.testing.assert_close(
+        rows[:40], (two["model.embed_tokens.weight"] + three["model.embed_tokens.weight"][:40]) / 2
+    )
+    assert torch.equal(rows[40], three["model.embed_tokens.weight"][40])
+
+
+def test_one_model_per_task_goes_into_a_folder_for_each(bert, tmp_path):
+    at, run = bert
+    recipe = run.recipe
+    own = merged_run(at, recipe.pretrained, dict(recipe.experts), "emr")
+    export(own, tmp_path / "out")
+    for task in ("two", "three"):
+        assert peers.transformers().BertModel.from_pretrained(tmp_path / "out" / "tasks" / task) is not None
+    export(own, tmp_path / "task", task="three")
+    model = peers.transformers().BertForSequenceClassification.from_pretrained(tmp_path / "task")
+    expert = load_file(at / "three" / "model.safetensors")
+    assert torch.equal(model.classifier.weight, expert["classifier.weight"])
+
+
 def test_statistics_of_a_resnet_are_the_experts_mean(tmp_path):
     t = peers.transformers()
     torch.manual_seed(2)

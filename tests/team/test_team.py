@@ -11,6 +11,7 @@ from safetensors.torch import save_file
 
 import merging
 from merging.checkpoints.checkpoint import MappingCheckpoint
+from merging.checkpoints.kinds.facts import facts_of
 from merging.errors import CheckpointError, CompatibilityError
 from merging.files.tables import SCORES
 from merging.inspection.fit import fit
@@ -56,6 +57,7 @@ def test_classifiers_of_a_bare_model_merge_and_keep_their_heads():
         "b: the names begin with 'bert.', which was taken off.",
         "classifier.weight, classifier.bias: each task keeps its own.",
     } <= set(report.notes)
+    assert not any("Transformers 5" in note for note in report.notes)
     result = merging.merge(bare, experts, "weight_averaging", device="cpu")
     assert list(result.state_dict) == list(bare)
     for name, value in result.state_dict.items():
@@ -89,6 +91,18 @@ def test_a_head_that_every_model_has_in_one_shape_is_merged():
     kept = merging.merge(base, experts, "weight_averaging", device="cpu")
     assert set(kept.heads["a"]) == set(kept.heads["b"]) == {"classifier.weight", "classifier.bias"}
     assert torch.equal(kept.state_dict["classifier.bias"], base["classifier.bias"])
+
+
+def test_names_of_the_current_library_are_the_same_tensors():
+    base = other_kinds.pretrained("DINOv2")
+    facts = facts_of(base)
+    experts = {name: other_kinds.expert(base, seed) for seed, name in enumerate("ab")}
+    later = {facts.later_name(name): value for name, value in experts["b"].items()}
+    assert later.keys() != base.keys()
+    assert "b: names of Transformers 5 were brought to the file's." in fit(base, {"a": experts["a"], "b": later}).notes
+    result = merging.merge(base, {"a": experts["a"], "b": later}, "weight_averaging", device="cpu").state_dict
+    assert list(result) == list(base)
+    assert all(torch.allclose(value, mean_of(experts, name)) for name, value in result.items())
 
 
 @pytest.mark.parametrize("start", ["module.", "_orig_mod.", "base_model.model."])
