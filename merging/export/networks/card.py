@@ -96,7 +96,7 @@ def _heads(export: NetworkExport) -> Iterator[str]:
         yield f"The head is that of {safe(export.task)}, under whose configuration this folder is."
         return
     yield (
-        f"The head of each task is in `{HEADS}/`, in a folder called like its expert: `{HEAD}` and the expert's "
+        f"The head of each task is in `{HEADS}/`, in a folder named like its expert: `{HEAD}` and the expert's "
         "`config.json`. `python -m merging export RUN --task NAME` writes the merged model with one of them."
     )
     rows = [(safe(expert), safe(first_few(own))) for expert, own in export.heads.items()]
