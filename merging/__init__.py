@@ -67,6 +67,7 @@ def merge(  # noqa: PLR0913 - the public contract
     activation: str = "",
     architecture: str = "",
     vocabulary: str = "common",
+    family: str = "",
     strict: bool = False,
     device: str = "auto",
     progress: ProgressCallback | None = None,
@@ -91,11 +92,12 @@ def merge(  # noqa: PLR0913 - the public contract
         activation: "quick_gelu" or "gelu", for exemplars; by default the metadata beside the weights says which.
         architecture: what no file states: "heads=12,activation=gelu", an open_clip name or a configuration's path.
         vocabulary: of language models; "common" merges the tokens that all have, "pretrained" keeps the tables.
+        family: "clip" takes the CLIP tower out of a larger network, such as LLaVA, which is otherwise merged whole;
+            "inferred" infers every role from names and shapes; by default models are recognized.
         strict: refuse experts of another pretrained model, equal to it, or given twice; the result's ``warnings``
             name them otherwise, and so does the log.
         device: "auto" (CUDA, then MPS, then CPU) or a torch device name.
-        progress: called with a Progress after every piece of work.
-        cancel: an Event or a callable, checked after every piece of work.
+        progress, cancel: called with a Progress after every piece of work; an Event or a callable, checked there.
 
     Raises:
         ParameterError, UnknownMethodError, RecipeError, NeedsError: the recipe cannot be run as given.
@@ -103,9 +105,8 @@ def merge(  # noqa: PLR0913 - the public contract
             problem is named.
         Cancelled: ``cancel`` asked for it; nothing is kept.
     """
-    base, inputs = _opened(
-        pretrained, experts, merge, params, edits, count_dead_params, activation, architecture, adapt, vocabulary
-    )
+    stated = {"activation": activation, "architecture": architecture, "family": family, "vocabulary": vocabulary}
+    base, inputs = _opened(pretrained, experts, merge, params, edits, count_dead_params, stated, adapt)
     _warn(inputs, strict)
     data = {"layer_inputs": layer_inputs, "exemplars": exemplars, "test_data": test_data}
     result = _computed(inputs, data, device, progress, cancel)
@@ -113,11 +114,11 @@ def merge(  # noqa: PLR0913 - the public contract
     return _under_own_names(result, base, inputs.doubts)
 
 
-def describe(source: Source) -> pd.DataFrame:
+def describe(source: Source, family: str = "") -> pd.DataFrame:
     """Every tensor of a checkpoint in forward order: what it is in the network, and what a merge makes of it.
 
     Columns: tensor, tower, section, block, part, role, transposed, tied_to, shape, dtype, becomes ("merged", "mean",
-    "kept" or "per task") and told_by ("clip", "facts" or "inferred"). ``source`` is what ``merge`` takes.
+    "kept" or "per task") and told_by ("clip", "facts" or "inferred"). ``source`` and ``family`` are as for ``merge``.
 
     Raises:
         CheckpointError, FamilyError: it cannot be read, or its tensors do not show what they are.
@@ -125,7 +126,7 @@ def describe(source: Source) -> pd.DataFrame:
     from merging.formats.opening import open_checkpoint
     from merging.inspection.tensor_table import tensor_table
 
-    return tensor_table(open_checkpoint(source))
+    return tensor_table(open_checkpoint(source, family=family))
 
 
 def load_modules(folder: str | os.PathLike[str], device: str = "cpu") -> Modules:
@@ -230,22 +231,24 @@ def _opened(
     params: Mapping[str, Any] | None,
     edits: Sequence[tuple[str, Mapping[str, Any]] | str],
     count_dead_params: bool,
-    activation: str,
-    architecture: str,
+    stated: Mapping[str, str],
     adapt: tuple[str, Mapping[str, Any]] | str | None,
-    vocabulary: str,
 ) -> tuple[Checkpoint, OpenedRecipe]:
     """The pretrained checkpoint as the caller names its tensors, and the opened recipe of a call of ``merge``."""
     from merging.errors import RecipeError
     from merging.formats.named_architecture import named_architecture
     from merging.formats.opening import open_checkpoint
+    from merging.recipes import chain_rules
     from merging.recipes.recipe import Recipe
     from merging.runs import inputs as run_inputs
 
     if not isinstance(experts, Mapping):
         raise RecipeError(f"experts is a mapping of name to checkpoint; got {type(experts).__name__}.")
-    base = open_checkpoint(pretrained, name="pretrained")
-    opened = {name: open_checkpoint(source, name=name, like=base) for name, source in experts.items()}
+    chain_rules.checked_family(stated["family"])
+    base = open_checkpoint(pretrained, name="pretrained", family=stated["family"])
+    opened = {
+        name: open_checkpoint(source, name=name, like=base, family=stated["family"]) for name, source in experts.items()
+    }
     recipe = Recipe.build(
         merge=merge,
         params=params or {},
@@ -253,10 +256,11 @@ def _opened(
         pretrained=base.label,
         experts={name: checkpoint.label for name, checkpoint in opened.items()},
         count_dead_params=count_dead_params,
-        activation=activation,
-        architecture=named_architecture(architecture).text(),
+        activation=stated["activation"],
+        architecture=named_architecture(stated["architecture"]).text(),
+        family=stated["family"],
+        vocabulary=stated["vocabulary"],
         adapt=adapt,
-        vocabulary=vocabulary,
     )
     return base, run_inputs.opened(recipe, base, opened)
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import click
 
-from merging.checkpoints.families import ACTIVATIONS
+from merging.checkpoints.families import ACTIVATIONS, FAMILY_KEYS
 from merging.cli.exit_codes import UsageError
 from merging.cli.option_types import ArchitectureType, CheckpointType
 from merging.cli.options import Function, option
@@ -34,6 +34,13 @@ vocabulary_option = option(
     type=click.Choice(VOCABULARIES),
     default=COMMON,
     help="of language models: merge the tokens that all have (common), or keep the pretrained model's tables",
+)
+family_option = option(
+    "--family",
+    type=click.Choice(FAMILY_KEYS),
+    callback=lambda ctx, param, value: value or "",
+    help="of the models, where that is not to be recognized: clip takes the CLIP tower out of a larger network, "
+    "inferred tells every role from names and shapes",
 )
 
 

@@ -16,24 +16,17 @@ from merging.files.short_digest import short_digest
 from merging.methods import registry
 from merging.methods.method import Adapt, Edit, Merge, Method, Needs
 from merging.methods.params import TABLE, Params, integer
-from merging.recipes.chain_rules import (
-    canonical,
-    check_settings,
-    checked_architecture,
-    keyed,
-    not_used,
-    refuse_meaningless,
-    refuse_several_adapts,
-    short,
-)
+from merging.recipes import chain_rules
+from merging.recipes.chain_rules import short
 from merging.recipes.unlabeled import TestData
 from merging.team.choices import COMMON
 
 VERSION = 1
 FIELDS = (
     "version", "title", "pretrained", "experts", "exemplars", "test_data", "count_dead_params", "activation",
-    "architecture", "vocabulary", "edits", "merge", "adapt",
+    "architecture", "family", "vocabulary", "edits", "merge", "adapt",
 )  # fmt: skip
+STATED = ("activation", "architecture", "family")  # words on the models, which plain data leave out where empty
 DEFAULT_MERGE = "task_arithmetic"  # what ``merging.merge`` takes where no merge is named
 NEEDS_EXEMPLARS = {Needs.EXEMPLARS, Needs.LABELED_EXEMPLARS}
 StepSpec = str | tuple[str, Mapping[str, Any]]
@@ -81,7 +74,8 @@ class Recipe:
     their authors' code does; it changes nothing where a checkpoint carries none. It is off unless a recipe turns it on,
     as the papers' presets do. ``activation`` is that of all the models, for files that do not state it or state it
     wrongly; exemplars and evaluations run with it. ``architecture`` is what no file states, as
-    'heads=12,activation=gelu'; a file that states something else is refused.
+    'heads=12,activation=gelu'; a file that states something else is refused. ``family`` says what the models are where
+    that is not to be recognized: "clip" for the CLIP tower in a larger network, "inferred" to infer every role.
     """
 
     pretrained: str
@@ -96,6 +90,7 @@ class Recipe:
     adapt: Step | None = None
     test_data: TestData | None = None  # None for chains that need none
     vocabulary: str = COMMON  # one of VOCABULARIES: what becomes of tables with a row per token
+    family: str = ""
     unused: tuple[str, ...] = field(default=(), compare=False)  # sentences on what a file says and no step needs
 
     @classmethod
@@ -115,6 +110,7 @@ class Recipe:
         adapt: StepSpec | None = None,
         test_data: Mapping[str, Any] | None = None,
         vocabulary: str = COMMON,
+        family: str = "",
     ) -> Self:
         """A checked recipe.
 
@@ -125,14 +121,14 @@ class Recipe:
         merge_method = registry.merge(merge)
         steps = tuple(_step("edit", spec) for spec in edits)
         pairs = tuple((experts or {}).items())
-        check_settings(count_dead_params, activation, vocabulary)
-        architecture = checked_architecture(architecture, activation)
+        chain_rules.check_settings(count_dead_params, activation, vocabulary)
+        architecture = chain_rules.checked_architecture(architecture, activation)
         merge_step = Step(merge_method.key, merge_method.params.build(params or {}, merge_method.key))
-        refuse_several_adapts(adapt)
+        chain_rules.refuse_several_adapts(adapt)
         top = None if adapt is None else _step("adapt", adapt)
         recipe = cls(pretrained, pairs, steps, merge_step, title, None, count_dead_params, activation, architecture,
-                     top, vocabulary=vocabulary)  # fmt: skip
-        refuse_meaningless([(method, step.params) for method, step in recipe.stages])
+                     top, vocabulary=vocabulary, family=chain_rules.checked_family(family))  # fmt: skip
+        chain_rules.refuse_meaningless([(method, step.params) for method, step in recipe.stages])
         if recipe.needs & NEEDS_EXEMPLARS:
             recipe = replace(recipe, exemplars=Exemplars.build(exemplars or {}))
         if Needs.TEST_DATA in recipe.needs:
@@ -146,7 +142,7 @@ class Recipe:
             RecipeError: they name two activations.
         """
         named, given = activation or self.activation, architecture or self.architecture
-        return replace(self, activation=named, architecture=checked_architecture(given, named))
+        return replace(self, activation=named, architecture=chain_rules.checked_architecture(given, named))
 
     @classmethod
     def of_method(cls, method: Method, pretrained: str = "memory", experts: Mapping[str, str] | None = None) -> Self:
@@ -229,7 +225,7 @@ class Recipe:
         more: list[Any] = [self.exemplars.values()] if self.exemplars else []
         more += [{"adapt": self.adapt.plain()}] if self.adapt else []
         more += [{"test_data": self.test_data.values()}] if self.test_data else []
-        return hashlib.sha256(canonical([VERSION, steps, versions, *more]).encode()).hexdigest()
+        return hashlib.sha256(chain_rules.canonical([VERSION, steps, versions, *more]).encode()).hexdigest()
 
     def contents(self, parameters: Sequence[Parameter]) -> Iterator[dict[str, Any]]:
         """Every step by its parameters, or by what it does to these tensors if it can be written in several ways.
@@ -259,11 +255,14 @@ class Recipe:
         inputs = [pretrained_digest, [[name, expert_digests[name]] for name, _ in self.experts]]
         drawn_from = [benchmark_digest] if self.draws else []
         dead = ["count_dead_params"] if self.count_dead_params and carries_dead else []
-        stated = (("", self.activation), ("architecture ", self.architecture), ("inference ", inference),
-                  ("vocabulary ", self.vocabulary if inference and self.vocabulary != COMMON else ""))  # fmt: skip
-        named = [f"{what}{value}" for what, value in stated if value]
+        words = {"": self.activation, "architecture ": self.architecture, "inference ": inference}
+        words |= {
+            "family ": self.family,
+            "vocabulary ": self.vocabulary if inference and self.vocabulary != COMMON else "",
+        }
+        named = [f"{what}{value}" for what, value in words.items() if value]
         chain = self._digest(list(self.contents(parameters)))
-        return short_digest(canonical([chain, inputs, *drawn_from, *dead, *named]))
+        return short_digest(chain_rules.canonical([chain, inputs, *drawn_from, *dead, *named]))
 
     def plain(self) -> dict[str, Any]:
         """The recipe as plain data, defaults written out."""
@@ -275,8 +274,7 @@ class Recipe:
             **({"exemplars": self.exemplars.values()} if self.exemplars else {}),
             **({"test_data": self.test_data.values()} if self.test_data else {}),
             "count_dead_params": self.count_dead_params,
-            **({"activation": self.activation} if self.activation else {}),
-            **({"architecture": self.architecture} if self.architecture else {}),
+            **{name: value for name in STATED if (value := getattr(self, name))},
             **({"vocabulary": self.vocabulary} if self.vocabulary != COMMON else {}),
             "edits": [step.plain() for step in self.edits],
             "merge": self.merge.plain(),
@@ -300,30 +298,30 @@ class Recipe:
     def from_plain(cls, data: Any) -> Self:
         """A recipe from plain data, as ``plain`` writes it."""
         data = check_fields(data, "recipe", FIELDS, VERSION)
-        merge, params = keyed(data.get("merge"), "merge")
+        merge, params = chain_rules.keyed(data.get("merge"), "merge")
         edits, adapt = data.get("edits") or [], data.get("adapt")
         experts, exemplars, test_data = (data.get(name) or {} for name in ("experts", "exemplars", "test_data"))
         if not isinstance(edits, list) or not all(isinstance(d, dict) for d in (experts, exemplars, test_data)):
             raise RecipeError(
                 "In a recipe, edits is a list, experts a mapping, exemplars and test_data mappings of settings."
             )
-        refuse_several_adapts(adapt)
+        chain_rules.refuse_several_adapts(adapt)
         recipe = cls.build(
             merge=merge,
             params=params,
-            edits=[keyed(entry, "edits") for entry in edits],
+            edits=[chain_rules.keyed(entry, "edits") for entry in edits],
             pretrained=text_of(data.get("pretrained", ""), "pretrained"),
             experts={text_of(n, "an expert's name"): text_of(r, "an expert's file") for n, r in experts.items()},
             title=text_of(data.get("title", ""), "title"),
             exemplars=exemplars,
             count_dead_params=data.get("count_dead_params", False),
-            activation=data.get("activation", ""),
-            architecture=data.get("architecture", ""),
-            adapt=None if adapt is None else keyed(adapt, "adapt"),
+            **{name: data.get(name, "") for name in STATED},
+            adapt=None if adapt is None else chain_rules.keyed(adapt, "adapt"),
             test_data=test_data,
             vocabulary=data.get("vocabulary", COMMON),
         )
-        return replace(recipe, unused=not_used({"exemplars": exemplars, "test_data": test_data}, recipe.looks_at))
+        images = {"exemplars": exemplars, "test_data": test_data}
+        return replace(recipe, unused=chain_rules.not_used(images, recipe.looks_at))
 
     @classmethod
     def load(cls, path: Path) -> Self:
