@@ -11,7 +11,7 @@ from __future__ import annotations
 import dataclasses
 import os
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
@@ -23,6 +23,7 @@ os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 
 if TYPE_CHECKING:
     import pandas as pd
+    from torch.nn import Module
 
     from merging.benchmarks.benchmark import Benchmark
     from merging.checkpoints.checkpoint import Checkpoint
@@ -40,7 +41,7 @@ if TYPE_CHECKING:
     from merging.runs.run import Run
 __all__ = [
     "MergeResult", "Modules", "Preview", "PreviewSample", "TaskExemplars", "__version__", "describe", "load_modules",
-    "merge", "methods", "preview",
+    "merge", "methods", "preview", "recalibrate",
 ]  # fmt: skip
 
 
@@ -65,6 +66,7 @@ def merge(  # noqa: PLR0913 - the public contract
     count_dead_params: bool = False,
     activation: str = "",
     architecture: str = "",
+    vocabulary: str = "common",
     family: str = "",
     strict: bool = False,
     device: str = "auto",
@@ -89,13 +91,13 @@ def merge(  # noqa: PLR0913 - the public contract
             carries, as its authors' code does.
         activation: "quick_gelu" or "gelu", for exemplars; by default the metadata beside the weights says which.
         architecture: what no file states: "heads=12,activation=gelu", an open_clip name or a configuration's path.
+        vocabulary: of language models; "common" merges the tokens that all have, "pretrained" keeps the tables.
         family: "clip" takes the CLIP tower out of a larger network, such as LLaVA, which is otherwise merged whole;
             "inferred" infers every role from names and shapes; by default models are recognized.
         strict: refuse experts of another pretrained model, equal to it, or given twice; the result's ``warnings``
             name them otherwise, and so does the log.
         device: "auto" (CUDA, then MPS, then CPU) or a torch device name.
-        progress: called with a Progress after every piece of work.
-        cancel: an Event or a callable, checked after every piece of work.
+        progress, cancel: called with a Progress after every piece of work; an Event or a callable, checked there.
 
     Raises:
         ParameterError, UnknownMethodError, RecipeError, NeedsError: the recipe cannot be run as given.
@@ -103,9 +105,8 @@ def merge(  # noqa: PLR0913 - the public contract
             problem is named.
         Cancelled: ``cancel`` asked for it; nothing is kept.
     """
-    base, inputs = _opened(
-        pretrained, experts, merge, params, edits, count_dead_params, activation, architecture, family, adapt
-    )
+    stated = {"activation": activation, "architecture": architecture, "family": family, "vocabulary": vocabulary}
+    base, inputs = _opened(pretrained, experts, merge, params, edits, count_dead_params, stated, adapt)
     _warn(inputs, strict)
     data = {"layer_inputs": layer_inputs, "exemplars": exemplars, "test_data": test_data}
     result = _computed(inputs, data, device, progress, cancel)
@@ -137,6 +138,16 @@ def load_modules(folder: str | os.PathLike[str], device: str = "cpu") -> Modules
     from merging.modules.reading import load_modules as load
 
     return load(folder, device)
+
+
+def recalibrate(model: Module, batches: Iterable[Any]) -> Module:
+    """The same module, with the running statistics of its batch norms measured anew on the batches.
+
+    Batches are tensors, or mappings passed as keywords; those of a merged network are means of its experts' until then.
+    """
+    from merging.team.recalibrate import recalibrate as measured
+
+    return measured(model, batches)
 
 
 def preview(
@@ -220,9 +231,7 @@ def _opened(
     params: Mapping[str, Any] | None,
     edits: Sequence[tuple[str, Mapping[str, Any]] | str],
     count_dead_params: bool,
-    activation: str,
-    architecture: str,
-    family: str,
+    stated: Mapping[str, str],
     adapt: tuple[str, Mapping[str, Any]] | str | None,
 ) -> tuple[Checkpoint, OpenedRecipe]:
     """The pretrained checkpoint as the caller names its tensors, and the opened recipe of a call of ``merge``."""
@@ -235,9 +244,11 @@ def _opened(
 
     if not isinstance(experts, Mapping):
         raise RecipeError(f"experts is a mapping of name to checkpoint; got {type(experts).__name__}.")
-    chain_rules.checked_family(family)
-    base = open_checkpoint(pretrained, name="pretrained", family=family)
-    opened = {name: open_checkpoint(source, name=name, like=base, family=family) for name, source in experts.items()}
+    chain_rules.checked_family(stated["family"])
+    base = open_checkpoint(pretrained, name="pretrained", family=stated["family"])
+    opened = {
+        name: open_checkpoint(source, name=name, like=base, family=stated["family"]) for name, source in experts.items()
+    }
     recipe = Recipe.build(
         merge=merge,
         params=params or {},
@@ -245,10 +256,11 @@ def _opened(
         pretrained=base.label,
         experts={name: checkpoint.label for name, checkpoint in opened.items()},
         count_dead_params=count_dead_params,
-        activation=activation,
-        architecture=named_architecture(architecture).text(),
+        activation=stated["activation"],
+        architecture=named_architecture(stated["architecture"]).text(),
+        family=stated["family"],
+        vocabulary=stated["vocabulary"],
         adapt=adapt,
-        family=family,
     )
     return base, run_inputs.opened(recipe, base, opened)
 

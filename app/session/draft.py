@@ -14,6 +14,7 @@ from merging.methods.method import Method, Needs
 from merging.recipes import chain_text
 from merging.recipes.chain_text import WrittenChain, step_text
 from merging.recipes.recipe import NEEDS_EXEMPLARS, Recipe, Step, TestData
+from merging.team.choices import COMMON
 
 _number = count()
 
@@ -51,6 +52,7 @@ class Draft:
     count_dead_params: bool = False
     activation: str = ""
     architecture: str = ""
+    vocabulary: str = COMMON
     adapt: DraftStep | None = None
     test_data: dict[str, Any] = field(default_factory=dict)  # which images are learned from, for chains that need them
 
@@ -63,7 +65,7 @@ class Draft:
         )
         draft.exemplars = recipe.exemplars.values() if recipe.exemplars else {}
         draft.count_dead_params, draft.activation = recipe.count_dead_params, recipe.activation
-        draft.architecture = recipe.architecture
+        draft.architecture, draft.vocabulary = recipe.architecture, recipe.vocabulary
         draft.adapt = DraftStep.of(recipe.adapt) if recipe.adapt else None
         draft.test_data = recipe.test_data.values() if recipe.test_data else {}
         draft.titled = draft.chain()
@@ -118,6 +120,7 @@ class Draft:
             count_dead_params=self.count_dead_params,
             activation=self.activation,
             architecture=self.architecture,
+            vocabulary=self.vocabulary,
             title=self.title if self.chain() == self.titled else "",
             adapt=(self.adapt.key, self.adapt.values) if self.adapt else None,
             test_data=self.test_data,
@@ -188,6 +191,7 @@ def command(recipe: Recipe) -> str:
     words += ["--count-dead-params"] if recipe.count_dead_params else []
     words += ["--activation", recipe.activation] if recipe.activation else []
     words += ["--architecture", recipe.architecture] if recipe.architecture else []
+    words += ["--vocabulary", recipe.vocabulary] if recipe.vocabulary != COMMON else []
     out = "merged" if recipe.adapt else "merged.safetensors"  # modules need a folder
     whole = shlex.join([*words, "--merge", merge, "--out", out])
     return f"{run}\n\n# or, without the file\n{whole}"

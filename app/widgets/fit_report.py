@@ -102,7 +102,7 @@ def verdict(report: FitReport) -> None:
 
 
 def _sentence(group: ProblemGroup) -> str:
-    return f"{group.checkpoint}: {group.text()}"
+    return group.line()
 
 
 def _lines(sentences: Sequence[str]) -> str:

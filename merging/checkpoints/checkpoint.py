@@ -6,6 +6,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
+from pathlib import Path
 
 import torch
 from torch import Tensor
@@ -40,6 +41,7 @@ class Checkpoint(ABC):
     family: str = ""  # one of FAMILY_KEYS where the caller says what it is
     notes: tuple[str, ...] = ()  # changes made to open it, in sentences
     cautions: tuple[str, ...] = ()  # oddities that the user should check
+    folder: Path | None = None  # the folder of its file, where configurations and tokenizers lie; None in memory
 
     @abstractmethod
     def read_flat(self, name: str, start: int, stop: int) -> Tensor:

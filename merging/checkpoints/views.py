@@ -73,7 +73,7 @@ class CheckpointView(Checkpoint):
 
     def __init__(self, inner: Checkpoint, tensors: Mapping[str, Derived], *, same: bool) -> None:
         self.name, self.label, self.metadata, self.family = inner.name, inner.label, inner.metadata, inner.family
-        self.notes, self.cautions = inner.notes, inner.cautions
+        self.notes, self.cautions, self.folder = inner.notes, inner.cautions, inner.folder
         self.inner, self._tensors, self._same = inner, dict(tensors), same
         self.infos = {name: derived.info for name, derived in tensors.items()}
 

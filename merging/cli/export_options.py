@@ -30,7 +30,7 @@ class ExportOptions:
 
     The target's name, the activation (None: the one that the files state), the architecture that they do not state,
     the model whose text tower is taken (None: the pretrained model), repositories of models by name, bytes of one file
-    at most, and whether an earlier export is replaced.
+    at most, whether an earlier export is replaced, and the expert whose head a network other than CLIP gets.
     """
 
     to: str
@@ -40,6 +40,7 @@ class ExportOptions:
     hub_ids: Mapping[str, str]
     shard_bytes: int
     overwrite: bool
+    task: str = ""
 
 
 def _hub_ids(ctx: click.Context, param: click.Parameter, texts: Sequence[str]) -> dict[str, str]:
@@ -86,6 +87,7 @@ def export_options(function: Function) -> Function:
         is_eager=True,  # --out depends on it
         help="replace what an earlier export has left at --out",
     )
+    @option("--task", default="", metavar="EXPERT", help="of other networks than CLIP: write this expert's head, too")
     @functools.wraps(function)
     def with_options(
         *args: Any,
@@ -96,9 +98,12 @@ def export_options(function: Function) -> Function:
         hub_ids: Mapping[str, str],
         shard_size: int,
         overwrite: bool,
+        task: str,
         **others: Any,
     ) -> Any:
-        how = ExportOptions(to or TARGETS[0], activation, architecture, text_tower, hub_ids, shard_size, overwrite)
+        how = ExportOptions(
+            to or TARGETS[0], activation, architecture, text_tower, hub_ids, shard_size, overwrite, task
+        )
         click.get_current_context().meta[TARGET_NAMED] = to is not None
         return function(*args, how=how, **others)
 

@@ -13,6 +13,7 @@ from merging.checkpoints.families import ACTIVATIONS, FAMILY_KEYS
 from merging.cli.exit_codes import UsageError
 from merging.cli.option_types import ArchitectureType, CheckpointType
 from merging.cli.options import Function, option
+from merging.team.choices import COMMON, VOCABULARIES
 
 activation_option = option(
     "--activation",
@@ -28,6 +29,12 @@ architecture_option = option(
     "ViT-B-32, or a config.json",
 )
 
+vocabulary_option = option(
+    "--vocabulary",
+    type=click.Choice(VOCABULARIES),
+    default=COMMON,
+    help="of language models: merge the tokens that all have (common), or keep the pretrained model's tables",
+)
 family_option = option(
     "--family",
     type=click.Choice(FAMILY_KEYS),

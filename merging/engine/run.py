@@ -9,7 +9,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
@@ -41,6 +41,7 @@ from merging.methods.exemplars import TaskExemplars
 from merging.methods.method import Merge, Needs
 from merging.methods.slot import Survey
 from merging.progress import Cancel, Meter, ProgressCallback
+from merging.team.team import head_tensors
 from merging.threads import one_thread
 
 if TYPE_CHECKING:
@@ -58,7 +59,8 @@ class MergeResult:
     ``state_dict`` is empty where sinks took the tensors; ``task_state_dicts`` is {expert: state dict} for merges that
     give one model per task, else None. ``tables`` are tidy, by name (tensors, saliency, masks, thresholds, ...).
     ``warnings`` are sentences on what may be wrong with the result. ``modules`` is what an adapt put on top of the
-    merged model, None without one.
+    merged model, None without one. ``heads`` are the tensors that each task keeps, {expert: {tensor: value}}; empty for
+    CLIP.
     """
 
     state_dict: dict[str, Tensor]
@@ -69,6 +71,7 @@ class MergeResult:
     seconds: float
     warnings: tuple[str, ...] = ()
     modules: Modules | None = None
+    heads: dict[str, dict[str, Tensor]] = field(default_factory=dict)
 
 
 def run(  # noqa: PLR0913 - all that a merge can be given
@@ -117,7 +120,8 @@ def run(  # noqa: PLR0913 - all that a merge can be given
     result, doubts = in_room(choose_device(device), merge_on)
     unseen = not_looked_at(recipe, task_exemplars, task_images)
     warnings = (*_fit_warnings(report), *few_matrices(recipe, pretrained), *unseen, *result.warnings, *doubts)
-    return replace(result, seconds=time.monotonic() - started, warnings=warnings)
+    heads = head_tensors(pretrained)
+    return replace(result, seconds=time.monotonic() - started, warnings=warnings, heads=heads)
 
 
 def _merged(
@@ -301,4 +305,4 @@ def edited(
 
 def _fit_warnings(report: FitReport) -> tuple[str, ...]:
     """A sentence per checkpoint and kind of problem; doubts are left to the caller, who states them before a merge."""
-    return tuple(f"{group.checkpoint}: {group.text()}" for group in report.groups if not group.doubt())
+    return tuple(group.line() for group in report.groups if not group.doubt())

@@ -12,6 +12,8 @@ from merging.checkpoints.stated_architecture import StatedArchitecture
 from merging.errors import CheckpointError, StoreError
 from merging.export.destination import MARK, appearing, files_in
 from merging.export.model_card import Card, write_card
+from merging.export.names import TARGETS
+from merging.export.networks.network import WEIGHTS, is_network, prepared, refuse_open_clip, write_beside
 from merging.export.source import ExportSource, of_checkpoint, of_run, open_with
 from merging.export.targets import ExportTarget, target
 from merging.export.text_side import TextSide, choose, lenders
@@ -55,6 +57,7 @@ def export(  # noqa: PLR0913 - the public contract
     hub_ids: Mapping[str, str] | None = None,
     overwrite: bool = False,
     shard_bytes: int = SHARD,
+    task: str = "",
     progress: ProgressCallback | None = None,
     cancel: Cancel | None = None,
 ) -> Exported:
@@ -73,20 +76,19 @@ def export(  # noqa: PLR0913 - the public contract
         hub_ids: {parent's name: repository on the Hub}, for the card.
         overwrite: replace an earlier export.
         shard_bytes: size above which weights for Transformers are divided.
-        progress: called with a Progress after every piece.
-        cancel: an Event or a callable, checked after every piece.
+        task: of other networks than CLIP, the expert whose head the model gets, under its configuration.
+        progress, cancel: called with a Progress after every piece; an Event or a callable, checked there, too.
 
     Raises:
         StoreError: the run keeps no weights, the folder exists already, or the disk is full.
         CheckpointError: not a whole visual tower, or no file states what its shapes do not.
         Cancelled: ``cancel`` requested it; nothing is kept.
     """
-    library, folder, ids = target(to), Path(folder), hub_ids or {}
+    library, folder = target(to), Path(folder)
     phases = Phases({READING: 0.0 if isinstance(source, Run) else 1.0, WRITING: 1.0}, progress)
-    if isinstance(source, Run):
-        opened = of_run(source, ids, base, phases.callback(READING), cancel)
-    else:
-        opened = of_checkpoint(source, base, ids, phases.callback(READING), cancel)
+    opened = _opened(source, base, hub_ids or {}, task, phases.callback(READING), cancel)
+    if is_network(opened):
+        return _export_network(opened, folder, to, base, task, overwrite, shard_bytes, phases.callback(WRITING), cancel)
     towers = _towers(opened, library, activation, _stated(opened, architecture), text_tower)
     tensors = {place: library.tensors(tower) for place, tower in towers.items()}
     needed = sum(checkpoint.nbytes for checkpoint in tensors.values())
@@ -103,6 +105,58 @@ def export(  # noqa: PLR0913 - the public contract
         _mark(inside, opened, to)
         files = tuple(sorted(files_in(inside)))
     return Exported(folder, to, files, needed, _warnings(towers), _notes(towers))
+
+
+def _opened(
+    source: Run | Source,
+    base: Source | None,
+    hub_ids: Mapping[str, str],
+    task: str,
+    progress: ProgressCallback | None,
+    cancel: Cancel | None,
+) -> ExportSource:
+    """What is exported, with its parents."""
+    if isinstance(source, Run):
+        opened = of_run(source, hub_ids, base, progress, cancel)
+    else:
+        opened = of_checkpoint(source, base, hub_ids, progress, cancel)
+    if task and not is_network(opened):
+        raise CheckpointError("CLIP's heads are made of class names, so no task has one of its own; leave out --task.")
+    return opened
+
+
+def _export_network(
+    opened: ExportSource,
+    folder: Path,
+    to: str,
+    base: Source | None,
+    task: str,
+    overwrite: bool,
+    shard_bytes: int,
+    progress: ProgressCallback | None,
+    cancel: Cancel | None,
+) -> Exported:
+    """``export`` of a network other than CLIP."""
+    from merging.export.networks.card import write_network_card
+
+    if to != TARGETS[0]:
+        refuse_open_clip(next(iter(opened.models.values())))
+    export = prepared(opened, base, task)
+    meter = Meter(export.nbytes, progress, cancel)
+    require_room(folder, export.nbytes + SLACK)
+    with appearing(folder, overwrite=overwrite) as inside:
+        for place, model in export.models.items():
+            (inside / place).mkdir(parents=True, exist_ok=True)
+            own = {"task": opened.tasks.get(place, task)} if task or opened.tasks else {}
+            write(inside / place, model, WEIGHTS, {**opened.metadata, **own, "format": "pt"}, meter, shard_bytes)
+        for place in opened.models:
+            _check_unchanged(opened, place)
+        notes = write_beside(inside, export)
+        _write_extras(inside, opened)
+        write_network_card(inside, export, notes)
+        _mark(inside, opened, to)
+        files = tuple(sorted(files_in(inside)))
+    return Exported(folder, to, files, export.nbytes, (), tuple(notes))
 
 
 def _write_tower(
@@ -158,6 +212,10 @@ def check(
     """
     library, stated = target(to), named_architecture(architecture)
     opened, below = open_with(model, base)
+    if opened.inferred:
+        if to != TARGETS[0]:
+            refuse_open_clip(opened)
+        return ""
     tower = ready(opened, below, activation, stated)
     text, image_only = _text(tower, lenders(opened, below), text_tower, stated, library)
     tower = replace(tower, text=text, image_only=image_only)
@@ -200,12 +258,13 @@ def export_file(
         raise StoreError(f"Run {run.id} has one model per task; they need a folder.")
     source = of_run(run, {})
     (model,) = source.models.values()
-    tower = ready(model, None, activation, _stated(source, architecture))
+    tower = None if model.inferred else ready(model, None, activation, _stated(source, architecture))
     meter = Meter(model.nbytes, progress, cancel)
     require_room(path, model.nbytes)
     with appearing_file(path) as inside:
-        write_file(inside, model, _metadata(source, tower, ""), meter)
-    return Exported(path, "file", (path.name,), model.nbytes, tower.warnings)
+        metadata = {**source.metadata, "format": "pt"} if tower is None else _metadata(source, tower, "")
+        write_file(inside, model, metadata, meter)
+    return Exported(path, "file", (path.name,), model.nbytes, () if tower is None else tower.warnings)
 
 
 def _check_unchanged(source: ExportSource, place: str) -> None:

@@ -130,7 +130,7 @@ def body(card: Card) -> Iterator[str]:
     yield f"# {safe(source.title)}"
     yield _introduction(card)
     if source.run is not None:
-        yield _cautions(source.run)
+        yield cautions_of(source.run)
     yield "## How to load it"
     yield _loading(card)
     if (modules := source.modules) is not None:
@@ -138,12 +138,12 @@ def body(card: Card) -> Iterator[str]:
         yield from section(modules.method, modules.params, modules.tasks, modules.parts())
     if source.recipe is not None:
         yield "## Method"
-        yield from _method(source.recipe)
+        yield from methods_of(source.recipe)
     yield "## Parents"
-    yield _parents(card)
+    yield parents_of(card.source)
     if source.recipe is not None:
         yield "## Recipe"
-        yield _recipe(source.recipe)
+        yield recipe_of(source.recipe)
     elif stated_recipe := source.metadata.get("merge_recipe"):
         yield "## Recipe"
         yield _stated_recipe(stated_recipe)
@@ -170,7 +170,7 @@ def _introduction(card: Card) -> str:
     return f"Merged from {count} experts by Mergescope: {safe(recipe.text())}. {models} {tower}."
 
 
-def _cautions(run: Run) -> str:
+def cautions_of(run: Run) -> str:
     """What may be wrong with the model, right below what it is; empty if nothing."""
     return "\n".join(f"- **Warning:** {escape(printable(line, LONG))}" for line in run.cautions)
 
@@ -191,7 +191,8 @@ def _loading(card: Card) -> str:
     return f"{text}\n\n{where}"
 
 
-def _method(recipe: Recipe) -> Iterator[str]:
+def methods_of(recipe: Recipe) -> Iterator[str]:
+    """Every method of a chain, with its parameters and formula."""
     for number, (method, step) in enumerate(recipe.stages, 1):
         values = {name: value for name, value in step.params.stated().items() if value is not None}
         tables = {name: bound for name, bound in step.params.bounds().items() if bound.kind == TABLE}
@@ -207,15 +208,15 @@ def _ours(text: str) -> str:
     return re.sub(r"([\\`*_<>$\[\]])", r"\\\1", text)
 
 
-def _parents(card: Card) -> str:
-    rows = [
-        (safe(parent.name), safe(parent.hub_id or parent.label), f"`{parent.digest}`") for parent in card.source.parents
-    ]
+def parents_of(source: ExportSource) -> str:
+    """A table of the models that it was made from."""
+    rows = [(safe(parent.name), safe(parent.hub_id or parent.label), f"`{parent.digest}`") for parent in source.parents]
     note = "Digests are of the tensors' names, types, shapes and values, as `python -m merging inspect` gives them."
     return f"{table(('Model', 'File or repository', 'SHA-256 of its tensors'), rows)}\n\n{note}"
 
 
-def _recipe(recipe: Recipe) -> str:
+def recipe_of(recipe: Recipe) -> str:
+    """The recipe, and how to compute it again."""
     return (
         f"{fenced(recipe.to_yaml(), 'yaml')}\n\n`python -m merging run {RECIPE} --base FOLDER` computes it again, with "
         "the parents' files in that folder under the names that the recipe gives them."

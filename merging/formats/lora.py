@@ -16,6 +16,8 @@ from torch import Tensor
 
 from merging.checkpoints.checkpoint import Checkpoint
 from merging.checkpoints.content_digest import OnBytes, ignore
+from merging.checkpoints.kinds.facts import facts_of
+from merging.checkpoints.kinds.names import unchanged, under_names_of
 from merging.checkpoints.tensor_info import TensorInfo
 from merging.checkpoints.tower_names import PROJ, TowerTensor, place_of, tower, transposed
 from merging.errors import CheckpointError
@@ -207,12 +209,20 @@ class AdaptedCheckpoint(Checkpoint):
     def __init__(self, adapter: AdapterCheckpoint, pretrained: Checkpoint) -> None:
         self.name, self.label, self.metadata = adapter.name, adapter.label, pretrained.metadata
         self.cautions = adapter.cautions
-        self._adapter, self._pretrained = adapter, pretrained
-        self._targets, ignored = _targets(adapter, pretrained)
+        self._adapter, self._pretrained, self.folder = adapter, pretrained, adapter.folder
+        names: tuple[str, ...] = ()
+        self._own: dict[str, str] = {}  # tensors that are the adapter's as a whole, of networks other than CLIP
+        if pretrained.inferred:
+            self._targets, self._own, names = _targets_by_name(adapter, pretrained)
+            ignored: list[str] = []
+        else:
+            self._targets, ignored = _targets(adapter, pretrained)
         self.infos = {name: self._info(name, info) for name, info in pretrained.infos.items()}
+        self.infos |= {name: adapter.infos[stored] for name, stored in self._own.items()}
         for name, target in self._targets.items():
             self._check(name, target)
-        self.notes = (*adapter.notes, f"A LoRA adapter of {len(self._targets)} tensors; the others are pretrained.")
+        count = len(self._targets) + len(self._own)
+        self.notes = (*adapter.notes, *names, f"A LoRA adapter of {count} tensors; the others are pretrained.")
         if ignored:
             self.notes += (
                 f"{len(ignored)} of its tensors are outside the visual tower; ignored: {first_few(ignored)}.",
@@ -224,7 +234,14 @@ class AdaptedCheckpoint(Checkpoint):
         small = name in self._targets and info.dtype.is_floating_point and info.dtype.itemsize < 4
         return TensorInfo(info.shape, torch.float32) if small else info
 
+    @property
+    def touched(self) -> frozenset[str]:
+        """The tensors that are not the pretrained model's."""
+        return frozenset(self._targets) | frozenset(self._own)
+
     def read_flat(self, name: str, start: int, stop: int) -> Tensor:
+        if name in self._own:
+            return self._adapter.read_flat(self._own[name], start, stop)
         if name not in self._targets:
             return self._pretrained.read_flat(name, start, stop)
         last = self._last
@@ -299,6 +316,27 @@ def _targets(adapter: AdapterCheckpoint, pretrained: Checkpoint) -> tuple[dict[s
     if not targets:
         raise CheckpointError(f"{adapter.name} changes no tensor of the visual tower: {first_few(ignored)}.")
     return targets, ignored
+
+
+def _targets_by_name(
+    adapter: AdapterCheckpoint, pretrained: Checkpoint
+) -> tuple[dict[str, _Target], dict[str, str], tuple[str, ...]]:
+    """Of a network other than CLIP: {its tensor: its change}, {tensor: the adapter's in its place}, notes on names.
+
+    What the adapter replaces need not be among the pretrained model's tensors: heads are not.
+    """
+    facts = facts_of(pretrained.infos)
+    names = under_names_of(pretrained.infos, adapter.changes, facts.later_name if facts else unchanged)
+    targets, own = dict[str, _Target](), dict[str, str]()
+    for name, stored in names.stored.items():
+        change = adapter.changes[stored]
+        if change.replacement:
+            own[name] = change.replacement
+        elif name in pretrained.infos:
+            targets[name] = _Target({0: change})
+        else:
+            raise CheckpointError(f"{adapter.name} changes {stored[:80]!r}, which the pretrained model does not have.")
+    return targets, own, names.notes
 
 
 def _place(name: str) -> TowerTensor | None:

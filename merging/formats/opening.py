@@ -31,7 +31,6 @@ Source = str | os.PathLike[str] | Checkpoint | Mapping[str, Tensor]
 
 
 MAX_INDEX = 1 << 25
-PICKLED_INDEX = "pytorch_model.bin.index.json"
 PROTOCOLS = range(2, 6)
 
 
@@ -45,7 +44,9 @@ def open_path(path: Path, name: str, label: str) -> Checkpoint:
         folder = path.is_dir()
     except (OSError, ValueError):
         folder = False  # open_regular says what is wrong with the path
-    return _open_folder(path, name, label) if folder else _open_file(path, name, label)
+    opened = _open_folder(path, name, label) if folder else _open_file(path, name, label)
+    opened.folder = path if folder else path.parent
+    return opened
 
 
 def _open_folder(path: Path, name: str, label: str) -> Checkpoint:
@@ -56,11 +57,6 @@ def _open_folder(path: Path, name: str, label: str) -> Checkpoint:
             raise CheckpointError(f"{folder} is the folder of an adapter without its weights ({ADAPTERS[0]}).")
         return AdapterCheckpoint(_open_file(weights, name, label), config, label)
     paths = [path / file for file in WEIGHTS if lexists(path / file)]  # the targets of links are checked later
-    if not paths and lexists(path / PICKLED_INDEX):
-        raise CheckpointError(
-            f"{folder} holds pickled weights in several files, which are not read; load them with Transformers and "
-            "save them with save_pretrained, which writes safetensors."
-        )
     if not paths:
         paths = sorted(file for file in path.iterdir() if file.suffix in SUFFIXES)
         paths = [file for file in paths if not HEAD_NAME.fullmatch(file.stem)] or paths  # a head beside its encoder
@@ -90,6 +86,11 @@ def _recognized(descriptor: int, path: Path, name: str, label: str) -> Checkpoin
     if _is_tar(window):
         os.close(descriptor)
         raise CheckpointError(f"{file} is a tar archive (torch before 0.2?), which is not read; save the model again.")
+    if window.head(4) == b"GGUF":
+        os.close(descriptor)
+        raise CheckpointError(
+            f"{file} is quantized (GGUF); task vectors need full numbers. Give the model it was made from."
+        )
     if _is_pickled(window):
         return PickledCheckpoint(descriptor, file, name, label)
     if not _is_safetensors(window) and window.head(16).lstrip()[:1] == b"{":

@@ -1,4 +1,4 @@
-"""Safetensors in several files, with an index from tensors to files."""
+"""Weights in several files, safetensors or pickles, with an index from tensors to files."""
 
 from __future__ import annotations
 
@@ -12,11 +12,15 @@ from merging.checkpoints.checkpoint import Checkpoint
 from merging.errors import CheckpointError
 from merging.files.paths import inside, open_regular
 from merging.files.strict_json import parse
+from merging.formats.configs import PICKLED_INDEX
 from merging.formats.safetensors import SafetensorsCheckpoint
+from merging.formats.torch_pickle.checkpoint import PickledCheckpoint
 from merging.text import first_few, printable
 
 MAX_SHARDS = 500
 MAX_NAME = 200
+
+Shards = dict[str, SafetensorsCheckpoint | PickledCheckpoint]
 
 
 class ShardedCheckpoint(Checkpoint):
@@ -38,11 +42,14 @@ class ShardedCheckpoint(Checkpoint):
         self.cautions = tuple(_cautions(self._shards, weights, index, self.nbytes))
 
     @staticmethod
-    def _shard(path: Path, file: str, name: str) -> SafetensorsCheckpoint:
+    def _shard(path: Path, file: str, name: str) -> SafetensorsCheckpoint | PickledCheckpoint:
         shard = path.parent / file
         if not shard.is_symlink() and not shard.exists():
             raise CheckpointError(f"{printable(path.name)}: the shard {file!r} is missing; download it, too.")
-        return SafetensorsCheckpoint(open_regular(inside(shard)), file, name, file)
+        descriptor = open_regular(inside(shard))
+        if path.name == PICKLED_INDEX:
+            return PickledCheckpoint(descriptor, file, name, file)
+        return SafetensorsCheckpoint(descriptor, file, name, file)
 
     @property
     def shards(self) -> int:
@@ -72,7 +79,7 @@ def _weight_map(index: dict[str, Any], label: str) -> dict[str, str]:
     return weights
 
 
-def _check(shards: dict[str, SafetensorsCheckpoint], weights: dict[str, str], label: str) -> None:
+def _check(shards: Shards, weights: dict[str, str], label: str) -> None:
     """Check that every tensor in the index is in its shard and in no other."""
     for tensor, file in weights.items():
         if tensor not in shards[file].infos:
@@ -83,9 +90,7 @@ def _check(shards: dict[str, SafetensorsCheckpoint], weights: dict[str, str], la
                 raise CheckpointError(f"{label}: tensor {tensor[:80]!r} is in {file!r} and in {weights[tensor]!r}.")
 
 
-def _cautions(
-    shards: dict[str, SafetensorsCheckpoint], weights: dict[str, str], index: dict[str, Any], stored: int
-) -> list[str]:
+def _cautions(shards: Shards, weights: dict[str, str], index: dict[str, Any], stored: int) -> list[str]:
     cautions = []
     unlisted = [tensor for shard in shards.values() for tensor in shard.infos if tensor not in weights]
     if unlisted:

@@ -21,6 +21,8 @@ from merging.inspection.name_mismatch import other_names
 from merging.inspection.number_problems import Numbers
 from merging.inspection.sampling import WHOLE, SampledCheckpoint
 from merging.progress import Cancel, ProgressCallback
+from merging.team.choices import COMMON
+from merging.team.team import Team, formed
 from merging.text import first_few
 
 SMALL = 64_000_000  # bytes of all models up to which every number is read, even where a sample would do
@@ -34,10 +36,13 @@ def fit(
     *,
     values: bool | None = None,
     sample: bool = False,
+    vocabulary: str = COMMON,
     progress: ProgressCallback | None = None,
     cancel: Cancel | None = None,
 ) -> FitReport:
     """The report on pretrained and experts; tensors are compared under the pretrained model's names.
+
+    Of networks other than CLIP, what a team's policies cover is in the notes; ``vocabulary`` is one of them.
 
     Every number is read: all must be finite, and each expert's distance from the pretrained model is reported. With
     ``sample`` only some numbers of every large tensor are read if the models have more than ``SMALL`` bytes; with
@@ -57,22 +62,21 @@ def fit(
         values = not sample or sum(checkpoint.nbytes for checkpoint in (base, *opened.values())) <= SMALL
     if sample and not values:  # of small tensors a sample is all
         values = all(info.numel <= WHOLE for info in base.infos.values())
-    return _report(base, opened, ALL_READ if values else SAMPLED if sample else "", progress, cancel)
+    team = formed(base, opened, vocabulary)
+    return _report(team, ALL_READ if values else SAMPLED if sample else "", progress, cancel)
 
 
-def _report(
-    pretrained: Checkpoint,
-    experts: Mapping[str, Checkpoint],
-    read: str,
-    progress: ProgressCallback | None,
-    cancel: Cancel | None,
-) -> FitReport:
-    no_family = ""
+def _report(team: Team, read: str, progress: ProgressCallback | None, cancel: Cancel | None) -> FitReport:
+    pretrained, experts, no_family = team.pretrained, team.experts, ""
     try:
         parameters = pretrained.parameters
     except FamilyError as error:
         parameters, no_family = guess(pretrained.infos), str(error)
-    problems = list(_structure(pretrained, experts, parameters))
+    problems = [problem("error", m.expert, m.tensor, m.kind, "", m.sentence) for m in team.misfits]
+    if packed := any(problem.problem == "quantized" for problem in problems):
+        read = ""  # of packed numbers nothing can be compared
+    else:
+        problems += _structure(pretrained, experts, parameters)
     distances: Mapping[str, Distance] = {}
     if read:
         models = (pretrained, experts)
@@ -81,7 +85,11 @@ def _report(
         numbers = Numbers(*models, parameters, sampled=read == SAMPLED)
         of_numbers, distances = numbers.check(progress, cancel)
         problems += of_numbers
-    notes = (*_counts(pretrained, parameters), *_opening_notes({"pretrained": pretrained, **experts}))
+    notes = (
+        ()
+        if packed
+        else (*_counts(pretrained, parameters), *team.notes, *_opening_notes({"pretrained": pretrained, **experts}))
+    )
     return FitReport(tuple(problems), len(parameters), notes, distances, read, no_family)
 
 

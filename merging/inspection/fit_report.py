@@ -42,6 +42,9 @@ FIXES = {
     "other names": "rename the tensors: all names differ by this prefix only",
     "letter case": "rename the tensors: the names differ in small and capital letters only",
     "no name in common": "it is another kind of model, or its tensors were renamed; choose experts of this one",
+    "other tokens": "merge models of one tokenizer, or leave the vocabularies alone (vocabulary: pretrained)",
+    "untied": "merge models that are alike, or leave vocabularies alone (vocabulary: pretrained)",
+    "quantized": "give the model it was made from",
     "nothing to merge": "choose at least one expert",
 }
 
@@ -50,6 +53,7 @@ SAMPLED = (
     f"A sample was read: {RUNS * RUN} numbers of each large tensor, spread over it. Distances marked as about are "
     "estimates, and whether all numbers are finite is not known."
 )
+SENTENCES = {"other tokens", "untied", "quantized"}  # what is found is a sentence on the checkpoint
 
 # Kinds of warnings after which a merge can run although something is probably wrong, each with its sentence.
 DOUBTS = {
@@ -97,12 +101,18 @@ class ProblemGroup:
         first = self.problems[0]
         if self.problem == "opened":
             return " ".join(problem.found for problem in self.problems)
+        if self.problem in SENTENCES:
+            return f"{first.found}. {FIXES[self.problem][0].upper()}{FIXES[self.problem][1:]}."
         names = first_few(problem.tensor for problem in self.problems)
         detail = f"expected {first.expected}, found {first.found}" if first.expected else ""
         if names and detail:
             detail = f" ({detail})"
         fix = FIXES[self.problem]
         return f"{self.problem}: {names}{detail}. {fix[0].upper()}{fix[1:]}{'' if fix.endswith('?') else '.'}"
+
+    def line(self) -> str:
+        """What is wrong with the checkpoint, with its name."""
+        return f"{self.checkpoint}{'' if self.problem in SENTENCES else ':'} {self.text()}"
 
     def doubt(self) -> str:
         """The sentence of a doubt, with the checkpoint's name; empty if these problems are none."""
@@ -174,7 +184,7 @@ class FitReport:
         """The report in a few lines: per checkpoint and kind of problem the first five tensors and a count."""
         lines = [f"pretrained: {self.no_family}"] if self.no_family else []
         severity = "warning" if self.ok else "error"
-        lines += [f"{group.checkpoint}: {group.text()}" for group in self.groups if group.severity == severity]
+        lines += [group.line() for group in self.groups if group.severity == severity]
         return "\n".join(lines) or f"All {self.tensors} tensors fit."
 
     def table(self) -> pd.DataFrame:

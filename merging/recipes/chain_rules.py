@@ -7,11 +7,12 @@ import reprlib
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from merging.checkpoints.families import FAMILY_KEYS
+from merging.checkpoints.families import ACTIVATIONS, FAMILY_KEYS
 from merging.checkpoints.stated_architecture import StatedArchitecture
 from merging.errors import CheckpointError, RecipeError
 from merging.methods.method import Adapt, Edit, Merge, Method
 from merging.methods.params import Params
+from merging.team.choices import VOCABULARIES
 
 NOT_USED = {  # given images, or settings of them -> a sentence where no step of the chain looks at them
     "exemplars": "No step of this chain needs exemplars, so exemplars is not used.",
@@ -84,6 +85,16 @@ def refuse_several_adapts(adapt: Any) -> None:
 def not_used(given: Mapping[str, Any], used: Mapping[str, bool]) -> tuple[str, ...]:
     """A sentence for everything that is ``given`` and not empty, but not ``used``."""
     return tuple(sentence for name, sentence in NOT_USED.items() if given.get(name) and not used[name])
+
+
+def check_settings(count_dead_params: Any, activation: Any, vocabulary: Any) -> None:
+    """Raise RecipeError if one of these is not what a recipe admits."""
+    if not isinstance(count_dead_params, bool):
+        raise RecipeError(f"In a recipe, count_dead_params is true or false; got {short(count_dead_params)}.")
+    if activation not in ("", *ACTIVATIONS):
+        raise RecipeError(f"In a recipe, activation is {' or '.join(ACTIVATIONS)}; got {short(activation)}.")
+    if vocabulary not in VOCABULARIES:
+        raise RecipeError(f"In a recipe, vocabulary is {' or '.join(VOCABULARIES)}; got {short(vocabulary)}.")
 
 
 def short(value: Any) -> str:

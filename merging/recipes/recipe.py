@@ -9,7 +9,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, Self
 
-from merging.checkpoints.families import ACTIVATIONS, Parameter
+from merging.checkpoints.families import Parameter
 from merging.errors import MergingError, RecipeError
 from merging.files.plain_yaml import check_fields, plain_yaml, text_of, write_yaml
 from merging.files.short_digest import short_digest
@@ -19,11 +19,12 @@ from merging.methods.params import TABLE, Params, integer
 from merging.recipes import chain_rules
 from merging.recipes.chain_rules import short
 from merging.recipes.unlabeled import TestData
+from merging.team.choices import COMMON
 
 VERSION = 1
 FIELDS = (
     "version", "title", "pretrained", "experts", "exemplars", "test_data", "count_dead_params", "activation",
-    "architecture", "family", "edits", "merge", "adapt",
+    "architecture", "family", "vocabulary", "edits", "merge", "adapt",
 )  # fmt: skip
 STATED = ("activation", "architecture", "family")  # words on the models, which plain data leave out where empty
 DEFAULT_MERGE = "task_arithmetic"  # what ``merging.merge`` takes where no merge is named
@@ -88,6 +89,7 @@ class Recipe:
     architecture: str = ""  # as StatedArchitecture writes it
     adapt: Step | None = None
     test_data: TestData | None = None  # None for chains that need none
+    vocabulary: str = COMMON  # one of VOCABULARIES: what becomes of tables with a row per token
     family: str = ""
     unused: tuple[str, ...] = field(default=(), compare=False)  # sentences on what a file says and no step needs
 
@@ -107,6 +109,7 @@ class Recipe:
         *,
         adapt: StepSpec | None = None,
         test_data: Mapping[str, Any] | None = None,
+        vocabulary: str = COMMON,
         family: str = "",
     ) -> Self:
         """A checked recipe.
@@ -118,18 +121,13 @@ class Recipe:
         merge_method = registry.merge(merge)
         steps = tuple(_step("edit", spec) for spec in edits)
         pairs = tuple((experts or {}).items())
-        if not isinstance(count_dead_params, bool):
-            raise RecipeError(f"In a recipe, count_dead_params is true or false; got {short(count_dead_params)}.")
-        if activation not in ("", *ACTIVATIONS):
-            raise RecipeError(f"In a recipe, activation is {' or '.join(ACTIVATIONS)}; got {short(activation)}.")
+        chain_rules.check_settings(count_dead_params, activation, vocabulary)
         architecture = chain_rules.checked_architecture(architecture, activation)
         merge_step = Step(merge_method.key, merge_method.params.build(params or {}, merge_method.key))
         chain_rules.refuse_several_adapts(adapt)
         top = None if adapt is None else _step("adapt", adapt)
-        recipe = cls(
-            pretrained, pairs, steps, merge_step, title, None, count_dead_params, activation, architecture, top,
-            family=chain_rules.checked_family(family),
-        )  # fmt: skip
+        recipe = cls(pretrained, pairs, steps, merge_step, title, None, count_dead_params, activation, architecture,
+                     top, vocabulary=vocabulary, family=chain_rules.checked_family(family))  # fmt: skip
         chain_rules.refuse_meaningless([(method, step.params) for method, step in recipe.stages])
         if recipe.needs & NEEDS_EXEMPLARS:
             recipe = replace(recipe, exemplars=Exemplars.build(exemplars or {}))
@@ -149,11 +147,9 @@ class Recipe:
     @classmethod
     def of_method(cls, method: Method, pretrained: str = "memory", experts: Mapping[str, str] | None = None) -> Self:
         """The shortest chain with a method at its defaults: a merge alone, others around ``DEFAULT_MERGE``."""
-        if isinstance(method, Adapt):
-            return cls.build(DEFAULT_MERGE, {}, [], pretrained, experts, method.title, adapt=method.key)
-        if isinstance(method, Edit):
-            return cls.build(DEFAULT_MERGE, {}, [method.key], pretrained, experts, method.title)
-        return cls.build(method.key, {}, [], pretrained, experts, method.title)
+        merge = method.key if isinstance(method, Merge) else DEFAULT_MERGE
+        edits, adapt = ([method.key] if isinstance(method, Edit) else []), isinstance(method, Adapt)
+        return cls.build(merge, {}, edits, pretrained, experts, method.title, adapt=method.key if adapt else None)
 
     @property
     def methods(self) -> tuple[Edit | Merge, ...]:
@@ -260,7 +256,10 @@ class Recipe:
         drawn_from = [benchmark_digest] if self.draws else []
         dead = ["count_dead_params"] if self.count_dead_params and carries_dead else []
         words = {"": self.activation, "architecture ": self.architecture, "inference ": inference}
-        words["family "] = self.family
+        words |= {
+            "family ": self.family,
+            "vocabulary ": self.vocabulary if inference and self.vocabulary != COMMON else "",
+        }
         named = [f"{what}{value}" for what, value in words.items() if value]
         chain = self._digest(list(self.contents(parameters)))
         return short_digest(chain_rules.canonical([chain, inputs, *drawn_from, *dead, *named]))
@@ -276,6 +275,7 @@ class Recipe:
             **({"test_data": self.test_data.values()} if self.test_data else {}),
             "count_dead_params": self.count_dead_params,
             **{name: value for name in STATED if (value := getattr(self, name))},
+            **({"vocabulary": self.vocabulary} if self.vocabulary != COMMON else {}),
             "edits": [step.plain() for step in self.edits],
             "merge": self.merge.plain(),
             **({"adapt": self.adapt.plain()} if self.adapt else {}),
@@ -303,8 +303,7 @@ class Recipe:
         experts, exemplars, test_data = (data.get(name) or {} for name in ("experts", "exemplars", "test_data"))
         if not isinstance(edits, list) or not all(isinstance(d, dict) for d in (experts, exemplars, test_data)):
             raise RecipeError(
-                "In a recipe, edits is a list, experts a mapping of name to file, exemplars and test_data mappings of "
-                "settings."
+                "In a recipe, edits is a list, experts a mapping, exemplars and test_data mappings of settings."
             )
         chain_rules.refuse_several_adapts(adapt)
         recipe = cls.build(
@@ -319,6 +318,7 @@ class Recipe:
             **{name: data.get(name, "") for name in STATED},
             adapt=None if adapt is None else chain_rules.keyed(adapt, "adapt"),
             test_data=test_data,
+            vocabulary=data.get("vocabulary", COMMON),
         )
         images = {"exemplars": exemplars, "test_data": test_data}
         return replace(recipe, unused=chain_rules.not_used(images, recipe.looks_at))

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
-import shutil
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack
@@ -21,6 +19,7 @@ from merging.engine import run as engine
 from merging.engine.outputs import MERGED
 from merging.errors import MergingError, StoreError
 from merging.files.disk import free_bytes
+from merging.files.paths import link
 from merging.files.records import write_json
 from merging.files.tables import SCORES, plain, write_table
 from merging.formats.opening import open_checkpoint
@@ -36,6 +35,8 @@ from merging.runs.facts import facts
 from merging.runs.inputs import OpenedRecipe, log_warning
 from merging.runs.run import FACTS, RECIPE, Run
 from merging.runs.store import Store
+from merging.team.heads_file import FILE as HEADS
+from merging.team.heads_file import write_heads
 from merging.text import first_few, size_text
 
 if TYPE_CHECKING:
@@ -109,6 +110,7 @@ class Work:
             result = self._stream(folder)
             self.seconds[MERGING] = time.monotonic() - started
             result = self._adapt(folder, result)
+            heads = write_heads(folder, result.heads)
             self.opened.raise_if_changed()
             self.warnings.extend((*self.opened.doubts, *self._assumed(), *result.warnings))
             for name, table in plain(result.tables).items():
@@ -117,7 +119,7 @@ class Work:
             self._score(folder)
             self._measure(folder)
             if not self.keep_model:
-                for name in (*self.models.values(), *self.modules):
+                for name in (*self.models.values(), *self.modules, *heads):
                     (folder / name).unlink()
                 for name in {name.split("/")[0] for name in self.modules if "/" in name}:
                     (folder / name).rmdir()
@@ -131,9 +133,9 @@ class Work:
         self.warnings.extend(text for text in run.warnings if text not in run.not_evaluated)
         with self.store.writing(self.run_id, replace=True) as folder:
             self.modules = list(run.modules)
-            for name in (*self.models.values(), *self.modules):
+            for name in (*self.models.values(), *self.modules, *({HEADS} & {*run.files})):
                 (folder / name).parent.mkdir(exist_ok=True)
-                _link(run.file(name), folder / name)
+                link(run.file(name), folder / name)
             for name in run.tables:
                 self.schemas[name] = write_table(folder, name, run.table(name), packed=name.startswith(HISTORY))
             (folder / RECIPE).write_text(run.recipe_yaml, "utf-8")
@@ -197,7 +199,7 @@ class Work:
         """The metadata of a model file: nothing about this machine or the time, so that bytes repeat."""
         plain = self.recipe.plain()
         experts = {key: self.digests[expert_key(key)] for key in self.opened.experts}
-        settings = ("exemplars", "test_data", "activation", "architecture", "edits", "merge", "adapt")
+        settings = ("exemplars", "test_data", "activation", "architecture", "vocabulary", "edits", "merge", "adapt")
         chain = {key: plain[key] for key in settings if key in plain}
         metadata = {
             "format": "pt",
@@ -340,11 +342,3 @@ def _model_file(name: str, taken: Iterable[str]) -> str:
     while f"{stem}.safetensors" in taken:
         stem += "_"
     return f"{stem}.safetensors"
-
-
-def _link(source: Path, target: Path) -> None:
-    """The same file under a second name, or a copy where the file system has no links."""
-    try:
-        os.link(source, target)
-    except OSError:
-        shutil.copyfile(source, target)

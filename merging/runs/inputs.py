@@ -24,6 +24,7 @@ from merging.inspection.fit_report import FitReport
 from merging.progress import Cancel, Meter, ProgressCallback
 from merging.recipes.recipe import Recipe
 from merging.runs.run import Run
+from merging.team.team import TeamBase, formed
 from merging.text import printable
 
 LONG = 2000  # characters of a warning
@@ -78,6 +79,8 @@ class OpenedRecipe:
         experts = {name: digests[expert_key(name)] for name in self.experts}
         drawn_from = (self.benchmark or Benchmark.load()).digest if self.recipe.exemplars else ""
         dead, tensors = self.pretrained.dead.numel > 0, self.pretrained.parameters
+        if isinstance(self.pretrained, TeamBase):
+            dead = self.pretrained.team.untouched > 0
         inference = INFERENCE if self.pretrained.inferred else 0
         return self.recipe.run_id(digests["pretrained"], experts, drawn_from, dead, tensors, inference)
 
@@ -160,9 +163,9 @@ def opened(
         named = activations.pop() if len(activations) == 1 else ""
     pretrained = with_activation(pretrained, named)
     experts = {name: with_activation(expert, named) for name, expert in experts.items()}
-    return OpenedRecipe(
-        recipe, pretrained, experts, tuple(c.state() for c in (pretrained, *experts.values())), benchmark
-    )
+    team = formed(pretrained, experts, recipe.vocabulary, count_untouched=recipe.count_dead_params)
+    states = tuple(checkpoint.state() for checkpoint in (pretrained, *experts.values()))
+    return OpenedRecipe(recipe, team.pretrained, team.experts, states, benchmark)
 
 
 def log_warning(sentence: str) -> None:

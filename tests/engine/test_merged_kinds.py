@@ -105,25 +105,25 @@ def test_large_tables_come_in_pieces_among_whole_matrices(edits, monkeypatch):
 
 
 def test_no_part_of_another_network_is_written_as_a_tower(tmp_path):
-    """BLIP has CLIP's names of the class embedding, the norms and the MLPs."""
+    """BLIP has CLIP's names of the class embedding, the norms and the MLPs; open_clip has no such network."""
     base, experts = team("BLIP vision")
     merged = merging.merge(base, experts, "weight_averaging", device="cpu").state_dict
-    with pytest.raises(CheckpointError, match=r"is no CLIP image encoder.*model\.safetensors"):
-        export(merged, tmp_path / "out")
+    with pytest.raises(CheckpointError, match=r"Only CLIP towers go to open_clip; this is BLIP. Use --to hf."):
+        export(merged, tmp_path / "out", to="open_clip")
     assert not list(tmp_path.iterdir())
 
 
 def test_a_team_of_unlike_models_is_refused_by_name():
     base, experts = team("BERT")
-    experts["b"] |= {"classifier.weight": torch.ones(2, 16), "classifier.bias": torch.ones(2)}
-    with pytest.raises(CompatibilityError, match=r"classifier\.weight"):
+    experts["b"] |= {"bert.encoder.layer.1.output.dense.bias": torch.ones(2)}
+    with pytest.raises(CompatibilityError, match=r"output\.dense\.bias"):
         merging.merge(base, experts, "weight_averaging", device="cpu")
 
 
 @pytest.mark.parametrize(
     "kind,change,says",
     [
-        ("BERT", {"score.weight": torch.ones(2, 16)}, r"only here: score\.weight"),
+        ("BERT", {"extra.weight": torch.ones(2, 16)}, r"only here: extra\.weight"),
         ("BERT", {"bert.embeddings.position_ids": torch.arange(1, 13)}, r"other integers: bert\.embeddings"),
         ("Llama", {"lm_head.weight": torch.ones(20, 16, dtype=torch.int8)}, r"type: lm_head\.weight"),
     ],

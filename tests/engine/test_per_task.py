@@ -161,7 +161,7 @@ def test_the_estimate_counts_every_model(recipe, tiny_benchmark):
 def test_the_disk_must_hold_every_model(recipe, run_it, store, monkeypatch):
     one = sum(info.nbytes for info in open_inputs(recipe).pretrained.infos.values())
     usage = type("Usage", (), {"free": 2 * one})
-    monkeypatch.setattr("merging.runs.compute.shutil.disk_usage", lambda path: usage)
+    monkeypatch.setattr("shutil.disk_usage", lambda path: usage)
     with pytest.raises(StoreError, match="gives 4 models; they need"):
         run_it(recipe)
     assert store.runs() == []

@@ -205,7 +205,7 @@ def test_a_checkpoint_overwritten_while_it_is_read_is_noticed(recipe, run_it, st
 
 def test_what_does_not_fit_is_refused_before_anything_is_written(recipe, run_it, store, monkeypatch):
     usage = shutil.disk_usage(store.root.parent)
-    monkeypatch.setattr(compute.shutil, "disk_usage", lambda path: usage._replace(free=1000))
+    monkeypatch.setattr("shutil.disk_usage", lambda path: usage._replace(free=1000))
     with pytest.raises(StoreError, match=r"needs 19\.8 kB on the disk that holds the runs; 1 kB are free"):
         run_it(recipe)
     monkeypatch.setattr(compute, "free_memory", lambda: 1000)

@@ -97,7 +97,7 @@ PATHS: dict[str, tuple[Callable[[Path], Path], str]] = {
     "cut index": (plain(b'{"weight_map": {"a": "b"', "model.safetensors.index.json"), "not valid JSON"),
     "pickles in several files": (
         lambda f: plain(b"{}", "pytorch_model.bin.index.json")(f).parent,
-        "pickled weights in several files",
+        "no 'weight_map'",
     ),
     "same key twice": (plain(b'{"weight_map": {"a": "b", "a": "c"}}', "x.index.json"), "names 'a' twice"),
     "shard is a pickle": (to_pickle, "Python pickle, not safetensors"),

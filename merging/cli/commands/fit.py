@@ -11,7 +11,7 @@ import click
 
 from merging.cli.call import Call
 from merging.cli.exit_codes import DONE, FAILED
-from merging.cli.model_options import activation_option, architecture_option, checkpoint_options
+from merging.cli.model_options import activation_option, architecture_option, checkpoint_options, vocabulary_option
 from merging.cli.option_types import CheckpointType
 from merging.cli.options import Command, argument, job_options, option
 from merging.cli.output import columns, dumps, reporting
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 @option("--values", is_flag=True, help="read every number of large files, too, not a sample")
 @activation_option
 @architecture_option
+@vocabulary_option
 @option("--keep", is_flag=True, help="keep the report for the app; exit code 0 whatever it says")
 @job_options
 @click.pass_obj
@@ -35,6 +36,7 @@ def fit(
     values: bool,
     activation: str | None,
     architecture: str,
+    vocabulary: str,
     keep: bool,
     store: Path | None,
 ) -> int:
@@ -55,7 +57,9 @@ def fit(
         for name, reference in experts.items()
     }
     with reporting(call.events) as progress:
-        report = compare(base, opened, values=values or None, sample=True, progress=progress, cancel=call.stop)
+        report = compare(
+            base, opened, values=values or None, sample=True, vocabulary=vocabulary, progress=progress, cancel=call.stop
+        )
     shown = report.without("activation") if activation else report  # one for all, whatever the files state
     print(dumps(_facts(shown)) if call.json else "\n".join(_lines(shown)))
     if keep:  # the report is printed already, whatever the store takes

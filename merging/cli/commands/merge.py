@@ -11,7 +11,7 @@ import click
 from merging.cli.call import Call
 from merging.cli.exit_codes import DONE, UsageError
 from merging.cli.export_options import ExportOptions, export_options, out_problems
-from merging.cli.model_options import checkpoint_options, family_option, named_checkpoints
+from merging.cli.model_options import checkpoint_options, family_option, named_checkpoints, vocabulary_option
 from merging.cli.option_types import PATH, StepType, TestDataType
 from merging.cli.options import (
     SPEC_HELP,
@@ -61,6 +61,7 @@ def _at_most_one(
         help="images that are learned from without labels: choosing (default), reporting or exemplars")  # fmt: skip
 @family_option
 @option("--count-dead-params", is_flag=True, help="count unused text tensors in quantiles, as papers' presets do")
+@vocabulary_option
 @option("--title", default="", help="what to call the run")
 @option(
     "--out",
@@ -88,6 +89,7 @@ def merge(  # noqa: PLR0913 - an argument for each option
     test_data: Mapping[str, Any],
     family: str,
     count_dead_params: bool,
+    vocabulary: str,
     title: str,
     out: Path,
     how: ExportOptions,
@@ -115,6 +117,7 @@ def merge(  # noqa: PLR0913 - an argument for each option
         architecture=how.architecture,
         adapt=adapt,
         test_data=test_data,
+        vocabulary=vocabulary,
         family=family,
     )
     if test_data and recipe.test_data is None:

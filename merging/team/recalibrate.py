@@ -1,0 +1,31 @@
+"""Running statistics of batch norms, measured anew: those of a merged network are means of its experts'."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+if TYPE_CHECKING:
+    from torch.nn import Module
+
+
+def recalibrate(model: Module, batches: Iterable[Any]) -> Module:
+    """The same module, its batch norms' statistics measured on the batches: tensors, or mappings passed as keywords."""
+    norms = [module for module in model.modules() if isinstance(module, torch.nn.modules.batchnorm._NormBase)]
+    training, momenta = {module: module.training for module in model.modules()}, [norm.momentum for norm in norms]
+    for norm in norms:
+        norm.reset_running_stats()
+        norm.momentum = None  # a plain mean over all batches
+    model.eval()  # dropout stays off
+    for norm in norms:
+        norm.train()
+    with torch.no_grad():
+        for batch in batches:
+            model(**batch) if isinstance(batch, Mapping) else model(batch)
+    for norm, momentum in zip(norms, momenta, strict=True):
+        norm.momentum = momentum
+    for module, mode in training.items():
+        module.training = mode
+    return model

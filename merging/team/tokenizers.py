@@ -1,0 +1,55 @@
+"""The tokens beside a model's weights, by number, from the files of Transformers' tokenizers."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+from merging.errors import CheckpointError
+from merging.files.paths import inside, open_regular
+from merging.files.strict_json import parse
+
+LARGEST = 64_000_000  # bytes of a tokenizer's file
+TOKENIZER, VOCABULARIES, WORDS, ADDED = "tokenizer.json", ("vocab.json",), "vocab.txt", "added_tokens.json"
+
+
+def tokens(folder: Path | None) -> dict[str, int] | None:
+    """{token: its number} of the tokenizer in a folder; None if none is there, or none that can be read."""
+    if folder is None:
+        return None
+    try:
+        if (raw := _bytes(folder / TOKENIZER)) is not None:
+            return _of_tokenizer(parse(raw, TOKENIZER))
+        found: dict[str, int] | None = None
+        for file in VOCABULARIES:
+            if (raw := _bytes(folder / file)) is not None:
+                found = _numbers(parse(raw, file))
+        if found is None and (raw := _bytes(folder / WORDS)) is not None:
+            found = {word: number for number, word in enumerate(raw.decode("utf-8").splitlines())}
+        if found is not None and (raw := _bytes(folder / ADDED)) is not None:
+            found |= _numbers(parse(raw, ADDED))
+    except (CheckpointError, OSError, ValueError, TypeError, KeyError, AttributeError):
+        return None
+    return found
+
+
+def _bytes(path: Path) -> bytes | None:
+    """What is in a file; None if there is none. Raises CheckpointError if it is too large or leads out."""
+    if not os.path.lexists(path):
+        return None
+    with os.fdopen(open_regular(inside(path)), "rb") as file:
+        raw = file.read(LARGEST + 1)
+    if len(raw) > LARGEST:
+        raise CheckpointError(f"{path.name} is larger than a tokenizer has reason to be; refused.")
+    return raw
+
+
+def _of_tokenizer(stated: dict[str, Any]) -> dict[str, int]:
+    vocab = stated["model"]["vocab"]
+    found = _numbers(vocab) if isinstance(vocab, dict) else {str(entry[0]): at for at, entry in enumerate(vocab)}
+    return found | {str(token["content"]): int(token["id"]) for token in stated.get("added_tokens") or ()}
+
+
+def _numbers(stated: dict[str, Any]) -> dict[str, int]:
+    return {token: number for token, number in stated.items() if type(number) is int}

@@ -1,0 +1,145 @@
+"""LoRA adapters of networks other than CLIP give what PEFT merges; what no adapter names counts nowhere."""
+
+from __future__ import annotations
+
+import copy
+import json
+import warnings
+
+import peers
+import pytest
+import torch
+from safetensors.torch import load_file
+
+import merging
+from merging.errors import CheckpointError
+from merging.inspection.fit import fit
+from merging.recipes.recipe import Recipe
+from merging.runs.inputs import open_inputs
+
+SIZES = {"hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 32}
+
+
+@pytest.fixture(scope="module")
+def peft():
+    peers.transformers()  # makes torchvision importable
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        import peft
+
+        return peft
+
+
+def adapted(peft, model, folder, seed=0, **options):
+    """An adapter's folder and the state dict of the model with it merged in, both by PEFT."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        wrapped = peft.get_peft_model(copy.deepcopy(model), peft.LoraConfig(r=4, lora_alpha=8, **options))
+        draw = torch.Generator().manual_seed(seed)
+        for value in wrapped.parameters():
+            if value.requires_grad:
+                value.data += 0.1 * torch.randn(value.shape, generator=draw)
+        wrapped.save_pretrained(folder)
+        return wrapped.merge_and_unload().state_dict()
+
+
+def llama(t):
+    return t.LlamaForCausalLM(t.LlamaConfig(vocab_size=40, num_key_value_heads=1, **SIZES))
+
+
+def t5(t):
+    sizes = {"d_model": 16, "d_kv": 8, "d_ff": 32, "num_layers": 2, "num_heads": 2}
+    return t.T5ForConditionalGeneration(t.T5Config(vocab_size=40, **sizes))
+
+
+def gpt2(t):
+    return t.GPT2LMHeadModel(t.GPT2Config(vocab_size=40, n_positions=12, n_embd=16, n_layer=2, n_head=2))
+
+
+def vit(t):
+    return t.ViTForImageClassification(t.ViTConfig(image_size=16, patch_size=8, num_labels=3, **SIZES))
+
+
+CASES = {
+    "Llama": (llama, {"target_modules": ["q_proj", "k_proj", "v_proj", "o_proj"]}),
+    "T5": (t5, {"target_modules": ["q", "v"]}),
+    "GPT-2": (gpt2, {"target_modules": ["c_attn"], "fan_in_fan_out": True}),
+    "ViT": (vit, {"target_modules": ["q_proj", "fc1"], "modules_to_save": ["classifier"]}),
+}
+
+
+@pytest.mark.parametrize("kind", CASES)
+def test_adapters_give_what_peft_merges(kind, peft, tmp_path):
+    make, options = CASES[kind]
+    t = peers.transformers()
+    torch.manual_seed(0)
+    model = make(t)
+    model.save_pretrained(tmp_path / "base")
+    expected = adapted(peft, model, tmp_path / "adapter", **options)
+    after = copy.deepcopy(model)
+    after.load_state_dict(expected)
+    after.save_pretrained(tmp_path / "after")  # under the names of files
+    want, base = load_file(tmp_path / "after" / "model.safetensors"), load_file(tmp_path / "base" / "model.safetensors")
+    merged = merging.merge(tmp_path / "base", {"a": tmp_path / "adapter"}, params={"scaling": 1.0}, device="cpu")
+    assert merged.state_dict.keys() == want.keys()
+    touched = {name for name in want if not torch.equal(want[name], base[name])}
+    assert touched
+    for name, value in merged.state_dict.items():
+        if name in touched:
+            torch.testing.assert_close(value, want[name], atol=1e-7, rtol=1e-6)
+        else:
+            assert torch.equal(value, base[name]), name
+    assert set(merged.tables["tensors"]["tensor"]) == touched
+
+
+def test_what_no_adapter_names_counts_only_if_asked_for(peft, tmp_path):
+    torch.manual_seed(0)
+    model = llama(peers.transformers())
+    model.save_pretrained(tmp_path / "base")
+    for seed, name in enumerate("ab"):
+        adapted(peft, model, tmp_path / name, seed, target_modules=["q_proj"])
+    experts = {name: tmp_path / name for name in "ab"}
+    report = fit(tmp_path / "base", experts)
+    assert (
+        report.ok
+        and "19 tensors that no adapter changes are the pretrained model's, and count nowhere." in report.notes
+    )
+    tables = [
+        merging.merge(tmp_path / "base", experts, "ties", count_dead_params=counted, device="cpu").tables
+        for counted in (False, True)
+    ]
+    assert [len(table["tensors"]) for table in tables] == [2, 21]
+    ids = set()
+    for counted in (False, True):
+        recipe = Recipe.build(
+            "ties", pretrained=str(tmp_path / "base"), experts={n: str(path) for n, path in experts.items()},
+            count_dead_params=counted,
+        )  # fmt: skip
+        ids.add(open_inputs(recipe).run_id())
+    assert len(ids) == 2
+
+
+def test_an_adapters_head_is_kept_per_task(peft, tmp_path):
+    t = peers.transformers()
+    torch.manual_seed(0)
+    base = t.BertModel(t.BertConfig(vocab_size=40, **SIZES))
+    base.save_pretrained(tmp_path / "base")
+    experts = {}
+    for labels, name in ((2, "two"), (3, "three")):
+        model = t.BertForSequenceClassification.from_pretrained(tmp_path / "base", num_labels=labels)
+        adapted(peft, model, tmp_path / name, target_modules=["query"], modules_to_save=["classifier"])
+        experts[name] = tmp_path / name
+    report = fit(tmp_path / "base", experts)
+    assert report.ok and "two: the names begin with 'bert.', which was taken off." in report.notes
+    heads = merging.merge(tmp_path / "base", experts, device="cpu").heads
+    assert heads["three"]["classifier.weight"].shape == (3, 16) and heads["two"]["classifier.bias"].shape == (2,)
+
+
+def test_an_adapter_of_another_network_is_refused(peft, tmp_path):
+    torch.manual_seed(0)
+    t = peers.transformers()
+    gpt2(t).save_pretrained(tmp_path / "base")
+    adapted(peft, llama(t), tmp_path / "adapter", target_modules=["q_proj"])
+    with pytest.raises(CheckpointError, match=r"self_attn\.q_proj\.weight', which the pretrained model does not have"):
+        fit(tmp_path / "base", {"a": tmp_path / "adapter"})
+    assert json.loads((tmp_path / "adapter" / "adapter_config.json").read_text("utf-8"))["peft_type"] == "LORA"
