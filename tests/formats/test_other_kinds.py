@@ -7,7 +7,7 @@ import pytest
 from safetensors.torch import save_file
 
 import merging
-from merging.checkpoints.families import title_of
+from merging.checkpoints.kinds.facts import title_of
 from merging.errors import FamilyError
 from merging.formats.opening import open_checkpoint
 from merging.inspection.fit import fit

@@ -10,8 +10,9 @@ from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING
 
 from merging.checkpoints import families
-from merging.checkpoints.families import EMBEDDINGS, OUTPUT, Parameter, Role, nearest, title_of
+from merging.checkpoints.families import EMBEDDINGS, OUTPUT, Parameter, Role, nearest
 from merging.checkpoints.kinds.depth import Depth, containers, depths
+from merging.checkpoints.kinds.facts import title_of
 from merging.errors import FamilyError
 from merging.text import first_few
 
@@ -43,7 +44,7 @@ def describe(infos: Mapping[str, TensorInfo], where: str = "the checkpoint") -> 
         FamilyError: neither; or a network that cannot be merged by tensors alone, and why.
     """
     if not is_inferred(infos):
-        return families.describe(infos, where)
+        return families.describe(infos, where, title_of(infos))
     called = title_of(infos) or "a network that is not CLIP"
     last = {name: name.rpartition(".")[2] for name in infos}
     if statistics := [name for name in infos if STATISTICS.fullmatch(last[name])]:
