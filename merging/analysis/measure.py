@@ -16,9 +16,9 @@ from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING, Any
 
 from merging.analysis.context import MeasurementContext, MeasurementResult, Of, TrialContext, own_folder
-from merging.analysis.registry import Measurement, kind
+from merging.analysis.registry import Measurement, kind, refusal
 from merging.analysis.stored import MEMORY, Measured, entry_name, find, shown_so_far, write
-from merging.errors import StoreError
+from merging.errors import StoreError, TaskError
 from merging.files import atomic
 from merging.progress import Cancel, ProgressCallback
 from merging.runs.store import Store
@@ -63,6 +63,8 @@ def measure(
     if not measurement_kind.timed and (stored := find(key, store, benchmark, run_id)):
         return stored
     name = _entry_name(measurement_kind, store, benchmark, run_id)
+    if run_id and (reason := refusal(measurement_kind, store.run(run_id).network)):
+        raise TaskError(reason)
     atomic.sweep(own_folder(store))
     atomic.require_writable(own_folder(store), "The measurement")
     started = time.monotonic()
