@@ -32,10 +32,14 @@ class Role(StrEnum):
     PROJECTION = "projection"
     VOCABULARY = "vocabulary"  # one row per token; CLIP's image encoders have none
     STACK = "stack"  # matrices of several experts of a layer in one tensor, neither
+    STATISTIC = "statistic"  # running mean or variance of a batch norm: the experts' mean, whatever the methods
     BUFFER = "buffer"  # copied from the pretrained model, never merged
+    HEAD = "head"  # a task's own output layer: every expert keeps its own
 
 
-OF_OTHERS = frozenset({Role.VOCABULARY, Role.STACK})  # roles that no tensor of CLIP has
+UNMERGED = frozenset({Role.STATISTIC, Role.BUFFER, Role.HEAD})  # roles that no method sees
+BY_ROW = frozenset({Role.VOCABULARY, Role.STACK})  # tables and stacks, which are no matrices to any method
+OF_OTHERS = BY_ROW | {Role.STATISTIC, Role.HEAD}  # roles that no tensor of CLIP has
 LINEAR_MAPS = frozenset({Role.LINEAR, Role.PROJECTION})  # matrices for which several experts have a joint space
 WEIGHTS = LINEAR_MAPS | {Role.CONV}  # tensors that multiply the rows that enter them
 EMBEDDINGS, OUTPUT, TEXT = "embeddings", "output", "not merged"

@@ -7,18 +7,20 @@ from dataclasses import dataclass, field, replace
 from threading import Lock
 from typing import Protocol
 
+import torch
 from torch import Tensor
 
-from merging.checkpoints.checkpoint import Checkpoint
-from merging.checkpoints.families import Role
+from merging.checkpoints.families import UNMERGED, Parameter, Role
 from merging.engine.inputs import Inputs
 from merging.engine.layer_inputs import OnDetail
 from merging.engine.merged_inputs import MergedInputs
 from merging.engine.outputs import Notes, Output, Rows, Stored, merged_values
 from merging.engine.stream import Stage, Stream
+from merging.errors import MergingError
 from merging.methods.method import Edit, Merge
 from merging.methods.moments import Moments
 from merging.methods.slot import Slot
+from merging.numerics.finite import all_finite
 from merging.progress import Meter
 
 
@@ -81,6 +83,11 @@ class Ending:
         return Merged(stored, own, made.count, bool(made.final.cpu()))
 
 
+def cuts(inputs: Inputs, stages: tuple[Stage, ...]) -> Callable[[Parameter], bool]:
+    """Which tensors are too large to be held whole where no step looks at them as a whole."""
+    return lambda parameter: inputs.is_large(parameter) and all(stage.elementwise(parameter) for stage in stages)
+
+
 def merging_pass(
     inputs: Inputs, chosen: Inputs, stages: tuple[Stage, ...], meter: Meter, output: Output, notes: Notes
 ) -> None:
@@ -88,8 +95,9 @@ def merging_pass(
     *edits, merge = stages
     assert isinstance(merge.method, Merge) and all(isinstance(stage.method, Edit) for stage in edits)
     before, after = (tuple(stage for stage in edits if stage.after_merge == later) for later in (False, True))
-    in_pieces, counts = all(stage.elementwise for stage in stages), merge.method.provisional is not None
-    stream = Stream(chosen, before, in_pieces, meter, f"Merging with {merge.method.title}", notes)
+    in_pieces, counts = all(stage.in_pieces for stage in stages), merge.method.provisional is not None
+    phase = f"Merging with {merge.method.title}"
+    stream = Stream(chosen, before, in_pieces, meter, phase, notes, cut=cuts(inputs, stages))
     if counts and (chosen is not inputs or not in_pieces):  # most whole tensors would be merged again
         meter.total += inputs.work if in_pieces else 0  # else this pass was foreseen
         counting = replace(stream, inputs=inputs, notes=None)
@@ -126,9 +134,22 @@ def take_over(elsewhere: Elsewhere, inputs: Inputs, meter: Meter, output: Output
         notes.extend(noted.get(parameter.name, {}))
 
 
-def copy_buffers(pretrained: Checkpoint, output: Output) -> None:
-    """Write what is not merged, from the pretrained model."""
-    for parameter in pretrained.parameters:
-        if parameter.role == Role.BUFFER:
+def write_unmerged(inputs: Inputs, output: Output) -> None:
+    """Write what no method sees: running statistics as the experts' mean, or each expert's own; the rest pretrained."""
+    for parameter in inputs.pretrained.parameters:
+        if parameter.role == Role.STATISTIC:
+            _write_statistic(parameter.name, inputs, output)
+        elif parameter.role in UNMERGED:
             for sink in output.sinks.values():
-                sink.write(parameter.name, pretrained.read(parameter.name))
+                sink.write(parameter.name, inputs.pretrained.read(parameter.name))
+
+
+def _write_statistic(name: str, inputs: Inputs, output: Output) -> None:
+    """With one model per task every model gets the statistics of its own expert."""
+    values = {expert: checkpoint.read(name).double() for expert, checkpoint in inputs.experts.items()}
+    mean = torch.stack(list(values.values())).mean(dim=0)
+    for expert, sink in output.sinks.items():
+        stored = values.get(expert, mean).to(inputs.pretrained.infos[name].dtype)
+        if not all_finite(stored, torch.float64):
+            raise MergingError(f"The running statistic {name!r} is not finite in the experts. Nothing was kept.")
+        sink.write(name, stored)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
@@ -9,7 +10,7 @@ from functools import lru_cache
 import numpy as np
 from numpy.typing import NDArray
 
-from merging.checkpoints.families import Parameter, Role
+from merging.checkpoints.families import UNMERGED, Parameter
 from merging.methods.factor_rules import SECTIONS, SELECTORS, FactorRule, canonical_name, resolve, rules_text
 
 Table = NDArray[np.float64]
@@ -30,7 +31,7 @@ def simplify(factors: Table, experts: Sequence[str], parameters: Sequence[Parame
     A first rule or two may paint a common value everywhere, or by expert, block or role, and the others what differs.
     Rules of several experts, blocks, roles or kinds of tensors count as one.
     """
-    merged = [p for p in parameters if p.role != Role.BUFFER]
+    merged = [p for p in parameters if p.role not in UNMERGED]
     if factors.shape != (len(experts), len(merged)):
         raise ValueError(f"factors of {len(experts)} experts and {len(merged)} tensors, not {factors.shape}")
     places = _places(tuple(merged))
@@ -69,8 +70,9 @@ def _each_place(parameters: Sequence[Parameter]) -> Iterator[_Place]:
     for section in SECTIONS:
         if any(p.section == section for p in parameters):
             yield place(FactorRule(factor=0.0, sections=(section,)))
+    alike = Counter((_kind(p), p.block) for p in parameters)  # more than one where towers have the same layers
     for p in parameters:
-        if p.block is None or _kind(p) == p.name:
+        if p.block is None or _kind(p) == p.name or alike[_kind(p), p.block] > 1:
             yield place(FactorRule(factor=0.0, tensors=(_own_name(p, parameters),)))
 
 

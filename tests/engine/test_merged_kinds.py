@@ -8,12 +8,13 @@ import torch
 
 import merging
 from merging.checkpoints.checkpoint import MappingCheckpoint
-from merging.errors import CheckpointError, CompatibilityError, FamilyError
+from merging.engine.inputs import Inputs
+from merging.errors import CheckpointError, CompatibilityError, FamilyError, MergingError, NeedsError
 from merging.export.export import export
 from merging.recipes.recipe import Recipe
 from merging.runs.inputs import opened
 
-INFERRED = [kind for kind in other_kinds.KINDS if kind != "ResNet"]
+INFERRED = list(other_kinds.KINDS)
 
 
 def team(kind):
@@ -28,7 +29,25 @@ def test_every_tensor_is_merged_under_its_own_name(kind):
     mean = merging.merge(base, experts, "weight_averaging", device="cpu").state_dict
     assert {n: v.shape for n, v in mean.items()} == {n: v.shape for n, v in base.items()}
     for name, value in mean.items():
+        if not value.is_floating_point():
+            assert torch.equal(value, base[name])
+            continue
         torch.testing.assert_close(value, (experts["a"][name] + experts["b"][name]) / 2)
+
+
+def test_running_statistics_are_the_mean_whatever_the_methods_do():
+    base, experts = team("ResNet")
+    experts["a"]["bn1.num_batches_tracked"] = torch.tensor(99)
+    merged = merging.merge(base, experts, "ties", edits=["lwptv"], device="cpu")
+    name = "layer1.0.bn1.running_var"
+    torch.testing.assert_close(merged.state_dict[name], (experts["a"][name] + experts["b"][name]) / 2)
+    assert merged.state_dict["bn1.num_batches_tracked"] == 7
+    assert not {"running_mean", "running_var"} & {n.rpartition(".")[2] for n in merged.tables["tensors"]["tensor"]}
+    alone = merging.merge(base, experts, "emr", device="cpu")
+    assert torch.equal(alone.task_state_dicts["b"][name], experts["b"][name])
+    experts["b"][name] = torch.full_like(base[name], float("nan"))
+    with pytest.raises(MergingError, match=rf"running statistic '{name}' is not finite"):
+        merging.merge(base, experts, "weight_averaging", device="cpu")
 
 
 @pytest.mark.parametrize("kind", ["T5", "LLaVA"])
@@ -48,11 +67,41 @@ def test_every_tower_has_its_own_line_of_factors():
     ]  # fmt: skip
 
 
-@pytest.mark.parametrize("merge,edits", [("drm", ()), ("fisher", ()), ("ties", ("cat",))])
-def test_methods_for_clip_alone_say_so(merge, edits):
+@pytest.mark.parametrize(
+    "merge,edits,error,says",
+    [
+        ("lot", (), NeedsError, r"CLIP towers; this is BERT or RoBERTa\. Give layer_inputs, from merging\.capture\."),
+        ("ties", ("cat",), NeedsError, "Give layer_inputs"),
+        ("fisher", (), FamilyError, "Fisher.* runs images through CLIP towers; this is BERT or RoBERTa"),
+        ("regmean_pp", (), FamilyError, "this is BERT or RoBERTa"),
+    ],
+)
+def test_methods_that_run_images_through_clip_towers_say_so(merge, edits, error, says):
     base, experts = team("BERT")
-    with pytest.raises(FamilyError, match=r"works on CLIP image encoders only, and .* network \(BERT or RoBERTa\)"):
+    with pytest.raises(error, match=says):
         merging.merge(base, experts, merge, edits=edits, device="cpu")
+
+
+def test_a_method_that_reaches_few_matrices_says_so():
+    base, experts = team("LLaVA")  # most numbers are in its table of tokens
+    warnings = merging.merge(base, experts, "drm", device="cpu").warnings
+    assert "DRM treats 28 of 64 tensors (37% of the numbers) as matrices here; the others take the mean." in warnings
+    assert not merging.merge(*team("DINOv2"), "drm", device="cpu").warnings
+
+
+@pytest.mark.parametrize("edits", [(), ("lwptv",)])
+def test_large_tables_come_in_pieces_among_whole_matrices(edits, monkeypatch):
+    base, experts = team("Llama")
+    whole = merging.merge(base, experts, "drm", edits=edits, device="cpu").state_dict
+    seen = []
+    kept = Inputs.pieces
+    monkeypatch.setattr(Inputs, "pieces", lambda self, block: seen.append(block.name) or kept(self, block))
+    monkeypatch.setattr("merging.engine.inputs.BLOCK_CPU", 50)
+    monkeypatch.setattr("merging.engine.inputs.PIECE_CPU", 30)
+    pieces = merging.merge(base, experts, "drm", edits=edits, device="cpu").state_dict
+    assert set(seen) == {"model.embed_tokens.weight", "lm_head.weight"} or edits  # whose survey is all in pieces
+    for name, value in whole.items():
+        assert torch.equal(pieces[name], value), name
 
 
 def test_no_part_of_another_network_is_written_as_a_tower(tmp_path):
@@ -95,5 +144,5 @@ def test_the_rules_enter_the_id_of_a_run(monkeypatch):
     others = {name: MappingCheckpoint(state, name) for name, state in experts.items()}
     recipe = Recipe.build("ties", experts=dict.fromkeys(experts, "memory"))
     before = opened(recipe, one, others).run_id()
-    monkeypatch.setattr("merging.runs.inputs.INFERENCE", 2)
+    monkeypatch.setattr("merging.runs.inputs.INFERENCE", 99)
     assert opened(recipe, one, others).run_id() != before
