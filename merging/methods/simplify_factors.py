@@ -99,7 +99,8 @@ def _first_layers(
     places: dict[str, list[int]] = {}
     roles: dict[str, list[int]] = {}
     for i, p in enumerate(parameters):
-        places.setdefault(p.section if p.block is None else str(p.block), []).append(i)
+        if p.block is not None or p.section in SECTIONS:  # no rule names what a tower has before its blocks
+            places.setdefault(p.section if p.block is None else str(p.block), []).append(i)
         roles.setdefault(str(p.role), []).append(i)
     sections = {name: (slice(None), places.pop(name)) for name in SECTIONS if name in places}
     blocks = {name: (slice(None), columns) for name, columns in places.items()}
