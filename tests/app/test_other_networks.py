@@ -83,3 +83,10 @@ def test_pages_on_images_say_that_it_is_no_clip(open_app: Any, library: Path, ru
     at = open_app(page, library, runs=run.id)
     assert not at.exception
     assert "is of T5. This page passes images through CLIP towers" in words(at)
+
+
+def test_one_tower_of_several_can_be_shown(open_app: Any, library: Path, run: Run) -> None:
+    at = open_app("masks", library, run=run.id, tower="decoder")
+    assert not at.exception
+    (tensors,) = [box.options for box in at.selectbox if box.label == "Tensor"]
+    assert len(tensors) > 10 and all(name.startswith("decoder.") for name in tensors[1:])
