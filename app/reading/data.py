@@ -130,6 +130,11 @@ def runs(stored: Sequence[Run]) -> list[Run]:
     return own_runs + sorted(library, key=lambda run: (order.get(run.title, len(order)), run.title))
 
 
+def of_clip(stored: Sequence[Run]) -> list[Run]:
+    """The merges of CLIP, through whose models images can be passed."""
+    return [run for run in runs(stored) if not run.network]
+
+
 def scored_runs(stored: Sequence[Run]) -> list[Run]:
     """The merges that were evaluated on the benchmark that most of them share."""
     merges = [run for run in runs(stored) if run.has_scores]

@@ -11,7 +11,7 @@ from app.reading import data
 from app.session import address
 from app.session.draft import Draft
 from merging.checkpoints.families import UNMERGED
-from merging.errors import TaskError
+from merging.errors import MergingError, TaskError
 from merging.recipes.recipe import Recipe
 from merging.runs.run import Run
 
@@ -118,3 +118,18 @@ def _models(
     from merging.runs.inputs import open_models
 
     return open_models(pretrained, experts)
+
+
+def network(pretrained: str) -> str:
+    """What a network other than CLIP is called; empty for CLIP, and for what cannot be read."""
+    return _network(pretrained, data.file_state(pretrained))
+
+
+@st.cache_data(max_entries=200, show_spinner=False)
+def _network(pretrained: str, file: tuple[int, ...]) -> str:
+    from merging.formats.opening import open_checkpoint
+
+    try:
+        return open_checkpoint(pretrained, "pretrained").network
+    except (MergingError, OSError):
+        return ""

@@ -98,7 +98,7 @@ def conflicts(chosen: Sequence[Run], runs: Sequence[Run]) -> None:
 def main() -> None:
     """The chosen view."""
     stored = data.stored()
-    runs = data.runs(stored)
+    runs = data.of_clip(stored)
     view = st.segmented_control(
         "View",
         (DEPTH, LAYERS, BACK, CASES, EXEMPLARS, CAT),
@@ -114,6 +114,7 @@ def main() -> None:
     elif not runs:
         page.empty("There is no run yet. Merge some experts and the result appears here.", "Merge experts", pages.MERGE)
     elif chosen := pick_runs(runs):
+        run_picker.left_out(stored)
         if view == DEPTH:
             with_drift(chosen, lambda pairs: by_depth.view(pairs, stored))
         elif view == LAYERS:

@@ -113,7 +113,7 @@ def view(about: str, chosen: Sequence[Run], others: Sequence[Run]) -> None:
 def main() -> None:
     """The chosen view."""
     stored = data.stored()
-    runs = [run for run in data.runs(stored) if not run.per_task]
+    runs = [run for run in data.of_clip(stored) if not run.per_task]
     if not runs:
         page.empty("There is no run yet. Merge some experts and the result appears here.", "Merge experts", pages.MERGE)
         return
@@ -122,6 +122,7 @@ def main() -> None:
         required=True,
     )  # fmt: skip
     chosen = pick_runs(runs)
+    run_picker.left_out(stored)
     if about == COMPONENTS:
         components.components(chosen, runs)
         return

@@ -60,9 +60,12 @@ def explore(run: Run, fresh: bool, holders: list[Run]) -> None:
         chosen: float = st.slider("Prune ratio", 0.0, 1.0, ratio, 0.01, key=address.RATIO, bind=address.BIND, width=320)
         one_mask = st.toggle("One mask for all experts", shared, key=address.SHARED, bind=address.BIND)
         group = GROUPS[st.selectbox("Tensors in order of", GROUPS, key=address.GROUP, bind=address.BIND, width=230)]
+        tower = selected.pick_tower(stored["section"])
         painting = paint.switch()
     table = with_ratio(stored, chosen, one_mask)
     shown = whole_tensors(table) if painting else table  # factors are of whole tensors
+    if tower and not painting:
+        shown = shown[shown["section"].str.startswith(f"{tower} ")]
     tensors = list(dict.fromkeys(shown["tensor"]))
     words = kept_share.in_words(table, chosen, ratio if masked else None)
     st.markdown(words)

@@ -145,6 +145,7 @@ if scored := data.scored_runs(stored):
         choose(scored, stored)
     if others := sum(run.has_scores for run in data.runs(stored)) - len(scored):
         st.caption(f"{plural(others, 'run')} left out: evaluated on another version of the benchmark.")
+    run_picker.left_out(stored)
 else:
     sentence = "No run has been evaluated yet. Merge some experts and their accuracy appears here."
     page.empty(sentence, "Merge experts", pages.MERGE)

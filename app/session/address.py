@@ -5,6 +5,7 @@ a run's id and not the label that a picker shows.
 
     run       the run on Masks, in focus on Drift, A   runs      the runs on Scores, Drift and Features, ids with
               on Compare; of whose experts Conflicts is            commas
+    tower*    the tower of a network with several, or all
     ratio*    prune ratio of the picture of masks      shared*   whether all experts share one mask
     group*    order of the tensors                     by*       how kept shares are split
     expert    the chosen expert, or its task           tensor    the chosen tensor
@@ -67,6 +68,7 @@ from __future__ import annotations
 from typing import Any
 
 RUN, RUNS, CHAIN, EXPERTS, RATIO, SHARED = "run", "runs", "chain", "experts", "ratio", "shared"
+TOWER = "tower"
 GROUP, BY, EXPERT, TENSOR, RELATIVE, PRESENT = "group", "by", "expert", "tensor", "relative", "present"
 METHOD, ROLE, NEEDS, FIND, RANKED, ALONG = "method", "role", "needs", "find", "ranked", "along"
 VIEW, KIND, TOKEN, DISTANCE, TASK, NUMBER, UNIT = "view", "kind", "token", "distance", "task", "number", "unit"

@@ -8,11 +8,12 @@ from typing import TYPE_CHECKING
 import streamlit as st
 
 from app import text
-from app.reading import data
+from app.reading import data, recipes
 from app.session import clicks
 from app.widgets import page
 from app.widgets.jobs import tray
 from merging import modes
+from merging.errors import MergingError
 from merging.files import tables
 from merging.files.short_digest import short_digest
 from merging.modes import Act
@@ -206,6 +207,8 @@ def _extent(report: FitReport, pretrained: str, experts: Mapping[str, str], plac
 
 def lacking(recipe: Recipe) -> str:
     """What a chain needs that these models lack; empty if nothing."""
+    if problem := _not_for_others(recipe):
+        return problem
     if recipe.exemplars is None:
         return ""
     needs = f"{text.chain_title(recipe)} needs training images, which come from a benchmark folder."
@@ -216,6 +219,20 @@ def lacking(recipe: Recipe) -> str:
         return (
             f"{needs} It has none for {first_few(unknown, 3)}; experts are named like its tasks: {first_few(experts)}."
         )
+    return ""
+
+
+def _not_for_others(recipe: Recipe) -> str:
+    """Why a chain does not work on these models, if they are another network than CLIP; empty if it does."""
+    if not recipes.network(recipe.pretrained):
+        return ""
+    from merging.engine.needs import check_kind
+    from merging.formats.opening import open_checkpoint
+
+    try:
+        check_kind(recipe, open_checkpoint(recipe.pretrained, "pretrained"))
+    except MergingError as error:
+        return str(error)
     return ""
 
 

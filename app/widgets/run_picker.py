@@ -9,7 +9,7 @@ import streamlit as st
 from app import text
 from app.reading import data, names
 from app.session import address, state
-from app.session.pages import MERGE, MODELS
+from app.session.pages import MASKS, MERGE, MODELS
 from app.widgets.page import empty, open_page
 from merging.files.short_digest import beginning_with
 from merging.runs.run import PRECOMPUTED, Run
@@ -20,6 +20,7 @@ OTHER_SETS = (
     "{} of the chosen runs {} other experts. Their averages are over the tasks of those, so they are not in the same "
     "picture."
 )
+CLIP_ONLY = "This page passes images through CLIP towers; Masks, Conflicts and Compare show runs of any network."
 MOST_SEVERAL = 20  # runs to choose from
 CAUTIONS = 6  # lines that are shown at once
 
@@ -99,6 +100,14 @@ def other_sets(groups: Sequence[Sequence[Run]]) -> None:
             switch.button("Show these instead", key=f"other_experts_{place}", on_click=state.pick_runs, args=(ids,))
 
 
+def left_out(runs: Sequence[Run]) -> None:
+    """Say that runs of other networks than CLIP are not offered here; draws nothing if there are none."""
+    if others := [run for run in runs if run.network]:
+        networks = text.listed(sorted({text.safe_text(run.network, 60) for run in others}))
+        verb = "is" if len(others) == 1 else "are"
+        st.caption(f"{plural(len(others), 'run')} of {networks} {verb} not offered here. {CLIP_ONLY}")
+
+
 def missing_runs(run_ids: Sequence[str], forget: Callable[[], None] = state.clear_link) -> None:
     """Draw which runs of a link cannot be shown, and a button to go on, which calls ``forget``."""
     if run_ids := _offer_choices(run_ids):
@@ -134,6 +143,11 @@ def _choose_instead(written: str, run_id: str) -> None:
 def _lost_runs(run_ids: Sequence[str], forget: Callable[[], None]) -> None:
     """Draw that this machine lacks these runs, or has them on another benchmark, and a button to go on."""
     listed = first_few((f"“{text.safe_text(run_id, 20)}”" for run_id in run_ids), 3)
+    if others := [run for run_id in run_ids if (run := data.store().find(run_id)) and run.network]:
+        st.info(f"**{text.safe_text(others[0].title, 60)}** is of {text.safe_text(others[0].network, 60)}. {CLIP_ONLY}")
+        open_page(MASKS, "Masks of this run", "grid_on", run=others[0].id)
+        st.button("Show an available run", on_click=forget, type="primary")
+        return
     if any((run := data.store().find(run_id)) and not data.belongs(run) for run_id in run_ids):
         st.warning(
             f"This link names {listed}, {'a run' if len(run_ids) == 1 else 'runs'} of another benchmark than the "

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import streamlit as st
 
@@ -13,6 +13,10 @@ from app.session import address, pages, selection
 from app.widgets import page
 from merging.checkpoints.families import whole_name
 
+if TYPE_CHECKING:
+    import pandas as pd
+
+ALL = "all"
 SALIENCY = "saliency of one tensor"
 VIEWS = {  # title -> page, icon, the kinds that it shows, and the query of the view that does
     "Masks": (pages.MASKS, "grid_on", {address.TENSOR, address.EXPERT}, {}),
@@ -95,3 +99,17 @@ def _titled(kind: str, value: str) -> str:
 
 def _address() -> dict[str, str]:
     return {kind: selection.chosen(kind) for kind in selection.NOUNS if selection.chosen(kind)}
+
+
+def pick_tower(sections: pd.Series) -> str:
+    """A picker of one tower of a network by its sections; "" for all, and where there is one tower.
+
+    What lies outside the towers, such as a vocabulary that they share, is shown with all of them only.
+    """
+    towers = list(sections.astype(str).str.extract(r"^(.+) block \d+$")[0].dropna().unique())
+    if len(towers) < 2:
+        return ""
+    chosen = st.segmented_control(
+        "Tower", [ALL, *towers], default=ALL, key=address.TOWER, bind=address.BIND, required=True
+    )
+    return chosen if chosen in towers else ""

@@ -17,9 +17,9 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from merging.analysis.context import MeasurementContext, MeasurementResult, Of, TrialContext, own_folder
-from merging.analysis.registry import Measurement, kind
+from merging.analysis.registry import Measurement, kind, refusal
 from merging.analysis.stored import MEMORY, Measured, entry_name, find, shown_so_far, write
-from merging.errors import StoreError
+from merging.errors import StoreError, TaskError
 from merging.files import atomic
 from merging.files.processes import ProcessId
 from merging.progress import Cancel, Meter, Progress, ProgressCallback
@@ -63,6 +63,8 @@ def measure(
     if not measurement_kind.timed and (stored := find(key, store, benchmark, run_id)):
         return stored
     name = required_name(measurement_kind, store, benchmark, run_id)
+    if run_id and (reason := refusal(measurement_kind, store.run(run_id).network)):
+        raise TaskError(reason)
     with store.lock(name, Meter(0, None, cancel).check, partial(_say_who_measures, progress=progress)):
         if not measurement_kind.timed and (stored := find(key, store, benchmark, run_id)):
             return stored  # another process has measured it meanwhile

@@ -26,6 +26,7 @@ class Measurement:
     timed: bool = False
     seconds: float = 20.0  # a guess of what it takes on two cores, until one was measured
     trial: str = ""
+    of_weights: bool = False  # whether it looks at weights alone, so that it can be measured of any network
 
 
 MEASURES = {
@@ -74,9 +75,19 @@ MEASURES = {
             "Features for finding neighbors",
             "merging.analysis.measurements.image.feature_bank:measure_bank",
         ),
-        Measurement("signs", "Sign agreement", "merging.analysis.measurements.signs:measure_signs", of=Of.EXPERTS),
         Measurement(
-            "pairs", "Experts against experts", "merging.analysis.measurements.pairs:measure_pairs", of=Of.EXPERTS
+            "signs",
+            "Sign agreement",
+            "merging.analysis.measurements.signs:measure_signs",
+            of=Of.EXPERTS,
+            of_weights=True,
+        ),
+        Measurement(
+            "pairs",
+            "Experts against experts",
+            "merging.analysis.measurements.pairs:measure_pairs",
+            of=Of.EXPERTS,
+            of_weights=True,
         ),
         Measurement(
             "exemplars",
@@ -114,6 +125,13 @@ MEASURES = {
         ),
     )
 }
+
+
+def refusal(measurement: Measurement, network: str) -> str:
+    """Why it cannot be measured of a run of this network; empty if it can."""
+    if not network or measurement.of_weights:
+        return ""
+    return f"“{measurement.title}” passes images through CLIP towers; this run is of {network}."
 
 
 def kind(key: str) -> Measurement:

@@ -287,6 +287,8 @@ class Benchmark:
 
     def misfit(self, checkpoint: Checkpoint) -> str:
         """Why a checkpoint cannot be evaluated on this benchmark; empty if it can."""
+        if checkpoint.network:
+            return f"images pass through CLIP towers; this is {checkpoint.network}."
         try:
             tower = Architecture.of(checkpoint)
         except CheckpointError as error:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import logging
 import math
 from collections.abc import Mapping
@@ -13,11 +14,12 @@ from merging.checkpoints.checkpoint import Checkpoint
 from merging.checkpoints.heads import is_head
 from merging.checkpoints.tower_names import tower
 from merging.errors import CheckpointError, MergingError
+from merging.files.short_digest import short_digest
 from merging.formats.lora import AdapterCheckpoint
 from merging.formats.opening import open_checkpoint
 from merging.inspection.checkpoint_facts import inspect
 from merging.inspection.distance import Distance, measure
-from merging.inspection.model_sample import ModelSample, draw
+from merging.inspection.model_sample import ModelSample, draw, in_blocks
 from merging.text import printable
 
 MODEL, ADAPTER, HEAD, UNKNOWN, UNREADABLE = "model", "adapter", "head", "other", "unreadable"
@@ -74,7 +76,7 @@ def _recognize(entry: CatalogEntry) -> ModelFacts:
     kind = _kind(opened, facts)
     return ModelFacts(
         kind=kind,
-        problem=facts.get("no_family", "") if kind in {MODEL, UNKNOWN} else "",
+        problem=facts.get("no_family", "") if kind == UNKNOWN or (kind == MODEL and not opened.network) else "",
         format=facts["format"],
         names=facts["names"],
         architecture=_architecture(opened, facts, kind),
@@ -95,7 +97,9 @@ def _kind(opened: Checkpoint, facts: Mapping[str, Any]) -> str:
         return ADAPTER
     if facts["family"] or facts["architecture"]:
         return MODEL
-    return HEAD if is_head(opened.infos) else UNKNOWN
+    if is_head(opened.infos):
+        return HEAD
+    return MODEL if opened.network and facts["roles"] else UNKNOWN
 
 
 def _architecture(opened: Checkpoint, facts: Mapping[str, Any], kind: str) -> str:
@@ -105,6 +109,9 @@ def _architecture(opened: Checkpoint, facts: Mapping[str, Any], kind: str) -> st
         return f"{rows} classes, {width} features"
     if kind == ADAPTER:
         return f"LoRA, rank {facts['adapter']['rank']}"
+    if opened.network:
+        blocks = {p.section for p in in_blocks(opened).values()} if kind == MODEL else ()
+        return f"{opened.network}, {len(blocks)} blocks" if blocks else ""
     sizes = facts["architecture"] or _sizes(opened)
     if not sizes:
         return ""
@@ -137,6 +144,9 @@ def _activation(facts: Mapping[str, Any]) -> str:
 def _signature(opened: Checkpoint, facts: Mapping[str, Any], kind: str) -> str:
     if kind == ADAPTER:
         return f"adapter of {facts['adapter'].get('base', '')}"
+    if kind == MODEL and opened.network:
+        inside = sorted((at, opened.infos[p.name].shape) for at, p in in_blocks(opened).items())
+        return f"{opened.network} {short_digest(json.dumps(inside))}"
     return " ".join(map(str, _sizes(opened).values())) if kind == MODEL else ""
 
 

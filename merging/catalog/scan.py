@@ -110,9 +110,8 @@ class _Folder:
                 *WEIGHTS,
                 *ADAPTERS,
                 configs.ADAPTER,
-                configs.TRANSFORMERS,
                 configs.OPEN_CLIP,
-                configs.PREPROCESSOR,
+                *configs.COMPANIONS,
             }
             beside = {name for name in files if BESIDE.fullmatch(name)} - standard - shards
             listing.others += [f"{self.place}/{name}" for name in sorted(beside)]

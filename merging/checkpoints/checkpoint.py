@@ -13,6 +13,7 @@ from torch import Tensor
 
 from merging.checkpoints.content_digest import ContentDigest, OnBytes, ignore
 from merging.checkpoints.families import UNUSED_TEXT, Parameter
+from merging.checkpoints.kinds.facts import title_of
 from merging.checkpoints.kinds.inference import describe, is_inferred
 from merging.checkpoints.references import without_folders
 from merging.checkpoints.tensor_info import DTYPE_NAMES, TensorInfo, raw_bytes
@@ -20,6 +21,7 @@ from merging.errors import CheckpointError
 from merging.text import printable
 
 Spans = tuple[tuple[int, int], ...]  # places [start, stop) in a flat tensor
+UNNAMED = "another network"  # than CLIP, of a kind without facts
 DIGEST_PIECE = 1 << 18  # scalars hashed at a time: larger pieces leave the cache before they are hashed
 
 
@@ -78,6 +80,11 @@ class Checkpoint(ABC):
     def inferred(self) -> bool:
         """Whether this is another network than CLIP, whose parameters are inferred."""
         return is_inferred(self.infos, self.family)
+
+    @cached_property
+    def network(self) -> str:
+        """What a network other than CLIP is called; empty for CLIP."""
+        return (title_of(self.infos) or UNNAMED) if self.inferred else ""
 
     @cached_property
     def dead(self) -> UnusedText:

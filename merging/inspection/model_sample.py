@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
 from merging.checkpoints.checkpoint import Checkpoint
+from merging.checkpoints.families import Parameter, Role
 from merging.checkpoints.tower_names import PROJ, tower
 from merging.inspection.distance import Distance
 from merging.inspection.sampling import pieces
@@ -39,11 +40,27 @@ class ModelSample:
         return distance
 
 
+def in_blocks(checkpoint: Checkpoint) -> dict[str, Parameter]:
+    """The tensors inside the blocks of a network other than CLIP, by a place that no prefix of the names changes."""
+    return {f"{p.section}.{p.part}.{p.role}": p for p in checkpoint.parameters if p.block is not None}
+
+
+def _places(checkpoint: Checkpoint) -> Mapping[str, Sequence[str]]:
+    """{place: names in the file} of what is sampled: CLIP's tower, or the matrices of other networks' first and middle
+    blocks, which tell enough."""
+    if not checkpoint.inferred:
+        return tower(checkpoint.infos)
+    inside = in_blocks(checkpoint)
+    last = max((p.block or 0 for p in inside.values()), default=0)
+    chosen = {0, (last + 1) // 2}
+    return {at: (p.name,) for at, p in inside.items() if p.role == Role.LINEAR and p.block in chosen}
+
+
 def draw(checkpoint: Checkpoint) -> ModelSample | None:
-    """The sample of a model under open_clip's names; None if it cannot be compared."""
+    """The sample of a model, CLIP's under open_clip's names; None if it cannot be compared."""
     whole: dict[str, Tensor] = {}
     runs: dict[str, Tensor] = {}
-    for name, stored in tower(checkpoint.infos).items():
+    for name, stored in _places(checkpoint).items():
         info = checkpoint.infos[stored[0]]
         if len(stored) != 1 or not info.dtype.is_floating_point:
             return None

@@ -68,7 +68,7 @@ class FactorRule:
         object.__setattr__(self, "blocks", tuple(map(_range_text, self.blocks)))
         for kind, known in (("role", ROLES), ("section", SECTIONS)):
             for word in getattr(self, f"{kind}s"):
-                if word not in known:
+                if word not in known and (kind == "section" or word not in OF_OTHERS):
                     hint = did_you_mean(word, known)
                     raise ParameterError(f"there is no {kind} {word[:80]!r}.{hint} Known: {', '.join(known)}")
         for name in (*self.tensors, *self.experts):

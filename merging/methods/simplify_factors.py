@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
@@ -69,8 +70,9 @@ def _each_place(parameters: Sequence[Parameter]) -> Iterator[_Place]:
     for section in SECTIONS:
         if any(p.section == section for p in parameters):
             yield place(FactorRule(factor=0.0, sections=(section,)))
+    alike = Counter((_kind(p), p.block) for p in parameters)  # more than one where towers have the same layers
     for p in parameters:
-        if p.block is None or _kind(p) == p.name:
+        if p.block is None or _kind(p) == p.name or alike[_kind(p), p.block] > 1:
             yield place(FactorRule(factor=0.0, tensors=(_own_name(p, parameters),)))
 
 
@@ -97,7 +99,8 @@ def _first_layers(
     places: dict[str, list[int]] = {}
     roles: dict[str, list[int]] = {}
     for i, p in enumerate(parameters):
-        places.setdefault(p.section if p.block is None else str(p.block), []).append(i)
+        if p.block is not None or p.section in SECTIONS:  # no rule names what a tower has before its blocks
+            places.setdefault(p.section if p.block is None else str(p.block), []).append(i)
         roles.setdefault(str(p.role), []).append(i)
     sections = {name: (slice(None), places.pop(name)) for name in SECTIONS if name in places}
     blocks = {name: (slice(None), columns) for name, columns in places.items()}

@@ -308,7 +308,6 @@ class Work:
         seeds = [values["seed"] for values in map(Params.values, (*stages, *draws)) if "seed" in values]
         learned = {"adapted_on": self.recipe.adapted_on} if self.recipe.adapted_on else {}
         adapted = {"adapt": self.recipe.adapt.key, "modules": self.modules} if self.recipe.adapt else {}
-        counts = self.images.counts(list(self.opened.experts))
         return facts(
             run_id=self.run_id,
             kind="merge",
@@ -327,9 +326,10 @@ class Work:
             models=self.models,
             tables=self.schemas,
             created=self.store.dated,
+            network=self.opened.pretrained.network,
             **adapted,
             **learned,
-            **({"images": counts} if counts else {}),
+            **({"images": counts} if (counts := self.images.counts(list(self.opened.experts))) else {}),
             **(drawn.facts_of(self.benchmark.folder) if self.benchmark else {}),
         )
 

@@ -14,7 +14,7 @@ from merging.threads import cores
 from merging.version import __version__
 
 
-def facts(*, run_id: str, created: bool, device: str, **rest: Any) -> dict[str, Any]:
+def facts(*, run_id: str, created: bool, device: str, network: str = "", **rest: Any) -> dict[str, Any]:
     """The contents of run.json: small facts, no paths and no names of users or machines."""
     now = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
     return {
@@ -24,6 +24,7 @@ def facts(*, run_id: str, created: bool, device: str, **rest: Any) -> dict[str, 
         "created": now if created else None,
         "versions": versions(),
         **computing(),
+        **({"network": network} if network else {}),
         **rest,
     }
 

@@ -56,6 +56,7 @@ class Run:
     numbers of "exemplars" and "test_data" of each task that the chain saw; empty if it saw none, and in older runs.
     ``test_images`` says which images of the test sets the scores are of, in words; empty if that is not known.
     ``whole`` says that no half of them was kept to choose on, ``licenses`` what models and data sets state, by name.
+    ``network`` is what models other than CLIP are called; empty for CLIP.
     """
 
     id: str
@@ -87,6 +88,7 @@ class Run:
     test_images: str = ""
     whole: bool = False
     licenses: Mapping[str, str] = field(default_factory=dict, repr=False)
+    network: str = ""
 
     @classmethod
     def read(cls, path: Path, provenance: str, damaged: Callable[[DamagedError], None]) -> Self:
@@ -128,6 +130,7 @@ class Run:
                 test_images=str(facts.get("test_images", "")),
                 whole=bool(facts.get("whole", False)),
                 licenses={str(name): str(text) for name, text in facts.get("licenses", {}).items()},
+                network=str(facts.get("network", "")),
                 modules=tuple(name for name in facts.get("modules", ()) if name in manifest),
                 models={key: name for key, name in facts["models"].items() if name in manifest},
                 _schemas=facts["tables"],

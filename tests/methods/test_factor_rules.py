@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import numpy as np
+import other_kinds
 import pytest
 from drawn_rules import TABLES
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from merging.checkpoints.families import describe
+from merging.checkpoints.checkpoint import MappingCheckpoint
+from merging.checkpoints.families import Role, describe
 from merging.errors import ParameterError
 from merging.methods.factor_rules import FactorRule, parse_rules, resolve, rules_of, rules_text, rules_words
 from merging.methods.simplify_factors import simplify
@@ -236,3 +238,13 @@ def test_the_fewest_rules(line, simple):
 def test_a_table_of_another_shape_is_refused():
     with pytest.raises(ValueError, match="factors of 3 experts"):
         simplify(np.ones((2, len(PARAMETERS))), EXPERTS, PARAMETERS)
+
+
+def test_painted_factors_of_a_network_with_two_towers_become_rules_and_back():
+    base = MappingCheckpoint(other_kinds.pretrained("T5"), "pretrained")
+    parameters = [p for p in base.parameters if p.role != Role.BUFFER]
+    draw = np.random.default_rng(0)
+    factors = draw.choice([0.0, 0.5, 1.0], (2, len(parameters)))
+    factors[:, [p.role == Role.VOCABULARY for p in parameters]] = 0.25
+    rules = simplify(factors, ["a", "b"], parameters)
+    np.testing.assert_array_equal(resolve(rules, 1.0, ["a", "b"], parameters).values, factors)

@@ -13,6 +13,7 @@ import pandas as pd
 from viz import theme
 from viz.chart import ChartError, in_forward_order, in_order
 from viz.drawing import Drawing, heatmap
+from viz.parts import sections
 from viz.parts.cells import click_targets
 from viz.text import safe_text
 
@@ -38,27 +39,15 @@ class Columns:
 
     def axis(self) -> dict[str, Any]:
         """Settings of the x axis: one unit a tensor, blocks named in their middles."""
-        inside = [(label, a, b) for label, a, b in self._spans() if label.startswith("block")]
         return {
             "title": {"text": f"Tensors ({len(self.tensors)}) in forward order; numbers are blocks"},
             "range": [-0.5, len(self.tensors) - 0.5], "showgrid": False, "tickmode": "array", "ticks": "",
-            "tickvals": [(a + b) / 2 for _, a, b in inside], "tickangle": 0,
-            "ticktext": [safe_text(label.removeprefix("block "), 24) for label, _, _ in inside],
+            "tickangle": 0, **sections.ticks(self._spans()),
         }  # fmt: skip
 
     def end_labels(self) -> list[dict[str, Any]]:
         """Labels of the sections before and after the blocks; being narrow, they grow away from the block numbers."""
-        labels = []
-        for label, first, last in self._spans():
-            if label.startswith("block"):
-                continue
-            at_left = first + last < len(self.tensors)
-            labels.append({
-                "text": safe_text(label, 16), "x": last + 0.5 if at_left else first - 0.5, "xref": "x", "y": 0,
-                "yref": "paper", "yanchor": "top", "yshift": 0, "xanchor": "right" if at_left else "left",
-                "font": {"size": theme.SMALL, "color": theme.INK}, "showarrow": False,
-            })  # fmt: skip
-        return labels
+        return sections.end_labels(self._spans(), len(self.tensors))
 
     def separators(self, color: str = "white", width: float = 2) -> list[dict[str, Any]]:
         """Lines between the sections."""
@@ -74,11 +63,9 @@ class Columns:
         """The column of a tensor, None if it has none."""
         return self.names.index(tensor) if tensor in self.names else None
 
-    def _spans(self) -> list[tuple[str, int, int]]:
+    def _spans(self) -> list[sections.Span]:
         """Label, first and last column of every section."""
-        labels = [str(section) for section in self.tensors["section"]]
-        starts = [j for j in range(len(labels)) if j == 0 or labels[j] != labels[j - 1]]
-        return [(labels[a], a, b - 1) for a, b in zip(starts, [*starts[1:], len(labels)], strict=True)]
+        return sections.spans([str(section) for section in self.tensors["section"]])
 
 
 @dataclass(frozen=True)

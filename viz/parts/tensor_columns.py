@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import pandas as pd
 
 from viz import theme
 from viz.chart import in_forward_order, in_order, one_of
+from viz.parts import sections
+from viz.parts.sections import Span
 from viz.text import safe_text
 
 LARGE = 2500  # cells above which each has a short hover text, so that a figure stays below 1.5 MB
@@ -16,14 +18,6 @@ GROUPS = ("order", "block", "part")
 NAMES = 0.1  # share of the width that a canvas gives the names of its rows, which can be clicked
 
 NARROW = 320  # px between the margins of a canvas on a narrow page
-
-
-class Span(NamedTuple):
-    """Neighboring columns of one group: its name, its first and its last column."""
-
-    label: str
-    first: int
-    last: int
 
 
 def ordered(table: pd.DataFrame, group: str) -> pd.DataFrame:
@@ -35,7 +29,7 @@ def ordered(table: pd.DataFrame, group: str) -> pd.DataFrame:
     one_of("group", group, GROUPS)
     tensors = in_forward_order(table.drop_duplicates("tensor")).reset_index(drop=True)
     section = tensors["section"].astype(str)
-    by_part = tensors["part"].astype(str).where(section.str.startswith("block"), section)
+    by_part = tensors["part"].astype(str).where(section.map(sections.is_block).astype(bool), section)
     tensors["label"] = by_part if group == "part" else section
     if group == "order":
         return tensors
@@ -48,9 +42,7 @@ def ordered(table: pd.DataFrame, group: str) -> pd.DataFrame:
 
 def spans(tensors: pd.DataFrame) -> list[Span]:
     """Every sequence of columns of one group; ``tensors`` is from ``ordered``."""
-    labels = list(tensors["label"])
-    starts = [j for j in range(len(labels)) if j == 0 or labels[j] != labels[j - 1]]
-    return [Span(labels[a], a, b - 1) for a, b in zip(starts, [*starts[1:], len(labels)], strict=True)]
+    return sections.spans(list(tensors["label"]))
 
 
 def title(group: str, columns: int) -> str:
@@ -65,12 +57,13 @@ def title(group: str, columns: int) -> str:
 
 def axis(groups: Sequence[Span], columns: int, group: str) -> dict[str, Any]:
     """The x axis, with the names of the groups; those before and after the blocks are ``end_labels``."""
-    inside = groups if group == "part" else [span for span in groups if span.label.startswith("block")]
+    kinds = {
+        "tickvals": [(a + b) / 2 for _, a, b in groups], "ticktext": [safe_text(label, 24) for label, _, _ in groups],
+    }  # fmt: skip
     return {
         "title": {"text": title(group, columns)}, "range": [-0.5, columns - 0.5], "showgrid": False,
-        "tickmode": "array", "tickvals": [(a + b) / 2 for _, a, b in inside], "ticks": "",
-        "ticktext": [safe_text(label.removeprefix("block "), 24) for label, _, _ in inside],
-        "tickangle": -40 if group == "part" else 0,
+        "tickmode": "array", "ticks": "", "tickangle": -40 if group == "part" else 0,
+        **(kinds if group == "part" else sections.ticks(groups)),
     }  # fmt: skip
 
 
@@ -80,21 +73,6 @@ def bare_axis(columns: int, group: str) -> dict[str, Any]:
         "title": {"text": title(group, columns), "font": {"color": "rgba(0,0,0,0)"}}, "range": [-0.5, columns - 0.5],
         "showgrid": False, "showticklabels": False, "ticks": "", "domain": [NAMES, 1],
     }  # fmt: skip
-
-
-def end_labels(groups: Sequence[Span], columns: int) -> list[dict[str, Any]]:
-    """Labels of the sections before and after the blocks; being narrow, they grow away from the block numbers."""
-    labels = []
-    for label, first, last in groups:
-        if label.startswith("block"):
-            continue
-        at_left = first + last < columns
-        labels.append({
-            "text": safe_text(label, 16), "x": last + 0.5 if at_left else first - 0.5, "xref": "x", "y": 0,
-            "yref": "paper", "yanchor": "top", "yshift": 0, "xanchor": "right" if at_left else "left",
-            "font": {"size": theme.SMALL, "color": theme.INK}, "showarrow": False,
-        })  # fmt: skip
-    return labels
 
 
 def left_margin(rows: Sequence[str], canvas: bool = False) -> float:

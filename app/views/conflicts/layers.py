@@ -43,7 +43,7 @@ def choose(run: Run, first: str | None = None) -> str | None:
 def middle(run: Run) -> str:
     """The first linear layer of the middle block; views that need a layer begin with it."""
     rows = linear(run)
-    blocks = list(dict.fromkeys(section for section in rows["section"] if section.startswith("block")))
+    blocks = list(dict.fromkeys(section for section in rows["section"] if "block " in section))
     section = blocks[len(blocks) // 2] if blocks else rows["section"].iloc[0]
     return str(rows[rows["section"] == section]["tensor"].iloc[0])
 

@@ -29,7 +29,7 @@ DRAFT_HELP = "Merges in memory what is being built on Merge, or was painted on M
 def pick(image: Shown, stored: Sequence[Run]) -> Study:
     """The pickers of the models, and the study of the image in those."""
     with st.container(horizontal=True, gap="medium", vertical_alignment="bottom"):
-        runs = _runs(reading.runs(stored))
+        runs = _runs(reading.of_clip(stored))
         references = {USUAL: TITLES[USUAL], PRETRAINED: TITLES[PRETRAINED]} | {
             f"{EXPERTS}{task}": f"expert for {clean_text(names.expert(task), 40)}"
             for task in reading.benchmark().experts
@@ -39,6 +39,7 @@ def pick(image: Shown, stored: Sequence[Run]) -> Study:
         recipe, title = data.draft_recipe()
         if recipe:
             st.toggle("With the draft", key=WITH_DRAFT, help=DRAFT_HELP)
+    run_picker.left_out(stored)
     draft = recipe if recipe and st.session_state.get(WITH_DRAFT) else ""
     return study(image, runs, reference, (draft, title))
 

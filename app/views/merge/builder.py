@@ -223,13 +223,15 @@ def controls_all(current: Draft, experts: Mapping[str, str]) -> bool:
             current.merge = DraftStep(chosen)
             st.rerun()
         valid &= controls_of(current.merge, merges[chosen], current, experts)
-    valid &= _adapt(current, [m for m in methods if isinstance(m, Adapt)], experts)
+    if current.adapt is not None or not recipes.network(current.pretrained):
+        valid &= _adapt(current, [m for m in methods if isinstance(m, Adapt)], experts)
     if data.carries_dead_params(current.pretrained):
         current.count_dead_params = st.toggle(
             "Count the unused text tensors", current.count_dead_params, key=f"dead{current.merge.uid}", help=DEAD
         )
         st.caption(DEAD_RULE)
-    if current.activation or _silent(current.pretrained, data.file_state(current.pretrained)):
+    clip = not recipes.network(current.pretrained)
+    if current.activation or (clip and _silent(current.pretrained, data.file_state(current.pretrained))):
         current.activation = st.selectbox(
             "Activation", list(ACTIVATION_TITLES), list(ACTIVATION_TITLES).index(current.activation),
             format_func=ACTIVATION_TITLES.__getitem__,

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import streamlit as st
 
 from app import text
-from app.reading import data, models
+from app.reading import data, models, recipes
 from app.reading.models import Shelf
 from app.session import benchmark, clicks, pages
 from app.views.models import benchmarks
@@ -29,6 +29,10 @@ NAMED_HELP = "Charts show these names; an expert named like a task of the benchm
 NO_SCORES = (
     "Merges of these models are **not evaluated** here: {} Merging, masks, conflicts and export work nevertheless. For "
     "scores, make a benchmark from your images on Models & runs, under **data**, or with this command:"
+)
+OTHER_NETWORK = (
+    "These models are of {}. Merges of them are **not evaluated** here, as images pass through CLIP towers. Merging, "
+    "masks, conflicts and export work."
 )
 MAKE = "python -m merging benchmark make mine --pretrained PRETRAINED --task cars=DATA,prompts=cars,expert=CARS"
 
@@ -153,7 +157,9 @@ def _last(place: str) -> str:
 
 def evaluation(pretrained: str, experts: Mapping[str, str]) -> None:
     """Says why merges of these models cannot be evaluated and what to do; or that no task belongs to the experts."""
-    if reason := data.not_evaluated(pretrained):
+    if network := recipes.network(pretrained):
+        st.markdown(f":material/info: {OTHER_NETWORK.format(text.safe_text(network, 60))}")
+    elif reason := data.not_evaluated(pretrained):
         st.markdown(f":material/info: {NO_SCORES.format(text.safe_text(reason, 300))}")
         st.code(MAKE, language=None, wrap_lines=True)
     elif not set(experts) & set(tasks := data.benchmark().experts):

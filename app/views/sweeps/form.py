@@ -135,7 +135,7 @@ def _sources(stored: Sequence[Run]) -> dict[str, tuple[str, Recipe]]:
     large = data.is_large(first)
     for preset in PRESETS:
         choices[preset.key] = (preset.title, preset.recipe(first, experts, large=large))
-    for run in data.runs(stored):
+    for run in data.of_clip(stored):
         try:
             if run.recipe is not None and run.title not in {preset.title for preset in PRESETS}:
                 choices[run.id] = (text.label(run), run.recipe)

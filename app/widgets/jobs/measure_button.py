@@ -14,7 +14,7 @@ from app.session import clicks
 from app.widgets.jobs import own_machine, tray
 from app.widgets.jobs.missing_box import GO_ON, box
 from merging.analysis.context import Of
-from merging.analysis.registry import kind
+from merging.analysis.registry import kind, refusal
 from merging.analysis.stored import MEMORY, Measured, same_experts
 from merging.modes import Act
 from merging.runs.run import PRECOMPUTED, THIS_MACHINE, Run
@@ -45,7 +45,11 @@ def missing(key: str, runs: Sequence[Run], why: str, known: Sequence[Measured] =
         st.markdown(f"{why} {_named(rest)}. {_effort(key, known)}")
         _button(key, [run.id for run in rest])
 
-    box(key, [(run, _job(key, run)) for run in runs], running, offer)
+    able = [run for run in runs if not refusal(kind(key), run.network)]
+    for network in dict.fromkeys(run.network for run in runs if run not in able):
+        st.info(refusal(kind(key), text.safe_text(network, 60)))
+    if able:
+        box(key, [(run, _job(key, run)) for run in able], running, offer)
 
 
 def missing_benchmark(key: str, why: str) -> None:

@@ -33,6 +33,7 @@ GIVEN_BACK = (
 )
 AFTERWARDS = "The merged task vector of {place} is multiplied by **{factor:g}** after the merge; nothing else moves."
 PACKED = "Query, key and value are one tensor of the checkpoint, which is put back as a whole."
+NO_ANSWER = "The answer is an accuracy, and images pass through CLIP towers; this run is of {}."
 NO_MODELS = "The models of this run are not offered on Merge; run the recipe with `python -m merging run recipe.yaml`."
 
 
@@ -41,6 +42,9 @@ def show(run: Run, tensor: str | None, place: str) -> None:
     if run.recipe is None:
         return
     st.header(QUESTION, anchor=False)
+    if run.network:
+        st.caption(NO_ANSWER.format(text.safe_text(run.network, 60)))
+        return
     rows = data.table(run.id, "tensors")
     whole = whole_name(tensor or "")
     chosen = rows[rows["tensor"] == whole]

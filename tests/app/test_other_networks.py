@@ -1,0 +1,92 @@
+"""Models that are no CLIP: listed, merged, shown where weights are enough; elsewhere a sentence says what is not."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import other_kinds
+import pytest
+from models_page import table
+from page_harness import charts, finish, press, words
+from safetensors.torch import save_file
+
+from app.reading import data
+from merging.catalog.model_sets import keep as keep_set
+from merging.catalog.model_sets import make as make_set
+from merging.recipes.recipe import Recipe
+from merging.runs.execute import execute
+from merging.runs.run import Run
+from merging.runs.store import Store
+
+
+@pytest.fixture
+def t5(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
+    """References to a pretrained T5 and two experts in a models folder."""
+    folder = tmp_path / "t5"
+    folder.mkdir()
+    base = other_kinds.pretrained("T5")
+    states = {"pretrained": base, "qasc": other_kinds.expert(base, 1), "rte": other_kinds.expert(base, 2)}
+    for name, state in states.items():
+        save_file(state, folder / f"{name}.safetensors")
+    monkeypatch.setenv("MERGESCOPE_MODELS", str(folder))
+    return {name: f"models:t5/{name}.safetensors" for name in states}
+
+
+@pytest.fixture
+def run(t5: dict[str, str], tmp_path: Path) -> Run:
+    """A stored run of them."""
+    experts = {name: reference for name, reference in t5.items() if name != "pretrained"}
+    recipe = Recipe.build("ties", edits=["lwptv"], pretrained=t5["pretrained"], experts=experts)
+    return execute(recipe, Store(tmp_path / "store", libraries=()), device="cpu")
+
+
+def test_they_are_listed_as_models_that_belong_together(open_app: Any, library: Path, t5: dict[str, str]) -> None:
+    at = open_app("models", library)
+    assert not at.exception
+    rows = table(at).set_index("name")
+    assert rows.loc["qasc", "architecture"] == "T5, 4 blocks"
+    assert str(rows.loc["qasc", "fits"]).startswith("pretrained, changed by")
+    assert "These models are of T5" in words(at) and "benchmark make" not in words(at)
+
+
+def test_a_set_is_merged_and_methods_for_clip_are_refused(
+    open_app: Any, library: Path, t5: dict[str, str], tmp_path: Path
+) -> None:
+    experts = {name: reference for name, reference in t5.items() if name != "pretrained"}
+    made = make_set("T5", t5["pretrained"], experts)
+    keep_set(tmp_path / "store", made)
+    at = open_app("merge", library, models=made.id, chain="fisher")
+    assert at.button(key="run_button").disabled
+    assert any("T5" in error.value for error in at.error)
+    assert not [box for box in at.selectbox if box.label in {"Activation", "Then adapt it with"}]
+    at = open_app("merge", library, models=made.id, chain="ties")
+    press(at, "Run")
+    at = finish(at)
+    assert not at.exception and "images pass through CLIP towers" in words(at)
+    (job,) = data.runner().jobs()
+    assert data.store().run(job.subject).network == "T5"
+
+
+@pytest.mark.parametrize("page,least", [("masks", 2), ("conflicts", 1), ("compare", 0)])
+def test_pages_on_weights_show_them(open_app: Any, library: Path, run: Run, page: str, least: int) -> None:
+    at = open_app(page, library, run=run.id)
+    assert not at.exception and not at.error
+    assert charts(at) >= least
+
+
+@pytest.mark.parametrize("page", ["drift", "features", "scores", "image"])
+def test_pages_on_images_say_that_it_is_no_clip(open_app: Any, library: Path, run: Run, page: str) -> None:
+    at = open_app(page, library)
+    assert not at.exception
+    assert "1 run of T5 is not offered here." in words(at)
+    at = open_app(page, library, runs=run.id)
+    assert not at.exception
+    assert "is of T5. This page passes images through CLIP towers" in words(at)
+
+
+def test_one_tower_of_several_can_be_shown(open_app: Any, library: Path, run: Run) -> None:
+    at = open_app("masks", library, run=run.id, tower="decoder")
+    assert not at.exception
+    (tensors,) = [box.options for box in at.selectbox if box.label == "Tensor"]
+    assert len(tensors) > 10 and all(name.startswith("decoder.") for name in tensors[1:])
