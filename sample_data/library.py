@@ -13,6 +13,9 @@ measured of it; it works in the folder "library" of your own store, where a run 
 ``--again`` computes it even if it is there. ``--from STORE`` computes no run: of the presets that learn and are not in
 the library, or of those of ``--only``, it takes the runs that are finished in that store. learned.txt lists which of
 these presets the library has; the app computes the others on demand.
+
+``--workers``, or MERGESCOPE_WORKERS, says who computes, as for the commands: whole runs and measurements, trials and
+points of sweeps. What learns is added one after the other, and what is timed is measured here, by itself.
 """
 
 from __future__ import annotations
@@ -45,7 +48,9 @@ from merging.runs.store import Store
 from merging.sweeps import compute, points, storage
 from merging.sweeps.axis import varied
 from merging.sweeps.sweep import Axis, Sweep
-from sample_data.build import shelf
+from merging.workers.fan_out import Workers
+from merging.workers.pools import opened
+from sample_data.build import on_workers, shelf
 
 LIST = "learned.txt"  # the presets of LEARNING whose runs are computed, one a line
 LEARNED = tuple(Path(__file__).with_name(LIST).read_text("utf-8").split())
@@ -129,6 +134,9 @@ def main() -> None:
     parser.add_argument("--only", action="append", metavar="KEY", help="add the run of this preset (again for more)")
     parser.add_argument("--again", action="store_true", help="with --only: compute it even if it is there")
     parser.add_argument("--from", dest="place", type=Path, metavar="STORE", help="take finished runs that learned")
+    parser.add_argument(
+        "--workers", default=settings.workers(), metavar="SPEC", help="who computes (see docs/cluster.md)"
+    )
     options = parser.parse_args()
     benchmark = Benchmark.load()
     known = {one.key: one for one in (*PRESETS, *partners())}
@@ -143,10 +151,11 @@ def main() -> None:
     for key in options.only or [one.key for one in RUNS if one.key in LEARNING]:
         add(known[key], benchmark, again=options.again and bool(options.only))
     if not options.only:
-        rebuild(benchmark, keep=options.keep)
+        with opened(options.workers, on_workers.say) as workers:
+            rebuild(benchmark, keep=options.keep, workers=workers)
 
 
-def rebuild(benchmark: Benchmark, *, keep: bool) -> None:
+def rebuild(benchmark: Benchmark, *, keep: bool, workers: Workers | None = None) -> None:
     """Build the library beside the old one, then swap; what learns is taken over."""
     with tempfile.TemporaryDirectory(dir=settings.BUNDLED) as folder:
         store = Store(Path(folder), libraries=(), dated=False)
@@ -154,15 +163,26 @@ def rebuild(benchmark: Benchmark, *, keep: bool) -> None:
         old = library if keep else None
         print("Evaluating the pretrained model, the experts and the multi-task model ...", flush=True)
         runs = {PRETRAINED: references(store, benchmark)[PRETRAINED]}
+        for one in RUNS:
+            take_over(one, store, benchmark, library if one.key in LEARNING else old)
+        if workers is not None:
+            on_workers.run(
+                [one.recipe(benchmark.pretrained, benchmark.experts) for one in RUNS], store, benchmark, workers
+            )
         for number, preset in enumerate(RUNS):
             print(f"[{number + 1}/{len(RUNS)}] ", end="")
-            run = build(preset, store, benchmark, library if preset.key in LEARNING else old)
+            run = build(preset, store, benchmark)
             doubled = SALIENCY in run.tables and edit_pairs.same_saliency(run, runs.values())
             runs[preset.key] = shelf.lean(run, store) if doubled else run
-        for kind, key in MEASUREMENTS:
-            measure(kind, store, benchmark, old, runs[key] if key else None)
+        measured = [(kind, runs[key] if key else None) for kind, key in MEASUREMENTS]
+        timed = {kind for kind, run in measured if take_over_measurement(kind, store, benchmark, old, run)}
+        if workers is not None:
+            on_workers.measure(measured, store, benchmark, workers)
+        for kind, of in measured:
+            if kind not in timed:
+                measure(kind, store, benchmark, of)
         for wanted in planned(benchmark):
-            sweep(wanted, store, benchmark, old)
+            sweep(wanted, store, benchmark, old, workers)
         for name, facts in {"runs": FACTS, context.FOLDER: stored.FACTS, points.FOLDER: points.FACTS}.items():
             shelf.finish(store.root / name, facts)
         shelf.swap(store.root / "runs", settings.LIBRARY)
@@ -176,7 +196,7 @@ def add(preset: Preset, benchmark: Benchmark, *, again: bool = False) -> None:
     run_id = open_inputs(preset.recipe(benchmark.pretrained, benchmark.experts)).run_id()
     if again and store.has(run_id):
         store.delete(run_id)
-    run = build(preset, store, benchmark, None)
+    run = build(preset, store, benchmark)
     if run.provenance != PRECOMPUTED:
         shelf.shelve(run)
     complete([preset.key], benchmark)
@@ -214,19 +234,34 @@ def complete(keys: Sequence[str], benchmark: Benchmark) -> None:
     for kind, key in of_learned(keys):
         recipe = preset(key).recipe(benchmark.pretrained, benchmark.experts)
         run = store.run(open_inputs(recipe).run_id())
-        measure(kind, store, benchmark, None, run)
+        measure(kind, store, benchmark, run)
         found = stored.find(kind, store, benchmark, run.id)
         if found is not None and found.provenance != PRECOMPUTED:
             shelf.put(found.path, settings.LIBRARY.parent / context.FOLDER, stored.FACTS)
 
 
-def build(preset: Preset, store: Store, benchmark: Benchmark, old: Store | None) -> Run:
+def take_over(preset: Preset, store: Store, benchmark: Benchmark, old: Store | None) -> None:
+    """Copy the run of a preset, if there is one."""
+    recipe = preset.recipe(benchmark.pretrained, benchmark.experts)
+    if old is not None and (kept := old.find(open_inputs(recipe).run_id())):
+        shutil.copytree(kept.path, store.root / "runs" / kept.id)
+
+
+def take_over_measurement(
+    key: str, store: Store, benchmark: Benchmark, old: Store | None, run: Run | None = None
+) -> bool:
+    """Copy a measurement, if there is one; whether that would be measured anew otherwise, as it is timed."""
+    if old is None or not (kept := stored.find(key, old, benchmark, run.id if run else "")):
+        return False
+    shutil.copytree(kept.path, store.root / context.FOLDER / kept.path.name, dirs_exist_ok=True)
+    return registry.kind(key).timed
+
+
+def build(preset: Preset, store: Store, benchmark: Benchmark) -> Run:
     """The run of a preset, with scores and without weights."""
     print(f"{preset.title}: ", end="", flush=True)
     started = time.monotonic()
     recipe = preset.recipe(benchmark.pretrained, benchmark.experts)
-    if old is not None and (kept := old.find(open_inputs(recipe).run_id())):
-        shutil.copytree(kept.path, store.root / "runs" / kept.id)
     run = execute(recipe, store, benchmark=benchmark, keep_model=False)
     assert run.scores is not None
     found = summarize(run.scores, run.experts)
@@ -238,13 +273,9 @@ def build(preset: Preset, store: Store, benchmark: Benchmark, old: Store | None)
     return run
 
 
-def measure(key: str, store: Store, benchmark: Benchmark, old: Store | None, run: Run | None = None) -> None:
+def measure(key: str, store: Store, benchmark: Benchmark, run: Run | None = None) -> None:
     """A measurement of a run, or of the benchmark."""
     run_id, started = run.id if run else "", time.monotonic()
-    if old is not None and (kept := stored.find(key, old, benchmark, run_id)):
-        shutil.copytree(kept.path, store.root / context.FOLDER / kept.path.name)
-        if registry.kind(key).timed:  # it would be measured anew
-            return
     print(f"Measuring {key} of {run.title if run else 'the benchmark'}: ", end="", flush=True)
     measuring.measure(key, store, benchmark, run_id)
     print(f"{time.monotonic() - started:.1f} s", flush=True)
@@ -278,7 +309,7 @@ def planned(benchmark: Benchmark) -> list[Sweep]:
     return [*own, *panels]
 
 
-def sweep(wanted: Sweep, store: Store, benchmark: Benchmark, old: Store | None) -> None:
+def sweep(wanted: Sweep, store: Store, benchmark: Benchmark, old: Store | None, workers: Workers | None = None) -> None:
     """All points of a sweep."""
     started = time.monotonic()
     for name in {one.name for one in compute.plan(wanted, benchmark)} if old else ():
@@ -286,7 +317,7 @@ def sweep(wanted: Sweep, store: Store, benchmark: Benchmark, old: Store | None) 
             shutil.copytree(kept, points.folder(store) / name, dirs_exist_ok=True)
     print(f"Sweeping {' and '.join(wanted.labels)}: ", end="", flush=True)
     storage.keep(wanted, store)
-    compute.run(wanted, store, benchmark)
+    compute.run(wanted, store, benchmark, workers=workers)
     print(f"{time.monotonic() - started:.1f} s", flush=True)
 
 

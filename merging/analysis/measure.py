@@ -62,7 +62,7 @@ def measure(
         raise StoreError(f"{measurement_kind.title} is a measurement of {measurement_kind.of}.")
     if not measurement_kind.timed and (stored := find(key, store, benchmark, run_id)):
         return stored
-    name = _entry_name(measurement_kind, store, benchmark, run_id)
+    name = required_name(measurement_kind, store, benchmark, run_id)
     with store.lock(name, Meter(0, None, cancel).check, partial(_say_who_measures, progress=progress)):
         if not measurement_kind.timed and (stored := find(key, store, benchmark, run_id)):
             return stored  # another process has measured it meanwhile
@@ -96,7 +96,7 @@ def _measure_anew(
 
     def measured_on(on: torch.device) -> tuple[MeasurementResult, dict[str, Any]]:
         about = {**facts, "device": describe_device(on)}
-        with shown_so_far(store, name, about, started) as show:
+        with shown_so_far(store, name, about, started) as show, _threads(measurement_kind, on):
             context = MeasurementContext(
                 store, benchmark, run_id, str(on), progress, cancel, measurement_kind.of, measurement, show
             )
@@ -121,7 +121,14 @@ def _say_who_measures(holder: ProcessId, progress: ProgressCallback | None) -> N
         progress(Progress(f"Waiting for {who}, which measures the same", 0, 1, None))
 
 
-def _entry_name(measurement: Measurement, store: Store, benchmark: Benchmark, run_id: str) -> str:
+def _threads(measurement: Measurement, on: torch.device) -> AbstractContextManager[None]:
+    """One thread, so that no byte depends on their number; what is timed chooses its threads itself."""
+    from merging.threads import one_thread
+
+    return nullcontext() if measurement.timed else one_thread(on)
+
+
+def required_name(measurement: Measurement, store: Store, benchmark: Benchmark, run_id: str) -> str:
     """The name of an entry; raises StoreError if there can be none."""
     if (name := entry_name(measurement, store, benchmark, run_id)) is not None:
         return name

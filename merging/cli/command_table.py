@@ -9,7 +9,7 @@ import click
 
 COMMANDS: Mapping[str, tuple[str, str]] = {
     "methods": ("merging.cli.commands.methods:methods", "List every edit, merge and adapt with its parameters."),
-    "run": ("merging.cli.commands.run:run", "Run a recipe file into the store, such as one from the app."),
+    "run": ("merging.cli.commands.run:run", "Run recipe files into the store, such as those from the app."),
     "merge": ("merging.cli.commands.merge:merge", "Merge checkpoints and export the model."),
     "export": ("merging.cli.commands.export:export", "Export the model of a stored run as a folder."),
     "convert": (
@@ -19,7 +19,7 @@ COMMANDS: Mapping[str, tuple[str, str]] = {
     "inspect": ("merging.cli.commands.inspect:inspect", "Say what a checkpoint is, by what is in it."),
     "measure": (
         "merging.cli.commands.measure:measure",
-        "Measure something of a stored run, such as feature drift.",
+        "Measure something of stored runs, such as feature drift.",
     ),
     "sweep": (
         "merging.cli.commands.sweep:sweep",

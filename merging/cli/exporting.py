@@ -6,6 +6,7 @@ import sys
 from collections.abc import Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
+from typing import Any
 
 import click
 
@@ -162,6 +163,20 @@ def marks(run: Run) -> list[str]:
     return [*sentences, *([ADAPTS_ON_TEST] if run.adapts_on_test and run.has_scores else [])]
 
 
+def facts_of(run: Run, work: ChainWork | None = None) -> dict[str, Any]:
+    """What is known of a run, for programs."""
+    scores = run.scores
+    summary = None if scores is None else summarize(scores, run.experts)
+    names = ("id", "kind", "title", "device", "seconds", "warnings", "versions", "seed", "provenance", "per_task",
+             "adapt", "adapted_on", "adapts_on_test", "needs_task", "test_images", "licenses")  # fmt: skip
+    facts = {name: getattr(run, name) for name in names}
+    facts |= {"path": run.path, "out": None, "models": run.model_paths}
+    facts["work"] = None if work is None else asdict(work)
+    facts["scores"] = None if scores is None else scores.to_dict("records")
+    facts["summary"] = None if summary is None else asdict(summary)
+    return facts
+
+
 def report(
     call: Call,
     run: Run,
@@ -178,18 +193,11 @@ def report(
     for caution in run.cautions:
         if caution not in printed:
             warn(caution)
+    if call.json:
+        print(dumps(facts_of(run, work) | ({} if exported is None else export_facts(exported))))
+        return
     scores = run.scores
     summary = None if scores is None else summarize(scores, run.experts)
-    if call.json:
-        names = ("id", "kind", "title", "device", "seconds", "warnings", "versions", "seed", "provenance", "per_task",
-                 "adapt", "adapted_on", "adapts_on_test", "needs_task", "test_images", "licenses")  # fmt: skip
-        facts = {name: getattr(run, name) for name in names}
-        facts |= {"path": run.path, "out": None, "models": run.model_paths}
-        facts["work"] = None if work is None else asdict(work)
-        facts["scores"] = None if scores is None else scores.to_dict("records")
-        facts["summary"] = None if summary is None else asdict(summary)
-        print(dumps(facts | ({} if exported is None else export_facts(exported))))
-        return
     took = "precomputed" if run.provenance == PRECOMPUTED else f"{sum(run.seconds.values()):.1f} s on this machine"
     print(f"{run.title}: run {run.id} on {run.device}, {took}")
     texts = [*run.remarks, *([PER_TASK] if run.per_task else []), *marks(run)]

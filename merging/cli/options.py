@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 
 import click
 
-from merging.cli.exit_codes import joined
+from merging.cli.exit_codes import UsageError, joined
 from merging.cli.option_types import PATH
 
 Function = Callable[..., Any]
@@ -23,12 +23,19 @@ SPEC_HELP = "SPEC is a key, or key:parameter=value,parameter=value; `methods` li
 PROBLEMS = f"{__name__}.problems"  # where the context of a call keeps them, by parameter
 
 
+CHOSEN = f"{__name__}.chosen"  # and what chooses among workers
+
 # Parameters whose problems are reported together
 
 
 def _remember(ctx: click.Context, param: click.Parameter, value: Any) -> None:
     """Keep an option in the call. It is read before all others, as the report of a failure depends on it."""
     setattr(ctx.obj, str(param.name), value)
+
+
+def _keep(ctx: click.Context, param: click.Parameter, value: Any) -> None:
+    """Keep what chooses among workers in the context."""
+    ctx.meta.setdefault(CHOSEN, {})[param.name] = value
 
 
 class Gathering(click.Parameter):
@@ -148,8 +155,14 @@ device_option = option("--device", default="auto", show_default=True, help="auto
 strict_option = option("--strict", is_flag=True, help="refuse experts that probably do not belong here (see fit)")
 no_evaluate_option = option("--no-evaluate", is_flag=True, help="merge only")
 store_option = option("--store", type=PATH, help="folder of the runs (default: $MERGESCOPE_STORE or the cache)")
-workers_option = option(
+spec_option = option(
     "--workers", metavar="SPEC", help="who computes: 4 processes, gpus, an address (default: $MERGESCOPE_WORKERS)"
+)
+only_option = option(
+    "--only", metavar="NAME,NAME", expose_value=False, callback=_keep, help="of the workers those on these machines"
+)
+mixed_option = option(
+    "--mixed", is_flag=True, expose_value=False, callback=_keep, help="workers of several kinds of hardware, too"
 )
 events_option = option(
     "--events",
@@ -172,11 +185,26 @@ nice_option = option(
 )
 
 
-def chosen_workers(written: str | None) -> str:
-    """What ``--workers`` says, else the environment; empty: this process computes."""
-    from merging import settings
+def workers_option(function: Decorated) -> Decorated:
+    """``--workers``, which the command gets, and ``--only``, which ``chosen_workers`` adds to it."""
+    return spec_option(only_option(function))
 
-    return settings.workers() if written is None else written
+
+def chosen_workers(written: str | None) -> str:
+    """What ``--workers`` says, else the environment, with ``--only`` and ``--mixed``; empty: this process computes.
+
+    Raises:
+        UsageError: these choose among workers, and there are none.
+    """
+    from merging import settings
+    from merging.workers.choice import parsed
+
+    said = click.get_current_context().meta.get(CHOSEN, {})
+    choice = parsed(settings.workers() if written is None else written)
+    if (said.get("only") or said.get("mixed")) and not choice.spec:
+        raise UsageError(["--only and --mixed choose among workers. Name some with --workers, or MERGESCOPE_WORKERS."])
+    only = tuple(name.strip() for name in (said.get("only") or "").split(",") if name.strip())
+    return choice._replace(only=only or choice.only, mixed=choice.mixed or bool(said.get("mixed"))).text
 
 
 def job_options(function: Decorated) -> Decorated:

@@ -14,6 +14,7 @@ from typing import IO
 import psutil
 
 from merging import settings
+from merging.workers.choice import parsed
 
 PATIENCE = 2.5  # seconds that a child has to stop on request, before it is killed
 PACKAGE_ROOT = Path(__file__).resolve().parent.parent.parent
@@ -35,8 +36,8 @@ def child_environment(benchmark: str = "", jobs: int = 1) -> dict[str, str]:
         variables["MERGESCOPE_STORE"] = str(settings.store_root().absolute())
     if variables.get(settings.CERTIFICATES):
         variables[settings.CERTIFICATES] = str(Path(variables[settings.CERTIFICATES]).expanduser().absolute())
-    if settings.workers().endswith(".json"):
-        variables[settings.WORKERS] = str(Path(settings.workers()).expanduser().absolute())
+    if (chosen := parsed(settings.workers())).spec.endswith(".json"):
+        variables[settings.WORKERS] = chosen._replace(spec=str(Path(chosen.spec).expanduser().absolute())).text
     if "MERGESCOPE_MODELS" in variables:
         variables["MERGESCOPE_MODELS"] = os.pathsep.join(map(str, settings.models_folders().values()))
     return variables

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -94,6 +94,21 @@ def estimate(
         memory = max(memory, 2 * sum(numels) * 4)  # the tower in float32, while the stored one is read
     reads = opened.unread + opened.nbytes * chain.passes
     return Estimate(sum(phases.values()), memory, reads, phases, work, learned)
+
+
+def tensor_bytes(opened: OpenedRecipe, names: Collection[str]) -> int:
+    """Memory that the work on the largest of these whole tensors takes, alone."""
+    chain = chain_work(opened.recipe, opened.pretrained, opened.experts)
+    merged = [p for p in opened.pretrained.parameters if p.name in names]
+    itemsize = 8 if any(i.dtype == torch.float64 for i in opened.pretrained.infos.values()) else 4
+    return max(_layer_sizes(opened, chain, merged, itemsize), default=0)
+
+
+def in_memory_bytes(opened: OpenedRecipe, device: str = "auto") -> int:
+    """Memory of a merge that is not written to a file: what it takes, and the merged weights."""
+    models = len(opened.experts) if opened.recipe.per_task else 1
+    weights = models * sum(info.nbytes for info in opened.pretrained.infos.values())
+    return estimate(opened, device=device).anonymous_bytes + weights
 
 
 def _more_models(opened: OpenedRecipe) -> int:

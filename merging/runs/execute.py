@@ -66,16 +66,16 @@ def execute(  # noqa: PLR0913 - all that distinguishes the app, the command line
     opened = open_inputs(recipe, base, benchmark)
     if strict:
         opened.raise_if_doubtful()
-    fitting, reason = _choose_benchmark(opened, benchmark) if evaluate or recipe.needs else (None, "")
+    fitting, reason = fitting_benchmark(opened, benchmark) if evaluate or recipe.needs else (None, "")
     scored_on = fitting if evaluate else None
     plan = estimate(opened, scored_on, store.runs(), device)
     phases = Phases(plan.phases, progress)
     digests, reading = _read(opened, phases.callback(READING), cancel)
     run_id = opened.run_id(digests)
-    if run := _stored(store, run_id, scored_on, need_model):
+    if run := stored_run(store, run_id, scored_on, need_model):
         return run
     with store.lock(run_id, Meter(0, None, cancel).check, partial(_say_who_computes, report=phases.callback(READING))):
-        if run := _stored(store, run_id, scored_on, need_model):
+        if run := stored_run(store, run_id, scored_on, need_model):
             return run
         images = ChainImages(_exemplars(recipe, fitting, reason), _test_data(recipe, fitting, reason))
         work = Work(
@@ -153,7 +153,7 @@ def _test_data(recipe: Recipe, benchmark: Benchmark | None, reason: str) -> dict
     return benchmark.test_data((name for name, _ in recipe.experts), **recipe.test_data.values())
 
 
-def _stored(store: Store, run_id: str, benchmark: Benchmark | None, need_model: bool) -> Run | None:
+def stored_run(store: Store, run_id: str, benchmark: Benchmark | None, need_model: bool) -> Run | None:
     """A stored run with scores on the benchmark, if there is one, and with weights if they are needed."""
     for run in store.candidates(run_id):
         scored = benchmark is None or (run.has_scores and run.benchmark == benchmark.digest)
@@ -168,7 +168,7 @@ def _own(store: Store, run_id: str) -> Run:
     raise StoreError(f"Run {run_id} was written but cannot be read back; is the store's folder being cleared?")
 
 
-def _choose_benchmark(opened: OpenedRecipe, benchmark: Benchmark | None) -> tuple[Benchmark | None, str]:
+def fitting_benchmark(opened: OpenedRecipe, benchmark: Benchmark | None) -> tuple[Benchmark | None, str]:
     """The benchmark to evaluate on, or None and the reason."""
     try:
         chosen = benchmark or Benchmark.load()

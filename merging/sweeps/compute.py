@@ -23,7 +23,7 @@ from merging.modules.modules import Modules
 from merging.progress import Cancel, ProgressCallback
 from merging.recipes.recipe import Recipe
 from merging.runs import inputs
-from merging.runs.estimate import EVALUATING, MERGING, estimate
+from merging.runs.estimate import EVALUATING, MERGING, in_memory_bytes
 from merging.runs.facts import computing, versions
 from merging.runs.inputs import OpenedRecipe, log_warning
 from merging.runs.run import THIS_MACHINE
@@ -211,9 +211,7 @@ class Session:
 
     def memory_of(self, opened: OpenedRecipe) -> int:
         """Bytes of memory that a point needs: what the merge takes, and the merged weights; an estimate."""
-        models = len(opened.experts) if opened.recipe.per_task else 1
-        weights = models * sum(info.nbytes for info in opened.pretrained.infos.values())
-        return estimate(opened, device=self.device).anonymous_bytes + weights
+        return in_memory_bytes(opened, self.device)
 
     def _check_memory(self, opened: OpenedRecipe) -> None:
         needed = self.memory_of(opened)

@@ -1,6 +1,6 @@
 """The unit ``about``: which program a worker runs, on what, and what it sees.
 
-Workers of one ``kind`` give the same bytes: a digest over the program and what it computes on.
+Workers of one ``kind`` give the same bytes: a digest over the program and what it computes on. ``program`` is without.
 """
 
 from __future__ import annotations
@@ -50,18 +50,24 @@ def about(request: Mapping[str, Any]) -> dict[str, Any]:
         "gpu": gpu,
         "memory": free_memory(),
         "limit": int(os.environ.get(LIMIT, "0")),
-        "sees_store": _sees(request.get("probe")),
+        "sees_store": sees(request.get("probe")),
     }
-    return said | {"kind": _kind(said)}
+    return said | {"kind": _digest(said, *SAME, "hardware"), "program": _digest(said, *SAME)}
 
 
 def kinds() -> set[str]:
-    """What ``about`` here may call its kind, whichever device it is asked for."""
+    """What ``about`` here may call its kind, whichever device it is asked for, and its program."""
     found = set()
     for device in DEVICES:
         with contextlib.suppress(MergingError):
-            found.add(str(about({"device": device})["kind"]))
+            said = about({"device": device})
+            found |= {str(said["kind"]), str(said["program"])}
     return found
+
+
+def machine(said: Mapping[str, Any]) -> str:
+    """The machine of a worker that said this of itself."""
+    return str(said["name"]).partition(" GPU ")[0]
 
 
 def hardware(device: str = "auto") -> str:
@@ -83,12 +89,12 @@ def sources_digest() -> str:
     return total.hexdigest()
 
 
-def _kind(said: Mapping[str, Any]) -> str:
-    return short_digest(repr([said[key] for key in (*SAME, "hardware")]))
+def _digest(said: Mapping[str, Any], *keys: str) -> str:
+    return short_digest(repr([said[key] for key in keys]))
 
 
-def _sees(probe: Any) -> bool:
-    """Whether a file holds what the asker wrote there."""
+def sees(probe: Any) -> bool:
+    """Whether a file holds what the asker wrote there: {"path": ..., "text": ...}."""
     if not isinstance(probe, Mapping):
         return False
     try:

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
 from merging.errors import MergingError, WorkerError
 from merging.text import first_few
-from merging.workers.about import SAME, about, hardware
+from merging.workers.about import SAME, about, hardware, machine
 from merging.workers.fan_out import Workers, fan_out
 from merging.workers.units import ABOUT, answered, written
 
@@ -18,50 +18,75 @@ PAUSE = 0.5
 About = Mapping[str, Any]
 
 
-def checked(workers: Workers, warn: Callable[[str], None], device: str = "auto") -> Workers:
+def checked(
+    workers: Workers,
+    warn: Callable[[str], None],
+    device: str = "auto",
+    only: Collection[str] = (),
+    mixed: bool = False,
+) -> Workers:
     """The workers that run this program on one kind of machine. ``warn`` gets a sentence for those left out.
+
+    ``only`` names machines; those of others are left out without a word. ``mixed`` keeps other kinds of hardware.
 
     Raises:
         WorkerError: none answers or fits, or one does not and the engine cannot leave it out.
     """
-    found = survey(workers, device)
+    there = survey(workers, device)
+    found = _named(workers, there, only) if only else there
     own = about({"device": device})
     skewed = [each for each in found if any(each[key] != own[key] for key in SAME)]
     same = [each for each in found if each not in skewed]
     for each in skewed:
         sentence = (
-            f"Worker {each['name']} runs {_program(each)}; this program is {_program(own)}. Update it, or stop it."
+            f"Worker {each['name']} runs {_program(each)}; this program is {_program(own)}. "
+            f"Update it, or {'stop it' if workers.only is None else 'leave it out with --only'}."
         )
         if workers.only is None or not same:
             raise WorkerError(sentence)
         warn(sentence)
-    kept = [each for each in same if each["hardware"] == same[0]["hardware"]]
+    kept = [each for each in same if mixed or each["hardware"] == same[0]["hardware"]]
     if len(kept) < len(same):
         sentence = _other_hardware(same, kept)
         if workers.only is None:
             raise WorkerError(f"{sentence} Start workers on one kind of machine.")
         warn(sentence)
-    fitting = workers if workers.only is None else workers.only(kept)
-    fitting.memory, fitting.kind = _memory(kept), str(kept[0]["kind"])
+    fitting = workers if workers.only is None else workers.only(kept, bool(only))
+    fitting.memory = _memory(kept)
+    kinds = {str(each["kind"]) for each in kept}
+    fitting.kind = kinds.pop() if len(kinds) == 1 else ""
     return fitting
 
 
-def survey(workers: Workers, device: str = "auto") -> list[About]:
+def _named(workers: Workers, found: list[About], only: Collection[str]) -> list[About]:
+    """Those on these machines. Raises WorkerError if there are none on one, or the others cannot be left out."""
+    machines = sorted({machine(each) for each in found})
+    if missing := [name for name in only if name not in machines]:
+        raise WorkerError(f"There is no worker on {first_few(missing)}. There are some on {first_few(machines)}.")
+    if set(machines) != set(only) and workers.only is None:
+        raise WorkerError(f"{workers.called.capitalize()} compute together, so that --only cannot leave some out.")
+    return [each for each in found if machine(each) in only]
+
+
+def survey(workers: Workers, device: str = "auto", probe: Mapping[str, str] | None = None) -> list[About]:
     """What workers say of themselves, each once as far as the engine lets us ask all of them.
+
+    With a ``probe``, a file and its text, they say whether they see the same there.
 
     Raises:
         WorkerError: none answers.
     """
     found: dict[tuple[str, int], About] = {}
     reasons: list[str] = []
+    asked = {"device": device, "probe": probe}
     if workers.each is not None:
-        for raw in workers.each(ABOUT, written({"device": device})).values():
-            each = answered(raw)
+        for at, raw in workers.each(ABOUT, written(asked)).items():
+            each = answered(raw) | {"at": at}
             found[each["name"], each["pid"]] = each
     begun, patience = time.monotonic(), ALL_START if workers.renew is not None else 0.0
     pause = 0.0
     while workers.each is None and not reasons and len(found) < workers.count:
-        request = {"device": device, "pause": pause}
+        request = {**asked, "pause": pause}
         fan_out(
             workers,
             ABOUT,
@@ -96,13 +121,9 @@ def same_hardware(workers: Workers, device: str, warn: Callable[[str], None], wh
 
 def _memory(found: list[About]) -> int:
     """Bytes that each of these may take: its limit, and its part of what its machine has free."""
-    machines = Counter(_machine(each) for each in found)
-    shares = [int(each["memory"]) // machines[_machine(each)] for each in found]
+    machines = Counter(map(machine, found))
+    shares = [int(each["memory"]) // machines[machine(each)] for each in found]
     return min(min(share, int(each["limit"]) or share) for share, each in zip(shares, found, strict=True))
-
-
-def _machine(each: About) -> str:
-    return str(each["name"]).partition(" GPU ")[0]
 
 
 def _program(each: About) -> str:

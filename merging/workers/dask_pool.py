@@ -13,6 +13,7 @@ from collections.abc import Collection, Mapping
 from concurrent.futures import BrokenExecutor
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 from merging.errors import WorkerError
 from merging.workers.certificates import AUTHORITY, CERTIFICATE, KEY, require_safe
@@ -78,19 +79,23 @@ def connected(spec: str) -> Workers:
     return workers
 
 
-def threads(client: Any, kinds: Collection[str]) -> dict[str, int]:
-    """{address of a worker of all these kinds: units that it runs at once}; none while the scheduler is gone."""
+def threads(client: Any, kinds: Collection[str], hosts: Collection[str] = ()) -> dict[str, int]:
+    """{address of a worker of all these kinds: units that it runs at once}; none while the scheduler is gone.
+
+    ``hosts``: on one of these alone.
+    """
     if client.status != "running":
         return {}
     try:
         found = client.scheduler_info(n_workers=-1)["workers"]
     except (OSError, TimeoutError, RuntimeError):  # the scheduler is gone, or the connection is being made again
         return {}
-    return {at: int(each["nthreads"]) for at, each in found.items() if set(kinds) <= set(each["resources"])}
+    fitting = {at: each for at, each in found.items() if set(kinds) <= set(each["resources"])}
+    return {at: int(each["nthreads"]) for at, each in fitting.items() if not hosts or urlsplit(at).hostname in hosts}
 
 
-def _of(client: Any, called: str, kinds: Collection[str]) -> Workers:
-    """The workers of a client that are of all these kinds; those that come later count, too."""
+def _of(client: Any, called: str, kinds: Collection[str], hosts: Collection[str] = ()) -> Workers:
+    """The workers of a client of all these kinds, on these hosts or on all; those that come later count, too."""
     checked = 0.0
 
     def present() -> bool:
@@ -98,16 +103,20 @@ def _of(client: Any, called: str, kinds: Collection[str]) -> Workers:
         if client.status != "running":  # nothing that is lost now is the fault of what was computed
             workers.count = 0
         elif workers.count == 0 or time.monotonic() - checked > FRESH:
-            workers.count = sum(threads(client, kinds).values())
+            workers.count = sum(threads(client, kinds, hosts).values())
             checked = time.monotonic()
         return workers.count > 0
 
     def each(unit: str, request: bytes) -> Mapping[str, bytes]:
-        answers: Mapping[str, bytes] = client.run(call, unit, request, workers=list(threads(client, kinds)))
+        answers: Mapping[str, bytes] = client.run(call, unit, request, workers=list(threads(client, kinds, hosts)))
         return answers
 
-    def only(kept: Collection[Mapping[str, Any]]) -> Workers:
-        found = _of(client, called, {str(each["kind"]) for each in kept})
+    def only(kept: Collection[Mapping[str, Any]], named: bool) -> Workers:
+        alike = {str(each["kind"]) for each in kept}
+        if len(alike) > 1:  # they are mixed, and of one program
+            alike = {str(each["program"]) for each in kept}
+        places = {str(urlsplit(each["at"]).hostname) for each in kept} if named else set()
+        found = _of(client, called, alike, places)
         found.present()
         return found
 
@@ -115,7 +124,8 @@ def _of(client: Any, called: str, kinds: Collection[str]) -> Workers:
         with contextlib.suppress(OSError, TimeoutError):
             client.close(timeout=CONNECTING)
 
-    executor = client.get_executor(pure=False, resources=dict.fromkeys(kinds, 1))
+    places = {"workers": list(hosts)} if hosts else {}
+    executor = client.get_executor(pure=False, resources=dict.fromkeys(kinds, 1), **places)
     lost = (BrokenExecutor, engine().scheduler.KilledWorker)
     workers = Workers(executor, 0, lost, called=called, present=present, close=close, each=each, only=only)
     return workers

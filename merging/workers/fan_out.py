@@ -35,7 +35,8 @@ class Workers:
     """Who computes. ``executor`` changes when it breaks and is renewed.
 
     ``each`` asks every worker the same and gives the answers by worker, where the engine can do that; ``only`` keeps
-    the workers that gave these answers to ``about``.
+    the workers that gave these answers to ``about``, and of those that come later what is like them; with True it keeps
+    those on the same machines alone.
     """
 
     executor: Executor
@@ -46,7 +47,7 @@ class Workers:
     present: Callable[[], bool] = lambda: True  # whether there is any worker
     close: Callable[[Executor], None] = _shut
     each: Callable[[str, bytes], Mapping[str, bytes]] | None = None
-    only: Callable[[Collection[Mapping[str, Any]]], Workers] | None = None
+    only: Callable[[Collection[Mapping[str, Any]], bool], Workers] | None = None
     most: int = 0  # how many there were
     kind: str = ""  # what ``about`` calls them, once they were checked
     memory: int = 0  # bytes that each may take, of the one that may take least; 0: unknown

@@ -19,6 +19,7 @@ from typing import Any
 from merging.errors import ParameterError, WorkerError
 from merging.workers.about import GPUS
 from merging.workers.checking import checked
+from merging.workers.choice import parsed
 from merging.workers.fan_out import Workers
 
 PINNED = "gpus"
@@ -33,21 +34,23 @@ ENDED = 5.0  # seconds that a killed process has to be gone
 
 @contextlib.contextmanager
 def opened(
-    spec: str, warn: Callable[[str], None] = lambda sentence: None, device: str = "auto"
+    text: str, warn: Callable[[str], None] = lambda sentence: None, device: str = "auto", mixable: bool = False
 ) -> Iterator[Workers | None]:
     """The workers that a text names, checked, as long as the block runs; None for no text: this process computes.
 
-    ``warn`` gets a sentence about workers that are left out.
+    ``warn`` gets a sentence about workers that are left out. ``mixable`` work may be done by several kinds of hardware,
+    if the text says "mixed".
 
     Raises:
         ParameterError: the text names none. WorkerError: they cannot be started, or do not fit this program.
     """
-    if not spec.strip():
+    spec, only, mixed = parsed(text)
+    if not spec:
         yield None
         return
-    workers = _named(spec.strip())
+    workers = _named(spec)
     try:
-        workers = checked(workers, warn, device)
+        workers = checked(workers, warn, device, only, mixed and mixable)
         yield workers
     finally:
         workers.close(workers.executor)
@@ -87,7 +90,7 @@ def pinned(gpus: Sequence[str]) -> Workers:
     """A process for each of these GPUs."""
     workers = processes(gpus, f"the worker processes of {len(gpus)} GPUs")
 
-    def only(kept: Collection[Mapping[str, Any]]) -> Workers:
+    def only(kept: Collection[Mapping[str, Any]], _named: bool) -> Workers:
         if len(kept) == len(gpus):
             return workers
         _kill(workers.executor)

@@ -51,3 +51,8 @@ def sees_others(what: str) -> WorkerError:
         f"Worker {platform.node()} sees other checkpoints or images than the program that asked for this {what}. "
         "Copy the files there again, or put them where all workers read."
     )
+
+
+def does_not_see_store(folder: object) -> str:
+    """That workers cannot write into a store; without the period."""
+    return f"The workers do not see the store at {folder}; put MERGESCOPE_STORE on a file system that all share"

@@ -16,13 +16,15 @@ from typing import Any
 from merging import errors
 from merging.errors import MergingError, WorkerError
 
-ABOUT, POINT, TRIAL, TENSOR, SCORE = "about", "point", "trial", "tensor", "score"
+ABOUT, POINT, TRIAL, TENSOR, SCORE, RUN, MEASURE = "about", "point", "trial", "tensor", "score", "run", "measure"
 UNITS: Mapping[str, str] = {
     ABOUT: "merging.workers.about:about",
     POINT: "merging.sweeps.point_unit:point",
     TRIAL: "merging.analysis.trials.unit:trial",
     TENSOR: "merging.runs.elsewhere.tensor_unit:tensor",
     SCORE: "merging.runs.elsewhere.score_unit:score",
+    RUN: "merging.runs.several.run_unit:run",
+    MEASURE: "merging.analysis.several.measure_unit:measure",
 }
 FILE, IN_FILE = 7, b"\0{"  # the last byte of a header's length, and its first: so begin safetensors files, never JSON
 OUT_OF_MEMORY = "A worker ran out of memory. Start fewer workers on a machine, or use fewer or smaller models."

@@ -71,12 +71,16 @@ def test_runs_of_other_experts_say_that_their_tasks_differ() -> None:
 
 
 def test_a_sweep_of_the_number_of_experts_says_how_many_images(tiny_benchmark: Benchmark) -> None:
-    def printed(counts: list[tuple[int, int]]) -> str:
+    def printed(counts: list[tuple[int, int]], devices: tuple[str, ...] = ("CPU",)) -> str:
         scores = dict.fromkeys(("in_domain", "in_low", "in_high", "out_of_domain", "out_low", "out_high"), 0.5)
         rows = [{"line": 0, "x": x, "n_in": n, "n_out": 30, **scores, "h_score": 0.5} for x, n in counts]
-        return points_table(small_sweeps.sweep(tiny_benchmark), pd.DataFrame(rows))
+        on = {"device": [devices[n % len(devices)] for n in range(len(rows))]}
+        return points_table(small_sweeps.sweep(tiny_benchmark), pd.DataFrame(rows).assign(**on))
 
     assert "n = 40 images in domain and 30 out of domain at every point." in printed([(1, 40), (2, 40)])
+    assert "CPU" not in printed([(1, 40), (2, 40)])
+    mixed = printed([(1, 40), (2, 40)], ("CPU", "NVIDIA A100")).splitlines()
+    assert [line.split("  ")[-1].strip() for line in mixed[:3]] == ["device", "CPU", "NVIDIA A100"]
     differing = printed([(1, 20), (2, 40)])
     assert "Averages with other n are over other tasks." in differing and "n in" in differing.splitlines()[0]
 

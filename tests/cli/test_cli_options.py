@@ -171,7 +171,7 @@ def test_a_path_is_not_looked_at_while_the_call_is_read(tmp_path, monkeypatch):
     monkeypatch.setattr(os, "access", lambda *arguments: False)
     run = program.get_command(click.Context(program), "run")
     for path in (tmp_path, Path("a\0b")):
-        assert run.make_context("run", [str(path)], obj=Call()).params["recipe"] == path
+        assert run.make_context("run", [str(path)], obj=Call()).params["recipes"] == (path,)
 
 
 def test_the_priority_is_lowered_once(monkeypatch):

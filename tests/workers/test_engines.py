@@ -4,20 +4,19 @@ from __future__ import annotations
 
 import json
 import os
+import platform
 import re
 import shutil
 import signal
-import subprocess
-import sys
 import threading
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import click
 import psutil
 import pytest
+from dask_cluster import ROOT, Cluster, begun, certified, ended, until
 from small_sweeps import RATIO, names, recipe, run, sweep
 
 from merging.analysis.measure import measure
@@ -28,84 +27,17 @@ from merging.cli.main import main
 from merging.errors import Cancelled, WorkerError, WorkersGone
 from merging.progress import Progress
 from merging.runs.execute import execute
+from merging.runs.several.execute_several import WantedRun, execute_several
 from merging.runs.store import Store
 from merging.settings import CERTIFICATES
 from merging.sweeps import points
 from merging.sweeps.sweep import Axis, Sweep
+from merging.workers.about import about
 from merging.workers.checking import survey
 from merging.workers.pools import opened
 
 pytestmark = pytest.mark.filterwarnings("default")  # of the engines' own making
-ROOT = Path(__file__).resolve().parents[2]
-COMMANDS = re.search(r"```sh\n(mkdir -m 700.*?)```", (ROOT / "docs" / "cluster.md").read_text("utf-8"), re.DOTALL)
 LISTENING = "LISTEN"
-
-
-def begun(*words: str, folder: Path = ROOT, **environment: str) -> subprocess.Popen[str]:
-    """A command of this program, once it has printed that it is there."""
-    process = subprocess.Popen(
-        [sys.executable, "-m", "merging", *words], cwd=folder, env=os.environ | environment, text=True,
-        start_new_session=True, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL,
-    )  # fmt: skip
-    assert process.stdout is not None and process.stdout.readline()
-    return process
-
-
-def ended(process: subprocess.Popen[str]) -> None:
-    """Kill a command and what it started."""
-    with process:
-        below = psutil.Process(process.pid).children(recursive=True) if process.poll() is None else []
-        for each in [*below, process]:
-            each.kill()
-
-
-def until(true: Callable[[], Any], seconds: float = 60) -> None:
-    end = time.monotonic() + seconds
-    while not true():
-        assert time.monotonic() < end
-        time.sleep(0.05)
-
-
-def certified(folder: Path) -> str:
-    """The folder of certificates that the commands in docs/cluster.md make; empty without openssl."""
-    if shutil.which("openssl") is None:
-        return ""
-    assert COMMANDS is not None
-    subprocess.run(
-        ["bash", "-ec", COMMANDS[1]], env=os.environ | {"HOME": str(folder)}, check=True, capture_output=True
-    )
-    return str(folder / ".mergescope" / "certificates")
-
-
-class Cluster:
-    """A scheduler and two workers, each a command of its own, with TLS where there is openssl."""
-
-    def __init__(self, folder: Path) -> None:
-        self.file, self.folder = folder / "scheduler.json", folder
-        self.processes: list[subprocess.Popen[str]] = []
-
-    def start(self) -> None:
-        """Start both, the workers as soon as the scheduler is there."""
-        for words in (
-            ("scheduler", "--port", "0", "--file", str(self.file)),
-            ("worker", str(self.file), "--count", "2", "--folder", str(self.folder)),
-        ):
-            self.processes.append(begun(*words))
-
-    @property
-    def scheduler(self) -> subprocess.Popen[str]:
-        """The command."""
-        return self.processes[0]
-
-    @property
-    def worker(self) -> subprocess.Popen[str]:
-        """The command that watches over both workers."""
-        return self.processes[1]
-
-    def workers(self) -> list[psutil.Process]:
-        """The processes that compute, below those that watch over them."""
-        below = psutil.Process(self.worker.pid).children(recursive=True)  # Dask renames them where it can
-        return [each for each in below if not any("resource_tracker" in word for word in each.cmdline())]
 
 
 @pytest.fixture(scope="module")
@@ -206,6 +138,33 @@ def test_dask_merges_the_same_file(cluster: Cluster, tiny_benchmark: Benchmark, 
 
 @pytest.mark.slow
 @pytest.mark.engine
+def test_dask_computes_whole_runs_and_stops_where_they_are(
+    cluster: Cluster, tiny_benchmark: Benchmark, store: Store
+) -> None:
+    until(lambda: len(cluster.workers()) == 2)
+    stop, said, wanted = threading.Event(), list[str](), [WantedRun(recipe(tiny_benchmark, "ties"))]
+    with opened(f"{cluster.file} only={platform.node()}", device="cpu") as workers:
+        assert workers is not None and workers.count == 2
+        (made,) = execute_several(
+            wanted, store, benchmark=tiny_benchmark, device="cpu", workers=workers,
+            progress=lambda done: said.append(done.phase),
+        )  # fmt: skip
+        assert store.runs() == [made] and said[-1] == "Run 1 of 1, on 2 workers"
+        long = recipe(tiny_benchmark, "wudi", params={"steps": 100_000})
+        with pytest.raises(Cancelled):
+            threading.Timer(3.0, stop.set).start()
+            execute_several(
+                [WantedRun(long)], store, benchmark=tiny_benchmark, device="cpu", workers=workers, cancel=stop
+            )
+        until(lambda: not list(store.root.rglob("*tmp-*")), 10)  # what the worker was writing
+        kind = str(about({"device": "cpu"})["kind"])
+        assert workers.only is not None
+        assert not workers.only([{"kind": kind, "at": "tcp://10.9.9.9:1"}], True).present()
+    assert store.runs() == [made]
+
+
+@pytest.mark.slow
+@pytest.mark.engine
 def test_nothing_listens_to_others_and_memory_is_kept(
     cluster: Cluster, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
@@ -242,7 +201,8 @@ def test_a_worker_with_other_sources_gets_no_work(
     finally:
         ended(other)
     assert (
-        re.match(r"Worker .* runs Mergescope .* this program is .* Update it, or stop it\.", said[0]) and said[1:] == []
+        re.match(r"Worker .* runs Mergescope .* this program is .* Update it, or leave it out with --only\.", said[0])
+        and said[1:] == []
     )
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import platform
 import subprocess
 import sys
 import time
@@ -15,10 +16,13 @@ from typing import Any
 import psutil
 import pytest
 
+from merging.cli.main import main
 from merging.errors import MergingError, ParameterError, WorkerError
 from merging.jobs.child_process import child_environment
+from merging.workers import pools
 from merging.workers.about import about
 from merging.workers.checking import checked
+from merging.workers.choice import parsed
 from merging.workers.fan_out import Workers
 from merging.workers.pools import opened, visible_gpus
 from merging.workers.units import answered
@@ -106,7 +110,7 @@ def pretending(*found: dict[str, Any], only: bool = False) -> tuple[Workers, lis
     workers = Workers(ThreadPoolExecutor(1), len(found))
     answers = {str(n): {**OWN, "name": f"gpu{n}", "pid": n, **each} for n, each in enumerate(found)}
 
-    def restricted(found: Collection[dict[str, Any]]) -> Workers:
+    def restricted(found: Collection[dict[str, Any]], named: bool) -> Workers:
         kept.append({each["name"] for each in found})
         return replace(workers, count=len(found))
 
@@ -141,6 +145,57 @@ def test_other_hardware_is_left_out_and_named() -> None:
     with pytest.raises(WorkerError, match="one kind of machine"):
         checked(pretending(gpu, {})[0], said.append, "cpu")
     assert checked(pretending({}, {"python": "3.99"})[0], said.append, "cpu").count == 2
+
+
+def test_only_keeps_the_workers_of_some_machines() -> None:
+    other = {"sources": "9af1" + "0" * 60}
+    workers, kept = pretending({}, other, {"name": "gpu2 GPU 0"}, {"name": "gpu2 GPU 1"}, only=True)
+    said: list[str] = []
+    assert checked(workers, said.append, "cpu", only=("gpu0", "gpu2")).count == 3
+    assert kept == [{"gpu0", "gpu2 GPU 0", "gpu2 GPU 1"}] and said == [], "of gpu1 nothing is said"
+    with pytest.raises(WorkerError, match=r"^There is no worker on gpu9\. There are some on gpu0, gpu1, gpu2\."):
+        checked(workers, said.append, "cpu", only=("gpu0", "gpu9"))
+    with pytest.raises(WorkerError, match="--only cannot leave some out"):
+        checked(pretending({}, {})[0], said.append, "cpu", only=("gpu0",))
+    assert checked(pretending({}, {})[0], said.append, "cpu", only=("gpu0", "gpu1")).count == 2
+
+
+def test_mixed_lets_other_hardware_in_but_no_other_program() -> None:
+    gpu = {"hardware": "NVIDIA A100"}
+    workers, kept = pretending(gpu, {}, {"torch": "1.0"}, only=True)
+    said: list[str] = []
+    assert checked(workers, said.append, "cpu", mixed=True).count == 2
+    assert kept == [{"gpu0", "gpu1"}] and len(said) == 1 and said[0].endswith("or leave it out with --only.")
+    assert checked(pretending(gpu, {})[0], said.append, "cpu", mixed=True).count == 2
+
+
+@pytest.mark.parametrize(
+    "text,parts",
+    [
+        ("", ("", (), False)), (" 4 ", ("4", (), False)), ("a b.json only=x,y mixed", ("a b.json", ("x", "y"), True)),
+        ("tls://a:1 mixed", ("tls://a:1", (), True)), ("gpus only=x", ("gpus", ("x",), False)),
+    ],
+)  # fmt: skip
+def test_the_text_says_which_of_the_workers(text: str, parts: tuple[Any, ...]) -> None:
+    assert tuple(parsed(text)) == parts and parsed(parsed(text).text) == parsed(text)
+
+
+def test_commands_and_jobs_take_the_choice(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("MERGESCOPE_WORKERS", "scheduler.json only=a")
+    assert child_environment()["MERGESCOPE_WORKERS"] == f"{tmp_path}/scheduler.json only=a"
+    here, taken = platform.node(), list[Any]()
+    monkeypatch.setattr(pools, "checked", lambda *said: taken.append(said[3:]) or said[0])
+    function = f"{__name__}:threads"
+    assert main(["workers", "--workers", f"{function} mixed", "--device", "cpu"]) == 0
+    assert main(["workers", "--workers", function, "--only", f"{here}, b", "--device", "cpu"]) == 0
+    assert taken == [((), False), ((here, "b"), False)], "only points are mixed"
+    assert main(["workers", "--workers", "", "--only", here]) == 2
+    assert "--only and --mixed choose among workers" in capsys.readouterr().err
+    with opened(f"{function} mixed", mixable=True):
+        assert taken[-1] == ((), True)
 
 
 def test_neighbors_share_the_memory_of_their_machine() -> None:

@@ -30,6 +30,7 @@ from merging.formats.one_tensor import file_bytes
 from merging.progress import Progress
 from merging.recipes.recipe import Recipe
 from merging.runs.elsewhere import tensor_unit, whole_tensors, wire
+from merging.runs.estimate import tensor_bytes
 from merging.runs.execute import execute
 from merging.runs.inputs import open_inputs
 from merging.runs.run import Run
@@ -182,6 +183,18 @@ def test_an_error_of_ours_comes_once_with_the_name_of_the_tensor(
         ran(chain(tiny_benchmark, "drm"), tiny_benchmark, tmp_path, workers="threads")
     assert str(caught.value).count(WIDE) == 1 and text in str(caught.value) and begun.count(WIDE) == 1
     assert [path for path in (tmp_path / "runs").iterdir() if not path.name.startswith(".")] == []
+
+
+def test_a_tensor_that_is_too_large_is_told_before(tiny_benchmark: Benchmark, tmp_path: Path, threads: Workers) -> None:
+    chosen = chain(tiny_benchmark, "drm")
+    needed = tensor_bytes(open_inputs(chosen), [WIDE])
+    assert needed > tensor_bytes(open_inputs(chosen), ["visual.proj"])
+    threads.memory = needed - 1
+    with pytest.raises(WorkerError, match=r"^A tensor needs about .* of memory; the workers have .* each\. Start"):
+        ran(chosen, tiny_benchmark, tmp_path, workers="threads")
+    assert threads.executor.asked == []  # type: ignore[attr-defined]
+    threads.memory = needed
+    ran(chosen, tiny_benchmark, tmp_path, workers="threads")
 
 
 def test_cancel_drops_what_waits_and_waits_for_no_tensor(

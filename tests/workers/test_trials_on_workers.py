@@ -21,7 +21,7 @@ from merging.analysis.measure import measure
 from merging.analysis.measurements import drm_ablations, exemplar_sensitivity, task_counts
 from merging.analysis.registry import kind
 from merging.analysis.stored import entry_name
-from merging.analysis.trials import spread, unit
+from merging.analysis.trials import merges, spread, unit
 from merging.benchmarks.benchmark import Benchmark
 from merging.cli import exit_codes
 from merging.cli.main import main
@@ -128,6 +128,21 @@ def test_an_error_of_ours_is_raised_once(
         measured("task_counts", store, tiny_benchmark, threads)
     assert begun[0].endswith("of 4"), "what takes longest is begun first"
     assert begun.count("drm of 3") == 1 and not bytes_of(store)
+
+
+@pytest.mark.usefixtures("here")
+def test_a_trial_that_is_too_large_is_told_before(
+    tiny_benchmark: Benchmark, store: Store, threads: Workers, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    threads.memory, begun = 1000, list[str]()
+    monkeypatch.setattr(unit, "computation", begun.append)
+    for key in KEYS:
+        with pytest.raises(WorkerError, match=r"^A trial needs about .* of memory; the workers have 1 kB each\. Start"):
+            measured(key, store, tiny_benchmark, threads)
+    monkeypatch.setattr(merges, "free_memory", lambda: 1000)
+    with pytest.raises(MergingError, match=r"^A trial needs about .* of memory; 1 kB are free\.$"):
+        measured("exemplars", store, tiny_benchmark)
+    assert not begun and not bytes_of(store)
 
 
 @pytest.mark.usefixtures("here")

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 import torch
 
 from merging.engine import run as engine
+from merging.errors import MergingError
 from merging.formats.opening import open_checkpoint
+from merging.free_memory import free_memory
 from merging.recipes.recipe import Recipe
+from merging.runs.estimate import in_memory_bytes
 from merging.runs.inputs import open_inputs
+from merging.text import size_text
 
 if TYPE_CHECKING:
     from merging.analysis.context import TrialContext
@@ -45,8 +49,12 @@ def merge(
 
     Raises:
         CheckpointError, CompatibilityError: its checkpoints cannot be merged. Cancelled: on request.
+        MergingError: there is not enough memory.
     """
     opened, drawn = open_inputs(recipe, benchmark=context.benchmark), recipe.exemplars
+    needed, free = in_memory_bytes(opened, context.device), free_memory()
+    if needed > free:
+        raise MergingError(f"A trial needs about {size_text(needed)} of memory; {size_text(free)} are free.")
     result = engine.run(
         recipe,
         _zero(opened.pretrained) if whole_weights else opened.pretrained,
@@ -58,6 +66,17 @@ def merge(
     )
     opened.raise_if_changed()
     return result
+
+
+def most_memory(benchmark: Benchmark, plain: Iterable[Mapping[str, Any]], device: str) -> int:
+    """Memory of the largest of the merges that ``plain_recipe`` wrote; equal chains of as many models count once."""
+    recipes: dict[str, Recipe] = {}
+    for each in plain:
+        recipe = recipe_of(benchmark, each)
+        drawn = recipe.exemplars.per_task if recipe.exemplars else 0
+        recipes[repr((recipe.steps, len(recipe.experts), drawn))] = recipe
+    opened = (open_inputs(recipe, benchmark=benchmark) for recipe in recipes.values())
+    return max((in_memory_bytes(each, device) for each in opened), default=0)
 
 
 def _zero(pretrained: Checkpoint) -> Checkpoint:

@@ -16,6 +16,7 @@ from merging.analysis.context import MeasurementResult, PlannedTrial, TrialConte
 from merging.analysis.registry import kind
 from merging.analysis.stored import MEMORY
 from merging.analysis.trials.kept import KeptAnswers
+from merging.analysis.trials.merges import most_memory
 from merging.checkpoints.digests import DIGESTS
 from merging.errors import MergingError, WorkerError, WorkersGone
 from merging.files.short_digest import short_digest
@@ -95,7 +96,10 @@ class Trials:
         return [compute(self.context, trial.asked, phases.callback(trial.name)) for trial in planned]
 
     def _on(self, workers: Workers, planned: Sequence[PlannedTrial]) -> list[Plain]:
-        """What takes longest is begun first."""
+        """What takes longest is begun first. Raises WorkerError if a merge does not fit into each worker's memory."""
+        if workers.memory:
+            recipes = [trial.asked["recipe"] for trial in planned if "recipe" in trial.asked]
+            workers.check_memory(most_memory(self.context.benchmark, recipes, self.context.device), "a trial")
         meter = Meter(sum(map(_steps, planned)), self.progress, self.context.cancel)
         arrivals = Arrivals("Trial", len(planned), workers, meter)
         by_name, found = {trial.name: trial for trial in planned}, dict[str, Plain]()

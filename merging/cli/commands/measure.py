@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
+import sys
+from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from merging.cli.call import Call
-from merging.cli.exit_codes import DONE
+from merging.cli.exit_codes import DONE, FAILED
 from merging.cli.options import Command, argument, chosen_workers, device_option, job_options, workers_option
 from merging.cli.output import dumps, reporting, warn
+
+if TYPE_CHECKING:
+    from merging.analysis.stored import Measured
+    from merging.runs.store import Store
 
 
 @click.command(cls=Command)
@@ -17,42 +24,79 @@ from merging.cli.output import dumps, reporting, warn
     "what",
     help="drift, ablation, put_back, first_order, predictions, features, tsne, along_steps, modules, depths or "
     "feature_bank of a run; signs or pairs of its experts; exemplars, drm_ablations, task_counts or method_times of "
-    "the benchmark",
+    "the benchmark; several with commas",
 )
-@argument("run", default="", help="the run's id, or six of its first digits")
+@argument("runs", nargs=-1, metavar="[RUN]...", help="the runs' ids, or six of their first digits")
 @workers_option
 @job_options
 @device_option
 @click.pass_obj
-def measure(call: Call, what: str, run: str, workers: str | None, store: Path | None, device: str) -> int:
-    """Measure something of a stored run, such as feature drift."""
+def measure(call: Call, what: str, runs: Sequence[str], workers: str | None, store: Path | None, device: str) -> int:
+    """Measure something of stored runs, such as feature drift."""
     from merging import settings
     from merging.analysis import measure as measuring
-    from merging.analysis import registry, stored
     from merging.benchmarks.benchmark import Benchmark
-    from merging.runs.run import PRECOMPUTED
     from merging.runs.store import Store
     from merging.workers.pools import opened
 
-    runs = Store(store, libraries=(settings.benchmark_folder() / "runs",))
+    there = Store(store, libraries=(settings.benchmark_folder() / "runs",))
+    ids, keys = [there.full_id(run) for run in runs] or [""], [key.strip() for key in what.split(",")]
+    spec = chosen_workers(workers)
+    if len(ids) * len(keys) > 1:
+        return _several(call, [(key, run_id) for key in keys for run_id in ids], there, spec, device)
     with reporting(call.events) as progress:
         result = measuring.measure(
-            what, runs, Benchmark.load(), run and runs.full_id(run), device=device, progress=progress, cancel=call.stop,
-            workers=opened(chosen_workers(workers), warn, device), warn=warn,
+            what, there, Benchmark.load(), ids[0], device=device, progress=progress, cancel=call.stop,
+            workers=opened(spec, warn, device), warn=warn,
         )  # fmt: skip
     if call.json:
-        names = ("key", "run_id", "device", "seconds", "provenance", "notes", "path")
-        tables = {name: result.table(name).to_dict("records") for name in result.tables}
-        print(dumps({name: getattr(result, name) for name in names} | {"tables": tables}))
+        print(dumps(_facts_of(result)))
     else:
-        title = registry.kind(result.key).title
-        took = (
-            "precomputed"
-            if result.seconds is None or result.provenance == PRECOMPUTED
-            else f"{result.seconds:.1f} s on this machine"
-        )
-        print(f"{title} on {result.device}, {took}: {', '.join(result.tables)}")
-        if memory := result.notes.get(stored.MEMORY):
-            print(memory)
-        print(f"Written to {result.path}")
+        _print(result)
     return DONE
+
+
+def _several(call: Call, wanted: Sequence[tuple[str, str]], store: Store, spec: str, device: str) -> int:
+    """Measure all, and report what came in their order."""
+    from merging.analysis.several.measure_several import WantedMeasurement, measure_several
+    from merging.benchmarks.benchmark import Benchmark
+    from merging.workers.pools import opened
+
+    each = [WantedMeasurement(*one) for one in wanted]
+    with reporting(call.events) as progress, opened(spec, warn, device) as computing:
+        found = measure_several(
+            each, store, Benchmark.load(), device=device, progress=progress, cancel=call.stop, warn=warn,
+            workers=computing,
+        )  # fmt: skip
+    done = [one for one in found if not isinstance(one, Exception)]
+    failures = {" ".join(one).strip(): str(came) for one, came in zip(wanted, found, strict=True) if came not in done}
+    if call.json:
+        print(dumps({"measured": [_facts_of(one) for one in done], "failed": failures}))
+    else:
+        for one in done:
+            _print(one)
+    for words, reason in failures.items():
+        print(f"{words}: {reason}", file=sys.stderr)
+    return FAILED if failures else DONE
+
+
+def _facts_of(result: Measured) -> dict[str, Any]:
+    names = ("key", "run_id", "device", "seconds", "provenance", "notes", "path")
+    tables = {name: result.table(name).to_dict("records") for name in result.tables}
+    return {name: getattr(result, name) for name in names} | {"tables": tables}
+
+
+def _print(result: Measured) -> None:
+    from merging.analysis import registry, stored
+    from merging.runs.run import PRECOMPUTED
+
+    title = registry.kind(result.key).title
+    took = (
+        "precomputed"
+        if result.seconds is None or result.provenance == PRECOMPUTED
+        else f"{result.seconds:.1f} s on this machine"
+    )
+    print(f"{title} on {result.device}, {took}: {', '.join(result.tables)}")
+    if memory := result.notes.get(stored.MEMORY):
+        print(memory)
+    print(f"Written to {result.path}")

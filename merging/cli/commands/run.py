@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import sys
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from merging.cli.call import Call
-from merging.cli.exit_codes import DONE
+from merging.cli.exit_codes import DONE, FAILED, UsageError
 from merging.cli.export_options import ExportOptions, export_options
 from merging.cli.option_types import PATH
 from merging.cli.options import (
@@ -24,21 +25,32 @@ from merging.cli.options import (
     strict_option,
     workers_option,
 )
+from merging.cli.output import dumps, reporting, warn
+
+if TYPE_CHECKING:
+    from merging.runs.several.execute_several import RunOptions, WantedRun
 
 
 def _of_recipe(written: Mapping[str, Any]) -> tuple[list[str], Path]:
-    """The checkpoints that a recipe's file names, and the folder from which they count."""
+    """The checkpoints that the first recipe's file names, and the folder from which they count."""
     from merging.files.plain_yaml import plain_yaml
 
-    path = Path(written["recipe"])
+    path = Path(written["recipes"][0])
     recipe = plain_yaml(path.read_text("utf-8"))
     references = [recipe["pretrained"], *dict(recipe["experts"]).values()]
     return [text for text in references if isinstance(text, str)], Path(written.get("base") or path.absolute().parent)
 
 
 @click.command(cls=Command, reads=_of_recipe)
-@argument("recipe", type=PATH, help="a recipe in YAML")
-@option("--base", type=PATH, help="folder from which relative paths count (default: the recipe's)")
+@argument(
+    "recipes",
+    nargs=-1,
+    required=True,
+    type=PATH,
+    metavar="RECIPE...",
+    help="recipes in YAML; workers run several at once",
+)
+@option("--base", type=PATH, help="folder from which relative paths count (default: each recipe's)")
 @option("--need-model", is_flag=True, help="compute again if only tables are stored")
 @option("--out", type=PATH, is_eager=True, help="export the model, too: a folder, or a .safetensors file")
 @export_options
@@ -52,7 +64,7 @@ def _of_recipe(written: Mapping[str, Any]) -> tuple[list[str], Path]:
 def run(  # noqa: PLR0913 - an argument for each option
     call: Call,
     *,
-    recipe: Path,
+    recipes: Sequence[Path],
     base: Path | None,
     need_model: bool,
     out: Path | None,
@@ -63,16 +75,61 @@ def run(  # noqa: PLR0913 - an argument for each option
     workers: str | None,
     device: str,
 ) -> int:
-    """Run a recipe file into the store, such as one from the app."""
+    """Run recipe files into the store, such as those from the app."""
     from merging.cli.exporting import compute
     from merging.recipes.recipe import Recipe
+    from merging.runs.several.execute_several import RunOptions, WantedRun
 
-    chain = Recipe.load(recipe)
-    chain = chain.stating(how.activation or "", how.architecture)
-    base = base or recipe.absolute().parent
+    spec = chosen_workers(workers)
+    chains = [Recipe.load(path).stating(how.activation or "", how.architecture) for path in recipes]
+    bases = [base or path.absolute().parent for path in recipes]
     evaluate = not no_evaluate
+    if len(recipes) > 1:
+        if out is not None:
+            raise UsageError(["--out is for one recipe. Export the others from the store: `export ID --out`."])
+        options = RunOptions(evaluate=evaluate, need_model=need_model, strict=strict)
+        wanted = [WantedRun(*pair) for pair in zip(chains, bases, strict=True)]
+        return _several(call, recipes, wanted, options, store, device, spec)
     compute(
-        call, chain, store, out, how, device=device, evaluate=evaluate, strict=strict, need_model=need_model,
-        base=base, workers=chosen_workers(workers),
+        call, chains[0], store, out, how, device=device, evaluate=evaluate, strict=strict, need_model=need_model,
+        base=bases[0], workers=spec,
     )  # fmt: skip
     return DONE
+
+
+def _several(
+    call: Call,
+    files: Sequence[Path],
+    wanted: Sequence[WantedRun],
+    options: RunOptions,
+    store: Path | None,
+    device: str,
+    spec: str,
+) -> int:
+    """Run several recipes, and report all of them, in their order."""
+    from merging.cli.exporting import facts_of, report
+    from merging.runs.several.execute_several import execute_several
+    from merging.runs.store import Store
+    from merging.workers.pools import opened
+
+    printed: list[str] = []
+
+    def print_doubt(doubt: str) -> None:
+        warn(doubt)
+        printed.append(doubt)
+
+    with reporting(call.events) as progress, opened(spec, warn, device) as computing:
+        found = execute_several(
+            wanted, Store(store), options, device=device, progress=progress, cancel=call.stop, pause=call.pauses,
+            warn=print_doubt, workers=computing,
+        )  # fmt: skip
+    failures = {str(file): str(each) for file, each in zip(files, found, strict=True) if isinstance(each, Exception)}
+    runs = [each for each in found if not isinstance(each, Exception)]
+    if call.json:
+        print(dumps({"runs": [facts_of(each) for each in runs], "failed": failures}))
+    else:
+        for each in runs:
+            report(call, each, None, printed)
+    for file, reason in failures.items():
+        print(f"{file}: {reason}", file=sys.stderr)
+    return FAILED if failures else DONE

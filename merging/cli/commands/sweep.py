@@ -13,7 +13,16 @@ import click
 from merging.cli.call import Call
 from merging.cli.exit_codes import CANCELLED, DONE, PAUSED, UsageError
 from merging.cli.option_types import PATH, SHARE
-from merging.cli.options import Command, argument, chosen_workers, device_option, job_options, option, workers_option
+from merging.cli.options import (
+    Command,
+    argument,
+    chosen_workers,
+    device_option,
+    job_options,
+    mixed_option,
+    option,
+    workers_option,
+)
 from merging.cli.output import columns, dumps, reporting, warn
 from merging.cli.recipe_words import recipe_of
 from merging.errors import Cancelled, Paused
@@ -66,6 +75,7 @@ class SweepOptions:
 @option("--describe", is_flag=True, help="print the id that --stored takes, and compute nothing")
 @option("--share", type=SHARE, metavar="K/N", help="every Nth point from the Kth, from 0: 3/16 of a job array of 16")
 @workers_option
+@mixed_option
 @job_options
 @device_option
 @click.pass_obj
@@ -131,7 +141,7 @@ def _computed(
     from merging.workers.pools import opened
 
     try:
-        with reporting(call.events) as progress, opened(workers, warn, device) as computing:
+        with reporting(call.events) as progress, opened(workers, warn, device, True) as computing:
             outcome = run(
                 progress=progress,
                 cancel=call.stop,
@@ -225,8 +235,9 @@ def points_table(sweep: Sweep, rows: pd.DataFrame) -> str:
     """Averages of every point as a table, with the numbers of images in a line below, or in columns if they differ."""
     counts = rows[["n_in", "n_out"]].drop_duplicates()
     named = ("n in", "n out") if len(counts) > 1 else ()
+    devices = ("device",) if "device" in rows and rows["device"].nunique() > 1 else ()
     lines: list[Sequence[str]] = [
-        ("recipe", *sweep.labels, "in domain [95 %]", "out of domain [95 %]", "H-score", *named)
+        ("recipe", *sweep.labels, "in domain [95 %]", "out of domain [95 %]", "H-score", *named, *devices)
     ]
     for row in rows.to_dict("records"):
         recipe = sweep.recipes[int(row["line"])]
@@ -235,7 +246,8 @@ def points_table(sweep: Sweep, rows: pd.DataFrame) -> str:
         outside = percent(row["out_of_domain"], row["out_low"], row["out_high"])
         h_score = "–" if row["h_score"] != row["h_score"] else f"{100 * row['h_score']:.1f} %"
         images = [f"{row[name]:,}" for name in counts] if named else []
-        lines.append((recipe.title or recipe.text(), *values, inside, outside, h_score, *images))
+        on = [str(row[name]) for name in devices]
+        lines.append((recipe.title or recipe.text(), *values, inside, outside, h_score, *images, *on))
     if named:
         return f"{columns(lines)}\nAverages with other n are over other tasks."
     n_in, n_out = counts.iloc[0]

@@ -13,6 +13,7 @@ from merging.errors import MergingError, WorkersGone
 from merging.formats.handed_out import handed_out
 from merging.progress import Cancel
 from merging.runs.elsewhere.wire import stored_of
+from merging.runs.estimate import tensor_bytes
 from merging.runs.inputs import OpenedRecipe
 from merging.workers import pools
 from merging.workers.checking import same_hardware
@@ -30,7 +31,7 @@ def tensors_on_workers(
     that are computed here; ``warn`` gets a sentence about workers that are left out.
 
     Raises:
-        ParameterError, WorkerError: the workers cannot be opened.
+        ParameterError, WorkerError: the workers cannot be opened, or a tensor does not fit into their memory.
     """
     names = one_by_one(opened.recipe, opened.pretrained, len(opened.experts)) if spec.strip() else []
     digests = [handed_out(checkpoint) for checkpoint in opened] if names else []
@@ -41,6 +42,7 @@ def tensors_on_workers(
         if workers is None or not same_hardware(workers, device, warn, "merge"):
             yield None
             return
+        workers.check_memory(tensor_bytes(opened, names), "a tensor")
         base = (opened.base or Path.cwd()).absolute()
         recipe = opened.recipe.plain()
         asked = {"recipe": recipe, "base": str(base), "device": device, "digests": digests}

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 
 import torch
 from torch import Tensor
@@ -15,8 +16,10 @@ from torch import Tensor
 from merging.checkpoints.checkpoint import Checkpoint
 from merging.checkpoints.families import OUTPUT, Parameter, Role
 from merging.checkpoints.tower_names import assemble
+from merging.clip.batches import forward_bytes
 from merging.clip.image_encoder import Encoder
 from merging.progress import Meter
+from merging.threads import side_by_side
 
 TENSOR, BLOCK, KIND = "tensor", "block", "kind"  # levels; the embeddings and the output count as blocks, too
 PUTTING_BACK = "Putting weights back"
@@ -95,12 +98,12 @@ class PutBackTower:
                 if variant.level != KIND and variant.first == section:
                     yield variant, self._of(variant, tokens, meter)
             if section + 1 < self.encoder.sections:
-                tokens = [self._step(self.encoder, section, x, meter, "") for x in tokens]
+                tokens = self._all(self.encoder, section, tokens, meter, "")
         for variant in every:
             if variant.level == KIND:
                 tokens = images
                 for section in range(variant.first):
-                    tokens = [self._step(self.encoder, section, x, meter, variant.name) for x in tokens]
+                    tokens = self._all(self.encoder, section, tokens, meter, variant.name)
                 yield variant, self._of(variant, tokens, meter)
 
     def _of(self, variant: PutBackVariant, tokens: Sequence[Tensor], meter: Meter) -> Tensor:
@@ -109,12 +112,20 @@ class PutBackTower:
     def _rest(self, encoder: Encoder, section: int, tokens: Sequence[Tensor], meter: Meter, detail: str) -> Tensor:
         """Features from the tokens that enter a section."""
         for at in range(section, encoder.sections):
-            tokens = [self._step(encoder, at, x, meter, detail) for x in tokens]
+            tokens = self._all(encoder, at, tokens, meter, detail)
         return torch.cat([x.cpu() for x in tokens])
 
-    def _step(self, encoder: Encoder, section: int, x: Tensor, meter: Meter, detail: str) -> Tensor:
-        images = len(x)
-        with torch.inference_mode():
-            x = encoder.run(section, x)
-        meter.advance(images, PUTTING_BACK, detail)
-        return x
+    def _all(self, encoder: Encoder, section: int, tokens: Sequence[Tensor], meter: Meter, detail: str) -> list[Tensor]:
+        """What leaves a section, batches beside each other."""
+        nbytes = forward_bytes(max(map(len, tokens), default=0), encoder.architecture)
+        found = list[Tensor]()
+        with side_by_side((partial(_run, encoder, section, x) for x in tokens), encoder.device, nbytes) as results:
+            for x in results:
+                found.append(x)
+                meter.advance(len(x), PUTTING_BACK, detail)
+        return found
+
+
+def _run(encoder: Encoder, section: int, x: Tensor) -> Tensor:
+    with torch.inference_mode():
+        return encoder.run(section, x)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -10,9 +11,18 @@ import click
 from merging.cli.call import Call
 from merging.cli.exit_codes import DONE, FAILED, UsageError
 from merging.cli.option_types import PATH
-from merging.cli.options import Command, OrderedGroup, argument, device_option, job_options, option
-from merging.cli.output import columns, dumps, reporting
-from merging.errors import LessonError
+from merging.cli.options import (
+    Command,
+    OrderedGroup,
+    argument,
+    chosen_workers,
+    device_option,
+    job_options,
+    option,
+    workers_option,
+)
+from merging.cli.output import columns, dumps, reporting, warn
+from merging.errors import LessonError, MergingError
 
 if TYPE_CHECKING:
     from merging.lessons.context import LessonContext
@@ -56,21 +66,21 @@ def _list(call: Call) -> int:
 @lessons.command(cls=Command)
 @argument("file", type=PATH, required=False, default=None, help="a lesson in YAML (default: every lesson found)")
 @option("--compute", is_flag=True, help="compute the runs and measurements that are missing, which takes minutes")
+@workers_option
 @job_options
 @device_option
 @click.pass_obj
-def check(call: Call, file: Path | None, compute: bool, store: Path | None, device: str) -> int:
+def check(call: Call, file: Path | None, compute: bool, workers: str | None, store: Path | None, device: str) -> int:
     """Check lessons: every page, key, run and fact, with each text as a learner reads it."""
     from merging.lessons import reading
     from merging.lessons.check import problems, texts
 
     chosen = [reading.read_lesson(file)] if file is not None else reading.lessons()
+    if compute:
+        _compute(call, [_context(lesson, store) for lesson in chosen], device, chosen_workers(workers))
     results = []
     for lesson in chosen:
         context = _context(lesson, store)
-        if compute:
-            _compute(call, context, device)
-            context = _context(lesson, store)
         results.append((lesson, texts(lesson, context), problems(lesson, context)))
     if call.json:
         names = ("lesson", "texts", "problems")
@@ -101,23 +111,31 @@ def _context(lesson: Lesson, store: Path | None) -> LessonContext:
     return LessonContext(Store(store, libraries=libraries, benchmark=benchmark.digest), benchmark, lesson)
 
 
-def _compute(call: Call, context: LessonContext, device: str) -> None:
-    """Run the recipes that have no run, and measure what facts need and is not stored."""
-    from merging.analysis.measure import measure
+def _compute(call: Call, contexts: Sequence[LessonContext], device: str, spec: str) -> None:
+    """Run the recipes of all lessons that have no run, and measure what facts need and is not stored.
+
+    Raises:
+        MergingError: the first reason why something could not be computed; the rest is computed before.
+    """
+    from merging.analysis.several.measure_several import WantedMeasurement, measure_several
     from merging.lessons.check import specs
     from merging.lessons.facts.computing import compute
-    from merging.runs.execute import execute
+    from merging.runs.several.execute_several import WantedRun, execute_several
+    from merging.workers.pools import opened
 
-    with reporting(call.events) as progress:
-        for alias in context.missing():
-            recipe = context.recipe(alias)
-            execute(
-                recipe, context.store, benchmark=context.benchmark, device=device, progress=progress, cancel=call.stop
-            )
-        fresh = _fresh(context)
-        facts = [compute(spec, fresh) for spec in specs(context.lesson).values()]
-        for key, run in dict.fromkeys((fact.measure, fact.run) for fact in facts if fact.measure):
-            measure(key, context.store, context.benchmark, run, device=device, progress=progress, cancel=call.stop)
+    if not contexts:
+        return
+    store, benchmark = contexts[0].store, contexts[0].benchmark
+    recipes = [context.recipe(alias) for context in contexts for alias in context.missing()]
+    with reporting(call.events) as progress, opened(spec, warn, device) as computing:
+        how: dict[str, Any] = {"device": device, "progress": progress, "cancel": call.stop, "workers": computing}
+        found: list[Any] = [*execute_several([*map(WantedRun, recipes)], store, benchmark=benchmark, **how)]
+        facts = [compute(spec, context) for context in map(_fresh, contexts) for spec in specs(context.lesson).values()]
+        wanted = [WantedMeasurement(fact.measure, fact.run) for fact in facts if fact.measure]
+        found += measure_several([*dict.fromkeys(wanted)], store, benchmark, **how)
+    for each in found:
+        if isinstance(each, MergingError):
+            raise each
 
 
 def _fresh(context: LessonContext) -> LessonContext:

@@ -1,0 +1,57 @@
+"""What workers compute of the library before it is put together: runs and measurements, in the store of the builder."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+
+from merging.analysis.registry import kind
+from merging.analysis.several.measure_several import WantedMeasurement, measure_several
+from merging.benchmarks.benchmark import Benchmark
+from merging.errors import MergingError
+from merging.progress import Progress, ProgressCallback
+from merging.recipes.recipe import Recipe
+from merging.runs.run import Run
+from merging.runs.several.execute_several import RunOptions, WantedRun, execute_several
+from merging.runs.store import Store
+from merging.workers.fan_out import Workers
+
+WITHOUT_WEIGHTS = RunOptions(keep_model=False)
+
+
+def run(recipes: Sequence[Recipe], store: Store, benchmark: Benchmark, workers: Workers) -> None:
+    """Compute the runs that are missing; all that can be computed before a failure ends the program."""
+    wanted = [WantedRun(recipe) for recipe in recipes]
+    _end_with_failures(
+        execute_several(
+            wanted, store, WITHOUT_WEIGHTS, benchmark=benchmark, workers=workers, warn=say, progress=_told()
+        )
+    )
+
+
+def measure(measured: Sequence[tuple[str, Run | None]], store: Store, benchmark: Benchmark, workers: Workers) -> None:
+    """Measure what is missing, but what is timed: kinds, and the runs that they are of, None for the benchmark."""
+    wanted = [WantedMeasurement(key, of.id if of else "") for key, of in measured if not kind(key).timed]
+    _end_with_failures(measure_several(wanted, store, benchmark, workers=workers, warn=say, progress=_told()))
+
+
+def say(sentence: str) -> None:
+    """Print a warning."""
+    print(sentence, flush=True)
+
+
+def _told() -> ProgressCallback:
+    """What prints each phase once."""
+    said = set[str]()
+
+    def report(progress: Progress) -> None:
+        if progress.phase not in said:
+            say(progress.phase)
+            said.add(progress.phase)
+
+    return report
+
+
+def _end_with_failures(found: Sequence[object]) -> None:
+    if failures := [str(each) for each in found if isinstance(each, MergingError)]:
+        sys.exit("\n".join(failures))

@@ -1,0 +1,198 @@
+"""Whole measurements on workers, written into the store that they share: the same bytes as here."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import threading
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pytest
+import torch
+
+from merging.analysis.context import MeasurementResult
+from merging.analysis.measure import measure
+from merging.analysis.several import measure_several as several
+from merging.analysis.several import measure_unit
+from merging.analysis.several.measure_several import WantedMeasurement, measure_several
+from merging.analysis.stored import Measured
+from merging.benchmarks.benchmark import Benchmark
+from merging.cli import exit_codes
+from merging.cli.main import main
+from merging.errors import Cancelled, CheckpointError, MergingError, WorkerError
+from merging.recipes.recipe import Recipe
+from merging.runs.execute import execute
+from merging.runs.store import Store
+from merging.threads import cores
+from merging.workers.fan_out import Workers
+from merging.workers.pools import processes
+from merging.workers.shared_store import marked
+from merging.workers.units import MEASURE, answered, call, written
+
+KINDS = ("drift", "signs", "predictions")
+
+
+@pytest.fixture
+def threads() -> Iterator[Workers]:
+    """Workers in this process, where what they do can be changed."""
+    pool = ThreadPoolExecutor(2)
+    yield Workers(pool, 2)
+    pool.shutdown()
+
+
+@pytest.fixture(scope="module")
+def made(tiny_benchmark: Benchmark, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[str]]:
+    """A store with two runs on the same experts, one of them without weights; and their ids."""
+    folder = tmp_path_factory.mktemp("made")
+    return folder, [
+        execute(
+            Recipe.build(merge, {}, (), tiny_benchmark.pretrained, tiny_benchmark.experts),
+            Store(folder, libraries=()), benchmark=tiny_benchmark, device="cpu", keep_model=merge == "ties",
+        ).id
+        for merge in ("ties", "task_arithmetic")
+    ]  # fmt: skip
+
+
+def copied(made: tuple[Path, list[str]], folder: Path) -> Store:
+    shutil.copytree(made[0], folder, ignore=shutil.ignore_patterns("measured"))
+    return Store(folder, libraries=())
+
+
+def wanted(runs: list[str]) -> list[WantedMeasurement]:
+    return [WantedMeasurement(key, run) for key in KINDS for run in runs]
+
+
+def bytes_of(store: Store) -> dict[str, bytes]:
+    """Every file of every measurement, but what says when it was made."""
+    paths = [path for path in (store.root / "measured").rglob("*") if path.is_file() and path.suffix != ".json"]
+    return {path.relative_to(store.root).as_posix(): path.read_bytes() for path in paths}
+
+
+@pytest.mark.slow
+def test_tables_are_the_same_bytes_whoever_measures(
+    tiny_benchmark: Benchmark, made: tuple[Path, list[str]], tmp_path: Path
+) -> None:
+    each, here = wanted(made[1]), copied(made, tmp_path / "here")
+    own = measure_several(each, here, tiny_benchmark, device="cpu")
+    for count in (1, 2):
+        other, said = copied(made, tmp_path / f"store {count}"), list[str]()
+        workers = processes([""] * count, f"{count} processes")
+        there = measure_several(
+            each, other, tiny_benchmark, device="cpu", workers=workers,
+            progress=lambda now, said=said: said.append(now.phase),
+        )  # fmt: skip
+        workers.close(workers.executor)
+        assert [(one.key, one.path.name) for one in there] == [(one.key, one.path.name) for one in own]  # type: ignore[union-attr]
+        assert bytes_of(other) == bytes_of(here) and len(bytes_of(here)) >= 5
+        assert said == [f"Measurement {n} of 5, on {count} worker{'s' * (count > 1)}" for n in range(1, 6)]
+        assert not list(other.root.rglob("*tmp-*"))
+
+
+def test_one_failure_does_not_stop_others_and_what_is_timed_comes_last(
+    tiny_benchmark: Benchmark, made: tuple[Path, list[str]], tmp_path: Path, threads: Workers,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
+    store, began = copied(made, tmp_path / "store"), list[str]()
+    first = made[1][0]
+
+    def fail(key: str, *said: Any, **more: Any) -> Measured:
+        began.append(key)
+        if key == "drift":
+            raise MergingError("The features overflow.")
+        return measure(key, *said, **more)
+
+    def here(key: str, *_said: Any, **_more: Any) -> None:
+        began.append(f"{key} here")
+
+    monkeypatch.setattr(measure_unit.measuring, "measure", fail)
+    monkeypatch.setattr(several, "measure", here)
+    each = [("method_times", ""), ("signs", first), ("task_counts", ""), ("drift", first), ("signs", "0" * 12)]
+    found = measure_several(
+        [WantedMeasurement(*one) for one in each], store, tiny_benchmark, device="cpu", workers=threads
+    )
+    assert sorted(began[:2]) == ["drift", "signs"] and began[2:] == ["task_counts here", "method_times here"]
+    assert isinstance(found[1], Measured) and str(found[3]) == "The features overflow."
+    assert "There is no run" in str(found[4])
+    threads.memory = 1000
+    (refused,) = measure_several([WantedMeasurement("pairs", first)], store, tiny_benchmark, workers=threads)
+    assert str(refused).startswith("A measurement needs about ")
+
+
+def test_cancel_keeps_what_is_finished(
+    tiny_benchmark: Benchmark, made: tuple[Path, list[str]], tmp_path: Path, threads: Workers
+) -> None:
+    store, stop = copied(made, tmp_path / "store"), threading.Event()
+    with pytest.raises(Cancelled):
+        measure_several(
+            wanted(made[1]), store, tiny_benchmark, device="cpu", workers=threads, cancel=stop,
+            progress=lambda _: stop.set(),
+        )  # fmt: skip
+    threads.executor.shutdown()
+    assert 1 <= len([path for path in (store.root / "measured").iterdir() if len(path.name) == 12]) < 5
+
+
+def test_a_worker_refuses_other_files_and_names_a_missing_one(tiny_folder: Path, tmp_path: Path, store: Store) -> None:
+    shutil.copytree(tiny_folder, tmp_path / "copied")
+    benchmark = Benchmark.load(tmp_path / "copied")
+    recipe = Recipe.build("ties", {}, (), benchmark.pretrained, benchmark.experts)
+    run = execute(recipe, store, benchmark=benchmark, device="cpu", evaluate=False)
+    asker = several.SeveralMeasurements([], store, benchmark, "cpu", None, None, print, None, print)
+    one = WantedMeasurement("drift", run.id)
+    name = several.required_name(several.kind("drift"), store, benchmark, run.id)
+    asked = asker.request(one, name, Workers(ThreadPoolExecutor(1), 1))
+    assert len(written(asked)) < 10_000
+    with pytest.raises(WorkerError, match=r"^The workers do not see the store at "):
+        answered(call(MEASURE, written(asked)))
+    with marked(store.root) as mark:
+        request = {**asked, "probe": mark}
+        with pytest.raises(WorkerError, match=r"sees other checkpoints or images than .* this measurement"):
+            answered(call(MEASURE, written({**request, "name": "0" * 12})))
+        victim = benchmark.folder / "models" / "digits.safetensors"
+        kept = victim.read_bytes()
+        victim.unlink()
+        with pytest.raises(WorkerError, match=rf"does not see {victim}; set MERGESCOPE_MODELS there"):
+            answered(call(MEASURE, written(request)))
+        victim.write_bytes(victim.with_name("circles.safetensors").read_bytes())
+        with pytest.raises(CheckpointError, match=r"no longer the ones of this run"):
+            answered(call(MEASURE, written(request)))
+        victim.write_bytes(kept)
+        assert answered(call(MEASURE, written(request))) == {"name": name, "warnings": []}
+
+
+def test_a_measurement_has_one_thread_and_leaves_the_cores_to_pieces(
+    tiny_benchmark: Benchmark, made: tuple[Path, list[str]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store, seen, before = copied(made, tmp_path / "store"), list[tuple[int, int]](), torch.get_num_threads()
+
+    def noted(_context: Any) -> MeasurementResult:
+        seen.append((torch.get_num_threads(), cores()))
+        return MeasurementResult({"t": pd.DataFrame({"a": [1]})}, {})
+
+    monkeypatch.setattr("merging.analysis.measurements.drift.measure_drift", noted)
+    monkeypatch.setattr("merging.analysis.measurements.method_times.measure_times", noted)
+    torch.set_num_threads(3)
+    try:
+        measure("drift", store, tiny_benchmark, made[1][0], device="cpu")
+        measure("method_times", store, tiny_benchmark, device="cpu")
+    finally:
+        torch.set_num_threads(before)
+    assert seen == [(1, 3), (3, 3)], "what is timed chooses itself"
+
+
+@pytest.mark.slow
+def test_the_command_takes_several_kinds_and_runs(
+    tiny_benchmark: Benchmark, made: tuple[Path, list[str]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:  # fmt: skip
+    monkeypatch.setenv("MERGESCOPE_BENCHMARK", str(tiny_benchmark.folder))
+    store, runs = copied(made, tmp_path / "store"), made[1]
+    words = ["--store", str(store.root), "--device", "cpu", "--workers", "2"]
+    assert main(["measure", "signs,drift", *runs, *words, "--json"]) == exit_codes.DONE
+    told = json.loads(capsys.readouterr().out)
+    assert [one["key"] for one in told["measured"]] == ["signs", "signs", "drift", "drift"] and not told["failed"]
+    assert main(["measure", "signs,task_counts", runs[0], *words[:4]]) == exit_codes.FAILED
+    assert "is a measurement of the benchmark" in capsys.readouterr().err

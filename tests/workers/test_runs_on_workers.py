@@ -1,0 +1,221 @@
+"""Whole runs on workers, written into the store that they share: the same bytes as here."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import threading
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from merging.benchmarks.benchmark import Benchmark
+from merging.cli import exit_codes
+from merging.cli.main import main
+from merging.errors import Cancelled, MergingError, Paused, WorkerError
+from merging.recipes.recipe import Recipe
+from merging.runs.run import Run
+from merging.runs.several import execute_several as several
+from merging.runs.several import run_unit
+from merging.runs.several.execute_several import WantedRun, execute_several
+from merging.runs.store import Store
+from merging.workers import checking, shared_store
+from merging.workers.fan_out import Workers
+from merging.workers.pools import processes
+from merging.workers.units import RUN, answered, call, written
+
+MERGES = ("task_arithmetic", "ties", "weight_averaging", "tsv_m")
+NOT_COMPARED = ("seconds", "threads", "created", "work")  # work: bytes that this process had not read before
+
+
+@pytest.fixture
+def threads() -> Iterator[Workers]:
+    """Workers in this process, where what they do can be changed."""
+    pool = ThreadPoolExecutor(2)
+    yield Workers(pool, 2)
+    pool.shutdown()
+
+
+def wanted(benchmark: Benchmark, *merges: str) -> list[WantedRun]:
+    def recipe(merge: str) -> Recipe:
+        return Recipe.build(merge, {}, ("lwptv",), benchmark.pretrained, benchmark.experts, title=f"Own {merge}")
+
+    return [WantedRun(recipe(merge)) for merge in merges or MERGES]
+
+
+def ran(benchmark: Benchmark, store: Store, *merges: str, **said: Any) -> list[Run | MergingError]:
+    return execute_several(wanted(benchmark, *merges), store, benchmark=benchmark, device="cpu", **said)
+
+
+def bytes_of(store: Store) -> dict[str, Any]:
+    """Every file of every run; of run.json what does not depend on when and by whom it was made."""
+    found: dict[str, Any] = {}
+    for path in sorted((store.root / "runs").rglob("*")):
+        name = path.relative_to(store.root).as_posix()
+        if path.name == "run.json":
+            facts = json.loads(path.read_bytes())
+            found[name] = {key: value for key, value in facts.items() if key not in NOT_COMPARED}
+        elif path.is_file() and path.name != "manifest.json":
+            found[name] = path.read_bytes()
+    return found
+
+
+def temporary(store: Store) -> list[str]:
+    return [path.name for path in store.root.rglob("*tmp-*")]
+
+
+@pytest.mark.slow
+def test_runs_are_the_same_bytes_whoever_computes(tiny_benchmark: Benchmark, store: Store, tmp_path: Path) -> None:
+    here = ran(tiny_benchmark, store)
+    for count in (1, 2):
+        other, said = Store(tmp_path / f"store {count}", libraries=()), list[str]()
+        workers = processes([""] * count, f"{count} processes")
+        there = ran(tiny_benchmark, other, workers=workers, progress=lambda now, said=said: said.append(now.phase))
+        workers.close(workers.executor)
+        assert [run.id for run in there] == [run.id for run in here]  # type: ignore[union-attr]
+        assert bytes_of(other) == bytes_of(store) and not temporary(other)
+        assert said == [f"Run {n} of 4, on {count} worker{'s' * (count > 1)}" for n in range(1, 5)]
+
+
+@pytest.mark.slow
+def test_a_killed_worker_loses_no_run(tiny_benchmark: Benchmark, store: Store, tmp_path: Path) -> None:
+    workers, said, victims = processes(["", ""], "two processes"), list[str](), list[int]()
+
+    def kill(_progress: Any) -> None:
+        if not victims:
+            victims.append(next(iter(workers.executor._processes)))  # type: ignore[attr-defined]
+            os.kill(victims[0], signal.SIGKILL)
+
+    there = ran(tiny_benchmark, store, workers=workers, warn=said.append, progress=kill)
+    workers.close(workers.executor)
+    assert victims and all(isinstance(run, Run) and run.has_scores and run.has_model for run in there)
+    assert [sentence for sentence in said if sentence.startswith("A worker was lost; ") and " run" in sentence]
+    assert not temporary(Store(store.root, libraries=())), "what the dead worker left is swept up"
+
+
+def test_what_is_stored_is_not_asked_for_and_one_failure_does_not_stop_others(
+    tiny_benchmark: Benchmark, store: Store, threads: Workers, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (first,) = ran(tiny_benchmark, store, "ties")
+    execute, asked = run_unit.execute, list[str]()
+
+    def fail(recipe: Recipe, *said: Any, **more: Any) -> Run:
+        asked.append(recipe.merge.key)
+        if recipe.merge.key == "weight_averaging":
+            raise MergingError("The merged tensor overflows.")
+        return execute(recipe, *said, **more)
+
+    monkeypatch.setattr(run_unit, "execute", fail)
+    found = ran(tiny_benchmark, store, "ties", "weight_averaging", "task_arithmetic", "ties", workers=threads)
+    assert sorted(asked) == ["task_arithmetic", "weight_averaging"]
+    assert [type(each).__name__ for each in found] == ["Run", "MergingError", "Run", "Run"]
+    assert found[0].id == found[3].id == first.id and str(found[1]) == "The merged tensor overflows."  # type: ignore[union-attr]
+    monkeypatch.setattr(several, "execute", fail)
+    again = ran(tiny_benchmark, store, "weight_averaging", "ties")
+    assert [str(again[0]), type(again[1])] == ["The merged tensor overflows.", Run]
+
+
+def test_workers_that_do_not_see_the_store_do_nothing(
+    tiny_benchmark: Benchmark, store: Store, threads: Workers, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(checking, "about", lambda request: {})
+    monkeypatch.setattr("merging.workers.about.sees", lambda probe: False)
+    monkeypatch.setattr(run_unit, "execute", None)
+    said = list[str]()
+    (made,) = ran(tiny_benchmark, store, "ties", workers=threads, warn=said.append)
+    assert isinstance(made, Run) and said[0] == (
+        f"The workers do not see the store at {store.root}; put MERGESCOPE_STORE on a file system that all share, or "
+        "runs are computed here."
+    )
+    assert not temporary(store)
+
+
+def test_a_run_that_needs_more_memory_than_workers_have_fails_before(
+    tiny_benchmark: Benchmark, store: Store, threads: Workers
+) -> None:
+    threads.memory = 1000
+    found = ran(tiny_benchmark, store, "ties", workers=threads)
+    assert str(found[0]).startswith("A run needs about ") and "the workers have 1 kB each. Start fewer" in str(found[0])
+
+
+def test_cancel_and_pause_keep_what_is_finished(
+    tiny_benchmark: Benchmark, store: Store, threads: Workers, tmp_path: Path
+) -> None:
+    stop = threading.Event()
+    with pytest.raises(Cancelled):
+        ran(tiny_benchmark, store, workers=threads, cancel=stop, progress=lambda _: stop.set())
+    threads.executor.shutdown()
+    assert 1 <= len(store.runs()) < 4 and not temporary(store)
+    answers = iter((False, False, True))
+    other = Store(tmp_path / "other", libraries=())
+    again = Workers(ThreadPoolExecutor(1), 1)
+    with pytest.raises(Paused, match=r"^Paused\. 2 of 4 runs are kept\.$"):
+        ran(tiny_benchmark, other, workers=again, pause=lambda: next(answers))
+    assert len(other.runs()) == 2
+
+
+def test_a_worker_stops_when_the_asker_is_gone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(shared_store, "LOOK", 0.0)
+    with shared_store.marked(tmp_path / "store") as mark:
+        gone = shared_store.forsaken(mark)
+        time.sleep(0.01)
+        assert not gone()
+    assert gone()
+    with pytest.raises(WorkerError, match=rf"^The workers do not see the store at {tmp_path / 'store'}; put MERGE"):
+        shared_store.forsaken(mark)
+
+
+# What a worker sees
+
+
+def test_a_worker_refuses_other_files_and_names_a_missing_one(tiny_folder: Path, tmp_path: Path, store: Store) -> None:
+    shutil.copytree(tiny_folder, tmp_path / "copied")
+    benchmark = Benchmark.load(tmp_path / "copied")
+    asker = several.SeveralRuns([], store, several.RunOptions(), benchmark, "cpu", None, None, lambda: False, print)
+    name, asked, _ = asker.planned(*wanted(benchmark, "ties"), Workers(ThreadPoolExecutor(1), 1))
+    assert len(written(asked)) < 10_000
+    with shared_store.marked(store.root) as mark:
+        request = written({**asked, "probe": mark})
+        victim = benchmark.folder / "models" / "digits.safetensors"
+        kept = victim.read_bytes()
+        victim.unlink()
+        with pytest.raises(WorkerError, match=rf"does not see {victim}; set MERGESCOPE_MODELS there"):
+            answered(call(RUN, request))
+        victim.write_bytes((victim.with_name("circles.safetensors")).read_bytes())
+        with pytest.raises(MergingError, match="sees other checkpoints or images"):
+            answered(call(RUN, request))
+        victim.write_bytes(kept)
+        assert answered(call(RUN, request)) == {"name": name, "warnings": []}
+    assert store.run(name).has_scores
+
+
+# The command
+
+
+@pytest.mark.slow
+def test_the_command_takes_several_recipes(
+    tiny_benchmark: Benchmark, store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:  # fmt: skip
+    monkeypatch.setenv("MERGESCOPE_BENCHMARK", str(tiny_benchmark.folder))
+    files = [tmp_path / f"{merge}.yaml" for merge in ("ties", "weight_averaging")]
+    for file, one in zip(files, wanted(tiny_benchmark, "ties", "weight_averaging"), strict=True):
+        file.write_text(one.recipe.to_yaml(), "utf-8")
+    broken = tmp_path / "broken.yaml"
+    broken.write_text(files[0].read_text("utf-8").replace("digits.safetensors", "gone.safetensors"), "utf-8")
+    words = ["run", str(files[0]), str(broken), str(files[1]), "--store", str(store.root), "--device", "cpu"]
+    assert main([*words, "--workers", "2", "--json"]) == exit_codes.FAILED
+    said = capsys.readouterr()
+    told = json.loads(said.out)
+    assert [each["title"] for each in told["runs"]] == ["Own ties", "Own weight_averaging"]
+    assert [*told["failed"]] == [str(broken)] and f"{broken}: " in said.err and "Run 3 of" not in said.err
+    assert main([*words[:2], *words[3:]]) == exit_codes.DONE
+    assert main([*words, "--out", str(tmp_path / "model")]) == exit_codes.USAGE
+    out = capsys.readouterr()
+    assert out.out.count("Own ties: run ") == 1 and "--out is for one recipe" in out.err
