@@ -1,13 +1,15 @@
 """Merge fine-tuned CLIP vision experts and measure what the merge did.
 
 The public API is small: ``methods()`` lists what is registered, ``merge()`` runs a chain of edits and one merge,
-``load_modules()`` opens what an adapt put on top of one, ``preview()`` says what a recipe would score.
+``load_modules()`` opens what an adapt put on top of one, ``preview()`` says what a recipe would score, ``capture()``
+and ``gradient_means()`` pass data through any torch module.
 Importing this package is cheap; torch is loaded by the first call that needs it.
 """
 
 from __future__ import annotations
 
 import dataclasses
+import importlib
 import os
 import sys
 from collections.abc import Mapping, Sequence
@@ -22,6 +24,10 @@ os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 
 if TYPE_CHECKING:
     from merging.benchmarks.benchmark import Benchmark
+    from merging.capture.capture import capture
+    from merging.capture.files import save_gradients, save_layer_inputs
+    from merging.capture.given_gradients import GradientsOf
+    from merging.capture.gradient_means import gradient_means
     from merging.checkpoints.checkpoint import Checkpoint
     from merging.engine.layer_inputs import LayerInputs
     from merging.engine.run import MergeResult
@@ -36,8 +42,8 @@ if TYPE_CHECKING:
     from merging.runs.inputs import OpenedRecipe
     from merging.runs.run import Run
 __all__ = [
-    "MergeResult", "Modules", "Preview", "PreviewSample", "TaskExemplars", "__version__", "load_modules", "merge",
-    "methods", "preview",
+    "MergeResult", "Modules", "Preview", "PreviewSample", "TaskExemplars", "__version__", "capture",
+    "gradient_means", "load_modules", "merge", "methods", "preview", "save_gradients", "save_layer_inputs",
 ]  # fmt: skip
 
 
@@ -56,6 +62,7 @@ def merge(  # noqa: PLR0913 - the public contract
     edits: Sequence[tuple[str, Mapping[str, Any]] | str] = (),
     *,
     layer_inputs: LayerInputs | None = None,
+    gradients: GradientsOf | None = None,
     exemplars: Mapping[str, Any] | None = None,
     adapt: tuple[str, Mapping[str, Any]] | str | None = None,
     test_data: Mapping[str, Any] | None = None,
@@ -77,6 +84,8 @@ def merge(  # noqa: PLR0913 - the public contract
         merge: key of a merge; ``params`` are its parameters (those left out take their defaults).
         edits: (key, parameters) pairs, applied to the task vectors in order before the merge.
         layer_inputs: {expert: {parameter name: rows}}; (n, d_in) entering a linear weight, (n, d) before a norm scale.
+            Or what ``capture`` gives, or the path of its file.
+        gradients: {expert: what ``gradient_means`` gives, or its file}, for Fisher merging and TATR.
         exemplars: {expert: images (n, 3, h, w)}, from which layer inputs are captured, or {expert: TaskExemplars},
             with the labels and heads that methods on gradients need, too.
         adapt: key, or key and parameters, of what is put on top of the merged model: the result's ``modules``.
@@ -102,7 +111,7 @@ def merge(  # noqa: PLR0913 - the public contract
     )
     _warn(inputs, strict)
     data = {"layer_inputs": layer_inputs, "exemplars": exemplars, "test_data": test_data}
-    result = _computed(inputs, data, device, progress, cancel)
+    result = _computed(inputs, data, gradients, device, progress, cancel)
     inputs.raise_if_changed()
     return _under_own_names(result, base, inputs.doubts)
 
@@ -151,6 +160,7 @@ def preview(
 def _computed(
     inputs: OpenedRecipe,
     data: Mapping[str, Any],
+    gradients: GradientsOf | None,
     device: str,
     progress: ProgressCallback | None,
     cancel: Cancel | None,
@@ -159,7 +169,9 @@ def _computed(
     from merging.engine import run as engine
 
     models = (inputs.pretrained, inputs.experts)
-    result = engine.run(inputs.recipe, *models, **data, device=device, progress=progress, cancel=cancel)
+    result = engine.run(
+        inputs.recipe, *models, **data, gradients=gradients, device=device, progress=progress, cancel=cancel
+    )
     if inputs.recipe.adapt is None:
         return result
     from merging.checkpoints.checkpoint import MappingCheckpoint
@@ -229,35 +241,31 @@ def _opened(
 
 
 class _Face(ModuleType):
-    """This module; importing the package ``merging.methods`` does not replace its function ``methods``."""
+    """This module; importing a package such as ``merging.methods`` does not replace the function of its name."""
 
     def __setattr__(self, name: str, value: Any) -> None:
-        if name != "methods" or not isinstance(value, ModuleType):
+        if name not in {"methods", "capture"} or not isinstance(value, ModuleType):
             super().__setattr__(name, value)
 
 
 sys.modules[__name__].__class__ = _Face
 
 
+# Public names that load when they are asked for, by their modules.
+HOMES = {
+    "MergeResult": "merging.engine.run",
+    "Modules": "merging.modules.modules",
+    "Preview": "merging.previews.result",
+    "PreviewSample": "merging.previews.samples",
+    "TaskExemplars": "merging.methods.exemplars",
+    "capture": "merging.capture.capture",
+    "gradient_means": "merging.capture.gradient_means",
+    "save_gradients": "merging.capture.files",
+    "save_layer_inputs": "merging.capture.files",
+}
+
+
 def __getattr__(name: str) -> Any:
-    if name == "MergeResult":
-        from merging.engine.run import MergeResult
-
-        return MergeResult
-    if name == "TaskExemplars":
-        from merging.methods.exemplars import TaskExemplars
-
-        return TaskExemplars
-    if name == "Modules":
-        from merging.modules.modules import Modules
-
-        return Modules
-    if name == "Preview":
-        from merging.previews.result import Preview
-
-        return Preview
-    if name == "PreviewSample":
-        from merging.previews.samples import PreviewSample
-
-        return PreviewSample
-    raise AttributeError(f"module 'merging' has no attribute {name!r}")
+    if name not in HOMES:
+        raise AttributeError(f"module 'merging' has no attribute {name!r}")
+    return getattr(importlib.import_module(HOMES[name]), name)

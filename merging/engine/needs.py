@@ -81,9 +81,12 @@ def check_needs(
     layer_inputs: Any,
     exemplars: TaskImages | None,
     test_data: TaskImages | None = None,
+    gradients: Any = None,
 ) -> None:
     """Raise NeedsError if a method of the chain lacks something; names the method and what it lacks."""
     for method, need in recipe.data_methods:
+        if method.gradients is not None and gradients is not None:
+            continue  # they are checked when they are opened
         if not method.reads_layer_inputs:
             _check_parts(method, need, experts, (test_data if need == Needs.TEST_DATA else exemplars) or {})
         elif layer_inputs is None and exemplars is None:
