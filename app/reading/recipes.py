@@ -10,7 +10,7 @@ import streamlit as st
 from app.reading import data
 from app.session import address
 from app.session.draft import Draft
-from merging.checkpoints.families import Role
+from merging.checkpoints.families import UNMERGED
 from merging.errors import TaskError
 from merging.recipes.recipe import Recipe
 from merging.runs.run import Run
@@ -38,7 +38,7 @@ def _tensors_of(pretrained: str, file: tuple[int, ...]) -> pd.DataFrame:
     from merging.formats.opening import open_checkpoint
 
     opened = open_checkpoint(pretrained, "pretrained")
-    merged = [parameter for parameter in opened.parameters if parameter.role != Role.BUFFER]
+    merged = [parameter for parameter in opened.parameters if parameter.role not in UNMERGED]
     rows = [(p.name, p.order, p.section, str(p.role), p.part, opened.infos[p.name].numel) for p in merged]
     return pd.DataFrame(rows, columns=["tensor", "order", "section", "role", "part", "numel"])
 

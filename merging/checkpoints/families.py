@@ -32,10 +32,14 @@ class Role(StrEnum):
     PROJECTION = "projection"
     VOCABULARY = "vocabulary"  # one row per token; CLIP's image encoders have none
     STACK = "stack"  # matrices of several experts of a layer in one tensor, neither
+    STATISTIC = "statistic"  # running mean or variance of a batch norm: the experts' mean, whatever the methods
     BUFFER = "buffer"  # copied from the pretrained model, never merged
+    HEAD = "head"  # a task's own output layer: every expert keeps its own
 
 
-OF_OTHERS = frozenset({Role.VOCABULARY, Role.STACK})  # roles that no tensor of CLIP has
+UNMERGED = frozenset({Role.STATISTIC, Role.BUFFER, Role.HEAD})  # roles that no method sees
+BY_ROW = frozenset({Role.VOCABULARY, Role.STACK})  # tables and stacks, which are no matrices to any method
+OF_OTHERS = BY_ROW | {Role.STATISTIC, Role.HEAD}  # roles that no tensor of CLIP has
 LINEAR_MAPS = frozenset({Role.LINEAR, Role.PROJECTION})  # matrices for which several experts have a joint space
 WEIGHTS = LINEAR_MAPS | {Role.CONV}  # tensors that multiply the rows that enter them
 EMBEDDINGS, OUTPUT, TEXT = "embeddings", "output", "not merged"
@@ -45,25 +49,6 @@ UNKNOWN = "unknown"
 PACKED = "attn.in_proj"  # the part of a tensor that holds q, k and v of an attention layer, a third of its rows each
 QKV = ("attn.q_proj", "attn.k_proj", "attn.v_proj")  # the parts of three tensors, in the order in which one stacks them
 THIRDS = ("query", "key", "value")  # what the thirds of a packed tensor are called, in that order
-# What networks of no family here are called: {title: the ends of names that must all be there}. Of two kinds that share
-# marks, the one with more of them comes first.
-MARKS: dict[str, tuple[str, ...]] = {
-    "LLaVA": ("multi_modal_projector.linear_1.weight",),
-    "BLIP": ("embeddings.class_embedding", "encoder.layers.0.self_attn.qkv.weight"),
-    "DeBERTa": ("encoder.layer.0.attention.self.query_proj.weight",),
-    "BERT or RoBERTa": ("encoder.layer.0.attention.self.query.weight", "embeddings.word_embeddings.weight"),
-    "DistilBERT": ("transformer.layer.0.attention.q_lin.weight",),
-    "T5": ("encoder.block.0.layer.0.SelfAttention.q.weight",),
-    "Whisper": ("encoder.conv1.weight", "decoder.layers.0.encoder_attn.q_proj.weight"),
-    "BART": ("decoder.layers.0.encoder_attn.q_proj.weight",),
-    "Llama or a relative of it": ("layers.0.self_attn.q_proj.weight", "layers.0.mlp.gate_proj.weight"),
-    "GPT-2": ("h.0.attn.c_attn.weight",),
-    "DINOv2": ("embeddings.cls_token", "encoder.layer.0.layer_scale1.lambda1"),
-    "ViT": ("embeddings.cls_token", "encoder.layer.0.layernorm_before.weight"),
-    "SigLIP": ("head.probe", "encoder.layers.0.self_attn.q_proj.weight"),
-    "ResNet": ("embedder.embedder.convolution.weight",),
-    "ResNet of torchvision or timm": ("layer1.0.conv1.weight", "layer4.0.conv1.weight"),
-}
 ACTIVATIONS = ("quick_gelu", "gelu")  # between the layers of an MLP; the weights do not show which one
 
 
@@ -193,8 +178,8 @@ def _unknown_names(family: Family, names: Iterable[str]) -> list[str]:
     return [name for name in names if family.classify(name) is None]
 
 
-def recognize(names: Iterable[str], where: str = "the checkpoint") -> Family:
-    """The family whose rules match every name.
+def recognize(names: Iterable[str], where: str = "the checkpoint", called: str = "") -> Family:
+    """The family whose rules match every name; ``called`` is what such names are called otherwise, if that is known.
 
     Raises:
         FamilyError: no family fits; the message lists the unknown names and the nearest family.
@@ -206,22 +191,12 @@ def recognize(names: Iterable[str], where: str = "the checkpoint") -> Family:
     unknown = _unknown_names(family, listed)
     if not unknown:
         return family
-    called = title_of(listed)
     raise FamilyError(
         f"{where} is of no known model family{f'; its names are those of {called}' if called else ''}. The nearest is "
         f"{family.title!r}, whose rules do not know {len(unknown)} of its {len(listed)} tensors: "
         f"{first_few(name[:80] for name in unknown)}. Image encoders of CLIP can be merged; if this model has "
         "one, save it by itself."
     )
-
-
-def title_of(names: Iterable[str]) -> str:
-    """What a network of no family here is called, whatever stands before its names; empty if no mark says it."""
-    listed = list(names)
-    for title, marks in MARKS.items():
-        if all(any(name == mark or name.endswith("." + mark) for name in listed) for mark in marks):
-            return title
-    return ""
 
 
 def nearest(names: Iterable[str]) -> Family:
@@ -235,14 +210,14 @@ def _nearest(names: tuple[str, ...]) -> Family:
     return next(whole, None) or min(FAMILIES, key=lambda family: len(_unknown_names(family, names)))
 
 
-def describe(names: Iterable[str], where: str = "the checkpoint") -> tuple[Parameter, ...]:
+def describe(names: Iterable[str], where: str = "the checkpoint", called: str = "") -> tuple[Parameter, ...]:
     """Every tensor of a checkpoint with its role and block, in forward order.
 
     Raises:
         FamilyError: the names do not all match the rules of one family.
     """
     listed = list(names)
-    family = recognize(listed, where)
+    family = recognize(listed, where, called)
     rows = []
     for name in listed:
         classified = family.classify(name)

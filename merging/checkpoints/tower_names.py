@@ -16,6 +16,7 @@ from torch import Tensor
 from merging.checkpoints.checkpoint import Checkpoint
 from merging.checkpoints.families import BARE, HUGGING_FACE, PACKED, QKV, Role, Rule, nearest, recognize
 from merging.checkpoints.kinds.depth import containers
+from merging.checkpoints.kinds.facts import title_of
 from merging.checkpoints.tensor_info import TensorInfo
 
 VISUAL = "visual."
@@ -120,7 +121,7 @@ def tower_names(checkpoint: Checkpoint) -> dict[str, tuple[str, ...]]:
         FamilyError: the checkpoint is of no known family.
     """
     if checkpoint.inferred:
-        recognize(checkpoint.infos, checkpoint.name)  # raises, as parameters would
+        recognize(checkpoint.infos, checkpoint.name, title_of(checkpoint.infos))  # raises, as parameters would
     return dict(_known_tower(tuple(parameter.name for parameter in checkpoint.parameters)))
 
 

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from merging.checkpoints.checkpoint import Checkpoint, UnusedText
-from merging.checkpoints.families import LINEAR_MAPS, OUTPUT, Parameter, Role
+from merging.checkpoints.families import LINEAR_MAPS, OUTPUT, UNMERGED, Parameter
 from merging.checkpoints.tensor_info import TensorInfo
 from merging.devices import describe_device, fitting, is_host, moved
 from merging.engine.layer_inputs import Evidence, OnDetail
@@ -76,7 +76,7 @@ class Inputs:
     _spare: list[list[Tensor]] = field(init=False, default_factory=list, repr=False)  # buffers that no pass uses now
 
     def __post_init__(self) -> None:
-        merged = tuple(p for p in self.pretrained.parameters if p.role != Role.BUFFER)
+        merged = tuple(p for p in self.pretrained.parameters if p.role not in UNMERGED)
         double = any(self.pretrained.infos[p.name].dtype == torch.float64 for p in merged)
         if double and self.device.type in NO_DOUBLES:
             name = describe_device(self.device)

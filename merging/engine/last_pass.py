@@ -7,18 +7,20 @@ from dataclasses import dataclass, field, replace
 from threading import Lock
 from typing import Protocol
 
+import torch
 from torch import Tensor
 
-from merging.checkpoints.checkpoint import Checkpoint
-from merging.checkpoints.families import Role
+from merging.checkpoints.families import UNMERGED, Role
 from merging.engine.inputs import Inputs
 from merging.engine.layer_inputs import OnDetail
 from merging.engine.merged_inputs import MergedInputs
 from merging.engine.outputs import Notes, Output, Rows, Stored, merged_values
 from merging.engine.stream import Stage, Stream
+from merging.errors import MergingError
 from merging.methods.method import Edit, Merge
 from merging.methods.moments import Moments
 from merging.methods.slot import Slot
+from merging.numerics.finite import all_finite
 from merging.progress import Meter
 
 
@@ -126,9 +128,22 @@ def take_over(elsewhere: Elsewhere, inputs: Inputs, meter: Meter, output: Output
         notes.extend(noted.get(parameter.name, {}))
 
 
-def copy_buffers(pretrained: Checkpoint, output: Output) -> None:
-    """Write what is not merged, from the pretrained model."""
-    for parameter in pretrained.parameters:
-        if parameter.role == Role.BUFFER:
+def write_unmerged(inputs: Inputs, output: Output) -> None:
+    """Write what no method sees: running statistics as the experts' mean, or each expert's own; the rest pretrained."""
+    for parameter in inputs.pretrained.parameters:
+        if parameter.role == Role.STATISTIC:
+            _write_statistic(parameter.name, inputs, output)
+        elif parameter.role in UNMERGED:
             for sink in output.sinks.values():
-                sink.write(parameter.name, pretrained.read(parameter.name))
+                sink.write(parameter.name, inputs.pretrained.read(parameter.name))
+
+
+def _write_statistic(name: str, inputs: Inputs, output: Output) -> None:
+    """With one model per task every model gets the statistics of its own expert."""
+    values = {expert: checkpoint.read(name).double() for expert, checkpoint in inputs.experts.items()}
+    mean = torch.stack(list(values.values())).mean(dim=0)
+    for expert, sink in output.sinks.items():
+        stored = values.get(expert, mean).to(inputs.pretrained.infos[name].dtype)
+        if not all_finite(stored, torch.float64):
+            raise MergingError(f"The running statistic {name!r} is not finite in the experts. Nothing was kept.")
+        sink.write(name, stored)

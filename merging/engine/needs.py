@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from merging.checkpoints.families import title_of
+from merging.checkpoints.kinds.facts import title_of
 from merging.errors import FamilyError, NeedsError
 from merging.methods.exemplars import TaskExemplars, described
 from merging.methods.method import Method, Needs

@@ -20,7 +20,7 @@ from merging.capture.given_gradients import GivenGradients, GradientsOf
 from merging.checkpoints.checkpoint import Checkpoint, UnusedText
 from merging.devices import choose_device, describe_device, in_room
 from merging.engine.inputs import Inputs
-from merging.engine.last_pass import Elsewhere, copy_buffers, merging_pass, take_over
+from merging.engine.last_pass import Elsewhere, merging_pass, take_over, write_unmerged
 from merging.engine.layer_inputs import CapturedInputs, Evidence, GivenInputs, LayerInputs
 from merging.engine.merged_inputs import MergedInputs
 from merging.engine.needs import check_kind, check_needs, checked_exemplars, checked_test_data, not_looked_at
@@ -141,7 +141,7 @@ def _merged(
         merging_pass(inputs, chosen, stages, meter, output, notes)
         if elsewhere is not None:
             take_over(elsewhere, inputs, meter, output, notes)
-    copy_buffers(inputs.pretrained, output)
+    write_unmerged(inputs, output)
 
     states = {name: sink.state_dict for name, sink in output.sinks.items() if isinstance(sink, MemorySink)}
     return MergeResult(

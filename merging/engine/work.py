@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from merging.checkpoints.architecture import Architecture
 from merging.checkpoints.checkpoint import Checkpoint
-from merging.checkpoints.families import EMBEDDINGS, LINEAR_MAPS, Role
+from merging.checkpoints.families import EMBEDDINGS, LINEAR_MAPS, UNMERGED, Role
 from merging.checkpoints.tower_names import transposed
 from merging.engine.learning.work import FORWARD_AND_BACKWARD, learning_work
 from merging.errors import CheckpointError
@@ -56,7 +56,7 @@ def chain_work(
     ``test_images`` are the numbers of unlabeled images by task, where they are known.
     """
     models, passes = (pretrained, *experts.values()), passes_of(recipe)
-    merged = [p.name for p in pretrained.parameters if p.role != Role.BUFFER]
+    merged = [p.name for p in pretrained.parameters if p.role not in UNMERGED]
     written = len(experts) if recipe.per_task else 1
     captures, through = input_passes(recipe), _through_merged(recipe)
     kinds = {method.gradients for method, _ in recipe.data_methods if method.gradients}
@@ -68,7 +68,7 @@ def chain_work(
     grams = sum(images * _gram_flops(pretrained, method.algebra_on) for method in summing) if tower else 0.0
     # An expert that lacks a tensor is refused, but later and with better words than a KeyError's.
     bytes_of = [sum(model.infos[name].nbytes for name in merged if name in model.infos) for model in models]
-    sections = [p.name for p in pretrained.parameters if p.role != Role.BUFFER and p.section != EMBEDDINGS] * through
+    sections = [p.name for p in pretrained.parameters if p.role not in UNMERGED and p.section != EMBEDDINGS] * through
     own = sum(expert.infos[name].nbytes for expert in models[1:] for name in sections if name in expert.infos)
     towers_read = (
         own

@@ -11,7 +11,8 @@ from merging.checkpoints import heads
 from merging.checkpoints.architecture import Architecture, stated_by
 from merging.checkpoints.checkpoint import Checkpoint
 from merging.checkpoints.digests import DIGESTS
-from merging.checkpoints.families import recognize, title_of
+from merging.checkpoints.families import recognize
+from merging.checkpoints.kinds.facts import title_of
 from merging.checkpoints.references import without_folders
 from merging.checkpoints.tensor_info import dtype_name
 from merging.checkpoints.tower_names import ANCHOR, HF_ANCHOR, PROJ, tower
@@ -103,7 +104,7 @@ def _family(opened: Checkpoint) -> dict[str, Any]:
     if isinstance(opened, AdapterCheckpoint):
         return none | {"no_family": ""}
     try:
-        family = recognize(opened.infos, opened.name)
+        family = recognize(opened.infos, opened.name, title_of(opened.infos))
     except FamilyError as error:
         head = f"It is {heads.described(opened.infos)}, not an encoder." if heads.is_head(opened.infos) else ""
         if head or not opened.inferred:

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from merging.checkpoints.checkpoint import Checkpoint
-from merging.checkpoints.families import Parameter, Role
+from merging.checkpoints.families import UNMERGED, Parameter
 from merging.inspection.sampling import RUN, RUNS, Piece, pieces
 from merging.progress import Meter
 
@@ -231,7 +231,7 @@ class _Batch:
 def _matching(pretrained: Checkpoint, experts: Mapping[str, Checkpoint], parameter: Parameter) -> tuple[str, ...]:
     """The experts that have a parameter in the same shape; none for what is not compared."""
     info = pretrained.infos[parameter.name]
-    if parameter.role == Role.BUFFER or not info.dtype.is_floating_point:
+    if parameter.role in UNMERGED or not info.dtype.is_floating_point:
         return ()
     own = {key: expert.infos.get(parameter.name) for key, expert in experts.items()}
     return tuple(key for key, one in own.items() if one and one.shape == info.shape and one.dtype.is_floating_point)

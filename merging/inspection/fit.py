@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Mapping
 import torch
 
 from merging.checkpoints.checkpoint import DIGEST_PIECE, Checkpoint
-from merging.checkpoints.families import TEXT_TOWER, UNKNOWN, UNUSED_TEXT, Parameter, Role, guess
+from merging.checkpoints.families import TEXT_TOWER, UNKNOWN, UNMERGED, UNUSED_TEXT, Parameter, Role, guess
 from merging.checkpoints.heads import refuse_head
 from merging.checkpoints.tensor_info import TensorInfo, dtype_name
 from merging.checkpoints.tower_names import PROJ, place_of, tower
@@ -25,6 +25,7 @@ from merging.text import first_few
 
 SMALL = 64_000_000  # bytes of all models up to which every number is read, even where a sample would do
 RUNNING = (".running_mean", ".running_var")
+KEPT = UNMERGED - {Role.STATISTIC}  # what experts need not have
 
 
 def fit(
@@ -86,7 +87,7 @@ def _report(
 
 def _counts(pretrained: Checkpoint, parameters: Iterable[Parameter]) -> Iterator[str]:
     """Sentences on how many tensors are merged and how many are not."""
-    merged = [p for p in parameters if p.role != Role.BUFFER]
+    merged = [p for p in parameters if p.role not in UNMERGED]
     kept = [p for p in parameters if p.role == Role.BUFFER]
     numbers = sum(pretrained.infos[p.name].numel for p in merged)
     yield f"{len(merged)} tensors with {numbers:,} numbers are merged."
@@ -113,7 +114,7 @@ def _structure(
         yield problem("error", "experts", "(none)", "nothing to merge", "at least one expert", "none")
     for parameter in parameters:
         info = pretrained.infos[parameter.name]
-        if parameter.role != Role.BUFFER and not info.dtype.is_floating_point:
+        if parameter.role not in KEPT and not info.dtype.is_floating_point:
             kind = dtype_name(info.dtype)
             yield problem("error", "pretrained", parameter.name, "type", "a floating-point type", kind)
     for name, checkpoint in (("pretrained", pretrained), *experts.items()):
@@ -139,12 +140,12 @@ def _against(
             continue
         expected, actual = pretrained.infos[parameter.name], expert.infos.get(parameter.name)
         if actual is None:
-            if parameter.role != Role.BUFFER:  # buffers come from the pretrained model anyway
+            if parameter.role not in KEPT:  # buffers come from the pretrained model anyway
                 yield problem("error", name, parameter.name, "missing", str(expected.shape), "nothing")
         elif actual.shape != expected.shape:
             yield _shape(parameter, name, expected.shape, actual.shape)
         elif actual.dtype.is_floating_point != expected.dtype.is_floating_point:
-            trained = parameter.role != Role.BUFFER and (
+            trained = parameter.role not in KEPT and (
                 parameter.part != UNKNOWN or parameter.name.endswith((".weight", ".bias"))
             )
             severity = "error" if trained else "warning"
@@ -169,12 +170,12 @@ def _extra(pretrained: Checkpoint, name: str, infos: Mapping[str, TensorInfo]) -
 
 
 def _of_another_network(pretrained: Checkpoint, name: str, expert: Checkpoint) -> Iterator[Problem]:
-    """Tensors that a merge of networks other than CLIP would lose, and integers that differ."""
+    """Tensors that a merge of networks other than CLIP would lose, and integers that differ; counters may."""
     for tensor, info in expert.infos.items():
         known = pretrained.infos.get(tensor)
         if known is None:
             yield problem("error", name, tensor, "only here", "no such tensor", str(info.shape))
-        elif known.shape == info.shape and not (info.dtype.is_floating_point or known.dtype.is_floating_point):
+        elif known.shape == info.shape != () and not (info.dtype.is_floating_point or known.dtype.is_floating_point):
             for start in range(0, info.numel, DIGEST_PIECE):
                 place = (tensor, start, min(start + DIGEST_PIECE, info.numel))
                 if not torch.equal(pretrained.read_flat(*place).long(), expert.read_flat(*place).long()):

@@ -21,7 +21,7 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Self
 from urllib.parse import quote, unquote
 
-from merging.checkpoints.families import EMBEDDINGS, OF_OTHERS, OUTPUT, Parameter, Role
+from merging.checkpoints.families import EMBEDDINGS, OF_OTHERS, OUTPUT, UNMERGED, Parameter, Role
 from merging.errors import ParameterError
 from merging.text import did_you_mean, exact_text, first_few, printable
 
@@ -31,7 +31,7 @@ if TYPE_CHECKING:  # importing it takes a while, and recipes are read without it
 
 LARGEST = 10.0  # of a factor, either way
 MOST_RULES, MOST_BYTES = 200, 20_000  # of a table; bytes of its line
-ROLES = tuple(str(role) for role in Role if role not in {Role.BUFFER, *OF_OTHERS})
+ROLES = tuple(str(role) for role in Role if role not in UNMERGED | OF_OTHERS)
 SECTIONS = (EMBEDDINGS, OUTPUT)
 SELECTORS = {"blocks": "b", "roles": "r.", "sections": "s.", "tensors": "t.", "experts": "e."}
 EVERYTHING = "all"
@@ -260,7 +260,7 @@ def resolve(
     """
     import numpy as np
 
-    merged = [p for p in parameters if p.role != Role.BUFFER]
+    merged = [p for p in parameters if p.role not in UNMERGED]
     names = tuple(p.name for p in merged)
     values = np.full((len(experts), len(merged)), float(default) + 0.0)
     numbers = np.zeros(values.shape, np.int64)

@@ -9,7 +9,7 @@ from functools import lru_cache
 import numpy as np
 from numpy.typing import NDArray
 
-from merging.checkpoints.families import Parameter, Role
+from merging.checkpoints.families import UNMERGED, Parameter
 from merging.methods.factor_rules import SECTIONS, SELECTORS, FactorRule, canonical_name, resolve, rules_text
 
 Table = NDArray[np.float64]
@@ -30,7 +30,7 @@ def simplify(factors: Table, experts: Sequence[str], parameters: Sequence[Parame
     A first rule or two may paint a common value everywhere, or by expert, block or role, and the others what differs.
     Rules of several experts, blocks, roles or kinds of tensors count as one.
     """
-    merged = [p for p in parameters if p.role != Role.BUFFER]
+    merged = [p for p in parameters if p.role not in UNMERGED]
     if factors.shape != (len(experts), len(merged)):
         raise ValueError(f"factors of {len(experts)} experts and {len(merged)} tensors, not {factors.shape}")
     places = _places(tuple(merged))

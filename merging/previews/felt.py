@@ -8,7 +8,7 @@ from itertools import zip_longest
 import numpy as np
 from numpy.typing import NDArray
 
-from merging.checkpoints.families import Parameter, Role
+from merging.checkpoints.families import UNMERGED, Parameter
 from merging.methods.edits.manual import AFTER, ManualParams, resolved
 from merging.recipes.recipe import Recipe, Step
 
@@ -30,7 +30,7 @@ def felt(recipe: Recipe, other: Recipe, parameters: Sequence[Parameter]) -> froz
         return None
     names = [name for name, _ in recipe.experts]
     here, there = _factors(recipe, names, parameters), _factors(other, names, parameters)
-    merged = [parameter.name for parameter in parameters if parameter.role != Role.BUFFER]
+    merged = [parameter.name for parameter in parameters if parameter.role not in UNMERGED]
     changed = np.zeros(len(merged), dtype=bool)
     for place in here.keys() | there.keys():
         one = np.ones((1, len(merged)))
@@ -44,7 +44,7 @@ def felt(recipe: Recipe, other: Recipe, parameters: Sequence[Parameter]) -> froz
 
 def put_back(recipe: Recipe, parameters: Sequence[Parameter]) -> frozenset[str]:
     """Names of the tensors that stay pretrained, bit for bit, because all factors of one step are 0."""
-    names = [parameter.name for parameter in parameters if parameter.role != Role.BUFFER]
+    names = [parameter.name for parameter in parameters if parameter.role not in UNMERGED]
     tables = _factors(recipe, [name for name, _ in recipe.experts], parameters).values()
     zero = [(table == 0).all(axis=0) for place in tables for table in place]
     return frozenset(name for index, name in enumerate(names) if any(each[index] for each in zero))

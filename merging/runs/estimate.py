@@ -11,7 +11,7 @@ import torch
 
 from merging.at_once import most_bytes
 from merging.benchmarks.benchmark import EXEMPLARS, SPLITS, Benchmark
-from merging.checkpoints.families import Parameter, Role
+from merging.checkpoints.families import UNMERGED, Parameter
 from merging.devices import choose_device, describe_device
 from merging.engine.inputs import BLOCK_CPU, LAYER_COPIES, layer_bytes
 from merging.engine.work import ChainWork, chain_work, forward_flops, linear_maps, tokens_of, tower_of
@@ -67,7 +67,7 @@ def estimate(
     chosen = choose_device(device)
     here = describe_device(chosen)
     runs = [run for run in runs if run.device == here]
-    merged = [p for p in opened.pretrained.parameters if p.role != Role.BUFFER]
+    merged = [p for p in opened.pretrained.parameters if p.role not in UNMERGED]
     numels = [opened.pretrained.infos[p.name].numel for p in merged]
     chain = chain_work(opened.recipe, opened.pretrained, opened.experts)
     stages = opened.recipe.stages

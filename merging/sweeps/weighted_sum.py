@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from merging.checkpoints.checkpoint import Checkpoint
-from merging.checkpoints.families import Role
+from merging.checkpoints.families import UNMERGED
 from merging.inspection.fit import fit
 from merging.runs.inputs import OpenedRecipe
 
@@ -32,7 +32,7 @@ class CombinedCheckpoint(Checkpoint):
         self.infos, self.metadata = base.infos, base.metadata
         self._base = base
         self._terms = [(coefficient, part) for coefficient, part in terms if coefficient != 0]
-        self._buffers = {parameter.name for parameter in base.parameters if parameter.role == Role.BUFFER}
+        self._buffers = {parameter.name for parameter in base.parameters if parameter.role in UNMERGED}
 
     def read_flat(self, name: str, start: int, stop: int) -> Tensor:
         own = self._base.read_flat(name, start, stop)

@@ -16,7 +16,7 @@ from merging.checkpoints.kinds.inference import describe, is_inferred
 from merging.checkpoints.tensor_info import TensorInfo
 from merging.errors import FamilyError
 
-INFERRED = [kind for kind in other_kinds.KINDS if kind != "ResNet"]
+INFERRED = [kind for kind in other_kinds.KINDS if kind != "ResNet"]  # whose blocks are stages
 
 
 def infos(shapes: other_kinds.Shapes, dtype: torch.dtype = torch.float32) -> dict[str, TensorInfo]:
@@ -85,12 +85,20 @@ def test_clip_towers_are_not_inferred_even_if_they_are_damaged():
         _ = opened.parameters
 
 
-@pytest.mark.parametrize(
-    "more,says", [({"bn.running_mean": (16,)}, "running statistics"), ({"lm_head.qweight": (16, 2)}, "is quantized")]
-)
-def test_what_tensors_alone_cannot_merge_is_refused(more, says):
-    with pytest.raises(FamilyError, match=says):
-        describe(infos(other_kinds.llama() | more), "it")
+def test_quantized_weights_are_refused():
+    with pytest.raises(FamilyError, match="is quantized"):
+        describe(infos(other_kinds.llama() | {"lm_head.qweight": (16, 2)}), "it")
+
+
+def test_order_inside_a_block_is_that_of_the_facts():
+    names = [name.partition(".0.")[2] for name in described("BERT") if ".layer.0." in name and name.endswith(".weight")]
+    assert names == [
+        "attention.self.query.weight", "attention.self.key.weight", "attention.self.value.weight",
+        "attention.output.dense.weight", "attention.output.LayerNorm.weight", "intermediate.dense.weight",
+        "output.dense.weight", "output.LayerNorm.weight",
+    ]  # fmt: skip
+    statistics = [name for name, (role, *_) in described("ResNet").items() if role == Role.STATISTIC]
+    assert len(statistics) == 18 and all("running" in name for name in statistics)
 
 
 @pytest.mark.parametrize(

@@ -8,12 +8,12 @@ import torch
 
 import merging
 from merging.checkpoints.checkpoint import MappingCheckpoint
-from merging.errors import CheckpointError, CompatibilityError, FamilyError
+from merging.errors import CheckpointError, CompatibilityError, FamilyError, MergingError
 from merging.export.export import export
 from merging.recipes.recipe import Recipe
 from merging.runs.inputs import opened
 
-INFERRED = [kind for kind in other_kinds.KINDS if kind != "ResNet"]
+INFERRED = list(other_kinds.KINDS)
 
 
 def team(kind):
@@ -28,7 +28,25 @@ def test_every_tensor_is_merged_under_its_own_name(kind):
     mean = merging.merge(base, experts, "weight_averaging", device="cpu").state_dict
     assert {n: v.shape for n, v in mean.items()} == {n: v.shape for n, v in base.items()}
     for name, value in mean.items():
+        if not value.is_floating_point():
+            assert torch.equal(value, base[name])
+            continue
         torch.testing.assert_close(value, (experts["a"][name] + experts["b"][name]) / 2)
+
+
+def test_running_statistics_are_the_mean_whatever_the_methods_do():
+    base, experts = team("ResNet")
+    experts["a"]["bn1.num_batches_tracked"] = torch.tensor(99)
+    merged = merging.merge(base, experts, "ties", edits=["lwptv"], device="cpu")
+    name = "layer1.0.bn1.running_var"
+    torch.testing.assert_close(merged.state_dict[name], (experts["a"][name] + experts["b"][name]) / 2)
+    assert merged.state_dict["bn1.num_batches_tracked"] == 7
+    assert not {"running_mean", "running_var"} & {n.rpartition(".")[2] for n in merged.tables["tensors"]["tensor"]}
+    alone = merging.merge(base, experts, "emr", device="cpu")
+    assert torch.equal(alone.task_state_dicts["b"][name], experts["b"][name])
+    experts["b"][name] = torch.full_like(base[name], float("nan"))
+    with pytest.raises(MergingError, match=rf"running statistic '{name}' is not finite"):
+        merging.merge(base, experts, "weight_averaging", device="cpu")
 
 
 @pytest.mark.parametrize("kind", ["T5", "LLaVA"])
@@ -95,5 +113,5 @@ def test_the_rules_enter_the_id_of_a_run(monkeypatch):
     others = {name: MappingCheckpoint(state, name) for name, state in experts.items()}
     recipe = Recipe.build("ties", experts=dict.fromkeys(experts, "memory"))
     before = opened(recipe, one, others).run_id()
-    monkeypatch.setattr("merging.runs.inputs.INFERENCE", 2)
+    monkeypatch.setattr("merging.runs.inputs.INFERENCE", 99)
     assert opened(recipe, one, others).run_id() != before

@@ -10,15 +10,16 @@ from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING
 
 from merging.checkpoints import families
-from merging.checkpoints.families import EMBEDDINGS, OUTPUT, Parameter, Role, nearest, title_of
+from merging.checkpoints.families import EMBEDDINGS, OUTPUT, Parameter, Role, nearest
 from merging.checkpoints.kinds.depth import Depth, containers, depths
+from merging.checkpoints.kinds.facts import facts_of, title_of
 from merging.errors import FamilyError
 from merging.text import first_few
 
 if TYPE_CHECKING:  # importing it loads torch, which the page Home does not need
     from merging.checkpoints.tensor_info import TensorInfo
 
-INFERENCE = 1  # raised whenever a role, a block or an order changes; it enters the ids of runs
+INFERENCE = 2  # raised whenever a role, a block or an order changes; it enters the ids of runs
 BUFFERS = re.compile(
     r"position_ids|token_type_ids|num_batches_tracked|relative_position_index|relative_coords_table|inv_freq|"
     r"masked_bias|logit_scale|logit_bias|final_logits_bias"
@@ -43,15 +44,8 @@ def describe(infos: Mapping[str, TensorInfo], where: str = "the checkpoint") -> 
         FamilyError: neither; or a network that cannot be merged by tensors alone, and why.
     """
     if not is_inferred(infos):
-        return families.describe(infos, where)
-    called = title_of(infos) or "a network that is not CLIP"
+        return families.describe(infos, where, title_of(infos))
     last = {name: name.rpartition(".")[2] for name in infos}
-    if statistics := [name for name in infos if STATISTICS.fullmatch(last[name])]:
-        raise FamilyError(
-            f"{where} is {called}, of no known model family, with running statistics of batch norms "
-            f"({first_few(statistics)}), which are no weights: a merged network needs new ones from data. Image "
-            "encoders of CLIP can be merged; if this model has one, save it by itself."
-        )
     if quantized := [name for name in infos if QUANTIZED.fullmatch(last[name])]:
         raise FamilyError(
             f"{where} is quantized ({first_few(quantized)}); task vectors need full numbers. Give the model it was "
@@ -76,14 +70,14 @@ def is_inferred(names: Iterable[str]) -> bool:
 
 def _inferred(infos: Mapping[str, TensorInfo]) -> tuple[Parameter, ...]:
     """Every tensor in forward order, tower by tower: before the blocks, in them, after them."""
-    found = depths(infos)
-    turned = _transposed(infos)
+    found, turned, facts = depths(infos), _transposed(infos), facts_of(infos)
     rows = []
     for name, info in infos.items():
         depth = found[name]
         role = _role(name, info)
         section = f"block {depth.block}" if depth.block is not None else OUTPUT if _is_after(depth) else EMBEDDINGS
-        place = (_rank(depth, role), *_step(depth), name)
+        inside = facts.place(depth.rest) if facts and depth.block is not None else 0
+        place = (_rank(depth, role), *_step(depth), inside, name)
         titled = f"{depth.tower} {section}" if depth.tower else section
         part = depth.rest.removesuffix(".weight").removesuffix(".bias")
         rows.append((place, name, role, part, titled, depth, name in turned))
@@ -126,6 +120,8 @@ def _role(name: str, info: TensorInfo) -> Role:
         return Role.LINEAR  # of packed numbers, which the check of the team refuses
     if not info.dtype.is_floating_point or BUFFERS.fullmatch(last) or (sides == 4 and name.endswith("attn.bias")):
         return Role.BUFFER
+    if STATISTICS.fullmatch(last):
+        return Role.STATISTIC
     if sides == 2 and (layer in TOKENS or name.endswith("predictions.decoder.weight")):
         return Role.VOCABULARY
     if sides > 0 and (TABLES.fullmatch(last) or (last == "weight" and sides == 2 and TABLES.fullmatch(layer))):

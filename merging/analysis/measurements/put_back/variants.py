@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from merging.checkpoints.checkpoint import Checkpoint
-from merging.checkpoints.families import OUTPUT, Parameter, Role
+from merging.checkpoints.families import OUTPUT, UNMERGED, Parameter
 from merging.checkpoints.tower_names import assemble
 from merging.clip.image_encoder import Encoder
 from merging.progress import Meter
@@ -34,7 +34,7 @@ class PutBackVariant:
 
 def variants(parameters: Sequence[Parameter]) -> list[PutBackVariant]:
     """Every tensor, every section and every role that has several tensors, each level in forward order."""
-    merged = [parameter for parameter in parameters if parameter.role != Role.BUFFER]
+    merged = [parameter for parameter in parameters if parameter.role not in UNMERGED]
     last = 2 + max((parameter.block for parameter in merged if parameter.block is not None), default=-1)
     first = {p.name: last if p.section == OUTPUT else 0 if p.block is None else p.block + 1 for p in merged}
     groups: dict[tuple[str, str], list[str]] = {}
