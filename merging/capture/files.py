@@ -37,6 +37,7 @@ class DataFile:
     def __init__(self, path: str | os.PathLike[str], expected: str) -> None:
         self.name = printable(Path(path).name, 80)
         self._file = SafetensorsCheckpoint(open_regular(Path(path)), self.name, self.name, self.name)
+        self._state = self._file.state()
         found = self._file.metadata.get("format", "")
         if found != expected:
             other = f"it holds {TITLES[found]}" if found in TITLES else "its metadata name no such format"
@@ -53,6 +54,10 @@ class DataFile:
     def nbytes(self) -> int:
         """Bytes of all its tensors."""
         return self._file.nbytes
+
+    def changed(self) -> bool:
+        """Whether the file was overwritten since it was opened."""
+        return self._file.state() != self._state
 
     def digest(self, meter: Meter | None = None) -> str:
         """A digest of the numbers, and of all that the file says of them but the model that it names."""

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
-import shutil
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack
@@ -20,7 +18,7 @@ from merging.checkpoints.references import expert_key
 from merging.engine import run as engine
 from merging.engine.outputs import MERGED
 from merging.errors import MergingError, StoreError
-from merging.files.disk import free_bytes
+from merging.files.disk import free_bytes, link_or_copy
 from merging.files.records import write_json
 from merging.files.tables import SCORES, plain, write_table
 from merging.formats.opening import open_checkpoint
@@ -110,7 +108,8 @@ class Work:
             self.seconds[MERGING] = time.monotonic() - started
             result = self._adapt(folder, result)
             self.opened.raise_if_changed()
-            self.warnings.extend((*self.opened.doubts, *self._assumed(), *result.warnings))
+            doubts = *self.opened.doubts, *self.opened.given.doubts(self.digests)
+            self.warnings.extend((*doubts, *self._assumed(), *result.warnings))
             for name, table in plain(result.tables).items():
                 self.schemas[name] = write_table(folder, name, table, packed=name.startswith(HISTORY))
             (folder / RECIPE).write_text(self.recipe.to_yaml(), "utf-8")
@@ -133,7 +132,7 @@ class Work:
             self.modules = list(run.modules)
             for name in (*self.models.values(), *self.modules):
                 (folder / name).parent.mkdir(exist_ok=True)
-                _link(run.file(name), folder / name)
+                link_or_copy(run.file(name), folder / name)
             for name in run.tables:
                 self.schemas[name] = write_table(folder, name, run.table(name), packed=name.startswith(HISTORY))
             (folder / RECIPE).write_text(run.recipe_yaml, "utf-8")
@@ -153,6 +152,7 @@ class Work:
             elsewhere = tensors_on_workers(self.opened, self.workers, self.device, self.cancel, self.warn)
             return engine.run(
                 self.recipe, self.opened.pretrained, self.opened.experts,
+                layer_inputs=self.opened.given.layer_inputs or None, gradients=self.opened.given.gradients or None,
                 exemplars=self.images.exemplars, test_data=self.images.test_data, device=self.device,
                 progress=self.phases.callback(MERGING), cancel=self.cancel, kept=self.kept, make_sink=sink,
                 elsewhere=files.enter_context(elsewhere),
@@ -340,11 +340,3 @@ def _model_file(name: str, taken: Iterable[str]) -> str:
     while f"{stem}.safetensors" in taken:
         stem += "_"
     return f"{stem}.safetensors"
-
-
-def _link(source: Path, target: Path) -> None:
-    """The same file under a second name, or a copy where the file system has no links."""
-    try:
-        os.link(source, target)
-    except OSError:
-        shutil.copyfile(source, target)

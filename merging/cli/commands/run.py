@@ -11,6 +11,7 @@ import click
 from merging.cli.call import Call
 from merging.cli.exit_codes import DONE
 from merging.cli.export_options import ExportOptions, export_options
+from merging.cli.model_options import data_options
 from merging.cli.option_types import PATH
 from merging.cli.options import (
     Command,
@@ -42,6 +43,7 @@ def _of_recipe(written: Mapping[str, Any]) -> tuple[list[str], Path]:
 @option("--need-model", is_flag=True, help="compute again if only tables are stored")
 @option("--out", type=PATH, is_eager=True, help="export the model, too: a folder, or a .safetensors file")
 @export_options
+@data_options
 @job_options
 @no_evaluate_option
 @strict_option
@@ -57,6 +59,7 @@ def run(  # noqa: PLR0913 - an argument for each option
     need_model: bool,
     out: Path | None,
     how: ExportOptions,
+    given: Mapping[str, Mapping[str, str]],
     store: Path | None,
     no_evaluate: bool,
     strict: bool,
@@ -69,6 +72,8 @@ def run(  # noqa: PLR0913 - an argument for each option
 
     chain = Recipe.load(recipe)
     chain = chain.stating(how.activation or "", how.architecture)
+    here = {key: {name: str(Path(file).absolute()) for name, file in files.items()} for key, files in given.items()}
+    chain = chain.with_data(here)
     base = base or recipe.absolute().parent
     evaluate = not no_evaluate
     compute(
