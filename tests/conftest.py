@@ -80,7 +80,7 @@ def doubles() -> Iterator[None]:
     registry.methods()
     method_module.REGISTERED["merge", KEY] = Merge(
         key=KEY, title="Doubles", summary="", formula="", cite=registry.merge("ties").cite, per_task=True,
-        run=lambda slot, params, found: 2 * slot.task_vectors, elementwise=lambda params: True,
+        run=lambda slot, params, found: 2 * slot.task_vectors, elementwise=lambda params, parameter: True,
     )  # fmt: skip
     yield
     del method_module.REGISTERED["merge", KEY]

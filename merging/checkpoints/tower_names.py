@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from merging.checkpoints.checkpoint import Checkpoint
-from merging.checkpoints.families import BARE, HUGGING_FACE, PACKED, QKV, Role, Rule, nearest, recognize
+from merging.checkpoints.families import BARE, HUGGING_FACE, PACKED, QKV, Parameter, Role, Rule, nearest, recognize
 from merging.checkpoints.kinds.depth import containers
 from merging.checkpoints.kinds.facts import title_of
 from merging.checkpoints.tensor_info import TensorInfo
@@ -133,6 +133,11 @@ def _known_tower(names: tuple[str, ...]) -> dict[str, tuple[str, ...]]:
 def transposed(name: str) -> bool:
     """Whether an output projection of this name is stored as (d_in, d_out), as open_clip's ``proj`` is."""
     return not name.endswith("weight")
+
+
+def is_transposed(parameter: Parameter) -> bool:
+    """Whether a matrix is stored as (d_in, d_out)."""
+    return parameter.transposed or (parameter.role == Role.PROJECTION and transposed(parameter.name))
 
 
 def assemble(name: str, stored: Sequence[str], parts: Sequence[Tensor]) -> Tensor:

@@ -45,6 +45,7 @@ def layer_bytes(
     Of those there are ``rows`` per expert: they are held themselves, or their products where these are smaller.
     """
     height, width = (info.shape[0], info.numel // max(info.shape[0], 1)) if len(info.shape) > 1 else (0, 0)
+    height, width = (width, height) if parameter.transposed else (height, width)
     side = max(height, width) if parameter.role in LINEAR_MAPS else min(height, width)
     squares = SQUARES * side**2 * torch.float64.itemsize if decomposes else 0
     held = width * min(rows * torch.float32.itemsize, width * torch.float64.itemsize)
@@ -184,6 +185,10 @@ class Inputs:
         gradients = {kind: file.read(parameter.name, start, stop)[:, chosen] for kind, file in self.gradients.items()}
         return Slot(parameter, self.names, base, torch.stack(rows) - base, start, gradients=gradients), stop - start
 
+    def is_large(self, parameter: Parameter) -> bool:
+        """Whether a tensor of another network than CLIP's is more than one block: a table of tokens, or a stack."""
+        return self.pretrained.inferred and self.pretrained.infos[parameter.name].numel > self._block
+
     def layer_bytes(self, parameter: Parameter) -> int:
         """Memory that the work on one whole tensor may take."""
         rows = 0 if self.evidence is None and self.through_merged is None else math.inf
@@ -191,15 +196,21 @@ class Inputs:
         return layer_bytes(parameter, info, len(self.experts), self.dtype.itemsize, rows=rows)
 
     def whole(self, parameter: Parameter, dropped: bool = False) -> Slot:
-        """One tensor as a slot, in memory of its own."""
+        """One tensor as a slot, in memory of its own; a matrix as (d_out, d_in), however it is stored."""
         shape = self.pretrained.infos[parameter.name].shape
         slot = self._slot(parameter, 0, self.pretrained.infos[parameter.name].numel, dropped, None)
+        turned = parameter.transposed and len(shape) == 2
+
+        def shaped(values: Tensor, *first: int) -> Tensor:
+            whole = values.reshape(*first, *shape)
+            return whole.mT.contiguous() if turned else whole
+
         return replace(
             slot,
-            pretrained=slot.pretrained.reshape(shape),
-            task_vectors=slot.task_vectors.reshape(len(self.experts), *shape),
+            pretrained=shaped(slot.pretrained),
+            task_vectors=shaped(slot.task_vectors, len(self.experts)),
             read_inputs=partial(self.input_moments, parameter),
-            gradients={kind: rows.reshape(len(self.experts), *shape) for kind, rows in slot.gradients.items()},
+            gradients={kind: shaped(rows, len(self.experts)) for kind, rows in slot.gradients.items()},
         )
 
     def input_moments(self, parameter: Parameter, on_detail: OnDetail = ignore_detail) -> tuple[Moments, ...] | None:

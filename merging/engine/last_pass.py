@@ -10,7 +10,7 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
-from merging.checkpoints.families import UNMERGED, Role
+from merging.checkpoints.families import UNMERGED, Parameter, Role
 from merging.engine.inputs import Inputs
 from merging.engine.layer_inputs import OnDetail
 from merging.engine.merged_inputs import MergedInputs
@@ -83,6 +83,11 @@ class Ending:
         return Merged(stored, own, made.count, bool(made.final.cpu()))
 
 
+def cuts(inputs: Inputs, stages: tuple[Stage, ...]) -> Callable[[Parameter], bool]:
+    """Which tensors are too large to be held whole where no step looks at them as a whole."""
+    return lambda parameter: inputs.is_large(parameter) and all(stage.elementwise(parameter) for stage in stages)
+
+
 def merging_pass(
     inputs: Inputs, chosen: Inputs, stages: tuple[Stage, ...], meter: Meter, output: Output, notes: Notes
 ) -> None:
@@ -90,8 +95,9 @@ def merging_pass(
     *edits, merge = stages
     assert isinstance(merge.method, Merge) and all(isinstance(stage.method, Edit) for stage in edits)
     before, after = (tuple(stage for stage in edits if stage.after_merge == later) for later in (False, True))
-    in_pieces, counts = all(stage.elementwise for stage in stages), merge.method.provisional is not None
-    stream = Stream(chosen, before, in_pieces, meter, f"Merging with {merge.method.title}", notes)
+    in_pieces, counts = all(stage.in_pieces for stage in stages), merge.method.provisional is not None
+    phase = f"Merging with {merge.method.title}"
+    stream = Stream(chosen, before, in_pieces, meter, phase, notes, cut=cuts(inputs, stages))
     if counts and (chosen is not inputs or not in_pieces):  # most whole tensors would be merged again
         meter.total += inputs.work if in_pieces else 0  # else this pass was foreseen
         counting = replace(stream, inputs=inputs, notes=None)

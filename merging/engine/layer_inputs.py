@@ -16,7 +16,7 @@ from torch import Tensor
 from merging.capture.files import opened_layer_inputs
 from merging.checkpoints.checkpoint import Checkpoint
 from merging.checkpoints.families import EMBEDDINGS, Parameter, Role
-from merging.checkpoints.tower_names import transposed
+from merging.checkpoints.tower_names import is_transposed
 from merging.clip.batches import batch_size
 from merging.clip.image_encoder import Encoder
 from merging.errors import NeedsError
@@ -79,8 +79,7 @@ class GivenInputs:
     def _checked(self, parameter: Parameter, expert: str) -> Moments:
         rows = self._inputs[expert][parameter.name]
         shape = self._pretrained.infos[parameter.name].shape
-        first = parameter.role == Role.NORM_SCALE or parameter.transposed
-        first = first or (parameter.role == Role.PROJECTION and transposed(parameter.name))
+        first = parameter.role == Role.NORM_SCALE or is_transposed(parameter)
         width = shape[0] if first else math.prod(shape[1:])
         what = f"Layer inputs of {parameter.name!r} for {expert!r}"
         if isinstance(rows, Moments):

@@ -7,10 +7,12 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from merging.checkpoints.families import UNMERGED, WEIGHTS, Role
 from merging.checkpoints.kinds.facts import title_of
 from merging.errors import FamilyError, NeedsError
 from merging.methods.exemplars import TaskExemplars, described
 from merging.methods.method import Method, Needs
+from merging.numerics.flops import LinearMap
 from merging.recipes.chain_rules import not_used
 from merging.text import first_few
 
@@ -24,6 +26,8 @@ HOW_TO_PASS = {
     Needs.LABELED_EXEMPLARS: "exemplars={expert: merging.TaskExemplars(images, labels, head)}",
     Needs.TEST_DATA: "test_data={expert: merging.TaskExemplars(images, head=head)}",
 }
+MATRICES = WEIGHTS | {Role.EMBEDDING}
+HALF = 0.5  # of the numbers, below which it is said how many a method of matrices reaches
 TaskImages = Mapping[str, TaskExemplars]  # by expert
 
 
@@ -58,21 +62,52 @@ def _checked(images: Mapping[str, Any] | None, what: str) -> dict[str, TaskExemp
     return None if images is None else checked
 
 
-def check_kind(recipe: Recipe, pretrained: Checkpoint) -> None:
-    """Raise FamilyError if a step of the chain works on CLIP image encoders only, and these are another network.
+def check_kind(recipe: Recipe, pretrained: Checkpoint, layer_inputs: Any = None, gradients: Any = None) -> None:
+    """Raise an error if a step of the chain runs images through CLIP towers, and these are another network.
 
-    Of a network whose tensors are inferred, nothing says yet which matrices have a joint space, and images cannot be
-    run through it.
+    Raises:
+        NeedsError: it lacks layer inputs or gradients, which a caller can give for any network.
+        FamilyError: nothing that a caller gives makes the step possible.
     """
     if not pretrained.inferred:
         return
+    called = title_of(pretrained.infos) or "another network"
     for method, step in recipe.stages:
-        if not method.elementwise(step.params) or method.needed(step.params) != Needs.NOTHING:
-            raise FamilyError(
-                f"{method.title} works on CLIP image encoders only, and {pretrained.name} is another network"
-                f"{f' ({title})' if (title := title_of(pretrained.infos)) else ''}. Choose methods that treat every "
-                "number by itself and need no data, such as task_arithmetic, ties, pcb or weight_averaging."
+        if method.needed(step.params) == Needs.NOTHING and method.role != "adapt":
+            continue
+        if method.gradients is not None and gradients is not None:
+            continue
+        if method.gradients is not None:
+            raise NeedsError(
+                f"{method.title} runs images through CLIP towers; this is {called}. Give gradients, from "
+                "merging.gradient_means."
             )
+        if not method.reads_layer_inputs:
+            raise FamilyError(
+                f"{method.title} runs images through CLIP towers; this is {called}. Choose a method that needs no "
+                "data, or one that reads layer inputs, such as lot or regmean."
+            )
+        if layer_inputs is None:
+            raise NeedsError(
+                f"Exemplars run through CLIP towers; this is {called}. Give layer_inputs, from merging.capture."
+            )
+
+
+def few_matrices(recipe: Recipe, pretrained: Checkpoint) -> tuple[str, ...]:
+    """A sentence if the merge is one of matrices, and these hold less than half of another network's numbers."""
+    method, params = recipe.methods[-1], recipe.steps[-1].params
+    if not pretrained.inferred or method.in_pieces(params) or not method.algebra(params, LinearMap(2, 8, 8)):
+        return ()
+    sizes = {p: pretrained.infos[p.name].numel for p in pretrained.parameters if p.role not in UNMERGED}
+    matrices = [p for p in sizes if p.role in MATRICES and not method.elementwise(params, p)]
+    share = sum(sizes[p] for p in matrices) / max(sum(sizes.values()), 1)
+    if share >= HALF:
+        return ()
+    rest = "stay pretrained" if params.counting().get("others") == "pretrained" else "take the mean"
+    return (
+        f"{method.title} treats {len(matrices)} of {len(sizes)} tensors ({share:.0%} of the numbers) as matrices here; "
+        f"the others {rest}.",
+    )
 
 
 def check_needs(

@@ -110,7 +110,9 @@ class Output:
             stored = values.to(self._infos[slot.name].dtype)
             if not all_finite(stored, values.dtype):
                 raise _overflow(slot.name, values, stored.dtype)
-            models.append(stored)
+            # Whole matrices come as (d_out, d_in); pieces are flat.
+            turned = slot.parameter.transposed and stored.dim() == 2
+            models.append(stored.mT.contiguous() if turned else stored)
         tally = Tally.of(slot, changes if kept is None else [one * kept for one in changes])
         return Stored(slot.name, slot.start, models, tally)
 

@@ -20,10 +20,17 @@ from merging.capture.given_gradients import GivenGradients, GradientsOf
 from merging.checkpoints.checkpoint import Checkpoint, UnusedText
 from merging.devices import choose_device, describe_device, in_room
 from merging.engine.inputs import Inputs
-from merging.engine.last_pass import Elsewhere, merging_pass, take_over, write_unmerged
+from merging.engine.last_pass import Elsewhere, cuts, merging_pass, take_over, write_unmerged
 from merging.engine.layer_inputs import CapturedInputs, Evidence, GivenInputs, LayerInputs
 from merging.engine.merged_inputs import MergedInputs
-from merging.engine.needs import check_kind, check_needs, checked_exemplars, checked_test_data, not_looked_at
+from merging.engine.needs import (
+    check_kind,
+    check_needs,
+    checked_exemplars,
+    checked_test_data,
+    few_matrices,
+    not_looked_at,
+)
 from merging.engine.outputs import MERGED, LastStored, MemorySink, Notes, Output, Rows, Sink, Stored
 from merging.engine.stream import Stage, Stream
 from merging.engine.work import passes_of
@@ -92,7 +99,7 @@ def run(  # noqa: PLR0913 - all that a merge can be given
     started = time.monotonic()
     report = fit(pretrained, experts, values=False)
     report.raise_if_bad()
-    check_kind(recipe, pretrained)
+    check_kind(recipe, pretrained, layer_inputs, gradients)
     task_exemplars = checked_exemplars(exemplars)
     task_images = checked_test_data(test_data)
     check_needs(recipe, experts, layer_inputs, task_exemplars, task_images, gradients)
@@ -111,7 +118,7 @@ def run(  # noqa: PLR0913 - all that a merge can be given
 
     result, doubts = in_room(choose_device(device), merge_on)
     unseen = not_looked_at(recipe, task_exemplars, task_images)
-    warnings = (*_fit_warnings(report), *unseen, *result.warnings, *doubts)
+    warnings = (*_fit_warnings(report), *few_matrices(recipe, pretrained), *unseen, *result.warnings, *doubts)
     return replace(result, seconds=time.monotonic() - started, warnings=warnings)
 
 
@@ -262,8 +269,9 @@ def _survey(
         learns = method.learns(step.params)
         if learns or method.surveys(step.params):
             before = tuple(stage for stage in stages if not stage.after_merge)
-            in_pieces = all(stage.elementwise for stage in before) and method.elementwise(step.params)
-            stream = Stream(inputs, before, in_pieces, meter, f"Surveying for {method.title}")
+            chain = (*before, Stage(method, step.params))
+            in_pieces = all(stage.in_pieces for stage in chain)
+            stream = Stream(inputs, before, in_pieces, meter, f"Surveying for {method.title}", cut=cuts(inputs, chain))
             if learns:
                 survey = learning.survey(Stage(method, step.params), before, stream)
             else:

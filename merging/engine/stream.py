@@ -32,6 +32,11 @@ RUNNING = "Running exemplars"
 Row = tuple[str, Slot, dict[str, Any]]  # a note: its table, the tensor that it is on, and columns
 
 
+def never(parameter: Parameter) -> bool:
+    """Of a stream, none of whose tensors is cut: for no tensor."""
+    return False
+
+
 @dataclass(frozen=True)
 class Stage:
     """One step of a chain, with its survey's statistics."""
@@ -41,9 +46,13 @@ class Stage:
     statistics: Any = None
 
     @property
-    def elementwise(self) -> bool:
-        """Whether the step may see tensors in pieces."""
-        return self.method.elementwise(self.params)
+    def in_pieces(self) -> bool:
+        """Whether the step may see every tensor in pieces."""
+        return self.method.in_pieces(self.params)
+
+    def elementwise(self, parameter: Parameter) -> bool:
+        """Whether the step may see this tensor in pieces."""
+        return self.method.elementwise(self.params, parameter)
 
     @property
     def after_merge(self) -> bool:
@@ -88,6 +97,7 @@ class Stream:
     phase: str
     notes: Notes | None = None
     places: Places | None = None  # the pieces that ``map`` and ``masked_map`` work on; None: all
+    cut: Callable[[Parameter], bool] = never  # which tensors come in pieces although others are whole
 
     @property
     def experts(self) -> tuple[str, ...]:
@@ -120,6 +130,20 @@ class Stream:
         return self.inputs.dead.tensors
 
     def __iter__(self) -> Iterator[Slot]:
+        for part in self._parts():
+            yield from part._slots()
+
+    def _parts(self) -> list[Stream]:
+        """This stream, cut where tensors that come in pieces and whole ones follow each other."""
+        runs = [(cut, list(group)) for cut, group in itertools.groupby(self.inputs.ordered, self.cut)]
+        if self.in_pieces or not any(cut for cut, _ in runs):
+            return [self]
+        names = [frozenset(parameter.name for parameter in group) for _, group in runs]
+        inputs = [replace(self.inputs, only=only) for only in names]
+        parts = zip(inputs, runs, strict=True)
+        return [replace(self, inputs=own, in_pieces=cut, cut=never) for own, (cut, _) in parts]
+
+    def _slots(self) -> Iterator[Slot]:
         if self.in_pieces:
             yield from self._pieces(lambda raw: self._edited(raw)[0])
             return
@@ -164,18 +188,19 @@ class Stream:
 
     def map(self, work: Callable[[Slot], T]) -> Iterator[T]:
         """What a function makes of every slot, in their order; several slots are worked on at once."""
-        if self.in_pieces:
-            return self._pieces(lambda raw: work(self._edited(raw)[0]))
-        return self._layers(lambda slot, _: work(self._edited(slot)[0]))
+        return self._each(lambda slot, _: work(self._edited(slot)[0]))
 
     def masked_map(self, work: Callable[[Slot, Tensor | None, OnDetail], T]) -> Iterator[T]:
         """As ``map``, with every slot's hard mask: False where an edit decided that the pretrained value stays.
 
         The function also gets one to call with what it does meanwhile, which may raise Cancelled.
         """
-        if self.in_pieces:
-            return self._pieces(lambda raw: work(*self._edited(raw, with_mask=True), ignore_detail))
-        return self._layers(lambda slot, on_detail: work(*self._edited(slot, with_mask=True), on_detail))
+        return self._each(lambda slot, on_detail: work(*self._edited(slot, with_mask=True), on_detail))
+
+    def _each(self, work: Callable[[Slot, OnDetail], T]) -> Iterator[T]:
+        """What a function makes of every slot before the edits, in their order."""
+        for part in self._parts():
+            yield from part._pieces(lambda raw: work(raw, ignore_detail)) if part.in_pieces else part._layers(work)
 
     def _pieces(self, work: Callable[[Slot], T]) -> Iterator[T]:
         """What a function makes of every piece before the edits, in their order.

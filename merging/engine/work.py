@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from merging.checkpoints.architecture import Architecture
 from merging.checkpoints.checkpoint import Checkpoint
 from merging.checkpoints.families import EMBEDDINGS, LINEAR_MAPS, UNMERGED, Role
-from merging.checkpoints.tower_names import transposed
+from merging.checkpoints.tower_names import is_transposed
 from merging.engine.learning.work import FORWARD_AND_BACKWARD, learning_work
 from merging.errors import CheckpointError
 from merging.methods.apart import is_apart, packed_tensors
@@ -99,7 +99,7 @@ def one_by_one(recipe: Recipe, pretrained: Checkpoint, tasks: int) -> list[str]:
     pairs = [(method, step.params) for method, step in zip(recipe.methods, recipe.steps, strict=True)]
     merge = recipe.methods[-1]
     assert isinstance(merge, Merge)
-    in_pieces = all(method.elementwise(params) for method, params in pairs)
+    in_pieces = all(method.in_pieces(params) for method, params in pairs)
     data = any(method.needed(params) != Needs.NOTHING for method, params in pairs)
     if in_pieces or data or recipe.per_task or merge.provisional is not None or merge.through_merged:
         return []
@@ -123,7 +123,7 @@ def _counts_apart(recipe: Recipe) -> bool:
     merge = recipe.methods[-1]
     counts = isinstance(merge, Merge) and merge.provisional is not None
     pairs = zip(recipe.methods, recipe.steps, strict=True)
-    return counts and not all(method.elementwise(step.params) for method, step in pairs)
+    return counts and not all(method.in_pieces(step.params) for method, step in pairs)
 
 
 def input_passes(recipe: Recipe) -> int:
@@ -180,7 +180,7 @@ def linear_maps(
             outputs, *rest = pretrained.infos[parameter.name].shape
             count = len(packed[parameter.name].parts) if parameter.name in packed else 1
             sides = outputs // count, math.prod(rest)
-            turned = parameter.role == Role.PROJECTION and transposed(parameter.name)
+            turned = is_transposed(parameter)
             entering = (images or 1) * rows.get(parameter.role, tokens) if tower else math.inf
             maps += [LinearMap(tasks, *(sides[::-1] if turned else sides), entering)] * count
     return maps

@@ -54,6 +54,7 @@ EditFunction = Callable[[Slot, Any, Any], "Tensor"]
 ProvisionalFunction = Callable[[Slot, Any, Any], Provisional]
 SurveyFunction = Callable[[SlotStream, Any], Survey]
 LearnFunction = Callable[["Blend", Any], Survey]
+LINEAR_WEIGHT = Parameter("weight", Role.LINEAR, "", "", None, 0)  # what methods treat as a matrix if they know any
 Earlier = Sequence[tuple[str, Params]]  # the edits before a step, each with its parameters; a key may come twice
 
 
@@ -102,13 +103,17 @@ class Method:
     # Floating-point operations of its products and decompositions on one linear map, beyond passes over the scalars.
     algebra: Callable[[Any, LinearMap], float] = lambda params, matrix: 0.0
     algebra_on: frozenset[Role] = LINEAR_MAPS  # the roles of the tensors that ``algebra`` is about
-    # True if every scalar of the result depends only on the same position of the inputs (and on the survey). Chains of
-    # such methods stream in pieces that fit the processor's cache.
-    elementwise: Callable[[Any], bool] = lambda _: False
+    # True if every scalar of a tensor's result depends only on the same position of the inputs (and on the survey).
+    # Chains of methods of which that is true for every tensor stream in pieces that fit the processor's cache.
+    elementwise: Callable[[Any, Parameter], bool] = lambda params, parameter: False
 
     def needed(self, params: Params) -> Needs:
         """What the method must be given with these parameters."""
         return self.needs if self.needs_when(params) else Needs.NOTHING
+
+    def in_pieces(self, params: Params) -> bool:
+        """Whether it treats even a linear weight scalar by scalar, and so every tensor."""
+        return self.elementwise(params, LINEAR_WEIGHT)
 
     @property
     def reads_layer_inputs(self) -> bool:

@@ -87,7 +87,7 @@ def estimate(
     learned = all(speeds[phase] for phase in (MERGING, ADAPTING, EVALUATING) if work[phase])
     itemsize = 8 if any(i.dtype == torch.float64 for i in opened.pretrained.infos.values()) else 4
     if _in_pieces(opened):
-        memory = min(max(numels, default=0), 4 * BLOCK_CPU) * (len(opened.experts) + 1) * itemsize * LAYER_COPIES
+        memory = _piece_bytes(opened, max(numels, default=0), itemsize)
     else:
         memory = most_bytes(_layer_sizes(opened, chain, merged, itemsize), cores(chosen), budget())
     memory += _exemplar_bytes(opened)
@@ -104,19 +104,28 @@ def _more_models(opened: OpenedRecipe) -> int:
 
 def _in_pieces(opened: OpenedRecipe) -> bool:
     pairs = zip(opened.recipe.methods, opened.recipe.steps, strict=True)
-    return all(method.elementwise(step.params) for method, step in pairs)
+    return all(method.in_pieces(step.params) for method, step in pairs)
 
 
 def _layer_sizes(opened: OpenedRecipe, chain: ChainWork, merged: Sequence[Parameter], itemsize: int) -> list[int]:
     """Memory that the work on each whole tensor takes."""
-    maps, pairs = linear_maps(opened.pretrained, 2), zip(opened.recipe.methods, opened.recipe.steps, strict=True)
-    whole = [(method, step.params) for method, step in pairs if not method.elementwise(step.params)]
+    maps, recipe = linear_maps(opened.pretrained, 2), opened.recipe
+    pairs = [(method, step.params) for method, step in zip(recipe.methods, recipe.steps, strict=True)]
+    whole = [(method, params) for method, params in pairs if not method.in_pieces(params)]
     decomposes = any(method.algebra(params, matrix) for method, params in whole for matrix in maps[:1])
     tower, exemplars = tower_of(opened.pretrained), opened.recipe.exemplars
     captures = chain.forward > chain.backward
     rows = exemplars.per_task * tokens_of(tower) if captures and tower and exemplars else 0
     infos, count = opened.pretrained.infos, len(opened.experts)
-    return [layer_bytes(p, infos[p.name], count, itemsize, decomposes, rows) for p in merged]
+    large = [p for p in merged if opened.pretrained.inferred and infos[p.name].numel > BLOCK_CPU]
+    cut = {p.name for p in large if all(method.elementwise(params, p) for method, params in pairs)}
+    sizes = [layer_bytes(p, infos[p.name], count, itemsize, decomposes, rows) for p in merged if p.name not in cut]
+    return [*sizes, _piece_bytes(opened, max((infos[name].numel for name in cut), default=0), itemsize)]
+
+
+def _piece_bytes(opened: OpenedRecipe, numel: int, itemsize: int) -> int:
+    """Memory that tensors take that come in pieces, the largest of so many scalars."""
+    return min(numel, 4 * BLOCK_CPU) * (len(opened.experts) + 1) * itemsize * LAYER_COPIES
 
 
 def _exemplar_work(opened: OpenedRecipe, chain: ChainWork) -> float:

@@ -289,7 +289,8 @@ def test_notes_are_of_the_merging_pass_only_and_in_forward_order(monkeypatch):
         slot.note("seen", size=slot.task_vectors.numel())
         return slot.task_vectors
 
-    edit = dataclasses.replace(registry.edit("lwptv"), key="noting", run=run, survey=None, elementwise=lambda _: False,
+    edit = dataclasses.replace(registry.edit("lwptv"), key="noting", run=run, survey=None,
+                               elementwise=lambda params, parameter: False,
                                drops=lambda parameter, found: False, kept=lambda slot, params, found: None)  # fmt: skip
     monkeypatch.setitem(REGISTERED, ("edit", "noting"), edit)
     base, states = tiny.family()

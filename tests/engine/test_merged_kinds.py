@@ -8,7 +8,8 @@ import torch
 
 import merging
 from merging.checkpoints.checkpoint import MappingCheckpoint
-from merging.errors import CheckpointError, CompatibilityError, FamilyError, MergingError
+from merging.engine.inputs import Inputs
+from merging.errors import CheckpointError, CompatibilityError, FamilyError, MergingError, NeedsError
 from merging.export.export import export
 from merging.recipes.recipe import Recipe
 from merging.runs.inputs import opened
@@ -66,11 +67,41 @@ def test_every_tower_has_its_own_line_of_factors():
     ]  # fmt: skip
 
 
-@pytest.mark.parametrize("merge,edits", [("drm", ()), ("fisher", ()), ("ties", ("cat",))])
-def test_methods_for_clip_alone_say_so(merge, edits):
+@pytest.mark.parametrize(
+    "merge,edits,error,says",
+    [
+        ("lot", (), NeedsError, r"CLIP towers; this is BERT or RoBERTa\. Give layer_inputs, from merging\.capture\."),
+        ("ties", ("cat",), NeedsError, "Give layer_inputs"),
+        ("fisher", (), NeedsError, "this is BERT or RoBERTa. Give gradients, from merging.gradient_means"),
+        ("regmean_pp", (), FamilyError, "this is BERT or RoBERTa"),
+    ],
+)
+def test_methods_that_run_images_through_clip_towers_say_so(merge, edits, error, says):
     base, experts = team("BERT")
-    with pytest.raises(FamilyError, match=r"works on CLIP image encoders only, and .* network \(BERT or RoBERTa\)"):
+    with pytest.raises(error, match=says):
         merging.merge(base, experts, merge, edits=edits, device="cpu")
+
+
+def test_a_method_that_reaches_few_matrices_says_so():
+    base, experts = team("LLaVA")  # most numbers are in its table of tokens
+    warnings = merging.merge(base, experts, "drm", device="cpu").warnings
+    assert "DRM treats 28 of 64 tensors (37% of the numbers) as matrices here; the others take the mean." in warnings
+    assert not merging.merge(*team("DINOv2"), "drm", device="cpu").warnings
+
+
+@pytest.mark.parametrize("edits", [(), ("lwptv",)])
+def test_large_tables_come_in_pieces_among_whole_matrices(edits, monkeypatch):
+    base, experts = team("Llama")
+    whole = merging.merge(base, experts, "drm", edits=edits, device="cpu").state_dict
+    seen = []
+    kept = Inputs.pieces
+    monkeypatch.setattr(Inputs, "pieces", lambda self, block: seen.append(block.name) or kept(self, block))
+    monkeypatch.setattr("merging.engine.inputs.BLOCK_CPU", 50)
+    monkeypatch.setattr("merging.engine.inputs.PIECE_CPU", 30)
+    pieces = merging.merge(base, experts, "drm", edits=edits, device="cpu").state_dict
+    assert set(seen) == {"model.embed_tokens.weight", "lm_head.weight"} or edits  # whose survey is all in pieces
+    for name, value in whole.items():
+        assert torch.equal(pieces[name], value), name
 
 
 def test_no_part_of_another_network_is_written_as_a_tower(tmp_path):

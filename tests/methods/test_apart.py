@@ -183,7 +183,7 @@ def test_lwptv_masks_thirds_by_themselves_and_says_so() -> None:
 def test_pieces_of_thirds_equal_whole_tensors(key: str) -> None:
     method = METHODS[key]
     base, experts = common_checks.family()
-    if not method.elementwise(method.params.build({APART: True})):
+    if not method.in_pieces(method.params.build({APART: True})):
         return
     whole = common_checks.merge(method, base, experts, {APART: True}).state_dict
     with pytest.MonkeyPatch.context() as patch:

@@ -109,7 +109,11 @@ WRONG = {
 def test_a_method_that_is_wrong_on_purpose_is_caught(name, monkeypatch):
     run, check = WRONG[name]
     wrong = dataclasses.replace(
-        registry.merge("task_arithmetic"), key="wrong", params=WrongParams, run=run, elementwise=lambda _: True
+        registry.merge("task_arithmetic"),
+        key="wrong",
+        params=WrongParams,
+        run=run,
+        elementwise=lambda params, parameter: True,
     )
     monkeypatch.setitem(REGISTERED, ("merge", "wrong"), wrong)
     with pytest.raises((AssertionError, MergingError)):  # some the engine itself refuses

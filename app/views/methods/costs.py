@@ -117,7 +117,7 @@ def _needs(method: Method) -> dict[str, Any]:
     return {
         "title": method.title,
         "needs": text.needs_words(method),
-        "works": "in pieces" if method.elementwise(defaults) else "whole",
+        "works": "in pieces" if method.in_pieces(defaults) else "whole",
         "gives": _gives(method),
         "passes": 1 + (method.survey_passes if method.surveys(defaults) else 0),
     }

@@ -24,7 +24,7 @@ from merging.benchmarks.image_features import BATCH
 from merging.checkpoints.checkpoint import Checkpoint
 from merging.checkpoints.families import Parameter, Role
 from merging.checkpoints.references import PRETRAINED
-from merging.checkpoints.tower_names import transposed
+from merging.checkpoints.tower_names import is_transposed
 from merging.clip.batches import at_most
 from merging.clip.image_encoder import Encoder
 from merging.devices import choose_device, moved
@@ -313,6 +313,6 @@ def _add_embedded(
 
 def _columns(weight: Tensor, parameter: Parameter) -> Tensor:
     """A weight in the shape for rows @ weight: (d, out), or (d,) for a scale."""
-    if parameter.role == Role.NORM_SCALE or (parameter.role == Role.PROJECTION and transposed(parameter.name)):
+    if parameter.role == Role.NORM_SCALE or is_transposed(parameter):
         return weight
     return weight.flatten(1).T

@@ -42,7 +42,7 @@ class Vectors:
         if expert is not None and not self._edits:
             experts = {expert: self._inputs.experts[expert]}
             return iter(self._stream(replace(self._inputs, experts=experts)))
-        if expert is None and all(stage.elementwise for stage in self._edits):
+        if expert is None and all(stage.in_pieces for stage in self._edits):
             return iter(self._stream(self._inputs))
         return self._stored(expert)
 

@@ -137,7 +137,7 @@ register(
         survey_passes=1,
         algebra=lambda params, matrix: task_products(matrix),
         algebra_on=WEIGHTS,
-        elementwise=lambda _: True,
+        elementwise=lambda params, parameter: True,
         variant="Plain gradient descent from zero in float64, over all tensors at once; an adaptive optimizer would "
         "give another vector. Before task arithmetic it is exactly a weight per expert. Experts equal to the "
         "pretrained model take no part.",

@@ -9,7 +9,7 @@ from functools import partial
 import torch
 from torch import Tensor
 
-from merging.checkpoints.families import WEIGHTS, Role
+from merging.checkpoints.families import BY_ROW, WEIGHTS, Role
 from merging.methods.method import Citation, Edit, Needs, register
 from merging.methods.params import Params, choice, integer, real
 from merging.methods.shared import fields
@@ -152,6 +152,7 @@ register(
             year=2025,
         ),
         params=CatParams,
+        elementwise=lambda params, parameter: parameter.role in BY_ROW,
         needs=Needs.EXEMPLARS,
         run=cat,
         algebra=_algebra,

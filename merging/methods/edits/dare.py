@@ -62,7 +62,7 @@ register(
         params=DareParams,
         run=dare,
         refuses=refuses,
-        elementwise=lambda _: True,
+        elementwise=lambda params, parameter: True,
         variant="Applies to every tensor. DARE-TIES is dare → ties with density 1; with a lower one TIES trims what "
         "DARE left. Draws depend on the seed, the expert's and the tensor's names and the position alone. A dropped "
         "scalar is zero in its task vector, no more: unlike a mask, DARE does not hold a scalar that every expert "

@@ -83,7 +83,7 @@ register(
         run=lines,
         survey=survey,
         survey_passes=0,
-        elementwise=lambda _: True,
+        elementwise=lambda params, parameter: True,
         variant="Follow it with a merge of scaling 1. Every tensor outside the blocks, the output projection included, "
         "takes the first block's factor, as in the released code, and so does a single block. The authors' first "
         "factor for TIES, a ratio of norms over K, can be set by hand.",

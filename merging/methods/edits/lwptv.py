@@ -117,7 +117,7 @@ register(
         run=lwptv,
         survey=survey,
         survey_passes=1,
-        elementwise=lambda _: True,
+        elementwise=lambda params, parameter: True,
         kept=kept,
         drops=drops,
         variant="A layer is one named tensor of any kind, with q, k and v in one unless apart is on. prune_ratio 0 "

@@ -68,7 +68,7 @@ register(
         survey_when=lambda params: bool(params.prune_ratio > 0.0),
         survey_passes=2,
         kept=kept,
-        elementwise=lambda _: True,
+        elementwise=lambda params, parameter: True,
         version=2,  # the ⌈ηP⌉-th smallest scalar stays, as in TIES's trim; before, one fewer stayed where ηP is whole
         variant="One threshold per expert over all tensors (MWP in the LwPTV paper, there before task arithmetic); "
         "keeps what the trim of TIES keeps at density 1 - η: int((1 - η)·P) + 1 scalars and ties at the threshold. "

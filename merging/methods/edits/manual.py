@@ -124,7 +124,7 @@ register(
         run=manual,
         survey=survey,
         survey_passes=0,
-        elementwise=lambda _: True,
+        elementwise=lambda params, parameter: True,
         kept=kept,
         drops=drops,
         refuses=refuses,

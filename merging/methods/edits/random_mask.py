@@ -56,7 +56,7 @@ register(
         run=random_mask,
         kept=kept,
         refuses=refuses,
-        elementwise=lambda _: True,
+        elementwise=lambda params, parameter: True,
         variant="One mask per expert, drawn per scalar; the paper does not say whether its mask drops scalars or "
         "tensors, and its figure, close to the pretrained model's, is not to be expected of this one. What no expert "
         "keeps stays pretrained after any merge.",

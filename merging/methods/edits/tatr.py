@@ -112,7 +112,7 @@ register(
         survey_when=lambda params: params.keep < 1.0,
         survey_passes=2,
         kept=kept,
-        elementwise=lambda _: True,
+        elementwise=lambda params, parameter: True,
         variant="The absolute value is taken per exemplar, and one threshold holds over all tensors. With one expert "
         "nothing conflicts and everything is kept, where the literal rule would keep nothing; so do scalars without "
         "any conflict when the threshold is zero. Before TIES the mask comes first, from task vectors not trimmed.",

@@ -72,7 +72,7 @@ register(
         survey_when=lambda params: params.density < 1.0 or params.elect,
         survey_passes=3,
         kept=kept,
-        elementwise=lambda _: True,
+        elementwise=lambda params, parameter: True,
         variant="The ++ of AdaMerging++: every expert keeps its own task vector, so there is no mean over the experts "
         "that agree. Before task arithmetic it gives TIES with the aggregation sum. Thresholds are over the whole "
         "model; int(d·ρ) + 1 scalars and ties survive, and an exactly zero vote takes the majority sign of the whole "

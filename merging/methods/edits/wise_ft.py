@@ -44,7 +44,7 @@ register(
         ),
         params=WiseFtParams,
         run=wise_ft,
-        elementwise=lambda _: True,
+        elementwise=lambda params, parameter: True,
         variant="One share for all experts and tensors. Before task arithmetic or TIES it only multiplies their "
         "scaling coefficient; the LwPTV paper tunes both.",
     )

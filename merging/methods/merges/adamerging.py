@@ -132,7 +132,7 @@ register(
         loss="Entropy of the predictions (nats)",
         starts_from=lambda params: ("task_arithmetic", {"scaling": params.init}),
         run=adamerging,
-        elementwise=lambda _: True,
+        elementwise=lambda params, parameter: True,
         variant="A layer is a named tensor, with q, k and v in one unless apart is on. 32 images a task and step, and "
         "coefficients cut to [0, 1] as the model uses them, as in the authors' code; that also learns coefficients of "
         "unused text tensors. Tensors that an edit drops for every expert have none. The shrink factor is applied "

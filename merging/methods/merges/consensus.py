@@ -83,7 +83,7 @@ register(
         survey=survey,
         survey_when=lambda params: params.base == TIES,
         survey_passes=3,
-        elementwise=lambda _: True,
+        elementwise=lambda params, parameter: True,
         variant="One mask scale for all tasks, at the middle of the published grid; the authors choose one per task on "
         "validation data. min_tasks never exceeds the number of experts. With base ties, the raw task vectors are "
         "compared with the TIES sum at density 0.2.",

@@ -97,6 +97,7 @@ register(
             arxiv="2505.23117",
         ),
         params=DrmParams,
+        elementwise=lambda params, parameter: parameter.role not in LINEAR_MAPS,
         run=drm,
         algebra=_algebra,
         variant="Linear weights and the output projection, which is oriented as a linear weight; everything else takes "

@@ -75,7 +75,7 @@ register(
         run=emr,
         survey=survey,
         per_task=True,
-        elementwise=lambda _: True,
+        elementwise=lambda params, parameter: True,
         variant="Needs the task at inference: it stores one unified vector, and a bit per scalar and one rescaler per "
         "task. The rescaler is one ratio over the whole model, as in the paper (one published script sums per-tensor "
         "means). The sign of an exactly zero sum is minus.",

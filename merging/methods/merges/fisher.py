@@ -97,7 +97,7 @@ register(
         gradients=Gradients.FISHER,
         run=fisher,
         survey=survey,
-        elementwise=lambda _: True,
+        elementwise=lambda params, parameter: True,
         variant="One label per exemplar is drawn from the expert's own prediction, seeded by the exemplar seed and the "
         "expert's name, and each exemplar's own gradient is squared. Released code squares gradients of whole batches, "
         "which adds cross terms, and floors the raw values, which turns most scalars into plain averages. After edits "

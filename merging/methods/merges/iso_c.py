@@ -9,6 +9,7 @@ from torch import Tensor
 from merging.methods.method import Merge, register
 from merging.methods.params import Params
 from merging.methods.shared import citations, fields
+from merging.methods.shared.singular_vectors import MATRICES, is_matrix
 from merging.methods.slot import Slot
 from merging.numerics import flops
 from merging.numerics.linear_algebra import double, polar
@@ -27,7 +28,7 @@ class IsoCParams(Params):
 def iso_c(slot: Slot, params: IsoCParams, statistics: None) -> Tensor:
     """The sum with a flat spectrum, (K, m, n) -> (m, n); the mean for tensors that are no matrices."""
     vectors = slot.task_vectors
-    if slot.pretrained.dim() != 2:
+    if not is_matrix(slot):
         return params.scaling * vectors.mean(dim=0)
     total = double(vectors).sum(dim=0)
     frame = polar(total)
@@ -44,6 +45,7 @@ register(
         r"\sum_k \tau_k = U\, \mathrm{diag}(\sigma)\, V^\top",
         cite=citations.ISOTROPIC,
         params=IsoCParams,
+        elementwise=lambda params, parameter: parameter.role not in MATRICES,
         run=iso_c,
         algebra=lambda params, matrix: flops.polar(matrix.outputs, matrix.inputs),
         variant="Every two-dimensional tensor as it is stored, the positional embedding and the projection included; "

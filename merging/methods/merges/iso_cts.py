@@ -11,6 +11,7 @@ from merging.methods.merges.iso_c import IsoCParams
 from merging.methods.method import Merge, register
 from merging.methods.params import fraction
 from merging.methods.shared import citations
+from merging.methods.shared.singular_vectors import MATRICES, is_matrix
 from merging.methods.slot import Slot
 from merging.numerics import flops
 from merging.numerics.flops import LinearMap
@@ -34,7 +35,7 @@ class IsoCtsParams(IsoCParams):
 def iso_cts(slot: Slot, params: IsoCtsParams, statistics: None) -> Tensor:
     """Common and task-specific directions at one level, (K, m, n) -> (m, n); the mean for what is no matrix."""
     vectors = slot.task_vectors
-    if slot.pretrained.dim() != 2:
+    if not is_matrix(slot):
         return params.scaling * vectors.mean(dim=0)
     full = min(slot.pretrained.shape)
     common_count, own_count = direction_counts(full, len(vectors), params.common_fraction)
@@ -95,6 +96,7 @@ register(
         r"U_k, V_k = \mathrm{top}\,(I - U_c U_c^\top)\, \tau_k",
         cite=citations.ISOTROPIC,
         params=IsoCtsParams,
+        elementwise=lambda params, parameter: parameter.role not in MATRICES,
         run=iso_cts,
         algebra=_algebra,
         variant="Every two-dimensional tensor as it is stored: the method is not the same for a matrix and its "

@@ -161,7 +161,7 @@ register(
         survey=survey,
         survey_when=lambda params: bool(params.localize == MAGNITUDE),
         survey_passes=3,
-        elementwise=lambda _: True,
+        elementwise=lambda params, parameter: True,
         variant="Steps use all labeled exemplars of a task at once, where the authors average batches of 128. The L1 "
         "norm has the sign of the paper; the released code pushes scores away from zero instead. The learning rate is "
         "sized for CLIP. By magnitude int(ρP) scalars of each task vector are kept, and ties.",

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from merging.checkpoints.families import WEIGHTS, Role
+from merging.checkpoints.families import BY_ROW, WEIGHTS, Role
 from merging.methods.method import Citation, Merge, Needs, register
 from merging.methods.moments import Moments
 from merging.methods.params import Params, real
@@ -123,6 +123,7 @@ register(
             year=2025,
         ),
         params=LotParams,
+        elementwise=lambda params, parameter: parameter.role in BY_ROW,
         needs=Needs.EXEMPLARS,
         run=lot,
         algebra=_algebra,

@@ -106,7 +106,7 @@ register(
         algebra_on=WEIGHTS,
         survey=survey,
         refuses=refuses,
-        elementwise=lambda _: True,
+        elementwise=lambda params, parameter: True,
         variant="Cross-task Model Stock: the paper merges several runs of one task, whose task vectors align; those of "
         "different tasks are nearly orthogonal, so this acts as weight averaging scaled down tensor by tensor. Cosines "
         "are averaged over pairs (some average angles) and a negative mean counts as 0. A zero task vector counts as "

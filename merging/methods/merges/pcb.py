@@ -130,7 +130,7 @@ register(
         run=pcb,
         survey=survey,
         survey_passes=4,
-        elementwise=lambda _: True,
+        elementwise=lambda params, parameter: True,
         variant="Follows the authors' vision script, which sets scaling 1.2: the paper's softmax across tasks is a "
         "tanh there, of each task vector times the sum of signed, scaled sizes. All quantiles are global per expert. "
         "Scores are given as multiples of exp(K). A single expert keeps its clipped winners only.",

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from merging.checkpoints.families import Role
+from merging.checkpoints.families import BY_ROW, Role
 from merging.methods.method import Citation, Merge, Needs, register
 from merging.methods.params import Params, fraction
 from merging.methods.shared.least_squares import NormalEquations, as_stored, matrices, normal_equations, spectrum
@@ -119,6 +119,7 @@ register(
             arxiv="2212.09849",
         ),
         params=RegmeanParams,
+        elementwise=lambda params, parameter: parameter.role in BY_ROW,
         needs=Needs.EXEMPLARS,
         run=regmean,
         algebra=algebra,

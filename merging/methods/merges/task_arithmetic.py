@@ -33,7 +33,7 @@ register(
         cite=citations.TASK_ARITHMETIC,
         params=TaskArithmeticParams,
         run=task_arithmetic,
-        elementwise=lambda _: True,
+        elementwise=lambda params, parameter: True,
         variant="One coefficient for all tasks; 0.3 is the published value for eight tasks.",
     )
 )

@@ -105,7 +105,7 @@ register(
         survey_passes=2,
         provisional=provisional,
         counted=TrimThresholds.counted,
-        elementwise=lambda params: params.scope == "global",
+        elementwise=lambda params, parameter: params.scope == "global",
         variant="Trims over the whole model by default, as the authors do (mergekit trims per tensor). Sum with "
         "scaling 0.3 is the AdaMerging and LwPTV setting; the authors' own is mean with scaling 1. "
         "int(d·ρ) + 1 scalars and ties survive; an exactly zero vote takes the majority sign of the whole model.",

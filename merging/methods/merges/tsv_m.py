@@ -9,7 +9,7 @@ from torch import Tensor
 from merging.methods.method import Citation, Merge, register
 from merging.methods.params import Params, fraction
 from merging.methods.shared import fields
-from merging.methods.shared.singular_vectors import joined, kept_rank
+from merging.methods.shared.singular_vectors import MATRICES, is_matrix, joined, kept_rank
 from merging.methods.slot import Slot
 from merging.numerics import flops
 from merging.numerics.flops import LinearMap
@@ -36,7 +36,7 @@ class TsvMParams(Params):
 def tsv_m(slot: Slot, params: TsvMParams, statistics: None) -> Tensor:
     """The sum of whitened, truncated task vectors, (K, m, n) -> (m, n); the mean for tensors that are no matrices."""
     vectors = slot.task_vectors
-    if slot.pretrained.dim() != 2:
+    if not is_matrix(slot):
         return params.scaling * vectors.mean(dim=0)
     count = kept_rank(min(slot.pretrained.shape), len(vectors), params.rank_fraction)
     parts = []
@@ -72,6 +72,7 @@ register(
             arxiv="2412.00081",
         ),
         params=TsvMParams,
+        elementwise=lambda params, parameter: parameter.role not in MATRICES,
         run=tsv_m,
         algebra=_algebra,
         variant="Every two-dimensional tensor as it is stored, the positional embedding and the projection included; "

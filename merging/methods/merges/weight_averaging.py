@@ -30,7 +30,7 @@ register(
             arxiv="2203.05482",
         ),
         run=weight_averaging,
-        elementwise=lambda _: True,
+        elementwise=lambda params, parameter: True,
         variant="Uniform weights. Equals task arithmetic with scaling 1/K.",
     )
 )

@@ -112,6 +112,7 @@ register(
             arxiv="2503.08099",
         ),
         params=WudiParams,
+        elementwise=lambda params, parameter: parameter.role != Role.LINEAR,
         run=wudi,
         algebra_on=frozenset({Role.LINEAR}),
         algebra=_algebra,

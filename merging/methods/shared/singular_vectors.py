@@ -7,10 +7,18 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
+from merging.checkpoints.families import LINEAR_MAPS, Role
 from merging.methods.adapting import Parts
+from merging.methods.slot import Slot
 from merging.numerics.linear_algebra import Factors, double, polar, truncated_svd
 
+MATRICES = LINEAR_MAPS | {Role.EMBEDDING}  # roles of which a tensor with two dimensions has singular vectors here
 LEFT, RIGHT = ".left", ".right"  # suffixes of the two thin factors of a matrix
+
+
+def is_matrix(slot: Slot) -> bool:
+    """Whether a tensor is decomposed: two-dimensional, and no table of tokens, which are one row each."""
+    return slot.pretrained.dim() == 2 and slot.role in MATRICES
 
 
 def kept_rank(full: int, experts: int, share: float | None) -> int:
