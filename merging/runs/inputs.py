@@ -23,7 +23,7 @@ from merging.inspection.fit import fit
 from merging.inspection.fit_report import FitReport
 from merging.progress import Cancel, Meter, ProgressCallback
 from merging.recipes.recipe import Recipe
-from merging.runs.given_files import GivenFiles
+from merging.runs.given.files import GivenFiles
 from merging.runs.run import Run
 from merging.text import printable
 

@@ -5,7 +5,7 @@ from pathlib import Path
 import peers
 import pytest
 import torch
-from test_capture import batches, small
+from small_networks import batches, small
 from torch import Tensor, nn
 
 import merging
