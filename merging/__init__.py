@@ -1,8 +1,8 @@
 """Merge fine-tuned CLIP vision experts and measure what the merge did.
 
 The public API is small: ``methods()`` lists what is registered, ``merge()`` runs a chain of edits and one merge,
-``load_modules()`` opens what an adapt put on top of one, ``preview()`` says what a recipe would score, ``capture()``
-and ``gradient_means()`` pass data through any torch module.
+    "MergeResult", "Modules", "Preview", "PreviewSample", "TaskExemplars", "__version__", "capture", "describe",
+    "gradient_means", "load_modules", "merge", "methods", "preview", "save_gradients", "save_layer_inputs",
 Importing this package is cheap; torch is loaded by the first call that needs it.
 """
 
@@ -23,6 +23,8 @@ from merging.version import __version__
 os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 
 if TYPE_CHECKING:
+    import pandas as pd
+
     from merging.benchmarks.benchmark import Benchmark
     from merging.capture.capture import capture
     from merging.capture.files import save_gradients, save_layer_inputs
@@ -42,7 +44,7 @@ if TYPE_CHECKING:
     from merging.runs.inputs import OpenedRecipe
     from merging.runs.run import Run
 __all__ = [
-    "MergeResult", "Modules", "Preview", "PreviewSample", "TaskExemplars", "__version__", "capture",
+    "MergeResult", "Modules", "Preview", "PreviewSample", "TaskExemplars", "__version__", "capture", "describe",
     "gradient_means", "load_modules", "merge", "methods", "preview", "save_gradients", "save_layer_inputs",
 ]  # fmt: skip
 
@@ -114,6 +116,21 @@ def merge(  # noqa: PLR0913 - the public contract
     result = _computed(inputs, data, gradients, device, progress, cancel)
     inputs.raise_if_changed()
     return _under_own_names(result, base, inputs.doubts)
+
+
+def describe(source: Source) -> pd.DataFrame:
+    """Every tensor of a checkpoint in forward order: what it is in the network, and what a merge makes of it.
+
+    Columns: tensor, tower, section, block, part, role, transposed, tied_to, shape, dtype, becomes ("merged", "mean",
+    "kept" or "per task") and told_by ("clip", "facts" or "inferred"). ``source`` is what ``merge`` takes.
+
+    Raises:
+        CheckpointError, FamilyError: it cannot be read, or its tensors do not show what they are.
+    """
+    from merging.formats.opening import open_checkpoint
+    from merging.inspection.tensor_table import tensor_table
+
+    return tensor_table(open_checkpoint(source))
 
 
 def load_modules(folder: str | os.PathLike[str], device: str = "cpu") -> Modules:

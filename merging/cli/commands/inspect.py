@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -15,13 +15,17 @@ from merging.cli.options import Command, argument, option
 from merging.cli.output import columns, dumps, reporting
 from merging.text import printable, size_text
 
+if TYPE_CHECKING:
+    from merging.checkpoints.checkpoint import Checkpoint
+
 
 @click.command(cls=Command)
 @argument("checkpoint", type=CheckpointType("the checkpoint"), help="a file or folder, or bundled:NAME")
 @architecture_option
 @option("--no-digest", is_flag=True, help="read no numbers, only what the file says of them")
+@option("--tensors", is_flag=True, help="print every tensor: its place, its role, and what a merge makes of it")
 @click.pass_obj
-def inspect(call: Call, checkpoint: str, architecture: str, no_digest: bool) -> int:
+def inspect(call: Call, checkpoint: str, architecture: str, no_digest: bool, tensors: bool) -> int:
     """Say what a checkpoint is, by what is in it."""
     from merging.checkpoints.architecture import with_architecture
     from merging.checkpoints.stated_architecture import StatedArchitecture
@@ -29,10 +33,33 @@ def inspect(call: Call, checkpoint: str, architecture: str, no_digest: bool) -> 
     from merging.inspection import checkpoint_facts
 
     opened = with_architecture(open_checkpoint(checkpoint), StatedArchitecture.parse(architecture))
+    if tensors:
+        print(_tensors(opened, call.json))
+        return DONE
     with reporting(None) as progress:
         facts = checkpoint_facts.inspect(opened, digest=not no_digest, progress=progress, cancel=call.stop)
     print(dumps(facts) if call.json else "\n".join(_lines(facts)))
     return DONE
+
+
+def _tensors(opened: Checkpoint, json: bool) -> str:
+    """The table of tensors for people, or for programs."""
+    from merging.inspection.tensor_table import tensor_table
+
+    table = tensor_table(opened).astype({"block": object})
+    records = table.where(table.notna(), None).to_dict("records")
+    if json:
+        return dumps(records)
+    rows: list[tuple[str, ...]] = [("tensor", "section", "role", "shape", "type", "becomes")]
+    for row in records:
+        role = f"{row['role']}, transposed" if row["transposed"] else row["role"]
+        role = f"{role}, tied to {row['tied_to']}" if row["tied_to"] else role
+        shape = " × ".join(map(str, row["shape"])) or "one number"
+        cells = (row["tensor"], row["section"], role, shape, row["dtype"], row["becomes"])
+        rows.append(tuple(printable(str(cell)) for cell in cells))
+    told = {"clip": "the rules of CLIP", "facts": "facts of its kind, names and shapes"}
+    says = told.get(records[0]["told_by"], "names and shapes") if records else "nothing"
+    return f"{columns(rows)}\nRoles are told by {says}."
 
 
 def _lines(facts: Mapping[str, Any]) -> Sequence[str]:
