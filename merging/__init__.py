@@ -1,8 +1,8 @@
 """Merge fine-tuned CLIP vision experts and measure what the merge did.
 
 The public API is small: ``methods()`` lists what is registered, ``merge()`` runs a chain of edits and one merge,
-    "MergeResult", "Modules", "Preview", "PreviewSample", "TaskExemplars", "__version__", "capture", "describe",
-    "gradient_means", "load_modules", "merge", "methods", "preview", "save_gradients", "save_layer_inputs",
+``load_modules()`` opens what an adapt put on top of one, ``preview()`` says what a recipe would score, ``describe()``
+lists the tensors of a model, ``capture()`` and ``gradient_means()`` pass data through any torch module.
 Importing this package is cheap; torch is loaded by the first call that needs it.
 """
 
