@@ -71,6 +71,7 @@ def merge(  # noqa: PLR0913 - the public contract
     count_dead_params: bool = False,
     activation: str = "",
     architecture: str = "",
+    family: str = "",
     strict: bool = False,
     device: str = "auto",
     progress: ProgressCallback | None = None,
@@ -96,6 +97,8 @@ def merge(  # noqa: PLR0913 - the public contract
             carries, as its authors' code does.
         activation: "quick_gelu" or "gelu", for exemplars; by default the metadata beside the weights says which.
         architecture: what no file states: "heads=12,activation=gelu", an open_clip name or a configuration's path.
+        family: "clip" takes the CLIP tower out of a larger network, such as LLaVA, which is otherwise merged whole;
+            "inferred" infers every role from names and shapes; by default models are recognized.
         strict: refuse experts of another pretrained model, equal to it, or given twice; the result's ``warnings``
             name them otherwise, and so does the log.
         device: "auto" (CUDA, then MPS, then CPU) or a torch device name.
@@ -109,7 +112,7 @@ def merge(  # noqa: PLR0913 - the public contract
         Cancelled: ``cancel`` asked for it; nothing is kept.
     """
     base, inputs = _opened(
-        pretrained, experts, merge, params, edits, count_dead_params, activation, architecture, adapt
+        pretrained, experts, merge, params, edits, count_dead_params, activation, architecture, family, adapt
     )
     _warn(inputs, strict)
     data = {"layer_inputs": layer_inputs, "exemplars": exemplars, "test_data": test_data}
@@ -118,11 +121,11 @@ def merge(  # noqa: PLR0913 - the public contract
     return _under_own_names(result, base, inputs.doubts)
 
 
-def describe(source: Source) -> pd.DataFrame:
+def describe(source: Source, family: str = "") -> pd.DataFrame:
     """Every tensor of a checkpoint in forward order: what it is in the network, and what a merge makes of it.
 
     Columns: tensor, tower, section, block, part, role, transposed, tied_to, shape, dtype, becomes ("merged", "mean",
-    "kept" or "per task") and told_by ("clip", "facts" or "inferred"). ``source`` is what ``merge`` takes.
+    "kept" or "per task") and told_by ("clip", "facts" or "inferred"). ``source`` and ``family`` are as for ``merge``.
 
     Raises:
         CheckpointError, FamilyError: it cannot be read, or its tensors do not show what they are.
@@ -130,7 +133,7 @@ def describe(source: Source) -> pd.DataFrame:
     from merging.formats.opening import open_checkpoint
     from merging.inspection.tensor_table import tensor_table
 
-    return tensor_table(open_checkpoint(source))
+    return tensor_table(open_checkpoint(source, family=family))
 
 
 def load_modules(folder: str | os.PathLike[str], device: str = "cpu") -> Modules:
@@ -230,19 +233,22 @@ def _opened(
     count_dead_params: bool,
     activation: str,
     architecture: str,
+    family: str,
     adapt: tuple[str, Mapping[str, Any]] | str | None,
 ) -> tuple[Checkpoint, OpenedRecipe]:
     """The pretrained checkpoint as the caller names its tensors, and the opened recipe of a call of ``merge``."""
     from merging.errors import RecipeError
     from merging.formats.named_architecture import named_architecture
     from merging.formats.opening import open_checkpoint
+    from merging.recipes import chain_rules
     from merging.recipes.recipe import Recipe
     from merging.runs import inputs as run_inputs
 
     if not isinstance(experts, Mapping):
         raise RecipeError(f"experts is a mapping of name to checkpoint; got {type(experts).__name__}.")
-    base = open_checkpoint(pretrained, name="pretrained")
-    opened = {name: open_checkpoint(source, name=name, like=base) for name, source in experts.items()}
+    chain_rules.checked_family(family)
+    base = open_checkpoint(pretrained, name="pretrained", family=family)
+    opened = {name: open_checkpoint(source, name=name, like=base, family=family) for name, source in experts.items()}
     recipe = Recipe.build(
         merge=merge,
         params=params or {},
@@ -253,6 +259,7 @@ def _opened(
         activation=activation,
         architecture=named_architecture(architecture).text(),
         adapt=adapt,
+        family=family,
     )
     return base, run_inputs.opened(recipe, base, opened)
 

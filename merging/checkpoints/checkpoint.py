@@ -37,6 +37,7 @@ class Checkpoint(ABC):
     label: str
     infos: Mapping[str, TensorInfo]
     metadata: Mapping[str, str]
+    family: str = ""  # one of FAMILY_KEYS where the caller says what it is
     notes: tuple[str, ...] = ()  # changes made to open it, in sentences
     cautions: tuple[str, ...] = ()  # oddities that the user should check
 
@@ -69,12 +70,12 @@ class Checkpoint(ABC):
         where = self.name
         if self.state() is not None:  # it is in a file, whose name says more
             where = f"{self.name} ({printable(without_folders(self.label))})"
-        return describe(self.infos, where)
+        return describe(self.infos, where, self.family)
 
     @cached_property
     def inferred(self) -> bool:
         """Whether this is another network than CLIP, whose parameters are inferred."""
-        return is_inferred(self.infos)
+        return is_inferred(self.infos, self.family)
 
     @cached_property
     def dead(self) -> UnusedText:

@@ -49,6 +49,7 @@ UNKNOWN = "unknown"
 PACKED = "attn.in_proj"  # the part of a tensor that holds q, k and v of an attention layer, a third of its rows each
 QKV = ("attn.q_proj", "attn.k_proj", "attn.v_proj")  # the parts of three tensors, in the order in which one stacks them
 THIRDS = ("query", "key", "value")  # what the thirds of a packed tensor are called, in that order
+AS_CLIP, AS_INFERRED = FAMILY_KEYS = ("clip", "inferred")  # what a recipe may say that its models are
 ACTIVATIONS = ("quick_gelu", "gelu")  # between the layers of an MLP; the weights do not show which one
 
 

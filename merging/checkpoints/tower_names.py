@@ -40,12 +40,13 @@ TO_HUGGING_FACE = {
 }
 
 
-def is_clip(infos: Mapping[str, TensorInfo], top: str, body: str) -> bool:
+def is_clip(infos: Mapping[str, TensorInfo], top: str, body: str, within: bool = False) -> bool:
     """Whether a file with a class embedding below the prefix ``body`` is a CLIP model, whose names begin with ``top``.
 
     BLIP and others have that embedding and norms under CLIP's names, and attention of their own; what CLIP has of them
     is no network. So every tensor of the tower must be CLIP's. LLaVA holds a CLIP tower beside another network: the
-    model must have most of the file's numbers, and nothing beside it may have blocks.
+    model must have most of the file's numbers, and nothing beside it may have blocks, unless it is looked for
+    ``within`` another.
     """
     own, others, beside = 0, 0, list[str]()
     for name, info in infos.items():
@@ -57,7 +58,7 @@ def is_clip(infos: Mapping[str, TensorInfo], top: str, body: str) -> bool:
         else:
             others += info.numel
             beside.append(name)
-    return others < own and not containers(beside)
+    return within or (others < own and not containers(beside))
 
 
 # --- from stored names to open_clip's --------------------------------------------------------------------------------

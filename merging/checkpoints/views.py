@@ -72,7 +72,7 @@ class CheckpointView(Checkpoint):
     """
 
     def __init__(self, inner: Checkpoint, tensors: Mapping[str, Derived], *, same: bool) -> None:
-        self.name, self.label, self.metadata = inner.name, inner.label, inner.metadata
+        self.name, self.label, self.metadata, self.family = inner.name, inner.label, inner.metadata, inner.family
         self.notes, self.cautions = inner.notes, inner.cautions
         self.inner, self._tensors, self._same = inner, dict(tensors), same
         self.infos = {name: derived.info for name, derived in tensors.items()}
@@ -167,8 +167,10 @@ def _thirds(inner: Checkpoint, stored: str) -> tuple[Derived, ...] | None:
 # --- files under canonical names -------------------------------------------------------------------------------------
 
 
-def canonical(checkpoint: Checkpoint) -> Checkpoint:
+def canonical(checkpoint: Checkpoint, within: bool = False) -> Checkpoint:
     """A checkpoint under open_clip's names, without prefixes of trainers; unchanged if it has these names already.
+
+    ``within``: also if its tower is a small part of it, which then stands for the whole.
 
     A checkpoint without a visual tower keeps its names, apart from a prefix of parallel training; so does one whose
     tower is not CLIP's, or a small part of it.
@@ -188,7 +190,7 @@ def canonical(checkpoint: Checkpoint) -> Checkpoint:
     if anchor.endswith(HF_ANCHOR):
         body = anchor.removesuffix(HF_ANCHOR)
         top = body.removesuffix(BODY)
-        return _from_hugging_face(checkpoint, top) if is_clip(checkpoint.infos, top, body) else checkpoint
+        return _from_hugging_face(checkpoint, top) if is_clip(checkpoint.infos, top, body, within) else checkpoint
     prefix = anchor.removesuffix(ANCHOR)
     if prefix == VISUAL or prefix.endswith("." + VISUAL):
         prefix = prefix.removesuffix(VISUAL)

@@ -9,7 +9,7 @@ from typing import Any
 
 import click
 
-from merging.checkpoints.families import ACTIVATIONS
+from merging.checkpoints.families import ACTIVATIONS, FAMILY_KEYS
 from merging.cli.exit_codes import UsageError
 from merging.cli.option_types import ArchitectureType, CheckpointType
 from merging.cli.options import Function, option
@@ -26,6 +26,14 @@ architecture_option = option(
     metavar="TEXT",
     help="of the models, where nothing beside their weights says so: heads=12,activation=gelu, a name such as "
     "ViT-B-32, or a config.json",
+)
+
+family_option = option(
+    "--family",
+    type=click.Choice(FAMILY_KEYS),
+    callback=lambda ctx, param, value: value or "",
+    help="of the models, where that is not to be recognized: clip takes the CLIP tower out of a larger network, "
+    "inferred tells every role from names and shapes",
 )
 
 

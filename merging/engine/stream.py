@@ -32,11 +32,6 @@ RUNNING = "Running exemplars"
 Row = tuple[str, Slot, dict[str, Any]]  # a note: its table, the tensor that it is on, and columns
 
 
-def never(parameter: Parameter) -> bool:
-    """Of a stream, none of whose tensors is cut: for no tensor."""
-    return False
-
-
 @dataclass(frozen=True)
 class Stage:
     """One step of a chain, with its survey's statistics."""
@@ -97,7 +92,7 @@ class Stream:
     phase: str
     notes: Notes | None = None
     places: Places | None = None  # the pieces that ``map`` and ``masked_map`` work on; None: all
-    cut: Callable[[Parameter], bool] = never  # which tensors come in pieces although others are whole
+    cut: Callable[[Parameter], bool] = lambda parameter: False  # which tensors come in pieces although others are whole
 
     @property
     def experts(self) -> tuple[str, ...]:
@@ -135,13 +130,11 @@ class Stream:
 
     def _parts(self) -> list[Stream]:
         """This stream, cut where tensors that come in pieces and whole ones follow each other."""
-        runs = [(cut, list(group)) for cut, group in itertools.groupby(self.inputs.ordered, self.cut)]
+        runs = [(cut, {p.name for p in group}) for cut, group in itertools.groupby(self.inputs.ordered, self.cut)]
         if self.in_pieces or not any(cut for cut, _ in runs):
             return [self]
-        names = [frozenset(parameter.name for parameter in group) for _, group in runs]
-        inputs = [replace(self.inputs, only=only) for only in names]
-        parts = zip(inputs, runs, strict=True)
-        return [replace(self, inputs=own, in_pieces=cut, cut=never) for own, (cut, _) in parts]
+        inputs = [replace(self.inputs, only=frozenset(names)) for _, names in runs]
+        return [replace(self, inputs=own, in_pieces=cut) for own, (cut, _) in zip(inputs, runs, strict=True)]
 
     def _slots(self) -> Iterator[Slot]:
         if self.in_pieces:

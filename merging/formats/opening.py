@@ -10,10 +10,11 @@ from pathlib import Path
 from torch import Tensor
 
 from merging.checkpoints.checkpoint import Checkpoint, MappingCheckpoint
+from merging.checkpoints.families import AS_CLIP, AS_INFERRED
 from merging.checkpoints.heads import HEAD_NAME
 from merging.checkpoints.references import is_remote, locate
-from merging.checkpoints.views import canonical, under_names_of
-from merging.errors import CheckpointError
+from merging.checkpoints.views import canonical, identity_view, under_names_of
+from merging.errors import CheckpointError, FamilyError
 from merging.files.paths import inside, open_regular
 from merging.formats import configs
 from merging.formats.byte_range import ByteRange
@@ -126,21 +127,41 @@ def _is_pickled(window: ByteRange) -> bool:
 
 
 def open_checkpoint(
-    source: Source, name: str | None = None, base: Path | None = None, like: Checkpoint | None = None
+    source: Source,
+    name: str | None = None,
+    base: Path | None = None,
+    like: Checkpoint | None = None,
+    family: str = "",
 ) -> Checkpoint:
     """A checkpoint from a path, a recipe's reference, a mapping of tensors, or a Checkpoint (returned unchanged).
 
     Files and folders of every known format are recognized by their content, and their tensors get open_clip's names.
     With ``like``, the pretrained model, an expert gets that model's names instead; an adapter becomes a checkpoint
-    only with ``like``.
+    only with ``like``. ``family``, one of FAMILY_KEYS, says what it is where that is not to be recognized: of "clip" a
+    CLIP tower is taken out of a larger network, and "inferred" leaves names alone.
 
     Raises:
         CheckpointError: the message says what the file is instead, or which part of it is damaged.
     """
     checkpoint = _open(source, name, base)
-    if not isinstance(source, (Checkpoint, Mapping)):
+    if family == AS_INFERRED:
+        checkpoint = identity_view(checkpoint) if checkpoint is source else checkpoint
+        checkpoint.family = family
+    elif family == AS_CLIP and checkpoint.inferred:
+        checkpoint = _clip_within(checkpoint)
+    elif not isinstance(source, (Checkpoint, Mapping)):
         checkpoint = canonical(checkpoint)
     return checkpoint if like is None else under_names_of(like, checkpoint)
+
+
+def _clip_within(checkpoint: Checkpoint) -> Checkpoint:
+    """The CLIP tower that a larger network holds, whole."""
+    tower = canonical(checkpoint, within=True)
+    if tower.inferred:
+        raise FamilyError(
+            f"{checkpoint.name} holds no whole CLIP image encoder; leave the family out, and all of it is merged."
+        )
+    return tower
 
 
 def _open(source: Source, name: str | None, base: Path | None) -> Checkpoint:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from merging.checkpoints.families import Role
+from merging.checkpoints.families import AS_INFERRED, Role
 from merging.checkpoints.kinds.facts import facts_of
 from merging.checkpoints.tensor_info import dtype_name
 from merging.checkpoints.tower_names import is_transposed
@@ -34,7 +34,8 @@ def tensor_table(checkpoint: Checkpoint) -> pd.DataFrame:
     """
     import pandas as pd
 
-    facts = facts_of(checkpoint.infos) if checkpoint.inferred else None
+    ignored = not checkpoint.inferred or checkpoint.family == AS_INFERRED
+    facts = None if ignored else facts_of(checkpoint.infos)
     groups = facts.tied_groups(checkpoint.infos) if facts else ()
     tied = {name: group[0] for group in groups for name in group[1:]}
     told_by = CLIP if not checkpoint.inferred else FACTS if facts else INFERRED

@@ -7,6 +7,7 @@ import reprlib
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from merging.checkpoints.families import FAMILY_KEYS
 from merging.checkpoints.stated_architecture import StatedArchitecture
 from merging.errors import CheckpointError, RecipeError
 from merging.methods.method import Adapt, Edit, Merge, Method
@@ -32,6 +33,13 @@ def checked_architecture(architecture: Any, activation: str) -> str:
     if given.activation and activation not in ("", given.activation):
         raise RecipeError(f"The activation is {activation}, in the architecture {given.activation}; name one of them.")
     return given.text()
+
+
+def checked_family(family: Any) -> str:
+    """A family in a recipe, checked. Raises RecipeError if it is none."""
+    if family not in ("", *FAMILY_KEYS):
+        raise RecipeError(f"In a recipe, family is {' or '.join(FAMILY_KEYS)}, or left out; got {short(family)}.")
+    return str(family)
 
 
 def refuse_meaningless(stages: Sequence[tuple[Method, Params]]) -> None:

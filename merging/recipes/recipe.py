@@ -16,15 +16,8 @@ from merging.files.short_digest import short_digest
 from merging.methods import registry
 from merging.methods.method import Adapt, Edit, Merge, Method, Needs
 from merging.methods.params import Params, integer
-from merging.recipes.chain_rules import (
-    canonical,
-    checked_architecture,
-    keyed,
-    not_used,
-    refuse_meaningless,
-    refuse_several_adapts,
-    short,
-)
+from merging.recipes import chain_rules
+from merging.recipes.chain_rules import short
 from merging.recipes.given_data import GivenData
 from merging.recipes.step import Step, StepSpec, checked_step
 from merging.recipes.unlabeled import TestData
@@ -32,8 +25,9 @@ from merging.recipes.unlabeled import TestData
 VERSION = 1
 FIELDS = (
     "version", "title", "pretrained", "experts", "exemplars", "test_data", "count_dead_params", "activation",
-    "architecture", "layer_inputs", "gradients", "edits", "merge", "adapt",
+    "architecture", "family", "layer_inputs", "gradients", "edits", "merge", "adapt",
 )  # fmt: skip
+STATED = ("activation", "architecture", "family")  # words on the models, which plain data leave out where empty
 DEFAULT_MERGE = "task_arithmetic"  # what ``merging.merge`` takes where no merge is named
 NEEDS_EXEMPLARS = {Needs.EXEMPLARS, Needs.LABELED_EXEMPLARS}
 
@@ -58,7 +52,8 @@ class Recipe:
     their authors' code does; it changes nothing where a checkpoint carries none. It is off unless a recipe turns it on,
     as the papers' presets do. ``activation`` is that of all the models, for files that do not state it or state it
     wrongly; exemplars and evaluations run with it. ``architecture`` is what no file states, as
-    'heads=12,activation=gelu'; a file that states something else is refused.
+    'heads=12,activation=gelu'; a file that states something else is refused. ``family`` says what the models are where
+    that is not to be recognized: "clip" for the CLIP tower in a larger network, "inferred" to infer every role.
     """
 
     pretrained: str
@@ -73,6 +68,7 @@ class Recipe:
     adapt: Step | None = None
     test_data: TestData | None = None  # None for chains that need none
     given: GivenData = field(default_factory=GivenData)  # files of data, where a step reads them
+    family: str = ""
     unused: tuple[str, ...] = field(default=(), compare=False)  # sentences on what a file says and no step needs
 
     @classmethod
@@ -93,6 +89,7 @@ class Recipe:
         test_data: Mapping[str, Any] | None = None,
         layer_inputs: Mapping[str, str] | None = None,
         gradients: Mapping[str, str] | None = None,
+        family: str = "",
     ) -> Self:
         """A checked recipe.
 
@@ -107,14 +104,15 @@ class Recipe:
             raise RecipeError(f"In a recipe, count_dead_params is true or false; got {short(count_dead_params)}.")
         if activation not in ("", *ACTIVATIONS):
             raise RecipeError(f"In a recipe, activation is {' or '.join(ACTIVATIONS)}; got {short(activation)}.")
-        architecture = checked_architecture(architecture, activation)
+        architecture = chain_rules.checked_architecture(architecture, activation)
         merge_step = Step(merge_method.key, merge_method.params.build(params or {}, merge_method.key))
-        refuse_several_adapts(adapt)
+        chain_rules.refuse_several_adapts(adapt)
         top = None if adapt is None else checked_step("adapt", adapt)
         recipe = cls(
-            pretrained, pairs, steps, merge_step, title, None, count_dead_params, activation, architecture, top
-        )
-        refuse_meaningless([(method, step.params) for method, step in recipe.stages])
+            pretrained, pairs, steps, merge_step, title, None, count_dead_params, activation, architecture, top,
+            family=chain_rules.checked_family(family),
+        )  # fmt: skip
+        chain_rules.refuse_meaningless([(method, step.params) for method, step in recipe.stages])
         recipe = replace(recipe, given=GivenData.build(layer_inputs, gradients).read_by(recipe.data_methods))
         if recipe.needs & NEEDS_EXEMPLARS:
             recipe = replace(recipe, exemplars=Exemplars.build(exemplars or {}))
@@ -129,7 +127,7 @@ class Recipe:
             RecipeError: they name two activations.
         """
         named, given = activation or self.activation, architecture or self.architecture
-        return replace(self, activation=named, architecture=checked_architecture(given, named))
+        return replace(self, activation=named, architecture=chain_rules.checked_architecture(given, named))
 
     def with_data(self, given: Mapping[str, Mapping[str, str]]) -> Self:
         """The recipe with other files of data, {key: {expert: absolute file}}, where some are given.
@@ -232,7 +230,7 @@ class Recipe:
         more: list[Any] = [self.exemplars.values()] if self.exemplars else []
         more += [{"adapt": self.adapt.plain()}] if self.adapt else []
         more += [{"test_data": self.test_data.values()}] if self.test_data else []
-        return hashlib.sha256(canonical([VERSION, steps, versions, *more]).encode()).hexdigest()
+        return hashlib.sha256(chain_rules.canonical([VERSION, steps, versions, *more]).encode()).hexdigest()
 
     def contents(self, parameters: Sequence[Parameter]) -> Iterator[dict[str, Any]]:
         """Every step by its parameters, or by what it does to these tensors if it can be written in several ways.
@@ -264,11 +262,11 @@ class Recipe:
         inputs = [pretrained_digest, [[name, expert_digests[name]] for name, _ in self.experts]]
         drawn_from = [benchmark_digest] if self.draws else []
         dead = ["count_dead_params"] if self.count_dead_params and carries_dead else []
-        stated = (("", self.activation), ("architecture ", self.architecture), ("inference ", inference))
-        named = [f"{what}{value}" for what, value in stated if value]
-        named += [f"{file} {digest}" for file, digest in sorted((given or {}).items())]
+        words = {"": self.activation, "architecture ": self.architecture, "inference ": inference}
+        words |= {"family ": self.family} | {f"{file} ": digest for file, digest in sorted((given or {}).items())}
+        named = [f"{what}{value}" for what, value in words.items() if value]
         chain = self._digest(list(self.contents(parameters)))
-        return short_digest(canonical([chain, inputs, *drawn_from, *dead, *named]))
+        return short_digest(chain_rules.canonical([chain, inputs, *drawn_from, *dead, *named]))
 
     def plain(self) -> dict[str, Any]:
         """The recipe as plain data, defaults written out."""
@@ -280,8 +278,7 @@ class Recipe:
             **({"exemplars": self.exemplars.values()} if self.exemplars else {}),
             **({"test_data": self.test_data.values()} if self.test_data else {}),
             "count_dead_params": self.count_dead_params,
-            **({"activation": self.activation} if self.activation else {}),
-            **({"architecture": self.architecture} if self.architecture else {}),
+            **{name: value for name in STATED if (value := getattr(self, name))},
             **self.given.plain(),
             "edits": [step.plain() for step in self.edits],
             "merge": self.merge.plain(),
@@ -305,7 +302,7 @@ class Recipe:
     def from_plain(cls, data: Any) -> Self:
         """A recipe from plain data, as ``plain`` writes it."""
         data = check_fields(data, "recipe", FIELDS, VERSION)
-        merge, params = keyed(data.get("merge"), "merge")
+        merge, params = chain_rules.keyed(data.get("merge"), "merge")
         edits, adapt = data.get("edits") or [], data.get("adapt")
         experts, exemplars, test_data = (data.get(name) or {} for name in ("experts", "exemplars", "test_data"))
         if not isinstance(edits, list) or not all(isinstance(d, dict) for d in (experts, exemplars, test_data)):
@@ -313,25 +310,25 @@ class Recipe:
                 "In a recipe, edits is a list, experts a mapping of name to file, exemplars and test_data mappings of "
                 "settings."
             )
-        refuse_several_adapts(adapt)
+        chain_rules.refuse_several_adapts(adapt)
         files = GivenData.build(data.get("layer_inputs"), data.get("gradients"))
         recipe = cls.build(
             merge=merge,
             params=params,
-            edits=[keyed(entry, "edits") for entry in edits],
+            edits=[chain_rules.keyed(entry, "edits") for entry in edits],
             pretrained=text_of(data.get("pretrained", ""), "pretrained"),
             experts={text_of(n, "an expert's name"): text_of(r, "an expert's file") for n, r in experts.items()},
             title=text_of(data.get("title", ""), "title"),
             exemplars=exemplars,
             count_dead_params=data.get("count_dead_params", False),
-            activation=data.get("activation", ""),
-            architecture=data.get("architecture", ""),
-            adapt=None if adapt is None else keyed(adapt, "adapt"),
+            **{name: data.get(name, "") for name in STATED},
+            adapt=None if adapt is None else chain_rules.keyed(adapt, "adapt"),
             test_data=test_data,
-            **files.plain(),
+            layer_inputs=dict(files.layer_inputs),
+            gradients=dict(files.gradients),
         )
         given = {"exemplars": exemplars, "test_data": test_data, **files.plain()}
-        return replace(recipe, unused=not_used(given, recipe.looks_at | recipe.given.plain()))
+        return replace(recipe, unused=chain_rules.not_used(given, recipe.looks_at | recipe.given.plain()))
 
     @classmethod
     def load(cls, path: Path) -> Self:

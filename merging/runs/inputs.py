@@ -128,17 +128,17 @@ def open_inputs(recipe: Recipe, base: Path | None = None, benchmark: Benchmark |
     Raises:
         CheckpointError: a file is missing or is not a checkpoint.
     """
-    pretrained, experts = open_models(recipe.pretrained, recipe.experts, base)
+    pretrained, experts = open_models(recipe.pretrained, recipe.experts, base, recipe.family)
     files = GivenFiles.of(recipe, base)
     return replace(opened(recipe, pretrained, experts, benchmark), base=base, given=files)
 
 
 def open_models(
-    pretrained: str, experts: Iterable[tuple[str, str]], base: Path | None = None
+    pretrained: str, experts: Iterable[tuple[str, str]], base: Path | None = None, family: str = ""
 ) -> tuple[Checkpoint, dict[str, Checkpoint]]:
     """The checkpoints of references. Raises CheckpointError as ``open_inputs`` does."""
-    first = open_checkpoint(pretrained, "pretrained", base)
-    return first, {name: open_checkpoint(reference, name, base, like=first) for name, reference in experts}
+    first = open_checkpoint(pretrained, "pretrained", base, family=family)
+    return first, {name: open_checkpoint(path, name, base, first, family) for name, path in experts}
 
 
 def opened(

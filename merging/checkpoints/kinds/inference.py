@@ -10,9 +10,9 @@ from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING
 
 from merging.checkpoints import families
-from merging.checkpoints.families import EMBEDDINGS, OUTPUT, Parameter, Role, nearest
+from merging.checkpoints.families import AS_INFERRED, EMBEDDINGS, OUTPUT, Parameter, Role, nearest
 from merging.checkpoints.kinds.depth import Depth, containers, depths
-from merging.checkpoints.kinds.facts import facts_of, title_of
+from merging.checkpoints.kinds.facts import Facts, facts_of, title_of
 from merging.errors import FamilyError
 from merging.text import first_few
 
@@ -37,13 +37,15 @@ QUANTIZED = re.compile(r"qweight|qzeros|absmax|quant_map|weight_scale_inv|g_idx"
 MOST_KNOWN = 0.5  # of the names, above which a file with CLIP's class embedding is a CLIP tower that is not whole
 
 
-def describe(infos: Mapping[str, TensorInfo], where: str = "the checkpoint") -> tuple[Parameter, ...]:
+def describe(infos: Mapping[str, TensorInfo], where: str = "the checkpoint", family: str = "") -> tuple[Parameter, ...]:
     """Every tensor of a CLIP encoder by its rules, or of another network by inference, in forward order.
+
+    ``family`` is one of FAMILY_KEYS to have it one way, whatever the names say; facts do not count if all is inferred.
 
     Raises:
         FamilyError: neither; or a network that cannot be merged by tensors alone, and why.
     """
-    if not is_inferred(infos):
+    if not is_inferred(infos, family):
         return families.describe(infos, where, title_of(infos))
     last = {name: name.rpartition(".")[2] for name in infos}
     if quantized := [name for name in infos if QUANTIZED.fullmatch(last[name])]:
@@ -51,16 +53,18 @@ def describe(infos: Mapping[str, TensorInfo], where: str = "the checkpoint") -> 
             f"{where} is quantized ({first_few(quantized)}); task vectors need full numbers. Give the model it was "
             "made from."
         )
-    return _inferred(infos)
+    return _inferred(infos, None if family == AS_INFERRED else facts_of(infos))
 
 
-def is_inferred(names: Iterable[str]) -> bool:
+def is_inferred(names: Iterable[str], family: str = "") -> bool:
     """Whether a checkpoint's parameters are inferred: it has blocks, and is no CLIP tower, whole or damaged."""
+    if family:
+        return family == AS_INFERRED
     listed = tuple(names)
     if not listed:
         return False
-    family = nearest(listed)
-    known = sum(family.classify(name) is not None for name in listed)
+    clip = nearest(listed)
+    known = sum(clip.classify(name) is not None for name in listed)
     if known == len(listed):
         return False
     if known > MOST_KNOWN * len(listed) and not title_of(listed):
@@ -68,9 +72,9 @@ def is_inferred(names: Iterable[str]) -> bool:
     return bool(containers(listed))
 
 
-def _inferred(infos: Mapping[str, TensorInfo]) -> tuple[Parameter, ...]:
+def _inferred(infos: Mapping[str, TensorInfo], facts: Facts | None) -> tuple[Parameter, ...]:
     """Every tensor in forward order, tower by tower: before the blocks, in them, after them."""
-    found, turned, facts = depths(infos), _transposed(infos), facts_of(infos)
+    found, turned = depths(infos), _transposed(infos)
     rows = []
     for name, info in infos.items():
         depth = found[name]
