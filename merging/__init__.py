@@ -86,15 +86,13 @@ def merge(  # noqa: PLR0913 - the public contract
         experts: ordered mapping expert name -> path | Checkpoint | mapping of tensors.
         merge: key of a merge; ``params`` are its parameters (those left out take their defaults).
         edits: (key, parameters) pairs, applied to the task vectors in order before the merge.
-        layer_inputs: {expert: {parameter name: rows}}; (n, d_in) entering a linear weight, (n, d) before a norm scale.
-            Or what ``capture`` gives, or the path of its file.
+        layer_inputs: {expert: {parameter name: rows (n, d)}, or what ``capture`` gives, or the path of its file}.
         gradients: {expert: what ``gradient_means`` gives, or its file}, for Fisher merging and TATR.
         exemplars: {expert: images (n, 3, h, w)}, from which layer inputs are captured, or {expert: TaskExemplars},
             with the labels and heads that methods on gradients need, too.
         adapt: key, or key and parameters, of what is put on top of the merged model: the result's ``modules``.
         test_data: {expert: TaskExemplars(images, head=head)} to learn from without labels, which are refused.
-        count_dead_params: whether global quantiles count the unused text tensors that a published image encoder
-            carries, as its authors' code does.
+        count_dead_params: whether global quantiles count unused text tensors, as published image encoders' code does.
         activation: "quick_gelu" or "gelu", for exemplars; by default the metadata beside the weights says which.
         architecture: what no file states: "heads=12,activation=gelu", an open_clip name or a configuration's path.
         family: "clip" takes the CLIP tower out of a larger network, such as LLaVA, which is otherwise merged whole;
@@ -102,8 +100,7 @@ def merge(  # noqa: PLR0913 - the public contract
         strict: refuse experts of another pretrained model, equal to it, or given twice; the result's ``warnings``
             name them otherwise, and so does the log.
         device: "auto" (CUDA, then MPS, then CPU) or a torch device name.
-        progress: called with a Progress after every piece of work.
-        cancel: an Event or a callable, checked after every piece of work.
+        progress, cancel: called with a Progress, and an Event or a callable checked, after every piece of work.
 
     Raises:
         ParameterError, UnknownMethodError, RecipeError, NeedsError: the recipe cannot be run as given.
