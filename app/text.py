@@ -13,7 +13,8 @@ from merging.methods import registry
 from merging.methods.factor_rules import rules_words
 from merging.methods.method import Adapt, Method
 from merging.methods.params import TABLE
-from merging.recipes.recipe import Recipe, Step
+from merging.recipes.recipe import Recipe
+from merging.recipes.step import Step
 from merging.runs.run import Run
 from merging.text import escape
 from viz.text import clean_text, plural

@@ -2,13 +2,14 @@
 
 The public API is small: ``methods()`` lists what is registered, ``merge()`` runs a chain of edits and one merge,
 ``load_modules()`` opens what an adapt put on top of one, ``preview()`` says what a recipe would score, ``describe()``
-what each tensor of a model is.
+lists the tensors of a model, ``capture()`` and ``gradient_means()`` pass data through any torch module.
 Importing this package is cheap; torch is loaded by the first call that needs it.
 """
 
 from __future__ import annotations
 
 import dataclasses
+import importlib
 import os
 import sys
 from collections.abc import Iterable, Mapping, Sequence
@@ -26,6 +27,10 @@ if TYPE_CHECKING:
     from torch.nn import Module
 
     from merging.benchmarks.benchmark import Benchmark
+    from merging.capture.capture import capture
+    from merging.capture.files import save_gradients, save_layer_inputs
+    from merging.capture.given_gradients import GradientsOf
+    from merging.capture.gradient_means import gradient_means
     from merging.checkpoints.checkpoint import Checkpoint
     from merging.engine.layer_inputs import LayerInputs
     from merging.engine.run import MergeResult
@@ -40,8 +45,9 @@ if TYPE_CHECKING:
     from merging.runs.inputs import OpenedRecipe
     from merging.runs.run import Run
 __all__ = [
-    "MergeResult", "Modules", "Preview", "PreviewSample", "TaskExemplars", "__version__", "describe", "load_modules",
-    "merge", "methods", "preview", "recalibrate",
+    "MergeResult", "Modules", "Preview", "PreviewSample", "TaskExemplars", "__version__", "capture", "describe",
+    "gradient_means", "load_modules", "merge", "methods", "preview", "recalibrate", "save_gradients",
+    "save_layer_inputs",
 ]  # fmt: skip
 
 
@@ -60,6 +66,7 @@ def merge(  # noqa: PLR0913 - the public contract
     edits: Sequence[tuple[str, Mapping[str, Any]] | str] = (),
     *,
     layer_inputs: LayerInputs | None = None,
+    gradients: GradientsOf | None = None,
     exemplars: Mapping[str, Any] | None = None,
     adapt: tuple[str, Mapping[str, Any]] | str | None = None,
     test_data: Mapping[str, Any] | None = None,
@@ -82,13 +89,13 @@ def merge(  # noqa: PLR0913 - the public contract
         experts: ordered mapping expert name -> path | Checkpoint | mapping of tensors.
         merge: key of a merge; ``params`` are its parameters (those left out take their defaults).
         edits: (key, parameters) pairs, applied to the task vectors in order before the merge.
-        layer_inputs: {expert: {parameter name: rows}}; (n, d_in) entering a linear weight, (n, d) before a norm scale.
+        layer_inputs: {expert: {parameter name: rows (n, d)}, or what ``capture`` gives, or the path of its file}.
+        gradients: {expert: what ``gradient_means`` gives, or its file}, for Fisher merging and TATR.
         exemplars: {expert: images (n, 3, h, w)}, from which layer inputs are captured, or {expert: TaskExemplars},
             with the labels and heads that methods on gradients need, too.
         adapt: key, or key and parameters, of what is put on top of the merged model: the result's ``modules``.
         test_data: {expert: TaskExemplars(images, head=head)} to learn from without labels, which are refused.
-        count_dead_params: whether global quantiles count the unused text tensors that a published image encoder
-            carries, as its authors' code does.
+        count_dead_params: whether global quantiles count unused text tensors, as published image encoders' code does.
         activation: "quick_gelu" or "gelu", for exemplars; by default the metadata beside the weights says which.
         architecture: what no file states: "heads=12,activation=gelu", an open_clip name or a configuration's path.
         vocabulary: of language models; "common" merges the tokens that all have, "pretrained" keeps the tables.
@@ -97,7 +104,7 @@ def merge(  # noqa: PLR0913 - the public contract
         strict: refuse experts of another pretrained model, equal to it, or given twice; the result's ``warnings``
             name them otherwise, and so does the log.
         device: "auto" (CUDA, then MPS, then CPU) or a torch device name.
-        progress, cancel: called with a Progress after every piece of work; an Event or a callable, checked there.
+        progress, cancel: called with a Progress, and an Event or a callable checked, after every piece of work.
 
     Raises:
         ParameterError, UnknownMethodError, RecipeError, NeedsError: the recipe cannot be run as given.
@@ -109,7 +116,7 @@ def merge(  # noqa: PLR0913 - the public contract
     base, inputs = _opened(pretrained, experts, merge, params, edits, count_dead_params, stated, adapt)
     _warn(inputs, strict)
     data = {"layer_inputs": layer_inputs, "exemplars": exemplars, "test_data": test_data}
-    result = _computed(inputs, data, device, progress, cancel)
+    result = _computed(inputs, data, gradients, device, progress, cancel)
     inputs.raise_if_changed()
     return _under_own_names(result, base, inputs.doubts)
 
@@ -183,6 +190,7 @@ def preview(
 def _computed(
     inputs: OpenedRecipe,
     data: Mapping[str, Any],
+    gradients: GradientsOf | None,
     device: str,
     progress: ProgressCallback | None,
     cancel: Cancel | None,
@@ -191,7 +199,9 @@ def _computed(
     from merging.engine import run as engine
 
     models = (inputs.pretrained, inputs.experts)
-    result = engine.run(inputs.recipe, *models, **data, device=device, progress=progress, cancel=cancel)
+    result = engine.run(
+        inputs.recipe, *models, **data, gradients=gradients, device=device, progress=progress, cancel=cancel
+    )
     if inputs.recipe.adapt is None:
         return result
     from merging.checkpoints.checkpoint import MappingCheckpoint
@@ -266,35 +276,31 @@ def _opened(
 
 
 class _Face(ModuleType):
-    """This module; importing the package ``merging.methods`` does not replace its function ``methods``."""
+    """This module; importing a package such as ``merging.methods`` does not replace the function of its name."""
 
     def __setattr__(self, name: str, value: Any) -> None:
-        if name != "methods" or not isinstance(value, ModuleType):
+        if name not in {"methods", "capture"} or not isinstance(value, ModuleType):
             super().__setattr__(name, value)
 
 
 sys.modules[__name__].__class__ = _Face
 
 
+# Public names that load when they are asked for, by their modules.
+HOMES = {
+    "MergeResult": "merging.engine.run",
+    "Modules": "merging.modules.modules",
+    "Preview": "merging.previews.result",
+    "PreviewSample": "merging.previews.samples",
+    "TaskExemplars": "merging.methods.exemplars",
+    "capture": "merging.capture.capture",
+    "gradient_means": "merging.capture.gradient_means",
+    "save_gradients": "merging.capture.files",
+    "save_layer_inputs": "merging.capture.files",
+}
+
+
 def __getattr__(name: str) -> Any:
-    if name == "MergeResult":
-        from merging.engine.run import MergeResult
-
-        return MergeResult
-    if name == "TaskExemplars":
-        from merging.methods.exemplars import TaskExemplars
-
-        return TaskExemplars
-    if name == "Modules":
-        from merging.modules.modules import Modules
-
-        return Modules
-    if name == "Preview":
-        from merging.previews.result import Preview
-
-        return Preview
-    if name == "PreviewSample":
-        from merging.previews.samples import PreviewSample
-
-        return PreviewSample
-    raise AttributeError(f"module 'merging' has no attribute {name!r}")
+    if name not in HOMES:
+        raise AttributeError(f"module 'merging' has no attribute {name!r}")
+    return getattr(importlib.import_module(HOMES[name]), name)

@@ -13,7 +13,9 @@ from merging.methods import registry
 from merging.methods.method import Method, Needs
 from merging.recipes import chain_text
 from merging.recipes.chain_text import WrittenChain, step_text
-from merging.recipes.recipe import NEEDS_EXEMPLARS, Recipe, Step, TestData
+from merging.recipes.given_data import GivenData
+from merging.recipes.recipe import NEEDS_EXEMPLARS, Recipe, TestData
+from merging.recipes.step import Step
 from merging.team.choices import COMMON
 
 _number = count()
@@ -55,6 +57,7 @@ class Draft:
     vocabulary: str = COMMON
     adapt: DraftStep | None = None
     test_data: dict[str, Any] = field(default_factory=dict)  # which images are learned from, for chains that need them
+    given: GivenData = field(default_factory=GivenData)  # files of data that the recipe of a file named
 
     @classmethod
     def of(cls, recipe: Recipe) -> Self:
@@ -68,6 +71,7 @@ class Draft:
         draft.architecture, draft.vocabulary = recipe.architecture, recipe.vocabulary
         draft.adapt = DraftStep.of(recipe.adapt) if recipe.adapt else None
         draft.test_data = recipe.test_data.values() if recipe.test_data else {}
+        draft.given = recipe.given
         draft.titled = draft.chain()
         return draft
 
@@ -124,6 +128,7 @@ class Draft:
             title=self.title if self.chain() == self.titled else "",
             adapt=(self.adapt.key, self.adapt.values) if self.adapt else None,
             test_data=self.test_data,
+            **self.given.of_experts(self.experts).plain(),
         )
 
     def move(self, uid: int, by: int) -> None:

@@ -127,3 +127,37 @@ def _of_layout(
     for line in layout.lines():
         print(line, file=sys.stderr)
     return layout.pretrained, {**layout.experts, **more}
+
+
+def _files_of(ctx: click.Context, param: click.Parameter, texts: Sequence[str]) -> dict[str, str]:
+    """{expert: file}."""
+    from merging.recipes.chain_text import check_file
+
+    problems: list[str] = []
+    files: dict[str, str] = {}
+    for text in texts:
+        name, equals, file = text.partition("=")
+        if not (name and equals and file):
+            problems.append(f"Write {param.opts[0]} as NAME=FILE; got {text!r}.")
+        elif name in files:
+            problems.append(f"{param.opts[0]} names two files of {name!r}.")
+        else:
+            files[name] = file
+            check_file(file, f"{param.opts[0]} {name}", problems)
+    if problems:
+        raise UsageError(problems)
+    return files
+
+
+def data_options(function: Function) -> Function:
+    """The options that name files of data; the command gets ``given``, {key of a recipe: {expert: file}}."""
+
+    @option("--layer-inputs", multiple=True, callback=_files_of, metavar="NAME=FILE",
+            help="what enters an expert's layers, written by merging.save_layer_inputs; one for each")  # fmt: skip
+    @option("--gradients", multiple=True, callback=_files_of, metavar="NAME=FILE",
+            help="an expert's gradients, written by merging.save_gradients; one for each")  # fmt: skip
+    @functools.wraps(function)
+    def with_data(*args: Any, layer_inputs: Mapping[str, str], gradients: Mapping[str, str], **others: Any) -> Any:
+        return function(*args, given={"layer_inputs": layer_inputs, "gradients": gradients}, **others)
+
+    return with_data

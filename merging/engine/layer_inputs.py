@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import os
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
@@ -12,6 +13,7 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
+from merging.capture.files import opened_layer_inputs
 from merging.checkpoints.checkpoint import Checkpoint
 from merging.checkpoints.families import EMBEDDINGS, Parameter, Role
 from merging.checkpoints.tower_names import is_transposed
@@ -22,8 +24,9 @@ from merging.methods.moments import Moments, ignore_detail
 from merging.text import first_few
 from merging.threads import ONE_THREAD, cores, one_thread
 
-# {expert: {parameter name: rows}}: (n, d_in) entering a linear weight, (n, d) normalized rows before a norm scale.
-LayerInputs = Mapping[str, Mapping[str, Tensor]]
+# {expert: {parameter name: rows}, or a file of them}: rows (n, d_in) enter a linear weight, (n, d) normalized ones a
+# norm scale; moments stand for rows.
+LayerInputs = Mapping[str, Mapping[str, Tensor | Moments] | str | os.PathLike[str]]
 OnDetail = Callable[[str], None]  # called with the current expert's name between pieces of work; may raise Cancelled
 TAKES_ROWS = {Role.LINEAR, Role.CONV, Role.PROJECTION, Role.NORM_SCALE}
 
@@ -44,11 +47,12 @@ class GivenInputs:
     def __init__(
         self, layer_inputs: LayerInputs, experts: tuple[str, ...], pretrained: Checkpoint, device: torch.device
     ) -> None:
-        self._inputs, self._experts, self._pretrained = layer_inputs, experts, pretrained
+        self._experts, self._pretrained = experts, pretrained
         self._device = torch.device("cpu") if device.type == "mps" else device  # rows may be float64
-        if not isinstance(layer_inputs, Mapping) or not all(isinstance(v, Mapping) for v in layer_inputs.values()):
+        if not isinstance(layer_inputs, Mapping):
             raise NeedsError("Layer inputs are a mapping {expert: {parameter name: rows}}.")
-        named = {name for expert in experts for name in layer_inputs.get(expert, {})}
+        self._inputs = {expert: opened_layer_inputs(given, expert) for expert, given in layer_inputs.items()}
+        named = {name for expert in experts for name in self._inputs.get(expert, {})}
         if unknown := sorted(named - set(pretrained.infos)):
             raise NeedsError(f"Layer inputs name tensors that the model does not have: {first_few(unknown)}.")
         if not named:
@@ -70,14 +74,16 @@ class GivenInputs:
             raise NeedsError(
                 f"Layer inputs of {parameter.name!r} are given for {covered[0]!r} but not for {missing!r}."
             )
-        return tuple(Moments.of(self._checked(parameter, e)) for e in self._experts) if covered else None
+        return tuple(self._checked(parameter, e) for e in self._experts) if covered else None
 
-    def _checked(self, parameter: Parameter, expert: str) -> Tensor:
+    def _checked(self, parameter: Parameter, expert: str) -> Moments:
         rows = self._inputs[expert][parameter.name]
         shape = self._pretrained.infos[parameter.name].shape
         first = parameter.role == Role.NORM_SCALE or is_transposed(parameter)
         width = shape[0] if first else math.prod(shape[1:])
         what = f"Layer inputs of {parameter.name!r} for {expert!r}"
+        if isinstance(rows, Moments):
+            return self._checked_moments(rows, width, parameter, what)
         if not isinstance(rows, Tensor) or rows.ndim != 2 or rows.shape[1] != width:
             shape_or_type = tuple(rows.shape) if isinstance(rows, Tensor) else type(rows).__name__
             raise NeedsError(f"{what} must be a tensor (n, {width}); got {shape_or_type}.")
@@ -85,7 +91,17 @@ class GivenInputs:
             raise NeedsError(f"{what} hold no rows.")
         if not torch.isfinite(rows).all():
             raise NeedsError(f"{what} hold NaN or infinity.")
-        return rows.detach().to(self._device, rows.dtype if rows.dtype == torch.float64 else torch.float32)
+        return Moments.of(rows.detach().to(self._device, rows.dtype if rows.dtype == torch.float64 else torch.float32))
+
+    def _checked_moments(self, moments: Moments, width: int, parameter: Parameter, what: str) -> Moments:
+        if moments.width != width or (moments.diagonal and parameter.role != Role.NORM_SCALE):
+            kind = "of a scale" if moments.diagonal else "of rows"
+            raise NeedsError(f"{what} must be of width {width}; got moments {kind} of width {moments.width}.")
+        if not moments.count:
+            raise NeedsError(f"{what} hold no rows.")
+        if not all(torch.isfinite(tensor).all() for tensor in moments.tensors):
+            raise NeedsError(f"{what} hold NaN or infinity.")
+        return moments.to(self._device)
 
 
 class CapturedInputs:

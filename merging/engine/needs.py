@@ -62,11 +62,11 @@ def _checked(images: Mapping[str, Any] | None, what: str) -> dict[str, TaskExemp
     return None if images is None else checked
 
 
-def check_kind(recipe: Recipe, pretrained: Checkpoint, layer_inputs: Any = None) -> None:
+def check_kind(recipe: Recipe, pretrained: Checkpoint, layer_inputs: Any = None, gradients: Any = None) -> None:
     """Raise an error if a step of the chain runs images through CLIP towers, and these are another network.
 
     Raises:
-        NeedsError: it lacks layer inputs, which a caller can give for any network.
+        NeedsError: it lacks layer inputs or gradients, which a caller can give for any network.
         FamilyError: nothing that a caller gives makes the step possible.
     """
     if not pretrained.inferred:
@@ -75,6 +75,13 @@ def check_kind(recipe: Recipe, pretrained: Checkpoint, layer_inputs: Any = None)
     for method, step in recipe.stages:
         if method.needed(step.params) == Needs.NOTHING and method.role != "adapt":
             continue
+        if method.gradients is not None and gradients is not None:
+            continue
+        if method.gradients is not None:
+            raise NeedsError(
+                f"{method.title} runs images through CLIP towers; this is {called}. Give gradients, from "
+                "merging.gradient_means."
+            )
         if not method.reads_layer_inputs:
             raise FamilyError(
                 f"{method.title} runs images through CLIP towers; this is {called}. Choose a method that needs no "
@@ -109,9 +116,12 @@ def check_needs(
     layer_inputs: Any,
     exemplars: TaskImages | None,
     test_data: TaskImages | None = None,
+    gradients: Any = None,
 ) -> None:
     """Raise NeedsError if a method of the chain lacks something; names the method and what it lacks."""
     for method, need in recipe.data_methods:
+        if method.gradients is not None and gradients is not None:
+            continue  # they are checked when they are opened
         if not method.reads_layer_inputs:
             _check_parts(method, need, experts, (test_data if need == Needs.TEST_DATA else exemplars) or {})
         elif layer_inputs is None and exemplars is None:

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
+from merging.capture.given_gradients import GivenGradients, GradientsOf
 from merging.checkpoints.checkpoint import Checkpoint, UnusedText
 from merging.devices import choose_device, describe_device, in_room
 from merging.engine.inputs import Inputs
@@ -80,6 +81,7 @@ def run(  # noqa: PLR0913 - all that a merge can be given
     experts: Mapping[str, Checkpoint],
     *,
     layer_inputs: LayerInputs | Evidence | None = None,
+    gradients: GradientsOf | None = None,
     exemplars: Mapping[str, Any] | None = None,
     test_data: Mapping[str, Any] | None = None,
     device: str = "auto",
@@ -100,10 +102,10 @@ def run(  # noqa: PLR0913 - all that a merge can be given
     started = time.monotonic()
     report = fit(pretrained, experts, values=False)
     report.raise_if_bad()
-    check_kind(recipe, pretrained, layer_inputs)
+    check_kind(recipe, pretrained, layer_inputs, gradients)
     task_exemplars = checked_exemplars(exemplars)
     task_images = checked_test_data(test_data)
-    check_needs(recipe, experts, layer_inputs, task_exemplars, task_images)
+    check_needs(recipe, experts, layer_inputs, task_exemplars, task_images, gradients)
     sink = cache(make_sink or (lambda _: MemorySink(pretrained)))  # a merge that begins anew writes into the same ones
 
     def merge_on(on: torch.device) -> MergeResult:
@@ -115,7 +117,7 @@ def run(  # noqa: PLR0913 - all that a merge can be given
         output = Output(pretrained, inputs.names if recipe.per_task else (MERGED,), sink)
         with one_thread(on):
             images = task_exemplars or {}, task_images or {}
-            return _merged(recipe, inputs, *images, meter, output, kept, only, elsewhere)
+            return _merged(recipe, inputs, *images, gradients, meter, output, kept, only, elsewhere)
 
     result, doubts = in_room(choose_device(device), merge_on)
     unseen = not_looked_at(recipe, task_exemplars, task_images)
@@ -129,6 +131,7 @@ def _merged(
     inputs: Inputs,
     exemplars: Mapping[str, TaskExemplars],
     test_data: Mapping[str, TaskExemplars],
+    gradients: GradientsOf | None,
     meter: Meter,
     output: Output,
     kept: Kept | None,
@@ -139,7 +142,7 @@ def _merged(
     notes = Notes()
     tasks = {need: test_data if need == Needs.TEST_DATA else exemplars for need in Needs}
     with ExitStack() as files:
-        inputs = files.enter_context(_gradients(recipe, inputs, exemplars, meter))
+        inputs = files.enter_context(_gradients(recipe, inputs, exemplars, meter, gradients))
         stages, tables, warnings = _survey(recipe, inputs, meter, _Learning(tasks, kept, files))
         # The same inputs if nothing is left out: others would not reuse the buffers of the survey. Nothing is where
         # layers are merged one after the other.
@@ -193,12 +196,21 @@ def _through_merged(recipe: Recipe, inputs: Inputs, exemplars: Mapping[str, Task
 
 @contextmanager
 def _gradients(
-    recipe: Recipe, inputs: Inputs, exemplars: Mapping[str, TaskExemplars] | None, meter: Meter
+    recipe: Recipe,
+    inputs: Inputs,
+    exemplars: Mapping[str, TaskExemplars] | None,
+    meter: Meter,
+    given: GradientsOf | None = None,
 ) -> Iterator[Inputs]:
     """The inputs with the gradients that the chain needs, which last as long as the block."""
     kinds = {method.gradients for method, _ in recipe.data_methods if method.gradients}
     if not kinds:
         yield inputs
+        return
+    if given is not None:
+        shapes = {parameter.name: inputs.pretrained.infos[parameter.name].shape for parameter in inputs.parameters}
+        like = inputs.names, shapes, inputs.device, inputs.dtype
+        yield replace(inputs, gradients={kind: GivenGradients(given, kind, *like) for kind in kinds})
         return
     from merging.engine.gradients import gather  # its imports take a while
 

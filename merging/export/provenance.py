@@ -8,7 +8,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from merging.checkpoints.references import PRETRAINED, checkpoint_labels, expert_key, hub_id_of
+from merging.checkpoints.references import PRETRAINED, checkpoint_labels, expert_key, hub_id_of, without_folders
 from merging.errors import MergingError
 from merging.formats.referenced import place_of_model
 from merging.recipes.recipe import VERSION, Recipe
@@ -45,7 +45,8 @@ def check_hub_ids(hub_ids: Mapping[str, str], names: Sequence[str]) -> None:
 def anonymous(recipe: Recipe) -> Recipe:
     """The recipe with the labels of its checkpoints in place of their references."""
     pretrained, experts = checkpoint_labels(recipe.pretrained, dict(recipe.experts))
-    return dataclasses.replace(recipe, pretrained=pretrained, experts=tuple(experts.items()))
+    given = recipe.given.placed(without_folders)
+    return dataclasses.replace(recipe, pretrained=pretrained, experts=tuple(experts.items()), given=given)
 
 
 def parents(run: Run, recipe: Recipe, hub_ids: Mapping[str, str]) -> tuple[Parent, ...]:

@@ -145,3 +145,11 @@ def files_below(folder: Path, parents: tuple[str, ...]) -> Iterator[tuple[tuple[
                     yield parents, entry.name, entry.stat(follow_symlinks=False).st_size
     except OSError:
         return
+
+
+def link_or_copy(source: Path, target: Path) -> None:
+    """The same file under a second name, or a copy where the file system has no links."""
+    try:
+        os.link(source, target)
+    except OSError:
+        shutil.copyfile(source, target)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shutil
 import stat
 from pathlib import Path
 
@@ -70,14 +69,6 @@ def open_regular(path: Path) -> int:
         kind = "a folder" if stat.S_ISDIR(mode) else "not a regular file"
         raise CheckpointError(f"{label} is {kind}; a file with weights is expected.")
     return descriptor
-
-
-def link(source: Path, target: Path) -> None:
-    """The same file under a second name, or a copy where the file system has no links."""
-    try:
-        os.link(source, target)
-    except OSError:
-        shutil.copyfile(source, target)
 
 
 def file_state(descriptor: int) -> tuple[int, ...]:

@@ -33,6 +33,28 @@ class Moments:
         moments.count, moments._rows = len(rows), [rows]
         return moments
 
+    @classmethod
+    def of_sums(cls, count: int, total: Tensor, squares: Tensor) -> Moments:
+        """The moments of so many rows with this sum (d,) and XᵀX (d, d), or its diagonal (d,), in float64."""
+        moments = cls(len(total), squares.ndim == 1)
+        moments.count, moments._total, moments._squares = count, total, squares
+        return moments
+
+    @property
+    def diagonal(self) -> bool:
+        """Whether only the diagonal of XᵀX is known: the rows are of a scale."""
+        return self._diagonal
+
+    def to(self, device: torch.device) -> Moments:
+        """The same moments on a device."""
+        if self.rows is not None:
+            rows = self.rows.to(device)
+            moved = Moments(self.width, self._diagonal)
+            moved.count, moved._rows = self.count, [rows]
+            return moved
+        assert self._total is not None and self._squares is not None
+        return Moments.of_sums(self.count, self._total.to(device), self._squares.to(device))
+
     @property
     def tensors(self) -> tuple[Tensor, ...]:
         """What is in memory: the rows, or their sums."""

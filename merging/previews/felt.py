@@ -10,7 +10,8 @@ from numpy.typing import NDArray
 
 from merging.checkpoints.families import UNMERGED, Parameter
 from merging.methods.edits.manual import AFTER, ManualParams, resolved
-from merging.recipes.recipe import Recipe, Step
+from merging.recipes.recipe import Recipe
+from merging.recipes.step import Step
 
 Place = tuple[int, str]  # how many other steps come before it, and whether it works before or after the merge
 Factors = NDArray[np.float64]  # (K, L), or (1, L) after the merge

@@ -17,6 +17,8 @@ from merging.team.choices import VOCABULARIES
 NOT_USED = {  # given images, or settings of them -> a sentence where no step of the chain looks at them
     "exemplars": "No step of this chain needs exemplars, so exemplars is not used.",
     "test_data": "No step of this chain learns from test data, so test_data is not used.",
+    "layer_inputs": "No step of this chain reads layer inputs, so layer_inputs is not used.",
+    "gradients": "No step of this chain reads gradients, so gradients is not used.",
 }
 EXAMPLES = {"merge": ("ties", "{density: 0.2}"), "adapt": ("surgery", "{rank: 16}")}  # field -> a key and parameters
 
@@ -82,9 +84,9 @@ def refuse_several_adapts(adapt: Any) -> None:
         raise RecipeError(f"A recipe has at most one adapt, on top of its merge; got {len(adapt)}: {short(adapt)}.")
 
 
-def not_used(given: Mapping[str, Any], used: Mapping[str, bool]) -> tuple[str, ...]:
+def not_used(given: Mapping[str, Any], used: Mapping[str, Any]) -> tuple[str, ...]:
     """A sentence for everything that is ``given`` and not empty, but not ``used``."""
-    return tuple(sentence for name, sentence in NOT_USED.items() if given.get(name) and not used[name])
+    return tuple(sentence for name, sentence in NOT_USED.items() if given.get(name) and not used.get(name))
 
 
 def check_settings(count_dead_params: Any, activation: Any, vocabulary: Any) -> None:

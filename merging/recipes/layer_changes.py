@@ -18,7 +18,8 @@ from merging.methods import registry
 from merging.methods.edits.manual import AFTER, BEFORE, MERGED
 from merging.methods.factor_rules import LARGEST, FactorRule, resolve
 from merging.methods.simplify_factors import simplify
-from merging.recipes.recipe import Recipe, Step
+from merging.recipes.recipe import Recipe
+from merging.recipes.step import Step
 
 TENSOR, BLOCK, KIND = "tensor", "block", "kind"
 MANUAL = "manual"

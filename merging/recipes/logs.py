@@ -6,7 +6,8 @@ from dataclasses import replace
 
 from merging.recipes.papers.claims import CURVES, Curve
 from merging.recipes.presets import preset
-from merging.recipes.recipe import Recipe, Step
+from merging.recipes.recipe import Recipe
+from merging.recipes.step import Step
 
 ALONG, TWO_UPDATES = "steps", "iterations of two updates"
 ADAPTED = {"surgery_on_task_arithmetic": "surgery", "surgery_on_lw_adamerging": "adamerging_surgery"}  # curve -> preset

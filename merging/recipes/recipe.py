@@ -15,21 +15,21 @@ from merging.files.plain_yaml import check_fields, plain_yaml, text_of, write_ya
 from merging.files.short_digest import short_digest
 from merging.methods import registry
 from merging.methods.method import Adapt, Edit, Merge, Method, Needs
-from merging.methods.params import TABLE, Params, integer
+from merging.methods.params import Params, integer
 from merging.recipes import chain_rules
-from merging.recipes.chain_rules import short
+from merging.recipes.given_data import GivenData
+from merging.recipes.step import Step, StepSpec, checked_step
 from merging.recipes.unlabeled import TestData
 from merging.team.choices import COMMON
 
 VERSION = 1
 FIELDS = (
     "version", "title", "pretrained", "experts", "exemplars", "test_data", "count_dead_params", "activation",
-    "architecture", "family", "vocabulary", "edits", "merge", "adapt",
+    "architecture", "family", "vocabulary", "layer_inputs", "gradients", "edits", "merge", "adapt",
 )  # fmt: skip
 STATED = ("activation", "architecture", "family")  # words on the models, which plain data leave out where empty
 DEFAULT_MERGE = "task_arithmetic"  # what ``merging.merge`` takes where no merge is named
 NEEDS_EXEMPLARS = {Needs.EXEMPLARS, Needs.LABELED_EXEMPLARS}
-StepSpec = str | tuple[str, Mapping[str, Any]]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -40,28 +40,6 @@ class Exemplars(Params):
         64, low=1, high=100_000, slider=(1, 64), label="Exemplars per task", help="Training images that methods see."
     )
     seed: int = integer(0, low=0, slider=(0, 100), label="Exemplar seed", help="Which training images are drawn.")
-
-
-@dataclass(frozen=True, slots=True)
-class Step:
-    """One stage of a chain: a method's key and its complete, checked parameters."""
-
-    key: str
-    params: Params
-
-    def plain(self) -> dict[str, dict[str, Any]]:
-        """{key: {parameter: value}}, defaults written out but for those of ``later`` parameters."""
-        return {self.key: self.params.plain()}
-
-    def text(self) -> str:
-        """'ties(density=0.2)': the key with the parameters that differ from their defaults; a table goes unnamed."""
-        bounds = self.params.bounds()
-        changed = [
-            f"{'' if bounds[n].kind == TABLE else f'{n}='}{bounds[n].brief(v)}"
-            for n, v in self.params.counting().items()
-            if v != bounds[n].default
-        ]
-        return f"{self.key}({', '.join(changed)})" if changed else self.key
 
 
 @dataclass(frozen=True)
@@ -90,6 +68,7 @@ class Recipe:
     adapt: Step | None = None
     test_data: TestData | None = None  # None for chains that need none
     vocabulary: str = COMMON  # one of VOCABULARIES: what becomes of tables with a row per token
+    given: GivenData = field(default_factory=GivenData)  # files of data, where a step reads them
     family: str = ""
     unused: tuple[str, ...] = field(default=(), compare=False)  # sentences on what a file says and no step needs
 
@@ -110,6 +89,8 @@ class Recipe:
         adapt: StepSpec | None = None,
         test_data: Mapping[str, Any] | None = None,
         vocabulary: str = COMMON,
+        layer_inputs: Mapping[str, str] | None = None,
+        gradients: Mapping[str, str] | None = None,
         family: str = "",
     ) -> Self:
         """A checked recipe.
@@ -119,16 +100,17 @@ class Recipe:
             RecipeError: the chain makes no sense; says why.
         """
         merge_method = registry.merge(merge)
-        steps = tuple(_step("edit", spec) for spec in edits)
+        steps = tuple(checked_step("edit", spec) for spec in edits)
         pairs = tuple((experts or {}).items())
         chain_rules.check_settings(count_dead_params, activation, vocabulary)
         architecture = chain_rules.checked_architecture(architecture, activation)
         merge_step = Step(merge_method.key, merge_method.params.build(params or {}, merge_method.key))
         chain_rules.refuse_several_adapts(adapt)
-        top = None if adapt is None else _step("adapt", adapt)
+        top = None if adapt is None else checked_step("adapt", adapt)
         recipe = cls(pretrained, pairs, steps, merge_step, title, None, count_dead_params, activation, architecture,
                      top, vocabulary=vocabulary, family=chain_rules.checked_family(family))  # fmt: skip
         chain_rules.refuse_meaningless([(method, step.params) for method, step in recipe.stages])
+        recipe = replace(recipe, given=GivenData.build(layer_inputs, gradients).read_by(recipe.data_methods))
         if recipe.needs & NEEDS_EXEMPLARS:
             recipe = replace(recipe, exemplars=Exemplars.build(exemplars or {}))
         if Needs.TEST_DATA in recipe.needs:
@@ -143,6 +125,24 @@ class Recipe:
         """
         named, given = activation or self.activation, architecture or self.architecture
         return replace(self, activation=named, architecture=chain_rules.checked_architecture(given, named))
+
+    def with_data(self, given: Mapping[str, Mapping[str, str]]) -> Self:
+        """The recipe with other files of data, {key: {expert: absolute file}}, where some are given.
+
+        Raises:
+            RecipeError: no step reads them.
+        """
+        if not any(given.values()):
+            return self
+        changed = self.from_plain(self.plain() | {key: dict(files) for key, files in given.items() if files})
+        changed.refuse_unread(given)
+        return replace(changed, unused=self.unused)
+
+    def refuse_unread(self, given: Mapping[str, Mapping[str, str]]) -> None:
+        """Raise RecipeError if files of data are given that no step of the chain reads."""
+        for key, files in given.items():
+            if files and key not in self.given.plain():
+                raise RecipeError(f"No step of this chain reads {key.replace('_', ' ')}; leave them out.")
 
     @classmethod
     def of_method(cls, method: Method, pretrained: str = "memory", experts: Mapping[str, str] | None = None) -> Self:
@@ -181,8 +181,8 @@ class Recipe:
 
     @property
     def needs(self) -> frozenset[Needs]:
-        """What the chain must be given besides checkpoints."""
-        return frozenset(need for _, need in self.data_methods)
+        """What the chain must be given besides checkpoints and the files that it names."""
+        return frozenset(need for method, need in self.data_methods if not self.given.serves(method))
 
     @property
     def learns(self) -> bool:
@@ -245,12 +245,14 @@ class Recipe:
         carries_dead: bool = False,
         parameters: Sequence[Parameter] = (),
         inference: int = 0,
+        given: Mapping[str, str] | None = None,
     ) -> str:
         """The id of the run: a digest of the chain and the contents of its inputs, as twelve hexadecimal digits.
 
         Paths, the title and the device do not enter. The benchmark does where images are drawn from it, counting dead
         parameters where there are some, an activation, an architecture and the version of ``inference`` (of networks
-        other than CLIP) where there is one, steps that can be written in several ways by what they do to its tensors.
+        other than CLIP) where there is one, the digests of ``given`` files, steps that can be written in several ways
+        by what they do to its tensors.
         """
         inputs = [pretrained_digest, [[name, expert_digests[name]] for name, _ in self.experts]]
         drawn_from = [benchmark_digest] if self.draws else []
@@ -260,6 +262,7 @@ class Recipe:
             "family ": self.family,
             "vocabulary ": self.vocabulary if inference and self.vocabulary != COMMON else "",
         }
+        words |= {f"{file} ": digest for file, digest in sorted((given or {}).items())}
         named = [f"{what}{value}" for what, value in words.items() if value]
         chain = self._digest(list(self.contents(parameters)))
         return short_digest(chain_rules.canonical([chain, inputs, *drawn_from, *dead, *named]))
@@ -276,6 +279,7 @@ class Recipe:
             "count_dead_params": self.count_dead_params,
             **{name: value for name in STATED if (value := getattr(self, name))},
             **({"vocabulary": self.vocabulary} if self.vocabulary != COMMON else {}),
+            **self.given.plain(),
             "edits": [step.plain() for step in self.edits],
             "merge": self.merge.plain(),
             **({"adapt": self.adapt.plain()} if self.adapt else {}),
@@ -306,6 +310,7 @@ class Recipe:
                 "In a recipe, edits is a list, experts a mapping, exemplars and test_data mappings of settings."
             )
         chain_rules.refuse_several_adapts(adapt)
+        files = GivenData.build(data.get("layer_inputs"), data.get("gradients"))
         recipe = cls.build(
             merge=merge,
             params=params,
@@ -319,9 +324,11 @@ class Recipe:
             adapt=None if adapt is None else chain_rules.keyed(adapt, "adapt"),
             test_data=test_data,
             vocabulary=data.get("vocabulary", COMMON),
+            layer_inputs=dict(files.layer_inputs),
+            gradients=dict(files.gradients),
         )
-        images = {"exemplars": exemplars, "test_data": test_data}
-        return replace(recipe, unused=chain_rules.not_used(images, recipe.looks_at))
+        given = {"exemplars": exemplars, "test_data": test_data, **files.plain()}
+        return replace(recipe, unused=chain_rules.not_used(given, recipe.looks_at | recipe.given.plain()))
 
     @classmethod
     def load(cls, path: Path) -> Self:
@@ -334,15 +341,3 @@ class Recipe:
             raise RecipeError(f"{path.name} cannot be read as a recipe: {error.strerror}.") from None
         except MergingError as error:
             raise type(error)(f"{path.name}: {error}") from None
-
-
-def _step(role: str, spec: StepSpec) -> Step:
-    """A checked edit or adapt from its key, or from its key and its parameters."""
-    if isinstance(spec, str):
-        spec = (spec, {})
-    pair = isinstance(spec, Sequence) and len(spec) == 2
-    if not pair or not isinstance(spec[0], str) or not isinstance(spec[1], Mapping):
-        raise RecipeError(f"An {role} is a key, or a key and its parameters; got {short(spec)}.")
-    key, params = spec
-    method: Method = registry.adapt(key) if role == "adapt" else registry.edit(key)
-    return Step(method.key, method.params.build(params, method.key))

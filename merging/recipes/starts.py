@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from merging.methods import registry
-from merging.recipes.recipe import Recipe, Step
+from merging.recipes.recipe import Recipe
+from merging.recipes.step import Step
 
 
 def start_of(recipe: Recipe) -> Recipe | None:

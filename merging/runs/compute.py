@@ -18,8 +18,7 @@ from merging.checkpoints.references import expert_key
 from merging.engine import run as engine
 from merging.engine.outputs import MERGED
 from merging.errors import MergingError, StoreError
-from merging.files.disk import free_bytes
-from merging.files.paths import link
+from merging.files.disk import free_bytes, link_or_copy
 from merging.files.records import write_json
 from merging.files.tables import SCORES, plain, write_table
 from merging.formats.opening import open_checkpoint
@@ -112,7 +111,8 @@ class Work:
             result = self._adapt(folder, result)
             heads = write_heads(folder, result.heads)
             self.opened.raise_if_changed()
-            self.warnings.extend((*self.opened.doubts, *self._assumed(), *result.warnings))
+            doubts = *self.opened.doubts, *self.opened.given.doubts(self.digests)
+            self.warnings.extend((*doubts, *self._assumed(), *result.warnings))
             for name, table in plain(result.tables).items():
                 self.schemas[name] = write_table(folder, name, table, packed=name.startswith(HISTORY))
             (folder / RECIPE).write_text(self.recipe.to_yaml(), "utf-8")
@@ -135,7 +135,7 @@ class Work:
             self.modules = list(run.modules)
             for name in (*self.models.values(), *self.modules, *({HEADS} & {*run.files})):
                 (folder / name).parent.mkdir(exist_ok=True)
-                link(run.file(name), folder / name)
+                link_or_copy(run.file(name), folder / name)
             for name in run.tables:
                 self.schemas[name] = write_table(folder, name, run.table(name), packed=name.startswith(HISTORY))
             (folder / RECIPE).write_text(run.recipe_yaml, "utf-8")
@@ -155,6 +155,7 @@ class Work:
             elsewhere = tensors_on_workers(self.opened, self.workers, self.device, self.cancel, self.warn)
             return engine.run(
                 self.recipe, self.opened.pretrained, self.opened.experts,
+                layer_inputs=self.opened.given.layer_inputs or None, gradients=self.opened.given.gradients or None,
                 exemplars=self.images.exemplars, test_data=self.images.test_data, device=self.device,
                 progress=self.phases.callback(MERGING), cancel=self.cancel, kept=self.kept, make_sink=sink,
                 elsewhere=files.enter_context(elsewhere),

@@ -10,7 +10,8 @@ from merging.checkpoints.families import Parameter
 from merging.errors import MergingError
 from merging.methods import registry
 from merging.recipes.presets import bases, refusal
-from merging.recipes.recipe import Exemplars, Recipe, Step
+from merging.recipes.recipe import Exemplars, Recipe
+from merging.recipes.step import Step
 from merging.recipes.unlabeled import TestData
 from merging.runs.run import SALIENCY, Run, parameters_of
 

@@ -17,7 +17,8 @@ from merging.engine.inputs import BLOCK_CPU, LAYER_COPIES, layer_bytes
 from merging.engine.work import ChainWork, chain_work, forward_flops, linear_maps, tokens_of, tower_of
 from merging.methods.adapting import Sizes
 from merging.methods.method import Adapt, Method
-from merging.recipes.recipe import Exemplars, Step
+from merging.recipes.recipe import Exemplars
+from merging.recipes.step import Step
 from merging.runs.inputs import OpenedRecipe
 from merging.runs.run import THIS_MACHINE, Run
 from merging.threads import budget, cores

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 
@@ -23,6 +23,7 @@ from merging.inspection.fit import fit
 from merging.inspection.fit_report import FitReport
 from merging.progress import Cancel, Meter, ProgressCallback
 from merging.recipes.recipe import Recipe
+from merging.runs.given.files import GivenFiles
 from merging.runs.run import Run
 from merging.team.team import TeamBase, formed
 from merging.text import printable
@@ -41,6 +42,7 @@ class OpenedRecipe:
     states: tuple[tuple[int, ...] | None, ...]
     benchmark: Benchmark | None = None  # the source of exemplars; None is the bundled one
     base: Path | None = None  # from where relative paths in the recipe count; None is the current folder
+    given: GivenFiles = field(default_factory=GivenFiles)  # of layer inputs and gradients
 
     def __iter__(self) -> Iterator[Checkpoint]:
         yield self.pretrained
@@ -82,7 +84,8 @@ class OpenedRecipe:
         if isinstance(self.pretrained, TeamBase):
             dead = self.pretrained.team.untouched > 0
         inference = INFERENCE if self.pretrained.inferred else 0
-        return self.recipe.run_id(digests["pretrained"], experts, drawn_from, dead, tensors, inference)
+        given = self.given.digests()
+        return self.recipe.run_id(digests["pretrained"], experts, drawn_from, dead, tensors, inference, given)
 
     @cached_property
     def _report(self) -> FitReport:
@@ -119,6 +122,7 @@ class OpenedRecipe:
                 raise CheckpointError(
                     f"{checkpoint.name} was changed while it was being read; nothing was kept. Run the recipe again."
                 )
+        self.given.raise_if_changed()
 
 
 def open_inputs(recipe: Recipe, base: Path | None = None, benchmark: Benchmark | None = None) -> OpenedRecipe:
@@ -128,7 +132,8 @@ def open_inputs(recipe: Recipe, base: Path | None = None, benchmark: Benchmark |
         CheckpointError: a file is missing or is not a checkpoint.
     """
     pretrained, experts = open_models(recipe.pretrained, recipe.experts, base, recipe.family)
-    return replace(opened(recipe, pretrained, experts, benchmark), base=base)
+    files = GivenFiles.of(recipe, base)
+    return replace(opened(recipe, pretrained, experts, benchmark), base=base, given=files)
 
 
 def open_models(

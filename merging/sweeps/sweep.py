@@ -291,4 +291,4 @@ def resolved(recipe: Recipe, base: Path) -> Recipe:
         return reference if named else str(references.locate(reference, base).absolute())
 
     experts = tuple((name, absolute(reference)) for name, reference in recipe.experts)
-    return replace(recipe, pretrained=absolute(recipe.pretrained), experts=experts)
+    return replace(recipe, pretrained=absolute(recipe.pretrained), experts=experts, given=recipe.given.placed(absolute))

@@ -25,7 +25,8 @@ from merging.engine.inputs import layer_bytes
 from merging.errors import Cancelled
 from merging.methods import registry
 from merging.progress import Progress
-from merging.recipes.recipe import Exemplars, Recipe, Step, TestData
+from merging.recipes.recipe import Exemplars, Recipe, TestData
+from merging.recipes.step import Step
 from merging.runs.inputs import open_inputs
 from merging.threads import AT_ONCE
 

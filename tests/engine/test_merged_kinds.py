@@ -72,7 +72,7 @@ def test_every_tower_has_its_own_line_of_factors():
     [
         ("lot", (), NeedsError, r"CLIP towers; this is BERT or RoBERTa\. Give layer_inputs, from merging\.capture\."),
         ("ties", ("cat",), NeedsError, "Give layer_inputs"),
-        ("fisher", (), FamilyError, "Fisher.* runs images through CLIP towers; this is BERT or RoBERTa"),
+        ("fisher", (), NeedsError, "this is BERT or RoBERTa. Give gradients, from merging.gradient_means"),
         ("regmean_pp", (), FamilyError, "this is BERT or RoBERTa"),
     ],
 )

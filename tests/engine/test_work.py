@@ -16,7 +16,8 @@ from merging.checkpoints.checkpoint import MappingCheckpoint
 from merging.engine import run as engine
 from merging.engine.work import chain_work
 from merging.methods import registry
-from merging.recipes.recipe import Exemplars, Recipe, Step, TestData
+from merging.recipes.recipe import Exemplars, Recipe, TestData
+from merging.recipes.step import Step
 from merging.runs.inputs import open_inputs
 
 METHODS = registry.methods()

@@ -13,7 +13,8 @@ from merging.methods import registry
 from merging.recipes.papers.ablations import LWPTV_FAMILY
 from merging.recipes.papers.published import B32, FIGURES, OUTSIDE
 from merging.recipes.presets import PLUGIN, PRESETS, bases, partners, preset, refusal
-from merging.recipes.recipe import Exemplars, Recipe, Step
+from merging.recipes.recipe import Exemplars, Recipe
+from merging.recipes.step import Step
 from merging.runs import edit_pairs
 from merging.runs.edit_pairs import LeadingEdit
 

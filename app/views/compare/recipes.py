@@ -11,7 +11,8 @@ from app import text
 from merging.analysis.stored import same_experts
 from merging.checkpoints.references import EXPERTS, PRETRAINED, expert_key
 from merging.methods.factor_rules import rules_text
-from merging.recipes.recipe import Exemplars, Recipe, Step, TestData
+from merging.recipes.recipe import Exemplars, Recipe, TestData
+from merging.recipes.step import Step
 from merging.runs.edit_pairs import recipe_of
 from merging.runs.run import Run
 

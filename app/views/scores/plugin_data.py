@@ -19,7 +19,8 @@ from merging.methods.method import Needs
 from merging.recipes.chain_text import exemplars_text, step_text
 from merging.recipes.papers.published import FIGURES, Figure
 from merging.recipes.presets import PLUGIN
-from merging.recipes.recipe import NEEDS_EXEMPLARS, Exemplars, Step
+from merging.recipes.recipe import NEEDS_EXEMPLARS, Exemplars
+from merging.recipes.step import Step
 from merging.runs import edit_pairs
 from merging.runs.edit_pairs import EditPairRow, LeadingEdit
 from merging.runs.run import Run

@@ -11,7 +11,13 @@ import click
 from merging.cli.call import Call
 from merging.cli.exit_codes import DONE, UsageError
 from merging.cli.export_options import ExportOptions, export_options, out_problems
-from merging.cli.model_options import checkpoint_options, family_option, named_checkpoints, vocabulary_option
+from merging.cli.model_options import (
+    checkpoint_options,
+    data_options,
+    family_option,
+    named_checkpoints,
+    vocabulary_option,
+)
 from merging.cli.option_types import PATH, StepType, TestDataType
 from merging.cli.options import (
     SPEC_HELP,
@@ -59,6 +65,7 @@ def _at_most_one(
         help="what is put on top of the merged model, such as surgery:rank=16")  # fmt: skip
 @option("--test-data", type=TestDataType(), default={}, metavar="SPLIT[:per_task=N,seed=N]",
         help="images that are learned from without labels: choosing (default), reporting or exemplars")  # fmt: skip
+@data_options
 @family_option
 @option("--count-dead-params", is_flag=True, help="count unused text tensors in quantiles, as papers' presets do")
 @vocabulary_option
@@ -87,6 +94,7 @@ def merge(  # noqa: PLR0913 - an argument for each option
     merge: tuple[str, Mapping[str, Any]],
     adapt: tuple[str, Mapping[str, Any]] | None,
     test_data: Mapping[str, Any],
+    given: Mapping[str, Mapping[str, str]],
     family: str,
     count_dead_params: bool,
     vocabulary: str,
@@ -118,8 +126,10 @@ def merge(  # noqa: PLR0913 - an argument for each option
         adapt=adapt,
         test_data=test_data,
         vocabulary=vocabulary,
+        **given,
         family=family,
     )
+    recipe.refuse_unread(given)
     if test_data and recipe.test_data is None:
         raise RecipeError("No step of this chain learns from test data; leave out --test-data.")
     compute(

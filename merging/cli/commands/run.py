@@ -12,6 +12,7 @@ import click
 from merging.cli.call import Call
 from merging.cli.exit_codes import DONE, FAILED, UsageError
 from merging.cli.export_options import ExportOptions, export_options
+from merging.cli.model_options import data_options
 from merging.cli.option_types import PATH
 from merging.cli.options import (
     Command,
@@ -54,6 +55,7 @@ def _of_recipe(written: Mapping[str, Any]) -> tuple[list[str], Path]:
 @option("--need-model", is_flag=True, help="compute again if only tables are stored")
 @option("--out", type=PATH, is_eager=True, help="export the model, too: a folder, or a .safetensors file")
 @export_options
+@data_options
 @job_options
 @no_evaluate_option
 @strict_option
@@ -69,6 +71,7 @@ def run(  # noqa: PLR0913 - an argument for each option
     need_model: bool,
     out: Path | None,
     how: ExportOptions,
+    given: Mapping[str, Mapping[str, str]],
     store: Path | None,
     no_evaluate: bool,
     strict: bool,
@@ -81,7 +84,8 @@ def run(  # noqa: PLR0913 - an argument for each option
     from merging.runs.several.execute_several import RunOptions, WantedRun
 
     spec = chosen_workers(workers)
-    chains = [Recipe.load(path).stating(how.activation or "", how.architecture) for path in recipes]
+    here = {key: {name: str(Path(file).absolute()) for name, file in files.items()} for key, files in given.items()}
+    chains = [Recipe.load(path).stating(how.activation or "", how.architecture).with_data(here) for path in recipes]
     bases = [base or path.absolute().parent for path in recipes]
     evaluate = not no_evaluate
     if len(recipes) > 1:

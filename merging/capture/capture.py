@@ -1,0 +1,82 @@
+"""Layer inputs of any torch module: its own data pass through it, and every weight's rows are kept."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from merging.capture.calls import Watcher
+from merging.capture.names import weights_of
+from merging.capture.plain_module import check_plain, checked_batches, evaluating, examples_in, passed
+from merging.capture.rows import LayerRows, RowStore
+from merging.capture.weights import KnownWeights
+from merging.checkpoints.checkpoint import Checkpoint
+from merging.checkpoints.digests import DIGESTS
+from merging.checkpoints.families import Role
+from merging.errors import NeedsError
+from merging.formats.opening import open_checkpoint
+from merging.text import first_few
+
+if TYPE_CHECKING:
+    from merging.formats.opening import Source
+
+ROLES = (Role.LINEAR, Role.CONV, Role.PROJECTION, Role.NORM_SCALE)
+log = logging.getLogger("merging")
+
+
+def capture(
+    model: torch.nn.Module,
+    batches: Iterable[Any],
+    like: Source | None = None,
+    only: str = "",
+    tokens: int | None = 4096,
+    seed: int = 0,
+) -> LayerRows:
+    """What enters every weight of an expert on its own data: a mapping {parameter name: moments} for ``merge``.
+
+    Args:
+        model: any torch module, of any library. It runs in evaluation mode and without gradients.
+        batches: an iterable of tensors, or of mappings that are passed as keywords; their ``attention_mask`` (n,
+            length) and ``decoder_attention_mask`` drop the rows of padding.
+        like: the expert's checkpoint, by whose names the rows are called where the module has other names.
+        only: a regular expression on names of parameters, to go through a large model in parts.
+        tokens: how many rows of a parameter are kept at most, drawn from all that enter it; None keeps all.
+        seed: decides the draw.
+
+    Raises:
+        NeedsError: the module is compiled, quantized or split, a parameter is no tensor of ``like``, or there are no
+            batches. CheckpointError: ``like`` is no checkpoint.
+    """
+    check_plain(model, "capture")
+    if tokens is not None and (isinstance(tokens, bool) or not isinstance(tokens, int) or tokens < 1):
+        raise NeedsError(f"tokens is how many rows of a weight are kept, 1 or more, or None for all; got {tokens!r}.")
+    expert = opened(like)
+    weights = weights_of(model, expert, only, ROLES)
+    if not weights:
+        raise NeedsError(f"No weight of this module that rows enter is called like only={only!r}.")
+    store = RowStore(tokens, seed)
+    watcher, examples = Watcher(KnownWeights(weights), store), 0
+    with evaluating(model), torch.no_grad():
+        for batch in checked_batches(model, batches):
+            examples += examples_in(batch)
+            watcher.see(batch)
+            with watcher:
+                passed(model, batch)
+            store.end_batch()
+    moments = store.moments()
+    if not examples:
+        raise NeedsError("There are no batches; give some of the expert's own data.")
+    if rowless := [name for name in weights if name not in moments]:
+        log.warning(
+            "No rows were seen for %d of %d weights, which LOT, RegMean and CAT then treat without data: %s.",
+            len(rowless), len(weights), first_few(rowless),
+        )  # fmt: skip
+    return LayerRows(moments, examples, DIGESTS.digest(expert) if expert is not None else "")
+
+
+def opened(like: Source | None) -> Checkpoint | None:
+    """The expert's checkpoint that names tensors, if one is given."""
+    return None if like is None else open_checkpoint(like, "like")

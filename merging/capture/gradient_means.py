@@ -1,0 +1,80 @@
+"""How strongly a loss reacts to every weight of any torch module: gradients of single examples, averaged."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor
+
+from merging.capture.capture import opened
+from merging.capture.files import KINDS, GradientMeans
+from merging.capture.names import weights_of
+from merging.capture.plain_module import check_plain, checked_batches, evaluating
+from merging.checkpoints.digests import DIGESTS
+from merging.checkpoints.families import Role
+from merging.errors import NeedsError
+
+if TYPE_CHECKING:
+    from merging.formats.opening import Source
+
+Loss = Callable[[torch.nn.Module, Any], Tensor]
+
+
+def gradient_means(
+    model: torch.nn.Module, batches: Iterable[Any], loss: Loss, kind: str = "fisher", like: Source | None = None
+) -> GradientMeans:
+    """The means over examples of each one's squared or absolute gradients, {parameter name: tensor}, for ``merge``.
+
+    Every example is differentiated by itself: small batches are the fastest.
+
+    Args:
+        model: any torch module; for "fisher" the expert, for "sensitivity" the pretrained model.
+        batches: an iterable of tensors, or of mappings.
+        loss: ``loss(model, batch)`` gives one number for each example, (n,). For "fisher" it is the negative log
+            probability of a label drawn from the model's own prediction, for "sensitivity" the loss of the true label.
+        kind: "fisher" squares the gradients (Fisher merging); "sensitivity" takes their absolute values (TATR).
+        like: the checkpoint by whose names the gradients are called.
+
+    Raises:
+        NeedsError: as ``capture``, or the loss gives something else. CheckpointError: ``like`` is no checkpoint.
+    """
+    check_plain(model, "gradient_means")
+    if kind not in KINDS:
+        raise NeedsError(f"kind is {' or '.join(KINDS)}; got {kind!r}.")
+    expert = opened(like)
+    weights = weights_of(model, expert, "", [role for role in Role if role != Role.BUFFER])
+    frozen = {name: weight.requires_grad for name, weight in weights.items()}
+    sums = {name: torch.zeros_like(weight, dtype=torch.float64) for name, weight in weights.items()}
+    count = 0
+    try:
+        for weight in weights.values():
+            weight.requires_grad_(True)
+        with evaluating(model), torch.enable_grad():
+            for batch in checked_batches(model, batches):
+                losses = _checked(loss(model, batch))
+                for i, one in enumerate(losses):
+                    more = i + 1 < len(losses)
+                    each = torch.autograd.grad(one, list(weights.values()), retain_graph=more, allow_unused=True)
+                    for total, gradient in zip(sums.values(), each, strict=True):
+                        if gradient is not None:
+                            total.add_(gradient.double().square() if kind == "fisher" else gradient.double().abs())
+                count += len(losses)
+    finally:
+        for name, weight in weights.items():
+            weight.requires_grad_(frozen[name])
+    if not count:
+        raise NeedsError("There are no batches; give some of the expert's own data.")
+    means = {name: (total / count).float().cpu() for name, total in sums.items()}
+    if bad := [name for name, mean in means.items() if not torch.isfinite(mean).all()]:
+        raise NeedsError(f"The gradients of {bad[0]!r} are not finite.")
+    return GradientMeans(means, kind, count, DIGESTS.digest(expert) if expert is not None else "")
+
+
+def _checked(losses: Any) -> Tensor:
+    """A loss for every example. Raises NeedsError for anything else."""
+    if not isinstance(losses, Tensor) or losses.ndim != 1 or losses.grad_fn is None:
+        what = tuple(losses.shape) if isinstance(losses, Tensor) else type(losses).__name__
+        raise NeedsError(f"loss(model, batch) gives one differentiable number for each example, (n,); got {what}.")
+    return losses

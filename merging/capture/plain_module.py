@@ -1,0 +1,83 @@
+"""Modules through which data can be passed to look inside, and the batches that are passed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from merging.errors import NeedsError
+
+SPLIT = {"DistributedDataParallel", "DataParallel", "FullyShardedDataParallel"}
+QUANTIZED = ("bitsandbytes", "torch.ao.nn.quantized", "auto_gptq", "gptqmodel", "awq", "torchao")
+
+
+def check_plain(model: Any, call: str) -> nn.Module:
+    """The module, if its weights are used as they are.
+
+    Raises:
+        NeedsError: it is none, or compiled, quantized, split over processes, or without numbers.
+    """
+    if not isinstance(model, nn.Module):
+        raise NeedsError(f"{call}() needs a torch.nn.Module; got {type(model).__name__}.")
+    kinds = {type(module).__name__ for module in model.modules()}
+    compiled = any(getattr(module, "_compiled_call_impl", None) is not None for module in model.modules())
+    if compiled or "OptimizedModule" in kinds:
+        raise NeedsError(f"{call}() needs the plain module: undo torch.compile first.")
+    if kinds & SPLIT or any(type(weight).__name__ == "DTensor" for weight in model.parameters()):
+        raise NeedsError(f"{call}() needs the plain module: this one is split over processes; take its .module.")
+    homes = {type(module).__module__ for module in model.modules()}
+    if any(home.startswith(QUANTIZED) for home in homes) or not all(w.is_floating_point() for w in model.parameters()):
+        raise NeedsError(f"{call}() needs the plain module: this one is quantized; load it with full numbers.")
+    if any(weight.is_meta for weight in model.parameters()):
+        raise NeedsError(f"{call}() needs a module with numbers; this one is on torch's meta device.")
+    return model
+
+
+@contextmanager
+def evaluating(model: nn.Module) -> Iterator[None]:
+    """Evaluation mode without torch's fused attention, which hides the layers; afterwards all is as before."""
+    training = {module: module.training for module in model.modules()}
+    fast = torch.backends.mha.get_fastpath_enabled()
+    torch.backends.mha.set_fastpath_enabled(False)
+    model.eval()
+    try:
+        yield
+    finally:
+        torch.backends.mha.set_fastpath_enabled(fast)
+        for module, was in training.items():
+            module.training = was
+
+
+def checked_batches(model: nn.Module, batches: Iterable[Any]) -> Iterator[Any]:
+    """Every batch on the module's device, a tensor or a mapping of keywords.
+
+    Raises:
+        NeedsError: a batch is something else.
+    """
+    if isinstance(batches, Tensor | Mapping | str) or not isinstance(batches, Iterable):
+        raise NeedsError(f"batches is an iterable of batches, such as a list; got {type(batches).__name__}.")
+    device = next((weight.device for weight in model.parameters()), torch.device("cpu"))
+    for batch in batches:
+        if isinstance(batch, Tensor):
+            yield batch.to(device)
+        elif isinstance(batch, Mapping):
+            yield {key: value.to(device) if isinstance(value, Tensor) else value for key, value in batch.items()}
+        else:
+            raise NeedsError(
+                f"A batch is a tensor, or a mapping that is passed as keywords; got {type(batch).__name__}."
+            )
+
+
+def examples_in(batch: Any) -> int:
+    """How many examples a batch has: the length of its first tensor."""
+    tensors = [batch] if isinstance(batch, Tensor) else [v for v in batch.values() if isinstance(v, Tensor) and v.ndim]
+    return len(tensors[0]) if tensors and tensors[0].ndim else 0
+
+
+def passed(model: nn.Module, batch: Any) -> Any:
+    """What the module gives for a batch."""
+    return model(batch) if isinstance(batch, Tensor) else model(**batch)

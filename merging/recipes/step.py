@@ -1,0 +1,49 @@
+"""One stage of a chain: a method's key with its checked parameters."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from merging.errors import RecipeError
+from merging.methods import registry
+from merging.methods.method import Method
+from merging.methods.params import TABLE, Params
+from merging.recipes.chain_rules import short
+
+StepSpec = str | tuple[str, Mapping[str, Any]]
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One stage of a chain: a method's key and its complete, checked parameters."""
+
+    key: str
+    params: Params
+
+    def plain(self) -> dict[str, dict[str, Any]]:
+        """{key: {parameter: value}}, defaults written out but for those of ``later`` parameters."""
+        return {self.key: self.params.plain()}
+
+    def text(self) -> str:
+        """'ties(density=0.2)': the key with the parameters that differ from their defaults; a table goes unnamed."""
+        bounds = self.params.bounds()
+        changed = [
+            f"{'' if bounds[n].kind == TABLE else f'{n}='}{bounds[n].brief(v)}"
+            for n, v in self.params.counting().items()
+            if v != bounds[n].default
+        ]
+        return f"{self.key}({', '.join(changed)})" if changed else self.key
+
+
+def checked_step(role: str, spec: StepSpec) -> Step:
+    """A checked edit or adapt from its key, or from its key and its parameters."""
+    if isinstance(spec, str):
+        spec = (spec, {})
+    pair = isinstance(spec, Sequence) and len(spec) == 2
+    if not pair or not isinstance(spec[0], str) or not isinstance(spec[1], Mapping):
+        raise RecipeError(f"An {role} is a key, or a key and its parameters; got {short(spec)}.")
+    key, params = spec
+    method: Method = registry.adapt(key) if role == "adapt" else registry.edit(key)
+    return Step(method.key, method.params.build(params, method.key))

@@ -1,0 +1,150 @@
+"""Files of layer inputs and gradients in recipes and on the command line: ids, paths, errors, doubts."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import other_kinds
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+
+import merging
+from app.session.draft import Draft
+from merging.capture.files import GradientMeans
+from merging.capture.rows import LayerRows
+from merging.checkpoints.kinds.inference import describe
+from merging.checkpoints.tensor_info import TensorInfo
+from merging.cli import exit_codes
+from merging.cli.main import main
+from merging.errors import MergingError
+from merging.export.provenance import anonymous
+from merging.formats.opening import open_checkpoint
+from merging.methods.moments import Moments
+from merging.recipes.recipe import Recipe
+from merging.runs.inputs import open_inputs
+from merging.runs.store import Store
+from merging.sweeps.sweep import resolved
+
+ROWS = {"a": "rows/a.safetensors", "b": "rows/b.safetensors"}
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A tiny GPT-2 with two experts, their rows and their gradients."""
+    root = tmp_path_factory.mktemp("gpt2")
+    base, draw = other_kinds.pretrained("GPT-2"), torch.Generator().manual_seed(0)
+    (root / "rows").mkdir()
+    save_file(base, root / "base.safetensors")
+    tensors = describe({name: TensorInfo(tuple(value.shape), value.dtype) for name, value in base.items()})
+    for seed, name in enumerate("ab", start=1):
+        save_file(other_kinds.expert(base, seed), root / f"{name}.safetensors")
+        digest = open_checkpoint(root / f"{name}.safetensors").digest
+        rows = {
+            p.name: Moments.of(torch.randn(30, base[p.name].shape[0 if p.transposed else 1], generator=draw))
+            for p in tensors if p.role == "linear"
+        }  # fmt: skip
+        merging.save_layer_inputs(root / ROWS[name], LayerRows(rows, 30, digest))
+        means = {key: torch.rand(value.shape, generator=draw) for key, value in base.items()}
+        merging.save_gradients(root / f"rows/{name}-fisher.safetensors", GradientMeans(means, "fisher", 30, digest))
+    return root
+
+
+def recipe(merge: str = "lot", **data: Any) -> Recipe:
+    return Recipe.build(merge, {}, [], "base.safetensors", {"a": "a.safetensors", "b": "b.safetensors"}, **data)
+
+
+def in_memory(folder: Path, **data: Any) -> dict[str, torch.Tensor]:
+    experts = {name: folder / f"{name}.safetensors" for name in "ab"}
+    return merging.merge(folder / "base.safetensors", experts, **data, device="cpu").state_dict
+
+
+def words(folder: Path) -> list[str]:
+    experts = [word for name in "ab" for word in ("--expert", f"{name}={folder / name}.safetensors")]
+    return ["--pretrained", str(folder / "base.safetensors"), *experts, "--no-evaluate", "--device", "cpu"]
+
+
+def test_a_recipe_file_with_rows_runs(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MERGESCOPE_STORE", str(tmp_path / "store"))
+    chain = recipe(layer_inputs=ROWS)
+    assert chain.exemplars is None and not chain.needs and Recipe.from_yaml(chain.to_yaml()) == chain
+    (folder / "lot.yaml").write_text(chain.to_yaml(), "utf-8")
+    assert main(["run", str(folder / "lot.yaml"), "--no-evaluate", "--device", "cpu"]) == exit_codes.DONE
+    (run,) = Store(tmp_path / "store", libraries=()).runs()
+    assert run.id == open_inputs(chain, folder).run_id() and not run.warnings
+    expected = in_memory(folder, merge="lot", layer_inputs={name: folder / path for name, path in ROWS.items()})
+    stored = load_file(run.model_path)
+    assert all(torch.equal(stored[name], value) for name, value in expected.items())
+
+
+@pytest.mark.parametrize(
+    "merge,option,file", [("regmean", "--layer-inputs", "{}"), ("fisher", "--gradients", "{}-fisher")]
+)
+def test_the_command_line_takes_files(folder: Path, tmp_path: Path, merge: str, option: str, file: str) -> None:
+    files = {name: folder / "rows" / f"{file.format(name)}.safetensors" for name in "ab"}
+    given = [word for name, path in files.items() for word in (option, f"{name}={path}")]
+    chain = tmp_path / "chain.yaml"
+    chain.write_text(resolved(recipe(merge), folder).to_yaml(), "utf-8")
+    words = ["run", str(chain), *given, "--store", str(tmp_path / "store"), "--no-evaluate", "--device", "cpu"]
+    assert main(words) == exit_codes.DONE
+    (run,) = Store(tmp_path / "store", libraries=()).runs()
+    expected = in_memory(folder, merge=merge, **{option.removeprefix("--").replace("-", "_"): files})
+    stored = load_file(run.model_path)
+    assert all(torch.equal(stored[name], value) for name, value in expected.items())
+
+
+def test_ids_depend_on_what_files_hold_and_not_on_where_they_are(folder: Path, tmp_path: Path) -> None:
+    one = open_inputs(recipe(layer_inputs=ROWS), folder).run_id()
+    moved = {name: tmp_path / f"{name}-elsewhere.safetensors" for name in ROWS}
+    for name, path in moved.items():
+        path.write_bytes((folder / ROWS[name]).read_bytes())
+    assert open_inputs(recipe(layer_inputs={n: str(p) for n, p in moved.items()}), folder).run_id() == one
+    swapped = recipe(layer_inputs={"a": ROWS["b"], "b": ROWS["a"]})
+    opened = open_inputs(swapped, folder)
+    assert opened.run_id() != one
+    assert opened.given.doubts(opened.digests()) == (
+        "a: b.safetensors was made from another checkpoint than this expert.",
+        "b: a.safetensors was made from another checkpoint than this expert.",
+    )
+    plain = recipe("ties")
+    assert plain.run_id("0", {"a": "1", "b": "2"}) == plain.run_id("0", {"a": "1", "b": "2"}, given={})
+    assert "layer_inputs" not in plain.plain()
+
+
+def test_recipes_carry_their_files(folder: Path) -> None:
+    chain = recipe(layer_inputs={"a": "/home/ada/a.safetensors", "b": "rows/b.safetensors"})
+    assert anonymous(chain).plain()["layer_inputs"] == {"a": "a.safetensors", "b": "b.safetensors"}
+    assert resolved(chain, folder).plain()["layer_inputs"]["b"] == str(folder / "rows/b.safetensors")
+    draft = Draft.of(chain)
+    assert draft.recipe(dict(chain.experts)).given == chain.given
+    draft.experts = ["b"]
+    assert draft.recipe(dict(chain.experts)).plain()["layer_inputs"] == {"b": "rows/b.safetensors"}
+    unread = Recipe.from_plain(recipe("ties").plain() | {"layer_inputs": ROWS})
+    assert unread.unused == ("No step of this chain reads layer inputs, so layer_inputs is not used.",)
+
+
+@pytest.mark.parametrize(
+    "data,says",
+    [
+        ({"layer_inputs": {"a": "a.safetensors", "b": ROWS["b"]}}, "a: a.safetensors is no file of layer inputs"),
+        ({"layer_inputs": {"a": "rows/a-fisher.safetensors"}}, "it holds gradients. Write it with merging.save_layer"),
+        ({"layer_inputs": ROWS | {"c": ROWS["a"]}}, "names files of data of c, but no such expert"),
+        ({"layer_inputs": {"a": "rows/none.safetensors"}}, "a: none.safetensors: not found"),
+        ({"layer_inputs": ["a"]}, "layer_inputs is a mapping of expert to file"),
+    ],
+)
+def test_a_wrong_file_is_named(folder: Path, data: dict[str, Any], says: str) -> None:
+    with pytest.raises(MergingError, match=says):
+        open_inputs(recipe(**data), folder)
+
+
+def test_wrong_options_are_told_together(folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    out = ["--out", str(tmp_path / "out.safetensors")]
+    given = ["--layer-inputs", "a", "--gradients", f"a={tmp_path / 'none.safetensors'}"]
+    assert main(["merge", *words(folder), "--merge", "lot", *given, *out]) == exit_codes.USAGE
+    said = capsys.readouterr().err
+    assert "Write --layer-inputs as NAME=FILE; got 'a'." in said and "The file of --gradients a was not found" in said
+    unread = ["--layer-inputs", f"a={folder / ROWS['a']}"]
+    assert main(["merge", *words(folder), "--merge", "ties", *unread, *out]) != exit_codes.DONE
+    assert "No step of this chain reads layer inputs; leave them out." in capsys.readouterr().err
