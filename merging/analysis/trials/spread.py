@@ -1,0 +1,162 @@
+"""The trials of a measurement, one after another here, or on workers.
+
+Answers come in the order of the plan, whoever was first, so that tables have the same bytes.
+"""
+
+from __future__ import annotations
+
+import importlib
+import json
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+from merging.analysis.context import MeasurementResult, PlannedTrial, TrialContext
+from merging.analysis.registry import kind
+from merging.analysis.stored import MEMORY
+from merging.analysis.trials.kept import KeptAnswers
+from merging.analysis.trials.merges import most_memory
+from merging.checkpoints.digests import DIGESTS
+from merging.errors import MergingError, WorkerError, WorkersGone
+from merging.files.short_digest import short_digest
+from merging.formats.handed_out import handed_out
+from merging.progress import Meter, Phases, ProgressCallback
+from merging.runs.inputs import open_models
+from merging.workers.fan_out import Workers, fan_out
+from merging.workers.sentences import Arrivals
+from merging.workers.units import TRIAL, Plain
+
+if TYPE_CHECKING:
+    from merging.benchmarks.benchmark import Benchmark
+    from merging.checkpoints.checkpoint import Checkpoint
+
+STEPS = 1000  # of progress for a trial of weight 1
+Compute = Callable[[TrialContext, Mapping[str, Any], ProgressCallback | None], Plain]
+
+
+def computation(key: str) -> Compute:
+    """What does one trial of a measurement. Raises StoreError if there is no such measurement."""
+    if not (place := kind(key).trial):
+        raise WorkerError(f"{kind(key).title} does not consist of trials.")
+    module, _, name = place.partition(":")
+    function: Compute = getattr(importlib.import_module(module), name)
+    return function
+
+
+def models_of(benchmark: Benchmark) -> list[Checkpoint]:
+    """The checkpoints that trials on a benchmark may merge. Raises CheckpointError if one is missing or damaged."""
+    pretrained, experts = open_models(benchmark.pretrained, benchmark.experts.items())
+    return [pretrained, *experts.values()]
+
+
+def name_of(key: str, benchmark: Benchmark, models: Sequence[Checkpoint], asked: Mapping[str, Any]) -> str:
+    """The name of a trial, which depends on all that its answer depends on; digests must be known, or are computed."""
+    digests = [DIGESTS.digest(model) for model in models]
+    return short_digest(json.dumps([key, kind(key).version, benchmark.digest, [*benchmark.experts], digests, asked]))
+
+
+@dataclass
+class Trials:
+    """The trials of one measurement, done here or by ``workers``, on the device of ``context``.
+
+    ``warn`` is called with a sentence where a worker is lost. Afterwards ``devices`` says what workers computed on,
+    ``memory`` what they said of memory that did not suffice.
+    """
+
+    key: str
+    context: TrialContext
+    progress: ProgressCallback | None
+    workers: Workers | None
+    warn: Callable[[str], None]
+    kept: KeptAnswers | None = None
+    devices: dict[str, None] = field(default_factory=dict)
+    memory: dict[str, None] = field(default_factory=dict)
+
+    def answers(self, planned: Sequence[PlannedTrial]) -> list[Plain]:
+        """The answers of trials, in their order.
+
+        Raises:
+            MergingError: what the first trial that failed raised. WorkerError: a trial took three workers down with it,
+                or a worker sees other files. Cancelled: as asked. WorkersGone: there was no worker for a minute; what
+                was answered is kept.
+        """
+        return self._here(planned) if self.workers is None else self._on(self.workers, planned)
+
+    def about(self) -> Plain:
+        """The device, if workers computed."""
+        return {"device": ", ".join(self.devices)} if self.devices else {}
+
+    def noted(self, result: MeasurementResult) -> MeasurementResult:
+        """The result with what workers said of their memory."""
+        return result._replace(notes={**result.notes, MEMORY: " ".join(self.memory)}) if self.memory else result
+
+    def _here(self, planned: Sequence[PlannedTrial]) -> list[Plain]:
+        phases, compute = Phases({trial.name: trial.weight for trial in planned}, self.progress), computation(self.key)
+        return [compute(self.context, trial.asked, phases.callback(trial.name)) for trial in planned]
+
+    def _on(self, workers: Workers, planned: Sequence[PlannedTrial]) -> list[Plain]:
+        """What takes longest is begun first. Raises WorkerError if a merge does not fit into each worker's memory."""
+        if workers.memory:
+            recipes = [trial.asked["recipe"] for trial in planned if "recipe" in trial.asked]
+            workers.check_memory(most_memory(self.context.benchmark, recipes, self.context.device), "a trial")
+        meter = Meter(sum(map(_steps, planned)), self.progress, self.context.cancel)
+        arrivals = Arrivals("Trial", len(planned), workers, meter)
+        by_name, found = {trial.name: trial for trial in planned}, dict[str, Plain]()
+        names = {trial.name: self.name(trial) for trial in planned}
+        before = self.kept.read(workers.kind) if self.kept else {}
+
+        def done(name: str, answer: Plain) -> None:
+            found[name] = answer
+            arrivals.count(_steps(by_name[name]))
+
+        def failed(name: str, error: MergingError) -> None:
+            raise WorkerError(f"Trial “{name}”: {error}") if isinstance(error, WorkerError) else error
+
+        def told(names: Collection[str]) -> None:
+            self.warn(arrivals.lost(names))
+
+        first = sorted(planned, key=lambda trial: trial.weight, reverse=True)
+        found |= {trial.name: before[names[trial.name]] for trial in first if names[trial.name] in before}
+        arrivals.skip(sum(_steps(by_name[name]) for name in found), len(found))
+        first = [trial for trial in first if trial.name not in found]
+        requests = ((trial.name, self.request(trial)) for trial in first)
+        try:
+            fan_out(workers, TRIAL, requests, done, failed, self.context.cancel, told=told, seen=arrivals.tell)
+        except WorkersGone as gone:
+            answers = before | {names[name]: answer for name, answer in found.items()}
+            kept = self.kept is not None and self.kept.keep(workers.kind, answers)
+            words = f"{len(found)} of {len(planned)} trials are kept." if kept else "It begins anew."
+            raise WorkersGone(f"{gone} {words} Resume when they are back.") from None
+        for answer in found.values():
+            self.devices[str(answer["device"])] = None
+            self.memory |= dict.fromkeys(answer["memory"])
+        return [dict(found[trial.name]["trial"]) for trial in planned]
+
+    @cached_property
+    def _models(self) -> list[Checkpoint]:
+        return models_of(self.context.benchmark)
+
+    @cached_property
+    def _handed_out(self) -> list[Plain]:
+        return [handed_out(model) for model in self._models]
+
+    def name(self, trial: PlannedTrial) -> str:
+        """The name of a trial, see ``name_of``."""
+        return name_of(self.key, self.context.benchmark, self._models, trial.asked)
+
+    def request(self, trial: PlannedTrial) -> Plain:
+        """What a worker is asked for a trial."""
+        return {
+            "experts": list(self.context.benchmark.experts),
+            "digests": self._handed_out,
+            "name": self.name(trial),
+            "measurement": self.key,
+            "trial": trial.asked,
+            "benchmark": str(self.context.benchmark.folder),
+            "device": self.context.device,
+        }
+
+
+def _steps(trial: PlannedTrial) -> int:
+    return max(1, round(STEPS * trial.weight))
