@@ -125,9 +125,7 @@ def merge(  # noqa: PLR0913 - an argument for each option
         architecture=how.architecture,
         adapt=adapt,
         test_data=test_data,
-        vocabulary=vocabulary,
-        **given,
-        family=family,
+        **{"vocabulary": vocabulary, "family": family, **given},
     )
     recipe.refuse_unread(given)
     if test_data and recipe.test_data is None:
