@@ -121,12 +121,14 @@ def merge(  # noqa: PLR0913 - an argument for each option
         experts,
         title,
         count_dead_params=count_dead_params,
-        activation=how.activation or "",
-        architecture=how.architecture,
         adapt=adapt,
         test_data=test_data,
-        **{"vocabulary": vocabulary, "family": family, **given},
+        vocabulary=vocabulary,
+        family=family,
+        layer_inputs=given.get("layer_inputs"),
+        gradients=given.get("gradients"),
     )
+    recipe = recipe.stating(how.activation or "", how.architecture)
     recipe.refuse_unread(given)
     if test_data and recipe.test_data is None:
         raise RecipeError("No step of this chain learns from test data; leave out --test-data.")
