@@ -114,7 +114,7 @@ def _show(found: Workers | None, listed: Sequence[Mapping[str, Any]]) -> None:
             for each in listed
         ]
         print(columns(rows))
-        print(f"They compute {found.count} units of work at a time.")
+        print(f"They compute {found.count} unit{'s' * (found.count != 1)} of work at a time.")
 
 
 def _show_jobs(jobs: Sequence[Job]) -> None:
