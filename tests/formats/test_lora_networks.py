@@ -13,6 +13,7 @@ from safetensors.torch import load_file
 
 import merging
 from merging.errors import CheckpointError
+from merging.formats.lora import AdaptedCheckpoint
 from merging.inspection.fit import fit
 from merging.recipes.recipe import Recipe
 from merging.runs.inputs import open_inputs
@@ -90,6 +91,29 @@ def test_adapters_give_what_peft_merges(kind, peft, tmp_path):
         else:
             assert torch.equal(value, base[name]), name
     assert set(merged.tables["tensors"]["tensor"]) == touched
+
+
+@pytest.mark.parametrize(("kind", "merge"), [("GPT-2", "iso_cts"), ("Llama", "tsv_m"), ("Llama", "drm")])
+def test_matrices_are_merged_by_their_factors(kind, merge, peft, tmp_path, monkeypatch):
+    """In float64, in which whole matrices of low rank are so to 16 digits."""
+    make, options = CASES[kind]
+    torch.manual_seed(0)
+    model = make(peers.transformers()).double()
+    model.save_pretrained(tmp_path / "base")
+    for seed, name in enumerate("ab"):
+        after = copy.deepcopy(model)
+        after.load_state_dict(adapted(peft, model, tmp_path / name, seed, **options))
+        after.save_pretrained(tmp_path / f"whole {name}")
+    read = AdaptedCheckpoint._factors
+    taken = []
+    monkeypatch.setattr(AdaptedCheckpoint, "_factors", lambda self, change: taken.append(change) or read(self, change))
+    by_factors, whole = (
+        merging.merge(tmp_path / "base", {n: tmp_path / f"{kind}{n}" for n in "ab"}, merge, device="cpu").state_dict
+        for kind in ("", "whole ")
+    )
+    assert taken
+    for name, value in by_factors.items():
+        torch.testing.assert_close(value, whole[name], atol=1e-10, rtol=1e-10)
 
 
 def test_what_no_adapter_names_counts_only_if_asked_for(peft, tmp_path):
