@@ -1,4 +1,4 @@
-"""PEFT's LoRA adapters: low-rank changes of some layers, which make an expert of the pretrained model."""
+"""PEFT's adapters, LoRA and (IA)³: changes of some layers, which make an expert of the pretrained model."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import hashlib
 import json
 import math
 import zlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
@@ -16,13 +16,14 @@ from torch import Tensor
 
 from merging.checkpoints.checkpoint import Checkpoint
 from merging.checkpoints.content_digest import OnBytes, ignore
-from merging.checkpoints.kinds.facts import facts_of
+from merging.checkpoints.kinds.facts import Facts, facts_of
 from merging.checkpoints.kinds.names import unchanged, under_names_of
 from merging.checkpoints.tensor_info import TensorInfo
 from merging.checkpoints.tower_names import PROJ, TowerTensor, place_of, tower, transposed
 from merging.checkpoints.views import stored_model
 from merging.errors import CheckpointError
 from merging.formats.adapters.changes import Change, changes_of, check_config, unknown
+from merging.formats.adapters.tied import is_tied, twin
 from merging.numerics.low_rank import LowRank, Thin
 from merging.text import first_few
 
@@ -40,6 +41,11 @@ class AdapterCheckpoint(Checkpoint):
         self.weights, self.config, self.infos = weights, config, weights.infos
         check_config(config, self.name)
         self.changes = changes_of(weights, config)
+
+    @property
+    def kind(self) -> str:
+        """What it is, with an article."""
+        return "A LoRA adapter" if self.config["peft_type"] == "LORA" else "An (IA)³ adapter"
 
     def read_flat(self, name: str, start: int, stop: int) -> Tensor:
         return self.weights.read_flat(name, start, stop)
@@ -92,7 +98,7 @@ class AdaptedCheckpoint(Checkpoint):
         for name, target in self._targets.items():
             self._check(name, target)
         count = len(self._targets) + len(self._own)
-        self.notes = (*adapter.notes, *names, f"A LoRA adapter of {count} tensors; the others are pretrained.")
+        self.notes = (*adapter.notes, *names, f"{adapter.kind} of {count} tensors; the others are pretrained.")
         if ignored:
             self.notes += (
                 f"{len(ignored)} of its tensors are outside the visual tower; ignored: {first_few(ignored)}.",
@@ -126,6 +132,8 @@ class AdaptedCheckpoint(Checkpoint):
         if name not in self._targets:
             return Thin(1, partial(self._nothing, name))
         (change,) = self._targets[name].change.values()
+        if change.product:
+            return None
         return Thin(self._adapter.infos[change.down].shape[0], partial(self._factors, change))
 
     def _nothing(self, name: str) -> LowRank:
@@ -152,9 +160,18 @@ class AdaptedCheckpoint(Checkpoint):
             part = rows[third * size : (third + 1) * size]
             if change.replacement:
                 part.copy_(self._adapter.weights.read(change.replacement).reshape(part.shape))
+            elif change.product:
+                part *= self._factor(change, info.dtype, part.dim())
             else:
                 part += self._delta(change, info.dtype).reshape(part.shape)
         return tensor
+
+    def _factor(self, change: Change, dtype: torch.dtype, dimensions: int) -> Tensor:
+        """What a weight (d_out, d_in) or (d_in, d_out) is multiplied by, or a bias (d_out,)."""
+        values = self._adapter.weights.read(change.product).to(dtype)
+        if dimensions == 1:
+            return values.reshape(-1)
+        return values.T if change.fan_in_fan_out else values
 
     def _delta(self, change: Change, dtype: torch.dtype) -> Tensor:
         """scale · B A (d_out, d_in)."""
@@ -168,7 +185,11 @@ class AdaptedCheckpoint(Checkpoint):
         rows = shape[::-1] if target.is_transposed else shape
         expected = (rows[0] // target.thirds, *rows[1:]) if rows else ()
         for change in target.change.values():
-            if change.replacement:
+            if change.product:
+                vector = infos[change.product].shape
+                vector = vector[::-1] if change.fan_in_fan_out else vector
+                actual = expected if _multiplies(vector, expected) else vector
+            elif change.replacement:
                 actual = infos[change.replacement].shape
             else:
                 matrix = (infos[change.up].shape[0], math.prod(infos[change.down].shape[1:]))
@@ -179,6 +200,13 @@ class AdaptedCheckpoint(Checkpoint):
                     f"{self.name}: the adapter changes {name!r} by {list(actual)}, the pretrained model has "
                     f"{list(expected)} there; it belongs to another model."
                 )
+
+
+def _multiplies(vector: Sequence[int], shape: Sequence[int]) -> bool:
+    """Whether a vector (n, 1) or (1, n) has a number for each row, or each column, of a matrix; or of a bias."""
+    if len(shape) == 1:
+        return math.prod(vector) == shape[0]
+    return len(shape) == 2 and all(mine in {1, theirs} for mine, theirs in zip(vector, shape, strict=True))
 
 
 def _targets(adapter: AdapterCheckpoint, pretrained: Checkpoint) -> tuple[dict[str, _Target], list[str]]:
@@ -222,9 +250,29 @@ def _targets_by_name(
             own[name] = change.replacement
         elif name in pretrained.infos:
             targets[name] = _Target({0: change})
-        else:
+        elif not (change.product and name.endswith(".bias")):  # not every layer has one
             raise CheckpointError(f"{adapter.name} changes {stored[:80]!r}, which the pretrained model does not have.")
+    if facts is not None:
+        _check_tied(adapter, pretrained, facts, own)
     return targets, own, names.notes
+
+
+def _check_tied(adapter: AdapterCheckpoint, pretrained: Checkpoint, facts: Facts, own: Mapping[str, str]) -> None:
+    """Raise CheckpointError if some of several modules that share a tensor get another one."""
+    if adapter.config.get("ensure_weight_tying"):
+        return
+    for group in facts.tied:
+        endings = tuple(f".{ending}" for ending in group)
+        new = [name for name in own if f".{name}".endswith(endings)]
+        stored = [name for name in pretrained.infos if f".{name}".endswith(endings)]
+        if not new or not is_tied(pretrained, stored):
+            continue
+        if len(new) == 1 or any(twin(adapter, own[new[0]], [own[name]]) is None for name in new[1:]):
+            raise CheckpointError(
+                f"{adapter.name} has its own {first_few(new)}, and the pretrained model shares one tensor among its "
+                "input and output embeddings. Save both alike (modules_to_save, ensure_weight_tying), or merge the "
+                "adapter with PEFT first."
+            )
 
 
 def _place(name: str) -> TowerTensor | None:

@@ -15,12 +15,12 @@ from merging.checkpoints.kinds.inference import describe
 from merging.checkpoints.kinds.names import Names, unchanged, under_names_of
 from merging.checkpoints.views import CheckpointView, Derived, renamed
 from merging.errors import FamilyError
+from merging.formats.adapters.tied import twin
 from merging.formats.lora import AdaptedCheckpoint
 from merging.numerics.low_rank import Thin
 from merging.team import heads, vocabulary
 from merging.team.choices import COMMON, PRETRAINED
 from merging.team.quantized import quantized
-from merging.team.tied import twin
 from merging.text import first_few
 
 Heads = Mapping[str, Mapping[str, Tensor]]  # {expert: {tensor: value}}

@@ -38,25 +38,39 @@ KNOWN = {
     "init_lora_weights", "loftq_config", "eva_config", "corda_config", "lora_ga_config", "velora_config",
     "megatron_config", "megatron_core", "qalora_group_size", "ensure_weight_tying", "runtime_config",
 }  # fmt: skip
+IA3 = re.compile(r"(?P<layer>.+)\.ia3_l(?:\.[^.]+)?")
+KINDS = {"LORA": "LoRA", "IA3": "(IA)³"}  # by PEFT's names
+IA3_KNOWN = {
+    "peft_type", "peft_version", "auto_mapping", "base_model_name_or_path", "revision", "task_type", "inference_mode",
+    "target_modules", "exclude_modules", "feedforward_modules", "fan_in_fan_out", "modules_to_save",
+    "init_ia3_weights",
+}  # fmt: skip
 LARGEST_ALPHA = 1e9
 MAX_PATTERN, MAX_REPEATS, MAX_GROUPS = 200, 3, 4
 
 
 @dataclass(slots=True)
 class Change:
-    """An adapter's change of one layer's tensor: scale · B A is added, or the tensor is replaced."""
+    """An adapter's change of one layer's tensor: scale · B A is added, or it is multiplied, or replaced.
+
+    A ``product`` has a number for each output, which a layer's bias is multiplied by, too; or one for each input.
+    """
 
     down: str = ""  # A (r, d_in)
     up: str = ""  # B (d_out, r)
     scale: float = 0.0
     fan_in_fan_out: bool = False
     replacement: str = ""
+    product: str = ""  # (d_out, 1) or (1, d_in)
 
 
 def check_config(config: Mapping[str, Any], label: str) -> None:
     kind = config.get("peft_type")
-    if kind != "LORA":
-        raise CheckpointError(f"{label}: an adapter of type {str(kind)[:40]!r} is not supported; LoRA is.")
+    if kind not in KINDS:
+        known = " and ".join(KINDS.values())
+        raise CheckpointError(f"{label}: an adapter of type {str(kind)[:40]!r} is not supported; {known} are.")
+    if kind == "IA3":
+        return
     if config.get("use_dora"):
         raise CheckpointError(f"{label}: DoRA adapters are not supported; merge it into its model with PEFT first.")
     start = str(config.get("init_lora_weights", "")).lower()
@@ -71,7 +85,8 @@ def check_config(config: Mapping[str, Any], label: str) -> None:
 
 def unknown(config: Mapping[str, Any]) -> Iterator[str]:
     """A caution about unknown settings, which a later version of PEFT may have."""
-    if strange := [key for key, value in config.items() if value and key not in KNOWN]:
+    known = IA3_KNOWN if config.get("peft_type") == "IA3" else KNOWN
+    if strange := [key for key, value in config.items() if value and key not in known]:
         yield f"Its configuration sets {first_few(strange)}, which is unknown here; compare with PEFT's result."
 
 
@@ -85,6 +100,13 @@ def changes_of(weights: Checkpoint, config: Mapping[str, Any]) -> dict[str, Chan
                     f"{weights.name}: {what}, is not supported ({name[:80]!r}). Merge it with PEFT first."
                 )
         short = WRAPPING.sub("", name.removeprefix(BASE))
+        if bool(vector := IA3.fullmatch(short)) != (config.get("peft_type") == "IA3") and (vector or ".lora_" in short):
+            raise CheckpointError(
+                f"{weights.name}: {name[:80]!r} is of another kind of adapter than its configuration says."
+            )
+        if vector is not None:
+            changes |= _products(weights, name, vector["layer"], bool(config.get("fan_in_fan_out")))
+            continue
         factor = LORA.fullmatch(short)
         if factor is None and ".lora_" in short:
             raise CheckpointError(
@@ -100,11 +122,23 @@ def changes_of(weights: Checkpoint, config: Mapping[str, Any]) -> dict[str, Chan
         else:
             change.up = name
     for target, change in changes.items():
-        if not change.replacement:
+        if not change.replacement and not change.product:
             _complete(change, target.removesuffix(".weight"), weights, config)
     if not changes:
         raise CheckpointError(f"{weights.name} holds no adapter.")
     return changes
+
+
+def _products(weights: Checkpoint, name: str, layer: str, turned: bool) -> dict[str, Change]:
+    """What a vector of (IA)³ changes: a layer's weight and, if it has a number for each output, the layer's bias."""
+    shape = weights.infos[name].shape
+    if len(shape) != 2 or 1 not in shape:
+        raise CheckpointError(
+            f"{weights.name}: (IA)³ of layer {layer[:80]!r} has the shape {list(shape)}; that of a linear layer has "
+            "two sides, of which one is 1. Merge it with PEFT first."
+        )
+    found = {f"{layer}.weight": Change(product=name, fan_in_fan_out=turned)}
+    return found if shape[0] == 1 else found | {f"{layer}.bias": Change(product=name)}
 
 
 def _complete(change: Change, layer: str, weights: Checkpoint, config: Mapping[str, Any]) -> None:
