@@ -45,7 +45,7 @@ class AdapterCheckpoint(Checkpoint):
     @property
     def kind(self) -> str:
         """What it is, with an article."""
-        return "A LoRA adapter" if self.config["peft_type"] == "LORA" else "An (IA)³ adapter"
+        return "a LoRA adapter" if self.config["peft_type"] == "LORA" else "an (IA)³ adapter"
 
     def read_flat(self, name: str, start: int, stop: int) -> Tensor:
         return self.weights.read_flat(name, start, stop)
@@ -98,7 +98,7 @@ class AdaptedCheckpoint(Checkpoint):
         for name, target in self._targets.items():
             self._check(name, target)
         count = len(self._targets) + len(self._own)
-        self.notes = (*adapter.notes, *names, f"{adapter.kind} of {count} tensors; the others are pretrained.")
+        self.notes = (*adapter.notes, *names, f"A{adapter.kind[1:]} of {count} tensors; the others are pretrained.")
         if ignored:
             self.notes += (
                 f"{len(ignored)} of its tensors are outside the visual tower; ignored: {first_few(ignored)}.",

@@ -12,11 +12,13 @@ import torch
 from safetensors.torch import load_file, save_file
 
 import merging
+from merging.engine.work import chain_work
 from merging.errors import CheckpointError
 from merging.formats.lora import AdaptedCheckpoint
 from merging.formats.opening import open_checkpoint
 from merging.inspection.fit import fit
 from merging.recipes.recipe import Recipe
+from merging.runs.estimate import tensor_bytes
 from merging.runs.inputs import open_inputs
 
 SIZES = {"hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 32}
@@ -128,6 +130,18 @@ def test_matrices_are_merged_by_their_factors(kind, merge, peft, tmp_path, monke
     assert taken
     for name, value in by_factors.items():
         torch.testing.assert_close(value, whole[name], atol=1e-10, rtol=1e-10)
+
+
+def test_estimates_know_of_factors_unless_an_edit_stands_before(peft, tmp_path):
+    torch.manual_seed(0)
+    model, name = llama(peers.transformers()), "model.layers.0.self_attn.q_proj.weight"
+    model.save_pretrained(tmp_path / "base")
+    adapted(peft, model, tmp_path / "a", target_modules=["q_proj"])
+    at = {"pretrained": str(tmp_path / "base"), "experts": {"a": str(tmp_path / "a")}}
+    thin, whole = (open_inputs(Recipe.build("drm", edits=edits, **at)) for edits in ([], ["magnitude"]))
+    assert tensor_bytes(thin, {name}) < tensor_bytes(whole, {name})
+    flops = [chain_work(opened.recipe, opened.pretrained, opened.experts).matrix_flops for opened in (thin, whole)]
+    assert flops[0] < flops[1] / 2
 
 
 def test_what_no_adapter_names_counts_only_if_asked_for(peft, tmp_path):
