@@ -35,7 +35,7 @@ from merging.cli.options import (
 
 def _free(ctx: click.Context, param: click.Parameter, out: Path | None) -> Path | None:
     """A place that can be written to."""
-    if out is not None and (problems := out_problems(out, ctx.params["overwrite"])):
+    if out is not None and (problems := out_problems(out, ctx.params["overwrite"] or ctx.params["force"])):
         raise UsageError(problems)
     return out
 
