@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import json
+import sys
 from pathlib import Path
 from typing import Any
 
 import other_kinds
 import pytest
-from page_harness import charts, words
+from page_harness import charts, finish, words
 from safetensors.torch import save_file
 
+from app.reading import data
 from app.reading.given import given
 from merging.recipes.recipe import Recipe
 from merging.runs.execute import execute
@@ -64,6 +67,26 @@ def test_given_scores_stand_apart_from_measured_ones(open_app: Any, library: Pat
     shown = words(at)
     assert not at.exception and "◇ 60.0%" in shown and "◇ 30.0%" in shown and "◇ 40.0%" in shown
     assert "◇ given in elsewhere" in shown
+
+
+def test_a_program_measures_a_run_and_what_is_merged_next(
+    open_app: Any, library: Path, run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    line = {"task": "rte", "metric": "accuracy", "value": 0.25, "n": 8}
+    (tmp_path / "my_eval.py").write_text(f"print({json.dumps(line)!r})\n", "utf-8")
+    monkeypatch.chdir(tmp_path)  # the jobs of the app start elsewhere
+    monkeypatch.setenv("MERGESCOPE_EVALUATOR", f"{sys.executable} my_eval.py")
+    at = open_app("models", library, shelf="runs", chosen=run.id)
+    at.button(key="given_measure").click().run()
+    at = finish(at)
+    assert not at.exception
+    file, scores = given_scores(tmp_path / "store", run.id)
+    assert file.endswith(" my_eval.py") and scores[0].value == 0.25
+    experts = {name: f"models:t5/{name}.safetensors" for name in ("qasc", "rte")}
+    recipe = Recipe.build("weight_averaging", pretrained="models:t5/pretrained.safetensors", experts=experts)
+    job = data.runner().submit(recipe)
+    finish(at)
+    assert given_scores(tmp_path / "store", job.subject)[1]
 
 
 def test_a_file_is_taken_and_removed_and_goes_with_the_run(

@@ -7,17 +7,17 @@ import math
 import streamlit as st
 
 from app import text
-from app.reading import models
-from app.reading.data import store
+from app.reading import data, models
 from app.reading.given import given
 from app.session import clicks, pages
 from app.widgets import page
+from app.widgets.jobs import tray
 from merging.errors import MergingError
 from merging.runs.given.scores import GivenScore, forget_scores, keep_scores, scores_in
 from merging.runs.run import Run
 from viz.text import clean_text, percent, real
 
-COUNT = "given_scores_count"
+COUNT, KIND = "given_scores_count", "scores"  # KIND of the jobs
 HELP = "CSV with the columns task,split,metric,value,n (split and n may be empty), or the JSON that lm-eval writes."
 MOST_TALL = 320  # px of the table
 
@@ -33,6 +33,7 @@ def section(run: Run) -> None:
     else:
         st.markdown(given.NO_SCORES)
     if models.local():
+        _program(run)
         _field(run)
     elif not scores:
         st.caption("Several people use this server, so scores cannot be given here.")
@@ -40,7 +41,7 @@ def section(run: Run) -> None:
 
 def _shown(run: Run, file: str, scores: tuple[GivenScore, ...]) -> None:
     """The scores as a table, their file, and what can be done with them."""
-    st.markdown(f":material/diamond: Given in **{text.safe_text(file, 90)}**, not measured by this program.")
+    st.markdown(f"◇ Given in **{text.safe_text(file, 90)}**, not measured by this program.")
     columns = {"Task": [], "Split": [], "Metric": [], "Value": [], "95% interval": [], "n": []}  # type: ignore[var-annotated]
     for score in scores:
         shown = percent if score.proportion else real
@@ -58,12 +59,41 @@ def _shown(run: Run, file: str, scores: tuple[GivenScore, ...]) -> None:
     if not any(columns["Split"]):
         del columns["Split"]
     height = page.table_height(len(scores), MOST_TALL)
-    st.dataframe(columns, hide_index=True, height=height, alt="Scores that this run was given")
+    st.dataframe(columns, hide_index=True, height=height, placeholder="—", alt="Scores that this run was given")
     with st.container(horizontal=True, vertical_alignment="center", gap="small"):
         page.open_page(pages.SCORES, "Scores", "monitoring", runs=run.id)
         if models.local():
             st.button("Remove", icon=":material/close:", type="tertiary", key="given_remove",
                       on_click=_remove, args=(run.id,), help="Removes these scores; the run stays.")  # fmt: skip
+
+
+def _program(run: Run) -> None:
+    """The button that lets the program of MERGESCOPE_EVALUATOR measure the run; draws nothing without a program."""
+    from merging.evaluator.program import evaluator
+
+    try:
+        program = evaluator()
+    except MergingError as error:
+        st.error(text.safe_text(str(error), 400), icon=":material/block:")
+        return
+    if program is None or not run.network:
+        return
+    jobs = [job for job in data.runner().jobs() if job.kind == KIND and job.subject == run.id]
+    if jobs and (jobs[0].live or jobs[0].state != "done"):
+        tray.show(jobs[0], f"scores_{run.id}")
+        if jobs[0].live:
+            return
+    st.button(
+        f"Measure with {text.safe_text(program.name, 60)}", icon=":material/play_arrow:", key="given_measure",
+        on_click=_measure, args=(run.id, run.title), disabled=not run.has_model,
+        help=None if run.has_model else "The weights of this run are not stored; its recipe makes them again.",
+    )  # fmt: skip
+
+
+@clicks.guarded
+def _measure(run_id: str, title: str) -> None:
+    """Callback: let the program measure a run."""
+    data.runner().command(KIND, run_id, f"Scores of {title}", ["scores", run_id, "--evaluate"])
 
 
 def _field(run: Run) -> None:
@@ -75,7 +105,7 @@ def _field(run: Run) -> None:
     if file is None:
         return
     try:
-        keep_scores(store().root, run.id, scores_in(file.getvalue(), file.name), file.name)
+        keep_scores(data.store().root, run.id, scores_in(file.getvalue(), file.name), file.name)
     except MergingError as error:
         st.error(text.safe_text(str(error), 400), icon=":material/block:")
         return
@@ -87,4 +117,4 @@ def _field(run: Run) -> None:
 def _remove(run_id: str) -> None:
     """Callback: forget the scores that a run was given."""
     if models.local():
-        forget_scores(store().root, run_id)
+        forget_scores(data.store().root, run_id)

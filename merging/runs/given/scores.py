@@ -135,7 +135,7 @@ def _score(row: Mapping[str, Any], where: str) -> GivenScore:
     try:
         value = float(row["value"])
         n = int(row["n"]) if row.get("n") not in {None, ""} else None
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, OverflowError):
         raise MergingError(f"{where}: value is a number, and n a whole number or empty.") from None
     if not math.isfinite(value) or (n is not None and n < 1):
         raise MergingError(f"{where}: value is finite and n at least 1; got {value} and {n}.")
