@@ -16,6 +16,8 @@ from transformers import AutoConfig, AutoModelForSequenceClassification, AutoTok
 def classifier(folder: Path, head: Path) -> torch.nn.Module:
     """The merged network under the expert's configuration, with the expert's head."""
     model = AutoModelForSequenceClassification.from_pretrained(folder, config=AutoConfig.from_pretrained(head))
+    if head == folder:
+        return model.eval()
     unknown = model.load_state_dict(load_file(head / "head.safetensors"), strict=False).unexpected_keys
     if unknown:
         sys.exit(f"{head.name}: the classifier has no tensor {unknown[0]}.")
@@ -25,7 +27,8 @@ def classifier(folder: Path, head: Path) -> torch.nn.Module:
 def main(data: Path, folder: Path) -> None:
     """Print a line for each task that has data and a head."""
     tokenizer = AutoTokenizer.from_pretrained(folder)
-    for head in sorted((folder / "heads").iterdir()):
+    heads = folder / "heads"  # an expert by itself has its head among its weights, in a folder called like it
+    for head in sorted(heads.iterdir()) if heads.is_dir() else [folder]:
         file = data / f"{head.name}.jsonl"
         if not file.is_file():
             continue

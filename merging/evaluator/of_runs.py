@@ -4,16 +4,20 @@ from __future__ import annotations
 
 import shutil
 from pathlib import Path
+from urllib.parse import quote
 
-from merging.errors import EvaluatorError, MergingError, StoreError
+from merging.checkpoints.references import PRETRAINED, expert_key
+from merging.errors import CheckpointError, EvaluatorError, MergingError, StoreError
 from merging.evaluator.program import Evaluator
 from merging.export.export import export
 from merging.files.temporary import temporary_name
 from merging.progress import Cancel, ProgressCallback
-from merging.runs.given.scores import given_scores, keep_scores
+from merging.runs.given.scores import given_id, given_scores, keep_scores
 from merging.runs.run import Run
 from merging.runs.store import Store
+from merging.text import printable
 
+LONGEST = 100  # characters of an expert's name that enter a folder's name
 FOLDER = "evaluating"  # of a store: exported models, as long as a program reads them
 
 
@@ -48,6 +52,39 @@ def measure(
         shutil.rmtree(folder, ignore_errors=True)
     keep_scores(store.root, run.id, scores, evaluator.name)
     return True
+
+
+def measure_references(
+    run: Run,
+    store: Store,
+    evaluator: Evaluator,
+    progress: ProgressCallback | None = None,
+    cancel: Cancel | None = None,
+) -> list[str]:
+    """Measure the models that a run merged: the pretrained one and each expert, unless they have scores.
+
+    The program gets each as a folder that is called like the expert, or "pretrained". Returns a sentence for each that
+    has no scores; a pretrained model without heads often has none.
+
+    Raises:
+        Cancelled: ``cancel`` requested it; the program is stopped.
+    """
+    recipe, failed = run.recipe, []
+    for name, reference in {PRETRAINED: recipe.pretrained, **dict(recipe.experts)}.items() if recipe else ():
+        digest = run.inputs[PRETRAINED if name == PRETRAINED else expert_key(name)]
+        if given_scores(store.root, given_id(digest))[1]:
+            continue
+        within = store.root / FOLDER / temporary_name()
+        folder = within / (quote(name, safe=" ")[:LONGEST].strip(" .") or "_")
+        try:
+            within.mkdir(parents=True, exist_ok=True)
+            export(reference, folder, base=recipe.pretrained if recipe else None, progress=progress, cancel=cancel)
+            keep_scores(store.root, given_id(digest), evaluator.scores(folder, progress, cancel), evaluator.name)
+        except (CheckpointError, StoreError, EvaluatorError) as error:
+            failed.append(f"{printable(name, 60)}: {error}")
+        finally:
+            shutil.rmtree(within, ignore_errors=True)
+    return failed
 
 
 def _export(run: Run, folder: Path, progress: ProgressCallback | None, cancel: Cancel | None) -> None:

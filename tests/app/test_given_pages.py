@@ -16,7 +16,7 @@ from app.reading import data
 from app.reading.given import given
 from merging.recipes.recipe import Recipe
 from merging.runs.execute import execute
-from merging.runs.given.scores import FOLDER, given_scores, keep_scores, scores_in
+from merging.runs.given.scores import FOLDER, given_id, given_scores, keep_scores, scores_in
 from merging.runs.run import Run
 from merging.runs.store import Store
 
@@ -59,6 +59,9 @@ def test_given_scores_stand_apart_from_measured_ones(open_app: Any, library: Pat
     give(run, tmp_path)
     at = open_app("scores", library, runs=run.id)
     assert not at.exception and charts(at) == 1 and "Given in **elsewhere" in words(at)
+    keep_scores(tmp_path / "store", given_id(run.inputs["experts/rte"]), scores_in(TABLE, "own.csv"), "own.csv")
+    at = open_app("scores", library, runs=run.id)
+    assert not at.exception and "Given in **own" in words(at)  # the expert that was merged, beside the run
     at = open_app("scores", library)
     assert at.session_state["compare"] and run.id not in at.session_state["compare"]
     at = open_app("compare", library, run=run.id, b=run.id)

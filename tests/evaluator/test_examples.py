@@ -22,9 +22,9 @@ DOCS = Path(__file__).resolve().parents[2] / "docs" / "evaluators"
 WORDS = [f"w{n}" for n in range(30)]
 
 
-def scores_by(program: str, data: Path, run, folder: Path, monkeypatch, capsys):
-    """What one of the programs measures of an exported run, by task; in this process, for speed."""
-    export(run, folder)
+def scores_by(program: str, data: Path, source, folder: Path, monkeypatch, capsys):
+    """What one of the programs measures of an exported model, by task; in this process, for speed."""
+    export(source, folder)
     capsys.readouterr()
     monkeypatch.setattr(sys, "argv", [program, str(data), str(folder)])
     runpy.run_path(str(DOCS / program), run_name="__main__")
@@ -70,6 +70,9 @@ def test_classifiers_are_measured_with_their_own_heads(tmp_path: Path, monkeypat
         model = t.BertForSequenceClassification.from_pretrained(tmp_path / f"as_{name}").eval()
         with torch.inference_mode():
             own = [int(model(**tokenizer(text, return_tensors="pt")).logits.argmax()) for text in texts]
+        tokenizer.save_pretrained(tmp_path / name)
+        alone = scores_by("classifiers.py", tmp_path, tmp_path / name, tmp_path / "own" / name, monkeypatch, capsys)
+        assert alone.keys() == {name} and alone[name].n == 12  # an expert by itself, whose head is among its weights
         assert found[name].n == 12
         assert found[name].value == pytest.approx(sum(got == place % 2 for place, got in enumerate(own)) / 12)
 

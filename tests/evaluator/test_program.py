@@ -18,7 +18,7 @@ from merging.cli import exit_codes
 from merging.cli.main import main
 from merging.errors import Cancelled, EvaluatorError
 from merging.evaluator.program import Evaluator, evaluator, read_lines
-from merging.runs.given.scores import GivenScore, given_scores
+from merging.runs.given.scores import GivenScore, given_id, given_scores
 from merging.runs.store import Store
 
 GOOD = """
@@ -133,3 +133,12 @@ def test_runs_of_other_networks_get_its_scores(
     assert given_scores(store.root, run.id)[1][0].value == 0.66
     assert main(["scores", run.id, "--evaluate", *words]) == exit_codes.DONE
     assert given_scores(store.root, run.id)[1][0].value == 0.7
+    code = "import json, pathlib, sys\nname = pathlib.Path(sys.argv[1]).name\nif name == 'b': sys.exit('no head')\n"
+    line = "{'task': name[:10], 'metric': 'f1', 'value': 1}"
+    program(tmp_path, f"{code}print(json.dumps({line}))\n")
+    monkeypatch.chdir(tmp_path)  # from which the paths in the recipe count
+    assert main(["scores", run.id, "--evaluate", "--references", *words]) == exit_codes.DONE
+    assert "b: " in (said := capsys.readouterr().err) and "It says: no head" in said
+    kept = {name: given_scores(store.root, given_id(digest))[1] for name, digest in run.inputs.items()}
+    assert [score.task for score in kept["pretrained"]] == ["pretrained"] and not kept["experts/b"]
+    assert [score.task for score in kept["experts/a"]] == ["a"]

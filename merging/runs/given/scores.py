@@ -20,6 +20,7 @@ from merging.files.short_digest import SHORT_DIGEST
 from merging.files.strict_json import parse
 from merging.text import first_few, printable
 
+DIGITS = 12  # of the digest of a checkpoint
 FOLDER = "given"  # of a store: one file for each run, called by its id
 COLUMNS = ("task", "metric", "value", "split", "n")
 PROPORTIONS = ("accuracy", "accuracy_norm", "exact_match")  # metrics that are shares of examples
@@ -162,6 +163,11 @@ def given_scores(root: Path, run_id: str) -> tuple[str, tuple[GivenScore, ...]]:
         return printable(str(record["file"]), 80), scores
     except (OSError, ValueError, KeyError, TypeError, MergingError):
         return "", ()
+
+
+def given_id(digest: str) -> str:
+    """The name under which scores of a checkpoint are kept, as those of a run are under its id."""
+    return digest[:DIGITS]
 
 
 def forget_scores(root: Path, run_id: str) -> None:

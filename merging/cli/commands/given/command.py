@@ -12,7 +12,7 @@ from merging.cli.call import Call
 from merging.cli.exit_codes import DONE
 from merging.cli.option_types import PATH
 from merging.cli.options import Command, argument, job_options, option
-from merging.cli.output import dumps, reporting, score_line
+from merging.cli.output import dumps, reporting, score_line, warn
 
 if TYPE_CHECKING:
     from merging.runs.store import Store
@@ -22,9 +22,10 @@ if TYPE_CHECKING:
 @argument("run", help="the run's id")
 @option("--from", "source", type=PATH, help="CSV with the columns task,split,metric,value,n, or JSON of lm-eval")
 @option("--evaluate", is_flag=True, help="measure it with the program of MERGESCOPE_EVALUATOR")
+@option("--references", is_flag=True, help="with --evaluate: measure the pretrained model and each expert, too")
 @job_options
 @click.pass_obj
-def scores(call: Call, run: str, source: Path | None, evaluate: bool, store: Path | None) -> int:
+def scores(call: Call, run: str, source: Path | None, evaluate: bool, references: bool, store: Path | None) -> int:
     """List scores that a run was given, or give it those of a file or a program."""
     from merging import settings
     from merging.runs.given.scores import given_scores, keep_scores, read_scores
@@ -35,7 +36,7 @@ def scores(call: Call, run: str, source: Path | None, evaluate: bool, store: Pat
     if source is not None:
         keep_scores(runs.root, run_id, read_scores(source), source.name)
     if evaluate:
-        _measure(call, runs, run_id)
+        _measure(call, runs, run_id, references)
     file, given = given_scores(runs.root, run_id)
     if call.json:
         print(dumps({"run": run_id, "file": file, "scores": [asdict(score) for score in given]}))
@@ -49,10 +50,10 @@ def scores(call: Call, run: str, source: Path | None, evaluate: bool, store: Pat
     return DONE
 
 
-def _measure(call: Call, runs: Store, run_id: str) -> None:
+def _measure(call: Call, runs: Store, run_id: str, references: bool) -> None:
     """Measure a run with the user's program, in place of scores that it has."""
     from merging.errors import EvaluatorError
-    from merging.evaluator.of_runs import measure
+    from merging.evaluator.of_runs import measure, measure_references
     from merging.evaluator.program import evaluator
 
     if (program := evaluator()) is None:
@@ -65,3 +66,6 @@ def _measure(call: Call, runs: Store, run_id: str) -> None:
         raise EvaluatorError(f"Run {run_id} is of CLIP, which the benchmark measures: python -m merging run.")
     with reporting(call.events) as progress:
         measure(run, runs, program, progress, call.stop, again=True)
+        failed = measure_references(run, runs, program, progress, call.stop) if references else []
+    for sentence in failed:
+        warn(sentence)
