@@ -75,7 +75,7 @@ def test_pages_on_weights_show_them(open_app: Any, library: Path, run: Run, page
     assert charts(at) >= least
 
 
-@pytest.mark.parametrize("page", ["drift", "features", "scores", "image"])
+@pytest.mark.parametrize("page", ["drift", "features", "image"])
 def test_pages_on_images_say_that_it_is_no_clip(open_app: Any, library: Path, run: Run, page: str) -> None:
     at = open_app(page, library)
     assert not at.exception
