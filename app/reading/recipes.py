@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import streamlit as st
 
 from app.reading import data
-from app.session import address
+from app.session import address, state
 from app.session.draft import Draft
 from merging.checkpoints.families import UNMERGED
 from merging.errors import MergingError, TaskError
@@ -118,6 +118,16 @@ def _models(
     from merging.runs.inputs import open_models
 
     return open_models(pretrained, experts)
+
+
+def open_network() -> str:
+    """What the network is called whose models are chosen on Merge; empty for CLIP, and without models."""
+    try:
+        sets = data.model_sets()
+    except TaskError:
+        return ""
+    chosen, _ = state.picked_set(list(sets))
+    return network(sets[chosen].pretrained) if chosen else ""
 
 
 def network(pretrained: str) -> str:
