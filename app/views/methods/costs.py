@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 COLUMNS = (  # key, head, pixels, format, help
     ("title", "Method", 130, None, ""),
     ("needs", "Needs", 190, None, "Besides the checkpoints. Heads are the tasks' zero-shot classifiers."),
-    ("here", "Needs on this model", 150, None, "What to give for the network of the models chosen on Merge."),
+    ("here", "Needs on this model", 225, None, "What to give for the network of the models chosen on Merge."),
     ("works", "Tensors", 76, None, "In pieces that fit into the processor's cache, or whole."),
     ("gives", "Gives", 134, None, ""),
     ("passes", "Passes", 65, "%d", "Over the tensors of all checkpoints, including the pass that merges."),
