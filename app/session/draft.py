@@ -215,8 +215,8 @@ def command(recipe: Recipe) -> str:
     words += ["--architecture", recipe.architecture] if recipe.architecture else []
     words += ["--vocabulary", recipe.vocabulary] if recipe.vocabulary != COMMON else []
     words += ["--family", recipe.family] if recipe.family else []
-    if recipe.given.plain():  # only recipes name such files
-        return run
+    for key, named in recipe.given.plain().items():
+        words += [word for name, file in named.items() for word in (f"--{key.replace('_', '-')}", f"{name}={file}")]
     out = "merged" if recipe.adapt else "merged.safetensors"  # modules need a folder
     whole = shlex.join([*words, "--merge", merge, "--out", out])
     return f"{run}\n\n# or, without the file\n{whole}"

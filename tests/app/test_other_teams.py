@@ -13,7 +13,7 @@ import peers
 import pytest
 import small_networks
 import torch
-from page_harness import charts, press, words
+from page_harness import charts, finish, press, words
 from safetensors.torch import save_file
 
 import merging
@@ -160,7 +160,8 @@ def test_layer_inputs_are_named_by_one_path_with_the_experts_names(
     (job,) = data.runner().jobs()
     recipe = Recipe.from_yaml(job.recipe_yaml)
     assert dict(recipe.given.layer_inputs) == {name: f"{tmp_path}/{name}.safetensors" for name in NAMES}
-    data.runner().cancel(job.id)
+    finish(at)
+    assert data.store().run(job.subject).network == "BERT or RoBERTa"  # rows of 'bert.…' enter tensors without it
 
 
 def test_a_tower_alone_is_offered_where_a_network_holds_one(open_app: Any, library: Path, tmp_path: Path) -> None:
