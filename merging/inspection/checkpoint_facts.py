@@ -122,8 +122,8 @@ def _other_kind(opened: Checkpoint) -> str:
         return str(error)
     return (
         f"It is {title_of(opened.infos) or 'another network'}, not a CLIP image encoder; roles and {len(blocks)} "
-        "blocks are inferred from names and shapes. Methods that need no data, or layer inputs that you give, merge "
-        "it, from Python (merging.merge) and with python -m merging run."
+        "blocks are inferred from names and shapes. Methods that need no data, or data that you give, merge it: "
+        "in the app, from Python (merging.merge) and with python -m merging merge. See docs/networks.md."
     )
 
 
