@@ -55,6 +55,29 @@ def _hub_ids(ctx: click.Context, param: click.Parameter, texts: Sequence[str]) -
     return {name: value for name, _, value in pairs}
 
 
+def _replacing_options(function: Function) -> Function:
+    """The options that say what is replaced, and those of an adapter."""
+
+    @option(
+        "--overwrite",
+        is_flag=True,
+        is_eager=True,  # --out depends on it
+        help="replace what an earlier export has left at --out",
+    )
+    @option(
+        "--force",
+        is_flag=True,
+        is_eager=True,
+        help="replace it, too, and write an adapter that keeps less than half of some tensor's change",
+    )
+    @option("--rank", type=click.IntRange(1), default=None, metavar="R", help="of an adapter (--to peft)")
+    @functools.wraps(function)
+    def with_options(*args: Any, **options: Any) -> Any:
+        return function(*args, **options)
+
+    return with_options
+
+
 def export_options(function: Function) -> Function:
     """The options that say how a model is written; the command gets ``how``, an ``ExportOptions``."""
 
@@ -83,19 +106,7 @@ def export_options(function: Function) -> Function:
     @option(
         "--shard-size", type=GigabytesType(), default=5.0, show_default=True, metavar="GB", help="divide larger weights"
     )
-    @option(
-        "--overwrite",
-        is_flag=True,
-        is_eager=True,  # --out depends on it
-        help="replace what an earlier export has left at --out",
-    )
-    @option(
-        "--force",
-        is_flag=True,
-        is_eager=True,
-        help="replace it, too, and write an adapter that keeps less than half of some tensor's change",
-    )
-    @option("--rank", type=click.IntRange(1), default=None, metavar="R", help="of an adapter (--to peft)")
+    @_replacing_options
     @option("--task", default="", metavar="EXPERT", help="of other networks than CLIP: write this expert's head, too")
     @functools.wraps(function)
     def with_options(

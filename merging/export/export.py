@@ -66,19 +66,16 @@ def export(  # noqa: PLR0913 - the public contract
 ) -> Exported:
     """Write a model as a folder: weights, configurations, recipe, tables, scores and a model card.
 
-    It is a whole CLIP model if a text tower is known. The same run with the same text tower gives the same bytes. The
-    folder is written whole or not at all.
+    With a text tower it is a whole CLIP model. Equal runs give equal bytes. It is written whole or not at all.
 
     Args:
         source: a stored run, or a checkpoint in any format that can be opened.
         to: "hf" for Transformers or "open_clip"; "peft" for an adapter, of networks other than CLIP.
         base: the pretrained model, for an adapter, a file without projection or text side, or a run far from it.
-        activation: "quick_gelu" or "gelu", if no file beside the weights states it.
-        architecture: what no file states, such as "heads=12", an open_clip name or the path of a configuration.
+        activation, architecture: what no file states: "gelu"; "heads=12", an open_clip name or a configuration's path.
         text_tower: a model whose text tower is taken in place of the source's or the base's, or "none".
         hub_ids: {parent's name: repository on the Hub}, for the card.
-        overwrite: replace an earlier export.
-        shard_bytes: size above which weights for Transformers are divided.
+        overwrite, shard_bytes: replace an earlier export; size above which weights for Transformers are divided.
         task: of other networks than CLIP, the expert whose head the model gets, under its configuration.
         rank, force: of an adapter, and whether one is written that keeps less than half of some tensor's change.
         progress, cancel: called with a Progress after every piece; an Event or a callable, checked there, too.
@@ -97,20 +94,18 @@ def export(  # noqa: PLR0913 - the public contract
         return _export_network(opened, folder, to, base, task, overwrite, shard_bytes, phases.callback(WRITING), cancel)
     towers = _towers(opened, library, activation, _stated(opened, architecture), text_tower)
     tensors = {place: library.tensors(tower) for place, tower in towers.items()}
-    needed = sum(checkpoint.nbytes for checkpoint in tensors.values())
-    meter = Meter(needed, phases.callback(WRITING), cancel)
+    meter = Meter(needed := sum(one.nbytes for one in tensors.values()), phases.callback(WRITING), cancel)
     meter.within(0, WRITING)
     require_room(folder, needed + _modules_bytes(opened) + SLACK)
     with appearing(folder, overwrite=overwrite) as inside:
         for place, tower in towers.items():
-            metadata = _metadata(opened, tower, place)
-            _write_tower(inside / place, tower, tensors[place], library, metadata, shard_bytes, meter)
+            own = _metadata(opened, tower, place)
+            _write_tower(inside / place, tower, tensors[place], library, own, shard_bytes, meter)
             _check_unchanged(opened, place)
         _write_extras(inside, opened)
         write_card(inside, Card(opened, towers, library, needed))
         mark(inside, opened.run, to)
-        files = tuple(sorted(files_in(inside)))
-    return Exported(folder, to, files, needed, _warnings(towers), _notes(towers))
+    return Exported(folder, to, tuple(sorted(files_in(folder))), needed, _warnings(towers), _notes(towers))
 
 
 def _opened(
