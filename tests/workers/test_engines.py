@@ -98,6 +98,12 @@ def check_bytes(other: Store, killing: Killing, said: list[str], expected: dict[
     assert all(len(path.name) == 12 for path in points.folder(other).iterdir()), "nothing temporary stays"
 
 
+def both_are_there(cluster: Cluster) -> bool:
+    """Whether two workers have joined the scheduler, which takes them a while after their processes began."""
+    with opened(str(cluster.file), device="cpu") as workers:
+        return workers is not None and workers.count == 2
+
+
 @pytest.fixture(scope="module")
 def expected(tiny_benchmark: Benchmark, tmp_path_factory: pytest.TempPathFactory) -> dict[str, bytes]:
     """The points of 16 values, as this process computes them."""
@@ -154,7 +160,7 @@ def test_dask_merges_the_same_file(cluster: Cluster, tiny_benchmark: Benchmark, 
 def test_dask_computes_whole_runs_and_stops_where_they_are(
     cluster: Cluster, tiny_benchmark: Benchmark, store: Store
 ) -> None:
-    until(lambda: len(cluster.workers()) == 2)
+    until(lambda: both_are_there(cluster))
     stop, said, wanted = threading.Event(), list[str](), [WantedRun(recipe(tiny_benchmark, "ties"))]
     with opened(f"{cluster.file} only={platform.node()}", device="cpu") as workers:
         assert workers is not None and workers.count == 2
@@ -192,7 +198,7 @@ def test_nothing_listens_to_others_and_memory_is_kept(
     assert len(ports) >= 4 and {one.laddr.ip for one in ports} == {"127.0.0.1"}
     assert all("MALLOC_TRIM_THRESHOLD_" not in each.environ() for each in cluster.workers())
     until(lambda: main(["workers", "--workers", str(cluster.file), "--device", "cpu"]) == exit_codes.DONE)
-    assert "units of work at a time." in capsys.readouterr().out
+    assert " of work at a time." in capsys.readouterr().out
     if stranger := certified(tmp_path):
         monkeypatch.setenv(CERTIFICATES, stranger)
         monkeypatch.setattr("merging.workers.dask_pool.CONNECTING", 2.0)
