@@ -238,6 +238,12 @@ def controls_all(current: Draft, experts: Mapping[str, str]) -> bool:
             format_func=ACTIVATION_TITLES.__getitem__,
             key=f"activation{current.merge.uid}", help=ACTIVATION,
         )  # fmt: skip
+    return valid & _given_data(current, experts, clip)
+
+
+def _given_data(current: Draft, experts: Mapping[str, str], clip: bool) -> bool:
+    """What the chain needs besides checkpoints: images, or files on other networks; whether it is valid."""
+    valid = True
     if not clip:
         valid &= networks.files(current, experts)
     elif current.needs_exemplars:

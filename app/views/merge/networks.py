@@ -20,9 +20,9 @@ VOCABULARY_HELP = (
     "Choose the pretrained model's if the experts count their tokens otherwise."
 )
 EXPERT = "{expert}"  # in a typed path: the name of each expert
-FILES = {  # by key of a recipe: label, who writes such files
-    "layer_inputs": ("Files of layer inputs", "merging.capture"),
-    "gradients": ("Files of gradients", "merging.gradient_means"),
+FILES = {  # by key of a recipe: label, the function that makes them
+    "layer_inputs": ("Files of layer inputs", "capture"),
+    "gradients": ("Files of gradients", "gradient_means"),
 }
 ONLY_NAMED = "Here files are named as models are, from models: on."
 
@@ -54,7 +54,7 @@ def files(current: Draft, experts: Mapping[str, str]) -> bool:
         typed = st.text_input(
             label, _pattern(given[key]), key=f"{key}{current.merge.uid}", max_chars=1000,
             placeholder=f"/data/{key}/{EXPERT}.safetensors",
-            help=f"One file for each expert, written by {writer}; {EXPERT} stands for its name.",
+            help=f"One file for each expert, written by {writer} of the library merging; {EXPERT} stands for its name.",
         ).strip()  # fmt: skip
         if not typed:
             given[key] = {}
