@@ -268,7 +268,7 @@ def test_what_cannot_be_captured_is_refused() -> None:
     with pytest.raises(NeedsError, match=r"undo torch\.compile first"):
         merging.capture(torch.compile(linear, backend="eager"), [torch.randn(2, 4)])
     with pytest.raises(NeedsError, match="is split over processes"):
-        merging.capture(nn.DataParallel(linear), [torch.randn(2, 4)])
+        merging.capture(nn.DataParallel(nn.Sequential(nn.Linear(4, 4))), [torch.randn(2, 4)])
     with pytest.raises(NeedsError, match="called like only='x'"):
         merging.capture(linear, [torch.randn(2, 4)], only="x")
     assert linear.train().training and merging.capture(linear, [torch.randn(2, 4)]) and linear.training
