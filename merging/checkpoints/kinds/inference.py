@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
+from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from merging.checkpoints import families
@@ -19,7 +20,7 @@ from merging.text import first_few
 if TYPE_CHECKING:  # importing it loads torch, which the page Home does not need
     from merging.checkpoints.tensor_info import TensorInfo
 
-INFERENCE = 2  # raised whenever a role, a block or an order changes; it enters the ids of runs
+INFERENCE = 3  # raised whenever a role, a block or an order changes; it enters the ids of runs
 BUFFERS = re.compile(
     r"position_ids|token_type_ids|num_batches_tracked|relative_position_index|relative_coords_table|inv_freq|"
     r"masked_bias|logit_scale|logit_bias|final_logits_bias"
@@ -60,7 +61,11 @@ def is_inferred(names: Iterable[str], family: str = "") -> bool:
     """Whether a checkpoint's parameters are inferred: it has blocks, and is no CLIP tower, whole or damaged."""
     if family:
         return family == AS_INFERRED
-    listed = tuple(names)
+    return _is_inferred(tuple(names))
+
+
+@lru_cache(maxsize=64)  # a merge asks for the same few models many times
+def _is_inferred(listed: tuple[str, ...]) -> bool:
     if not listed:
         return False
     clip = nearest(listed)
@@ -117,32 +122,37 @@ def _is_after(depth: Depth) -> bool:
 
 
 def _role(name: str, info: TensorInfo) -> Role:
-    """The first that holds, from the name's last words to the shape."""
-    parts = name.split(".")
+    """The role of a tensor by the end of its name, its type and its shape."""
+    return _role_of(".".join(name.rsplit(".", 3)[-3:]), info.dtype.is_floating_point, len(info.shape), 1 in info.shape)
+
+
+@lru_cache(maxsize=4096)  # most tensors of a network are those of another block again
+def _role_of(ending: str, floating: bool, sides: int, flat: bool) -> Role:
+    """The first that holds, from the last words of a name to the number of sides, of which one is 1 if ``flat``."""
+    parts = ending.split(".")
     last, layer = parts[-1], parts[-2] if len(parts) > 1 else ""
-    sides = len(info.shape)
-    if not info.dtype.is_floating_point and last in {"weight", "bias"}:
+    if not floating and last in {"weight", "bias"}:
         return Role.LINEAR  # of packed numbers, which the check of the team refuses
-    if not info.dtype.is_floating_point or BUFFERS.fullmatch(last) or (sides == 4 and name.endswith("attn.bias")):
+    if not floating or BUFFERS.fullmatch(last) or (sides == 4 and ending.endswith("attn.bias")):
         return Role.BUFFER
     if STATISTICS.fullmatch(last):
         return Role.STATISTIC
-    if sides == 2 and (layer in TOKENS or name.endswith("predictions.decoder.weight")):
+    if sides == 2 and (layer in TOKENS or ending.endswith("predictions.decoder.weight")):
         return Role.VOCABULARY
     if sides > 0 and (TABLES.fullmatch(last) or (last == "weight" and sides == 2 and TABLES.fullmatch(layer))):
         return Role.EMBEDDING
-    return _role_of_shape(last, info.shape)
+    return _role_of_shape(last, sides, flat)
 
 
-def _role_of_shape(last: str, shape: tuple[int, ...]) -> Role:
+def _role_of_shape(last: str, sides: int, flat: bool) -> Role:
     """The role of a tensor whose name says no more than its last word."""
-    if len(shape) < 2:
+    if sides < 2:
         return Role.NORM_SCALE if SCALES.fullmatch(last) else Role.SHIFT
-    if len(shape) == 2:
+    if sides == 2:
         return Role.LINEAR
     if last == "weight":
         return Role.CONV
-    return Role.EMBEDDING if 1 in shape else Role.STACK
+    return Role.EMBEDDING if flat else Role.STACK
 
 
 def _transposed(infos: Mapping[str, TensorInfo], found: Mapping[str, Depth]) -> set[str]:
