@@ -161,6 +161,10 @@ class Plain(nn.Module):
         return self.readout(x)  # type: ignore[no-any-return]
 
 
+def _layers() -> nn.Module:
+    return nn.Sequential(nn.Linear(HIDDEN, 24), nn.GELU(), nn.Linear(24, LABELS))
+
+
 def _torch_transformer() -> nn.Module:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
@@ -240,6 +244,7 @@ KINDS: dict[str, Kind] = {
     "torchvision ResNet": Kind(_torchvision("resnet18"), _plain_images, "ResNet of torchvision or timm", {"": 8}),
     "torchvision RegNet": Kind(_torchvision_regnet, _plain_images, "", {"": 3}),
     "torch Transformer": Kind(_torch_transformer, _sequences, "", BOTH),
+    "layers without blocks": Kind(_layers, _vectors, "", {}),
     "anything else": Kind(Plain, _vectors, "", {"": 4}),
 }  # fmt: skip
 

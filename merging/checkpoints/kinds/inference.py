@@ -26,8 +26,8 @@ BUFFERS = re.compile(
     r"masked_bias|logit_scale|logit_bias|final_logits_bias"
 )
 STATISTICS = re.compile(r"running_mean|running_var")
-TOKENS = {"shared", "wte", "embed_tokens", "word_embeddings", "token_embedding", "tokens_embed", "embed_in",
-          "embed_out", "lm_head", "proj_out"}  # fmt: skip
+TOKENS = {"shared", "wte", "embed_tokens", "word_embeddings", "word_embedding", "token_embedding", "tok_embeddings",
+          "tokens_embed", "embeddings", "embed_in", "embed_out", "lm_head", "proj_out"}  # fmt: skip
 TABLES = re.compile(r"pos\w*emb\w*|emb\w*pos\w*|wpe|\w*type_embeddings|rel_embeddings|relative_\w*bias\w*|\w*_token|"
                     r"\w*_tokens|probe|\w*class_embedding|position_embeddings?")  # fmt: skip
 SCALES = re.compile(r"weight|gamma|scale|lambda\d*|layer_scale\w*|ls\d*|g")
@@ -35,6 +35,7 @@ AFTER = ("norm", "ln_f", "ln_post", "final", "post", "pooler", "head", "lm_head"
          "proj_out", "score", "fc", "embed_out")  # fmt: skip
 FIRST, LAST = ("vision", "visual", "image", "audio"), ("decoder", "text_decoder", "language", "lm")
 QUANTIZED = re.compile(r"qweight|qzeros|absmax|quant_map|weight_scale_inv|g_idx")
+FEWEST = 2  # weights that make a network of a file without blocks
 MOST_KNOWN = 0.5  # of the names, above which a file with CLIP's class embedding is a CLIP tower that is not whole
 
 
@@ -58,7 +59,7 @@ def describe(infos: Mapping[str, TensorInfo], where: str = "the checkpoint", fam
 
 
 def is_inferred(names: Iterable[str], family: str = "") -> bool:
-    """Whether a checkpoint's parameters are inferred: it has blocks, and is no CLIP tower, whole or damaged."""
+    """Whether parameters are inferred: there are blocks or layers, and it is no CLIP tower, whole or damaged."""
     if family:
         return family == AS_INFERRED
     return _is_inferred(tuple(names))
@@ -74,7 +75,7 @@ def _is_inferred(listed: tuple[str, ...]) -> bool:
         return False
     if known > MOST_KNOWN * len(listed) and not title_of(listed):
         return False
-    return bool(containers(listed))
+    return bool(containers(listed)) or sum(name.endswith(".weight") for name in listed) >= FEWEST
 
 
 def _inferred(infos: Mapping[str, TensorInfo], facts: Facts | None) -> tuple[Parameter, ...]:
@@ -133,11 +134,12 @@ def _role_of(ending: str, floating: bool, sides: int, flat: bool) -> Role:
     last, layer = parts[-1], parts[-2] if len(parts) > 1 else ""
     if not floating and last in {"weight", "bias"}:
         return Role.LINEAR  # of packed numbers, which the check of the team refuses
-    if not floating or BUFFERS.fullmatch(last) or (sides == 4 and ending.endswith("attn.bias")):
+    learned = last == "logit_scale" and sides > 1  # one for each head of an attention layer
+    if not floating or (BUFFERS.fullmatch(last) and not learned) or (sides == 4 and ending.endswith("attn.bias")):
         return Role.BUFFER
     if STATISTICS.fullmatch(last):
         return Role.STATISTIC
-    if sides == 2 and (layer in TOKENS or ending.endswith("predictions.decoder.weight")):
+    if sides == 2 and ((last == "weight" and layer in TOKENS) or ending.endswith("predictions.decoder.weight")):
         return Role.VOCABULARY
     if sides > 0 and (TABLES.fullmatch(last) or (last == "weight" and sides == 2 and TABLES.fullmatch(layer))):
         return Role.EMBEDDING
