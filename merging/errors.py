@@ -109,6 +109,10 @@ class WorkerError(MergingError):
     """Workers cannot be started, do not fit this program, or were lost while they computed something."""
 
 
+class EvaluatorError(MergingError):
+    """The user's program that measures models cannot be started, fails, or prints no scores."""
+
+
 class Cancelled(MergingError):  # noqa: N818 - a request that was honored, not an error
     """The caller asked to stop; nothing was kept, unless the text says so."""
 

@@ -14,6 +14,7 @@ LIBRARY = BUNDLED / "runs"
 STORE = "MERGESCOPE_STORE"
 WORKERS = "MERGESCOPE_WORKERS"  # who computes: empty (this process), 4 (processes), gpus, an address, module:function
 CERTIFICATES = "MERGESCOPE_CERTIFICATES"  # the folder of the certificates with which workers are reached by TLS
+EVALUATOR = "MERGESCOPE_EVALUATOR"  # the program that measures exported models; only from the environment
 JOBS = "MERGESCOPE_JOBS"  # how many jobs run at a time where they share workers
 JOBS_AT_ONCE, MOST_JOBS = 4, 64
 HUB_SWITCH = "MERGESCOPE_HUB"  # "on"; "cached": nothing is downloaded; "off": no cache either

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 import streamlit as st
 
 from app.reading import data
-from app.session import address
+from app.session import address, state
 from app.session.draft import Draft
-from merging.checkpoints.families import UNMERGED
+from merging.checkpoints.families import AS_CLIP, UNMERGED, Role
 from merging.errors import MergingError, TaskError
 from merging.recipes.recipe import Recipe
 from merging.runs.run import Run
@@ -106,30 +106,53 @@ def _estimate(
     from merging.runs.inputs import opened
 
     images = None if misfit else data.benchmark()
-    pretrained, experts = _models(recipe.pretrained, recipe.experts, files)
+    pretrained, experts = _models(recipe.pretrained, recipe.experts, recipe.family, files)
     return estimate(opened(recipe, pretrained, experts, images), images, _stored, device)
 
 
 @st.cache_resource(max_entries=4, ttl=60, show_spinner=False)
 def _models(
-    pretrained: str, experts: tuple[tuple[str, str], ...], files: str
+    pretrained: str, experts: tuple[tuple[str, str], ...], family: str, files: str
 ) -> tuple[Checkpoint, dict[str, Checkpoint]]:
     """The opened checkpoints of many recipes; nothing may be read from them but what their headers say."""
     from merging.runs.inputs import open_models
 
-    return open_models(pretrained, experts)
+    return open_models(pretrained, experts, family=family)
 
 
-def network(pretrained: str) -> str:
+def open_network() -> str:
+    """What the network is called whose models are chosen on Merge; empty for CLIP, and without models."""
+    try:
+        sets = data.model_sets()
+    except TaskError:
+        return ""
+    chosen, _ = state.picked_set(list(sets))
+    return network(sets[chosen].pretrained) if chosen else ""
+
+
+def network(pretrained: str, family: str = "") -> str:
     """What a network other than CLIP is called; empty for CLIP, and for what cannot be read."""
-    return _network(pretrained, data.file_state(pretrained))
+    return _network(pretrained, family, data.file_state(pretrained))[0]
+
+
+def has_vocabulary(pretrained: str, family: str = "") -> bool:
+    """Whether a network other than CLIP has tables with a row for each token."""
+    return _network(pretrained, family, data.file_state(pretrained))[1]
+
+
+def holds_clip(pretrained: str) -> bool:
+    """Whether a network other than CLIP holds a whole CLIP image encoder, which can be merged alone."""
+    return bool(network(pretrained)) and _network(pretrained, AS_CLIP, data.file_state(pretrained))[2]
 
 
 @st.cache_data(max_entries=200, show_spinner=False)
-def _network(pretrained: str, file: tuple[int, ...]) -> str:
+def _network(pretrained: str, family: str, file: tuple[int, ...]) -> tuple[str, bool, bool]:
+    """What it is called, whether it has tables of tokens, and whether it is readable as this family."""
     from merging.formats.opening import open_checkpoint
 
     try:
-        return open_checkpoint(pretrained, "pretrained").network
+        opened = open_checkpoint(pretrained, "pretrained", family=family)
+        network = opened.network
+        return network, bool(network) and any(p.role == Role.VOCABULARY for p in opened.parameters), True
     except (MergingError, OSError):
-        return ""
+        return "", False, False

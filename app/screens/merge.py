@@ -42,7 +42,9 @@ def formulas(recipe: Recipe) -> None:
 
 def ready(recipe: Recipe) -> bool:
     """The fit report, and what the chain lacks; returns whether the merge can run."""
-    if not fit_report.show(recipe.pretrained, dict(recipe.experts), "merge", recipe.activation):
+    if not fit_report.show(
+        recipe.pretrained, dict(recipe.experts), "merge", recipe.activation, recipe.family, recipe.vocabulary
+    ):
         return False
     if lacks := fit_report.lacking(recipe):
         st.error(text.safe_text(lacks, 600), icon=":material/block:")

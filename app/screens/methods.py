@@ -7,10 +7,10 @@ from collections.abc import Sequence
 import streamlit as st
 
 from app import text
-from app.reading import data, glossary
+from app.reading import data, glossary, recipes
 from app.session import address, state
 from app.session import words as page_words
-from app.views.methods import costs, gallery
+from app.views.methods import beyond, costs, gallery
 from app.views.methods.card import card
 from app.widgets import page
 from merging.methods import registry
@@ -72,12 +72,18 @@ chosen, missing = state.picked_method(keys, DEFAULT_MERGE)
 if missing:
     hint = text.safe_text(did_you_mean(missing, keys))
     st.warning(f"There is no method named “{text.safe_text(missing, 40)}”.{hint}", icon=":material/link_off:")
-if matching := filters(methods):
+network = recipes.open_network()
+matching = filters(methods)
+beyond_clip = beyond.chosen(network, stored)
+if matching:
     pickers(matching, chosen)
-    card(next(method for method in methods if method.key == chosen), matching, runs, stored)
+    shown = next(method for method in methods if method.key == chosen)
+    card(shown, matching, runs, stored)
+    if beyond_clip:
+        beyond.show(shown, network)
     st.header("Needs and costs", anchor=False)
     st.markdown("What the methods above need, and how much work they are. Click a column head to sort.")
-    costs.section(matching)
+    costs.section(matching, network)
 else:
     st.info("No method matches. Remove a filter.")
 if not first:

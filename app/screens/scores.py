@@ -10,7 +10,7 @@ from app import text
 from app.reading import data, names, score_tables
 from app.reading.images import drawn
 from app.session import address, pages, state
-from app.views.scores import ablations, experiment, plugin_matrix, stored_size, unknown_task
+from app.views.scores import ablations, experiment, given_runs, plugin_matrix, stored_size, unknown_task
 from app.widgets import chart, page, paper_line, run_picker
 from merging.runs.run import Run
 from viz.text import plural
@@ -133,7 +133,9 @@ def choose(scored: list[Run], stored: list[Run]) -> None:
 page.heading("Scores", "What merging gained in domain, what it cost out of domain, and which tasks lost accuracy.")
 stored = data.stored()
 experiment.link()
-if scored := data.scored_runs(stored):
+if asked := given_runs.linked(stored):
+    given_runs.view(asked)
+elif scored := data.scored_runs(stored):
     show = st.segmented_control(
         "View", (RUNS, PLUGIN, ABLATIONS), default=RUNS, key=address.SHOW, bind=address.BIND, required=True
     )
@@ -145,7 +147,7 @@ if scored := data.scored_runs(stored):
         choose(scored, stored)
     if others := sum(run.has_scores for run in data.runs(stored)) - len(scored):
         st.caption(f"{plural(others, 'run')} left out: evaluated on another version of the benchmark.")
-    run_picker.left_out(stored)
 else:
     sentence = "No run has been evaluated yet. Merge some experts and their accuracy appears here."
     page.empty(sentence, "Merge experts", pages.MERGE)
+given_runs.section(stored, asked)

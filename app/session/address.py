@@ -42,7 +42,7 @@ a run's id and not the label that a picker shows.
     donor*    whose tokens it puts in for all of them  cells*    what a cell of every data set says
     where*    the data set, and                        from*     the depth, whose images are listed
     intervals* accuracies there with their intervals   vectors*  how the case's task vectors are made
-    word*     the explained words on Methods
+    word*     the explained words on Methods            beyond*  whether Methods shows figures beyond CLIP
     b         the run that Compare sets beside run     between*  what Compare shows of the two
     models    the user's set of models on Merge        shelf*    what Models & runs shows
     chosen    the runs selected there, with commas     outcome*  which of the two runs is right
@@ -76,7 +76,7 @@ ABOUT, LAYER, DENSITY, CUT, SIGNS, WON = "about", "layer", "density", "cut", "si
 CELL, CONFLICT, OVERLAP, ENERGY, AGREEMENT, VECTORS = "cell", "conflict", "overlap", "energy", "agreement", "vectors"
 AGAINST, COMPARE, SCOPE, FIRST, SECOND = "against", "compare", "scope", "first", "second"
 SWEEP, POINT, SCORE, SUBJECT, LEAST, BEST = "sweep", "point", "score", "subject", "least", "best"
-WORD = "word"
+WORD, BEYOND = "word", "beyond"
 LOOK, MAP, IMAGES, CLASSES, PERPLEXITY, BESIDE = "look", "map", "images", "classes", "perplexity", "beside"
 FIGURE, BARE, CONTROLS, GROUND = "figure", "bare", "controls", "ground"
 OVER, ASKED, DONOR, CELLS, WHERE, FROM = "over", "asked", "donor", "cells", "where", "from"

@@ -55,6 +55,7 @@ class Draft:
     activation: str = ""
     architecture: str = ""
     vocabulary: str = COMMON
+    family: str = ""  # "clip" for the CLIP image encoder in a larger network
     adapt: DraftStep | None = None
     test_data: dict[str, Any] = field(default_factory=dict)  # which images are learned from, for chains that need them
     given: GivenData = field(default_factory=GivenData)  # files of data that the recipe of a file named
@@ -69,6 +70,7 @@ class Draft:
         draft.exemplars = recipe.exemplars.values() if recipe.exemplars else {}
         draft.count_dead_params, draft.activation = recipe.count_dead_params, recipe.activation
         draft.architecture, draft.vocabulary = recipe.architecture, recipe.vocabulary
+        draft.family = recipe.family
         draft.adapt = DraftStep.of(recipe.adapt) if recipe.adapt else None
         draft.test_data = recipe.test_data.values() if recipe.test_data else {}
         draft.given = recipe.given
@@ -91,10 +93,20 @@ class Draft:
     @property
     def needs(self) -> frozenset[Needs]:
         """What the chain needs besides checkpoints."""
-        steps: list[tuple[DraftStep, Method]] = [(step, registry.edit(step.key)) for step in self.edits]
-        steps.append((self.merge, registry.merge(self.merge.key)))
-        steps += [(self.adapt, registry.adapt(self.adapt.key))] if self.adapt else []
-        return frozenset(_needed(*pair) for pair in steps)
+        return frozenset(_needed(*pair) for pair in self._stages())
+
+    def _stages(self) -> list[tuple[DraftStep, Method]]:
+        stages: list[tuple[DraftStep, Method]] = [(step, registry.edit(step.key)) for step in self.edits]
+        stages.append((self.merge, registry.merge(self.merge.key)))
+        return stages + ([(self.adapt, registry.adapt(self.adapt.key))] if self.adapt else [])
+
+    @property
+    def reads(self) -> tuple[str, ...]:
+        """The files of data that steps read on a network that no images run through, by their keys in a recipe."""
+        methods = [method for step, method in self._stages() if _needed(step, method) != Needs.NOTHING]
+        gradients = any(method.gradients for method in methods)
+        rows = any(method.reads_layer_inputs for method in methods)
+        return (*["layer_inputs"] * rows, *["gradients"] * gradients)
 
     @property
     def needs_exemplars(self) -> bool:
@@ -125,11 +137,16 @@ class Draft:
             activation=self.activation,
             architecture=self.architecture,
             vocabulary=self.vocabulary,
+            family=self.family,
             title=self.title if self.chain() == self.titled else "",
             adapt=(self.adapt.key, self.adapt.values) if self.adapt else None,
             test_data=self.test_data,
             **self.given.of_experts(self.experts).plain(),
         )
+
+    def of_other_models(self) -> None:
+        """Forget what was chosen for the models before."""
+        self.vocabulary, self.family, self.given = COMMON, "", GivenData()
 
     def move(self, uid: int, by: int) -> None:
         """Move an edit up (-1) or down (+1) the chain."""
@@ -197,6 +214,9 @@ def command(recipe: Recipe) -> str:
     words += ["--activation", recipe.activation] if recipe.activation else []
     words += ["--architecture", recipe.architecture] if recipe.architecture else []
     words += ["--vocabulary", recipe.vocabulary] if recipe.vocabulary != COMMON else []
+    words += ["--family", recipe.family] if recipe.family else []
+    for key, named in recipe.given.plain().items():
+        words += [word for name, file in named.items() for word in (f"--{key.replace('_', '-')}", f"{name}={file}")]
     out = "merged" if recipe.adapt else "merged.safetensors"  # modules need a folder
     whole = shlex.join([*words, "--merge", merge, "--out", out])
     return f"{run}\n\n# or, without the file\n{whole}"

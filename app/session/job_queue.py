@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from merging.recipes.recipe import Recipe
     from merging.runs.store import Store
 
-NEUTRAL = ("digest", "fit", "benchmark", "published")  # commands that need no benchmark
+NEUTRAL = ("digest", "fit", "benchmark", "published", "scores")  # commands that need no benchmark
 
 
 _NAME = "_session_name"

@@ -17,6 +17,7 @@ from merging.errors import MergingError
 from merging.files import tables
 from merging.files.short_digest import short_digest
 from merging.modes import Act
+from merging.team.choices import COMMON
 from merging.text import first_few
 from viz.text import clean_text, plural
 
@@ -35,14 +36,14 @@ CHECK, READ = "fit", "read"  # kinds of jobs: read every number for a report, re
 NOT_READ = "Whether text tensors were trained is known only after every number was read, as the merge does anyway."
 
 
-def checked(pretrained: str, experts: Mapping[str, str]) -> FitReport:
-    """The current report on models.
+def checked(pretrained: str, experts: Mapping[str, str], family: str = "", vocabulary: str = COMMON) -> FitReport:
+    """The current report on models, which are of this family and whose vocabularies are merged so.
 
     Raises:
         CheckpointError: a file cannot be opened.
     """
     states = tuple(data.file_state(reference) for reference in (pretrained, *experts.values()))
-    return _checked(pretrained, tuple(experts.items()), states, _kept_at())
+    return _checked(pretrained, tuple(experts.items()), family, vocabulary, states, _kept_at())
 
 
 def _kept_at() -> int:
@@ -57,26 +58,40 @@ def _kept_at() -> int:
 
 @st.cache_data(max_entries=data.KEPT, show_spinner="Comparing the checkpoints …")
 def _checked(
-    pretrained: str, experts: tuple[tuple[str, str], ...], states: tuple[tuple[int, ...], ...], kept_at: int
+    pretrained: str,
+    experts: tuple[tuple[str, str], ...],
+    family: str,
+    vocabulary: str,
+    states: tuple[tuple[int, ...], ...],
+    kept_at: int,
 ) -> FitReport:
     from merging.catalog import fit_reports
     from merging.formats.opening import open_checkpoint
     from merging.inspection.fit import fit
 
-    base = open_checkpoint(pretrained, "pretrained")
-    opened = {name: open_checkpoint(reference, name, like=base) for name, reference in experts}
-    return fit_reports.find(data.store().root, base, opened) or fit(base, opened, sample=True)
+    base = open_checkpoint(pretrained, "pretrained", family=family)
+    opened = {name: open_checkpoint(reference, name, like=base, family=family) for name, reference in experts}
+    kept = None if family or vocabulary != COMMON else fit_reports.find(data.store().root, base, opened)
+    return kept or fit(base, opened, sample=True, vocabulary=vocabulary)
 
 
-def show(pretrained: str, experts: Mapping[str, str], place: str, activation: str = "") -> bool:
+def show(
+    pretrained: str,
+    experts: Mapping[str, str],
+    place: str,
+    activation: str = "",
+    family: str = "",
+    vocabulary: str = COMMON,
+) -> bool:
     """Draw the verdict in a line, and the whole report in an expander. Returns whether a merge can run.
 
-    An ``activation`` that the recipe names counts for all models, whatever their files state.
+    An ``activation`` that the recipe names counts for all models, whatever their files state; ``family`` and
+    ``vocabulary`` are the recipe's.
 
     Raises:
         CheckpointError: a file cannot be opened.
     """
-    report = checked(pretrained, experts)
+    report = checked(pretrained, experts, family, vocabulary)
     if activation:
         report = report.without("activation")
     verdict(report)
@@ -224,13 +239,17 @@ def lacking(recipe: Recipe) -> str:
 
 def _not_for_others(recipe: Recipe) -> str:
     """Why a chain does not work on these models, if they are another network than CLIP; empty if it does."""
-    if not recipes.network(recipe.pretrained):
+    if not recipes.network(recipe.pretrained, recipe.family):
         return ""
     from merging.engine.needs import check_kind
     from merging.formats.opening import open_checkpoint
+    from merging.runs.inputs import open_inputs
 
     try:
-        check_kind(recipe, open_checkpoint(recipe.pretrained, "pretrained"))
+        pretrained = open_checkpoint(recipe.pretrained, "pretrained", family=recipe.family)
+        check_kind(recipe, pretrained, recipe.given.layer_inputs or None, recipe.given.gradients or None)
+        if recipe.given.plain():
+            open_inputs(recipe)  # which opens the files of data, too
     except MergingError as error:
         return str(error)
     return ""

@@ -108,7 +108,8 @@ def _architecture(opened: Checkpoint, facts: Mapping[str, Any], kind: str) -> st
         rows, width = next(info.shape for info in opened.infos.values() if len(info.shape) == 2)
         return f"{rows} classes, {width} features"
     if kind == ADAPTER:
-        return f"LoRA, rank {facts['adapter']['rank']}"
+        rank = facts["adapter"]["rank"]
+        return f"LoRA, rank {rank}" if rank else "(IA)³"
     if opened.network:
         blocks = {p.section for p in in_blocks(opened).values()} if kind == MODEL else ()
         return f"{opened.network}, {len(blocks)} blocks" if blocks else ""

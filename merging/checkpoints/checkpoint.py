@@ -18,6 +18,7 @@ from merging.checkpoints.kinds.inference import describe, is_inferred
 from merging.checkpoints.references import without_folders
 from merging.checkpoints.tensor_info import DTYPE_NAMES, TensorInfo, raw_bytes
 from merging.errors import CheckpointError
+from merging.numerics.low_rank import Thin
 from merging.text import printable
 
 Spans = tuple[tuple[int, int], ...]  # places [start, stop) in a flat tensor
@@ -125,6 +126,13 @@ class Checkpoint(ABC):
     def applied_to(self, pretrained: Checkpoint) -> Checkpoint:
         """The expert: this checkpoint itself, or an adapter's changes applied to the pretrained model."""
         return self
+
+    def thin(self, name: str, pretrained: Checkpoint) -> Thin | None:
+        """What was added to a tensor of the pretrained model, if that is known as thin factors; else None.
+
+        It is in the form in which the tensor is stored; one of more dimensions has a row for each of its first.
+        """
+        return None
 
     def native(self, state: Mapping[str, Tensor]) -> dict[str, Tensor]:
         """A state dict under this checkpoint's names, renamed to the names in its file."""

@@ -42,7 +42,7 @@ COMMANDS: Mapping[str, tuple[str, str]] = {
     "evaluate": ("merging.cli.commands.evaluate:evaluate", "Accuracy of a checkpoint on the benchmark."),
     "scores": (
         "merging.cli.commands.given.command:scores",
-        "List scores that a run was given, or give it those of a file.",
+        "List scores that a run was given, or give it those of a file or a program.",
     ),
     "fit": ("merging.cli.commands.fit:fit", "Check whether checkpoints can be merged."),
     "digest": ("merging.cli.commands.fit:digest", "Digests of checkpoints' tensors, remembered for the app."),

@@ -14,7 +14,7 @@ from merging.cli.exit_codes import UsageError
 from merging.cli.model_options import activation_option, architecture_option
 from merging.cli.option_types import GigabytesType, TextTowerType
 from merging.cli.options import Function, option
-from merging.export.names import TARGETS
+from merging.export.names import PEFT, TARGETS
 
 if TYPE_CHECKING:
     from merging.recipes.recipe import Recipe
@@ -30,7 +30,8 @@ class ExportOptions:
 
     The target's name, the activation (None: the one that the files state), the architecture that they do not state,
     the model whose text tower is taken (None: the pretrained model), repositories of models by name, bytes of one file
-    at most, whether an earlier export is replaced, and the expert whose head a network other than CLIP gets.
+    at most, whether an earlier export is replaced, and the expert whose head a network other than CLIP gets. An adapter
+    has a rank, and is written even if it loses much with ``force``.
     """
 
     to: str
@@ -41,6 +42,8 @@ class ExportOptions:
     shard_bytes: int
     overwrite: bool
     task: str = ""
+    rank: int = 0
+    force: bool = False
 
 
 def _hub_ids(ctx: click.Context, param: click.Parameter, texts: Sequence[str]) -> dict[str, str]:
@@ -57,8 +60,8 @@ def export_options(function: Function) -> Function:
 
     @option(
         "--to",
-        type=click.Choice(TARGETS),
-        help=f"for Transformers (hf) or open_clip (default: {TARGETS[0]})",
+        type=click.Choice((*TARGETS, PEFT)),
+        help=f"for Transformers (hf), for open_clip, or as an adapter for PEFT (default: {TARGETS[0]})",
     )
     @activation_option
     @architecture_option
@@ -82,11 +85,17 @@ def export_options(function: Function) -> Function:
     )
     @option(
         "--overwrite",
-        "--force",
         is_flag=True,
         is_eager=True,  # --out depends on it
         help="replace what an earlier export has left at --out",
     )
+    @option(
+        "--force",
+        is_flag=True,
+        is_eager=True,
+        help="replace it, too, and write an adapter that keeps less than half of some tensor's change",
+    )
+    @option("--rank", type=click.IntRange(1), default=None, metavar="R", help="of an adapter (--to peft)")
     @option("--task", default="", metavar="EXPERT", help="of other networks than CLIP: write this expert's head, too")
     @functools.wraps(function)
     def with_options(
@@ -98,12 +107,17 @@ def export_options(function: Function) -> Function:
         hub_ids: Mapping[str, str],
         shard_size: int,
         overwrite: bool,
+        force: bool,
+        rank: int | None,
         task: str,
         **others: Any,
     ) -> Any:
+        replaced, ranks = overwrite or force, rank or 0
         how = ExportOptions(
-            to or TARGETS[0], activation, architecture, text_tower, hub_ids, shard_size, overwrite, task
+            to or TARGETS[0], activation, architecture, text_tower, hub_ids, shard_size, replaced, task, ranks, force
         )
+        if (how.to == PEFT) != (rank is not None):
+            raise UsageError(["An adapter (--to peft) has a rank, and nothing else has: give both, or none."])
         click.get_current_context().meta[TARGET_NAMED] = to is not None
         return function(*args, how=how, **others)
 

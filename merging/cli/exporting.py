@@ -15,17 +15,18 @@ from merging.checkpoints.references import PRETRAINED, is_remote, locate
 from merging.cli.call import Call
 from merging.cli.exit_codes import UsageError
 from merging.cli.export_options import SINGLE, TARGET_NAMED, ExportOptions, out_problems
-from merging.cli.output import dumps, export_facts, reporting, score_table, warn
+from merging.cli.output import dumps, export_facts, reporting, score_line, score_table, warn
 from merging.engine.work import ChainWork, chain_work
-from merging.errors import CheckpointError, MergingError
+from merging.errors import CheckpointError, EvaluatorError, MergingError
 from merging.export.export import Exported, check, export, export_file
 from merging.export.names import NO_TEXT, TARGETS
 from merging.export.provenance import check_hub_ids
 from merging.formats.opening import Source
-from merging.progress import ProgressCallback
+from merging.progress import Cancel, ProgressCallback
 from merging.recipes.recipe import Recipe
 from merging.runs.estimate import Estimate
 from merging.runs.execute import execute
+from merging.runs.given.scores import GivenScore, given_scores
 from merging.runs.inputs import open_inputs
 from merging.runs.run import PRECOMPUTED, Run
 from merging.runs.store import Store
@@ -90,8 +91,32 @@ def compute(  # noqa: PLR0913 - all that the commands merge and run are given
             announce=None if call.json or call.events else print_estimate,
             workers=workers,
         )
+        if evaluate:
+            measured(run, Store(store), progress, call.stop)
         exported = None if out is None else write(call, run, out, how, progress, pretrained)
-    report(call, run, exported, printed, announced=announced, work=_work(recipe, base) if call.json else None)
+    work = _work(recipe, base) if call.json else None
+    given = given_scores(Store(store).root, run.id) if run.network else ("", ())
+    report(call, run, exported, printed, announced=announced, work=work, given=given)
+
+
+def measured(run: Run, store: Store, progress: ProgressCallback | None, cancel: Cancel | None) -> bool:
+    """Let the user's program, if there is one, measure a run of another network that has no scores.
+
+    Returns whether it did.
+
+    Raises:
+        EvaluatorError: it fails; the message says that the run is kept.
+    """
+    from merging.evaluator.of_runs import measure
+    from merging.evaluator.program import evaluator
+
+    program = evaluator() if run.network else None
+    if program is None:
+        return False
+    try:
+        return measure(run, store, program, progress, cancel)
+    except EvaluatorError as error:
+        raise EvaluatorError(f"{error} Run {run.id} is kept, without scores.") from None
 
 
 def print_estimate(plan: Estimate) -> None:
@@ -185,6 +210,7 @@ def report(
     *,
     announced: bool = False,
     work: ChainWork | None = None,
+    given: tuple[str, tuple[GivenScore, ...]] = ("", ()),
 ) -> None:
     """Print what came out, with the work that merging it is where that is known; on stderr what may be wrong with it.
 
@@ -194,7 +220,9 @@ def report(
         if caution not in printed:
             warn(caution)
     if call.json:
-        print(dumps(facts_of(run, work) | ({} if exported is None else export_facts(exported))))
+        measured_elsewhere = {"given": {"file": given[0], "scores": list(map(asdict, given[1]))}} if given[1] else {}
+        written = {} if exported is None else export_facts(exported)
+        print(dumps(facts_of(run, work) | measured_elsewhere | written))
         return
     scores = run.scores
     summary = None if scores is None else summarize(scores, run.experts)
@@ -215,4 +243,7 @@ def report(
         print(f"In domain {inside} over {summary.tasks_in} tasks, {summary.n_in} images")
         print(f"Out of domain {outside} over {summary.tasks_out} tasks, {summary.n_out} images")
         print(f"H-score {100 * summary.h_score:.1f}" if summary.tasks_in and summary.tasks_out else "H-score –")
+    if given[1]:
+        print(f"Scores by {given[0]}:")
+        print("\n".join(map(score_line, given[1])))
     print(f"Written to {exported.folder if exported else run.path}")

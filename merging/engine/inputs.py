@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from merging.checkpoints.checkpoint import Checkpoint, UnusedText
-from merging.checkpoints.families import LINEAR_MAPS, OUTPUT, UNMERGED, Parameter
+from merging.checkpoints.families import LINEAR_MAPS, OUTPUT, UNMERGED, Parameter, Role
 from merging.checkpoints.tensor_info import TensorInfo
 from merging.devices import describe_device, fitting, is_host, moved
 from merging.engine.layer_inputs import Evidence, OnDetail
@@ -24,6 +24,7 @@ from merging.methods.moments import Moments, ignore_detail
 from merging.methods.slot import Gradients, Slot
 from merging.numerics.finite import all_finite
 from merging.numerics.linear_algebra import NO_DOUBLES
+from merging.numerics.low_rank import LowRank, Thin
 
 BLOCK_CPU = 1 << 18  # scalars per expert that are read at a time
 BLOCK_GPU = 1 << 24  # the same on a device with much memory
@@ -38,18 +39,40 @@ Places = Mapping[str, Sequence[tuple[int, int]]]  # by tensor, the first scalar 
 
 
 def layer_bytes(
-    parameter: Parameter, info: TensorInfo, experts: int, itemsize: int, decomposes: bool = True, rows: float = 0
+    parameter: Parameter,
+    info: TensorInfo,
+    experts: int,
+    itemsize: int,
+    decomposes: bool = True,
+    rows: float = 0,
+    ranks: float = math.inf,
 ) -> int:
     """Memory that the work on one whole tensor may take: task vectors, a decomposition, and its inputs.
 
     Of those there are ``rows`` per expert: they are held themselves, or their products where these are smaller.
+    Task vectors of so few ``ranks`` together that thin factors take their place are not decomposed themselves.
     """
     height, width = (info.shape[0], info.numel // max(info.shape[0], 1)) if len(info.shape) > 1 else (0, 0)
     height, width = (width, height) if parameter.transposed else (height, width)
     side = max(height, width) if parameter.role in LINEAR_MAPS else min(height, width)
-    squares = SQUARES * side**2 * torch.float64.itemsize if decomposes else 0
+    matrix = (height + width) * ranks if ranks < min(height, width) else side**2
+    squares = int(SQUARES * matrix * torch.float64.itemsize) if decomposes else 0
     held = width * min(rows * torch.float32.itemsize, width * torch.float64.itemsize)
     return LAYER_COPIES * (experts + 1) * info.numel * itemsize + squares + int(experts * held)
+
+
+def sum_of_ranks(parameter: Parameter, pretrained: Checkpoint, experts: Mapping[str, Checkpoint]) -> float:
+    """The columns of all task vectors' thin factors together; infinity where an expert's are not known."""
+    known = thin(parameter, pretrained, experts)
+    return math.inf if known is None else sum(one.rank for one in known)
+
+
+def thin(parameter: Parameter, pretrained: Checkpoint, experts: Mapping[str, Checkpoint]) -> list[Thin] | None:
+    """Every expert's task vector of a matrix as thin factors; None where an expert's are not known."""
+    if parameter.role != Role.LINEAR:
+        return None
+    known = [found for expert in experts.values() if (found := expert.thin(parameter.name, pretrained)) is not None]
+    return known if len(known) == len(experts) else None
 
 
 class GradientReader(Protocol):
@@ -211,7 +234,16 @@ class Inputs:
             task_vectors=shaped(slot.task_vectors, len(self.experts)),
             read_inputs=partial(self.input_moments, parameter),
             gradients={kind: shaped(rows, len(self.experts)) for kind, rows in slot.gradients.items()},
+            factors=None if dropped else self._factors(parameter),
         )
+
+    def _factors(self, parameter: Parameter) -> tuple[LowRank, ...] | None:
+        """Thin factors of every expert's task vector as (d_out, d_in); None where an expert's are not known."""
+        known = thin(parameter, self.pretrained, self.experts)
+        if known is None:
+            return None
+        factors = (of_expert.read().to(self.device) for of_expert in known)
+        return tuple(factor.mT if parameter.transposed else factor for factor in factors)
 
     def input_moments(self, parameter: Parameter, on_detail: OnDetail = ignore_detail) -> tuple[Moments, ...] | None:
         """The moments of what enters a tensor, one per expert; None where nothing is known of it."""

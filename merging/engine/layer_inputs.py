@@ -21,6 +21,7 @@ from merging.clip.batches import batch_size
 from merging.clip.image_encoder import Encoder
 from merging.errors import NeedsError
 from merging.methods.moments import Moments, ignore_detail
+from merging.team.own_names import under_team_names
 from merging.text import first_few
 from merging.threads import ONE_THREAD, cores, one_thread
 
@@ -45,13 +46,21 @@ class GivenInputs:
     """
 
     def __init__(
-        self, layer_inputs: LayerInputs, experts: tuple[str, ...], pretrained: Checkpoint, device: torch.device
+        self,
+        layer_inputs: LayerInputs,
+        experts: Mapping[str, Checkpoint] | tuple[str, ...],
+        pretrained: Checkpoint,
+        device: torch.device,
     ) -> None:
-        self._experts, self._pretrained = experts, pretrained
+        self._experts, self._pretrained = tuple(experts), pretrained
         self._device = torch.device("cpu") if device.type == "mps" else device  # rows may be float64
         if not isinstance(layer_inputs, Mapping):
             raise NeedsError("Layer inputs are a mapping {expert: {parameter name: rows}}.")
-        self._inputs = {expert: opened_layer_inputs(given, expert) for expert, given in layer_inputs.items()}
+        own = experts if isinstance(experts, Mapping) else {}
+        self._inputs = {
+            expert: under_team_names(opened_layer_inputs(given, expert), own.get(expert))
+            for expert, given in layer_inputs.items()
+        }
         named = {name for expert in experts for name in self._inputs.get(expert, {})}
         if unknown := sorted(named - set(pretrained.infos)):
             raise NeedsError(f"Layer inputs name tensors that the model does not have: {first_few(unknown)}.")

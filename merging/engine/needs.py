@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from enum import StrEnum
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -12,6 +13,7 @@ from merging.checkpoints.kinds.facts import title_of
 from merging.errors import FamilyError, NeedsError
 from merging.methods.exemplars import TaskExemplars, described
 from merging.methods.method import Method, Needs
+from merging.methods.params import Params
 from merging.numerics.flops import LinearMap
 from merging.recipes.chain_rules import not_used
 from merging.text import first_few
@@ -29,6 +31,15 @@ HOW_TO_PASS = {
 MATRICES = WEIGHTS | {Role.EMBEDDING}
 HALF = 0.5  # of the numbers, below which it is said how many a method of matrices reaches
 TaskImages = Mapping[str, TaskExemplars]  # by expert
+
+
+class DataBeyondClip(StrEnum):
+    """What a step takes on a network that no images run through."""
+
+    NOTHING = "nothing"
+    LAYER_INPUTS = "layer inputs"
+    GRADIENTS = "gradients"
+    IMPOSSIBLE = "not possible"
 
 
 def checked_exemplars(exemplars: Mapping[str, Any] | None) -> dict[str, TaskExemplars] | None:
@@ -72,25 +83,33 @@ def check_kind(recipe: Recipe, pretrained: Checkpoint, layer_inputs: Any = None,
     if not pretrained.inferred:
         return
     called = title_of(pretrained.infos) or "another network"
+    given = {DataBeyondClip.LAYER_INPUTS: layer_inputs, DataBeyondClip.GRADIENTS: gradients}
     for method, step in recipe.stages:
-        if method.needed(step.params) == Needs.NOTHING and method.role != "adapt":
+        needed = needed_beyond_clip(method, step.params)
+        if needed == DataBeyondClip.NOTHING or given.get(needed) is not None:
             continue
-        if method.gradients is not None and gradients is not None:
-            continue
-        if method.gradients is not None:
+        if needed == DataBeyondClip.GRADIENTS:
             raise NeedsError(
                 f"{method.title} runs images through CLIP towers; this is {called}. Give gradients, from "
                 "merging.gradient_means."
             )
-        if not method.reads_layer_inputs:
+        if needed == DataBeyondClip.IMPOSSIBLE:
             raise FamilyError(
                 f"{method.title} runs images through CLIP towers; this is {called}. Choose a method that needs no "
                 "data, or one that reads layer inputs, such as lot or regmean."
             )
-        if layer_inputs is None:
-            raise NeedsError(
-                f"Exemplars run through CLIP towers; this is {called}. Give layer_inputs, from merging.capture."
-            )
+        raise NeedsError(
+            f"Exemplars run through CLIP towers; this is {called}. Give layer_inputs, from merging.capture."
+        )
+
+
+def needed_beyond_clip(method: Method, params: Params) -> DataBeyondClip:
+    """What a method must be given on networks other than CLIP, where no images run."""
+    if method.needed(params) == Needs.NOTHING and method.role != "adapt":
+        return DataBeyondClip.NOTHING
+    if method.gradients is not None:
+        return DataBeyondClip.GRADIENTS
+    return DataBeyondClip.LAYER_INPUTS if method.reads_layer_inputs else DataBeyondClip.IMPOSSIBLE
 
 
 def few_matrices(recipe: Recipe, pretrained: Checkpoint) -> tuple[str, ...]:

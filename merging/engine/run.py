@@ -179,7 +179,7 @@ def _evidence(
     if layer_inputs is not None and hasattr(layer_inputs, "moments"):
         return layer_inputs
     if layer_inputs is not None:
-        return GivenInputs(layer_inputs, tuple(experts), pretrained, device)
+        return GivenInputs(layer_inputs, experts, pretrained, device)
     images = {name: task.images for name, task in (exemplars or {}).items()}
     return CapturedInputs(experts, images, device, like=pretrained)
 

@@ -11,12 +11,13 @@ from merging.checkpoints.architecture import Architecture
 from merging.checkpoints.checkpoint import Checkpoint
 from merging.checkpoints.families import EMBEDDINGS, LINEAR_MAPS, UNMERGED, Role
 from merging.checkpoints.tower_names import is_transposed
+from merging.engine.inputs import sum_of_ranks
 from merging.engine.learning.work import FORWARD_AND_BACKWARD, learning_work
 from merging.errors import CheckpointError
 from merging.methods.apart import is_apart, packed_tensors
-from merging.methods.method import Merge, Needs
+from merging.methods.method import Edit, Merge, Needs
 from merging.methods.slot import Gradients
-from merging.numerics.flops import LinearMap, symmetric_product
+from merging.numerics.flops import LinearMap, into_core, symmetric_product
 
 if TYPE_CHECKING:
     from merging.methods.method import Method
@@ -83,7 +84,7 @@ def chain_work(
         passes=passes,
         reads=passes * sum(bytes_of) + towers_read,
         writes=written * sum(info.nbytes for info in pretrained.infos.values()),
-        matrix_flops=_algebra(recipe, pretrained, len(experts)) + grams,
+        matrix_flops=_algebra(recipe, pretrained, experts) + grams,
         exemplars=images,
         forward=(captures + 2 * through) * images + both_ways,  # through an expert's section, then the merged one
         backward=both_ways,
@@ -144,14 +145,32 @@ def _readers(recipe: Recipe) -> list[tuple[Method, Params]]:
     return [(m, params) for m, params in pairs if m.needed(params) != Needs.NOTHING and m.reads_layer_inputs]
 
 
-def _algebra(recipe: Recipe, pretrained: Checkpoint, tasks: int) -> float:
+def _algebra(recipe: Recipe, pretrained: Checkpoint, experts: Mapping[str, Checkpoint]) -> float:
     """Floating-point operations of the methods' products and decompositions."""
     images = recipe.exemplars.per_task if recipe.exemplars else None
     total = 0.0
     for method, step in zip(recipe.methods, recipe.steps, strict=True):
-        maps = linear_maps(pretrained, tasks, method.algebra_on, images=images, apart=is_apart(step.params))
-        total += sum(method.algebra(step.params, matrix) for matrix in maps)
+        apart, ranks = is_apart(step.params), ranks_of(recipe, pretrained, experts) if method.role == "merge" else {}
+        for name, matrix in _named_maps(pretrained, len(experts), method.algebra_on, images=images, apart=apart):
+            small = int(min(ranks.get(name, math.inf), matrix.short))
+            thin = small < matrix.short
+            total += into_core(matrix, small) if thin else 0.0
+            seen = matrix._replace(outputs=small, inputs=small) if thin else matrix
+            total += method.algebra(step.params, seen)
     return total
+
+
+def ranks_of(recipe: Recipe, pretrained: Checkpoint, experts: Mapping[str, Checkpoint]) -> dict[str, float]:
+    """{tensor: columns of thin factors together} of the tensors that the merge of a recipe takes as thin factors.
+
+    No edit may stand before it: what edits leave has all ranks.
+    """
+    pairs = zip(recipe.methods, recipe.steps, strict=True)
+    before = any(isinstance(one, Edit) and not one.after_merge(step.params) for one, step in pairs)
+    merge = recipe.methods[-1]
+    if before or not (isinstance(merge, Merge) and merge.in_factors):
+        return {}
+    return {p.name: sum_of_ranks(p, pretrained, experts) for p in pretrained.parameters if p.role == Role.LINEAR}
 
 
 def _gram_flops(pretrained: Checkpoint, roles: frozenset[Role]) -> float:
@@ -171,6 +190,18 @@ def linear_maps(
 
     With ``apart`` query, key and value of a packed tensor are three.
     """
+    return [matrix for _, matrix in _named_maps(pretrained, tasks, roles, block, images, apart)]
+
+
+def _named_maps(
+    pretrained: Checkpoint,
+    tasks: int,
+    roles: frozenset[Role],
+    block: int | None = None,
+    images: int | None = None,
+    apart: bool = False,
+) -> list[tuple[str, LinearMap]]:
+    """``linear_maps``, each with its tensor's name."""
     maps, tower = [], tower_of(pretrained) if images is not None else None
     tokens = tokens_of(tower) if tower else math.inf
     rows = {Role.CONV: tokens - 1, Role.PROJECTION: 1}
@@ -182,7 +213,7 @@ def linear_maps(
             sides = outputs // count, math.prod(rest)
             turned = is_transposed(parameter)
             entering = (images or 1) * rows.get(parameter.role, tokens) if tower else math.inf
-            maps += [LinearMap(tasks, *(sides[::-1] if turned else sides), entering)] * count
+            maps += [(parameter.name, LinearMap(tasks, *(sides[::-1] if turned else sides), entering))] * count
     return maps
 
 

@@ -10,8 +10,11 @@ from pathlib import Path
 from merging.errors import StoreError
 from merging.files import atomic, disk
 from merging.files.atomic import temporary_beside
+from merging.files.records import write_json
+from merging.runs.run import Run
 
 MARK = "export.json"  # lists the files that this program wrote
+FORMAT = 1
 READABLE = 0o755
 
 
@@ -42,6 +45,12 @@ def unreachable(place: Path) -> str:
 def files_in(folder: Path) -> set[str]:
     """Paths of all files, relative to the folder."""
     return {path.relative_to(folder).as_posix() for path in folder.rglob("*") if not path.is_dir() or path.is_symlink()}
+
+
+def mark(folder: Path, run: Run | None, to: str) -> None:
+    """List the files of this export, so that a later one knows what it may replace."""
+    of_run = {"run": run.id} if run else {}
+    write_json(folder / MARK, {"format": FORMAT, "to": to, **of_run, "files": sorted(files_in(folder))})
 
 
 def _own(folder: Path) -> set[str]:

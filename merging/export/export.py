@@ -8,11 +8,12 @@ from pathlib import Path
 
 from merging.checkpoints.checkpoint import Checkpoint
 from merging.checkpoints.digests import READING
+from merging.checkpoints.references import PRETRAINED
 from merging.checkpoints.stated_architecture import StatedArchitecture
 from merging.errors import CheckpointError, StoreError
-from merging.export.destination import MARK, appearing, files_in
+from merging.export.destination import appearing, files_in, mark
 from merging.export.model_card import Card, write_card
-from merging.export.names import TARGETS
+from merging.export.names import PEFT, TARGETS
 from merging.export.networks.network import WEIGHTS, is_network, prepared, refuse_open_clip, write_beside
 from merging.export.source import ExportSource, of_checkpoint, of_run, open_with
 from merging.export.targets import ExportTarget, target
@@ -28,8 +29,8 @@ from merging.formats.opening import Source
 from merging.progress import Cancel, Meter, Phases, ProgressCallback
 from merging.runs.run import RECIPE, Run
 
-FORMAT = 1
 SLACK = 1 << 20  # bytes for everything that is not weights
+ONLY_NETWORKS = "Adapters are written of networks other than CLIP; export this model with --to hf."
 MODELS = "tasks.json"  # {task: folder of its model}, if there is one for each task
 
 
@@ -58,6 +59,8 @@ def export(  # noqa: PLR0913 - the public contract
     overwrite: bool = False,
     shard_bytes: int = SHARD,
     task: str = "",
+    rank: int = 0,
+    force: bool = False,
     progress: ProgressCallback | None = None,
     cancel: Cancel | None = None,
 ) -> Exported:
@@ -68,7 +71,7 @@ def export(  # noqa: PLR0913 - the public contract
 
     Args:
         source: a stored run, or a checkpoint in any format that can be opened.
-        to: "hf" for Transformers or "open_clip".
+        to: "hf" for Transformers or "open_clip"; "peft" for an adapter, of networks other than CLIP.
         base: the pretrained model, for an adapter, a file without projection or text side, or a run far from it.
         activation: "quick_gelu" or "gelu", if no file beside the weights states it.
         architecture: what no file states, such as "heads=12", an open_clip name or the path of a configuration.
@@ -77,6 +80,7 @@ def export(  # noqa: PLR0913 - the public contract
         overwrite: replace an earlier export.
         shard_bytes: size above which weights for Transformers are divided.
         task: of other networks than CLIP, the expert whose head the model gets, under its configuration.
+        rank, force: of an adapter, and whether one is written that keeps less than half of some tensor's change.
         progress, cancel: called with a Progress after every piece; an Event or a callable, checked there, too.
 
     Raises:
@@ -84,9 +88,11 @@ def export(  # noqa: PLR0913 - the public contract
         CheckpointError: not a whole visual tower, or no file states what its shapes do not.
         Cancelled: ``cancel`` requested it; nothing is kept.
     """
-    library, folder = target(to), Path(folder)
+    library, folder = target(TARGETS[0] if to == PEFT else to), Path(folder)
     phases = Phases({READING: 0.0 if isinstance(source, Run) else 1.0, WRITING: 1.0}, progress)
     opened = _opened(source, base, hub_ids or {}, task, phases.callback(READING), cancel)
+    if to == PEFT:
+        return _export_adapter(opened, folder, base, task, rank, force, overwrite, phases.callback(WRITING), cancel)
     if is_network(opened):
         return _export_network(opened, folder, to, base, task, overwrite, shard_bytes, phases.callback(WRITING), cancel)
     towers = _towers(opened, library, activation, _stated(opened, architecture), text_tower)
@@ -102,7 +108,7 @@ def export(  # noqa: PLR0913 - the public contract
             _check_unchanged(opened, place)
         _write_extras(inside, opened)
         write_card(inside, Card(opened, towers, library, needed))
-        _mark(inside, opened, to)
+        mark(inside, opened.run, to)
         files = tuple(sorted(files_in(inside)))
     return Exported(folder, to, files, needed, _warnings(towers), _notes(towers))
 
@@ -154,9 +160,40 @@ def _export_network(
         notes = write_beside(inside, export)
         _write_extras(inside, opened)
         write_network_card(inside, export, notes)
-        _mark(inside, opened, to)
+        mark(inside, opened.run, to)
         files = tuple(sorted(files_in(inside)))
     return Exported(folder, to, files, export.nbytes, (), tuple(notes))
+
+
+def _export_adapter(
+    opened: ExportSource,
+    folder: Path,
+    base: Source | None,
+    task: str,
+    rank: int,
+    force: bool,
+    overwrite: bool,
+    progress: ProgressCallback | None,
+    cancel: Cancel | None,
+) -> Exported:
+    """``export`` of the change of a network other than CLIP as a LoRA adapter."""
+    from merging.export.networks.adapter import adapter_of, pretrained_of, write_adapter
+    from merging.export.networks.card import write_adapter_card
+
+    if task or not is_network(opened):
+        raise CheckpointError("An adapter holds no head of a task; use --to hf." if task else ONLY_NETWORKS)
+    meter = Meter(0, progress, cancel)
+    pretrained = pretrained_of(opened, base, meter)
+    made = adapter_of(opened, pretrained, rank, meter, force=force)
+    with appearing(folder, overwrite=overwrite) as inside:
+        names = {parent.name: parent.model_id for parent in opened.parents}
+        nbytes = write_adapter(inside, made, names.get(PRETRAINED, ""), opened.metadata)
+        _check_unchanged(opened, "")
+        _write_extras(inside, opened)
+        write_adapter_card(inside, prepared(opened, base), made)
+        mark(inside, opened.run, PEFT)
+        files = tuple(sorted(files_in(inside)))
+    return Exported(folder, PEFT, files, nbytes, (), tuple(made.notes))
 
 
 def _write_tower(
@@ -210,12 +247,14 @@ def check(
     Raises:
         CheckpointError: such a model cannot be exported.
     """
-    library, stated = target(to), named_architecture(architecture)
+    library, stated = target(TARGETS[0] if to == PEFT else to), named_architecture(architecture)
     opened, below = open_with(model, base)
     if opened.inferred:
-        if to != TARGETS[0]:
+        if to not in {TARGETS[0], PEFT}:
             refuse_open_clip(opened)
         return ""
+    if to == PEFT:
+        raise CheckpointError(ONLY_NETWORKS)
     tower = ready(opened, below, activation, stated)
     text, image_only = _text(tower, lenders(opened, below), text_tower, stated, library)
     tower = replace(tower, text=text, image_only=image_only)
@@ -308,9 +347,3 @@ def _write_extras(folder: Path, source: ExportSource) -> None:
         path = folder / table_file(name)
         path.parent.mkdir(exist_ok=True)
         path.write_bytes(csv_bytes(run.plain_table(name)))
-
-
-def _mark(folder: Path, source: ExportSource, to: str) -> None:
-    """List the files of this export, so that a later one knows what it may replace."""
-    run = {"run": source.run.id} if source.run else {}
-    write_json(folder / MARK, {"format": FORMAT, "to": to, **run, "files": sorted(files_in(folder))})

@@ -150,7 +150,7 @@ def open_with(source: Source, base: Source | None) -> tuple[Checkpoint, Checkpoi
     opened = open_checkpoint(source, like=below)
     if isinstance(opened, AdapterCheckpoint):
         raise CheckpointError(
-            f"{opened.name} is a LoRA adapter; give the model that it changes as the base (convert --base)."
+            f"{opened.name} is {opened.kind}; give the model that it changes as the base (convert --base)."
         )
     return opened, below
 

@@ -1,14 +1,14 @@
-"""PEFT's LoRA adapters: low-rank changes of some layers, which make an expert of the pretrained model."""
+"""PEFT's adapters, LoRA and (IA)³: changes of some layers, which make an expert of the pretrained model."""
 
 from __future__ import annotations
 
 import hashlib
 import json
 import math
-import re
 import zlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import torch
@@ -16,52 +16,16 @@ from torch import Tensor
 
 from merging.checkpoints.checkpoint import Checkpoint
 from merging.checkpoints.content_digest import OnBytes, ignore
-from merging.checkpoints.kinds.facts import facts_of
+from merging.checkpoints.kinds.facts import Facts, facts_of
 from merging.checkpoints.kinds.names import unchanged, under_names_of
 from merging.checkpoints.tensor_info import TensorInfo
 from merging.checkpoints.tower_names import PROJ, TowerTensor, place_of, tower, transposed
+from merging.checkpoints.views import stored_model
 from merging.errors import CheckpointError
+from merging.formats.adapters.changes import Change, changes_of, check_config, unknown
+from merging.formats.adapters.tied import is_tied, twin
+from merging.numerics.low_rank import LowRank, Thin
 from merging.text import first_few
-
-BASE = "base_model.model."
-LORA = re.compile(r"(?P<layer>.+)\.lora_(?P<side>[AB])(?:\.[^.]+)?\.(?P<kind>weight|bias)")
-WRAPPING = re.compile(r"\.(?:base_layer|modules_to_save(?:\.[^.]+)?)(?=\.)")
-REFUSED = {
-    "lora_magnitude_vector": "DoRA, which scales whole columns",
-    "lora_embedding_": "LoRA of an embedding",
-    "lora_A.bias": "LoRA with a bias",
-    "lora_B.bias": "LoRA with a bias",
-    # PEFT 0.21 adds this change twice, in training and in merging; others may not, and the file does not say.
-    ".base_layer.out_proj.lora_": "LoRA inside torch's attention module, which versions of PEFT count differently",
-}
-# Initializations that also change the pretrained weights, so that the adapter is not the whole change.
-CHANGES_BASE = ("pissa", "olora", "corda", "loftq", "lora_ga")
-# Settings with which the change is not scale · B A, or not a change of weights at all.
-OTHER_KINDS = (
-    "layer_replication", "target_parameters", "trainable_token_indices", "use_qalora", "lora_bias", "kasa_config",
-    "use_bdlora", "arrow_config", "monteclora_config", "alora_invocation_tokens",
-)  # fmt: skip
-# Other settings, which do not alter what the weights mean.
-KNOWN = {
-    "peft_type", "peft_version", "auto_mapping", "base_model_name_or_path", "revision", "task_type", "inference_mode",
-    "r", "lora_alpha", "rank_pattern", "alpha_pattern", "use_rslora", "fan_in_fan_out", "lora_dropout", "bias",
-    "target_modules", "exclude_modules", "modules_to_save", "layers_to_transform", "layers_pattern",
-    "init_lora_weights", "loftq_config", "eva_config", "corda_config", "lora_ga_config", "velora_config",
-    "megatron_config", "megatron_core", "qalora_group_size", "ensure_weight_tying", "runtime_config",
-}  # fmt: skip
-LARGEST_ALPHA = 1e9
-MAX_PATTERN, MAX_REPEATS, MAX_GROUPS = 200, 3, 4
-
-
-@dataclass(slots=True)
-class Change:
-    """An adapter's change of one layer's tensor: scale · B A is added, or the tensor is replaced."""
-
-    down: str = ""  # A (r, d_in)
-    up: str = ""  # B (d_out, r)
-    scale: float = 0.0
-    fan_in_fan_out: bool = False
-    replacement: str = ""
 
 
 class AdapterCheckpoint(Checkpoint):
@@ -73,10 +37,15 @@ class AdapterCheckpoint(Checkpoint):
 
     def __init__(self, weights: Checkpoint, config: Mapping[str, Any], label: str) -> None:
         self.name, self.label, self.metadata = weights.name, label, weights.metadata
-        self.notes, self.cautions = weights.notes, (*weights.cautions, *_unknown(config))
+        self.notes, self.cautions = weights.notes, (*weights.cautions, *unknown(config))
         self.weights, self.config, self.infos = weights, config, weights.infos
-        _check_config(config, self.name)
-        self.changes = _changes(weights, config)
+        check_config(config, self.name)
+        self.changes = changes_of(weights, config)
+
+    @property
+    def kind(self) -> str:
+        """What it is, with an article."""
+        return "a LoRA adapter" if self.config["peft_type"] == "LORA" else "an (IA)³ adapter"
 
     def read_flat(self, name: str, start: int, stop: int) -> Tensor:
         return self.weights.read_flat(name, start, stop)
@@ -99,99 +68,6 @@ class AdapterCheckpoint(Checkpoint):
             CheckpointError: a layer that the pretrained model does not have, or has in another shape.
         """
         return AdaptedCheckpoint(self, pretrained)
-
-
-def _check_config(config: Mapping[str, Any], label: str) -> None:
-    kind = config.get("peft_type")
-    if kind != "LORA":
-        raise CheckpointError(f"{label}: an adapter of type {str(kind)[:40]!r} is not supported; LoRA is.")
-    if config.get("use_dora"):
-        raise CheckpointError(f"{label}: DoRA adapters are not supported; merge it into its model with PEFT first.")
-    start = str(config.get("init_lora_weights", "")).lower()
-    if start.startswith(CHANGES_BASE):
-        raise CheckpointError(
-            f"{label}: it began as {start[:20]!r}, which changes the pretrained weights; convert it with PEFT first."
-        )
-    for key in OTHER_KINDS:
-        if config.get(key):
-            raise CheckpointError(f"{label}: adapters with {key} are not supported; merge it with PEFT first.")
-
-
-def _unknown(config: Mapping[str, Any]) -> Iterator[str]:
-    """A caution about unknown settings, which a later version of PEFT may have."""
-    if unknown := [key for key, value in config.items() if value and key not in KNOWN]:
-        yield f"Its configuration sets {first_few(unknown)}, which is unknown here; compare with PEFT's result."
-
-
-def _changes(weights: Checkpoint, config: Mapping[str, Any]) -> dict[str, Change]:
-    """{name of a layer's tensor in the adapter: its change}."""
-    changes: dict[str, Change] = {}
-    for name in weights.infos:
-        for part, what in REFUSED.items():
-            if part in name:
-                raise CheckpointError(
-                    f"{weights.name}: {what}, is not supported ({name[:80]!r}). Merge it with PEFT first."
-                )
-        short = WRAPPING.sub("", name.removeprefix(BASE))
-        factor = LORA.fullmatch(short)
-        if factor is None and ".lora_" in short:
-            raise CheckpointError(
-                f"{weights.name}: LoRA with more than two factors is not supported ({name[:80]!r}). Merge it with PEFT "
-                "first."
-            )
-        if factor is None:
-            changes[short] = Change(replacement=name)
-            continue
-        change = changes.setdefault(factor["layer"] + ".weight", Change())
-        if factor["side"] == "A":
-            change.down = name
-        else:
-            change.up = name
-    for target, change in changes.items():
-        if not change.replacement:
-            _complete(change, target.removesuffix(".weight"), weights, config)
-    if not changes:
-        raise CheckpointError(f"{weights.name} holds no adapter.")
-    return changes
-
-
-def _complete(change: Change, layer: str, weights: Checkpoint, config: Mapping[str, Any]) -> None:
-    """Check both factors and set the scale."""
-    if not change.down or not change.up:
-        raise CheckpointError(f"{weights.name}: layer {layer[:80]!r} has only one of its two factors.")
-    rank = _pattern(config, "rank_pattern", layer, config.get("r"), weights.name)
-    alpha = _pattern(config, "alpha_pattern", layer, config.get("lora_alpha"), weights.name)
-    down, up = weights.infos[change.down].shape, weights.infos[change.up].shape
-    if len(down) < 2 or len(up) < 2 or type(rank) is not int or rank < 1 or down[0] != rank or up[1] != rank:
-        raise CheckpointError(
-            f"{weights.name}: layer {layer[:80]!r} has factors {list(down)} and {list(up)}, its configuration says "
-            f"rank {str(rank)[:20]}."
-        )
-    if math.prod(up[2:]) != 1:
-        raise CheckpointError(f"{weights.name}: layer {layer[:80]!r} is a convolution of a kind that is not supported.")
-    if isinstance(alpha, bool) or not isinstance(alpha, (int, float)) or not abs(alpha) < LARGEST_ALPHA:
-        raise CheckpointError(f"{weights.name}: lora_alpha is a number; got {str(alpha)[:20]!r}.")
-    change.scale = alpha / (math.sqrt(rank) if config.get("use_rslora") else rank)
-    change.fan_in_fan_out = bool(config.get("fan_in_fan_out"))
-
-
-def _pattern(config: Mapping[str, Any], key: str, layer: str, otherwise: Any, label: str) -> Any:
-    """The value of the first pattern that matches the end of a layer's name, as in PEFT; else ``otherwise``."""
-    patterns = config.get(key) or {}
-    if not isinstance(patterns, Mapping):
-        raise CheckpointError(f"{label}: {key} is a mapping from layers to numbers.")
-    for pattern, value in patterns.items():
-        # The pattern comes from a file: slow ones are refused.
-        repeats = len(re.findall(r"[*+?{]", pattern))
-        nested = re.search(r"\)[*+?{]", pattern)
-        if len(pattern) > MAX_PATTERN or repeats > MAX_REPEATS or pattern.count("(") > MAX_GROUPS or nested:
-            raise CheckpointError(f"{label}: the pattern {pattern[:40]!r} in {key} is too intricate.")
-        try:
-            if re.fullmatch(rf"(.*\.)?({pattern})", layer):
-                return value
-        except (re.error, OverflowError):
-            raise CheckpointError(f"{label}: the pattern {pattern[:40]!r} in {key} cannot be read.") from None
-    return otherwise
 
 
 @dataclass(slots=True)
@@ -222,7 +98,7 @@ class AdaptedCheckpoint(Checkpoint):
         for name, target in self._targets.items():
             self._check(name, target)
         count = len(self._targets) + len(self._own)
-        self.notes = (*adapter.notes, *names, f"A LoRA adapter of {count} tensors; the others are pretrained.")
+        self.notes = (*adapter.notes, *names, f"A{adapter.kind[1:]} of {count} tensors; the others are pretrained.")
         if ignored:
             self.notes += (
                 f"{len(ignored)} of its tensors are outside the visual tower; ignored: {first_few(ignored)}.",
@@ -249,6 +125,26 @@ class AdaptedCheckpoint(Checkpoint):
             last = self._last = (name, self._adapted(name).reshape(-1))
         return last[1][start:stop]
 
+    def thin(self, name: str, pretrained: Checkpoint) -> Thin | None:
+        own = name in self._own or len(self.infos[name].shape) < 2
+        if not self.inferred or own or stored_model(pretrained) is not stored_model(self._pretrained):
+            return None
+        if name not in self._targets:
+            return Thin(1, partial(self._nothing, name))
+        (change,) = self._targets[name].change.values()
+        if change.product:
+            return None
+        return Thin(self._adapter.infos[change.down].shape[0], partial(self._factors, change))
+
+    def _nothing(self, name: str) -> LowRank:
+        rows, *rest = self.infos[name].shape
+        return LowRank(torch.zeros(rows, 1).double(), torch.zeros(1, math.prod(rest)).double())
+
+    def _factors(self, change: Change) -> LowRank:
+        down, up = (self._adapter.weights.read(part).double().flatten(1) for part in (change.down, change.up))
+        found = LowRank(change.scale * up, down)
+        return found.mT if change.fan_in_fan_out else found
+
     def state(self) -> tuple[int, ...] | None:
         return self._adapter.state()
 
@@ -264,9 +160,18 @@ class AdaptedCheckpoint(Checkpoint):
             part = rows[third * size : (third + 1) * size]
             if change.replacement:
                 part.copy_(self._adapter.weights.read(change.replacement).reshape(part.shape))
+            elif change.product:
+                part *= self._factor(change, info.dtype, part.dim())
             else:
                 part += self._delta(change, info.dtype).reshape(part.shape)
         return tensor
+
+    def _factor(self, change: Change, dtype: torch.dtype, dimensions: int) -> Tensor:
+        """What a weight (d_out, d_in) or (d_in, d_out) is multiplied by, or a bias (d_out,)."""
+        values = self._adapter.weights.read(change.product).to(dtype)
+        if dimensions == 1:
+            return values.reshape(-1)
+        return values.T if change.fan_in_fan_out else values
 
     def _delta(self, change: Change, dtype: torch.dtype) -> Tensor:
         """scale · B A (d_out, d_in)."""
@@ -280,7 +185,11 @@ class AdaptedCheckpoint(Checkpoint):
         rows = shape[::-1] if target.is_transposed else shape
         expected = (rows[0] // target.thirds, *rows[1:]) if rows else ()
         for change in target.change.values():
-            if change.replacement:
+            if change.product:
+                vector = infos[change.product].shape
+                vector = vector[::-1] if change.fan_in_fan_out else vector
+                actual = expected if _multiplies(vector, expected) else vector
+            elif change.replacement:
                 actual = infos[change.replacement].shape
             else:
                 matrix = (infos[change.up].shape[0], math.prod(infos[change.down].shape[1:]))
@@ -291,6 +200,13 @@ class AdaptedCheckpoint(Checkpoint):
                     f"{self.name}: the adapter changes {name!r} by {list(actual)}, the pretrained model has "
                     f"{list(expected)} there; it belongs to another model."
                 )
+
+
+def _multiplies(vector: Sequence[int], shape: Sequence[int]) -> bool:
+    """Whether a vector (n, 1) or (1, n) has a number for each row, or each column, of a matrix; or of a bias."""
+    if len(shape) == 1:
+        return math.prod(vector) == shape[0]
+    return len(shape) == 2 and all(mine in {1, theirs} for mine, theirs in zip(vector, shape, strict=True))
 
 
 def _targets(adapter: AdapterCheckpoint, pretrained: Checkpoint) -> tuple[dict[str, _Target], list[str]]:
@@ -334,9 +250,29 @@ def _targets_by_name(
             own[name] = change.replacement
         elif name in pretrained.infos:
             targets[name] = _Target({0: change})
-        else:
+        elif not (change.product and name.endswith(".bias")):  # not every layer has one
             raise CheckpointError(f"{adapter.name} changes {stored[:80]!r}, which the pretrained model does not have.")
+    if facts is not None:
+        _check_tied(adapter, pretrained, facts, own)
     return targets, own, names.notes
+
+
+def _check_tied(adapter: AdapterCheckpoint, pretrained: Checkpoint, facts: Facts, own: Mapping[str, str]) -> None:
+    """Raise CheckpointError if some of several modules that share a tensor get another one."""
+    if adapter.config.get("ensure_weight_tying"):
+        return
+    for group in facts.tied:
+        endings = tuple(f".{ending}" for ending in group)
+        new = [name for name in own if f".{name}".endswith(endings)]
+        stored = [name for name in pretrained.infos if f".{name}".endswith(endings)]
+        if not new or not is_tied(pretrained, stored):
+            continue
+        if len(new) == 1 or any(twin(adapter, own[new[0]], [own[name]]) is None for name in new[1:]):
+            raise CheckpointError(
+                f"{adapter.name} has its own {first_few(new)}, and the pretrained model shares one tensor among its "
+                "input and output embeddings. Save both alike (modules_to_save, ensure_weight_tying), or merge the "
+                "adapter with PEFT first."
+            )
 
 
 def _place(name: str) -> TowerTensor | None:

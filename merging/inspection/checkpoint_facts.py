@@ -59,7 +59,7 @@ def inspect(
     architecture, no_architecture = (None, "") if adapter else _architecture(opened)
     return {
         "file": printable(without_folders(opened.label)),
-        "format": _format(weights) + (" of a LoRA adapter" if adapter else ""),
+        "format": _format(weights) + (f" of {adapter.kind}" if adapter else ""),
         "names": _names(stored),
         **_family(opened),
         "architecture": architecture,
@@ -122,8 +122,8 @@ def _other_kind(opened: Checkpoint) -> str:
         return str(error)
     return (
         f"It is {title_of(opened.infos) or 'another network'}, not a CLIP image encoder; roles and {len(blocks)} "
-        "blocks are inferred from names and shapes. Methods that need no data, or layer inputs that you give, merge "
-        "it, from Python (merging.merge) and with python -m merging run."
+        "blocks are inferred from names and shapes. Methods that need no data, or data that you give, merge it: "
+        "in the app, from Python (merging.merge) and with python -m merging merge. See docs/networks.md."
     )
 
 
@@ -160,6 +160,7 @@ def _adapter(adapter: AdapterCheckpoint) -> dict[str, Any]:
     """Ranks, layers and pretrained model of an adapter."""
     ranks = sorted({adapter.infos[c.down].shape[0] for c in adapter.changes.values() if c.down})
     whole = sum(bool(change.replacement) for change in adapter.changes.values())
+    biases = sum(bool(change.product) and name.endswith(".bias") for name, change in adapter.changes.items())
     base = adapter.config.get("base_model_name_or_path")
-    facts = {"rank": ", ".join(map(str, ranks)), "layers": len(adapter.changes) - whole, "replaced": whole}
+    facts = {"rank": ", ".join(map(str, ranks)), "layers": len(adapter.changes) - whole - biases, "replaced": whole}
     return facts | ({"base": printable(without_folders(base))} if isinstance(base, str) and base else {})

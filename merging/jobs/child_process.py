@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import shlex
 import signal
 import subprocess
 import sys
@@ -38,9 +39,19 @@ def child_environment(benchmark: str = "", jobs: int = 1) -> dict[str, str]:
         variables[settings.CERTIFICATES] = str(Path(variables[settings.CERTIFICATES]).expanduser().absolute())
     if (chosen := parsed(settings.workers())).spec.endswith(".json"):
         variables[settings.WORKERS] = chosen._replace(spec=str(Path(chosen.spec).expanduser().absolute())).text
+    if written := variables.get(settings.EVALUATOR):
+        variables[settings.EVALUATOR] = _from_anywhere(written)
     if "MERGESCOPE_MODELS" in variables:
         variables["MERGESCOPE_MODELS"] = os.pathsep.join(map(str, settings.models_folders().values()))
     return variables
+
+
+def _from_anywhere(command: str) -> str:
+    """A command line with the files that it names from the current folder on as absolute paths."""
+    with contextlib.suppress(ValueError):  # the command that reads it says what is wrong
+        words = shlex.split(command)
+        return shlex.join(str(Path(word).absolute()) if Path(word).is_file() else word for word in words)
+    return command
 
 
 def start_process(

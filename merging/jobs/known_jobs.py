@@ -7,6 +7,7 @@ from collections import deque
 from collections.abc import Set
 from typing import TYPE_CHECKING
 
+from merging.analysis import registry
 from merging.classroom.turns import AN_IMAGE, Turns
 from merging.errors import StoreError
 from merging.files.temporary import is_temporary
@@ -57,10 +58,13 @@ class KnownJobs:
         with self._changed:
             self._turns.charge(session, images * AN_IMAGE)
 
-    def _others(self) -> int:
-        """How many jobs that another server of this computer started are still running."""
-        running = [job for job in self.jobs() if job.state == State.RUNNING and not job.halted and not job.away]
-        return sum(job.id not in self._running for job in running)
+    def _may_start(self, job_id: str) -> bool:
+        """Whether one more job may compute now, and it is this one. What is timed computes alone."""
+        others = [job.id for job in self.jobs() if job.state == State.RUNNING and not job.halted and not job.away]
+        computing = self._running.union(others)  # also those that another server of this computer started
+        if any(map(_is_timed, (job_id, *computing))):
+            return not computing
+        return len(computing) < self.at_once
 
     def _files(self, job_id: str) -> JobFiles:
         return JobFiles(self._root, job_id)
@@ -87,3 +91,9 @@ class KnownJobs:
             position = self._turns.order(self._queue).index(job_id) + 1 if waits else 0
             begins = self._turns.starts_in(job_id, self._queue)
             return read_job(self._files(job_id), self.store, position, waits or job_id in self._running, begins)
+
+
+def _is_timed(job_id: str) -> bool:
+    """Whether a job measures times, which are longer beside other jobs."""
+    measurement = registry.MEASURES.get(job_id.partition("-")[0])
+    return measurement is not None and measurement.timed

@@ -266,8 +266,7 @@ class Runner(KnownJobs):
         """The next job, as soon as another one may run; None when the runner closes."""
         with self._changed:
             while not self._closing:
-                if self._queue and len(self._running) + self._others() < self.at_once:
-                    job_id = self._turns.order(self._queue)[0]
+                if self._queue and self._may_start(job_id := self._turns.order(self._queue)[0]):
                     self._queue.remove(job_id)
                     self._turns.begin(job_id)
                     self._running.add(job_id)

@@ -65,6 +65,7 @@ class Packed:
             tick=lambda share: slot.tick((i + share) / count),
             note=note,
             gradients={kind: values[:, rows] for kind, values in slot.gradients.items()},
+            factors=None if slot.factors is None else tuple(factor.rows(rows) for factor in slot.factors),
         )
 
 

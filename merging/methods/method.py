@@ -161,6 +161,8 @@ class Merge(Method):
     counted: Callable[[Any, int], Any] = lambda statistics, count: statistics
     # Whether its layer inputs come through the layers merged before, so that it needs the images themselves.
     through_merged: bool = False
+    # Whether it takes the factors of task vectors where they are known and few, in place of decomposing matrices.
+    in_factors: bool = False
 
     @property
     def reads_layer_inputs(self) -> bool:

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 
     from merging.files.tables import Table
     from merging.methods.moments import Moments
+    from merging.numerics.low_rank import LowRank
 
 T = TypeVar("T")
 
@@ -36,7 +37,8 @@ class Slot:
     it that is done, in [0, 1]: progress and cancel depend on it, and it may raise Cancelled. A method reports what it
     finds on the way to a merged tensor with ``note``: the name of a table, and one row of it as keywords. Only whole
     tensors have these two, and notes are kept in the pass that merges, not in surveys. ``gradients`` (K, *S) are given
-    to methods that declare them: row k is of task k's loss.
+    to methods that declare them: row k is of task k's loss. Where every task vector of a whole matrix is known as a
+    product of thin factors, ``factors`` has them of (d_out, d_in); an edit leaves None.
     """
 
     parameter: Parameter
@@ -48,6 +50,7 @@ class Slot:
     tick: Callable[[float], None] = lambda share: None
     note: Callable[..., None] = lambda table, **row: None
     gradients: Mapping[Gradients, Tensor] = field(default_factory=dict)
+    factors: tuple[LowRank, ...] | None = None
 
     @property
     def inputs(self) -> tuple[Moments, ...] | None:
@@ -74,7 +77,15 @@ class Slot:
 
     def with_task_vectors(self, task_vectors: Tensor) -> Slot:
         """The same slot after an edit."""
-        return dataclasses.replace(self, task_vectors=task_vectors)
+        return dataclasses.replace(self, task_vectors=task_vectors, factors=None)
+
+    @property
+    def few_factors(self) -> tuple[LowRank, ...] | None:
+        """The factors where bases of what they span are smaller than the matrix; None where they save nothing."""
+        if self.factors is None:
+            return None
+        (height, _), (_, width) = self.factors[0].up.shape, self.factors[0].down.shape
+        return self.factors if sum(factor.rank for factor in self.factors) < min(height, width) else None
 
 
 class SlotStream(Protocol):

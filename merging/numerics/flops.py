@@ -70,6 +70,12 @@ def polar(rows: int, columns: int) -> float:
     return symmetric_product(short, long) + eigen(short) + 2 * product(short, short, long)
 
 
+def into_core(matrix: LinearMap, ranks: float) -> float:
+    """Bases of what thin factors of so many ``ranks`` together span, and what is found in them as a whole matrix."""
+    bases = 2 * product(matrix.outputs + matrix.inputs, ranks, ranks)
+    return bases + product(ranks, ranks, matrix.inputs) + product(matrix.outputs, ranks, matrix.inputs)
+
+
 def gram_products(matrix: LinearMap) -> float:
     """Every task's matrix times the Gram matrix (inputs, inputs) of its own inputs, or twice times few inputs."""
     return matrix.tasks * product(matrix.outputs, matrix.inputs, min(matrix.inputs, 2 * matrix.rows))

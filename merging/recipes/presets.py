@@ -12,7 +12,7 @@ from typing import Any, NamedTuple, Self
 from merging.errors import RecipeError
 from merging.methods import registry
 from merging.recipes.papers.ablations import LWPTV_FAMILY, VARIANTS
-from merging.recipes.papers.combinations import COMBINATIONS, LEARNED, LWPTV, Combination
+from merging.recipes.papers.combinations import COMBINATIONS, LEARNED, LWPTV, ON_NETWORKS, Combination
 from merging.recipes.recipe import Exemplars, Recipe
 from merging.text import did_you_mean
 
@@ -31,7 +31,7 @@ class Preset(Combination):
         large: bool = False,
         test_data: Mapping[str, Any] | None = None,
     ) -> Recipe:
-        """The preset on these checkpoints, as published: counting the unused text tensors that they may carry.
+        """The preset on these checkpoints, as published: of CLIP, counting the unused text tensors that they may carry.
 
         ``large`` takes the paper's parameters for ViT-L/14 in place of those for ViT-B/32. What learns without labels
         does so on images that are not scored, unless ``test_data`` says otherwise: {"split": "reporting"} is what the
@@ -46,7 +46,7 @@ class Preset(Combination):
             experts,
             self.title,
             self.exemplars,
-            count_dead_params=True,
+            count_dead_params=not self.network,
             adapt=self.adapt,
             test_data=test_data,
         )
@@ -68,16 +68,29 @@ class Preset(Combination):
 
 
 PRESETS = tuple(Preset(**vars(combination)) for combination in (*COMBINATIONS, *VARIANTS, *LEARNED))
+NETWORK_PRESETS = tuple(Preset(**vars(combination)) for combination in ON_NETWORKS)
 LEARNING = frozenset(combination.key for combination in LEARNED)  # what learns, or stands beside what does
 
 
 def preset(key: str) -> Preset:
     """The preset with that key; raises RecipeError, which names the nearest key."""
-    for candidate in PRESETS:
+    for candidate in (*PRESETS, *NETWORK_PRESETS):
         if candidate.key == key:
             return candidate
-    keys = [candidate.key for candidate in PRESETS]
+    keys = [candidate.key for candidate in (*PRESETS, *NETWORK_PRESETS)]
     raise RecipeError(f"There is no preset {key!r}.{did_you_mean(key, keys)} Known: {', '.join(keys)}.")
+
+
+def offered(network: str) -> tuple[Preset, ...]:
+    """The presets for models of a kind of network: all for CLIP, whose title is empty.
+
+    For another, the values reported for it come first, then the combinations that need nothing but the checkpoints.
+    """
+    if not network:
+        return PRESETS
+    own = tuple(each for each in NETWORK_PRESETS if each.network == network)
+    plain = tuple(each for each in PRESETS if each.adapt is None and not each.recipe("", {"expert": ""}).needs)
+    return own + plain
 
 
 def bases(edit: str) -> list[Preset]:

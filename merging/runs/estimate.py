@@ -14,7 +14,7 @@ from merging.benchmarks.benchmark import EXEMPLARS, SPLITS, Benchmark
 from merging.checkpoints.families import UNMERGED, Parameter
 from merging.devices import choose_device, describe_device
 from merging.engine.inputs import BLOCK_CPU, LAYER_COPIES, layer_bytes
-from merging.engine.work import ChainWork, chain_work, forward_flops, linear_maps, tokens_of, tower_of
+from merging.engine.work import ChainWork, chain_work, forward_flops, linear_maps, ranks_of, tokens_of, tower_of
 from merging.methods.adapting import Sizes
 from merging.methods.method import Adapt, Method
 from merging.recipes.recipe import Exemplars
@@ -134,7 +134,12 @@ def _layer_sizes(opened: OpenedRecipe, chain: ChainWork, merged: Sequence[Parame
     infos, count = opened.pretrained.infos, len(opened.experts)
     large = [p for p in merged if opened.pretrained.inferred and infos[p.name].numel > BLOCK_CPU]
     cut = {p.name for p in large if all(method.elementwise(params, p) for method, params in pairs)}
-    sizes = [layer_bytes(p, infos[p.name], count, itemsize, decomposes, rows) for p in merged if p.name not in cut]
+    ranks = ranks_of(recipe, opened.pretrained, opened.experts)
+    sizes = [
+        layer_bytes(p, infos[p.name], count, itemsize, decomposes, rows, ranks.get(p.name, math.inf))
+        for p in merged
+        if p.name not in cut
+    ]
     return [*sizes, _piece_bytes(opened, max((infos[name].numel for name in cut), default=0), itemsize)]
 
 

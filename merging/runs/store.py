@@ -21,6 +21,7 @@ from merging.files.processes import ProcessId
 from merging.files.records import write_json
 from merging.files.short_digest import SHORT_DIGEST, beginning_with, resolved
 from merging.recipes.recipe import Recipe
+from merging.runs.given.scores import forget_scores
 from merging.runs.quarantine import RUN, Damage, Quarantine
 from merging.runs.run import FACTS, PRECOMPUTED, RECIPE, THIS_MACHINE, OtherFormatError, Run
 from merging.text import first_few
@@ -45,13 +46,9 @@ class Store:
     """
 
     def __init__(
-        self,
-        root: Path | None = None,
-        libraries: Sequence[Path] = (settings.LIBRARY,),
-        *,
-        dated: bool = True,
+        self, root: Path | None = None, libraries: Sequence[Path] = (settings.LIBRARY,), *, dated: bool = True,
         benchmark: str = "",
-    ) -> None:
+    ) -> None:  # fmt: skip
         self.root = root or settings.store_root()
         self.libraries = tuple(libraries)
         self.dated, self.benchmark = dated, benchmark
@@ -198,6 +195,8 @@ class Store:
         self._former_digests()  # those of this run are still among them
         for path in paths:
             atomic.retire(path, f"Run {run_id}")
+        if not self.candidates(run_id):
+            forget_scores(self.root, run_id)
 
     def drop_models(self, run_id: str) -> None:
         """Remove the weights of an own run; its recipe, tables and scores stay, and the recipe can compute them again.
@@ -208,10 +207,9 @@ class Store:
         run = next((run for run in self.candidates(run_id) if run.path == self._own / run_id), None)
         if run is None:
             raise StoreError(f"Run {run_id[:40]!r} is not one of this machine's own, so its weights stay.")
-        if not run.models:
-            return
-        with self.writing(run_id, replace=True) as folder:
-            _copy_without_models(run, folder)
+        if run.models:
+            with self.writing(run_id, replace=True) as folder:
+                _copy_without_models(run, folder)
 
     def learned_so_far(self, run_id: str) -> Path:
         """The file in which a run that learns keeps its state until it is done."""

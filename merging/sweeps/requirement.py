@@ -14,6 +14,7 @@ from functools import lru_cache
 from typing import TYPE_CHECKING
 
 import numpy as np
+from numpy.typing import NDArray
 
 from merging.errors import ParameterError
 from merging.text import did_you_mean, first_few
@@ -94,13 +95,18 @@ def certainty(correct: Sequence[int], n: Sequence[int], at_least: float, draws: 
     return _share(tuple(sorted(zip(correct, n, strict=True))), at_least, draws, seed)
 
 
-@lru_cache(maxsize=20_000)  # while a sweep grows, only its new points are drawn
+@lru_cache(maxsize=20_000)  # while a sweep grows, only its new points are counted
 def _share(counts: tuple[tuple[int, int], ...], at_least: float, draws: int, seed: int) -> float:
-    generator = np.random.default_rng(seed)
     accuracy = np.zeros(draws)
-    for right, images in counts:
-        accuracy += generator.binomial(images, right / images, draws) / (images * len(counts))
-    return float((accuracy >= at_least - ROUNDING).mean())
+    for number, (right, images) in enumerate(counts):
+        accuracy += _drawn(right, images, number, draws, seed)
+    return float((accuracy / len(counts) >= at_least - ROUNDING).mean())
+
+
+@lru_cache(maxsize=4096)  # 64 MB at most: thousands of points have few different counts
+def _drawn(right: int, images: int, number: int, draws: int, seed: int) -> NDArray[np.float64]:
+    """The accuracy in every draw of so many images; ``number`` of a point's tasks, which are drawn independently."""
+    return np.random.default_rng([seed, number]).binomial(images, right / images, draws) / images
 
 
 def crosses(row: pd.Series, requirement: Requirement) -> bool:

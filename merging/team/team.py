@@ -15,11 +15,12 @@ from merging.checkpoints.kinds.inference import describe
 from merging.checkpoints.kinds.names import Names, unchanged, under_names_of
 from merging.checkpoints.views import CheckpointView, Derived, renamed
 from merging.errors import FamilyError
+from merging.formats.adapters.tied import twin
 from merging.formats.lora import AdaptedCheckpoint
+from merging.numerics.low_rank import Thin
 from merging.team import heads, vocabulary
 from merging.team.choices import COMMON, PRETRAINED
 from merging.team.quantized import quantized
-from merging.team.tied import twin
 from merging.text import first_few
 
 Heads = Mapping[str, Mapping[str, Tensor]]  # {expert: {tensor: value}}
@@ -79,6 +80,10 @@ class TeamMember(CheckpointView):
         super().__init__(inner, tensors, same=True)
         self.stored = dict(stored)
         self.notes += notes
+
+    def thin(self, name: str, pretrained: Checkpoint) -> Thin | None:
+        same = self.stored.get(name) == name and self.inner.infos[name] == self.infos[name]
+        return self.inner.thin(name, pretrained) if same else None
 
 
 def formed(

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
-from merging.errors import WorkerError
+from merging.errors import WorkerError, WorkersGone
 from merging.workers.certificates import AUTHORITY, CERTIFICATE, KEY, require_safe
 from merging.workers.fan_out import Workers
 from merging.workers.units import call
@@ -58,9 +58,12 @@ def connected(spec: str) -> Workers:
     """The workers of a scheduler.
 
     Raises:
-        WorkerError: the address is not safe, nothing answers there, or there is no worker.
+        WorkerError: the address is not safe. WorkersGone: nothing answers there, or there is no worker; they may come.
     """
-    address = address_of(spec)
+    try:
+        address = address_of(spec)
+    except WorkerError as error:
+        raise WorkersGone(str(error)) from None
     certificates = require_safe(address)
     try:
         client = engine().Client(
@@ -68,13 +71,13 @@ def connected(spec: str) -> Workers:
         )
     except (OSError, TimeoutError) as error:
         reason = str(error).splitlines()[0][:200]
-        raise WorkerError(f"No scheduler answers at {address} ({reason}). Start one: see docs/cluster.md.") from None
+        raise WorkersGone(f"No scheduler answers at {address} ({reason}). Start one: see docs/cluster.md.") from None
     workers = _of(client, f"the workers at {address}", set())
     since = time.monotonic()
     while not workers.present():
         if time.monotonic() - since > FIRST:
             client.close()
-            raise WorkerError(f"There is no worker at {address}. Start some: python -m merging worker {spec}")
+            raise WorkersGone(f"There is no worker at {address}. Start some: python -m merging worker {spec}")
         time.sleep(FRESH / 4)
     return workers
 
@@ -108,8 +111,9 @@ def _of(client: Any, called: str, kinds: Collection[str], hosts: Collection[str]
         return workers.count > 0
 
     def each(unit: str, request: bytes) -> Mapping[str, bytes]:
-        answers: Mapping[str, bytes] = client.run(call, unit, request, workers=list(threads(client, kinds, hosts)))
-        return answers
+        places = list(threads(client, kinds, hosts))
+        answers: Mapping[str, bytes] = client.run(call, unit, request, workers=places, on_error="ignore")
+        return answers  # without those of workers that have just gone
 
     def only(kept: Collection[Mapping[str, Any]], named: bool) -> Workers:
         alike = {str(each["kind"]) for each in kept}
@@ -117,7 +121,10 @@ def _of(client: Any, called: str, kinds: Collection[str], hosts: Collection[str]
             alike = {str(each["program"]) for each in kept}
         places = {str(urlsplit(each["at"]).hostname) for each in kept} if named else set()
         found = _of(client, called, alike, places)
-        found.present()
+        if not found.present() and {each["at"] for each in kept} & {*threads(client, ())}:
+            raise WorkerError(
+                f"{called[:1].upper()}{called[1:]} do not say what they are. Start them with python -m merging worker."
+            )
         return found
 
     def close(_executor: Any) -> None:

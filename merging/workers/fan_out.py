@@ -142,7 +142,9 @@ class _Fan:
             self.seen()
 
     def submit(self, source: Any) -> bool:
-        """Fill the window; whether anything is in flight then."""
+        """Fill the window; whether anything is in flight then, as long as anything is left."""
+        if not self.flying and self.workers.count == 0:  # else nothing would be submitted, as if all were done
+            self._await_workers()
         while len(self.flying) < WINDOW * self.workers.count and (work := self._next(source)) is not None:
             if self.flying and sum(each.size for each in self.flying.values()) + work.size > MOST_BYTES:
                 self.again.appendleft(work)

@@ -107,7 +107,10 @@ class InStore:
 
             begun = list[str]()
             try:
-                fan_out(workers, self.unit, self._each(requests, mark, begun), done, failed, self.cancel, told=told)
+                fan_out(
+                    workers, self.unit, self._each(requests, mark, begun), done, failed, self.cancel, told=told,
+                    seen=arrivals.tell,
+                )  # fmt: skip
             except WorkersGone as gone:
                 raise WorkersGone(f"{gone} {self._kept(arrivals, failures)}") from None
         if len(begun) < len(requests):

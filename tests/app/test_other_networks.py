@@ -75,7 +75,7 @@ def test_pages_on_weights_show_them(open_app: Any, library: Path, run: Run, page
     assert charts(at) >= least
 
 
-@pytest.mark.parametrize("page", ["drift", "features", "scores", "image"])
+@pytest.mark.parametrize("page", ["drift", "features", "image"])
 def test_pages_on_images_say_that_it_is_no_clip(open_app: Any, library: Path, run: Run, page: str) -> None:
     at = open_app(page, library)
     assert not at.exception
@@ -90,3 +90,25 @@ def test_one_tower_of_several_can_be_shown(open_app: Any, library: Path, run: Ru
     assert not at.exception
     (tensors,) = [box.options for box in at.selectbox if box.label == "Tensor"]
     assert len(tensors) > 10 and all(name.startswith("decoder.") for name in tensors[1:])
+
+
+def test_methods_says_what_such_models_need_and_what_papers_print_of_them(
+    open_app: Any, library: Path, t5: dict[str, str], tmp_path: Path
+) -> None:
+    at = open_app("methods", library, method="lot")
+    assert not [toggle for toggle in at.toggle if toggle.label == "Beyond CLIP"] and "BLIP" not in words(at)
+    assert "here" not in {column for frame in at.dataframe for column in frame.value.columns}
+    experts = {name: reference for name, reference in t5.items() if name != "pretrained"}
+    made = make_set("T5", t5["pretrained"], experts)
+    keep_set(tmp_path / "store", made)
+    at = open_app("methods", library, method="lot", models=made.id)
+    assert not at.exception and "Needs on this model: what each method must be given for T5" in words(at)
+    (needs,) = [frame.value for frame in at.dataframe if "here" in frame.value.columns]
+    here = needs.set_index("title")["here"]
+    assert (here["LOT"], here["Fisher merging"], here["TIES"]) == ("layer inputs", "gradients", "nothing")
+    assert here["TATR"] == "gradients; nothing with sensitivity magnitude" and here["MASS"] == "not possible"
+    (blip,) = [frame.value for frame in at.dataframe if ("CIDEr", "COCO") in frame.value.columns]
+    assert blip.iloc[0]["CIDEr", "COCO"] == "0.91" and blip.iloc[0]["accuracy", "OKVQA"] == "38.35%"
+    at = open_app("methods", library, method="ties", beyond="true")
+    shown = [part for part in words(at).split("**") if part in {"T5-base", "DeBERTa-v3-base", "BLIP-VQA"}]
+    assert shown == ["DeBERTa-v3-base", "T5-base", "BLIP-VQA"]

@@ -186,7 +186,7 @@ def test_the_priority_is_lowered_once(monkeypatch):
     ("words", "last", "completions"),
     [
         ([], "me", {"merge", "measure", "methods"}),
-        (["export", "--to"], "", {"hf", "open_clip"}),
+        (["export", "--to"], "", {"hf", "open_clip", "peft"}),
         (["merge", "--edit"], "lw", {"lwptv"}),
         (["merge", "--merge"], "tie", {"ties"}),
         (["benchmark"], "ma", {"make"}),

@@ -73,7 +73,10 @@ def test_lora_adapters_give_what_peft_merges(kind, peft, projecting, tmp_path):
 
 REFUSED = {
     "dora": ({"use_dora": True}, {}, "DoRA"),
-    "other kind": ({}, {"peft_type": "IA3"}, "'IA3' is not supported"),
+    "VeRA": ({}, {"peft_type": "VERA"}, "'VERA' is not supported"),
+    "AdaLoRA": ({}, {"peft_type": "ADALORA"}, "'ADALORA' is not supported"),
+    "prompts": ({}, {"peft_type": "PROMPT_TUNING"}, "'PROMPT_TUNING' is not supported"),
+    "other kind": ({}, {"peft_type": "IA3"}, "of another kind of adapter than its configuration says"),
     "pissa": ({}, {"init_lora_weights": "pissa"}, "changes the pretrained weights"),
     "gradients first": ({}, {"init_lora_weights": "lora_ga"}, "changes the pretrained weights"),
     "third factor": ("kasa", {}, "kasa_config are not supported"),

@@ -123,6 +123,21 @@ def test_two_servers_on_one_store_share_the_places_and_never_compute_the_same(se
         other.close()
 
 
+def test_what_is_timed_computes_alone(several, tiny_benchmark):
+    (first,) = submitted(several, tiny_benchmark, 1)
+    running(several, first)
+    timed = several.measure("method_times").id
+    last = several.submit(plain_recipe(tiny_benchmark, 0.9)).id
+    time.sleep(1.2)
+    assert {several.get(job_id).state for job_id in (timed, last)} == {State.QUEUED}
+    several.cancel(first)
+    running(several, timed)
+    time.sleep(1.2)
+    assert several.get(last).state == State.QUEUED
+    several.cancel(timed)
+    running(several, last)
+
+
 def test_sessions_in_turn_each_have_a_place(several, tiny_benchmark):
     first = submitted(several, tiny_benchmark, 3, session="one")
     running(several, *first[:2])

@@ -13,11 +13,11 @@ import pytest
 from merging.errors import RecipeError
 from merging.files.plain_yaml import plain_yaml, write_yaml
 from merging.methods import registry
-from merging.recipes.papers import ablations, combinations, published
+from merging.recipes.papers import ablations, beyond, combinations, published
 from merging.recipes.papers.claims import CURVES
 from merging.recipes.papers.combinations import PRESETS_FILE, SECTIONS, read_combinations, read_sections
 from merging.recipes.papers.published import COLUMNS, EXPERTS, FIGURES, OUTSIDE, PUBLISHED_FILE, TASKS, read_figures
-from merging.recipes.presets import PRESETS, Preset, preset
+from merging.recipes.presets import NETWORK_PRESETS, PRESETS, Preset, preset
 
 OURS = "ours: "  # how the source of a combination begins that no paper reports
 NOT_REGISTERED: set[str] = set()  # methods of which papers print figures, and which are not implemented
@@ -32,11 +32,12 @@ def test_the_file_of_presets_is_plain_yaml() -> None:
 
 
 def test_keys_and_titles_of_presets_are_unique() -> None:
-    for names in ([each.key for each in PRESETS], [each.title for each in PRESETS]):
+    every = (*PRESETS, *NETWORK_PRESETS)
+    for names in ([each.key for each in every], [each.title for each in every]):
         assert len(names) == len(set(names)) > 30
 
 
-@pytest.mark.parametrize("each", PRESETS, ids=lambda each: each.key)
+@pytest.mark.parametrize("each", (*PRESETS, *NETWORK_PRESETS), ids=lambda each: each.key)
 def test_a_preset_states_methods_and_values_that_exist(each: Preset) -> None:
     steps = [(registry.edit(key), values) for key, values in each.edits]
     steps += [(registry.adapt(each.adapt[0]), each.adapt[1])] if each.adapt else []
@@ -50,7 +51,7 @@ def test_a_preset_states_methods_and_values_that_exist(each: Preset) -> None:
 
 
 def test_every_source_names_a_paper_and_every_paper_is_named() -> None:
-    rows = [row for section in ("combinations", "variants", "learned") for row in read_sections()[section]]
+    rows = [row for section in ("combinations", "variants", "learned", "networks") for row in read_sections()[section]]
     assert [row["key"] for row in rows if "{" not in row["source"]] == [
         row["key"] for row in rows if row["source"].startswith(OURS)
     ]
@@ -118,11 +119,11 @@ def test_an_odd_family_is_named(tmp_path: Path, fields: dict[str, Any], problem:
         ("papers: [", "presets.yaml is not valid YAML"),
         ("- papers", f"presets.yaml must have exactly the sections {', '.join(SECTIONS)}"),
         (
-            "papers: {}\ncombinations: {}\nvariants: []\nlearned: []\nfamilies: {}",
+            "papers: {}\ncombinations: {}\nvariants: []\nlearned: []\nnetworks: []\nfamilies: {}",
             "the section combinations is no list",
         ),
         (
-            "papers: {}\ncombinations: []\nvariants: [ties]\nlearned: []\nfamilies: {}",
+            "papers: {}\ncombinations: []\nvariants: [ties]\nlearned: []\nnetworks: []\nfamilies: {}",
             "presets.yaml, variants, row 1: a row is a mapping with the fields key, title",
         ),
     ],
@@ -248,7 +249,7 @@ def test_other_columns_are_refused(tmp_path: Path) -> None:
         read_figures(path)
 
 
-@pytest.mark.parametrize("module", [combinations, ablations, published], ids=lambda module: module.__name__)
+@pytest.mark.parametrize("module", [combinations, ablations, published, beyond], ids=lambda module: module.__name__)
 def test_reading_the_files_loads_nothing_slow(module: Any) -> None:
     code = f"import sys, {module.__name__}; sys.exit('torch' in sys.modules or 'pandas' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pandas as pd
 
-from viz.parts import sections
+from viz.parts import tensor_columns
 from viz.parts.depth import Columns
 
 ONE = ["embeddings", "block 0", "block 0", "block 1", "output"]
@@ -30,8 +30,13 @@ def test_towers_stand_below_the_numbers_of_their_middle_blocks():
 
 
 def test_names_of_towers_are_no_markup():
-    assert "<b>" not in sections.ticks(sections.spans(["<b>x</b> block 0"]))["ticktext"][0]
+    assert "<b>" not in tensor_columns.ticks(tensor_columns.spans_of(["<b>x</b> block 0"]))["ticktext"][0]
 
 
 def test_sections_are_short_in_labels():
-    assert [sections.short(each) for each in ("block 3", "encoder block 3", "output")] == ["3", "encoder 3", "output"]
+    names = ("block 3", "encoder block 3", "output")
+    assert [tensor_columns.short(name) for name in names] == [
+        "3",
+        "encoder 3",
+        "output",
+    ]

@@ -9,6 +9,7 @@ import re
 import shutil
 import signal
 import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -66,18 +67,29 @@ def many(benchmark: Benchmark, count: int) -> Sweep:
 class Killing:
     """Kills one worker as soon as three points are computed; a progress callback.
 
-    With ``busy`` it is one that computes: a process that waits holds a lock of its queue, which would stay locked.
+    With ``busy`` it is one that computes: a process that waits holds a lock of its queue, which would stay locked. One
+    that was just handing over its answer loses nothing; then the next one is killed, until a loss is ``said``.
     """
 
-    def __init__(self, workers: list[int], busy: bool = False) -> None:
-        self.workers, self.busy, self.killed = workers, busy, list[int]()
+    def __init__(self, workers: list[int], said: list[str], busy: bool = False) -> None:
+        self.workers, self.said, self.busy, self.killed = workers, said, busy, list[int]()
 
     def __call__(self, progress: Progress) -> None:
-        if not self.killed and int(progress.phase.split()[1]) > 3:  # "Point 4 of 16, on 2 workers"
-            found = [pid for pid in self.workers if not self.busy or psutil.Process(pid).status() == "running"]
-            self.killed += found[:1]
-            for pid in self.killed:
+        done = int(progress.phase.split()[1])  # "Point 4 of 16, on 2 workers"
+        if done > 3 + 3 * len(self.killed) and not self.said and len(self.killed) < (2 if self.busy else 1):
+            left = [pid for pid in self.workers if pid not in self.killed]
+            found = [pid for pid in left if not self.busy or computes(pid)]
+            for pid in found[:1]:
+                self.killed.append(pid)
                 os.kill(pid, signal.SIGKILL)
+
+
+def computes(pid: int) -> bool:
+    """Whether a process takes CPU time now and a moment later."""
+    process = psutil.Process(pid)
+    before = process.cpu_times().user
+    time.sleep(0.05)
+    return process.cpu_times().user > before and process.status() == "running"
 
 
 def check_bytes(other: Store, killing: Killing, said: list[str], expected: dict[str, bytes]) -> None:
@@ -100,7 +112,8 @@ def test_dask_computes_the_same_and_a_killed_worker_loses_nothing(
     cluster: Cluster, tiny_benchmark: Benchmark, store: Store, expected: dict[str, bytes]
 ) -> None:
     until(lambda: len(cluster.workers()) == 2)
-    said, killing = list[str](), Killing([each.pid for each in cluster.workers()])
+    said = list[str]()
+    killing = Killing([each.pid for each in cluster.workers()], said)
     with opened(str(cluster.file), device="cpu") as workers:
         assert workers is not None and workers.count == 2
         run(many(tiny_benchmark, 16), store, tiny_benchmark, workers=workers, warn=said.append, progress=killing)
@@ -149,7 +162,8 @@ def test_dask_computes_whole_runs_and_stops_where_they_are(
             wanted, store, benchmark=tiny_benchmark, device="cpu", workers=workers,
             progress=lambda done: said.append(done.phase),
         )  # fmt: skip
-        assert store.runs() == [made] and said[-1] == "Run 1 of 1, on 2 workers"
+        assert store.runs() == [made]
+        assert (said[0], said[-1]) == ("Run 0 of 1, on 2 workers", "Run 1 of 1, on 2 workers")
         long = recipe(tiny_benchmark, "wudi", params={"steps": 100_000})
         with pytest.raises(Cancelled):
             threading.Timer(3.0, stop.set).start()
@@ -160,6 +174,10 @@ def test_dask_computes_whole_runs_and_stops_where_they_are(
         kind = str(about({"device": "cpu"})["kind"])
         assert workers.only is not None
         assert not workers.only([{"kind": kind, "at": "tcp://10.9.9.9:1"}], True).present()
+        assert workers.each is not None
+        (at, *_) = workers.each("about", b"{}")
+        with pytest.raises(WorkerError, match="do not say what they are"):  # as workers of dask's own command
+            workers.only([{"kind": "of others", "at": at}], False)
     assert store.runs() == [made]
 
 
@@ -178,10 +196,10 @@ def test_nothing_listens_to_others_and_memory_is_kept(
     if stranger := certified(tmp_path):
         monkeypatch.setenv(CERTIFICATES, stranger)
         monkeypatch.setattr("merging.workers.dask_pool.CONNECTING", 2.0)
-        with pytest.raises(WorkerError, match="No scheduler answers at tls://"), opened(str(cluster.file)):
+        with pytest.raises(WorkersGone, match="No scheduler answers at tls://"), opened(str(cluster.file)):
             pass
         plain = json.loads(cluster.file.read_text("utf-8"))["address"].replace("tls:", "tcp:")
-        with pytest.raises(WorkerError, match="No scheduler answers at tcp://"), opened(plain):
+        with pytest.raises(WorkersGone, match="No scheduler answers at tcp://"), opened(plain):
             pass
 
 
@@ -254,7 +272,7 @@ def test_parsl_computes_the_same_and_a_killed_worker_loses_nothing(
     said = list[str]()
     with opened("parsl_pool:open_pool", device="cpu") as workers:
         assert workers is not None
-        killing, late = Killing([int(each["pid"]) for each in survey(workers)], busy=True), threading.Event()
+        killing, late = Killing([int(each["pid"]) for each in survey(workers)], said, busy=True), threading.Event()
         timer = threading.Timer(120, late.set)
         timer.start()
         run(
@@ -284,7 +302,7 @@ def test_an_address_of_others_needs_certificates(tmp_path: Path, monkeypatch: py
     monkeypatch.delenv(CERTIFICATES, raising=False)
     for text, words in (
         ("tcp://10.0.0.1:8786", "take code from anyone"), ("tls://10.0.0.1:8786", "needs certificates"),
-        ("http://127.0.0.1:1", "An address is tls://"), (str(tmp_path / "none.json"), "not the file of a scheduler"),
+        ("http://127.0.0.1:1", "An address is tls://"),
     ):  # fmt: skip
         with pytest.raises(WorkerError, match=words), opened(text):
             pass
@@ -296,3 +314,20 @@ def test_an_address_of_others_needs_certificates(tmp_path: Path, monkeypatch: py
     tmp_path.chmod(0o755)
     with pytest.raises(WorkerError, match="Others may read"), opened("tls://10.0.0.1:8786"):
         pass
+
+
+def test_without_a_scheduler_work_is_left_for_later(
+    tiny_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    pytest.importorskip("distributed", reason="Dask is not installed; pip install -r requirements-workers.txt")
+    monkeypatch.setenv("MERGESCOPE_BENCHMARK", str(tiny_folder))
+    away = str(tmp_path / "none.json")
+    with pytest.raises(WorkersGone, match="not the file of a scheduler that runs"), opened(away):
+        pass
+    assert main(["workers", "--workers", away, "--store", str(tmp_path)]) == exit_codes.FAILED  # nothing to resume
+    assert "start one with --file" in capsys.readouterr().err
+    away = "tcp://127.0.0.1:9"
+    with pytest.raises(WorkersGone, match="No scheduler answers at"), opened(away):
+        pass
+    command = ["measure", "task_counts", "--workers", away, "--store", str(tmp_path / "store")]
+    assert main(command) == exit_codes.PAUSED

@@ -137,6 +137,20 @@ def test_without_workers_the_rest_is_left_for_later(monkeypatch: pytest.MonkeyPa
 
 
 @pytest.mark.slow
+def test_workers_that_are_not_there_yet_are_waited_for() -> None:
+    heard, executor = Heard(), Counting(1)
+    workers = Workers(executor, 0)
+
+    def present() -> bool:
+        workers.count = 1
+        return True
+
+    workers.present = present
+    heard.run(workers, {"a": {}, "b": {}})
+    assert set(heard.done) == {"a", "b"}
+    executor.shutdown()
+
+
 def test_a_unit_that_kills_its_worker_is_named_once(pool: Workers, tmp_path: Path) -> None:
     heard, begun, once = Heard(), tmp_path / "begun", tmp_path / "once"
     wanted = {str(n): {"begun": str(begun), "seconds": 0.05} for n in range(12)}

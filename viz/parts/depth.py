@@ -13,7 +13,7 @@ import pandas as pd
 from viz import theme
 from viz.chart import ChartError, in_forward_order, in_order
 from viz.drawing import Drawing, heatmap
-from viz.parts import sections
+from viz.parts import tensor_columns
 from viz.parts.cells import click_targets
 from viz.text import safe_text
 
@@ -42,15 +42,15 @@ class Columns:
         return {
             "title": {"text": f"Tensors ({len(self.tensors)}) in forward order; numbers are blocks"},
             "range": [-0.5, len(self.tensors) - 0.5], "showgrid": False, "tickmode": "array", "ticks": "",
-            "tickangle": 0, **sections.ticks(self._spans()),
+            "tickangle": 0, **tensor_columns.ticks(self._spans()),
         }  # fmt: skip
 
     def end_labels(self) -> list[dict[str, Any]]:
         """Labels of the sections before and after the blocks; being narrow, they grow away from the block numbers."""
-        return sections.end_labels(self._spans(), len(self.tensors))
+        return tensor_columns.end_labels(self._spans(), len(self.tensors))
 
     def separators(self, color: str = "white", width: float = 2) -> list[dict[str, Any]]:
-        """Lines between the sections."""
+        """Lines between the tensor_columns."""
         return [
             {
                 "type": "line", "xref": "x", "yref": "y domain", "x0": first - 0.5, "x1": first - 0.5, "y0": 0, "y1": 1,
@@ -63,9 +63,9 @@ class Columns:
         """The column of a tensor, None if it has none."""
         return self.names.index(tensor) if tensor in self.names else None
 
-    def _spans(self) -> list[sections.Span]:
+    def _spans(self) -> list[tensor_columns.Span]:
         """Label, first and last column of every section."""
-        return sections.spans([str(section) for section in self.tensors["section"]])
+        return tensor_columns.spans_of([str(section) for section in self.tensors["section"]])
 
 
 @dataclass(frozen=True)

@@ -7,9 +7,11 @@ import math
 import streamlit as st
 
 from app.reading import measurements
+from app.reading.given import given
 from app.reading.images import drawn
 from app.views.compare import data
 from app.views.compare.data import Pair
+from app.views.scores import given_runs
 from app.widgets import chart
 from app.widgets.jobs import measure_button
 from merging.analysis.stored import Measured
@@ -27,7 +29,9 @@ NOT_KNOWN = "The predictions for every image, which intervals of the difference 
 def view(of: Pair) -> None:
     """The chart of the differences, and its numbers."""
     table = data.differences(of)
-    if table is None:
+    if _given(of):
+        pass  # of networks whose scores come from elsewhere
+    elif table is None:
         st.info(NOT_SCORED)
     else:
         numbers = table.drop(columns=["said_a", "said_b"])
@@ -56,7 +60,22 @@ def view(of: Pair) -> None:
             },
             alt="Scores of both runs and their difference",
         )
-    missing(of)
+    if not any(run.network for run in of.runs):
+        missing(of)
+
+
+def _given(of: Pair) -> bool:
+    """Draw scores that runs of other networks were given; whether there was something to say of them."""
+    if not any(run.network for run in of.runs):
+        return False
+    if len({given.kind(run) for run in of.runs}) > 1:
+        st.info("A and B are different networks, so their scores are in no common chart.")
+    elif runs := given.having(list({run.id: run for run in of.runs}.values())):
+        chart.ask("given_scores")
+        given_runs.draw(runs, [run.id for run in of.runs])
+    else:
+        st.info(given.NO_SCORES)
+    return True
 
 
 def missing(of: Pair) -> None:

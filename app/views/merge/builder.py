@@ -12,7 +12,7 @@ from app.reading import names as expert_names
 from app.reading.images import drawn
 from app.session import pages, state
 from app.session.draft import Draft, DraftStep, in_order, parse_chain
-from app.views.merge import factors
+from app.views.merge import factors, networks
 from app.widgets import controls, page
 from merging import modes
 from merging.benchmarks.metrics import TASK_KNOWN
@@ -22,7 +22,7 @@ from merging.methods import registry
 from merging.methods.edits.manual import ManualParams
 from merging.methods.method import Adapt, Edit, Merge, Method, Needs
 from merging.modes import Act
-from merging.recipes.presets import PRESETS, preset
+from merging.recipes.presets import offered, preset
 from merging.recipes.recipe import Exemplars, Recipe, TestData
 from merging.text import first_few
 from viz.text import clean_text, percent
@@ -87,13 +87,14 @@ def draft(models: ModelSet) -> Draft:
         current.count_dead_params = False  # as in every chain that is not chosen as a paper's
     if current.pretrained != models.pretrained or not set(current.experts) <= set(experts):
         current.pretrained, current.experts = models.pretrained, list(experts)
+        current.of_other_models()
     state.keep_draft(current)
     return current
 
 
 def presets(current: Draft, experts: Mapping[str, str]) -> None:
     """Pickers of a paper's combination, or of the user's own recipe."""
-    by_key = {one.key: one for one in PRESETS}
+    by_key = {one.key: one for one in offered(recipes.network(current.pretrained))}
     with st.container(horizontal=True, vertical_alignment="bottom"):
         st.selectbox(
             "Start from a combination in the papers",
@@ -223,27 +224,29 @@ def controls_all(current: Draft, experts: Mapping[str, str]) -> bool:
             current.merge = DraftStep(chosen)
             st.rerun()
         valid &= controls_of(current.merge, merges[chosen], current, experts)
-    if current.adapt is not None or not recipes.network(current.pretrained):
+    clip = not recipes.network(current.pretrained, current.family)
+    if current.adapt is not None or clip:
         valid &= _adapt(current, [m for m in methods if isinstance(m, Adapt)], experts)
     if data.carries_dead_params(current.pretrained):
         current.count_dead_params = st.toggle(
             "Count the unused text tensors", current.count_dead_params, key=f"dead{current.merge.uid}", help=DEAD
         )
         st.caption(DEAD_RULE)
-    clip = not recipes.network(current.pretrained)
     if current.activation or (clip and _silent(current.pretrained, data.file_state(current.pretrained))):
         current.activation = st.selectbox(
             "Activation", list(ACTIVATION_TITLES), list(ACTIVATION_TITLES).index(current.activation),
             format_func=ACTIVATION_TITLES.__getitem__,
             key=f"activation{current.merge.uid}", help=ACTIVATION,
         )  # fmt: skip
-    if current.needs_exemplars:
+    if not clip:
+        valid &= networks.files(current, experts)
+    elif current.needs_exemplars:
         with st.container(border=True):
             st.markdown("**Exemplars**")
             labels = "with" if Needs.LABELED_EXEMPLARS in current.needs else "without"
             st.caption(f"Training images that the chain uses, {labels} their labels. They come from the benchmark.")
             valid &= controls.draw(Exemplars, current.exemplars, f"exemplars{current.merge.uid}") is not None
-    if current.needs_test_data:
+    if clip and current.needs_test_data:
         with st.container(border=True, key="test_data"):
             st.markdown("**Images to learn from**")
             st.caption(LEARNS)
@@ -312,5 +315,7 @@ def all_controls(current: Draft, experts: Mapping[str, str], own: Mapping[str, f
     """Everything on the left; returns whether every value is valid."""
     st.header("Models", anchor=False)
     models(current, experts, own)
+    networks.family(current)
+    networks.vocabulary(current)
     st.header("Chain", anchor=False)
     return controls_all(current, experts)

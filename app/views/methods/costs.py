@@ -15,6 +15,7 @@ from app.session import state
 from app.widgets import paper_line
 from app.widgets.jobs import measure_button
 from merging.analysis.stored import Measured
+from merging.engine.needs import DataBeyondClip, needed_beyond_clip
 from merging.engine.work import ChainWork
 from merging.errors import MergingError
 from merging.methods import registry
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
 COLUMNS = (  # key, head, pixels, format, help
     ("title", "Method", 130, None, ""),
     ("needs", "Needs", 190, None, "Besides the checkpoints. Heads are the tasks' zero-shot classifiers."),
+    ("here", "Needs on this model", 225, None, "What to give for the network of the models chosen on Merge."),
     ("works", "Tensors", 76, None, "In pieces that fit into the processor's cache, or whole."),
     ("gives", "Gives", 134, None, ""),
     ("passes", "Passes", 65, "%d", "Over the tensors of all checkpoints, including the pass that merges."),
@@ -61,6 +63,10 @@ TEST_DATA = {  # by whether whole test sets are reported on
     False: "Test data are images of the choosing half, unless a recipe says otherwise.",
     True: "This benchmark keeps no images to learn from: test data are those that are scored, if a recipe allows it.",
 }
+ON_THIS_MODEL = (
+    "Needs on this model: what each method must be given for {}, whose data Mergescope cannot run. Layer inputs and "
+    "gradients are files that `merging.capture` and `merging.gradient_means` write where the network's code is."
+)
 TIMED = (
     "Time is a multiple of {reference}'s, which was timed in turns with every method in one run: {clock}, median and "
     "range of at most {rounds} rounds, {where} ({device}; {machine}), on {date}, with Mergescope {mergescope} and "
@@ -72,17 +78,23 @@ TIMED_HERE = "Measured again, the times above are replaced. "
 OFFER = "Timing every method takes several minutes for models as small as the bundled ones, in the background."
 
 
-def section(methods: Sequence[Method]) -> None:
-    """The sortable tables, where their numbers come from, and the button that times the methods on this machine."""
+def section(methods: Sequence[Method], network: str = "") -> None:
+    """The sortable tables, where their numbers come from, and the button that times the methods on this machine.
+
+    Of ``network``, the title of what the open models are if they are no CLIP, a column says what methods need there.
+    """
     work, timed = _work_here(), _times()
     rows = table(methods, work, measurements.table(timed, "times") if timed else None)
     columns = {key: _column(key, *rest) for key, *rest in COLUMNS}
-    for head, shown in TABLES.items():
+    tables = {head: _with_here(shown) if network else shown for head, shown in TABLES.items()}
+    for head, shown in tables.items():
         st.markdown(f"**{head}**")
         st.dataframe(
             rows[list(shown)], hide_index=True, height="content", column_config={key: columns[key] for key in shown},
             placeholder="—", alt=f"{head}: every method",
         )  # fmt: skip
+    if network:
+        st.caption(ON_THIS_MODEL.format(text.safe_text(network, 60)))
     if not work:
         st.caption("Without a benchmark there are no sizes for which work could be counted.")
         return
@@ -91,6 +103,14 @@ def section(methods: Sequence[Method]) -> None:
     paper_line.show(paper_line.of("methods/costs"))
     state_of = TIMED_HERE if timed and _is_here(timed) else ELSEWHERE if timed else NOT_TIMED
     measure_button.missing_benchmark(measurements.METHOD_TIMES, state_of + OFFER)
+
+
+def _with_here(columns: tuple[str, ...]) -> tuple[str, ...]:
+    """The columns with what methods need on the open models, beside what they need of CLIP."""
+    if "needs" not in columns:
+        return columns
+    place = columns.index("needs") + 1
+    return (*columns[:place], "here", *columns[place:])
 
 
 def _column(key: str, title: str, width: int, style: str | None, help_text: str) -> Any:
@@ -117,10 +137,26 @@ def _needs(method: Method) -> dict[str, Any]:
     return {
         "title": method.title,
         "needs": text.needs_words(method),
+        "here": _needs_here(method),
         "works": "in pieces" if method.in_pieces(defaults) else "whole",
         "gives": _gives(method),
         "passes": 1 + (method.survey_passes if method.surveys(defaults) else 0),
     }
+
+
+def _needs_here(method: Method) -> str:
+    """What it must be given on a network other than CLIP, and with which value of a parameter it needs nothing."""
+    needed = needed_beyond_clip(method, method.params())
+    if needed == DataBeyondClip.NOTHING:
+        return needed
+    bounds = method.params.bounds()
+    values = [(name, value) for name, bound in bounds.items() for value in bound.choices]
+    free = (
+        f"; nothing with {bounds[name].label.lower()} {text.in_words(value)}"
+        for name, value in values
+        if needed_beyond_clip(method, method.params.build({name: value})) == DataBeyondClip.NOTHING
+    )
+    return needed + next(free, "")
 
 
 def _gives(method: Method) -> str:

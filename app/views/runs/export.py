@@ -34,6 +34,12 @@ PROBLEM = "export_problem"
 NOTED = 10  # runs that are looked at before they are exported
 LARGEST = 100_000_000  # bytes of an export that can be downloaded as a zip file, which is made in memory
 AS_FILES = "from the files"
+WHOLE_TEAM = "none: heads apart"
+HEADS_HELP = (
+    "Each task keeps its own output layer. Without one, the merged model lies beside a folder of all heads; with one, "
+    "the folder is that task's model, which Transformers loads as it loads the expert. It replaces an earlier export "
+    "of the run in the same folder."
+)
 ACTIVATIONS = (AS_FILES, "quick_gelu", "gelu")
 
 
@@ -50,15 +56,7 @@ def section(runs: Sequence[Run]) -> None:
 
 def _form(runs: Sequence[Run]) -> None:
     """For which library, and to which folder."""
-    with st.container(horizontal=True, vertical_alignment="bottom"):
-        to = st.segmented_control(
-            "For", TARGETS, default="hf", format_func=TARGETS.__getitem__, key="export_to", required=True
-        )
-        activation = st.selectbox(
-            "Activation", ACTIVATIONS, key="export_activation", width=170,
-            help="Weights do not show whether a model was trained with QuickGELU. Choose it only if the files of the "
-            "experts do not state it either; the model card then has a warning.",
-        )  # fmt: skip
+    to, activation, task = _how_for_networks(runs) if all(run.network for run in runs) else _how()
     folder = ""
     if models.local() and len(runs) == 1:
         folder = st.text_input(
@@ -79,7 +77,7 @@ def _form(runs: Sequence[Run]) -> None:
     st.button(
         f"Export {plural(len(runs), 'model')}" if len(runs) > 1 else "Export the model",
         type="primary", icon=":material/output:", key="export_start", on_click=_start,
-        args=([(run.id, run.title) for run in runs], to, folder, activation), disabled=bool(alone),
+        args=([(run.id, run.title) for run in runs], to, folder, activation, task), disabled=bool(alone),
     )  # fmt: skip
     if problem := st.session_state.pop(PROBLEM, ""):
         st.error(text.safe_text(problem, 400), icon=":material/error:")
@@ -88,7 +86,51 @@ def _form(runs: Sequence[Run]) -> None:
     words = ["python", "-m", "merging", "export", runs[0].id, "--out"]
     words += [f"{out}/{stored.MODEL}"] if to == STORED else [out, "--to", to]
     words += [] if activation == AS_FILES else ["--activation", activation]
+    words += ["--task", task] if task else []
     st.code(shlex.join(words), language="bash", wrap_lines=True)
+
+
+def _how() -> tuple[str, str, str]:
+    """For which library, with which activation, and with which task's head: none, as CLIP's are made of words."""
+    with st.container(horizontal=True, vertical_alignment="bottom"):
+        to = st.segmented_control(
+            "For", TARGETS, default="hf", format_func=TARGETS.__getitem__, key="export_to", required=True
+        )
+        activation = st.selectbox(
+            "Activation", ACTIVATIONS, key="export_activation", width=170,
+            help="Weights do not show whether a model was trained with QuickGELU. Choose it only if the files of the "
+            "experts do not state it either; the model card then has a warning.",
+        )  # fmt: skip
+    return to, activation, ""
+
+
+def _how_for_networks(runs: Sequence[Run]) -> tuple[str, str, str]:
+    """The same for networks other than CLIP: Transformers or one file, and the tasks that all runs keep heads of."""
+    task = ""
+    with st.container(horizontal=True, vertical_alignment="bottom"):
+        to = st.segmented_control(
+            "For", [key for key in TARGETS if key != "open_clip"], default="hf", format_func=TARGETS.__getitem__,
+            key="export_network_to", required=True,
+        )  # fmt: skip
+        with_heads = [_heads_of(run.id, run) for run in runs]
+        tasks = [name for name in with_heads[0] if all(name in names for names in with_heads)]
+        if tasks and to == "hf":
+            task = st.selectbox(
+                "With the head of", ["", *tasks], key="export_task", width=260, help=HEADS_HELP,
+                format_func=lambda name: clean_text(name, 40) if name else WHOLE_TEAM,
+            )  # fmt: skip
+    return to, AS_FILES, task
+
+
+@st.cache_data(max_entries=200, show_spinner=False)
+def _heads_of(run_id: str, _run: Run) -> list[str]:
+    """The experts whose heads a run keeps."""
+    from merging.team.heads_file import FILE, read_heads
+
+    try:
+        return list(read_heads(_run.file(FILE))) if FILE in _run.files else []
+    except (MergingError, OSError):
+        return []
 
 
 def _image_only(run: Run, to: str) -> str:
@@ -134,7 +176,7 @@ def _say_where(folder: str, to: str) -> None:
 
 
 @clicks.guarded
-def _start(runs: Sequence[tuple[str, str]], to: str, folder: str, activation: str) -> None:
+def _start(runs: Sequence[tuple[str, str]], to: str, folder: str, activation: str, task: str) -> None:
     """Callback: queue an export for each run."""
     root = data.store().root
     for run_id, title in runs:
@@ -147,7 +189,9 @@ def _start(runs: Sequence[tuple[str, str]], to: str, folder: str, activation: st
             return
         words = stored.words(run_id, to, out or stored.place(root, run_id, to), data.runner().device)
         words += [] if activation == AS_FILES else ["--activation", activation]
-        data.runner().command(f"{PREFIX}{to}", run_id, f"Export for {TARGETS[to]}: {title}", words)
+        words += ["--task", task] if task else []
+        whose = f", head of {task}" if task else ""
+        data.runner().command(f"{PREFIX}{to}", run_id, f"Export for {TARGETS[to]}: {title}{whose}", words)
 
 
 def _exports(runs: Sequence[Run]) -> list[tuple[Export, Job | None]]:

@@ -11,7 +11,7 @@ import streamlit as st
 from app import text
 from app.reading import data
 from app.session import pages, state
-from app.views.runs import actions, export, lineage
+from app.views.runs import actions, export, given, lineage
 from app.views.runs.storage import size
 from app.widgets import page, run_picker
 from merging.errors import MergingError
@@ -55,6 +55,8 @@ def show(stored: Sequence[Run]) -> None:
     for run in selected:
         run_picker.cautions(run, text.safe_text(text.label(run), 100))
     actions.show(selected)
+    if len(selected) == 1:
+        given.section(selected[0])
     export.section(selected)
     lineage.show(selected[0], stored)
 

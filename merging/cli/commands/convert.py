@@ -24,7 +24,7 @@ def _destination(ctx: click.Context, param: click.Parameter, out: Path | None) -
         out = Path(f"{_stem(reference)}-{to}")
     if out is not None and out.suffix == SINGLE and not out.is_dir():
         raise UsageError([f"{out} is named like a file, and convert writes a folder; choose another --out."])
-    if out is not None and (reason := refusal(out, overwrite=ctx.params["overwrite"])):
+    if out is not None and (reason := refusal(out, overwrite=ctx.params["overwrite"] or ctx.params["force"])):
         raise UsageError([reason])
     return out
 

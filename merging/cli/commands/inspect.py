@@ -80,7 +80,7 @@ def _lines(facts: Mapping[str, Any]) -> Sequence[str]:
         dead = facts["dead_text"]
         rows.append(("unused text", f"{dead['tensors']} tensors with {dead['numbers']:,} numbers"))
     if facts["adapter"]:
-        rows.append(("adapter", ", ".join(f"{key} {value}" for key, value in facts["adapter"].items())))
+        rows.append(("adapter", ", ".join(f"{key} {value}" for key, value in facts["adapter"].items() if value != "")))
     if facts["digest"]:
         rows.append(("sha-256", facts["digest"]))
     lines = [columns([row for row in rows if row[1]])]

@@ -35,7 +35,7 @@ from merging.cli.options import (
 
 def _free(ctx: click.Context, param: click.Parameter, out: Path | None) -> Path | None:
     """A place that can be written to."""
-    if out is not None and (problems := out_problems(out, ctx.params["overwrite"])):
+    if out is not None and (problems := out_problems(out, ctx.params["overwrite"] or ctx.params["force"])):
         raise UsageError(problems)
     return out
 
@@ -121,14 +121,14 @@ def merge(  # noqa: PLR0913 - an argument for each option
         experts,
         title,
         count_dead_params=count_dead_params,
-        activation=how.activation or "",
-        architecture=how.architecture,
         adapt=adapt,
         test_data=test_data,
         vocabulary=vocabulary,
-        **given,
         family=family,
+        layer_inputs=given.get("layer_inputs"),
+        gradients=given.get("gradients"),
     )
+    recipe = recipe.stating(how.activation or "", how.architecture)
     recipe.refuse_unread(given)
     if test_data and recipe.test_data is None:
         raise RecipeError("No step of this chain learns from test data; leave out --test-data.")

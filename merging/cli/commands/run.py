@@ -111,7 +111,7 @@ def _several(
     spec: str,
 ) -> int:
     """Run several recipes, and report all of them, in their order."""
-    from merging.cli.exporting import facts_of, report
+    from merging.cli.exporting import facts_of, measured, report
     from merging.runs.several.execute_several import execute_several
     from merging.runs.store import Store
     from merging.workers.pools import opened
@@ -127,6 +127,10 @@ def _several(
             wanted, Store(store), options, device=device, progress=progress, cancel=call.stop, pause=call.pauses,
             warn=print_doubt, workers=computing,
         )  # fmt: skip
+        kept = Store(store)
+        for each in found:
+            if options.evaluate and not isinstance(each, Exception):
+                measured(each, kept, progress, call.stop)
     failures = {str(file): str(each) for file, each in zip(files, found, strict=True) if isinstance(each, Exception)}
     runs = [each for each in found if not isinstance(each, Exception)]
     if call.json:

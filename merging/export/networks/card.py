@@ -10,6 +10,7 @@ from typing import Any
 from merging.checkpoints.checkpoint import Checkpoint
 from merging.checkpoints.families import Role
 from merging.export.model_card import FILE, LONG, cautions_of, methods_of, parents_of, recipe_of, safe
+from merging.export.networks.adapter import AdapterFile
 from merging.export.networks.network import HEAD, HEADS, NetworkExport
 from merging.files.plain_yaml import write_yaml
 from merging.text import escape, first_few, printable, table
@@ -20,6 +21,22 @@ def write_network_card(folder: Path, export: NetworkExport, notes: list[str]) ->
     """Write README.md."""
     text = "\n\n".join(part for part in _body(export, notes) if part)
     (folder / FILE).write_text(f"---\n{write_yaml(_metadata(export))}---\n\n{text}\n", "utf-8")
+
+
+def write_adapter_card(folder: Path, export: NetworkExport, made: AdapterFile) -> None:
+    """Write README.md of an adapter."""
+    entries = _metadata(export) | {"library_name": "peft"}
+    rows = [(f"`{safe(name)}`", f"{share:.4f}") for name, share in made.shares.items()]
+    heads = ["Heads of tasks are not in it; --to hf writes them."] if export.heads else []
+    parts = [*_body(export, [*made.notes, *heads])]
+    at = parts.index("## How to load it")
+    parts[at + 1] = (
+        f"A LoRA adapter of rank {made.rank}: `PeftModel.from_pretrained(model, folder)` puts it on the pretrained "
+        "model. How much of the squared norm of each tensor's change it keeps:\n\n"
+        f"{table(('Tensor', 'Share kept'), rows)}"
+    )
+    text = "\n\n".join(part for part in parts if part)
+    (folder / FILE).write_text(f"---\n{write_yaml(entries)}---\n\n{text}\n", "utf-8")
 
 
 def _metadata(export: NetworkExport) -> dict[str, Any]:

@@ -16,6 +16,7 @@ from merging.methods.slot import Slot
 from merging.numerics.drm_space import averaged, pruned
 from merging.numerics.flops import LinearMap, eigen, product, symmetric_product
 from merging.numerics.linear_algebra import left_basis
+from merging.numerics.low_rank import in_basis, low_rank_basis
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -56,10 +57,16 @@ def drm(slot: Slot, params: DrmParams, statistics: None) -> Tensor:
     if slot.role not in LINEAR_MAPS:
         return params.scaling * slot.task_vectors.mean(dim=0)
     vertical = params.direction == "vertical"  # the same, of the transposed matrices
-    blocks = matrices(slot).mT if vertical else matrices(slot)
-    basis = left_basis(blocks, params.rank_tol).to(blocks)
+    if (factors := slot.few_factors) is not None:
+        thin = [factor.mT for factor in factors] if vertical else factors
+        basis = low_rank_basis(thin, params.rank_tol)
+        entries, basis = in_basis(basis, thin).to(slot.task_vectors), basis.to(slot.task_vectors)
+    else:
+        blocks = matrices(slot).mT if vertical else matrices(slot)
+        basis = left_basis(blocks, params.rank_tol).to(blocks)
+        entries = basis.T @ blocks
     slot.tick(0.5)
-    merged = params.scaling * basis @ _merged(basis.T @ blocks, params)
+    merged = params.scaling * basis @ _merged(entries, params)
     return as_stored(merged.T if vertical else merged, slot)
 
 
@@ -99,6 +106,7 @@ register(
         params=DrmParams,
         elementwise=lambda params, parameter: parameter.role not in LINEAR_MAPS,
         run=drm,
+        in_factors=True,
         algebra=_algebra,
         variant="Linear weights and the output projection, which is oriented as a linear weight; everything else takes "
         "the mean of the task vectors. The rank cut is the released code's: the paper cuts nothing, and near-null "

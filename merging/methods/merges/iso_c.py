@@ -9,7 +9,7 @@ from torch import Tensor
 from merging.methods.method import Merge, register
 from merging.methods.params import Params
 from merging.methods.shared import citations, fields
-from merging.methods.shared.singular_vectors import MATRICES, is_matrix
+from merging.methods.shared.singular_vectors import MATRICES, decomposed, is_matrix
 from merging.methods.slot import Slot
 from merging.numerics import flops
 from merging.numerics.linear_algebra import double, polar
@@ -27,13 +27,14 @@ class IsoCParams(Params):
 
 def iso_c(slot: Slot, params: IsoCParams, statistics: None) -> Tensor:
     """The sum with a flat spectrum, (K, m, n) -> (m, n); the mean for tensors that are no matrices."""
-    vectors = slot.task_vectors
     if not is_matrix(slot):
-        return params.scaling * vectors.mean(dim=0)
+        return params.scaling * slot.task_vectors.mean(dim=0)
+    vectors, outside = decomposed(slot)
     total = double(vectors).sum(dim=0)
     frame = polar(total)
-    level = (frame * total).sum() / max(min(total.shape), 1)  # the mean singular value: <polar(M), M> is their sum
-    return (params.scaling * level * frame).to(vectors)
+    # The mean singular value: <polar(M), M> is their sum.
+    level = (frame * total).sum() / max(min(slot.pretrained.shape), 1)
+    return outside(params.scaling * level * frame).to(slot.task_vectors)
 
 
 register(
@@ -47,6 +48,7 @@ register(
         params=IsoCParams,
         elementwise=lambda params, parameter: parameter.role not in MATRICES,
         run=iso_c,
+        in_factors=True,
         algebra=lambda params, matrix: flops.polar(matrix.outputs, matrix.inputs),
         variant="Every two-dimensional tensor as it is stored, the positional embedding and the projection included; "
         "attention's q, k and v are one matrix unless apart is on, which gives another result. Other tensors take the "

@@ -11,7 +11,7 @@ from merging.methods.merges.iso_c import IsoCParams
 from merging.methods.method import Merge, register
 from merging.methods.params import fraction
 from merging.methods.shared import citations
-from merging.methods.shared.singular_vectors import MATRICES, is_matrix
+from merging.methods.shared.singular_vectors import MATRICES, decomposed, is_matrix
 from merging.methods.slot import Slot
 from merging.numerics import flops
 from merging.numerics.flops import LinearMap
@@ -34,9 +34,9 @@ class IsoCtsParams(IsoCParams):
 
 def iso_cts(slot: Slot, params: IsoCtsParams, statistics: None) -> Tensor:
     """Common and task-specific directions at one level, (K, m, n) -> (m, n); the mean for what is no matrix."""
-    vectors = slot.task_vectors
     if not is_matrix(slot):
-        return params.scaling * vectors.mean(dim=0)
+        return params.scaling * slot.task_vectors.mean(dim=0)
+    vectors, back = decomposed(slot)
     full = min(slot.pretrained.shape)
     common_count, own_count = direction_counts(full, len(vectors), params.common_fraction)
     common = truncated_svd(double(vectors).sum(dim=0), common_count)
@@ -48,7 +48,7 @@ def iso_cts(slot: Slot, params: IsoCtsParams, statistics: None) -> Tensor:
     left = torch.cat([polar(torch.cat([part.left for part in own], dim=1)), common.left], dim=1)
     right = polar(torch.cat([*(part.right for part in own), common.right]))
     level = torch.cat([*(part.values for part in own), common.values]).sum() / max(full, 1)
-    return (params.scaling * level * left @ right).to(vectors)
+    return back(params.scaling * level * left @ right).to(slot.task_vectors)
 
 
 def direction_counts(full: int, experts: int, common_fraction: float) -> tuple[int, int]:
@@ -98,6 +98,7 @@ register(
         params=IsoCtsParams,
         elementwise=lambda params, parameter: parameter.role not in MATRICES,
         run=iso_cts,
+        in_factors=True,
         algebra=_algebra,
         variant="Every two-dimensional tensor as it is stored: the method is not the same for a matrix and its "
         "transpose, so Hugging Face's transposed projection gives another result, as q, k and v apart do. Other "

@@ -9,7 +9,7 @@ from torch import Tensor
 from merging.methods.method import Citation, Merge, register
 from merging.methods.params import Params, fraction
 from merging.methods.shared import fields
-from merging.methods.shared.singular_vectors import MATRICES, is_matrix, joined, kept_rank
+from merging.methods.shared.singular_vectors import MATRICES, decomposed, is_matrix, joined, kept_rank
 from merging.methods.slot import Slot
 from merging.numerics import flops
 from merging.numerics.flops import LinearMap
@@ -35,16 +35,16 @@ class TsvMParams(Params):
 
 def tsv_m(slot: Slot, params: TsvMParams, statistics: None) -> Tensor:
     """The sum of whitened, truncated task vectors, (K, m, n) -> (m, n); the mean for tensors that are no matrices."""
-    vectors = slot.task_vectors
     if not is_matrix(slot):
-        return params.scaling * vectors.mean(dim=0)
+        return params.scaling * slot.task_vectors.mean(dim=0)
+    vectors, outside = decomposed(slot)
     count = kept_rank(min(slot.pretrained.shape), len(vectors), params.rank_fraction)
     parts = []
     for index, vector in enumerate(vectors):
         parts.append(truncated_svd(vector, count))
         slot.tick((index + 1) / (len(vectors) + 2))  # the two polar factors take about as long as two tasks
     whole = joined(parts)
-    return (params.scaling * (whole.left * whole.values) @ whole.right).to(vectors)
+    return outside(params.scaling * (whole.left * whole.values) @ whole.right).to(slot.task_vectors)
 
 
 def _algebra(params: TsvMParams, matrix: LinearMap) -> float:
@@ -74,6 +74,7 @@ register(
         params=TsvMParams,
         elementwise=lambda params, parameter: parameter.role not in MATRICES,
         run=tsv_m,
+        in_factors=True,
         algebra=_algebra,
         variant="Every two-dimensional tensor as it is stored, the positional embedding and the projection included; "
         "attention's q, k and v are one matrix unless apart is on, which gives another result. Other tensors take the "

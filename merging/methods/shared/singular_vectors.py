@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import torch
 from torch import Tensor
@@ -11,6 +11,7 @@ from merging.checkpoints.families import LINEAR_MAPS, Role
 from merging.methods.adapting import Parts
 from merging.methods.slot import Slot
 from merging.numerics.linear_algebra import Factors, double, polar, truncated_svd
+from merging.numerics.low_rank import core
 
 MATRICES = LINEAR_MAPS | {Role.EMBEDDING}  # roles of which a tensor with two dimensions has singular vectors here
 LEFT, RIGHT = ".left", ".right"  # suffixes of the two thin factors of a matrix
@@ -19,6 +20,18 @@ LEFT, RIGHT = ".left", ".right"  # suffixes of the two thin factors of a matrix
 def is_matrix(slot: Slot) -> bool:
     """Whether a tensor is decomposed: two-dimensional, and no table of tokens, which are one row each."""
     return slot.pretrained.dim() == 2 and slot.role in MATRICES
+
+
+def decomposed(slot: Slot) -> tuple[Tensor, Callable[[Tensor], Tensor]]:
+    """The matrices (K, a, b) whose singular vectors are taken, and what gives a result (a, b) the slot's shape.
+
+    They are the task vectors themselves or, where their factors are known and few, small matrices that stand for them.
+    """
+    thin = slot.few_factors
+    if thin is None:
+        return slot.task_vectors, lambda result: result
+    small = core(thin)
+    return small.cores, small.outside
 
 
 def kept_rank(full: int, experts: int, share: float | None) -> int:

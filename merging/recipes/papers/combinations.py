@@ -16,8 +16,8 @@ from merging.errors import RecipeError
 from merging.text import did_you_mean
 
 PRESETS_FILE = Path(__file__).with_name("presets.yaml")
-SECTIONS = ("papers", "combinations", "variants", "learned", "families")
-FIELDS = ("key", "title", "edits", "merge", "large", "exemplars", "adapt", "source", "note")
+SECTIONS = ("papers", "combinations", "variants", "learned", "networks", "families")
+FIELDS = ("key", "title", "edits", "merge", "large", "exemplars", "adapt", "network", "source", "note")
 # The first page reads the file: libyaml, where PyYAML has it, takes 2 ms; our reader of untrusted YAML takes 30 ms.
 LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
@@ -29,7 +29,8 @@ Chain = tuple[Step, ...]
 class Combination:
     """A chain that a paper reports under a name. ``source`` says where, ``note`` what to know about it.
 
-    ``large`` holds the merge's parameters that the paper sets otherwise for ViT-L/14.
+    ``large`` holds the merge's parameters that the paper sets otherwise for ViT-L/14. ``network`` is the title of the
+    kind of network that the values were reported for, empty for CLIP.
     """
 
     key: str
@@ -40,6 +41,7 @@ class Combination:
     edits: Chain = ()
     exemplars: Mapping[str, Any] = field(default_factory=dict)
     adapt: Step | None = None
+    network: str = ""
     source: str = ""
     note: str = ""
 
@@ -113,6 +115,7 @@ def _combination(row: Any, papers: Mapping[str, str]) -> Combination:
         edits=tuple(_step(edit, "edits") for edit in edits),
         exemplars=_values(row, "exemplars"),
         adapt=_step(row["adapt"], "adapt") if "adapt" in row else None,
+        network=text_field(row, "network") if "network" in row else "",
         source=_source(text_field(row, "source"), papers),
         note=text_field(row, "note") if "note" in row else "",
     )
@@ -145,4 +148,5 @@ def _source(text: str, papers: Mapping[str, str]) -> str:
 
 
 COMBINATIONS, LEARNED = read_combinations("combinations"), read_combinations("learned")
+ON_NETWORKS = read_combinations("networks")  # with the values that papers report beyond CLIP
 LWPTV = next(row for row in COMBINATIONS if row.key == "task_arithmetic_lwptv").edits[0]

@@ -162,8 +162,8 @@ def _figure(row: Row) -> Figure:
         raise RecipeError("field chain: merges have one, and nothing else has.")
     return Figure(
         name=row["name"],
-        chain=_chain(row["chain"].partition("+")[0]),
-        adapt=_chain(row["chain"].partition("+")[2]),
+        chain=chain_of(row["chain"].partition("+")[0]),
+        adapt=chain_of(row["chain"].partition("+")[2]),
         model=_one_of(row, "model", TOWERS),
         printed=_printed(row),
         source=source,
@@ -231,7 +231,7 @@ def _count(row: Row, field: str) -> int | None:
     return int(text)
 
 
-def _chain(text: str) -> Steps:
+def chain_of(text: str) -> Steps:
     """The steps of a chain; values are of the type that they are written as, as the registry is not loaded here."""
     steps = []
     for step in filter(None, text.split(";")):

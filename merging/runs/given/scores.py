@@ -7,11 +7,12 @@ import io
 import json
 import math
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from merging.benchmarks.metrics import wilson
 from merging.errors import MergingError
 from merging.files.disk import explained
 from merging.files.records import write_json
@@ -19,8 +20,11 @@ from merging.files.short_digest import SHORT_DIGEST
 from merging.files.strict_json import parse
 from merging.text import first_few, printable
 
+DIGITS = 12  # of the digest of a checkpoint
 FOLDER = "given"  # of a store: one file for each run, called by its id
 COLUMNS = ("task", "metric", "value", "split", "n")
+PROPORTIONS = ("accuracy", "accuracy_norm", "exact_match")  # metrics that are shares of examples
+BETTER = ("", "higher", "lower")
 NAMES = {"acc": "accuracy", "acc_norm": "accuracy_norm"}  # lm-eval's short names of metrics
 MOST_BYTES, MOST_ROWS, MOST_TEXT = 1 << 20, 10_000, 200
 LM_EVAL = re.compile(r"([^,]+),([^,]+)")  # a metric and its filter, as in acc,none
@@ -28,13 +32,27 @@ LM_EVAL = re.compile(r"([^,]+),([^,]+)")  # a metric and its filter, as in acc,n
 
 @dataclass(frozen=True, slots=True)
 class GivenScore:
-    """One score from a user's file: a metric of a task, on ``n`` examples if that is known."""
+    """One score from a user's file: a metric of a task, on ``n`` examples if that is known.
+
+    ``better`` is "higher" or "lower", empty if that was not said.
+    """
 
     task: str
     metric: str
     value: float
     split: str = ""
     n: int | None = None
+    better: str = ""
+
+    @property
+    def proportion(self) -> bool:
+        """Whether it is a share of examples; sums of parts, such as F1, are none."""
+        return self.metric.split()[0] in PROPORTIONS and 0 <= self.value <= 1
+
+    @property
+    def interval(self) -> tuple[float, float]:
+        """The Wilson 95 % interval of a proportion whose n is known; NaN for all other scores."""
+        return wilson(round(self.value * self.n), self.n) if self.proportion and self.n else (math.nan, math.nan)
 
 
 def read_scores(path: Path) -> tuple[GivenScore, ...]:
@@ -49,6 +67,12 @@ def read_scores(path: Path) -> tuple[GivenScore, ...]:
             raw = file.read(MOST_BYTES + 1)
     except OSError as error:
         raise MergingError(f"{name} cannot be read: {error.strerror}.") from None
+    return scores_in(raw, name)
+
+
+def scores_in(raw: bytes, file: str) -> tuple[GivenScore, ...]:
+    """The scores in the content of such a file. Raises MergingError as ``read_scores``."""
+    name = printable(file, 80)
     if len(raw) > MOST_BYTES:
         raise MergingError(f"{name} is larger than a file of scores, of which 1 MB is read.")
     try:
@@ -56,6 +80,11 @@ def read_scores(path: Path) -> tuple[GivenScore, ...]:
     except UnicodeDecodeError:
         raise MergingError(f"{name} is no text; scores are given as CSV, or as JSON of lm-eval.") from None
     rows = _of_lm_eval(raw, name) if text.lstrip().startswith("{") else _of_csv(text, name)
+    return checked(rows, name)
+
+
+def checked(rows: Iterable[tuple[str, Mapping[str, Any]]], name: str) -> tuple[GivenScore, ...]:
+    """Scores from rows, each with the place that an error names. Raises MergingError."""
     scores = tuple(_score(row, where) for where, row in rows)
     if not scores or len(scores) > MOST_ROWS:
         raise MergingError(f"{name} holds {len(scores):,} scores; from 1 to {MOST_ROWS:,} are expected.")
@@ -100,19 +129,22 @@ def _of_lm_eval(raw: bytes, name: str) -> Iterator[tuple[str, Mapping[str, Any]]
 
 def _score(row: Mapping[str, Any], where: str) -> GivenScore:
     """A checked score. Raises MergingError that says where it stands."""
-    texts = {key: printable(str(row.get(key) or "").strip(), MOST_TEXT) for key in ("task", "metric", "split")}
+    keys = ("task", "metric", "split", "better")
+    texts = {key: printable(str(row.get(key) or "").strip(), MOST_TEXT) for key in keys}
     if not texts["task"] or not texts["metric"]:
         raise MergingError(f"{where}: a score has a task and a metric.")
     try:
         value = float(row["value"])
         n = int(row["n"]) if row.get("n") not in {None, ""} else None
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, OverflowError):
         raise MergingError(f"{where}: value is a number, and n a whole number or empty.") from None
     if not math.isfinite(value) or (n is not None and n < 1):
         raise MergingError(f"{where}: value is finite and n at least 1; got {value} and {n}.")
     if texts["metric"].startswith("accuracy") and not 0 <= value <= 1:
         raise MergingError(f"{where}: an accuracy is from 0 to 1; got {value}.")
-    return GivenScore(texts["task"], texts["metric"], value, texts["split"], n)
+    if texts["better"] not in BETTER:
+        raise MergingError(f"{where}: better is higher or lower; got {texts['better']!r}.")
+    return GivenScore(texts["task"], texts["metric"], value, texts["split"], n, texts["better"])
 
 
 def keep_scores(root: Path, run_id: str, scores: Sequence[GivenScore], file: str) -> None:
@@ -131,6 +163,25 @@ def given_scores(root: Path, run_id: str) -> tuple[str, tuple[GivenScore, ...]]:
         return printable(str(record["file"]), 80), scores
     except (OSError, ValueError, KeyError, TypeError, MergingError):
         return "", ()
+
+
+def given_id(digest: str) -> str:
+    """The name under which scores of a checkpoint are kept, as those of a run are under its id."""
+    return digest[:DIGITS]
+
+
+def forget_scores(root: Path, run_id: str) -> None:
+    """Remove the scores that a run was given, if there are some."""
+    with explained("The scores"):
+        _place(root, run_id).unlink(missing_ok=True)
+
+
+def runs_with_scores(root: Path) -> set[str]:
+    """The ids of the runs that were given scores."""
+    try:
+        return {path.stem for path in (root / FOLDER).iterdir() if SHORT_DIGEST.fullmatch(path.stem)}
+    except OSError:
+        return set()
 
 
 def _place(root: Path, run_id: str) -> Path:

@@ -35,6 +35,21 @@ def id_ood_scatter(runs: int = 12, seed: int = 0) -> pd.DataFrame:
     )  # fmt: skip
 
 
+def given_scores(runs: int = 4, seed: int = 0) -> pd.DataFrame:
+    """Accuracies of every run on two tasks, with n on one of them, and a perplexity."""
+    rng = np.random.default_rng(seed)
+    rows = []
+    for run in range(runs):
+        for task, n in (("rte", 277), ("qasc, validation", 0)):
+            value = float(rng.uniform(0.5, 0.8))
+            low, high = wilson(round(value * n), n) if n else (np.nan, np.nan)
+            rows.append((f"r{run:03}", f"Merge {run}", task, "accuracy", value, low, high, n or np.nan, "higher", True))
+        value = float(rng.uniform(8, 30))
+        rows.append((f"r{run:03}", f"Merge {run}", "book", "perplexity", value, np.nan, np.nan, np.nan, "lower", False))
+    columns = ["run", "label", "task", "metric", "value", "low", "high", "n", "better", "proportion"]
+    return pd.DataFrame(rows, columns=columns).assign(source="results.csv")
+
+
 def plugin_arrows(pairs: int = 6, seed: int = 0) -> pd.DataFrame:
     """That many merges without and with an edit, and two references."""
     rng = np.random.default_rng(seed)

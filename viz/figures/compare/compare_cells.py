@@ -13,7 +13,7 @@ import plotly.graph_objects as go
 from viz import theme
 from viz.chart import chart, in_order
 from viz.drawing import Drawing, Trace, heatmap
-from viz.parts import depth, sections
+from viz.parts import depth, tensor_columns
 from viz.parts.cells import click_targets
 from viz.text import clean_text, layer_name, percent, plural, real, safe_text, short_name
 
@@ -171,7 +171,7 @@ def _lay_out(fig: Drawing, grid: Grid, domains: list[tuple[float, float]], unit:
 
 def _each(grid: Grid) -> dict[str, Any]:
     """A tick for every column; names other than numbers go one line lower, clear of their neighbors."""
-    names = [sections.short(str(name)) for name in grid.columns.tensors["section"]]
+    names = [tensor_columns.short(str(name)) for name in grid.columns.tensors["section"]]
     names = [safe_text(name, 16) if name.isdigit() else f"<br>{safe_text(name, 16)}" for name in names]
     return {"tickvals": list(range(len(names))), "ticktext": names}
 

@@ -15,8 +15,8 @@ import plotly.graph_objects as go
 from viz import theme
 from viz.chart import ChartError, chart, in_order
 from viz.drawing import Drawing, Trace, bar, heatmap, scatter
-from viz.parts import sections, tensor_columns
-from viz.parts.sections import Span
+from viz.parts import tensor_columns
+from viz.parts.tensor_columns import Span
 from viz.text import count, identifier, percent, plural, role_name, safe_text, short_name
 
 Floats = npt.NDArray[np.float64]
@@ -257,7 +257,7 @@ def _group_targets(canvas: Canvas, brush: float | None, group: str) -> Trace:
 
 def _picks(span: Span, canvas: Canvas, group: str) -> list[str]:
     first = canvas.tensors.iloc[span.first]
-    by_part = group == "part" and sections.is_block(str(first["section"]))
+    by_part = group == "part" and tensor_columns.is_block(str(first["section"]))
     return ["", "", "" if by_part else identifier(span.label), identifier(span.label) if by_part else ""]
 
 
@@ -266,9 +266,9 @@ def _group_names(canvas: Canvas, group: str) -> list[dict[str, Any]]:
     columns, labels = len(canvas.tensors), []
     wide = tensor_columns.NARROW * (1 - tensor_columns.NAMES) / columns  # px of a column
     for span in canvas.spans:
-        text = safe_text(sections.short(span.label), 16)
+        text = safe_text(tensor_columns.short(span.label), 16)
         across = theme.SMALL + 2 if group == "part" else theme.text_width(text)
-        if (group == "part" or sections.is_block(span.label)) and across <= wide * (span.last - span.first + 1):
+        if (group == "part" or tensor_columns.is_block(span.label)) and across <= wide * (span.last - span.first + 1):
             labels.append({
                 "text": text, "x": (span.first + span.last) / 2, "textangle": -90 if group == "part" else 0,
                 "xref": "x", "font": {"size": theme.SMALL, "color": theme.INK}, "showarrow": False,
@@ -276,7 +276,7 @@ def _group_names(canvas: Canvas, group: str) -> list[dict[str, Any]]:
     if group != "part":
         labels += [
             label | {"xshift": 3 if label["xanchor"] == "left" else -3}
-            for label in sections.end_labels(canvas.spans, columns)
+            for label in tensor_columns.end_labels(canvas.spans, columns)
         ]
     return [label | {"y": 0.5, "yref": "y3", "yanchor": "middle", "yshift": 0} for label in labels]
 

@@ -13,7 +13,7 @@ import plotly.graph_objects as go
 from viz import theme
 from viz.chart import ChartError, chart, in_order
 from viz.drawing import Drawing, Trace, heatmap
-from viz.parts import sections, tensor_columns
+from viz.parts import tensor_columns
 from viz.parts.cells import click_targets
 from viz.text import count, percent, plural, real, role_name, safe_text, short_name
 
@@ -232,7 +232,7 @@ def _lay_out_axes(fig: Drawing, grid: Grid, group: str, domains: list[tuple[floa
     else:
         fig.update_xaxes(**tensor_columns.axis(spans, columns, group), anchor="y3")
     if not guides and group != "part":
-        fig.update_layout(annotations=sections.end_labels(spans, columns))
+        fig.update_layout(annotations=tensor_columns.end_labels(spans, columns))
     names = [safe_text(expert, 24) for expert in grid.experts]
     rows = len(names)
     ticks = {"tickmode": "array", "tickvals": list(range(rows)), "ticktext": names}

@@ -11,7 +11,7 @@ import plotly.graph_objects as go
 from viz import theme
 from viz.chart import chart, in_order, one_of
 from viz.drawing import Drawing, heatmap
-from viz.parts import sections as blocks
+from viz.parts import tensor_columns
 from viz.parts.cells import click_targets
 from viz.text import clean_text, percent, real, safe_text
 
@@ -58,7 +58,7 @@ def task_vector_norms(
         for section in sections
     ]
     rows, columns = len(experts), len(sections)
-    short = [safe_text(blocks.short(section), 14) for section in sections]
+    short = [safe_text(tensor_columns.short(section), 14) for section in sections]
     labels = [safe_text(expert, 24) for expert in experts]
     fig = Drawing([heat, click_targets(experts, sections, hover, "Cells")])
     fig.update_xaxes(

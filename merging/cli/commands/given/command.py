@@ -4,23 +4,29 @@ from __future__ import annotations
 
 from dataclasses import asdict
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
 from merging.cli.call import Call
 from merging.cli.exit_codes import DONE
 from merging.cli.option_types import PATH
-from merging.cli.options import Command, argument, option, store_option
-from merging.cli.output import dumps
+from merging.cli.options import Command, argument, job_options, option
+from merging.cli.output import dumps, reporting, score_line, warn
+
+if TYPE_CHECKING:
+    from merging.runs.store import Store
 
 
 @click.command(cls=Command)
 @argument("run", help="the run's id")
 @option("--from", "source", type=PATH, help="CSV with the columns task,split,metric,value,n, or JSON of lm-eval")
-@store_option
+@option("--evaluate", is_flag=True, help="measure it with the program of MERGESCOPE_EVALUATOR")
+@option("--references", is_flag=True, help="with --evaluate: measure the pretrained model and each expert, too")
+@job_options
 @click.pass_obj
-def scores(call: Call, run: str, source: Path | None, store: Path | None) -> int:
-    """List scores that a run was given, or give it those of a file, measured elsewhere."""
+def scores(call: Call, run: str, source: Path | None, evaluate: bool, references: bool, store: Path | None) -> int:
+    """List scores that a run was given, or give it those of a file or a program."""
     from merging import settings
     from merging.runs.given.scores import given_scores, keep_scores, read_scores
     from merging.runs.store import Store
@@ -29,15 +35,37 @@ def scores(call: Call, run: str, source: Path | None, store: Path | None) -> int
     run_id = runs.run(runs.full_id(run)).id
     if source is not None:
         keep_scores(runs.root, run_id, read_scores(source), source.name)
+    if evaluate:
+        _measure(call, runs, run_id, references)
     file, given = given_scores(runs.root, run_id)
     if call.json:
         print(dumps({"run": run_id, "file": file, "scores": [asdict(score) for score in given]}))
         return DONE
     if not given:
-        print(f"Run {run_id} was given no scores; give them with --from FILE.")
+        print(f"Run {run_id} was given no scores; give them with --from FILE, or --evaluate.")
         return DONE
     print(f"Run {run_id}, scores given in {file}:")
     for score in given:
-        split, counted = f" {score.split}" if score.split else "", f" (n = {score.n})" if score.n else ""
-        print(f"  {score.task}{split}  {score.metric}  {score.value:g}{counted}")
+        print(score_line(score))
     return DONE
+
+
+def _measure(call: Call, runs: Store, run_id: str, references: bool) -> None:
+    """Measure a run with the user's program, in place of scores that it has."""
+    from merging.errors import EvaluatorError
+    from merging.evaluator.of_runs import measure, measure_references
+    from merging.evaluator.program import evaluator
+
+    if (program := evaluator()) is None:
+        raise EvaluatorError(
+            "There is no program that measures models. Start with MERGESCOPE_EVALUATOR='python my_eval.py'; see "
+            "docs/evaluator.md."
+        )
+    run = runs.run(run_id)
+    if not run.network:
+        raise EvaluatorError(f"Run {run_id} is of CLIP, which the benchmark measures: python -m merging run.")
+    with reporting(call.events) as progress:
+        measure(run, runs, program, progress, call.stop, again=True)
+        failed = measure_references(run, runs, program, progress, call.stop) if references else []
+    for sentence in failed:
+        warn(sentence)

@@ -74,14 +74,18 @@ def worker(call: Call, /, address: str, gpus: bool, count: int, folder: Path | N
 @click.pass_obj
 def workers(call: Call, /, workers: str | None, store: Path | None, device: str) -> int:
     """List who computes, say whether they fit this program, and which jobs of the store compute now."""
+    from merging.errors import WorkerError, WorkersGone
     from merging.jobs.known_jobs import KnownJobs
     from merging.jobs.records import State
     from merging.runs.store import Store
     from merging.workers.checking import survey
     from merging.workers.pools import opened
 
-    with opened(chosen_workers(workers), warn, device) as found:
-        listed = [] if found is None else survey(found, device)
+    try:
+        with opened(chosen_workers(workers), warn, device) as found:
+            listed = [] if found is None else survey(found, device)
+    except WorkersGone as gone:  # there is nothing to resume
+        raise WorkerError(str(gone)) from None
     jobs = [job for job in KnownJobs(Store(store)).jobs() if job.state == State.RUNNING]
     if call.json:
         names = ("id", "title", "kind", "phase", "fraction", "seconds_left", "away")
@@ -110,7 +114,7 @@ def _show(found: Workers | None, listed: Sequence[Mapping[str, Any]]) -> None:
             for each in listed
         ]
         print(columns(rows))
-        print(f"They compute {found.count} units of work at a time.")
+        print(f"They compute {found.count} unit{'s' * (found.count != 1)} of work at a time.")
 
 
 def _show_jobs(jobs: Sequence[Job]) -> None:

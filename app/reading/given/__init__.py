@@ -1,0 +1,1 @@
+"""Scores that runs were given from elsewhere, as pages show them."""

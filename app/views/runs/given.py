@@ -1,0 +1,120 @@
+"""Scores that the chosen run was given, and the field that takes a file of them."""
+
+from __future__ import annotations
+
+import math
+
+import streamlit as st
+
+from app import text
+from app.reading import data, models
+from app.reading.given import given
+from app.session import clicks, pages
+from app.widgets import page
+from app.widgets.jobs import tray
+from merging.errors import MergingError
+from merging.runs.given.scores import GivenScore, forget_scores, keep_scores, scores_in
+from merging.runs.run import Run
+from viz.text import clean_text, percent, real
+
+COUNT, KIND = "given_scores_count", "scores"  # KIND of the jobs
+HELP = "CSV with the columns task,split,metric,value,n (split and n may be empty), or the JSON that lm-eval writes."
+MOST_TALL = 320  # px of the table
+
+
+def section(run: Run) -> None:
+    """What the run was given; draws nothing for CLIP, whose runs are measured here, unless one was given scores."""
+    file, scores = given.of(run)
+    if not run.network and not scores:
+        return
+    st.header("Scores measured elsewhere", anchor=False)
+    if scores:
+        _shown(run, file, scores)
+    else:
+        st.markdown(given.NO_SCORES)
+    if models.local():
+        _program(run)
+        _field(run)
+    elif not scores:
+        st.caption("Several people use this server, so scores cannot be given here.")
+
+
+def _shown(run: Run, file: str, scores: tuple[GivenScore, ...]) -> None:
+    """The scores as a table, their file, and what can be done with them."""
+    st.markdown(f"◇ Given in **{text.safe_text(file, 90)}**, not measured by this program.")
+    columns = {"Task": [], "Split": [], "Metric": [], "Value": [], "95% interval": [], "n": []}  # type: ignore[var-annotated]
+    for score in scores:
+        shown = percent if score.proportion else real
+        low, high = score.interval
+        cells = (
+            clean_text(score.task),
+            clean_text(score.split),
+            clean_text(score.metric) + (f", {score.better} is better" if score.better else ""),
+            f"◇ {shown(score.value)}",
+            "—" if math.isnan(low) else f"{shown(low)} to {shown(high)}",
+            score.n,
+        )
+        for column, cell in zip(columns.values(), cells, strict=True):
+            column.append(cell)
+    if not any(columns["Split"]):
+        del columns["Split"]
+    height = page.table_height(len(scores), MOST_TALL)
+    st.dataframe(columns, hide_index=True, height=height, placeholder="—", alt="Scores that this run was given")
+    with st.container(horizontal=True, vertical_alignment="center", gap="small"):
+        page.open_page(pages.SCORES, "Scores", "monitoring", runs=run.id)
+        if models.local():
+            st.button("Remove", icon=":material/close:", type="tertiary", key="given_remove",
+                      on_click=_remove, args=(run.id,), help="Removes these scores; the run stays.")  # fmt: skip
+
+
+def _program(run: Run) -> None:
+    """The button that lets the program of MERGESCOPE_EVALUATOR measure the run; draws nothing without a program."""
+    from merging.evaluator.program import evaluator
+
+    try:
+        program = evaluator()
+    except MergingError as error:
+        st.error(text.safe_text(str(error), 400), icon=":material/block:")
+        return
+    if program is None or not run.network:
+        return
+    jobs = [job for job in data.runner().jobs() if job.kind == KIND and job.subject == run.id]
+    if jobs and (jobs[0].live or jobs[0].state != "done"):
+        tray.show(jobs[0], f"scores_{run.id}")
+        if jobs[0].live:
+            return
+    st.button(
+        f"Measure with {text.safe_text(program.name, 60)}", icon=":material/play_arrow:", key="given_measure",
+        on_click=_measure, args=(run.id, run.title), disabled=not run.has_model,
+        help=None if run.has_model else "The weights of this run are not stored; its recipe makes them again.",
+    )  # fmt: skip
+
+
+@clicks.guarded
+def _measure(run_id: str, title: str) -> None:
+    """Callback: let the program measure a run."""
+    data.runner().command(KIND, run_id, f"Scores of {title}", ["scores", run_id, "--evaluate"])
+
+
+def _field(run: Run) -> None:
+    """The place to give a file; a new one each time, so that a file is read once."""
+    count = st.session_state.get(COUNT, 0)
+    file = st.file_uploader(
+        "A file of scores", ["csv", "json"], key=f"given_scores_{run.id}_{count}", max_upload_size=1, help=HELP
+    )
+    if file is None:
+        return
+    try:
+        keep_scores(data.store().root, run.id, scores_in(file.getvalue(), file.name), file.name)
+    except MergingError as error:
+        st.error(text.safe_text(str(error), 400), icon=":material/block:")
+        return
+    st.session_state[COUNT] = count + 1
+    st.rerun()  # what was given stands above the field
+
+
+@clicks.guarded
+def _remove(run_id: str) -> None:
+    """Callback: forget the scores that a run was given."""
+    if models.local():
+        forget_scores(data.store().root, run_id)

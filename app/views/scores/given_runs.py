@@ -1,0 +1,99 @@
+"""Scores that runs were given: runs of one kind of network in a chart, on the tasks that their files name."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import streamlit as st
+
+from app import text
+from app.reading import data
+from app.reading.given import given
+from app.session import address, pages, state
+from app.widgets import chart, page
+from merging.runs.run import Run
+from viz.text import plural
+
+KIND, CHOSEN, METRICS = "given_kind", "given_runs", "given_metrics"
+SHOWN, FEW = 6, 4  # runs, and metrics, that are shown at first
+CAPTION = (
+    "Open diamonds are scores from files and other programs; none of them enters an average of measured ones. "
+    "Proportions whose n is given have Wilson 95% intervals, other scores none. Each metric has a scale of its own."
+)
+
+
+def linked(stored: Sequence[Run]) -> list[Run]:
+    """The runs of other networks than CLIP that the address names, none if it names another one."""
+    ids = [run_id for run_id in st.query_params.get(address.RUNS, "").split(",") if run_id]
+    others = {run.id: run for run in data.runs(stored) if run.network}
+    return [others[run_id] for run_id in ids] if ids and all(run_id in others for run_id in ids) else []
+
+
+def view(runs: Sequence[Run]) -> None:
+    """The runs that a link names."""
+    without = [run for run in runs if not given.of(run)[1]]
+    for run in without:
+        st.info(f"**{text.safe_text(run.title, 60)}**, of {text.safe_text(run.network, 60)}: {given.NO_SCORES}")
+    with st.container(horizontal=True, vertical_alignment="center", gap="small"):
+        if without:
+            page.open_page(pages.MODELS, "Give them as a file", "upload", shelf="runs", chosen=without[0].id)
+        st.button("Show other runs", on_click=state.clear_link)
+
+
+def section(stored: Sequence[Run], first: Sequence[Run] = ()) -> None:
+    """The chart of runs that were given scores, ``first`` at first; draws nothing if there is none."""
+    runs = given.having(data.runs(stored))
+    if not runs:
+        _without(stored)
+        return
+    kinds = list(dict.fromkeys(given.kind(run) for run in [*given.having(first), *runs]))
+    chart.ask("given_scores")
+    chosen_kind = kinds[0]
+    if len(kinds) > 1:
+        chosen_kind = st.segmented_control(
+            "Runs of",
+            kinds,
+            default=kinds[0],
+            key=KIND,
+            required=True,
+            format_func=lambda name: text.safe_text(name, 60),
+        )
+    by_id = {run.id: run for run in runs if given.kind(run) == chosen_kind}
+    named = [run.id for run in first if run.id in by_id]
+    key = f"{CHOSEN}_{chosen_kind}_{'_'.join(named)}"
+    chosen = st.multiselect(
+        "Runs with given scores", list(by_id), default=named or list(by_id)[:SHOWN], key=key,
+        format_func=lambda run_id: text.label(by_id[run_id]), placeholder="Choose runs to compare",
+    )  # fmt: skip
+    draw([by_id[run_id] for run_id in chosen], list(by_id))
+    _without(stored)
+
+
+def draw(runs: Sequence[Run], colors: Sequence[str]) -> None:
+    """The chart of these runs, which are of one kind; ``colors`` are the ids that fix the colors."""
+    if not runs:
+        st.info("Choose at least one run above.")
+        return
+    table = given.table(runs)
+    metrics = list(dict.fromkeys(table["metric"]))
+    if len(metrics) > FEW:
+        shown = st.multiselect("Metrics", metrics, default=metrics[:FEW], key=METRICS)
+        table = table[table["metric"].isin(shown)]
+    sources = text.listed([f"**{text.safe_text(name, 90)}**" for name in dict.fromkeys(table["source"])])
+    chart.chart(
+        "given_scores", table, name="scores_given", headed=True, runs=list(colors), of=list(runs),
+        caption=f"Given in {sources}. {CAPTION}",
+    )  # fmt: skip
+
+
+def _without(stored: Sequence[Run]) -> None:
+    """Say how many runs of other networks have no scores."""
+    others = [run for run in data.runs(stored) if run.network]
+    scored = {run.id for run in given.having(others)}
+    if count := len(others) - len(scored):
+        networks = text.listed(sorted({text.safe_text(run.network, 60) for run in others if run.id not in scored}))
+        have = "has" if count == 1 else "have"
+        st.caption(
+            f"{plural(count, 'run')} of {networks} {have} no scores. Give them as a file on Models & runs, or start "
+            "with MERGESCOPE_EVALUATOR."
+        )

@@ -1,0 +1,99 @@
+"""Scores of stored runs by the user's program: exported for a while, measured, kept as scores that were given."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+from urllib.parse import quote
+
+from merging.checkpoints.references import PRETRAINED, expert_key
+from merging.errors import CheckpointError, EvaluatorError, MergingError, StoreError
+from merging.evaluator.program import Evaluator
+from merging.export.export import export
+from merging.files.temporary import temporary_name
+from merging.progress import Cancel, ProgressCallback
+from merging.runs.given.scores import given_id, given_scores, keep_scores
+from merging.runs.run import Run
+from merging.runs.store import Store
+from merging.text import printable
+
+LONGEST = 100  # characters of an expert's name that enter a folder's name
+FOLDER = "evaluating"  # of a store: exported models, as long as a program reads them
+
+
+def measure(
+    run: Run,
+    store: Store,
+    evaluator: Evaluator,
+    progress: ProgressCallback | None = None,
+    cancel: Cancel | None = None,
+    *,
+    again: bool = False,
+) -> bool:
+    """Measure a run of another network than CLIP, unless it has scores; ``again`` replaces those.
+
+    Returns whether it was measured.
+
+    Raises:
+        EvaluatorError: the run keeps no weights, or the program fails; the run stays as it is.
+        Cancelled: ``cancel`` requested it; the program is stopped.
+    """
+    if not run.network or (given_scores(store.root, run.id)[1] and not again):
+        return False
+    if not run.has_model:
+        raise EvaluatorError(
+            f"Run {run.id} keeps no weights that {evaluator.name} could measure. Run its recipe with --need-model."
+        )
+    folder = store.root / FOLDER / temporary_name()
+    try:
+        _export(run, folder, progress, cancel)
+        scores = evaluator.scores(folder, progress, cancel)
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+    keep_scores(store.root, run.id, scores, evaluator.name)
+    return True
+
+
+def measure_references(
+    run: Run,
+    store: Store,
+    evaluator: Evaluator,
+    progress: ProgressCallback | None = None,
+    cancel: Cancel | None = None,
+) -> list[str]:
+    """Measure the models that a run merged: the pretrained one and each expert, unless they have scores.
+
+    The program gets each as a folder that is called like the expert, or "pretrained". Returns a sentence for each that
+    has no scores; a pretrained model without heads often has none.
+
+    Raises:
+        Cancelled: ``cancel`` requested it; the program is stopped.
+    """
+    recipe, failed = run.recipe, []
+    for name, reference in {PRETRAINED: recipe.pretrained, **dict(recipe.experts)}.items() if recipe else ():
+        digest = run.inputs[PRETRAINED if name == PRETRAINED else expert_key(name)]
+        if given_scores(store.root, given_id(digest))[1]:
+            continue
+        within = store.root / FOLDER / temporary_name()
+        folder = within / (quote(name, safe=" ")[:LONGEST].strip(" .") or "_")
+        try:
+            within.mkdir(parents=True, exist_ok=True)
+            export(reference, folder, base=recipe.pretrained if recipe else None, progress=progress, cancel=cancel)
+            keep_scores(store.root, given_id(digest), evaluator.scores(folder, progress, cancel), evaluator.name)
+        except (CheckpointError, StoreError, EvaluatorError) as error:
+            failed.append(f"{printable(name, 60)}: {error}")
+        finally:
+            shutil.rmtree(within, ignore_errors=True)
+    return failed
+
+
+def _export(run: Run, folder: Path, progress: ProgressCallback | None, cancel: Cancel | None) -> None:
+    """Write the folder that the program reads."""
+    try:
+        folder.parent.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise StoreError(f"{folder.parent} cannot be written to: {error.strerror}.") from None
+    try:
+        export(run, folder, progress=progress, cancel=cancel)
+    except StoreError as error:
+        raise MergingError(f"Run {run.id} cannot be exported for its scores: {error}") from None

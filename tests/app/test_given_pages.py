@@ -1,0 +1,111 @@
+"""Scores that runs of other networks were given: on Models & runs, Scores, Compare and Home; a sentence without."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import other_kinds
+import pytest
+from page_harness import charts, finish, words
+from safetensors.torch import save_file
+
+from app.reading import data
+from app.reading.given import given
+from merging.recipes.recipe import Recipe
+from merging.runs.execute import execute
+from merging.runs.given.scores import FOLDER, given_id, given_scores, keep_scores, scores_in
+from merging.runs.run import Run
+from merging.runs.store import Store
+
+TABLE = (
+    b"task,split,metric,value,n\nqasc,,accuracy,0.5,100\nrte,,accuracy,0.7,277\ncb,,accuracy,0.3,\n"
+    b"book,,perplexity,9.5,\n"
+)
+
+
+@pytest.fixture
+def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Run:
+    """A stored run of two experts of a T5."""
+    folder = tmp_path / "t5"
+    folder.mkdir()
+    base = other_kinds.pretrained("T5")
+    states = {"pretrained": base, "qasc": other_kinds.expert(base, 1), "rte": other_kinds.expert(base, 2)}
+    for name, state in states.items():
+        save_file(state, folder / f"{name}.safetensors")
+    monkeypatch.setenv("MERGESCOPE_MODELS", str(folder))
+    experts = {name: f"models:t5/{name}.safetensors" for name in ("qasc", "rte")}
+    recipe = Recipe.build("ties", pretrained="models:t5/pretrained.safetensors", experts=experts)
+    return execute(recipe, Store(tmp_path / "store", libraries=()), device="cpu")
+
+
+def give(run: Run, tmp_path: Path) -> None:
+    keep_scores(tmp_path / "store", run.id, scores_in(TABLE, "elsewhere.csv"), "elsewhere.csv")
+
+
+def test_without_scores_pages_say_how_to_give_some(open_app: Any, library: Path, run: Run) -> None:
+    for page, query in (("models", {"shelf": "runs", "chosen": run.id}), ("scores", {"runs": run.id})):
+        at = open_app(page, library, **query)
+        assert not at.exception
+        assert given.NO_SCORES in words(at)
+        assert "Open diamonds" not in words(at)
+    at = open_app("scores", library)
+    assert not at.exception and "1 run of T5 has no scores." in words(at)
+
+
+def test_given_scores_stand_apart_from_measured_ones(open_app: Any, library: Path, run: Run, tmp_path: Path) -> None:
+    give(run, tmp_path)
+    at = open_app("scores", library, runs=run.id)
+    assert not at.exception and charts(at) == 1 and "Given in **elsewhere" in words(at)
+    keep_scores(tmp_path / "store", given_id(run.inputs["experts/rte"]), scores_in(TABLE, "own.csv"), "own.csv")
+    at = open_app("scores", library, runs=run.id)
+    assert not at.exception and "Given in **own" in words(at)  # the expert that was merged, beside the run
+    at = open_app("scores", library)
+    assert at.session_state["compare"] and run.id not in at.session_state["compare"]
+    at = open_app("compare", library, run=run.id, b=run.id)
+    assert not at.exception and charts(at) == 1
+    at = open_app("home", library)
+    shown = words(at)
+    assert not at.exception and "◇ 60.0%" in shown and "◇ 30.0%" in shown and "◇ 40.0%" in shown
+    assert "◇ given in elsewhere" in shown
+
+
+def test_a_program_measures_a_run_and_what_is_merged_next(
+    open_app: Any, library: Path, run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    line = {"task": "rte", "metric": "accuracy", "value": 0.25, "n": 8}
+    (tmp_path / "my_eval.py").write_text(f"print({json.dumps(line)!r})\n", "utf-8")
+    monkeypatch.chdir(tmp_path)  # the jobs of the app start elsewhere
+    monkeypatch.setenv("MERGESCOPE_EVALUATOR", f"{sys.executable} my_eval.py")
+    at = open_app("models", library, shelf="runs", chosen=run.id)
+    at.button(key="given_measure").click().run()
+    at = finish(at)
+    assert not at.exception
+    file, scores = given_scores(tmp_path / "store", run.id)
+    assert file.endswith(" my_eval.py") and scores[0].value == 0.25
+    experts = {name: f"models:t5/{name}.safetensors" for name in ("qasc", "rte")}
+    recipe = Recipe.build("weight_averaging", pretrained="models:t5/pretrained.safetensors", experts=experts)
+    job = data.runner().submit(recipe)
+    finish(at)
+    assert given_scores(tmp_path / "store", job.subject)[1]
+
+
+def test_a_file_is_taken_and_removed_and_goes_with_the_run(
+    open_app: Any, library: Path, run: Run, tmp_path: Path
+) -> None:
+    at = open_app("models", library, shelf="runs", chosen=run.id)
+    (field,) = at.get("file_uploader")
+    field.upload("bad.csv", b"task,value\n", "text/csv").run()
+    assert "bad.csv lacks the column metric" in words(at) or any("lacks" in error.value for error in at.error)
+    (field,) = at.get("file_uploader")
+    field.upload("elsewhere.csv", TABLE, "text/csv").run()
+    assert not at.exception
+    assert given_scores(tmp_path / "store", run.id)[0] == "elsewhere.csv"
+    assert list(at.dataframe[-1].value["Value"]) == ["◇ 50.0%", "◇ 70.0%", "◇ 30.0%", "◇ 9.5"]
+    at.button(key="given_remove").click().run()
+    assert given.NO_SCORES in words(at)
+    give(run, tmp_path)
+    Store(tmp_path / "store", libraries=()).delete(run.id)
+    assert not list((tmp_path / "store" / FOLDER).glob("*.json"))
