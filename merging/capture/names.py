@@ -39,6 +39,13 @@ def weights_of(module: nn.Module, checkpoint: Checkpoint | None, only: str, role
         if tensor is None:
             if any(other is weight and n != name for n, other in named.items()):
                 continue  # the same parameter has a second name, as tied embeddings have
+            if weight.dim() == 3 and "experts" in name.split("."):
+                if Role.STACK not in wanted:
+                    continue
+                raise NeedsError(
+                    f"The module holds the experts of a layer in one tensor ({name}), which the checkpoint has one by "
+                    "one; choose a method without gradients."
+                )
             raise NeedsError(
                 f"The module's parameter {name!r} is no tensor of the checkpoint; give like=, the expert's own file."
             )

@@ -103,7 +103,7 @@ def _counts(pretrained: Checkpoint, parameters: Iterable[Parameter]) -> Iterator
         parts = first_few(f"{count} {part}" for part, count in Counter(p.part for p in kept).items())
         yield f"{len(kept)} tensors are kept as the pretrained model has them: {parts}."
     visual = tower(pretrained.infos)
-    if "conv1.weight" in visual and PROJ not in visual:
+    if not pretrained.inferred and "conv1.weight" in visual and PROJ not in visual:
         yield "The pretrained model has no output projection (visual.proj), so the merged model has none."
     if any(parameter.name.endswith(RUNNING) for parameter in merged):
         yield "Running statistics of batch norms are merged like weights; compute them anew for the merged model."

@@ -73,7 +73,7 @@ def test_what_was_odd_about_a_file_is_in_the_report(clip, tmp_path):
 
 
 def test_models_of_no_family_are_compared_but_not_merged():
-    base = {"conv.weight": torch.ones(4, 3, 2, 2), "bn.running_mean": torch.ones(4), "fc.weight": torch.ones(2, 4)}
+    base = {"conv.kernel": torch.ones(4, 3, 2, 2), "bn.running_mean": torch.ones(4), "fc.weight": torch.ones(2, 4)}
     base |= {"bn.num_batches_tracked": torch.tensor(3), "mask": torch.tensor([True])}
     tuned = {n: v * 1.01 if v.is_floating_point() else v for n, v in base.items()}
     report = fit(opened(base), {"a": opened(tuned)}, values=True)

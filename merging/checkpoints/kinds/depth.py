@@ -15,7 +15,9 @@ from itertools import islice
 
 # A component, not the last, that is a number, or a word that ends in one.
 NUMBERED = re.compile(r"(?:^|\.)([^\d.]*)(\d{1,6})(?=\.)")
+REPEATED = re.compile(r"\b(\w{1,32})\.\1-")  # "block1.block1-0", which is the layer 0 of a stage
 MOST_NUMBERS = 6  # of a name that are looked at
+LEVELS = 2  # of containers within each other that count: stages, and layers in them
 ALONE = {"layer", "layers", "block", "blocks", "h", "resblocks"}  # containers that count with one member, too
 EXPERTS = {"expert", "experts"}
 ALIKE = 3  # templates of what follows a number that members must share
@@ -31,11 +33,14 @@ class Depth:
     rest: str  # what follows the block's number, or the tower's name
 
 
+Member = tuple[int, ...]  # the numbers of a block, one a level
 Place = tuple[str, int, str, bool]  # container, member, what follows, whether the component is a number alone
 
 
 def places(name: str) -> list[Place]:
     """The first numbers in a name, from the left; the last component is no place."""
+    if "-" in name:
+        name = REPEATED.sub(r"\1.", name)
     found = []
     for match in islice(NUMBERED.finditer(name), MOST_NUMBERS):
         before = name[: match.end(1)].removesuffix(".") if match[1] else name[: match.start()]
@@ -45,9 +50,13 @@ def places(name: str) -> list[Place]:
 
 def containers(names: Iterable[str]) -> set[str]:
     """The containers that count depth."""
+    return _counting(map(places, names))
+
+
+def _counting(found: Iterable[list[Place]]) -> set[str]:
     followed: dict[str, dict[int, set[str]]] = defaultdict(lambda: defaultdict(set))
-    for name in names:
-        for container, member, rest, alone in places(name):
+    for chain in found:
+        for container, member, rest, alone in chain:
             if alone or "." in rest:  # "conv2.weight" is one of several layers, not a stage of them
                 followed[container][member].add(rest)
     return {container for container, members in followed.items() if _counts(container, members)}
@@ -65,26 +74,49 @@ def _counts(container: str, members: Mapping[int, set[str]]) -> bool:
 
 def depths(names: Iterable[str]) -> dict[str, Depth]:
     """{name: where it is}; blocks count from 0 within a tower, stages of layers count through as one."""
-    listed = list(names)
-    counting = containers(listed)
-    chains = {name: [place for place in places(name) if place[0] in counting] for name in listed}
+    placed = {name: places(name) for name in names}
+    counting = _counting(placed.values())
+    chains = {
+        name: [place for place in found if place[0] in counting][:LEVELS] if found else found
+        for name, found in placed.items()
+    }
     outermost = sorted({chain[0][0] for chain in chains.values() if chain})
     titles = tower_names(outermost)
     named = set(titles.values()) - {""}
-    numbers: dict[str, set[tuple[int, ...]]] = defaultdict(set)
+    numbers: dict[str, set[Member]] = defaultdict(set)
     for chain in chains.values():
         if chain:
-            numbers[chain[0][0]].add(tuple(member for _, member, _, _ in chain))
-    ranks = {tower: {place: rank for rank, place in enumerate(sorted(found))} for tower, found in numbers.items()}
+            numbers[chain[0][0]].add(_member(chain))
+    ranks = {tower: _ranks(members) for tower, members in numbers.items()}
     found = {}
     for name, chain in chains.items():
         if chain:
-            outer, numbered = chain[0][0], tuple(member for _, member, _, _ in chain)
-            found[name] = Depth(titles[outer], ranks[outer][numbered], chain[-1][2])
+            outer = chain[0][0]
+            found[name] = Depth(titles[outer], ranks[outer][_member(chain)], chain[-1][2])
         else:
-            tower = next((part for part in name.split(".", LONGEST) if part in named), "")
+            tower = next((part for part in name.split(".", LONGEST) if part in named), "") if named else ""
             found[name] = Depth(tower, None, name)
     return found
+
+
+def _member(chain: list[Place]) -> Member:
+    return tuple(place[1] for place in chain)
+
+
+def _ranks(members: set[Member]) -> dict[Member, int]:
+    """The block of every member. What a stage has beside its layers, as for a smaller picture, belongs to one of them:
+
+    to the last where the first stage has it, and so hands on to the next; to the first otherwise.
+    """
+    stages: dict[Member, list[Member]] = defaultdict(list)
+    for member in sorted(members):
+        if len(member) == LEVELS:
+            stages[member[:1]].append(member)
+    blocks = [member for member in sorted(members) if member not in stages]
+    ranks = {member: rank for rank, member in enumerate(blocks)}
+    beside = [stage for stage in stages if stage in members]
+    after = bool(beside) and min(stages) in beside and max(stages) not in beside
+    return ranks | {stage: ranks[stages[stage][-1 if after else 0]] for stage in beside}
 
 
 def tower_names(outermost: list[str]) -> dict[str, str]:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
+from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from merging.checkpoints import families
@@ -19,14 +20,14 @@ from merging.text import first_few
 if TYPE_CHECKING:  # importing it loads torch, which the page Home does not need
     from merging.checkpoints.tensor_info import TensorInfo
 
-INFERENCE = 2  # raised whenever a role, a block or an order changes; it enters the ids of runs
+INFERENCE = 3  # raised whenever a role, a block or an order changes; it enters the ids of runs
 BUFFERS = re.compile(
     r"position_ids|token_type_ids|num_batches_tracked|relative_position_index|relative_coords_table|inv_freq|"
     r"masked_bias|logit_scale|logit_bias|final_logits_bias"
 )
 STATISTICS = re.compile(r"running_mean|running_var")
-TOKENS = {"shared", "wte", "embed_tokens", "word_embeddings", "token_embedding", "tokens_embed", "embed_in",
-          "embed_out", "lm_head", "proj_out"}  # fmt: skip
+TOKENS = {"shared", "wte", "embed_tokens", "word_embeddings", "word_embedding", "token_embedding", "tok_embeddings",
+          "tokens_embed", "embeddings", "embed_in", "embed_out", "lm_head", "proj_out"}  # fmt: skip
 TABLES = re.compile(r"pos\w*emb\w*|emb\w*pos\w*|wpe|\w*type_embeddings|rel_embeddings|relative_\w*bias\w*|\w*_token|"
                     r"\w*_tokens|probe|\w*class_embedding|position_embeddings?")  # fmt: skip
 SCALES = re.compile(r"weight|gamma|scale|lambda\d*|layer_scale\w*|ls\d*|g")
@@ -34,6 +35,7 @@ AFTER = ("norm", "ln_f", "ln_post", "final", "post", "pooler", "head", "lm_head"
          "proj_out", "score", "fc", "embed_out")  # fmt: skip
 FIRST, LAST = ("vision", "visual", "image", "audio"), ("decoder", "text_decoder", "language", "lm")
 QUANTIZED = re.compile(r"qweight|qzeros|absmax|quant_map|weight_scale_inv|g_idx")
+FEWEST = 2  # weights that make a network of a file without blocks
 MOST_KNOWN = 0.5  # of the names, above which a file with CLIP's class embedding is a CLIP tower that is not whole
 
 
@@ -57,10 +59,14 @@ def describe(infos: Mapping[str, TensorInfo], where: str = "the checkpoint", fam
 
 
 def is_inferred(names: Iterable[str], family: str = "") -> bool:
-    """Whether a checkpoint's parameters are inferred: it has blocks, and is no CLIP tower, whole or damaged."""
+    """Whether parameters are inferred: there are blocks or layers, and it is no CLIP tower, whole or damaged."""
     if family:
         return family == AS_INFERRED
-    listed = tuple(names)
+    return _is_inferred(tuple(names))
+
+
+@lru_cache(maxsize=64)  # a merge asks for the same few models many times
+def _is_inferred(listed: tuple[str, ...]) -> bool:
     if not listed:
         return False
     clip = nearest(listed)
@@ -69,7 +75,7 @@ def is_inferred(names: Iterable[str], family: str = "") -> bool:
         return False
     if known > MOST_KNOWN * len(listed) and not title_of(listed):
         return False
-    return bool(containers(listed))
+    return bool(containers(listed)) or sum(name.endswith(".weight") for name in listed) >= FEWEST
 
 
 def _inferred(infos: Mapping[str, TensorInfo], facts: Facts | None) -> tuple[Parameter, ...]:
@@ -117,32 +123,38 @@ def _is_after(depth: Depth) -> bool:
 
 
 def _role(name: str, info: TensorInfo) -> Role:
-    """The first that holds, from the name's last words to the shape."""
-    parts = name.split(".")
+    """The role of a tensor by the end of its name, its type and its shape."""
+    return _role_of(".".join(name.rsplit(".", 3)[-3:]), info.dtype.is_floating_point, len(info.shape), 1 in info.shape)
+
+
+@lru_cache(maxsize=4096)  # most tensors of a network are those of another block again
+def _role_of(ending: str, floating: bool, sides: int, flat: bool) -> Role:
+    """The first that holds, from the last words of a name to the number of sides, of which one is 1 if ``flat``."""
+    parts = ending.split(".")
     last, layer = parts[-1], parts[-2] if len(parts) > 1 else ""
-    sides = len(info.shape)
-    if not info.dtype.is_floating_point and last in {"weight", "bias"}:
+    if not floating and last in {"weight", "bias"}:
         return Role.LINEAR  # of packed numbers, which the check of the team refuses
-    if not info.dtype.is_floating_point or BUFFERS.fullmatch(last) or (sides == 4 and name.endswith("attn.bias")):
+    learned = last == "logit_scale" and sides > 1  # one for each head of an attention layer
+    if not floating or (BUFFERS.fullmatch(last) and not learned) or (sides == 4 and ending.endswith("attn.bias")):
         return Role.BUFFER
     if STATISTICS.fullmatch(last):
         return Role.STATISTIC
-    if sides == 2 and (layer in TOKENS or name.endswith("predictions.decoder.weight")):
+    if sides == 2 and ((last == "weight" and layer in TOKENS) or ending.endswith("predictions.decoder.weight")):
         return Role.VOCABULARY
     if sides > 0 and (TABLES.fullmatch(last) or (last == "weight" and sides == 2 and TABLES.fullmatch(layer))):
         return Role.EMBEDDING
-    return _role_of_shape(last, info.shape)
+    return _role_of_shape(last, sides, flat)
 
 
-def _role_of_shape(last: str, shape: tuple[int, ...]) -> Role:
+def _role_of_shape(last: str, sides: int, flat: bool) -> Role:
     """The role of a tensor whose name says no more than its last word."""
-    if len(shape) < 2:
+    if sides < 2:
         return Role.NORM_SCALE if SCALES.fullmatch(last) else Role.SHIFT
-    if len(shape) == 2:
+    if sides == 2:
         return Role.LINEAR
     if last == "weight":
         return Role.CONV
-    return Role.EMBEDDING if 1 in shape else Role.STACK
+    return Role.EMBEDDING if flat else Role.STACK
 
 
 def _transposed(infos: Mapping[str, TensorInfo], found: Mapping[str, Depth]) -> set[str]:
