@@ -101,8 +101,7 @@ def merge(  # noqa: PLR0913 - the public contract
         vocabulary: of language models; "common" merges the tokens that all have, "pretrained" keeps the tables.
         family: "clip" takes the CLIP tower out of a larger network, such as LLaVA, which is otherwise merged whole;
             "inferred" infers every role from names and shapes; by default models are recognized.
-        strict: refuse experts of another pretrained model, equal to it, or given twice; the result's ``warnings``
-            name them otherwise, and so does the log.
+        strict: refuse experts of another pretrained model, equal to it, or given twice, which are warnings otherwise.
         device: "auto" (CUDA, then MPS, then CPU) or a torch device name.
         progress, cancel: called with a Progress, and an Event or a callable checked, after every piece of work.
 
