@@ -109,6 +109,7 @@ class MeasurementContext:
     measurement: Callable[[str, ProgressCallback | None], StoredTables] | None = None  # another one, by its key
     show: Callable[[MeasurementResult], None] = lambda so_far: None  # shows what is measured so far to other processes
     tried: Callable[[Sequence[PlannedTrial]], list[dict[str, Any]]] = lambda planned: []  # answers, in their order
+    layer_inputs: Mapping[str, str] = field(default_factory=dict)  # {expert: file}, in place of those of the recipe
     modules: Modules | None = None  # on top of the model that ``models`` gives, while it does
 
     def phases(self, weights: Mapping[str, float]) -> Phases:

@@ -11,7 +11,7 @@ from __future__ import annotations
 import importlib
 import logging
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -46,9 +46,11 @@ def measure(
     cancel: Cancel | None = None,
     workers: AbstractContextManager[Workers | None] = NO_WORKERS,
     warn: Callable[[str], None] = log.warning,
+    layer_inputs: Mapping[str, str] | None = None,
 ) -> Measured:
-    """The stored measurement, or a new one; always a new one of what is timed.
+    """The stored measurement, or a new one; always a new one of what is timed, and with files of ``layer_inputs``.
 
+    These are {expert: file} for "layer_drift", in place of those that the run's recipe names.
     Where a measurement consists of trials, ``workers`` are opened and do them; ``warn`` is told of lost ones.
 
     Raises:
@@ -57,27 +59,29 @@ def measure(
         WorkerError: workers cannot be opened, or a trial was lost with them again and again. WorkersGone: there was no
             worker for a minute; the trials so far are kept.
     """
-    measurement_kind = kind(key)
+    measurement_kind, files = kind(key), layer_inputs or {}
+    anew = measurement_kind.timed or bool(files)
     if (measurement_kind.of == Of.BENCHMARK) == bool(run_id):
         raise StoreError(f"{measurement_kind.title} is a measurement of {measurement_kind.of}.")
-    if not measurement_kind.timed and (stored := find(key, store, benchmark, run_id)):
+    if not anew and (stored := find(key, store, benchmark, run_id)):
         return stored
     name = required_name(measurement_kind, store, benchmark, run_id)
     if run_id and (reason := refusal(measurement_kind, store.run(run_id).network)):
         raise TaskError(reason)
     with store.lock(name, Meter(0, None, cancel).check, partial(_say_who_measures, progress=progress)):
-        if not measurement_kind.timed and (stored := find(key, store, benchmark, run_id)):
+        if not anew and (stored := find(key, store, benchmark, run_id)):
             return stored  # another process has measured it meanwhile
-        _measure_anew(measurement_kind, name, store, benchmark, run_id, device, progress, cancel, workers, warn)
+        _measure_anew(measurement_kind, name, store, benchmark, run_id, device, progress, cancel, workers, warn,
+                      layer_inputs=files)  # fmt: skip
     if (stored := find(key, store, benchmark, run_id)) is None:
         raise StoreError("It was measured but cannot be read back; is the store's folder being cleared?")
     return stored
 
 
-def _measure_anew(
+def _measure_anew(  # noqa: PLR0913 - all that ``measure`` was given
     measurement_kind: Measurement, name: str, store: Store, benchmark: Benchmark, run_id: str, device: str,
     progress: ProgressCallback | None, cancel: Cancel | None, workers: AbstractContextManager[Workers | None],
-    warn: Callable[[str], None],
+    warn: Callable[[str], None], *, layer_inputs: Mapping[str, str],
 ) -> None:  # fmt: skip
     """Measure, and store that under a name."""
     from merging.analysis.trials.kept import KeptAnswers
@@ -100,8 +104,9 @@ def _measure_anew(
         about = {**facts, "device": describe_device(on)}
         with shown_so_far(store, name, about, started) as show, _threads(measurement_kind, on):
             context = MeasurementContext(
-                store, benchmark, run_id, str(on), progress, cancel, measurement_kind.of, measurement, show
-            )
+                store, benchmark, run_id, str(on), progress, cancel, measurement_kind.of, measurement, show,
+                layer_inputs=layer_inputs,
+            )  # fmt: skip
             shared = TrialContext(benchmark, str(on) if computing is None else device, cancel)
             trials = Trials(key, shared, progress, computing, warn, kept)
             context.tried = trials.answers
@@ -111,7 +116,7 @@ def _measure_anew(
         (result, about), words = in_room(HOST if computing is not None else choose_device(device), measured_on)
     if words:
         result = result._replace(notes={**result.notes, MEMORY: " ".join(words)})
-    write(store, name, result, about, started, replace=measurement_kind.timed)
+    write(store, name, result, about, started, replace=measurement_kind.timed or bool(layer_inputs))
     kept.forget()
 
 

@@ -26,13 +26,19 @@ class Measurement:
     timed: bool = False
     seconds: float = 20.0  # a guess of what it takes on two cores, until one was measured
     trial: str = ""
-    of_weights: bool = False  # whether it looks at weights alone, so that it can be measured of any network
+    any_network: bool = False  # whether it passes no images through towers: it looks at weights, or at given files
 
 
 MEASURES = {
     measure.key: measure
     for measure in (
         Measurement("drift", "Feature drift", "merging.analysis.measurements.drift:measure_drift"),
+        Measurement(
+            "layer_drift",
+            "Drift layer by layer",
+            "merging.analysis.measurements.layer_drift:measure_layer_drift",
+            any_network=True,
+        ),
         Measurement(
             "ablation",
             "Ablation by kind of parameter",
@@ -80,14 +86,14 @@ MEASURES = {
             "Sign agreement",
             "merging.analysis.measurements.signs:measure_signs",
             of=Of.EXPERTS,
-            of_weights=True,
+            any_network=True,
         ),
         Measurement(
             "pairs",
             "Experts against experts",
             "merging.analysis.measurements.pairs:measure_pairs",
             of=Of.EXPERTS,
-            of_weights=True,
+            any_network=True,
         ),
         Measurement(
             "exemplars",
@@ -129,7 +135,7 @@ MEASURES = {
 
 def refusal(measurement: Measurement, network: str) -> str:
     """Why it cannot be measured of a run of this network; empty if it can."""
-    if not network or measurement.of_weights:
+    if not network or measurement.any_network:
         return ""
     return f"“{measurement.title}” passes images through CLIP towers; this run is of {network}."
 

@@ -149,11 +149,16 @@ def _files_of(ctx: click.Context, param: click.Parameter, texts: Sequence[str]) 
     return files
 
 
+layer_inputs_option = option(
+    "--layer-inputs", multiple=True, callback=_files_of, metavar="NAME=FILE",
+    help="what enters an expert's layers, written by merging.save_layer_inputs; one for each",
+)  # fmt: skip
+
+
 def data_options(function: Function) -> Function:
     """The options that name files of data; the command gets ``given``, {key of a recipe: {expert: file}}."""
 
-    @option("--layer-inputs", multiple=True, callback=_files_of, metavar="NAME=FILE",
-            help="what enters an expert's layers, written by merging.save_layer_inputs; one for each")  # fmt: skip
+    @layer_inputs_option
     @option("--gradients", multiple=True, callback=_files_of, metavar="NAME=FILE",
             help="an expert's gradients, written by merging.save_gradients; one for each")  # fmt: skip
     @functools.wraps(function)

@@ -7,7 +7,7 @@ over the tasks. Its squares come from the Gram matrices of the inputs in float64
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
@@ -48,6 +48,7 @@ SPLIT, LIMIT, SEED = "choosing", 256, 0  # the images of cumulative drift: at mo
 TOKENS = ("class", "mean")  # the features at a place: the class token, or the mean over all tokens
 STEM, OUTPUT = "stem", "embedding"
 FEATURES, LAYERS = "features", "layers"  # phases of the work
+MEASURING = "Measuring every layer"
 Floats = NDArray[np.float64]
 
 
@@ -193,10 +194,17 @@ def isolated_drift(
     layers = [
         layer_outputs(expert, exemplars[task], device, models.pretrained) for task, expert in models.experts.items()
     ]
-    isolated, objective = [], []
     meter = Meter(inputs.work, progress, cancel)
-    for slot in Stream(inputs, (), False, meter, "Measuring every layer"):
-        squares = _energies(slot, _changes(slot, models) - slot.task_vectors, layers)
+    return isolated_tables(Stream(inputs, (), False, meter, MEASURING), models.merged, layers)
+
+
+def isolated_tables(
+    slots: Iterable[Slot], merged: Mapping[str, Checkpoint], layers: Sequence[LayerOutputs]
+) -> tuple[pd.DataFrame, pd.DataFrame]:
+    """The two tables of ``isolated_drift`` from whole slots; ``layers`` are of the experts, in the slots' order."""
+    isolated, objective = [], []
+    for slot in slots:
+        squares = _energies(slot, _changes(slot, merged) - slot.task_vectors, layers)
         outputs = np.array([layer[slot.name] for layer in layers], np.float64)
         relative = np.sqrt(
             np.divide(squares, outputs[:, 0], out=np.full(len(squares), np.nan), where=outputs[:, 0] > 0)
@@ -209,11 +217,12 @@ def isolated_drift(
     )
 
 
-def _changes(slot: Slot, models: MergeModels) -> Tensor:
+def _changes(slot: Slot, merged: Mapping[str, Checkpoint]) -> Tensor:
     """What the merge added to the pretrained tensor, for each task (K, *S)."""
     base = slot.pretrained
-    merged = [models.merged[task].read(slot.name).to(base.device, base.dtype) for task in slot.experts]
-    return torch.stack(merged) - base
+    read = [merged[task].read(slot.name).to(base.device, base.dtype) for task in slot.experts]
+    turned = slot.parameter.transposed and base.ndim == 2  # slots have such matrices as (d_out, d_in)
+    return torch.stack([tensor.mT if turned else tensor for tensor in read]) - base
 
 
 def _yardsticks(slot: Slot, layers: Sequence[LayerOutputs]) -> tuple[float, float, float]:
@@ -242,11 +251,11 @@ def _energies(slot: Slot, differences: Tensor, layers: Sequence[LayerOutputs]) -
         squares = [(moments.energy() * d.square()).sum() for moments, d in zip(slot.inputs, exact, strict=True)]
     else:
         pairs = zip(slot.inputs, matrices(slot, exact), strict=True)
-        squares = [_through(moments, matrix) for moments, matrix in pairs]
+        squares = [through(moments, matrix) for moments, matrix in pairs]
     return np.array(numbers(*squares)).clip(min=0)  # of Gram matrices, rounding may leave less than zero
 
 
-def _through(moments: Moments, matrix: Tensor) -> Tensor:
+def through(moments: Moments, matrix: Tensor) -> Tensor:
     """‖X Mᵀ‖² () of the rows X (n, d_in) and a matrix (d_out, d_in)."""
     if (rows := moments.rows) is not None:
         return (double(rows) @ matrix.T).square().sum()

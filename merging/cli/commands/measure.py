@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from merging.cli.call import Call
-from merging.cli.exit_codes import DONE, FAILED
+from merging.cli.exit_codes import DONE, FAILED, UsageError
+from merging.cli.model_options import layer_inputs_option
 from merging.cli.options import Command, argument, chosen_workers, device_option, job_options, workers_option
 from merging.cli.output import dumps, reporting, warn
 
@@ -22,16 +23,20 @@ if TYPE_CHECKING:
 @click.command(cls=Command)
 @argument(
     "what",
-    help="drift, ablation, put_back, first_order, predictions, features, tsne, along_steps, modules, depths or "
-    "feature_bank of a run; signs or pairs of its experts; exemplars, drm_ablations, task_counts or method_times of "
-    "the benchmark; several with commas",
+    help="drift, layer_drift, ablation, put_back, first_order, predictions, features, tsne, along_steps, modules, "
+    "depths or feature_bank of a run; signs or pairs of its experts; exemplars, drm_ablations, task_counts or "
+    "method_times of the benchmark; several with commas",
 )
 @argument("runs", nargs=-1, metavar="[RUN]...", help="the runs' ids, or six of their first digits")
+@layer_inputs_option
 @workers_option
 @job_options
 @device_option
 @click.pass_obj
-def measure(call: Call, what: str, runs: Sequence[str], workers: str | None, store: Path | None, device: str) -> int:
+def measure(
+    call: Call, what: str, runs: Sequence[str], layer_inputs: Mapping[str, str], workers: str | None,
+    store: Path | None, device: str,
+) -> int:  # fmt: skip
     """Measure something of stored runs, such as feature drift."""
     from merging import settings
     from merging.analysis import measure as measuring
@@ -42,12 +47,14 @@ def measure(call: Call, what: str, runs: Sequence[str], workers: str | None, sto
     there = Store(store, libraries=(settings.benchmark_folder() / "runs",))
     ids, keys = [there.full_id(run) for run in runs] or [""], [key.strip() for key in what.split(",")]
     spec = chosen_workers(workers)
+    if layer_inputs and (len(ids) > 1 or keys != ["layer_drift"]):
+        raise UsageError(["--layer-inputs names files for layer_drift of one run."])
     if len(ids) * len(keys) > 1:
         return _several(call, [(key, run_id) for key in keys for run_id in ids], there, spec, device)
     with reporting(call.events) as progress:
         result = measuring.measure(
             what, there, Benchmark.load(), ids[0], device=device, progress=progress, cancel=call.stop,
-            workers=opened(spec, warn, device), warn=warn,
+            workers=opened(spec, warn, device), warn=warn, layer_inputs=layer_inputs,
         )  # fmt: skip
     if call.json:
         print(dumps(_facts_of(result)))
