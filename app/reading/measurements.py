@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from merging.analysis.correlation import LineFit
 
 DRIFT, ABLATION, EXEMPLARS, SIGNS, PAIRS = "drift", "ablation", "exemplars", "signs", "pairs"
+LAYER_DRIFT = "layer_drift"
 FEATURES, TSNE, PREDICTIONS = "features", "tsne", "predictions"
 DRM_ABLATIONS, TASK_COUNTS, METHOD_TIMES = "drm_ablations", "task_counts", "method_times"
 PUT_BACK, FIRST_ORDER = "put_back", "first_order"
@@ -56,7 +57,8 @@ def _table(
 
 def table(measured: Measured, name: str) -> pd.DataFrame:
     """One table of a measurement."""
-    return _table(str(measured.path), name, measured).copy(deep=False)
+    entry = f"{measured.path} {measured.notes.get('digests', '')}"  # of files, where it was measured from some
+    return _table(entry, name, measured).copy(deep=False)
 
 
 def titles() -> dict[str, str]:
@@ -171,7 +173,7 @@ def _consistency(
 def layers(run: Run, measured: Measured) -> pd.DataFrame:
     """Layer-isolated drift, with section, role and part of every tensor."""
     rows = table(measured, "isolated").merge(data.table(run.id, "tensors")[WHAT], on="tensor", validate="many_to_one")
-    return rows.assign(title=rows["task"].map(titles()))
+    return rows.assign(title=rows["task"].map(titles()).fillna(rows["task"]))
 
 
 def objective(run: Run, measured: Measured) -> pd.DataFrame:
@@ -214,7 +216,7 @@ def one_tensor(runs: Pairs, tensor: str) -> pd.DataFrame:
         rows = table(measured, "isolated")
         frames.append(rows[rows["tensor"] == tensor].assign(run=run.id, label=run.title))
     joined = pd.concat(frames, ignore_index=True)
-    return joined.assign(title=joined["task"].map(titles()))
+    return joined.assign(title=joined["task"].map(titles()).fillna(joined["task"]))
 
 
 def ablation(measured: Measured) -> pd.DataFrame:

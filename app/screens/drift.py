@@ -10,7 +10,7 @@ from app import text
 from app.reading import data, measurements
 from app.reading.measurements import Pairs
 from app.session import address, pages, state
-from app.views.drift import by_depth, layer_by_layer, lot, put_back
+from app.views.drift import by_depth, layer_by_layer, lot, of_networks, put_back
 from app.widgets import page, run_picker
 from app.widgets.jobs import measure_button
 from merging.runs.run import Run
@@ -47,11 +47,11 @@ def first_runs(runs: Sequence[Run]) -> list[str]:
 
 
 def pick_runs(runs: Sequence[Run]) -> list[Run]:
-    """The picker of runs, with a warning about runs in the link that this machine lacks."""
+    """The picker of runs, of CLIP at first where there are any; warns of runs in the link that this machine lacks."""
     by_id = {run.id: run for run in runs}
-    chosen, lost = state.picked_runs(list(by_id), first_runs(runs))
+    chosen, lost = state.picked_runs(list(by_id), first_runs([run for run in runs if not run.network] or runs))
     if lost:
-        run_picker.missing_runs(lost)
+        run_picker.missing_runs(lost, one_other=of_networks.ONE_OTHER)
     st.session_state["drifting"] = chosen
     st.multiselect(
         "Runs",
@@ -75,10 +75,13 @@ def with_drift(
     ``otherwise`` draws them where none is measured.
     """
     groups = run_picker.one_set(runs)
-    results = [(run, measurements.find(measurements.DRIFT, run.id)) for run in groups[0]]
+    key, why = measurements.DRIFT, NOT_MEASURED
+    if groups[0][0].network:
+        key, why = measurements.LAYER_DRIFT, of_networks.NOT_MEASURED
+    results = [(run, measurements.find(key, run.id)) for run in groups[0]]
     pairs = [(run, measurement) for run, measurement in results if measurement is not None]
     if rest := [run for run, measurement in results if measurement is None]:
-        measure_button.missing(measurements.DRIFT, rest, NOT_MEASURED, [measurement for _, measurement in pairs])
+        measure_button.missing(key, rest, why, [measurement for _, measurement in pairs])
     if pairs:
         draw(pairs)
     elif otherwise:
@@ -111,10 +114,10 @@ def main() -> None:
         lot.cases()
     elif view == EXEMPLARS:
         lot.exemplars(stored)
-    elif not runs:
+    elif not (runs := runs + (of_networks.offered(stored) if view == LAYERS else [])):
         page.empty("There is no run yet. Merge some experts and the result appears here.", "Merge experts", pages.MERGE)
     elif chosen := pick_runs(runs):
-        run_picker.left_out(stored)
+        run_picker.left_out([run for run in stored if run not in runs], of_networks.CLIP_ONLY)
         if view == DEPTH:
             with_drift(chosen, lambda pairs: by_depth.view(pairs, stored))
         elif view == LAYERS:

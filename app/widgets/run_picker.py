@@ -21,6 +21,7 @@ OTHER_SETS = (
     "picture."
 )
 CLIP_ONLY = "This page passes images through CLIP towers; Masks, Conflicts and Compare show runs of any network."
+ONE_OTHER = "**{title}** is of {network}. " + CLIP_ONLY
 MOST_SEVERAL = 20  # runs to choose from
 CAUTIONS = 6  # lines that are shown at once
 
@@ -100,18 +101,23 @@ def other_sets(groups: Sequence[Sequence[Run]]) -> None:
             switch.button("Show these instead", key=f"other_experts_{place}", on_click=state.pick_runs, args=(ids,))
 
 
-def left_out(runs: Sequence[Run]) -> None:
+def left_out(runs: Sequence[Run], why: str = CLIP_ONLY) -> None:
     """Say that runs of other networks than CLIP are not offered here; draws nothing if there are none."""
     if others := [run for run in runs if run.network]:
         networks = text.listed(sorted({text.safe_text(run.network, 60) for run in others}))
         verb = "is" if len(others) == 1 else "are"
-        st.caption(f"{plural(len(others), 'run')} of {networks} {verb} not offered here. {CLIP_ONLY}")
+        st.caption(f"{plural(len(others), 'run')} of {networks} {verb} not offered here. {why}")
 
 
-def missing_runs(run_ids: Sequence[str], forget: Callable[[], None] = state.clear_link) -> None:
-    """Draw which runs of a link cannot be shown, and a button to go on, which calls ``forget``."""
+def missing_runs(
+    run_ids: Sequence[str], forget: Callable[[], None] = state.clear_link, one_other: str = ONE_OTHER
+) -> None:
+    """Draw which runs of a link cannot be shown, and a button to go on, which calls ``forget``.
+
+    ``one_other`` says that of a run, by its title, of another network than CLIP.
+    """
     if run_ids := _offer_choices(run_ids):
-        _lost_runs(run_ids, forget)
+        _lost_runs(run_ids, forget, one_other)
 
 
 def _offer_choices(run_ids: Sequence[str]) -> list[str]:
@@ -140,11 +146,12 @@ def _choose_instead(written: str, run_id: str) -> None:
     state.enter("")  # so that the changed address counts once more
 
 
-def _lost_runs(run_ids: Sequence[str], forget: Callable[[], None]) -> None:
+def _lost_runs(run_ids: Sequence[str], forget: Callable[[], None], one_other: str) -> None:
     """Draw that this machine lacks these runs, or has them on another benchmark, and a button to go on."""
     listed = first_few((f"“{text.safe_text(run_id, 20)}”" for run_id in run_ids), 3)
     if others := [run for run_id in run_ids if (run := data.store().find(run_id)) and run.network]:
-        st.info(f"**{text.safe_text(others[0].title, 60)}** is of {text.safe_text(others[0].network, 60)}. {CLIP_ONLY}")
+        title, network = (text.safe_text(words, 60) for words in (others[0].title, others[0].network))
+        st.info(one_other.format(title=title, network=network))
         open_page(MASKS, "Masks of this run", "grid_on", run=others[0].id)
         st.button("Show an available run", on_click=forget, type="primary")
         return

@@ -131,7 +131,10 @@ def test_files_can_be_given_for_a_run_whose_recipe_names_none(tmp_path: Path, ca
     assert [text.split(":")[0] for text in other["notes"]["doubts"]] == ["a", "b"]
     assert main([*words, *(f"--layer-inputs={name}={file}" for name, file in given(files).items())]) == 0
     facts = json.loads(capsys.readouterr().out)
-    assert facts["notes"]["doubts"] == [] and facts["notes"]["files"] == ["a.rows.safetensors", "b.rows.safetensors"]
+    assert facts["notes"]["doubts"] == [] and facts["notes"]["files"] == {
+        "a": "a.rows.safetensors",
+        "b": "b.rows.safetensors",
+    }
     found = stored.find("layer_drift", store, benchmark, run.id)
     assert found is not None and found.table("objective").to_dict("records") == facts["tables"]["objective"]
     assert facts["tables"]["objective"] != other["tables"]["objective"]

@@ -7,11 +7,13 @@ from typing import Any
 
 import other_kinds
 import pytest
+import torch
 from models_page import table
-from page_harness import charts, finish, press, words
+from page_harness import charts, finish, labels, press, words
 from safetensors.torch import save_file
 
 from app.reading import data
+from merging.capture.files import save_layer_inputs
 from merging.catalog.model_sets import keep as keep_set
 from merging.catalog.model_sets import make as make_set
 from merging.recipes.recipe import Recipe
@@ -82,7 +84,12 @@ def test_pages_on_images_say_that_it_is_no_clip(open_app: Any, library: Path, ru
     assert "1 run of T5 is not offered here." in words(at)
     at = open_app(page, library, runs=run.id)
     assert not at.exception
-    assert "is of T5. This page passes images through CLIP towers" in words(at)
+    says = (
+        "Drift by depth passes images through CLIP towers; this run is of T5."
+        if page == "drift"
+        else ("is of T5. This page passes images through CLIP towers")
+    )
+    assert says in words(at)
 
 
 def test_one_tower_of_several_can_be_shown(open_app: Any, library: Path, run: Run) -> None:
@@ -112,3 +119,32 @@ def test_methods_says_what_such_models_need_and_what_papers_print_of_them(
     at = open_app("methods", library, method="ties", beyond="true")
     shown = [part for part in words(at).split("**") if part in {"T5-base", "DeBERTa-v3-base", "BLIP-VQA"}]
     assert shown == ["DeBERTa-v3-base", "T5-base", "BLIP-VQA"]
+
+
+def test_drift_shows_a_run_layer_by_layer_if_its_recipe_names_layer_inputs(
+    open_app: Any, library: Path, run: Run, t5: dict[str, str], tmp_path: Path
+) -> None:
+    at = open_app("drift", library, view="layer by layer", runs=run.id)
+    assert "this run is of T5. Layer by layer works with layer inputs" in words(at)
+    base, draw, files = other_kinds.pretrained("T5"), torch.Generator().manual_seed(0), {}
+    linear = [name for name, value in base.items() if name.endswith((".q.weight", ".wi.weight"))]
+    for name in ("qasc", "rte"):
+        files[name] = str(tmp_path / f"{name}.rows.safetensors")
+        rows = {tensor: torch.randn(5, base[tensor].shape[1], generator=draw) for tensor in linear}
+        save_layer_inputs(files[name], rows)
+    recipe = Recipe.build("lot", pretrained=t5["pretrained"], layer_inputs=files,
+                          experts={name: t5[name] for name in files})  # fmt: skip
+    lot = execute(recipe, data.store(), device="cpu")
+    at = open_app("drift", library, view="layer by layer", runs=lot.id)
+    assert not at.exception and "1 run of T5 is not offered here" in words(at)
+    assert "Drift layer by layer, from the layer inputs that the recipe names, has not been measured" in words(at)
+    press(at, "Measure")
+    at = finish(at)
+    assert not at.exception and charts(at) == 2 and "put" not in " ".join(labels(at, "button"))
+    assert "n = 5 rows per tensor and task, from qasc.rows.safetensors, rte.rows.safetensors." in words(at)
+    tensor = next(box for box in at.selectbox if box.label == "Tensor")
+    assert tensor.options[1:] == linear
+    tensor.select(linear[0]).run()
+    assert not at.exception and charts(at) == 3
+    at = open_app("drift", library, runs=lot.id)
+    assert "this run is of T5" in words(at)

@@ -20,6 +20,7 @@ from merging.recipes.recipe import Recipe
 RUN_ID = "0123456789ab"
 PAGES = {  # measurement -> the page that shows it, and what the link says besides the run
     "drift": (pages.DRIFT, {}),
+    "layer_drift": (pages.DRIFT, {"view": "layer by layer"}),
     "ablation": (pages.DRIFT, {"view": "layer by layer"}),
     "exemplars": (pages.DRIFT, {"view": "exemplars"}),
     "put_back": (pages.DRIFT, {"view": "put back"}),

@@ -12,6 +12,7 @@ from app.reading.images import drawn
 from app.reading.measurements import Pairs
 from app.session import address, pages, selection, words
 from app.session.clicks import fragment
+from app.views.drift import of_networks
 from app.widgets import chart, page, paper_line, run_picker, selected
 from app.widgets.jobs import measure_button
 from app.widgets.put_back import panel
@@ -47,13 +48,16 @@ def view(pairs: Pairs) -> None:
     run = pick_one([run for run, _ in pairs])
     measurement = next(one for other, one in pairs if other.id == run.id)
     pictures(run, measurement, pairs)
-    ablation(run)
+    if not run.network:
+        ablation(run)
     page.open_page(pages.COMPARE, "Compare with another run", "compare", run=run.id)
 
 
 def unmeasured(runs: Sequence[Run]) -> None:
     """One tensor of a run whose drift is not measured: its picker, its other views, and what putting back does."""
     run = pick_one(runs)
+    if run.network:
+        return
     tensors = list(data.table(run.id, "tensors")["tensor"])
     tensor = selected.pick(address.TENSOR, tensors, "Tensor", placeholder="Choose a tensor", width=380)
     selected.doors("Drift", address.TENSOR, run=run.id)
@@ -94,14 +98,14 @@ def pictures(run: Run, measurement: Measured, pairs: Pairs) -> None:
         )  # fmt: skip
     if tensor:
         one, colors = measurements.one_tensor(pairs, tensor), [other.id for other, _ in pairs]
-        counts, exemplars = sorted({other.notes["exemplars"] for _, other in pairs}), ""
+        counts, exemplars = sorted({other.notes.get("exemplars", 0) for _, other in pairs}), ""
         if len(counts) > 1:  # the chart compares them nevertheless
             exemplars = f"Every run on the exemplars of its own recipe: n = {counts[0]} to {counts[-1]} per task."
         chart.chart(
             "drift_tensor", one, name="drift_tensor", tensor=tensor, selected=task, runs=colors, caption=exemplars,
             description=text.safe_text(tensor), of=[other for other, _ in pairs],
         )  # fmt: skip
-        if st.button("Does putting it back help?", icon=":material/undo:", on_click=show_put_back):
+        if not run.network and st.button("Does putting it back help?", icon=":material/undo:", on_click=show_put_back):
             st.rerun()  # the whole page
     objective(run, measurement, pairs, kind, tensor)
 
@@ -122,6 +126,8 @@ def objective(run: Run, measurement: Measured, pairs: Pairs, kind: str, tensor: 
 
 
 def _exemplars(run: Run, measurement: Measured) -> str:
+    if measurement.key == measurements.LAYER_DRIFT:
+        return of_networks.rows(measurement)
     most, seed = measurement.notes["exemplars"], measurement.notes["exemplar_seed"]
     n = span((measurement.notes.get("fewest_exemplars", most), most))
     seen = ", the ones that the merge used" if run.recipe and run.recipe.exemplars else ""

@@ -45,6 +45,7 @@ RESULT_VIEWS = {  # of measurements; those that are not here are on Drift
     measurements.FEATURES: FEATURES,
     measurements.TSNE: FEATURES._replace(query={address.MAP: "t-SNE"}),
     measurements.PREDICTIONS: ResultView(pages.COMPARE, "Compare", "compare"),
+    measurements.LAYER_DRIFT: DRIFT._replace(query={address.VIEW: "layer by layer"}),
     measurements.ABLATION: DRIFT._replace(query={address.VIEW: "layer by layer"}),
     measurements.PUT_BACK: DRIFT._replace(query={address.VIEW: "put back"}),
     measurements.FIRST_ORDER: DRIFT._replace(query={address.VIEW: "put back"}),

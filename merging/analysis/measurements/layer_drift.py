@@ -70,9 +70,15 @@ def measure_layer_drift(context: MeasurementContext) -> MeasurementResult:
         layers: list[dict[str, LayerOutput]] = [{} for _ in opened.experts]
         isolated, objective = isolated_tables(_noted(stream, opened.experts, layers), merged, layers)
     counts = [output.rows for layer in layers for output in layer.values()]
-    notes = {"rows": max(counts), "fewest_rows": min(counts), "files": [file.name for _, _, file in given]}
-    doubts = given.doubts(opened.digests())
-    return MeasurementResult({"isolated": isolated, "objective": objective}, notes | {"doubts": list(doubts)})
+    opened_files = given.layer_inputs.items()
+    notes = {
+        "rows": max(counts),
+        "fewest_rows": min(counts),
+        "files": {name: file.name for name, file in opened_files},
+        "digests": {name: file.digest() for name, file in opened_files},
+        "doubts": list(GivenFiles(given.layer_inputs).doubts(opened.digests())),
+    }
+    return MeasurementResult({"isolated": isolated, "objective": objective}, notes)
 
 
 def _noted(
