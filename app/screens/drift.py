@@ -116,6 +116,7 @@ def main() -> None:
         lot.exemplars(stored)
     elif not (runs := runs + (of_networks.offered(stored) if view == LAYERS else [])):
         page.empty("There is no run yet. Merge some experts and the result appears here.", "Merge experts", pages.MERGE)
+        run_picker.left_out(stored, of_networks.CLIP_ONLY)
     elif chosen := pick_runs(runs):
         run_picker.left_out([run for run in stored if run not in runs], of_networks.CLIP_ONLY)
         if view == DEPTH:
