@@ -55,7 +55,7 @@ class Draft:
     activation: str = ""
     architecture: str = ""
     vocabulary: str = COMMON
-    family: str = ""  # "clip" for the CLIP image encoder in a larger network
+    family: str = ""  # as a recipe states it
     adapt: DraftStep | None = None
     test_data: dict[str, Any] = field(default_factory=dict)  # which images are learned from, for chains that need them
     given: GivenData = field(default_factory=GivenData)  # files of data that the recipe of a file named

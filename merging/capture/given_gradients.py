@@ -20,6 +20,8 @@ GradientsOf = Mapping[str, Mapping[str, Tensor] | str | os.PathLike[str]]
 class GivenGradients:
     """One statistic of every expert's gradients (K, *S), as the caller gives it.
 
+    ``stored`` is {expert: {tensor: what its own file calls it}} where names differ.
+
     Raises:
         NeedsError: an expert has none, they are of another kind, or lack a tensor, or have it in another shape.
     """
@@ -32,6 +34,7 @@ class GivenGradients:
         shapes: Mapping[str, tuple[int, ...]],
         device: torch.device,
         dtype: torch.dtype,
+        stored: Mapping[str, Mapping[str, str]] | None = None,
     ) -> None:
         self._device, self._dtype = device, dtype
         names = tuple(experts)
@@ -40,19 +43,28 @@ class GivenGradients:
         if missing := [name for name in names if name not in gradients]:
             raise NeedsError(f"There are no gradients for {first_few(missing)}; give them for every expert.")
         self._means = [opened_gradients(gradients[name], name, kind) for name in names]
-        for name, means in zip(names, self._means, strict=True):
-            if lacking := [tensor for tensor in shapes if tensor not in means]:
+        self._called = [(stored or {}).get(name, {}) for name in names]
+        for name, means, called in zip(names, self._means, self._called, strict=True):
+            if lacking := [tensor for tensor in shapes if _name(means, tensor, called) not in means]:
                 raise NeedsError(
                     f"The gradients of {name!r} lack {len(lacking)} of {len(shapes)} tensors: "
                     f"{first_few(lacking)}. Give like=, the expert's own file, to merging.gradient_means."
                 )
             for tensor, shape in shapes.items():
-                _check_shape(name, means, tensor, shape)
+                _check_shape(name, means, _name(means, tensor, called), shape)
 
     def read(self, name: str, start: int, stop: int) -> Tensor:
         """Scalars [start, stop) of a tensor, (K, stop - start)."""
-        rows = [_flat(means, name, start, stop).to(self._device, self._dtype) for means in self._means]
+        pairs = zip(self._means, self._called, strict=True)
+        rows = [_flat(means, _name(means, name, called), start, stop) for means, called in pairs]
+        rows = [row.to(self._device, self._dtype) for row in rows]
         return torch.stack(rows)
+
+
+def _name(means: Mapping[str, Tensor], name: str, called: Mapping[str, str]) -> str:
+    """What a tensor is called among gradients: as in the expert's own file, or else as in the pretrained model's."""
+    own = called.get(name, name)
+    return own if own in means else name
 
 
 def _check_shape(expert: str, means: Mapping[str, Tensor], name: str, shape: tuple[int, ...]) -> None:

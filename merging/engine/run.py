@@ -42,7 +42,7 @@ from merging.methods.exemplars import TaskExemplars
 from merging.methods.method import Merge, Needs
 from merging.methods.slot import Survey
 from merging.progress import Cancel, Meter, ProgressCallback
-from merging.team.team import head_tensors
+from merging.team.team import TeamMember, head_tensors
 from merging.threads import one_thread
 
 if TYPE_CHECKING:
@@ -210,7 +210,8 @@ def _gradients(
     if given is not None:
         shapes = {parameter.name: inputs.pretrained.infos[parameter.name].shape for parameter in inputs.parameters}
         like = inputs.names, shapes, inputs.device, inputs.dtype
-        yield replace(inputs, gradients={kind: GivenGradients(given, kind, *like) for kind in kinds})
+        stored = {name: expert.stored for name, expert in inputs.experts.items() if isinstance(expert, TeamMember)}
+        yield replace(inputs, gradients={kind: GivenGradients(given, kind, *like, stored=stored) for kind in kinds})
         return
     from merging.engine.gradients import gather  # its imports take a while
 

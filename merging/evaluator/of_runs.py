@@ -63,7 +63,7 @@ def measure_references(
 ) -> list[str]:
     """Measure the models that a run merged: the pretrained one and each expert, unless they have scores.
 
-    The program gets each as a folder that is called like the expert, or "pretrained". Returns a sentence for each that
+    The program gets each as a folder that is named like the expert, or "pretrained". Returns a sentence for each that
     has no scores; a pretrained model without heads often has none.
 
     Raises:

@@ -6,8 +6,8 @@ import hashlib
 import json
 import math
 import zlib
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
@@ -244,20 +244,46 @@ def _targets_by_name(
     facts = facts_of(pretrained.infos)
     names = under_names_of(pretrained.infos, adapter.changes, facts.later_name if facts else unchanged)
     targets, own = dict[str, _Target](), dict[str, str]()
+    whole = False  # whether tables are saved that the adapter does not change
+    turned = {parameter.name for parameter in pretrained.parameters if parameter.transposed}
     for name, stored in names.stored.items():
         change = adapter.changes[stored]
+        if turned:  # PEFT goes by each module's class, and writes one word for all
+            change = replace(change, fan_in_fan_out=name in turned)
+        if change.replacement and change.down:
+            _check_base(adapter, change, pretrained, name)
+            change, whole = replace(change, replacement=""), True
         if change.replacement:
             own[name] = change.replacement
         elif name in pretrained.infos:
             targets[name] = _Target({0: change})
         elif not (change.product and name.endswith(".bias")):  # not every layer has one
             raise CheckpointError(f"{adapter.name} changes {stored[:80]!r}, which the pretrained model does not have.")
+    own = {name: at for name, at in own.items() if not (whole and _is_pretrained(adapter, at, pretrained, name))}
     if facts is not None:
-        _check_tied(adapter, pretrained, facts, own)
+        _check_tied(adapter, pretrained, facts, own, targets)
     return targets, own, names.notes
 
 
-def _check_tied(adapter: AdapterCheckpoint, pretrained: Checkpoint, facts: Facts, own: Mapping[str, str]) -> None:
+def _check_base(adapter: AdapterCheckpoint, change: Change, pretrained: Checkpoint, name: str) -> None:
+    """Raise CheckpointError if the layer that an adapter saves beside its factors is not the pretrained model's."""
+    if _is_pretrained(adapter, change.replacement, pretrained, name):
+        return
+    raise CheckpointError(
+        f"{adapter.name} has {name[:80]!r} both as LoRA and as a whole tensor that is none of the pretrained model's. "
+        "Merge it with PEFT first."
+    )
+
+
+def _is_pretrained(adapter: AdapterCheckpoint, stored: str, pretrained: Checkpoint, name: str) -> bool:
+    """Whether a whole tensor of an adapter holds the pretrained model's numbers."""
+    saved = adapter.read(stored)
+    return name in pretrained.infos and torch.equal(saved, pretrained.read(name).to(saved.dtype))
+
+
+def _check_tied(
+    adapter: AdapterCheckpoint, pretrained: Checkpoint, facts: Facts, own: Mapping[str, str], targets: Iterable[str]
+) -> None:
     """Raise CheckpointError if some of several modules that share a tensor get another one."""
     if adapter.config.get("ensure_weight_tying"):
         return
@@ -265,9 +291,11 @@ def _check_tied(adapter: AdapterCheckpoint, pretrained: Checkpoint, facts: Facts
         endings = tuple(f".{ending}" for ending in group)
         new = [name for name in own if f".{name}".endswith(endings)]
         stored = [name for name in pretrained.infos if f".{name}".endswith(endings)]
-        if not new or not is_tied(pretrained, stored):
+        adapted = [name for name in targets if f".{name}".endswith(endings)]
+        if not (new or adapted) or not is_tied(pretrained, stored):
             continue
-        if len(new) == 1 or any(twin(adapter, own[new[0]], [own[name]]) is None for name in new[1:]):
+        new += adapted
+        if adapted or len(new) == 1 or any(twin(adapter, own[new[0]], [own[name]]) is None for name in new[1:]):
             raise CheckpointError(
                 f"{adapter.name} has its own {first_few(new)}, and the pretrained model shares one tensor among its "
                 "input and output embeddings. Save both alike (modules_to_save, ensure_weight_tying), or merge the "

@@ -29,7 +29,7 @@ def tokens(folder: Path | None) -> dict[str, int] | None:
             found = {word: number for number, word in enumerate(raw.decode("utf-8").splitlines())}
         if found is not None and (raw := _bytes(folder / ADDED)) is not None:
             found |= _numbers(parse(raw, ADDED))
-    except (CheckpointError, OSError, ValueError, TypeError, KeyError, AttributeError):
+    except (CheckpointError, OSError, ValueError, TypeError, LookupError, AttributeError, OverflowError):
         return None
     return found
 

@@ -70,6 +70,7 @@ OTHERS_WORDS = {  # words that mean something of the page's own, and happen to b
     "views/compare/images.py": {"apart"},  # a column of its table
     "views/models/benchmark_options.py": {"seed"},  # of a draw of images
     "views/learning/data.py": {"routing"},  # a table of runs
+    "views/merge/networks.py": {"clip"},  # a value of the family that a recipe states
 }
 
 

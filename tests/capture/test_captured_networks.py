@@ -98,6 +98,18 @@ def test_fisher_and_tatr_take_gradients_of_any_network(tmp_path: Path) -> None:
         merging.merge(state(base), states, "fisher", gradients=fisher | {"a": {name: fisher["a"][name]}}, device="cpu")
 
 
+def test_gradients_go_by_the_names_in_their_experts_file() -> None:
+    base, model, given = small("bert"), moved("bert", 1), batches("bert")
+    gradients = merging.gradient_means(model, given, label_loss)
+    bare = {name.removeprefix("bert."): value for name, value in state(base).items() if name.startswith("bert.")}
+    states, fisher = {"a": state(model), "b": state(moved("bert", 2))}, {"a": gradients, "b": gradients}
+    merged = merging.merge(bare, states, "fisher", {"floor": 0.0, "normalize": False}, gradients=fisher, device="cpu")
+    name = "encoder.layer.0.output.dense.weight"
+    want = (states["a"][f"bert.{name}"] + states["b"][f"bert.{name}"]) / 2
+    seen = gradients[f"bert.{name}"] > 1e-8
+    torch.testing.assert_close(merged.state_dict[name][seen], want[seen], rtol=1e-4, atol=1e-6)
+
+
 def test_convolutions_of_resnet_follow_their_inputs() -> None:
     def made(seed: int) -> nn.Module:
         peers.open_clip()  # it imports torchvision beside a torch of other wheels

@@ -62,6 +62,11 @@ def gpt2(t):
     return t.GPT2LMHeadModel(t.GPT2Config(vocab_size=40, n_positions=12, n_embd=16, n_layer=2, n_head=2))
 
 
+def gpt2_classifier(t):
+    sizes = {"n_positions": 12, "n_embd": 16, "n_layer": 2, "n_head": 2, "num_labels": 2}
+    return t.GPT2ForSequenceClassification(t.GPT2Config(vocab_size=40, **sizes))
+
+
 def vit(t):
     return t.ViTForImageClassification(t.ViTConfig(image_size=16, patch_size=8, num_labels=3, **SIZES))
 
@@ -70,6 +75,8 @@ CASES = {
     "Llama": (llama, {"target_modules": ["q_proj", "k_proj", "v_proj", "o_proj"]}),
     "T5": (t5, {"target_modules": ["q", "v"]}),
     "GPT-2": (gpt2, {"target_modules": ["c_attn"], "fan_in_fan_out": True}),
+    "GPT-2's square matrices": (gpt2_classifier, {"target_modules": ["attn.c_proj", "score"]}),  # of two classes
+    "Llama's output": (llama, {"target_modules": ["q_proj", "lm_head"]}),  # PEFT saves both tables, too
     "ViT": (vit, {"target_modules": ["q_proj", "fc1"], "modules_to_save": ["classifier"]}),
     "Llama's tables": (llama, {"target_modules": ["q_proj"], "modules_to_save": ["embed_tokens", "lm_head"]}),
     "Llama, (IA)³": (llama, {"target_modules": ["k_proj", "down_proj"], "feedforward_modules": ["down_proj"]}),

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+
 import family_files
 import pytest
 import torch
@@ -41,3 +43,10 @@ def test_the_facts_give_the_names_that_the_library_gives(kind, files_of, tmp_pat
     names = under_names_of(stored, found, facts.later_name if facts else unchanged).stored
     assert len(found) > 10
     assert names == {file: one for one, file in found.items()}
+
+
+def test_hostile_prefixes_cost_no_more_than_their_length():
+    found = [f"p{number}.x.w" for number in range(20_000)]
+    started = time.process_time()
+    assert len(under_names_of(["x.w", "y"], found).stored) == len(found)
+    assert time.process_time() - started < 3

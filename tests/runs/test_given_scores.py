@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import csv
 import json
+import time
 from pathlib import Path
 
 import pytest
@@ -43,6 +45,7 @@ def test_csv_and_lm_eval_are_read(tmp_path: Path) -> None:
         ("task,metric,value\n,f1,1\n", "line 2: a score has a task"),
         ("task,metric,value\nrte,f1,1\nrte,f1,2\n", "gives rte  f1 twice"),
         ("task,metric,value\n", "holds 0 scores"),
+        (f"task,metric,value,n\nrte,accuracy,0.5,{'9' * 400}\n", "line 2: value is finite and n from 1 to"),
         ('{"result": {}}', "no mapping called results"),
         ("{", "scores.csv"),
     ],
@@ -50,6 +53,22 @@ def test_csv_and_lm_eval_are_read(tmp_path: Path) -> None:
 def test_a_wrong_file_is_refused(tmp_path: Path, text: str, says: str) -> None:
     with pytest.raises(MergingError, match=says):
         read_scores(file(tmp_path, text))
+
+
+def test_lines_may_end_as_on_old_systems_and_many_scores_are_compared_once(tmp_path: Path) -> None:
+    assert read_scores(file(tmp_path, "task,metric,value\rrte,f1,1\r")) == (GivenScore("rte", "f1", 1.0),)
+    started = time.process_time()
+    read_scores(file(tmp_path, "task,metric,value\n" + "".join(f"t{n},f1,1\n" for n in range(10_000))))
+    assert time.process_time() - started < 1
+
+
+def test_a_file_that_the_reader_of_csv_refuses_is_refused_in_a_sentence(tmp_path: Path) -> None:
+    before = csv.field_size_limit(1000)
+    try:
+        with pytest.raises(MergingError, match=r"scores\.csv, line 1, is no CSV: field larger"):
+            read_scores(file(tmp_path, f"task,metric,value\n{'a' * 2000},f1,1\n"))
+    finally:
+        csv.field_size_limit(before)
 
 
 def test_scores_of_a_run_are_kept_and_replaced(tmp_path: Path) -> None:

@@ -20,6 +20,7 @@ from merging.runs.execute import execute
 from merging.runs.inputs import opened
 from merging.runs.store import Store
 from merging.team.heads_file import FILE, read_heads
+from merging.team.tokenizers import tokens
 
 DRAW = torch.Generator().manual_seed(7)
 
@@ -261,3 +262,12 @@ def test_statistics_are_measured_anew():
     rows = torch.stack([model[0](batch).mean(0) for batch in batches])
     torch.testing.assert_close(model[1].running_mean, rows.mean(0).detach())
     assert not model.training and not model[1].training and model[1].momentum == 0.1
+
+
+@pytest.mark.parametrize(
+    "stated",
+    ['{"model": {"vocab": [[]]}}', '{"model": {"vocab": []}, "added_tokens": [{"content": "a", "id": 1e999}]}'],
+)
+def test_a_damaged_tokenizer_is_as_none(tmp_path, stated):
+    (tmp_path / "tokenizer.json").write_text(stated, "utf-8")
+    assert tokens(tmp_path) is None

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 WRAPPERS = ("module.", "_orig_mod.", "base_model.model.")  # what trainers put before every name
 OLD = {"gamma": "weight", "beta": "bias"}  # of norms, in the first files of BERT
+MOST_PREFIXES = 16  # that are tried, those that most anchors have
 ANCHORS = 3  # names that are looked for behind every prefix
 Later = Callable[[str], str]  # a file's name as the current version of its library has it
 
@@ -89,4 +90,5 @@ def _prefix(base: Sequence[str], found: Sequence[str]) -> tuple[str, str]:
         put, taken = option
         return len(ours & {put + name.removeprefix(taken) for name in theirs if name.startswith(taken)})
 
-    return max([("", ""), *options], key=covered)
+    tried = {option for option, _ in options.most_common(MOST_PREFIXES)}
+    return max([("", ""), *(option for option in options if option in tried)], key=covered)

@@ -53,6 +53,7 @@ MAX_PATTERN, MAX_REPEATS, MAX_GROUPS = 200, 3, 4
 class Change:
     """An adapter's change of one layer's tensor: scale · B A is added, or it is multiplied, or replaced.
 
+    With factors a ``replacement`` is what they are added to: PEFT saves the whole layer of an output embedding, too.
     A ``product`` has a number for each output, which a layer's bias is multiplied by, too; or one for each input.
     """
 
@@ -114,7 +115,7 @@ def changes_of(weights: Checkpoint, config: Mapping[str, Any]) -> dict[str, Chan
                 "first."
             )
         if factor is None:
-            changes[short] = Change(replacement=name)
+            changes.setdefault(short, Change()).replacement = name
             continue
         change = changes.setdefault(factor["layer"] + ".weight", Change())
         if factor["side"] == "A":
@@ -122,7 +123,7 @@ def changes_of(weights: Checkpoint, config: Mapping[str, Any]) -> dict[str, Chan
         else:
             change.up = name
     for target, change in changes.items():
-        if not change.replacement and not change.product:
+        if change.down or change.up or not (change.replacement or change.product):
             _complete(change, target.removesuffix(".weight"), weights, config)
     if not changes:
         raise CheckpointError(f"{weights.name} holds no adapter.")

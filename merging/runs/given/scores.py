@@ -7,6 +7,7 @@ import io
 import json
 import math
 import re
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -27,6 +28,7 @@ PROPORTIONS = ("accuracy", "accuracy_norm", "exact_match")  # metrics that are s
 BETTER = ("", "higher", "lower")
 NAMES = {"acc": "accuracy", "acc_norm": "accuracy_norm"}  # lm-eval's short names of metrics
 MOST_BYTES, MOST_ROWS, MOST_TEXT = 1 << 20, 10_000, 200
+MOST_EXAMPLES = 10**12  # n of a score
 LM_EVAL = re.compile(r"([^,]+),([^,]+)")  # a metric and its filter, as in acc,none
 
 
@@ -88,14 +90,21 @@ def checked(rows: Iterable[tuple[str, Mapping[str, Any]]], name: str) -> tuple[G
     scores = tuple(_score(row, where) for where, row in rows)
     if not scores or len(scores) > MOST_ROWS:
         raise MergingError(f"{name} holds {len(scores):,} scores; from 1 to {MOST_ROWS:,} are expected.")
-    places = [(score.task, score.split, score.metric) for score in scores]
-    if twice := sorted({" ".join(place) for place in places if places.count(place) > 1}):
+    places = Counter((score.task, score.split, score.metric) for score in scores)
+    if twice := sorted({" ".join(place) for place, count in places.items() if count > 1}):
         raise MergingError(f"{name} gives {first_few(twice)} twice.")
     return scores
 
 
 def _of_csv(text: str, name: str) -> Iterator[tuple[str, Mapping[str, Any]]]:
-    table = csv.DictReader(io.StringIO(text))
+    table = csv.DictReader(io.StringIO(text.replace("\r\n", "\n").replace("\r", "\n")))
+    try:
+        yield from _of_table(table, name)
+    except csv.Error as error:
+        raise MergingError(f"{name}, line {table.line_num}, is no CSV: {error}.") from None
+
+
+def _of_table(table: csv.DictReader[str], name: str) -> Iterator[tuple[str, Mapping[str, Any]]]:
     columns = table.fieldnames or ()
     if missing := [column for column in COLUMNS[:3] if column not in columns]:
         raise MergingError(
@@ -136,10 +145,14 @@ def _score(row: Mapping[str, Any], where: str) -> GivenScore:
     try:
         value = float(row["value"])
         n = int(row["n"]) if row.get("n") not in {None, ""} else None
+        if isinstance(row.get("n"), float) and n != row["n"]:
+            raise ValueError
     except (TypeError, ValueError, OverflowError):
         raise MergingError(f"{where}: value is a number, and n a whole number or empty.") from None
-    if not math.isfinite(value) or (n is not None and n < 1):
-        raise MergingError(f"{where}: value is finite and n at least 1; got {value} and {n}.")
+    if not math.isfinite(value) or (n is not None and not 1 <= n <= MOST_EXAMPLES):
+        raise MergingError(
+            f"{where}: value is finite and n from 1 to {MOST_EXAMPLES:,}; got {value} and {printable(str(n), 40)}."
+        )
     if texts["metric"].startswith("accuracy") and not 0 <= value <= 1:
         raise MergingError(f"{where}: an accuracy is from 0 to 1; got {value}.")
     if texts["better"] not in BETTER:
