@@ -13,6 +13,7 @@ from merging.evaluator.given_points import GivenPoint, command_of, find_point, p
 from merging.evaluator.of_runs import FOLDER
 from merging.evaluator.program import Evaluator
 from merging.export.export import export
+from merging.files import atomic
 from merging.files.temporary import temporary_name
 from merging.progress import Cancel, Meter, Phases, Progress, ProgressCallback
 from merging.runs.execute import execute
@@ -51,6 +52,7 @@ def run_given(
         StoreError: the disk cannot be written to. Cancelled: ``cancel`` requested it; the program is stopped, and the
             points so far are kept.
     """
+    atomic.sweep(store.root / FOLDER)
     mine = distinct(plan_given(sweep, command_of(evaluator)))[share[0] :: share[1]]
     missing = [one for one in mine if find_point(store, one.name) is None]
     phases = Phases({f"{one.name} {stage}": 1.0 for one in missing for stage in STAGES}, progress)

@@ -18,6 +18,7 @@ from app.reading.given import swept
 from merging.evaluator.given_points import GivenPoint, command_of, plan_given, write_point
 from merging.evaluator.program import Evaluator
 from merging.recipes.recipe import Recipe
+from merging.runs.execute import execute
 from merging.runs.given.scores import GivenScore
 from merging.runs.store import Store
 from merging.sweeps import storage
@@ -78,3 +79,12 @@ def test_the_page_shows_what_a_program_measured(
     assert means.loc["In domain of 1 task", 0.2] == 0.5 and means.loc["Out of domain of 1 task", 0.4] == 0.7
     assert set(table[table["mean"]]["metric"]) == {"accuracy"}
     assert set(table[~table["mean"]]["label"]) == {"rte", "cb", "book"}
+
+
+def test_the_form_names_the_command_where_such_runs_are_stored(
+    open_app: Any, library: Path, sweep: Sweep, tmp_path: Path
+) -> None:
+    assert "are swept on a command line" not in words(open_app("sweeps", library, sweep="new"))
+    execute(sweep.recipes[0], Store(tmp_path / "store", libraries=()), device="cpu", evaluate=False)
+    at = open_app("sweeps", library, sweep="new")
+    assert not at.exception and "Recipes of T5 are swept on a command line" in words(at)
