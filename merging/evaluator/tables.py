@@ -53,7 +53,7 @@ def given_means(planned: Sequence[NamedPoint], found: Mapping[str, GivenPoint]) 
         rows += [
             {**_place(one), "mean": name, "metric": means.metric, "value": value, "tasks": tasks}
             for name, (value, tasks) in of.items()
-            if math.isfinite(value)
+            if math.isfinite(value) and (tasks > 1 or name != MEAN)
         ]
     return rows
 

@@ -6,6 +6,7 @@ import json
 import shlex
 import sys
 import threading
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -18,11 +19,13 @@ from merging.cli import exit_codes
 from merging.cli.main import main
 from merging.errors import Cancelled, EvaluatorError, MergingError, RecipeError
 from merging.evaluator import of_sweeps
-from merging.evaluator.given_points import command_of, network_of, plan_given, points_of
+from merging.evaluator.given_points import GivenPoint, command_of, network_of, plan_given, points_of
 from merging.evaluator.program import Evaluator
+from merging.evaluator.tables import given_means
 from merging.recipes.recipe import Recipe
+from merging.runs.given.scores import GivenScore
 from merging.runs.store import Store
-from merging.sweeps.sweep import LINE, Axis, Sweep
+from merging.sweeps.sweep import LINE, Axis, NamedPoint, Sweep
 
 PROGRAM = """
 import json, pathlib, sys
@@ -150,3 +153,12 @@ def test_lines_and_mixed_kinds_are_refused(recipe: Recipe, tmp_path: Path) -> No
     with pytest.raises(RecipeError, match="of one kind of network; got T5 and BERT"):
         network_of(Sweep(recipes=(recipe, bert), axes=(Axis("task_arithmetic.scaling", (0.2, 0.4)),)))
     assert isinstance(of_sweeps.no_evaluator("T5"), EvaluatorError)
+
+
+def test_tasks_without_an_expert_have_one_mean_of_one_proportion(recipe: Recipe) -> None:
+    one = NamedPoint(sweep_of(recipe, 0.2, 0.4).places[0], "0" * 12, "1" * 12)
+    scores = [("x", "accuracy", 0.2), ("y", "accuracy", 0.6), ("x", "f1", 0.9), ("z", "exact_match", 0.9)]
+    point = GivenPoint(one.run_id, "", "my_eval.py", tuple(GivenScore(*score) for score in scores))
+    (mean,) = given_means([one], {one.run_id: point})
+    assert (mean["mean"], mean["metric"], mean["value"], mean["tasks"]) == ("mean", "accuracy", pytest.approx(0.4), 2)
+    assert given_means([one], {one.run_id: replace(point, scores=point.scores[:1])}) == []
