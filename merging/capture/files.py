@@ -69,9 +69,9 @@ class DataFile:
         """A mapping in the metadata. Raises NeedsError if it is none."""
         try:
             value = json.loads(self._file.metadata.get(key, "{}"))
-        except ValueError:
+        except (ValueError, RecursionError):
             value = None
-        if not isinstance(value, dict):
+        if not isinstance(value, dict) or any(isinstance(entry, list | dict) for entry in value.values()):
             raise NeedsError(f"{self.name}: {key} in its metadata is no mapping of names; the file is damaged.")
         return value
 
@@ -123,6 +123,8 @@ class LayerInputFile(DataFile, Mapping[str, Moments]):
         count = self._counts.get(at)
         whole = rows is not None or (type(count) is int and count > 0)
         square = gram is None or rows is not None or (len(shape) == 2 and shape[0] == shape[1] and SUM + at in infos)
+        total = infos.get(f"{SUM}{at}")
+        square = square and (rows is not None or total is None or total.shape == shape[-1:])
         if one is None or not whole or len(shape) != (1 if one is energy else 2) or not square:
             raise NeedsError(
                 f"{self.name} is damaged: what it holds of {printable(str(name), 80)!r} is not rows (n, d), nor a "

@@ -10,6 +10,7 @@ from torch import Tensor
 
 from merging.checkpoints.checkpoint import Checkpoint
 from merging.checkpoints.tensor_info import TensorInfo
+from merging.errors import CheckpointError
 from merging.formats.opening import open_path
 from merging.formats.safetensors import SafetensorsWriter
 
@@ -32,7 +33,10 @@ def write_heads(folder: Path, heads: Mapping[str, Mapping[str, Tensor]]) -> list
 def read_heads(path: Path) -> dict[str, dict[str, Tensor]]:
     """{expert: {tensor: value}} of such a file. Raises CheckpointError if it cannot be read."""
     file = open_path(path, "heads", FILE)
-    return {expert: {name: file.read(f"{expert}/{name}") for name in own} for expert, own in _listed(file).items()}
+    try:
+        return {expert: {name: file.read(f"{expert}/{name}") for name in own} for expert, own in _listed(file).items()}
+    except (KeyError, ValueError, AttributeError, TypeError, RecursionError):
+        raise CheckpointError(f"{FILE} of the run is damaged; run its recipe again.") from None
 
 
 def _listed(file: Checkpoint) -> dict[str, list[str]]:

@@ -21,6 +21,7 @@ from app.reading import data
 from merging.catalog.model_sets import ModelSet
 from merging.catalog.model_sets import keep as keep_set
 from merging.catalog.model_sets import make as make_set
+from merging.recipes.given_data import GivenData
 from merging.recipes.recipe import Recipe
 from merging.runs.execute import execute
 from merging.runs.run import Run
@@ -146,6 +147,12 @@ def test_layer_inputs_are_named_by_one_path_with_the_experts_names(
     (field,) = [box for box in at.text_input if box.label == "Files of layer inputs"]
     field.set_value(f"{tmp_path}/{{expert}}.safetensors").run()
     assert "Here files are named as models are" in words(at)
+    draft, (first, second) = at.session_state["_draft"], NAMES  # as a recipe that is pasted states them
+    draft.given = GivenData.build({first: "models:folder/a.safetensors", second: f"{tmp_path}/{second}.safetensors"})
+    field.set_value("models:folder/a.safetensors").run()
+    assert at.session_state["_draft"].given == GivenData()
+    assert "Here files are named as models are" in words(at)
+    field.set_value(f"{tmp_path}/{{expert}}.safetensors").run()
     monkeypatch.setattr("app.reading.models.local", lambda: True)
     at.run()
     assert [error.value for error in at.error] == [r"qasc\: qasc\.safetensors\: not found\."]

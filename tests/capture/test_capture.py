@@ -7,6 +7,7 @@ import peers
 import pytest
 import tiny
 import torch
+from safetensors.torch import save_file
 from small_networks import LENGTH, batches, small
 from torch import Tensor, nn
 
@@ -291,3 +292,11 @@ def test_gradients_are_means_over_single_examples() -> None:
     torch.testing.assert_close(merging.gradient_means(model, given, loss, "sensitivity")["0.weight"], sizes)
     with pytest.raises(NeedsError, match=r"one differentiable number for each example, \(n,\); got \(\)"):
         merging.gradient_means(model, given, lambda model, batch: loss(model, batch).mean())
+
+
+@pytest.mark.parametrize("said", [{"same": '{"x": ["y"]}'}, {"counts": "[" * 100_000}])
+def test_a_file_of_rows_that_says_what_it_cannot_hold_is_damaged(said: dict[str, str], tmp_path: Path) -> None:
+    metadata = {"format": "mergescope layer inputs 1", **said}
+    save_file({"rows/a": torch.ones(2, 2)}, tmp_path / "rows.safetensors", metadata)
+    with pytest.raises(NeedsError, match="damaged"):
+        LayerInputFile(tmp_path / "rows.safetensors")

@@ -7,7 +7,7 @@ import json
 import peers
 import pytest
 import torch
-from safetensors.torch import load_file
+from safetensors.torch import load_file, save_file
 
 from merging.cli.main import main
 from merging.errors import CheckpointError
@@ -112,6 +112,17 @@ def test_what_is_no_task_and_what_open_clip_lacks_is_refused(bert, tmp_path):
     ):
         export(run, tmp_path / "out", to="open_clip")
     assert not (tmp_path / "out").exists()
+
+
+def test_the_head_of_an_expert_that_has_changed_is_refused(bert, tmp_path):
+    at, run = bert
+    weights = at / "three" / "model.safetensors"
+    before = weights.read_bytes()
+    for change in ({"classifier.weight": torch.ones(5, 16)}, {"bert.embeddings.LayerNorm.bias": torch.ones(16)}):
+        save_file({**load_file(weights), **change}, weights, {"format": "pt"})
+        with pytest.raises(CheckpointError, match=r"^The file of three has changed since it was merged"):
+            export(run, tmp_path / "out", task="three")
+        weights.write_bytes(before)
 
 
 def networks(t):

@@ -271,3 +271,10 @@ def test_statistics_are_measured_anew():
 def test_a_damaged_tokenizer_is_as_none(tmp_path, stated):
     (tmp_path / "tokenizer.json").write_text(stated, "utf-8")
     assert tokens(tmp_path) is None
+
+
+@pytest.mark.parametrize("heads", ["x", "[1]", '{"a": ["b"]}', '{"a": 1}'])
+def test_a_damaged_file_of_heads_is_refused(tmp_path, heads):
+    save_file({"a/c": torch.ones(2)}, tmp_path / FILE, {"heads": heads})
+    with pytest.raises(CheckpointError, match="of the run is damaged"):
+        read_heads(tmp_path / FILE)

@@ -58,14 +58,14 @@ def files(current: Draft, experts: Mapping[str, str]) -> bool:
         ).strip()  # fmt: skip
         if not typed:
             given[key] = {}
-        elif not (models.local() or typed.startswith(NAMED)):
-            st.error(ONLY_NAMED, icon=":material/error:")
-            valid = False
         elif EXPERT not in typed and len(experts) > 1 and typed != _pattern(given[key]):
             st.error(f"Write {EXPERT} where the name of each expert stands in its file's path.")
             valid = False
-        elif EXPERT in typed:
+        elif EXPERT in typed or typed != _pattern(given[key]):
             given[key] = {name: typed.replace(EXPERT, name) for name in current.experts}
+        if not (models.local() or all(path.startswith(NAMED) for path in (typed, *given[key].values()) if path)):
+            st.error(ONLY_NAMED, icon=":material/error:")
+            valid, given[key] = False, {}
     current.given = GivenData.build(given["layer_inputs"], given["gradients"])
     return valid
 
@@ -74,5 +74,11 @@ def _pattern(named: Mapping[str, str]) -> str:
     """The path with EXPERT in it that stands for these files; empty without files, the first path if none does."""
     if not named:
         return ""
-    patterns = {EXPERT.join(path.rsplit(name, 1)) for name, path in named.items()}
+    patterns = {_with_expert(path, name) for name, path in named.items()}
     return patterns.pop() if len(patterns) == 1 else next(iter(named.values()))
+
+
+def _with_expert(path: str, name: str) -> str:
+    """A path with EXPERT in the place of an expert's name, which is not looked for in the file's ending."""
+    stem, dot, ending = path.rpartition(".")
+    return f"{EXPERT.join(stem.rsplit(name, 1))}{dot}{ending}" if name and dot else path

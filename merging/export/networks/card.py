@@ -26,7 +26,7 @@ def write_network_card(folder: Path, export: NetworkExport, notes: list[str]) ->
 def write_adapter_card(folder: Path, export: NetworkExport, made: AdapterFile) -> None:
     """Write README.md of an adapter."""
     entries = _metadata(export) | {"library_name": "peft"}
-    rows = [(f"`{safe(name)}`", f"{share:.4f}") for name, share in made.shares.items()]
+    rows = [(safe(name), f"{share:.4f}") for name, share in made.shares.items()]
     heads = ["Heads of tasks are not in it; --to hf writes them."] if export.heads else []
     parts = [*_body(export, [*made.notes, *heads])]
     at = parts.index("## How to load it")

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from merging.checkpoints.checkpoint import Checkpoint, MappingCheckpoint
 from merging.checkpoints.kinds.facts import title_of
-from merging.checkpoints.references import PRETRAINED
+from merging.checkpoints.references import PRETRAINED, expert_key
 from merging.checkpoints.tensor_info import TensorInfo
 from merging.checkpoints.views import CheckpointView, Derived, TensorSlice
 from merging.errors import CheckpointError, MergingError
@@ -103,8 +103,11 @@ def _of_task(source: ExportSource, run: Run, recipe: Recipe, heads: Heads, task:
         raise CheckpointError(f"Run {run.id} keeps no head of {printable(task)!r}; it keeps {known}.")
     opened = open_inputs(recipe)
     expert = opened.experts[task]
-    if not isinstance(expert, TeamMember):
-        raise CheckpointError(f"{printable(task)} has changed since it was merged: it has no head of its own now.")
+    if not isinstance(expert, TeamMember) or opened.digests()[expert_key(task)] != run.inputs.get(expert_key(task)):
+        raise CheckpointError(
+            f"The file of {printable(task)} has changed since it was merged, so its head does not fit it. Run the "
+            "recipe again, or put the former file back."
+        )
     merged = source.models.get("") or next(source.models[p] for p, name in source.tasks.items() if name == task)
     own = MappingCheckpoint(heads[task], task)
     tensors: dict[str, Derived] = {}
