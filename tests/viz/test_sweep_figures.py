@@ -62,3 +62,17 @@ def test_a_map_is_veiled_where_the_required_score_is_too_small() -> None:
     row = table[table["y"] == table["y"].iloc[0]]
     fig = viz.draw("sweep_contour", row, required=("out_of_domain", 0.45))
     assert all(trace.type != "contour" for trace in fig.data)  # of one row the crosses alone say it
+
+
+def test_points_of_a_program_are_open_diamonds_on_a_scale_for_each_metric() -> None:
+    table = viz_tables.sweep_given(3, 5)
+    fig = viz.draw("sweep_given", table, title="Scaling", values=[0.0, 2.0])
+    assert {trace.marker.symbol for trace in fig.data} == {"diamond-open"} and len(fig.data) == 3 + 1 + 1
+    assert (fig.layout.yaxis.title.text, fig.layout.yaxis2.title.text) == (
+        "accuracy (%)<br>higher is better", "perplexity<br>lower is better",
+    )  # fmt: skip
+    (mean,) = [trace for trace in fig.data if trace.line.dash == "dash"]
+    of_tasks = table[(table["metric"] == "accuracy") & ~table["mean"]].groupby("x")["value"].mean()
+    assert np.allclose(mean.y, of_tasks) and not np.any(mean.error_y.array)
+    assert fig.layout.xaxis.range[1] > 2  # also where nothing is measured yet
+    assert "given by my" in fig.data[0].text[0]

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 import streamlit as st
 
 from app.reading import data, measurements, sweeps
+from app.reading.given import swept
 from app.reading.images import drawn
 from merging.analysis.paper_facts import accuracies, network
 from merging.analysis.paper_facts.comparison import Comparison
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
     from merging.analysis.stored import Measured
+    from merging.sweeps.sweep import Sweep
 
 Fact = Callable[..., Comparison | None]
 FOLDERS = ("runs", "measured", "sweeps", "points")  # what changes when something is stored
@@ -108,8 +110,13 @@ def _storage(first: str, second: str) -> Comparison | None:
     return network.sizes(*sizes) if len(sizes) == 2 else None
 
 
+def _sweeps() -> list[Sweep]:
+    """The stored sweeps that the benchmark measures."""
+    return [sweep for sweep in sweep_storage.listed(data.store()).values() if not swept.network(sweep)]
+
+
 def _sweep(chain: list[str], target: str, first: float, second: float, over: str) -> Comparison | None:
-    for sweep in sweep_storage.listed(data.store()).values():
+    for sweep in _sweeps():
         lines = [line for line, recipe in enumerate(sweep.recipes) if [step.key for step in recipe.steps] == chain]
         if [axis.target for axis in sweep.axes] == [target] and lines:
             rows = sweeps.results(sweep).averages
@@ -121,7 +128,7 @@ def _sweep(chain: list[str], target: str, first: float, second: float, over: str
 
 def _range(target: str, first: str, second: str, params: Mapping[str, float]) -> Comparison | None:
     """Two merges with these parameters along another one; of several recipes of a merge the first of the sweep."""
-    for sweep in sweep_storage.listed(data.store()).values():
+    for sweep in _sweeps():
         merges = [
             step.key if params.items() <= step.params.values().items() else ""
             for step in (recipe.merge for recipe in sweep.recipes)

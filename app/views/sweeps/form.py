@@ -38,6 +38,10 @@ BETTER = {
     False: "Choose values on the choosing half, then report.",
     True: "Choose values on a benchmark that keeps some images for that, then report.",
 }
+OTHERS = (
+    "Recipes of {} are swept on a command line, and shown here: with MERGESCOPE_EVALUATOR, "
+    "`python -m merging sweep RUN --vary ties.scaling=0.3:1.0:0.1`; see docs/evaluator.md."
+)
 KINDS_HELP = (
     "Parameters of the recipe; or the line from the pretrained model through each merged model and beyond; or the "
     "plane spanned by the task vectors of two experts."
@@ -49,6 +53,9 @@ HOW = "Written as 0:1:0.1 (first, last, step) or as 0, 0.2, 0.5. Takes {}."
 def form(stored: Sequence[Run]) -> None:
     """The form, and the button that starts the sweep."""
     sources = _sources(stored)
+    if others := {run.network: None for run in data.runs(stored) if run.network}:
+        networks = text.listed([text.safe_text(name, 60) for name in others])
+        st.caption(OTHERS.format(networks))
     with st.grid(2, min_column_width=400, gap="large"):
         with st.container():
             recipes, kind, varied = _what(sources)

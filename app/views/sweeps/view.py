@@ -11,10 +11,12 @@ import streamlit as st
 
 from app import text
 from app.reading import data, sweeps
+from app.reading.given import swept
+from app.reading.given.swept import GivenResults
 from app.reading.sweeps import SweepResults
 from app.session import address, clicks, state
 from app.session.clicks import fragment
-from app.views.sweeps import chosen_point
+from app.views.sweeps import chosen_point, given
 from app.views.sweeps import subject as subjects
 from app.views.sweeps.form import on_reporting
 from app.views.sweeps.subject import Subject
@@ -46,7 +48,13 @@ def view(sweep: Sweep, stored: Sequence[Run]) -> None:
 
 
 def _view(sweep: Sweep, stored: Sequence[Run]) -> None:
-    job, results = sweeps.job(sweep), sweeps.results(sweep)
+    job = sweeps.job(sweep)
+    if network := swept.network(sweep):
+        measured = given.results_of(sweep)
+        _status(measured, job)
+        given.draw(measured, network)
+        return
+    results = sweeps.results(sweep)
     _status(results, job)
     if lines := [f"- {text.safe_text(line, 400)}" for line in sweeps.doubts(sweep)]:
         st.warning("**Check the models of this sweep:**\n\n" + "\n".join(lines), icon=":material/warning:")
@@ -66,7 +74,7 @@ def _view(sweep: Sweep, stored: Sequence[Run]) -> None:
     _table(results, subject)
 
 
-def _status(results: SweepResults, job: Job | None) -> None:
+def _status(results: SweepResults | GivenResults, job: Job | None) -> None:
     """The number of computed points, and buttons for the rest."""
     computed, total = len(results.points), results.total
     live = job is not None and job.live
@@ -93,8 +101,10 @@ def _status(results: SweepResults, job: Job | None) -> None:
                           help="Stops after the current point.")  # fmt: skip
                 st.button("Cancel", icon=":material/stop:", on_click=data.runner().cancel, args=(job.id,), key="stop",
                           help="Stops at once; computed points stay.")  # fmt: skip
-            elif not results.complete and st.button(
-                "Resume", icon=":material/play_arrow:", key="resume", type="primary"
+            elif (
+                not results.complete
+                and given.can_go_on(results)
+                and st.button("Resume", icon=":material/play_arrow:", key="resume", type="primary")
             ):
                 data.runner().sweep(results.sweep.id, sweeps.title(results.sweep))
                 st.rerun()  # the whole page, so that it and the tray follow the job from now on

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from merging.cli.call import Call
+from merging.cli.commands.given.sweep import planned_for, program_for, show_given, tell_given_cost
 from merging.cli.exit_codes import CANCELLED, DONE, PAUSED, UsageError
 from merging.cli.option_types import PATH, SHARE
 from merging.cli.options import (
@@ -96,6 +97,7 @@ def sweep(
     """Evaluate recipes at many values; stopped, it goes on where it was."""
     from merging import settings
     from merging.benchmarks.benchmark import Benchmark
+    from merging.evaluator.of_sweeps import run_given
     from merging.files.short_digest import resolved
     from merging.runs.store import Store
     from merging.sweeps import compute, points, storage
@@ -108,20 +110,30 @@ def sweep(
     chosen = storage.find(runs, stored) if stored else _described(SweepOptions(**options), runs)
     tasks = chosen.sample.tasks or [task.key for task in benchmark.tasks]
     requirement = parse_requirement(subject_to, tasks) if subject_to else None
+    program = program_for(chosen, workers, subject_to)
     if not stored:
         storage.keep(chosen, runs)
-    planned = compute.plan(chosen, benchmark)
+    planned = compute.plan(chosen, benchmark) if program is None else planned_for(chosen, program)
     if describe:
         print(dumps({"id": chosen.id, "points": len(planned)}) if call.json else chosen.id)
         return DONE
     if call.events is None and not call.json:
-        _tell_cost(budget(chosen, runs, benchmark, planned, device))
-    run = partial(compute.run, chosen, runs, benchmark, device=device, share=share or compute.EVERYTHING)
-    code = _computed(call, run, chosen, pause_file, chosen_workers(workers), device)
+        if program is None:
+            _tell_cost(budget(chosen, runs, benchmark, planned, device))
+        else:
+            tell_given_cost(planned, runs, program)
+    run: Callable[..., Outcome] = partial(compute.run, chosen, runs, benchmark)
+    if program is not None:
+        run = partial(run_given, chosen, runs, program)
+    run = partial(run, device=device, share=share or compute.EVERYTHING)
+    code = _computed(call, run, chosen, pause_file, chosen_workers(workers if program is None else ""), device)
     if code != DONE:
         return code
     if share:
         return _tell_share(call, chosen, share)
+    if program is not None:
+        show_given(chosen, planned, runs, program, call.json)
+        return DONE
     computed = KnownPoints(planned, runs, benchmark, chosen.sample.on(benchmark)).now()
     _show(call, chosen, table(chosen, planned, computed), requirement, best_by)
     if not call.json:
@@ -147,7 +159,7 @@ def _computed(
                 cancel=call.stop,
                 paused=lambda: pause_file is not None and pause_file.exists(),
                 warn=warn,
-                workers=computing,
+                **({} if computing is None else {"workers": computing}),
             )
     except Paused:
         raise

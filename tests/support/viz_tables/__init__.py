@@ -76,7 +76,7 @@ from viz_tables.previews import preview_change
 from viz_tables.put_back import drift_and_put_back, first_order_map, revert_map
 from viz_tables.runs import lineage
 from viz_tables.scores import given_scores, id_ood_scatter, plugin_arrows, storage, task_accuracy
-from viz_tables.sweeps import sweep_contour, sweep_lines, sweep_tasks
+from viz_tables.sweeps import sweep_contour, sweep_given, sweep_lines, sweep_tasks
 
 __all__ = [
     "accuracy_steps",
@@ -158,6 +158,7 @@ __all__ = [
     "storage",
     "storage_parts",
     "sweep_contour",
+    "sweep_given",
     "sweep_lines",
     "sweep_tasks",
     "task_accuracy",

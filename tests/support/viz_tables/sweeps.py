@@ -48,3 +48,22 @@ def sweep_contour(points: int = 5, seed: int = 0) -> pd.DataFrame:
             rows.append((x, y, f"p{i:02}{j:02}", inside, inside - 0.2, inside - 0.1, 256, 128))
     columns = ["x", "y", "point", "in_domain", "out_of_domain", "h_score", "n_in", "n_out"]
     return pd.DataFrame(rows, columns=columns)
+
+
+def sweep_given(tasks: int = 3, points: int = 5, seed: int = 0) -> pd.DataFrame:
+    """Accuracies of that many tasks with their mean, and a perplexity, as a program measured them."""
+    rng = np.random.default_rng(seed)
+    rows = []
+    for index, x in enumerate(np.linspace(0, 1, points)):
+        point, found = f"p{index}", []
+        for task in names(tasks, "Task"):
+            correct = int(rng.binomial(64, 0.4 + 0.4 * x))
+            found.append(correct / 64)
+            low, high = wilson(correct, 64)
+            rows.append((task, task, x, point, "accuracy", correct / 64, low, high, "my_eval.py", 64, "higher", True))
+        nothing = (float("nan"), float("nan"), "my_eval.py", float("nan"))
+        rows.append(("Mean", "Mean", x, point, "accuracy", sum(found) / tasks, *nothing, "", True))
+        rows.append(("news", "news", x, point, "perplexity", 20 - 5 * x, *nothing, "lower", False))
+    columns = ["series", "label", "x", "point", "metric", "value", "low", "high", "source", "n", "better", "proportion"]
+    table = pd.DataFrame(rows, columns=columns)
+    return table.assign(mean=table["series"] == "Mean")

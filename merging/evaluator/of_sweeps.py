@@ -1,0 +1,128 @@
+"""Sweeps of networks other than CLIP: each point is merged, exported for a while, and measured by a program."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+
+from merging.errors import Cancelled, EvaluatorError, MergingError, StoreError
+from merging.evaluator.given_points import GivenPoint, command_of, find_point, plan_given, write_point
+from merging.evaluator.of_runs import FOLDER
+from merging.evaluator.program import Evaluator
+from merging.export.export import export
+from merging.files import atomic
+from merging.files.temporary import temporary_name
+from merging.progress import Cancel, Meter, Phases, Progress, ProgressCallback
+from merging.runs.execute import execute
+from merging.runs.inputs import log_warning
+from merging.runs.store import Store
+from merging.sweeps.compute import EVERYTHING, Outcome, distinct
+from merging.sweeps.sweep import NamedPoint, Sweep
+
+MERGING, WRITING, MEASURING = STAGES = ("merging", "writing", "measuring")
+
+
+def no_evaluator(network: str) -> EvaluatorError:
+    """The error where a sweep of another network than CLIP has no program that measures its points."""
+    return EvaluatorError(
+        f"A sweep of {network} is measured by a program of yours. Start with MERGESCOPE_EVALUATOR='python my_eval.py'; "
+        "see docs/evaluator.md."
+    )
+
+
+def run_given(
+    sweep: Sweep,
+    store: Store,
+    evaluator: Evaluator,
+    *,
+    device: str = "auto",
+    progress: ProgressCallback | None = None,
+    cancel: Cancel | None = None,
+    paused: Callable[[], bool] = lambda: False,
+    warn: Callable[[str], None] = log_warning,
+    share: tuple[int, int] = EVERYTHING,
+) -> Outcome:
+    """Measure the missing points and store each as soon as it is done; arguments as of ``merging.sweeps.compute.run``.
+
+    Raises:
+        MergingError: points failed; the message counts them and gives the first reason.
+        StoreError: the disk cannot be written to. Cancelled: ``cancel`` requested it; the program is stopped, and the
+            points so far are kept.
+    """
+    atomic.sweep(store.root / FOLDER)
+    mine = distinct(plan_given(sweep, command_of(evaluator)))[share[0] :: share[1]]
+    missing = [one for one in mine if find_point(store, one.name) is None]
+    phases = Phases({f"{one.name} {stage}": 1.0 for one in missing for stage in STAGES}, progress)
+    warned: dict[str, None] = {}
+
+    def warn_once(sentence: str) -> None:
+        if sentence not in warned:
+            warned[sentence] = None
+            warn(sentence)
+
+    failures: dict[str, MergingError] = {}
+    for number, one in enumerate(missing):
+        Meter(0, None, cancel).check()
+        if paused():
+            return Outcome(len(mine) - len(missing) + number - len(failures), len(mine), True)
+        words = f"Point {len(mine) - len(missing) + number + 1} of {len(mine)}"
+        try:
+            _measure(one, store, evaluator, device, partial(_stage, phases, one, words), cancel, warn_once)
+        except (Cancelled, StoreError):
+            raise
+        except MergingError as error:
+            failures[one.name] = error
+    if failures:
+        name, reason = next(iter(failures.items()))
+        place = next(one.place for one in missing if one.name == name)
+        where = ", ".join(f"{axis.target} {value:g}" for axis, value in zip(sweep.axes, place.values, strict=True))
+        raise MergingError(
+            f"{len(failures)} of {len(mine)} points could not be measured; the others are kept. {where}: {reason}"
+        )
+    return Outcome(len(mine), len(mine), False)
+
+
+def _measure(
+    one: NamedPoint,
+    store: Store,
+    evaluator: Evaluator,
+    device: str,
+    progress: Callable[[str], ProgressCallback | None],
+    cancel: Cancel | None,
+    warn: Callable[[str], None],
+) -> None:
+    """Merge, export, measure and store a point; the merged model and its folder are removed, however that ends."""
+    within = store.root / FOLDER / temporary_name()
+    try:
+        _make(within)
+        run = execute(
+            one.place.recipe, Store(within / "store", libraries=()), device=device, progress=progress(MERGING),
+            cancel=cancel, evaluate=False, need_model=True, warn=warn,
+        )  # fmt: skip
+        export(run, within / "model", progress=progress(WRITING), cancel=cancel)
+        shutil.rmtree(within / "store", ignore_errors=True)
+        scores = evaluator.scores(within / "model", progress(MEASURING), cancel)
+    finally:
+        shutil.rmtree(within, ignore_errors=True)
+    write_point(store, one.name, GivenPoint(one.run_id, command_of(evaluator), evaluator.name, scores))
+
+
+def _make(folder: Path) -> None:
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise StoreError(f"{folder} cannot be written to: {error.strerror}.") from None
+
+
+def _stage(phases: Phases, one: NamedPoint, words: str, stage: str) -> ProgressCallback | None:
+    """The callback of one stage of a point, whose phase says which point it is."""
+    callback = phases.callback(f"{one.name} {stage}")
+
+    def report(inner: Progress) -> None:
+        if callback is not None:
+            callback(replace(inner, phase=words, detail=inner.phase))
+
+    return report if callback is not None else None

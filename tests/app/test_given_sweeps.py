@@ -1,0 +1,90 @@
+"""Sweeps of networks other than CLIP on their page: the points of a program, and a sentence without one."""
+
+from __future__ import annotations
+
+import json
+import shlex
+import sys
+from pathlib import Path
+from typing import Any
+
+import other_kinds
+import pytest
+from page_harness import charts, finish, words
+from safetensors.torch import save_file
+
+from app.reading import data
+from app.reading.given import swept
+from merging.evaluator.given_points import GivenPoint, command_of, plan_given, write_point
+from merging.evaluator.program import Evaluator
+from merging.recipes.recipe import Recipe
+from merging.runs.execute import execute
+from merging.runs.given.scores import GivenScore
+from merging.runs.store import Store
+from merging.sweeps import storage
+from merging.sweeps.sweep import Axis, Sweep
+
+LINES = [
+    {"task": "rte", "metric": "accuracy", "value": 0.5, "n": 40},
+    {"task": "cb", "metric": "accuracy", "value": 0.7},
+    {"task": "book", "metric": "perplexity", "value": 9.5, "better": "lower"},
+]
+
+
+@pytest.fixture
+def sweep(tmp_path: Path) -> Sweep:
+    """A stored sweep of two experts of a T5, without points."""
+    base = other_kinds.pretrained("T5")
+    states = {"base": base, "qasc": other_kinds.expert(base, 1), "rte": other_kinds.expert(base, 2)}
+    for name, state in states.items():
+        save_file(state, tmp_path / f"{name}.safetensors")
+    experts = {name: str(tmp_path / f"{name}.safetensors") for name in ("qasc", "rte")}
+    recipe = Recipe.build("task_arithmetic", pretrained=str(tmp_path / "base.safetensors"), experts=experts)
+    made = Sweep(recipes=(recipe,), axes=(Axis("task_arithmetic.scaling", (0.2, 0.4)),))
+    storage.keep(made, Store(tmp_path / "store", libraries=()))
+    return made
+
+
+def test_the_page_shows_what_a_program_measured(
+    open_app: Any, library: Path, sweep: Sweep, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("MERGESCOPE_EVALUATOR", raising=False)
+    at = open_app("sweeps", library, sweep=sweep.id)
+    assert not at.exception and charts(at) == 0
+    assert "A sweep of T5 is measured by a program of yours" in words(at) and "No point is measured yet" in words(at)
+    assert not [button for button in at.button if button.key == "resume"]
+
+    store, former = Store(tmp_path / "store", libraries=()), Evaluator(("python", "former.py"))
+    first = plan_given(sweep, command_of(former))[0]
+    point = GivenPoint(first.run_id, command_of(former), former.name, (GivenScore("book", "perplexity", 8.0),))
+    write_point(store, first.name, point)
+    program = tmp_path / "my_eval.py"
+    program.write_text("".join(f"print({json.dumps(line)!r})\n" for line in LINES), "utf-8")
+    monkeypatch.setenv("MERGESCOPE_EVALUATOR", shlex.join([sys.executable, str(program)]))
+    at = open_app("sweeps", library, sweep=sweep.id)
+    at.button(key="resume").click().run()
+    at = finish(at)
+    assert not at.exception and charts(at) == 1 and "No point is measured yet" not in words(at)
+    assert not [button for button in at.button if button.key == "resume"]
+    at.selectbox(key=f"given_program_{sweep.id}").set_value(1).run()
+    assert not at.exception and charts(at) == 1 and at.button(key="resume")
+
+    monkeypatch.delenv("MERGESCOPE_EVALUATOR")
+    with monkeypatch.context() as at_home:
+        at_home.setattr(data, "store", lambda: store)
+        newest, other = swept.found(sweep)
+    assert newest.complete and other.program == "python former.py"
+    table = swept.table(newest)
+    means = table[table["mean"]].set_index(["label", "x"])["value"]
+    assert means.loc["In domain of 1 task", 0.2] == 0.5 and means.loc["Out of domain of 1 task", 0.4] == 0.7
+    assert set(table[table["mean"]]["metric"]) == {"accuracy"}
+    assert set(table[~table["mean"]]["label"]) == {"rte", "cb", "book"}
+
+
+def test_the_form_names_the_command_where_such_runs_are_stored(
+    open_app: Any, library: Path, sweep: Sweep, tmp_path: Path
+) -> None:
+    assert "are swept on a command line" not in words(open_app("sweeps", library, sweep="new"))
+    execute(sweep.recipes[0], Store(tmp_path / "store", libraries=()), device="cpu", evaluate=False)
+    at = open_app("sweeps", library, sweep="new")
+    assert not at.exception and "Recipes of T5 are swept on a command line" in words(at)

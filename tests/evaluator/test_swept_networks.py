@@ -1,0 +1,164 @@
+"""Sweeps of networks other than CLIP, whose points a program of the user's measures."""
+
+from __future__ import annotations
+
+import json
+import shlex
+import sys
+import threading
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import other_kinds
+import psutil
+import pytest
+from safetensors.torch import save_file
+
+from merging.cli import exit_codes
+from merging.cli.main import main
+from merging.errors import Cancelled, EvaluatorError, MergingError, RecipeError
+from merging.evaluator import of_sweeps
+from merging.evaluator.given_points import GivenPoint, command_of, network_of, plan_given, points_of
+from merging.evaluator.program import Evaluator
+from merging.evaluator.tables import given_means
+from merging.recipes.recipe import Recipe
+from merging.runs.given.scores import GivenScore
+from merging.runs.store import Store
+from merging.sweeps.sweep import LINE, Axis, NamedPoint, Sweep
+
+PROGRAM = """
+import json, pathlib, sys
+from safetensors.numpy import load_file
+folder = pathlib.Path(sys.argv[1])
+state = load_file(folder / "model.safetensors")
+norm = float(sum((value.astype("float64") ** 2).sum() for value in state.values()) ** 0.5)
+with open(pathlib.Path(__file__).parent / "calls.txt", "a") as file:
+    file.write(f"{folder}\\n")
+scores = [("b", "accuracy", norm / (norm + 100)), ("news", "perplexity", norm), ("a", "accuracy", 0.5)]
+for task, metric, value in scores:
+    print(json.dumps({"task": task, "metric": metric, "value": value, "n": 40}))
+"""
+VARY = "task_arithmetic.scaling=0.2:0.6:0.2"
+
+
+@pytest.fixture
+def program(tmp_path: Path) -> Evaluator:
+    (tmp_path / "my_eval.py").write_text(PROGRAM, "utf-8")
+    return Evaluator((sys.executable, str(tmp_path / "my_eval.py")))
+
+
+@pytest.fixture
+def recipe(tmp_path: Path) -> Recipe:
+    """Two experts of a T5."""
+    base = other_kinds.pretrained("T5")
+    for name, state in (("base", base), ("a", other_kinds.expert(base, 1)), ("b", other_kinds.expert(base, 2))):
+        save_file(state, tmp_path / f"{name}.safetensors")
+    experts = {name: str(tmp_path / f"{name}.safetensors") for name in "ab"}
+    return Recipe.build("task_arithmetic", pretrained=str(tmp_path / "base.safetensors"), experts=experts)
+
+
+def sweep_of(recipe: Recipe, *values: float) -> Sweep:
+    return Sweep(recipes=(recipe,), axes=(Axis("task_arithmetic.scaling", values),))
+
+
+def calls(tmp_path: Path) -> list[str]:
+    path = tmp_path / "calls.txt"
+    return path.read_text().splitlines() if path.exists() else []
+
+
+def stored(store: Store, sweep: Sweep, program: Evaluator) -> dict[str, Any]:
+    planned = plan_given(sweep, command_of(program))
+    return points_of(store, {one.run_id for one in planned}).get(command_of(program), {})
+
+
+def test_the_command_measures_every_point_and_goes_on(
+    recipe: Recipe, program: Evaluator, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any
+) -> None:
+    path, words = tmp_path / "recipe.yaml", ["--store", str(tmp_path / "store")]
+    path.write_text(recipe.to_yaml(), "utf-8")
+    monkeypatch.delenv("MERGESCOPE_EVALUATOR", raising=False)
+    assert main(["sweep", str(path), "--vary", VARY, *words]) == exit_codes.FAILED
+    assert "A sweep of T5 is measured by a program of yours. Start with MERGESCOPE_EVALUATOR" in capsys.readouterr().err
+    monkeypatch.setenv("MERGESCOPE_EVALUATOR", shlex.join(program.words))
+    assert main(["sweep", str(path), "--vary", VARY, "--workers", "2", *words]) == exit_codes.FAILED
+    assert "Workers compute points of CLIP" in capsys.readouterr().err and not calls(tmp_path)
+    assert main(["sweep", str(path), "--json", "--vary", VARY, "--share", "0/2", *words]) == exit_codes.DONE
+    capsys.readouterr()
+    assert len(calls(tmp_path)) == 2
+    assert main(["sweep", str(path), "--json", "--vary", VARY, *words]) == exit_codes.DONE
+    plain = json.loads(capsys.readouterr().out)
+    assert len(calls(tmp_path)) == 3  # only what was missing
+    order = [(row["x"], row["task"]) for row in plain["scores"]]
+    assert order == [(x, task) for x in (0.2, 0.4, 0.6) for task in ("b", "news", "a")]
+    norms = [row["value"] for row in plain["scores"] if row["metric"] == "perplexity"]
+    assert norms == sorted(set(norms))  # each point is a model of its own
+    assert {row["mean"] for row in plain["means"]} == {"in domain"} and plain["means"][0]["tasks"] == 2
+    left = [*(tmp_path / "store" / "evaluating").iterdir(), *map(Path, calls(tmp_path))]
+    assert not [each for each in left if each.exists()]
+    assert main(["sweep", str(path), "--vary", VARY, *words]) == exit_codes.DONE
+    said = capsys.readouterr().out
+    assert "3 points, 3 of them stored" in said and "Given by" in said and len(calls(tmp_path)) == 3
+
+
+def test_another_command_line_gives_other_points(recipe: Recipe, program: Evaluator, tmp_path: Path) -> None:
+    sweep, store = sweep_of(recipe, 0.2, 0.4), Store(tmp_path / "store", libraries=())
+    of_sweeps.run_given(sweep, store, program, device="cpu")
+    other = Evaluator((*program.words, "--few"))
+    assert not stored(store, sweep, other) and len(stored(store, sweep, program)) == 2
+    (tmp_path / "my_eval.py").write_text(PROGRAM.replace("sys.argv[1]", "sys.argv[2]"), "utf-8")
+    of_sweeps.run_given(sweep, store, other, device="cpu")
+    assert len(calls(tmp_path)) == 4 and len(stored(store, sweep, other)) == len(stored(store, sweep, program)) == 2
+    assert not store.runs()
+
+
+def test_a_point_that_fails_is_named_and_the_others_are_kept(
+    recipe: Recipe, program: Evaluator, tmp_path: Path
+) -> None:
+    sweep, store = sweep_of(recipe, 0.2, 0.4, 0.6), Store(tmp_path / "store", libraries=())
+    first = "if (pathlib.Path(__file__).parent / 'calls.txt').exists() is False: open(pathlib.Path(__file__).parent"
+    fails = f"import pathlib, sys\n{first} / 'calls.txt', 'w').close(); sys.exit('bad day')\n"
+    (tmp_path / "my_eval.py").write_text(fails + PROGRAM, "utf-8")
+    with pytest.raises(MergingError, match=r"1 of 3 points .*\.scaling 0.2: .*bad day"):
+        of_sweeps.run_given(sweep, store, program, device="cpu")
+    assert len(stored(store, sweep, program)) == 2
+
+
+def test_cancelling_stops_the_program_and_keeps_the_points(recipe: Recipe, program: Evaluator, tmp_path: Path) -> None:
+    sweep, store, pid = sweep_of(recipe, 0.2, 0.4), Store(tmp_path / "store", libraries=()), tmp_path / "pid"
+    hangs = (
+        "import os, pathlib, time\nplace = pathlib.Path(__file__).parent\n"
+        "if (place / 'calls.txt').exists():\n    (place / 'pid').write_text(str(os.getpid()))\n    time.sleep(600)\n"
+    )
+    (tmp_path / "my_eval.py").write_text(hangs + PROGRAM, "utf-8")
+    cancel = threading.Event()
+
+    def asked() -> bool:
+        if pid.is_file() and pid.read_text():
+            cancel.set()
+        return cancel.is_set()
+
+    with pytest.raises(Cancelled):
+        of_sweeps.run_given(sweep, store, program, device="cpu", cancel=asked)
+    assert not psutil.pid_exists(int(pid.read_text()))
+    assert len(stored(store, sweep, program)) == 1 and not list((store.root / "evaluating").iterdir())
+
+
+def test_lines_and_mixed_kinds_are_refused(recipe: Recipe, tmp_path: Path) -> None:
+    with pytest.raises(RecipeError, match="A sweep of T5 varies values of the recipe"):
+        network_of(Sweep(recipes=(recipe,), axes=(Axis("alpha", (0.0, 1.0)),), kind=LINE))
+    base = other_kinds.pretrained("BERT")
+    save_file(base, tmp_path / "bert.safetensors")
+    bert = Recipe.build("task_arithmetic", pretrained=str(tmp_path / "bert.safetensors"), experts=dict(recipe.experts))
+    with pytest.raises(RecipeError, match="of one kind of network; got T5 and BERT"):
+        network_of(Sweep(recipes=(recipe, bert), axes=(Axis("task_arithmetic.scaling", (0.2, 0.4)),)))
+    assert isinstance(of_sweeps.no_evaluator("T5"), EvaluatorError)
+
+
+def test_tasks_without_an_expert_have_one_mean_of_one_proportion(recipe: Recipe) -> None:
+    one = NamedPoint(sweep_of(recipe, 0.2, 0.4).places[0], "0" * 12, "1" * 12)
+    scores = [("x", "accuracy", 0.2), ("y", "accuracy", 0.6), ("x", "f1", 0.9), ("z", "exact_match", 0.9)]
+    point = GivenPoint(one.run_id, "", "my_eval.py", tuple(GivenScore(*score) for score in scores))
+    (mean,) = given_means([one], {one.run_id: point})
+    assert (mean["mean"], mean["metric"], mean["value"], mean["tasks"]) == ("mean", "accuracy", pytest.approx(0.4), 2)
+    assert given_means([one], {one.run_id: replace(point, scores=point.scores[:1])}) == []
