@@ -18,6 +18,7 @@ from app.widgets import fit_report, page, preview
 from app.widgets.controls import filled_formula
 from app.widgets.jobs import own_machine, tray
 from merging.errors import MergingError, StoreError
+from merging.free_memory import free_memory
 from merging.methods import registry
 from merging.recipes import chain_rules
 from merging.recipes.recipe import Recipe
@@ -63,6 +64,8 @@ def costs(recipe: Recipe, stored: Sequence[Run]) -> None:
         f"seconds to start; up to **{size_text(estimate.anonymous_bytes)}** of memory, "
         f"{size_text(estimate.reads_bytes)} to read. {data_needed}"
     )
+    if too_large := estimate.too_large(free_memory(), recipe):
+        st.error(text.safe_text(too_large, 900), icon=":material/memory:")
 
 
 def recipe_files(recipe: Recipe) -> None:

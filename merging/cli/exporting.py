@@ -30,8 +30,9 @@ from merging.runs.given.scores import GivenScore, given_scores
 from merging.runs.inputs import open_inputs
 from merging.runs.run import PRECOMPUTED, Run
 from merging.runs.store import Store
-from merging.text import duration_text, percent, printable
+from merging.text import duration_text, percent, printable, size_text
 
+WHILE = 60.0  # seconds from which a merge of matrices says what it takes
 ALONE = "The file holds the merged model alone; name a folder with --out to have what {} puts on top, too."
 
 
@@ -120,8 +121,13 @@ def measured(run: Run, store: Store, progress: ProgressCallback | None, cancel: 
 
 
 def print_estimate(plan: Estimate) -> None:
-    """Print on stderr how long what is learned is expected to take."""
+    """Print on stderr how long what is learned is expected to take, or what matrices take that do so for a while."""
     source = "from runs on this machine" if plan.learned else "a guess for a slow core"
+    if plan.matrices:
+        if plan.seconds >= WHILE:
+            costs = f"about {duration_text(plan.seconds)} in all ({source}), up to {size_text(plan.anonymous_bytes)}"
+            print(f"It takes {plan.matrices} matrices as a whole: {costs} of memory.", file=sys.stderr, flush=True)
+        return
     print(f"It learns: about {duration_text(plan.seconds)} in all ({source}).", file=sys.stderr, flush=True)
 
 

@@ -293,6 +293,8 @@ class Work:
             MergingError: not enough memory. StoreError: not enough room on the disk.
         """
         needed, free = self.plan.anonymous_bytes, free_memory()
+        if sentence := self.plan.too_large(free, self.recipe):
+            raise MergingError(sentence)
         if needed > free:
             raise MergingError(f"This merge needs about {size_text(needed)} of memory; {size_text(free)} are free.")
         infos = self.opened.pretrained.infos.values()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import statistics
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import torch
 
@@ -17,10 +17,11 @@ from merging.engine.inputs import BLOCK_CPU, LAYER_COPIES, layer_bytes
 from merging.engine.work import ChainWork, chain_work, forward_flops, linear_maps, ranks_of, tokens_of, tower_of
 from merging.methods.adapting import Sizes
 from merging.methods.method import Adapt, Method
-from merging.recipes.recipe import Exemplars
+from merging.recipes.recipe import Exemplars, Recipe
 from merging.recipes.step import Step
 from merging.runs.inputs import OpenedRecipe
 from merging.runs.run import THIS_MACHINE, Run
+from merging.text import first_few, printable, size_text
 from merging.threads import budget, cores
 
 READING, MERGING, ADAPTING, EVALUATING = "reading", "merging", "adapting", "evaluating"
@@ -51,6 +52,21 @@ class Estimate:
     phases: Mapping[str, float]
     work: Mapping[str, float]
     learned: bool
+    whole: Mapping[str, int] = field(default_factory=dict)  # memory of each tensor that is not worked on in pieces
+    matrices: int = 0  # tensors of a network other than CLIP that are decomposed or multiplied
+
+    def too_large(self, free: int, recipe: Recipe) -> str:
+        """A sentence on the tensors that do not fit into so many bytes of free memory; empty where all do."""
+        large = sorted((name for name in self.whole if self.whole[name] > free), key=lambda name: -self.whole[name])
+        if not large:
+            return ""
+        pairs = zip(recipe.methods, recipe.steps, strict=True)
+        methods = first_few(method.title for method, step in pairs if not method.in_pieces(step.params))
+        return (
+            f"Memory is too small for what {methods} works on as a whole: {first_few(large)}. {printable(large[0])} "
+            f"needs about {size_text(self.whole[large[0]])}; {size_text(free)} are free. Free memory, merge fewer "
+            "experts at once, use a machine with more memory, or choose methods that work scalar by scalar."
+        )
 
 
 def estimate(
@@ -86,15 +102,18 @@ def estimate(
     phases = {phase: work[phase] / (speeds[phase] or SPEED[phase]) for phase in PHASES}
     learned = all(speeds[phase] for phase in (MERGING, ADAPTING, EVALUATING) if work[phase])
     itemsize = 8 if any(i.dtype == torch.float64 for i in opened.pretrained.infos.values()) else 4
+    whole: dict[str, int] = {}
     if _in_pieces(opened):
         memory = _piece_bytes(opened, max(numels, default=0), itemsize)
     else:
-        memory = most_bytes(_layer_sizes(opened, chain, merged, itemsize), cores(chosen), budget())
+        pieces, whole = _layer_sizes(opened, chain, merged, itemsize)
+        memory = most_bytes([*whole.values(), pieces], cores(chosen), budget())
     memory += _exemplar_bytes(opened)
     if benchmark is not None:
         memory = max(memory, 2 * sum(numels) * 4)  # the tower in float32, while the stored one is read
     reads = opened.unread + opened.nbytes * chain.passes
-    return Estimate(sum(phases.values()), memory, reads, phases, work, learned)
+    matrices = _matrices(opened) if opened.pretrained.inferred else 0
+    return Estimate(sum(phases.values()), memory, reads, phases, work, learned, whole, matrices)
 
 
 def tensor_bytes(opened: OpenedRecipe, names: Collection[str]) -> int:
@@ -102,7 +121,8 @@ def tensor_bytes(opened: OpenedRecipe, names: Collection[str]) -> int:
     chain = chain_work(opened.recipe, opened.pretrained, opened.experts)
     merged = [p for p in opened.pretrained.parameters if p.name in names]
     itemsize = 8 if any(i.dtype == torch.float64 for i in opened.pretrained.infos.values()) else 4
-    return max(_layer_sizes(opened, chain, merged, itemsize), default=0)
+    pieces, whole = _layer_sizes(opened, chain, merged, itemsize)
+    return max(pieces, *whole.values())
 
 
 def in_memory_bytes(opened: OpenedRecipe, device: str = "auto") -> int:
@@ -122,8 +142,19 @@ def _in_pieces(opened: OpenedRecipe) -> bool:
     return all(method.in_pieces(step.params) for method, step in pairs)
 
 
-def _layer_sizes(opened: OpenedRecipe, chain: ChainWork, merged: Sequence[Parameter], itemsize: int) -> list[int]:
-    """Memory that the work on each whole tensor takes."""
+def _matrices(opened: OpenedRecipe) -> int:
+    """How many tensors the methods of a recipe decompose, or multiply as matrices."""
+    pairs = [(method, step.params) for method, step in zip(opened.recipe.methods, opened.recipe.steps, strict=True)]
+    return max(
+        sum(method.algebra(params, matrix) > 0 for matrix in linear_maps(opened.pretrained, 2, method.algebra_on))
+        for method, params in pairs
+    )
+
+
+def _layer_sizes(
+    opened: OpenedRecipe, chain: ChainWork, merged: Sequence[Parameter], itemsize: int
+) -> tuple[int, dict[str, int]]:
+    """Memory that the work on pieces takes, and {tensor: that on each whole one}."""
     maps, recipe = linear_maps(opened.pretrained, 2), opened.recipe
     pairs = [(method, step.params) for method, step in zip(recipe.methods, recipe.steps, strict=True)]
     whole = [(method, params) for method, params in pairs if not method.in_pieces(params)]
@@ -135,12 +166,12 @@ def _layer_sizes(opened: OpenedRecipe, chain: ChainWork, merged: Sequence[Parame
     large = [p for p in merged if opened.pretrained.inferred and infos[p.name].numel > BLOCK_CPU]
     cut = {p.name for p in large if all(method.elementwise(params, p) for method, params in pairs)}
     ranks = ranks_of(recipe, opened.pretrained, opened.experts)
-    sizes = [
-        layer_bytes(p, infos[p.name], count, itemsize, decomposes, rows, ranks.get(p.name, math.inf))
+    sizes = {
+        p.name: layer_bytes(p, infos[p.name], count, itemsize, decomposes, rows, ranks.get(p.name, math.inf))
         for p in merged
         if p.name not in cut
-    ]
-    return [*sizes, _piece_bytes(opened, max((infos[name].numel for name in cut), default=0), itemsize)]
+    }
+    return _piece_bytes(opened, max((infos[name].numel for name in cut), default=0), itemsize), sizes
 
 
 def _piece_bytes(opened: OpenedRecipe, numel: int, itemsize: int) -> int:

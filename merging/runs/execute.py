@@ -10,8 +10,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from merging.benchmarks.benchmark import Benchmark
-from merging.errors import Cancelled, NeedsError, Paused, StoreError, TaskError
+from merging.errors import Cancelled, MergingError, NeedsError, Paused, StoreError, TaskError
 from merging.files.processes import ProcessId
+from merging.free_memory import free_memory
 from merging.progress import Cancel, Meter, Phases, Progress, ProgressCallback
 from merging.recipes.recipe import Recipe
 from merging.runs.compute import ChainImages, GivenScores, Work
@@ -55,12 +56,14 @@ def execute(  # noqa: PLR0913 - all that distinguishes the app, the command line
         base: the folder from which relative paths in the recipe count.
         strict: whether to refuse experts that probably do not belong to the pretrained model.
         warn: called with every doubt about what belongs together, before anything is computed; the run has them, too.
-        announce: called with the cost before anything is learned, if the recipe learns.
+        announce: called with the cost before anything is learned, if the recipe learns; of networks other than CLIP
+            before anything is read, if the recipe decomposes matrices.
         scored: scores of the run's model on the benchmark, if it was evaluated together with others.
         workers: who computes whole tensors, as MERGESCOPE_WORKERS says it; empty: this process.
 
     Raises:
         CheckpointError, CompatibilityError, NeedsError: the recipe cannot be run as given.
+        MergingError: the memory is too small; tensors that do not fit are named before anything is read.
         StoreError: the disk cannot be written to. Cancelled, Paused: nothing is kept, or what was learned so far.
     """
     opened = open_inputs(recipe, base, benchmark)
@@ -69,6 +72,10 @@ def execute(  # noqa: PLR0913 - all that distinguishes the app, the command line
     fitting, reason = fitting_benchmark(opened, benchmark) if evaluate or recipe.needs else (None, "")
     scored_on = fitting if evaluate else None
     plan = estimate(opened, scored_on, store.runs(), device)
+    if (sentence := plan.too_large(free_memory(), recipe)) and not _is_known(recipe, store):
+        raise MergingError(sentence)
+    if plan.matrices and not recipe.learns and announce is not None:
+        announce(plan)
     phases = Phases(plan.phases, progress)
     digests, reading = _read(opened, phases.callback(READING), cancel)
     run_id = opened.run_id(digests)
@@ -85,6 +92,13 @@ def execute(  # noqa: PLR0913 - all that distinguishes the app, the command line
         )  # fmt: skip
         _compute(work, warn, pause, announce)
     return _own(store, run_id)
+
+
+def _is_known(recipe: Recipe, store: Store) -> bool:
+    """Whether some run has this recipe, so that there may be nothing to compute."""
+    with contextlib.suppress(MergingError):  # a method of another version
+        return any(run.recipe == recipe for run in store.runs())
+    return False
 
 
 def _read(

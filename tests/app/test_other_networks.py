@@ -52,6 +52,17 @@ def test_they_are_listed_as_models_that_belong_together(open_app: Any, library: 
     assert "These models are of T5" in words(at) and "benchmark make" not in words(at)
 
 
+def test_merge_names_what_does_not_fit_into_memory(
+    open_app: Any, library: Path, t5: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = make_set("T5", t5["pretrained"], {name: t5[name] for name in ("qasc", "rte")})
+    keep_set(tmp_path / "store", made)
+    monkeypatch.setattr("merging.free_memory.free_memory", lambda: 1000)
+    at = open_app("merge", library, models=made.id, chain="drm")
+    said = next(error.value for error in at.error if "Memory is too small" in error.value)
+    assert "what DRM works on as a whole" in said and "DenseReluDense" in said and "1 kB are free" in said
+
+
 def test_a_set_is_merged_and_methods_for_clip_are_refused(
     open_app: Any, library: Path, t5: dict[str, str], tmp_path: Path
 ) -> None:

@@ -37,10 +37,15 @@ def watch(seen):
         time.sleep(0.002)
 
 @contextmanager
-def measured():
+def peak():
     seen = [anonymous()]
     threading.Thread(target=watch, args=(seen,), daemon=True).start()
-    yield
+    yield seen
+
+@contextmanager
+def measured():
+    with peak() as seen:
+        yield
     print(max(seen) - seen[0])
 """
 MERGE = """
@@ -63,11 +68,16 @@ with measured(), SafetensorsWriter(out, pretrained.infos) as writer:
 
 def growth_of(child: str, *words: object, threads: int = 1, **environment: str) -> int:
     """Bytes by which a process that runs this code grows inside its block ``with measured():``."""
-    command = [sys.executable, "-c", MEASURED + child, *map(str, words)]
     environment |= {"OMP_NUM_THREADS": str(threads)}
+    return int(run_measured(child, *words, **environment))
+
+
+def run_measured(child: str, *words: object, **environment: str) -> Any:
+    """What a process prints as JSON that runs this code, which may use ``peak`` and ``measured``."""
+    command = [sys.executable, "-c", MEASURED + child, *map(str, words)]
     done = subprocess.run(command, check=False, cwd=ROOT, env=os.environ | environment, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
-    return int(done.stdout)
+    return json.loads(done.stdout)
 
 
 def growth(chain: Sequence[str], files: Sequence[Path], out: Path, threads: int = 1, images: int = 0) -> int:
