@@ -8,9 +8,11 @@ from typing import Any
 
 import pandas as pd
 import pytest
+import torch
 from pretend_device import NAME, pretended
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
+import merging
 from merging.analysis import registry
 from merging.analysis.context import Of
 from merging.analysis.measure import measure
@@ -18,6 +20,7 @@ from merging.analysis.measurements import drm_ablations, exemplar_sensitivity, m
 from merging.analysis.measurements.put_back import images
 from merging.analysis.stored import Measured
 from merging.benchmarks.benchmark import Benchmark
+from merging.formats.opening import open_checkpoint
 from merging.methods import registry as methods
 from merging.previews.samples import PreviewSample
 from merging.recipes.recipe import Recipe
@@ -36,6 +39,7 @@ CHAINS: dict[str, dict[str, Any]] = {
 }
 ON_CHAIN = {"along_steps": "adamerging", "modules": "twin"}  # the chain that a measurement needs
 TIMED = "method_times"  # differ from run to run
+OF_FILES = "layer_drift"  # reads layer inputs from files
 # Part of the work of measurements that go through many merges: (module, constant, its value here).
 LESS = (
     (exemplar_sensitivity, "COUNTS", (8,)), (exemplar_sensitivity, "SEEDS", (0,)),
@@ -65,7 +69,18 @@ class Stores:
         """A measurement, of a run if it is of one."""
         chain = ON_CHAIN.get(key, "plain")
         run = "" if registry.kind(key).of == Of.BENCHMARK else self.run(chain, device).id
-        return measure(key, self.of[device], self.benchmark, run, device=device)
+        files = self.layer_inputs() if key == OF_FILES else {}
+        return measure(key, self.of[device], self.benchmark, run, device=device, layer_inputs=files)
+
+    def layer_inputs(self) -> dict[str, str]:
+        """Files of rows that enter the first layer of an MLP, for every expert."""
+        name, draw = "visual.transformer.resblocks.0.mlp.c_fc.weight", torch.Generator().manual_seed(0)
+        files = {}
+        for expert, reference in self.benchmark.experts.items():
+            width = open_checkpoint(reference).infos[name].shape[1]
+            files[expert] = str(self.of["cpu"].root / f"{expert}.rows.safetensors")
+            merging.save_layer_inputs(files[expert], {name: torch.randn(12, width, generator=draw)})
+        return files
 
 
 @pytest.fixture(scope="module")
