@@ -56,14 +56,12 @@ def execute(  # noqa: PLR0913 - all that distinguishes the app, the command line
         base: the folder from which relative paths in the recipe count.
         strict: whether to refuse experts that probably do not belong to the pretrained model.
         warn: called with every doubt about what belongs together, before anything is computed; the run has them, too.
-        announce: called with the cost before anything is learned, if the recipe learns; of networks other than CLIP
-            before anything is read, if the recipe decomposes matrices.
+        announce: called with the cost before anything is learned, or matrices of networks other than CLIP are read.
         scored: scores of the run's model on the benchmark, if it was evaluated together with others.
         workers: who computes whole tensors, as MERGESCOPE_WORKERS says it; empty: this process.
 
     Raises:
-        CheckpointError, CompatibilityError, NeedsError: the recipe cannot be run as given.
-        MergingError: the memory is too small; tensors that do not fit are named before anything is read.
+        CheckpointError, CompatibilityError, NeedsError, MergingError: it cannot be run as given, or memory is too small.
         StoreError: the disk cannot be written to. Cancelled, Paused: nothing is kept, or what was learned so far.
     """
     opened = open_inputs(recipe, base, benchmark)
@@ -71,11 +69,7 @@ def execute(  # noqa: PLR0913 - all that distinguishes the app, the command line
         opened.raise_if_doubtful()
     fitting, reason = fitting_benchmark(opened, benchmark) if evaluate or recipe.needs else (None, "")
     scored_on = fitting if evaluate else None
-    plan = estimate(opened, scored_on, store.runs(), device)
-    if (sentence := plan.too_large(free_memory(), recipe)) and not _is_known(recipe, store):
-        raise MergingError(sentence)
-    if plan.matrices and not recipe.learns and announce is not None:
-        announce(plan)
+    plan = _planned(opened, scored_on, store, device, announce)
     phases = Phases(plan.phases, progress)
     digests, reading = _read(opened, phases.callback(READING), cancel)
     run_id = opened.run_id(digests)
@@ -92,6 +86,19 @@ def execute(  # noqa: PLR0913 - all that distinguishes the app, the command line
         )  # fmt: skip
         _compute(work, warn, pause, announce)
     return _own(store, run_id)
+
+
+def _planned(
+    opened: OpenedRecipe, benchmark: Benchmark | None, store: Store, device: str,
+    announce: Callable[[Estimate], None] | None,
+) -> Estimate:  # fmt: skip
+    """What the run costs. Raises MergingError if tensors do not fit into the memory, before anything is read."""
+    plan = estimate(opened, benchmark, store.runs(), device)
+    if (sentence := plan.too_large(free_memory(), opened.recipe)) and not _is_known(opened.recipe, store):
+        raise MergingError(sentence)
+    if plan.matrices and not opened.recipe.learns and announce is not None:
+        announce(plan)
+    return plan
 
 
 def _is_known(recipe: Recipe, store: Store) -> bool:

@@ -16,7 +16,7 @@ from merging.recipes.recipe import Recipe
 from merging.runs import execute as module
 from merging.runs.estimate import MERGING, estimate
 from merging.runs.execute import execute
-from merging.runs.inputs import open_inputs
+from merging.runs.inputs import OpenedRecipe, open_inputs
 from merging.runs.store import Store
 
 MATRIX = ("drm", "tsv_m", "lot")
@@ -44,7 +44,7 @@ def test_what_does_not_fit_is_named_before_anything_is_read(
     free = max(plan.whole.values()) - 1
     largest = {name for name, size in plan.whole.items() if size > free}
     monkeypatch.setattr(module, "free_memory", lambda: free)
-    monkeypatch.setattr(module, "_read", lambda *_: pytest.fail("the files were read"))
+    monkeypatch.setattr(OpenedRecipe, "digests", lambda *_: pytest.fail("the files were read"))
     with pytest.raises(MergingError) as refused:
         execute(recipe, store, evaluate=False, device="cpu")
     said = str(refused.value)
