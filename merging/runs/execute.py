@@ -61,7 +61,7 @@ def execute(  # noqa: PLR0913 - all that distinguishes the app, the command line
         workers: who computes whole tensors, as MERGESCOPE_WORKERS says it; empty: this process.
 
     Raises:
-        CheckpointError, CompatibilityError, NeedsError, MergingError: it cannot be run as given, or memory is too small.
+        CheckpointError, CompatibilityError, NeedsError, MergingError: it cannot be run so, or memory is too small.
         StoreError: the disk cannot be written to. Cancelled, Paused: nothing is kept, or what was learned so far.
     """
     opened = open_inputs(recipe, base, benchmark)
