@@ -10,7 +10,6 @@ from typing import Any
 import other_kinds
 import pytest
 from page_harness import charts, finish, words
-from safetensors.torch import save_file
 
 from app.reading import data
 from app.reading.given import given
@@ -29,15 +28,9 @@ TABLE = (
 @pytest.fixture
 def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Run:
     """A stored run of two experts of a T5."""
-    folder = tmp_path / "t5"
-    folder.mkdir()
-    base = other_kinds.pretrained("T5")
-    states = {"pretrained": base, "qasc": other_kinds.expert(base, 1), "rte": other_kinds.expert(base, 2)}
-    for name, state in states.items():
-        save_file(state, folder / f"{name}.safetensors")
-    monkeypatch.setenv("MERGESCOPE_MODELS", str(folder))
-    experts = {name: f"models:t5/{name}.safetensors" for name in ("qasc", "rte")}
-    recipe = Recipe.build("ties", pretrained="models:t5/pretrained.safetensors", experts=experts)
+    monkeypatch.setenv("MERGESCOPE_MODELS", str(tmp_path / "t5"))
+    experts = other_kinds.write_team(tmp_path / "t5", "T5", ("qasc", "rte"))
+    recipe = Recipe.build("ties", pretrained=experts.pop("pretrained"), experts=experts)
     return execute(recipe, Store(tmp_path / "store", libraries=()), device="cpu")
 
 

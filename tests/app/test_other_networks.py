@@ -10,7 +10,6 @@ import pytest
 import torch
 from models_page import table
 from page_harness import charts, finish, labels, press, words
-from safetensors.torch import save_file
 
 from app.reading import data
 from merging.capture.files import save_layer_inputs
@@ -25,14 +24,8 @@ from merging.runs.store import Store
 @pytest.fixture
 def t5(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
     """References to a pretrained T5 and two experts in a models folder."""
-    folder = tmp_path / "t5"
-    folder.mkdir()
-    base = other_kinds.pretrained("T5")
-    states = {"pretrained": base, "qasc": other_kinds.expert(base, 1), "rte": other_kinds.expert(base, 2)}
-    for name, state in states.items():
-        save_file(state, folder / f"{name}.safetensors")
-    monkeypatch.setenv("MERGESCOPE_MODELS", str(folder))
-    return {name: f"models:t5/{name}.safetensors" for name in states}
+    monkeypatch.setenv("MERGESCOPE_MODELS", str(tmp_path / "t5"))
+    return other_kinds.write_team(tmp_path / "t5", "T5", ("qasc", "rte"))
 
 
 @pytest.fixture

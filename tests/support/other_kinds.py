@@ -6,8 +6,10 @@ Random numbers in one width; what is tested of them are names, shapes, and that 
 from __future__ import annotations
 
 from collections.abc import Iterable
+from pathlib import Path
 
 import torch
+from safetensors.torch import save_file
 from torch import Tensor
 
 WIDTH, WIDE, BLOCKS, TOKENS, POSITIONS, PATCH = 16, 32, 2, 20, 12, 8
@@ -217,3 +219,13 @@ def expert(base: dict[str, Tensor], seed: int) -> dict[str, Tensor]:
         name: value + 0.02 * torch.randn(value.shape, generator=draw) if value.is_floating_point() else value.clone()
         for name, value in base.items()
     }
+
+
+def write_team(folder: Path, kind: str, names: Iterable[str]) -> dict[str, str]:
+    """Files of a pretrained model and its experts in a folder; {name: reference to the file in a models folder}."""
+    folder.mkdir()
+    base = pretrained(kind)
+    states = {"pretrained": base, **{name: expert(base, seed) for seed, name in enumerate(names, start=1)}}
+    for name, state in states.items():
+        save_file(state, folder / f"{name}.safetensors")
+    return {name: f"models:{folder.name}/{name}.safetensors" for name in states}

@@ -14,11 +14,7 @@ from merging.analysis import measure as measuring
 from merging.analysis.registry import kind
 from merging.benchmarks.benchmark import Benchmark
 from merging.benchmarks.folders import seen_here
-from merging.errors import CheckpointError
-from merging.formats.handed_out import believe, unseen
-from merging.recipes.recipe import Recipe
-from merging.runs.inputs import open_inputs
-from merging.runs.several.wire import store_of
+from merging.runs.several.wire import opened_as_given, store_of
 from merging.workers.sentences import sees_others
 from merging.workers.shared_store import forsaken
 
@@ -39,22 +35,11 @@ def measure(request: Mapping[str, Any]) -> dict[str, Any]:
         store.promised(run_id)
         if measuring.required_name(kind(key), store, benchmark, run_id) != request["name"]:
             raise sees_others("measurement")
-        _believe(store.run(run_id).recipe, request["digests"])
+        if recipe := store.run(run_id).recipe:  # none for the evaluation of a model that was not merged
+            opened_as_given(recipe, None, None, request["digests"])
         said: dict[str, None] = {}
         made = measuring.measure(
             key, store, benchmark, run_id, device=str(request["device"]), cancel=cancel,
             warn=lambda sentence: said.update({sentence: None}),
         )  # fmt: skip
         return {"name": made.path.name, "warnings": list(said)}
-
-
-def _believe(recipe: Recipe | None, digests: list[Mapping[str, Any]]) -> None:
-    """Take over the digests of what the run merged; nothing for the evaluation of a model that was not merged."""
-    if recipe is None:
-        return
-    try:
-        opened = open_inputs(recipe)
-    except CheckpointError as error:
-        raise unseen((recipe.pretrained, *dict(recipe.experts).values()), error) from None
-    for checkpoint, given in zip(opened, digests, strict=True):
-        believe(checkpoint, given)

@@ -7,18 +7,15 @@ tensor or batch when the program that asked is gone.
 from __future__ import annotations
 
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from merging.benchmarks.benchmark import Benchmark
 from merging.benchmarks.folders import seen_here
-from merging.errors import CheckpointError
-from merging.formats.handed_out import believe, unseen
 from merging.recipes.recipe import Recipe
 from merging.runs.execute import execute
-from merging.runs.inputs import OpenedRecipe, open_inputs
-from merging.runs.several.wire import store_of
+from merging.runs.several.wire import opened_as_given, store_of
 from merging.workers.sentences import sees_others
 from merging.workers.shared_store import forsaken
 
@@ -36,7 +33,7 @@ def run(request: Mapping[str, Any]) -> dict[str, Any]:
         cancel = forsaken(request.get("probe"))
         recipe, base = Recipe.from_plain(request["recipe"]), Path(str(request["base"]))
         benchmark = Benchmark.load(seen_here(str(request["benchmark"]))) if request["benchmark"] else None
-        opened = _opened(recipe, base, benchmark, request["digests"])
+        opened = opened_as_given(recipe, base, benchmark, request["digests"])
         if opened.run_id() != request["name"] or (benchmark and benchmark.digest != request["images"]):
             raise sees_others("run")
         said: dict[str, None] = {}
@@ -45,15 +42,3 @@ def run(request: Mapping[str, Any]) -> dict[str, Any]:
             base=base, warn=lambda sentence: said.update({sentence: None}), **request["options"],
         )  # fmt: skip
         return {"name": made.id, "warnings": list(said)}
-
-
-def _opened(
-    recipe: Recipe, base: Path, benchmark: Benchmark | None, digests: Sequence[Mapping[str, Any]]
-) -> OpenedRecipe:
-    try:
-        opened = open_inputs(recipe, base, benchmark)
-    except CheckpointError as error:
-        raise unseen((recipe.pretrained, *dict(recipe.experts).values()), error, base) from None
-    for checkpoint, given in zip(opened, digests, strict=True):
-        believe(checkpoint, given)
-    return opened

@@ -1,11 +1,16 @@
-"""A store as plain data, so that a worker writes into the same one."""
+"""What a worker is told of a run: the store as plain data, and digests of the files that it opens."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from merging.benchmarks.benchmark import Benchmark
+from merging.errors import CheckpointError
+from merging.formats.handed_out import believe, unseen
+from merging.recipes.recipe import Recipe
+from merging.runs.inputs import OpenedRecipe, open_inputs
 from merging.runs.store import Store
 
 
@@ -21,3 +26,20 @@ def store_of(plain: Mapping[str, Any]) -> Store:
     """The store that ``plain_store`` describes."""
     libraries = tuple(map(Path, plain["libraries"]))
     return Store(Path(plain["root"]), libraries, dated=bool(plain["dated"]), benchmark=str(plain["benchmark"]))
+
+
+def opened_as_given(
+    recipe: Recipe, base: Path | None, benchmark: Benchmark | None, digests: Sequence[Mapping[str, Any]]
+) -> OpenedRecipe:
+    """A recipe's files, with the digests that the program which asked has handed out.
+
+    Raises:
+        WorkerError: this worker does not see a file. CheckpointError: a file is damaged.
+    """
+    try:
+        opened = open_inputs(recipe, base, benchmark)
+    except CheckpointError as error:
+        raise unseen((recipe.pretrained, *dict(recipe.experts).values()), error, base) from None
+    for checkpoint, given in zip(opened, digests, strict=True):
+        believe(checkpoint, given)
+    return opened
