@@ -6,7 +6,8 @@ every operation on tensors of both sides fails, and so does everything that need
 they are counted. Real accelerators allow some of this and wait for each number, which is what should not happen.
 
 The device is registered with torch when this file is imported, which must be before the first backward pass of the
-process: torch starts a thread for every device then.
+process: torch starts a thread for every device then. Torch has one kind of accelerator at a time, and pins memory for
+that one, so test files that import this file are skipped where there is a CUDA GPU; the GPU itself is tested there.
 """
 
 from __future__ import annotations
@@ -16,10 +17,14 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
+import pytest
 import torch
 from torch import Tensor
 from torch.utils._pytree import tree_map
 from torch.utils.backend_registration import _DummyBackendModule, _setup_privateuseone_for_python_backend
+
+if torch.cuda.is_available():
+    pytest.skip("a pretend accelerator beside a CUDA GPU breaks the GPU's pinned memory", allow_module_level=True)
 
 NAME = "pretend"
 READS = ("aten::_local_scalar_dense", "aten::equal", "aten::is_nonzero", "aten::allclose")
