@@ -69,7 +69,7 @@ def is_host(device: torch.device) -> bool:
 def moved(tensor: Tensor, device: torch.device, dtype: torch.dtype) -> Tensor:
     """A tensor of the host on a device, in a dtype; through pinned memory the host need not wait for the copy."""
     if device.type in PINNED:
-        tensor = tensor.pin_memory().to(device, non_blocking=True)
+        tensor = tensor.contiguous().pin_memory().to(device, non_blocking=True)  # an expanded one cannot be pinned
     return tensor.to(device, dtype)
 
 

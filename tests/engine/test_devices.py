@@ -178,6 +178,21 @@ def test_inputs_go_through_pinned_memory_in_their_own_type(monkeypatch: pytest.M
     assert len(pinned) == len(copied.to_device) == COPIES and {tensor.dtype for tensor in pinned} == {torch.float16}
 
 
+def test_rows_that_share_memory_are_copied_before_they_are_pinned(monkeypatch: pytest.MonkeyPatch) -> None:
+    """CUDA refuses to pin an expanded tensor, such as one row of weights for all images."""
+
+    def pin(tensor: torch.Tensor) -> torch.Tensor:
+        assert tensor.is_contiguous(), "more than one element of the tensor refers to a single memory location"
+        return tensor
+
+    monkeypatch.setattr(devices, "PINNED", {NAME})
+    monkeypatch.setattr(torch.Tensor, "pin_memory", pin)
+    row = torch.tensor([[1.0, 2.0]])
+    with pretended():
+        there = devices.moved(row.expand(3, 2), torch.device(NAME), torch.float32)
+    assert torch.equal(there.cpu(), row.repeat(3, 1))
+
+
 def test_a_device_without_float64_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(inputs, "NO_DOUBLES", {NAME})
     with pretended(), pytest.raises(MergingError, match="float64, which PRETEND cannot compute with"):
