@@ -44,7 +44,7 @@ status: $(VENV)/.app ## what the server on this machine says of itself: sessions
 test: $(VENV)/.dev ## run all tests, the browser ones included
 	@echo "Running the tests, on as many cores as there are ..."
 	@$(BIN)/python -m pytest -m "not browser and not engine" $(PARALLEL)
-	@echo "Running the tests with other programs that compute: Dask, Parsl ..."
+	@echo "Running the tests with other programs that compute: Dask, an own pool ..."
 	@$(BIN)/python -m pytest -m engine --reruns 2 -r R -p no:unraisableexception tests/workers
 	@echo "Running the tests in two browsers, each with a server of its own ..."
 	@$(BIN)/python -m pytest -m browser --numprocesses 2 --dist loadfile --reruns 1 -r R

@@ -6,7 +6,6 @@ programs share the same workers. An error of a unit is an answer, and is never t
 
 from __future__ import annotations
 
-import contextlib
 import time
 from collections import deque
 from collections.abc import Callable, Collection, Iterable, Mapping
@@ -112,8 +111,7 @@ def fan_out(
                 work.take_back(lost, failed)
     finally:
         for future in work.flying:
-            with contextlib.suppress(NotImplementedError):  # Parsl knows no cancel; what was submitted ends by itself
-                future.cancel()
+            future.cancel()
 
 
 @dataclass

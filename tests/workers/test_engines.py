@@ -1,4 +1,4 @@
-"""Dask and Parsl compute the same bytes as this process, and lose nothing; only with requirements-workers.txt."""
+"""Dask and an own pool compute the same bytes as this process, and lose nothing."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ import re
 import shutil
 import signal
 import threading
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -64,38 +63,17 @@ def many(benchmark: Benchmark, count: int) -> Sweep:
     return sweep(benchmark, axes=(Axis(RATIO.target, tuple(round(n / count, 4) for n in range(count))),))
 
 
-KILLS_PARSL = pytest.mark.skipif(
-    not os.environ.get("KILL_PARSL"),
-    reason="Parsl's other workers may wait for ever for a lock that a killed one held; KILL_PARSL=1 runs it",
-)
-
-
 class Killing:
-    """Kills one worker as soon as three points are computed; a progress callback.
+    """Kills one worker as soon as three points are computed; a progress callback."""
 
-    With ``busy`` it is one that computes: a process that waits holds a lock of its queue, which would stay locked. One
-    that was just handing over its answer loses nothing; then the next one is killed, until a loss is ``said``.
-    """
-
-    def __init__(self, workers: list[int], said: list[str], busy: bool = False) -> None:
-        self.workers, self.said, self.busy, self.killed = workers, said, busy, list[int]()
+    def __init__(self, workers: list[int]) -> None:
+        self.workers, self.killed = workers, list[int]()
 
     def __call__(self, progress: Progress) -> None:
         done = int(progress.phase.split()[1])  # "Point 4 of 16, on 2 workers"
-        if done > 3 + 3 * len(self.killed) and not self.said and len(self.killed) < (2 if self.busy else 1):
-            left = [pid for pid in self.workers if pid not in self.killed]
-            found = [pid for pid in left if not self.busy or computes(pid)]
-            for pid in found[:1]:
-                self.killed.append(pid)
-                os.kill(pid, signal.SIGKILL)
-
-
-def computes(pid: int) -> bool:
-    """Whether a process takes CPU time now and a moment later."""
-    process = psutil.Process(pid)
-    before = process.cpu_times().user
-    time.sleep(0.05)
-    return process.cpu_times().user > before and process.status() == "running"
+        if done > 3 and not self.killed:
+            self.killed.append(self.workers[0])
+            os.kill(self.workers[0], signal.SIGKILL)
 
 
 def check_bytes(other: Store, killing: Killing, said: list[str], expected: dict[str, bytes]) -> None:
@@ -125,7 +103,7 @@ def test_dask_computes_the_same_and_a_killed_worker_loses_nothing(
 ) -> None:
     until(lambda: len(cluster.workers()) == 2)
     said = list[str]()
-    killing = Killing([each.pid for each in cluster.workers()], said)
+    killing = Killing([each.pid for each in cluster.workers()])
     with opened(str(cluster.file), device="cpu") as workers:
         assert workers is not None and workers.count == 2
         run(many(tiny_benchmark, 16), store, tiny_benchmark, workers=workers, warn=said.append, progress=killing)
@@ -277,22 +255,16 @@ def test_a_killed_scheduler_leaves_the_rest_for_later(  # the last one of the cl
 
 @pytest.mark.slow
 @pytest.mark.engine
-@pytest.mark.parametrize("kill", [False, pytest.param(True, marks=KILLS_PARSL)])
-def test_parsl_computes_the_same_and_a_killed_worker_loses_nothing(
+@pytest.mark.parametrize("kill", [False, True])
+def test_an_own_pool_computes_the_same_and_a_killed_worker_loses_nothing(
     kill: bool, tiny_benchmark: Benchmark, store: Store, expected: dict[str, bytes]
 ) -> None:
-    pytest.importorskip("parsl", reason="Parsl is not installed; pip install parsl==2026.10.26")
     said = list[str]()
-    with opened("parsl_pool:open_pool", device="cpu") as workers:
+    with opened("own_pool:open_pool", device="cpu") as workers:
         assert workers is not None
-        killing, late = Killing([int(each["pid"]) for each in survey(workers)], said, busy=True), threading.Event()
-        timer = threading.Timer(120, late.set)
-        timer.start()
-        run(
-            many(tiny_benchmark, 16), store, tiny_benchmark, workers=workers, warn=said.append,
-            progress=killing if kill else None, cancel=late,
-        )  # fmt: skip
-        timer.cancel()
+        killing = Killing([int(each["pid"]) for each in survey(workers)])
+        progress = killing if kill else None
+        run(many(tiny_benchmark, 16), store, tiny_benchmark, workers=workers, warn=said.append, progress=progress)
     if kill:
         check_bytes(store, killing, said, expected)
     assert bytes_of(store) == expected
