@@ -57,7 +57,7 @@ class CachedFeatures:
         Raises:
             TaskError: the features are of another model, or do not fit the head.
         """
-        if not model.has_digest(self.model):
+        if model.digest != self.model:
             raise TaskError(
                 f"The features are of the checkpoint {self.model[:12]}…, and {model.name} is {model.digest[:12]}…: "
                 "features of one model say nothing of another."

@@ -98,12 +98,9 @@ class Checkpoint(ABC):
         """The digest of names, dtypes, shapes and values; file format and order of the tensors do not matter."""
         return self.content_digest()
 
-    def content_digest(self, on_bytes: OnBytes = ignore, *, former: bool = False) -> str:
-        """``digest``, computed anew; ``on_bytes`` is called after every piece that was read.
-
-        With ``former`` it is the digest by which the first versions of this program know the checkpoint.
-        """
-        content = ContentDigest(self.nbytes, former=former)
+    def content_digest(self, on_bytes: OnBytes = ignore) -> str:
+        """``digest``, computed anew; ``on_bytes`` is called after every piece that was read."""
+        content = ContentDigest(self.nbytes)
         for name in sorted(self.infos):
             info = self.infos[name]
             content.begin(name, DTYPE_NAMES[info.dtype].safetensors, info.shape)
@@ -112,16 +109,6 @@ class Checkpoint(ABC):
                 content.update(raw_bytes(piece.contiguous()))
                 on_bytes(piece.nbytes)
         return content.hexdigest()
-
-    def has_digest(self, digest: str) -> bool:
-        """Whether this is the checkpoint of that digest, which any version of this program may have computed."""
-        if digest == self.digest:
-            return True
-        return digest == self._former_digest  # it takes another reading
-
-    @cached_property
-    def _former_digest(self) -> str:
-        return self.content_digest(former=True)
 
     def applied_to(self, pretrained: Checkpoint) -> Checkpoint:
         """The expert: this checkpoint itself, or an adapter's changes applied to the pretrained model."""

@@ -21,15 +21,11 @@ def ignore(size: int) -> None:
 
 
 class ContentDigest:
-    """The digest of tensors of ``nbytes`` in all, which are added in the order of their names.
+    """The digest of tensors of ``nbytes`` in all, which are added in the order of their names."""
 
-    With ``former`` it is what the first versions of this program computed, by which old runs know large checkpoints:
-    all values enter as they are.
-    """
-
-    def __init__(self, nbytes: int, *, former: bool = False) -> None:
+    def __init__(self, nbytes: int) -> None:
         self._total = hashlib.sha256()
-        self._apart = nbytes > SMALL and not former
+        self._apart = nbytes > SMALL
         self._tensor: blake3 | None = None
 
     def begin(self, name: str, dtype: str, shape: tuple[int, ...]) -> None:

@@ -7,14 +7,12 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
-import json
 import re
-import threading
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from merging.checkpoints.content_digest import SMALL, OnBytes, ignore
+from merging.checkpoints.content_digest import OnBytes, ignore
 from merging.files.records import JsonRecords
 from merging.progress import Cancel, Meter, ProgressCallback
 
@@ -22,7 +20,7 @@ if TYPE_CHECKING:  # it loads torch, which digests that another process computes
     from merging.checkpoints.checkpoint import Checkpoint
 
 READING = "Reading checkpoints"
-FOLDER, FIRST, VERSION = "digests", 1, 2  # the first version had other digests of large checkpoints
+FOLDER, VERSION = "digests", 2
 MOST = 5000  # entries that are read at most; the newest ones
 DIGEST = re.compile("[0-9a-f]{64}")
 
@@ -35,40 +33,12 @@ class DigestCache:
     def __init__(self) -> None:
         self._digests: dict[tuple[int, ...] | None, str] = {}
         self._loaded: dict[Path, int] = {}  # folder -> its time of change when this process read it
-        self._former: dict[str, Path] = {}  # digest of a first version -> the store that knows a checkpoint by it
-        self._waiting: dict[Path, Callable[[], Collection[str]]] = {}  # stores whose former digests nobody needed yet
-        self._adopted: set[Path] = set()  # the others
-        self._adopting = threading.Lock()  # of these three
         self._arriving: Arriving | None = None
 
     def clear(self) -> None:
         """Forget the digests of this process; those in a store are kept."""
         self._digests.clear()
         self._loaded.clear()
-        with self._adopting:
-            for known in (self._former, self._waiting, self._adopted):
-                known.clear()
-
-    def adopt(self, root: Path, former: Callable[[], Collection[str]]) -> None:
-        """Let checkpoints keep the digests by which a store knows them since a first version of this program.
-
-        ``former`` gives them; it is called once for a store, when a digest is first asked for.
-        """
-        with self._adopting:
-            if root not in self._adopted:
-                self._waiting[root] = former
-
-    def _adopt_all(self) -> None:
-        """Ask the stores that wait for their former digests."""
-        if not self._waiting:
-            return
-        with self._adopting:
-            for root, former in self._waiting.items():
-                if digests := former():
-                    self._former |= dict.fromkeys(digests, root)
-                    self.load(root)
-            self._adopted |= set(self._waiting)
-            self._waiting.clear()
 
     @contextlib.contextmanager
     def arriving(self, digests: Arriving) -> Iterator[None]:
@@ -85,7 +55,6 @@ class DigestCache:
 
     def remembered(self, state: tuple[int, ...] | None) -> str:
         """The digest of a file in that state; empty if this process has none."""
-        self._adopt_all()
         return self._digests.get(state, "")
 
     def digest(self, checkpoint: Checkpoint, meter: Meter | None = None) -> str:
@@ -94,25 +63,16 @@ class DigestCache:
         if state is None:
             digest = checkpoint.digest
         else:
-            self._adopt_all()
             digest = self._digests.get(state) or self._digests.setdefault(state, self._computed(checkpoint, meter))
         if meter is not None:
             meter.advance(checkpoint.nbytes, READING, checkpoint.name)
         return digest
 
     def _computed(self, checkpoint: Checkpoint, meter: Meter | None) -> str:
-        """The digest of a checkpoint in a file; one of a first version if a store knows the checkpoint by that."""
+        """The digest of a checkpoint in a file, which another process may be computing."""
         on_bytes, state = _bytes_read(checkpoint, meter), checkpoint.state()
         digest = self._arriving(state, on_bytes) if self._arriving is not None and state is not None else ""
-        digest = digest or checkpoint.content_digest(on_bytes)
-        if not self._former or checkpoint.nbytes <= SMALL:
-            return digest
-        former = checkpoint.content_digest(former=True)
-        if checkpoint.state() == state:  # it is read once for all later processes, whichever digest it has
-            stores = list(self._former.values())  # a copy, since another thread may open a store meanwhile
-            for root in set(stores):
-                _remember(root, state, former if former in self._former else digest)
-        return former if former in self._former else digest
+        return digest or checkpoint.content_digest(on_bytes)
 
     def load(self, root: Path) -> None:
         """Read the digests stored under ``root``, unless none changed since this process last read them."""
@@ -159,17 +119,6 @@ DIGESTS = DigestCache()  # of this process
 
 def _records(root: Path) -> JsonRecords:
     return JsonRecords(root / FOLDER, VERSION, MOST)
-
-
-def first_digests(root: Path) -> set[str]:
-    """The digests of files that a first version of this program kept under ``root``, as long as they are there."""
-    digests = set()
-    for path in (root / FOLDER).glob("*.json"):
-        with contextlib.suppress(OSError, ValueError, KeyError, TypeError, AttributeError):
-            record = json.loads(path.read_bytes())
-            if record["version"] == FIRST:
-                digests.add(_entry(record)[1])
-    return digests
 
 
 def _remember(root: Path, state: tuple[int, ...] | None, digest: str) -> None:

@@ -101,10 +101,10 @@ class CheckpointView(Checkpoint):
     def state(self) -> tuple[int, ...] | None:
         return self.inner.state()
 
-    def content_digest(self, on_bytes: OnBytes = ignore, *, former: bool = False) -> str:
+    def content_digest(self, on_bytes: OnBytes = ignore) -> str:
         if self._same:
-            return self.inner.content_digest(on_bytes, former=former)
-        return super().content_digest(on_bytes, former=former)
+            return self.inner.content_digest(on_bytes)
+        return super().content_digest(on_bytes)
 
     def native(self, state: Mapping[str, Tensor]) -> dict[str, Tensor]:
         """A state dict under this view's names, renamed to the names in its file, in the file's order."""

@@ -103,7 +103,7 @@ def _pretrained(
     if not kept and not holds_tokens(opened):
         return [opened], ""
     digest = DIGESTS.digest(opened, Meter(opened.nbytes, progress, cancel))
-    if digest == run.inputs[PRETRAINED] or opened.has_digest(run.inputs[PRETRAINED]):
+    if digest == run.inputs[PRETRAINED]:
         return [opened, *kept], ""
     if base is not None:
         raise CheckpointError(f"{without_folders(opened.label)} is not the pretrained model of run {run.id}.")

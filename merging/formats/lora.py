@@ -57,8 +57,8 @@ class AdapterCheckpoint(Checkpoint):
     def _config_bytes(self) -> bytes:
         return json.dumps(self.config, sort_keys=True).encode()
 
-    def content_digest(self, on_bytes: OnBytes = ignore, *, former: bool = False) -> str:
-        content = self.weights.content_digest(on_bytes, former=former)
+    def content_digest(self, on_bytes: OnBytes = ignore) -> str:
+        content = self.weights.content_digest(on_bytes)
         return hashlib.sha256(content.encode() + self._config_bytes()).hexdigest()
 
     def applied_to(self, pretrained: Checkpoint) -> Checkpoint:
@@ -148,8 +148,8 @@ class AdaptedCheckpoint(Checkpoint):
     def state(self) -> tuple[int, ...] | None:
         return self._adapter.state()
 
-    def content_digest(self, on_bytes: OnBytes = ignore, *, former: bool = False) -> str:
-        return self._adapter.content_digest(on_bytes, former=former)
+    def content_digest(self, on_bytes: OnBytes = ignore) -> str:
+        return self._adapter.content_digest(on_bytes)
 
     def _adapted(self, name: str) -> Tensor:
         target, info = self._targets[name], self.infos[name]

@@ -67,7 +67,7 @@ def read(folder: Path, merged: Checkpoint) -> Modules:
     except MergingError as error:
         raise CheckpointError(f"{LIST}: {error}") from None
     tasks = tuple(entry["tasks"])
-    if not (tower := merged_tower(merged)).has_digest(entry["model"]):
+    if (tower := merged_tower(merged)).digest != entry["model"]:
         raise CheckpointError(
             f"The modules were made for another model: {LIST} gives the digest {entry['model'][:12]}…, the model here "
             f"has {tower.digest[:12]}…. Take the model of the same run."

@@ -72,7 +72,7 @@ class OpenedRecipe:
         for name, checkpoint, reference in zip(names, self, references, strict=True):
             digests[name] = DIGESTS.digest(checkpoint, meter)
             if not is_remote(reference, self.base):
-                check_model(locate(reference, self.base), checkpoint, digests[name])
+                check_model(locate(reference, self.base), digests[name])
         return digests
 
     def run_id(self, digests: Mapping[str, str] | None = None) -> str:

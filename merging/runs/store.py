@@ -11,14 +11,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from merging import settings
-from merging.checkpoints.digests import DIGESTS, first_digests
 from merging.errors import MergingError, StoreError
 from merging.files import atomic
 from merging.files.atomic import DamagedError
 from merging.files.disk import appeared
 from merging.files.locks import held
 from merging.files.processes import ProcessId
-from merging.files.records import write_json
 from merging.files.short_digest import SHORT_DIGEST, beginning_with, resolved
 from merging.recipes.recipe import Recipe
 from merging.runs.given.scores import forget_scores
@@ -32,7 +30,6 @@ if TYPE_CHECKING:
 APART, DIGITS = "apart", 12  # the folder of runs by benchmark, and the digits of its digest that name each part
 DRAFTS, LEARNING = "drafts", "learning"
 AGAIN = 1.0  # seconds for which files of a library are taken to be as they were
-FORMER = "former_digests.json"
 DEEP = {APART, DRAFTS, "jobs", "uploads"}  # folders of the store that are written to one level further down
 
 
@@ -57,7 +54,6 @@ class Store:
         self._known: dict[Path, tuple[tuple[int, ...], Run]] = {}  # what was read, with the state of its files then
         self._folders: dict[Path, tuple[int, ...]] = {}  # their own state, when they were read for a list
         self._looked: dict[Path, float] = {}  # when the files of a library's run were looked at last
-        DIGESTS.adopt(self.root, self._former_digests)
         atomic.sweep(self._own)
 
     def runs(self) -> list[Run]:
@@ -154,26 +150,7 @@ class Store:
             return not replace and self._read(old) is not None
 
         with atomic.written(self._own, run_id, stays, f"Run {run_id}") as folder:
-            self._former_digests()  # those of this run will not be among them
             yield folder
-
-    def _former_digests(self) -> list[str]:
-        """The digests of checkpoints that this program's first versions stored, which had others of large ones.
-
-        They are listed once, before this version writes or deletes the first run. A store that cannot be written to has
-        no list.
-        """
-        with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
-            return [str(digest) for digest in json.loads((self.root / FORMER).read_bytes())["digests"]]
-        digests: set[str] = set()
-        for path in (*_ids(self._own), *(run for part in _folders(self._apart) for run in _ids(part))):
-            with contextlib.suppress(OSError, ValueError, KeyError, TypeError, AttributeError):
-                digests.update(map(str, json.loads((path / FACTS).read_bytes())["inputs"].values()))
-        digests |= first_digests(self.root)
-        if self._own.is_dir() or digests:
-            with contextlib.suppress(OSError):
-                write_json(self.root / FORMER, {"digests": sorted(digests)})
-        return sorted(digests)
 
     def _keep_apart(self, old: Path, new: Path) -> None:
         """Keep an own run that the new copy replaces, if its scores are on another benchmark."""
@@ -192,7 +169,6 @@ class Store:
         paths = scored or [self._own / run_id]
         if not SHORT_DIGEST.fullmatch(run_id) or not paths[0].is_dir():
             raise StoreError(f"Run {run_id[:40]!r} is not one of this machine's own, so it cannot be deleted.")
-        self._former_digests()  # those of this run are still among them
         for path in paths:
             atomic.retire(path, f"Run {run_id}")
         if not self.candidates(run_id):

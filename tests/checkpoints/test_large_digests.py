@@ -1,4 +1,4 @@
-"""Digests of large checkpoints: one hash for each tensor, the same from another process, and those of old stores."""
+"""Digests of large checkpoints: one hash for each tensor, the same from another process."""
 
 from __future__ import annotations
 
@@ -9,27 +9,23 @@ from pathlib import Path
 
 import pytest
 import tiny
-import torch
 from blake3 import blake3
 
 from merging.checkpoints import content_digest, digests
-from merging.cli.main import main
-from merging.files.records import write_json
 from merging.formats import early_digests
 from merging.formats.opening import open_checkpoint
-from merging.runs.store import FORMER, Store
 
 
 @pytest.fixture(autouse=True)
 def forgetful(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(digests, "DIGESTS", cache := digests.DigestCache())
-    for place in ("merging.runs.store", "merging.runs.inputs", "merging.formats.early_digests"):
+    for place in ("merging.runs.inputs", "merging.formats.early_digests"):
         monkeypatch.setattr(f"{place}.DIGESTS", cache)
 
 
 @pytest.fixture
 def all_large(monkeypatch: pytest.MonkeyPatch) -> None:
-    for module in (content_digest, digests, early_digests):
+    for module in (content_digest, early_digests):
         monkeypatch.setattr(module, "SMALL", 100)
 
 
@@ -71,9 +67,6 @@ def test_each_tensor_of_a_large_checkpoint_has_a_hash(
     path = tiny_family.pretrained
     opened = open_checkpoint(path)
     assert opened.digest == by_hand(path, large=True) == early_digests.digest_of(path, lambda size: None)[1]
-    assert opened.content_digest(former=True) == by_hand(path, large=False)
-    for digest, is_it in ((opened.digest, True), (by_hand(path, large=False), True), ("0" * 64, False)):
-        assert opened.has_digest(digest) is is_it
 
 
 @pytest.mark.usefixtures("all_large")
@@ -99,64 +92,3 @@ def test_what_is_damaged_gets_no_early_digest(tmp_path: Path, capsys: pytest.Cap
     early_digests.main([str(good)])
     (line,) = capsys.readouterr().out.splitlines()
     assert json.loads(line)["digest"] == by_hand(good, large=False)
-
-
-def merge(family: tiny.Family, store: Path, out: Path, capsys: pytest.CaptureFixture[str]) -> dict:
-    experts = [word for name, path in family.experts.items() for word in ("--expert", f"{name}={path}")]
-    words = ["--pretrained", str(family.pretrained), *experts, "--out", str(out), "--store", str(store)]
-    assert main(["merge", *words, "--no-evaluate", "--json"]) == 0
-    return json.loads(capsys.readouterr().out)
-
-
-@pytest.mark.slow
-def test_a_store_knows_large_checkpoints_by_their_former_digests(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    family = tiny.write_family(tmp_path / "family", experts=tiny.EXPERTS[:2])
-    old = merge(family, tmp_path / "store", tmp_path / "old.safetensors", capsys)
-    (tmp_path / "store" / FORMER).unlink()  # as the first versions left it
-    digests.DIGESTS.clear()
-    for module in (content_digest, digests):  # not the other process's, whose limit stays
-        monkeypatch.setattr(module, "SMALL", 100)
-    again = merge(family, tmp_path / "store", tmp_path / "again.safetensors", capsys)
-    assert again["id"] == old["id"] and len(Store(tmp_path / "store", libraries=()).runs()) == 1
-    digests.DIGESTS.clear()
-    other = merge(family, tmp_path / "other", tmp_path / "other.safetensors", capsys)
-    assert other["id"] != old["id"], "a new store knows nothing of former digests"
-    changed = tiny.write_family(tmp_path / "changed", torch.float64, tiny.EXPERTS[:2])
-    new = merge(changed, tmp_path / "store", tmp_path / "new.safetensors", capsys)
-    opened = open_checkpoint(next(iter(changed.experts.values())))
-    assert opened.digest != opened.content_digest(former=True)
-    stored = Store(tmp_path / "store", libraries=()).run(new["id"]).inputs
-    assert opened.digest in stored.values(), "what the old runs did not merge has its new digest"
-
-
-def test_a_store_reads_its_runs_for_former_digests_when_one_is_asked_for(
-    tiny_family: tiny.Family, tmp_path: Path
-) -> None:
-    (tmp_path / "runs").mkdir()
-    for _ in range(2):
-        Store(tmp_path, libraries=()).runs()
-    assert not (tmp_path / FORMER).exists()
-    digests.DIGESTS.digest(open_checkpoint(tiny_family.pretrained))
-    assert json.loads((tmp_path / FORMER).read_bytes()) == {"digests": []}
-
-
-@pytest.mark.parametrize("command", ["digest", "fit"])
-@pytest.mark.parametrize("known_by", ["run", "record"])
-def test_commands_that_keep_digests_keep_those_that_a_store_knows(
-    tmp_path: Path, all_large: None, command: str, known_by: str
-) -> None:
-    """A store of a first version knows a checkpoint by a run, or by the record of its file alone."""
-    family, store = tiny.write_family(tmp_path / "family", experts=tiny.EXPERTS[:1]), tmp_path / "store"
-    path, expert = family.pretrained, next(iter(family.experts.values()))
-    former = by_hand(path, large=False)
-    record = {"inputs": {"pretrained": former}} if known_by == "run" else {"version": 1, "state": [0], "digest": former}
-    place = store / "runs" / ("0" * 12) / "run.json" if known_by == "run" else store / "digests" / "0.json"
-    place.parent.mkdir(parents=True)
-    write_json(place, record)
-    words = {"digest": [str(path)], "fit": ["--pretrained", str(path), "--expert", f"a={expert}", "--keep"]}
-    assert main([command, *words[command], "--store", str(store)]) == 0
-    digests.DIGESTS.clear()
-    Store(store, libraries=())
-    assert digests.DIGESTS.digest(open_checkpoint(path)) == former

@@ -131,7 +131,7 @@ def _matches(path: Path, candidate: Path, digest: str, meter: Meter) -> bool:
     try:
         with tried_at(path, candidate):
             model = open_checkpoint(path)
-            same = model.content_digest(on_bytes) == digest or model.content_digest(on_bytes, former=True) == digest
+            same = model.content_digest(on_bytes) == digest
     except Cancelled:
         raise
     except (MergingError, OSError, ValueError):  # it is no model, or one that does not fit
