@@ -40,20 +40,14 @@ def draws(folder: Path, split: str = REPORTING) -> dict[str, ImageDraw]:
         return {}
     try:
         manifest = json.loads((folder / MANIFEST).read_bytes())
-        found = {key: _draw(facts, manifest, split) for key, facts in manifest["tasks"].items()}
+        found = {key: _draw(facts["draws"].get(split)) for key, facts in manifest["tasks"].items()}
     except (OSError, ValueError, KeyError, TypeError, AttributeError):
         return {}
     return {key: one for key, one in found.items() if one is not None}
 
 
-def _draw(facts: Mapping[str, Any], manifest: Mapping[str, Any], split: str) -> ImageDraw | None:
-    if "draws" in facts:
-        stated = facts["draws"].get(split)
-        return stated and ImageDraw(stated["n"], stated["of"], stated["seed"], stated["balanced"])
-    parts = facts["parts"]  # a benchmark of an earlier version: both halves are of one part
-    of = parts.get("test") or parts.get("validation")
-    of = of or (parts["whole"] - parts["whole"] // 2 if "whole" in parts else 0)
-    return ImageDraw(facts["counts"][split], of, manifest["seed"], False) if of else None
+def _draw(stated: Mapping[str, Any] | None) -> ImageDraw | None:
+    return ImageDraw(stated["n"], stated["of"], stated["seed"], stated["balanced"]) if stated else None
 
 
 def is_whole(folder: Path) -> bool:

@@ -8,14 +8,11 @@ import time
 import uuid
 from pathlib import Path
 
-import psutil
-
 from merging.files.processes import TEXT, ProcessId, this_process
 
 NEW, OLD = "tmp", "old"  # what is being written or deleted; what is kept until its successor is in its place
 ABANDONED = 86400.0  # seconds without a change after which a writer that cannot be seen from here counts as dead: a day
-WRITER = rf"(?P<writer>{TEXT})|(?P<number>\d+)"  # earlier versions wrote the number of the process alone
-NAME = re.compile(rf"(?:\..*)?(?P<kind>{NEW}|{OLD})-[0-9a-f]{{32}}-(?:{WRITER})")
+NAME = re.compile(rf"(?:\..*)?(?P<kind>{NEW}|{OLD})-[0-9a-f]{{32}}-(?P<writer>{TEXT})")
 
 
 def temporary_name(kind: str = NEW) -> str:
@@ -33,10 +30,10 @@ def kind_left_behind(path: Path) -> str:
     match = NAME.fullmatch(path.name)
     if match is None:
         return ""
-    if writer := ProcessId.parse(match["writer"] or ""):
-        left = not writer.alive() if writer.here else _unchanged(path)
-    else:
-        left = not psutil.pid_exists(int(match["number"])) and _unchanged(path)
+    writer = ProcessId.parse(match["writer"])
+    if writer is None:
+        return ""
+    left = not writer.alive() if writer.here else _unchanged(path)
     return match["kind"] if left else ""
 
 

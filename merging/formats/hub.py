@@ -15,12 +15,12 @@ from merging.checkpoints.references import HUB_PREFIX
 from merging.errors import CheckpointError, HubError
 from merging.formats import configs
 from merging.formats.configs import ADAPTERS
-from merging.hub.cache import place_of, read_ref, snapshot, snapshots
+from merging.hub.cache import snapshot
 from merging.hub.client import OFF, host, switched_off
 from merging.hub.facts import facts
 from merging.hub.fetch import fetch as fetch_files
 from merging.hub.permission import require_on
-from merging.hub.repository import BRANCH, Repository
+from merging.hub.repository import Repository
 from merging.progress import Cancel, ProgressCallback, watchers
 from merging.text import did_you_mean, printable
 
@@ -112,16 +112,9 @@ def _path_to_open(folder: Path, names: list[str]) -> Path:
 
 
 def _cached(repository: Repository) -> Path | None:
-    """The model in the cache, if it is complete there.
-
-    Earlier versions of this program noted no branch: what they fetched is found if it is the only complete model.
-    """
-    if folder := snapshot(repository):
-        return _model_in(folder)
-    if repository.revision or read_ref(place_of(repository), BRANCH):
-        return None
-    models = [path for folder in snapshots(repository) if (path := _model_in(folder))]
-    return models[0] if len(models) == 1 else None
+    """The model in the cache, if it is complete there."""
+    folder = snapshot(repository)
+    return _model_in(folder) if folder else None
 
 
 def _model_in(folder: Path) -> Path | None:

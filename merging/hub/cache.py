@@ -51,13 +51,6 @@ def snapshot(repository: Repository, into: Path | None = None) -> Path | None:
     return folder if commit and folder.is_dir() else None
 
 
-def snapshots(repository: Repository, into: Path | None = None) -> list[Path]:
-    """The folders of all commits of a repository in the cache."""
-    with contextlib.suppress(OSError):
-        return sorted(path for path in (place_of(repository, into) / SNAPSHOTS).iterdir() if path.is_dir())
-    return []
-
-
 def whole(repository: Repository, files: Iterable[RepositoryFile], into: Path | None = None) -> Path | None:
     """The snapshot of a revision if all of these files are in it, with their sizes; else None."""
     folder = snapshot(repository, into)

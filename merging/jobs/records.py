@@ -192,7 +192,7 @@ class JobFiles:
         if (unwritten := _unwritten.get(self.folder)) is not None and self.folder.is_dir():
             return unwritten
         try:
-            plain = _with_kind(json.loads((self.folder / STATE).read_bytes()), self.job_id)
+            plain = json.loads((self.folder / STATE).read_bytes())
             owner, worker = ProcessId(**plain.pop("owner")), ProcessId(**plain.pop("worker"))
             plain |= {"state": State(plain["state"]), "words": tuple(plain.get("words", ()))}
             return Record(**plain, owner=owner, worker=worker)
@@ -323,9 +323,3 @@ def learns(recipe_yaml: str) -> bool:
 def job_of(kind: str, subject: str = "") -> str:
     """The id of the job of a kind on a subject; a merge has the id of its run."""
     return subject if kind == MERGE else f"{kind}-{subject}"
-
-
-def _with_kind(plain: dict[str, Any], job_id: str) -> dict[str, Any]:
-    """The fields of a state.json; earlier versions wrote ``measures``, empty for a merge, and no subject."""
-    measures = plain.pop("measures", "")
-    return {"kind": measures or MERGE, "subject": job_id.removeprefix(f"{measures}-"), **plain}

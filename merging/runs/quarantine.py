@@ -113,7 +113,7 @@ class Quarantine:
             atomic.retire(damage.place, f"{damage.kind.capitalize()} {damage.name}")
 
     def _noted(self, place: Path) -> Damage:
-        """A damaged entry with its note; earlier versions wrote none and set only runs aside."""
+        """A damaged entry with its note; one whose note could not be written counts as a run."""
         name = place.name.rpartition("-")[0]
         note = {"kind": RUN, "name": name, "reason": "", "origin": f"runs/{name}"}
         with contextlib.suppress(OSError, ValueError, TypeError):

@@ -274,18 +274,6 @@ def test_whole_test_sets_are_reported_on(base: Path, tmp_path: Path) -> None:
     assert draws(some.folder)["fruit"].text == "6 of 18 drawn with seed 3, class-balanced"
 
 
-def test_a_benchmark_of_an_earlier_version_says_which_images_as_well(base: Path, tmp_path: Path) -> None:
-    benchmark = made(base, tmp_path / "bench", by_reference=False)
-    path = tmp_path / "bench" / "manifest.json"
-    manifest = json.loads(path.read_text())
-    stated = draws(benchmark.folder)
-    del manifest["tasks"]["fruit"]["draws"]
-    path.write_text(json.dumps(manifest))
-    assert draws(benchmark.folder) == stated == {"fruit": ImageDraw(4, 18, 0, False)}
-    path.unlink()
-    assert draws(benchmark.folder) == {}
-
-
 @pytest.mark.parametrize(
     "drawn,words",
     [

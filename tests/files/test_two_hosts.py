@@ -63,16 +63,6 @@ def test_what_the_other_computer_left_goes_when_nothing_in_it_has_changed_for_a_
         assert left(tmp_path) == names
 
 
-def test_what_an_earlier_version_left_goes_only_when_it_is_old(tmp_path: Path) -> None:
-    folder = tmp_path / f"tmp-{'0' * 32}-4194000"  # it named no computer, so the number may be one of another
-    folder.mkdir()
-    atomic.sweep(tmp_path)
-    assert folder.exists()
-    os.utime(folder, (1, 1))
-    atomic.sweep(tmp_path)
-    assert not folder.exists()
-
-
 def lost(rename: Callable[..., Any]) -> Callable[..., Any]:
     """A rename that happens, and whose answer is lost: asked again, the server finds nothing to rename."""
 

@@ -14,7 +14,7 @@ from pathlib import Path
 import psutil
 import pytest
 from plain_recipes import plain_recipe
-from stand_in_jobs import SLEEP, child_of, ended, on_disk, orphan, until
+from stand_in_jobs import SLEEP, ended, on_disk, orphan, until
 
 from merging.errors import StoreError
 from merging.files.atomic import make_temporary
@@ -189,42 +189,3 @@ def test_damaged_job_files_are_left_out(runner, store):
     for text in ("", "[]", '{"state": "odd"}', "{"):
         (store.root / "jobs" / run_id / "state.json").write_text(text)
         assert runner.jobs() == []
-
-
-EARLIER = {  # state.json as versions wrote it whose jobs had no kind
-    "state": "done", "title": "A job", "base": "/", "need_model": False, "submitted": 1.0,
-    "owner": {"pid": 0, "born": 0.0}, "worker": {"pid": 0, "born": 0.0}, "started": 2.0, "finished": 3.0, "error": "",
-    "words": [], "benchmark": "",
-}  # fmt: skip
-
-
-@pytest.mark.parametrize(
-    ("job_id", "measures", "kind", "subject", "command"),
-    [
-        ("a" * 12, "", "merge", "a" * 12, ["run", "recipe.yaml", "--base", "/"]),
-        ("drift-" + "a" * 12, "drift", "drift", "a" * 12, ["measure", "drift", "a" * 12]),
-        ("task_counts-", "task_counts", "task_counts", "", ["measure", "task_counts"]),
-        ("sweep-" + "b" * 12, "sweep", "sweep", "b" * 12, ["sweep", "--stored", "b" * 12, "--pause-file", "pause"]),
-    ],
-)
-def test_a_job_of_an_earlier_version_is_read_and_kept(store, monkeypatch, job_id, measures, kind, subject, command):
-    files = JobFiles(store.root / "jobs", job_id)
-    files.folder.mkdir(parents=True)
-    (files.folder / "state.json").write_text(json.dumps({**EARLIER, "measures": measures}))
-    for state in (State.DONE, State.FAILED):
-        record = files.read()
-        assert (record.kind, record.subject, record.title, record.state) == (kind, subject, "A job", state)
-        words = [word.removeprefix(f"{files.folder}/") for word in child_of(files, store, monkeypatch)[0]]
-        assert words[1 : words.index("--events")] == ["-m", "merging", *command, "--device", "cpu"]
-        files.update(state=State.FAILED)  # writes the names of this version
-    job = Runner(store).get(job_id)
-    assert (job.kind, job.subject, job.submitted, job.finished) == (kind, subject, 1.0, 3.0)
-
-
-def test_an_export_of_an_earlier_version_keeps_its_command(store):
-    files = JobFiles(store.root / "jobs", "export-hf-" + "a" * 12)
-    files.folder.mkdir(parents=True)
-    plain = {**EARLIER, "measures": "export-hf", "words": ["export", "a" * 12, "--out", "/x"]}
-    (files.folder / "state.json").write_text(json.dumps(plain))
-    (job,) = Runner(store).jobs()
-    assert (job.kind, job.subject, job.words) == ("export-hf", "a" * 12, ("export", "a" * 12, "--out", "/x"))

@@ -167,8 +167,7 @@ def test_the_sweep_takes_only_what_dead_writers_left(store):
         "alive": f"tmp-{'3' * 32}-{me.text}",
         "elsewhere": f"tmp-{'4' * 32}-{replace(gone, host='0' * 8).text}",
         "elsewhere, old": f"tmp-{'5' * 32}-{replace(gone, host='0' * 8).text}",
-        "earlier version": f"tmp-{'6' * 32}-{dead.pid}",
-        "earlier version, old": f"tmp-{'7' * 32}-{dead.pid}",
+        "names no computer, old": f"tmp-{'6' * 32}-{dead.pid}",
         "not ours, old": f"tmp-backup-{dead.pid}",
     }
     for kind, name in names.items():
@@ -181,7 +180,7 @@ def test_the_sweep_takes_only_what_dead_writers_left(store):
     (runs / f".x.json.tmp-{'8' * 32}-{gone.text}").write_text("half")
     Store(store.root, libraries=())
     left = {kind for kind, name in names.items() if (runs / name).exists()}
-    assert left == {"alive", "elsewhere", "earlier version", "not ours, old"}
+    assert left == {"alive", "elsewhere", "names no computer, old", "not ours, old"}
     assert {path.name for path in runs.iterdir()} == {ID, "tmp", *(names[kind] for kind in left)}
 
 
