@@ -69,7 +69,8 @@ def test_a_set_is_merged_and_methods_for_clip_are_refused(
     at = open_app("merge", library, models=made.id, chain="ties")
     press(at, "Run")
     at = finish(at)
-    assert not at.exception and "images pass through CLIP towers" in words(at)
+    assert not at.exception and "Not evaluated\\: images pass through CLIP towers" in words(at)
+    assert "It was not evaluated" not in words(at)
     (job,) = data.runner().jobs()
     assert data.store().run(job.subject).network == "T5"
 
