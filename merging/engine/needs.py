@@ -16,7 +16,7 @@ from merging.methods.method import Method, Needs
 from merging.methods.params import Params
 from merging.numerics.flops import LinearMap
 from merging.recipes.chain_rules import not_used
-from merging.text import first_few
+from merging.text import first_few, plural
 
 if TYPE_CHECKING:
     from merging.checkpoints.architecture import Architecture
@@ -124,8 +124,8 @@ def few_matrices(recipe: Recipe, pretrained: Checkpoint) -> tuple[str, ...]:
         return ()
     rest = "stay pretrained" if params.counting().get("others") == "pretrained" else "take the mean"
     return (
-        f"{method.title} treats {len(matrices)} of {len(sizes)} tensors ({share:.0%} of the numbers) as matrices here; "
-        f"the others {rest}.",
+        f"{method.title} treats {len(matrices)} of {plural(len(sizes), 'tensor')} ({share:.0%} of the numbers) as "
+        f"matrices here; the others {rest}.",
     )
 
 

@@ -25,7 +25,7 @@ from merging.errors import CheckpointError
 from merging.formats.adapters.changes import Change, changes_of, check_config, unknown
 from merging.formats.adapters.tied import is_tied, twin
 from merging.numerics.low_rank import LowRank, Thin
-from merging.text import first_few
+from merging.text import first_few, plural
 
 
 class AdapterCheckpoint(Checkpoint):
@@ -98,11 +98,11 @@ class AdaptedCheckpoint(Checkpoint):
         for name, target in self._targets.items():
             self._check(name, target)
         count = len(self._targets) + len(self._own)
-        self.notes = (*adapter.notes, *names, f"A{adapter.kind[1:]} of {count} tensors; the others are pretrained.")
+        kind = f"A{adapter.kind[1:]} of {plural(count, 'tensor')}"
+        self.notes = (*adapter.notes, *names, f"{kind}; the others are pretrained.")
         if ignored:
-            self.notes += (
-                f"{len(ignored)} of its tensors are outside the visual tower; ignored: {first_few(ignored)}.",
-            )
+            outside = plural(len(ignored), "of its tensors is", "of its tensors are")
+            self.notes += (f"{outside} outside the visual tower; ignored: {first_few(ignored)}.",)
         self._last: tuple[str, Tensor] | None = None
 
     def _info(self, name: str, info: TensorInfo) -> TensorInfo:

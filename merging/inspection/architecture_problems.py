@@ -10,6 +10,7 @@ from merging.checkpoints.checkpoint import Checkpoint
 from merging.checkpoints.tower_names import BODY, VISUAL
 from merging.checkpoints.views import CheckpointView
 from merging.inspection.fit_report import Problem, problem
+from merging.text import plural
 
 BLOCK = re.compile(r"(?:^|\.)(?:transformer\.resblocks|encoder\.layers)\.(\d+)\.")
 
@@ -38,7 +39,7 @@ def depth(pretrained: Checkpoint, name: str, expert: Checkpoint) -> Problem | No
     expected, found = blocks(pretrained), blocks(expert)
     if not expected or not found or len(expected) == len(found):
         return None
-    layers = [f"{len(own)} layer{'s' if len(own) != 1 else ''}" for own in (expected, found)]
+    layers = [plural(len(own), "layer") for own in (expected, found)]
     return problem("error", name, "", "depth", *layers)
 
 

@@ -23,7 +23,7 @@ from merging.inspection.sampling import WHOLE, SampledCheckpoint
 from merging.progress import Cancel, ProgressCallback
 from merging.team.choices import COMMON
 from merging.team.team import Team, formed
-from merging.text import first_few
+from merging.text import first_few, plural
 
 SMALL = 64_000_000  # bytes of all models up to which every number is read, even where a sample would do
 RUNNING = (".running_mean", ".running_var")
@@ -98,10 +98,12 @@ def _counts(pretrained: Checkpoint, parameters: Iterable[Parameter]) -> Iterator
     merged = [p for p in parameters if p.role not in UNMERGED]
     kept = [p for p in parameters if p.role == Role.BUFFER]
     numbers = sum(pretrained.infos[p.name].numel for p in merged)
-    yield f"{len(merged)} tensors with {numbers:,} numbers are merged."
+    are = "is" if len(merged) == 1 else "are"
+    yield f"{plural(len(merged), 'tensor')} with {plural(numbers, 'number')} {are} merged."
     if kept:
         parts = first_few(f"{count} {part}" for part, count in Counter(p.part for p in kept).items())
-        yield f"{len(kept)} tensors are kept as the pretrained model has them: {parts}."
+        them = "it" if len(kept) == 1 else "them"
+        yield f"{plural(len(kept), 'tensor is', 'tensors are')} kept as the pretrained model has {them}: {parts}."
     visual = tower(pretrained.infos)
     if not pretrained.inferred and "conv1.weight" in visual and PROJ not in visual:
         yield "The pretrained model has no output projection (visual.proj), so the merged model has none."

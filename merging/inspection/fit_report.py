@@ -185,7 +185,7 @@ class FitReport:
         lines = [f"pretrained: {self.no_family}"] if self.no_family else []
         severity = "warning" if self.ok else "error"
         lines += [group.line() for group in self.groups if group.severity == severity]
-        return "\n".join(lines) or f"All {self.tensors} tensors fit."
+        return "\n".join(lines) or ("The one tensor fits." if self.tensors == 1 else f"All {self.tensors} tensors fit.")
 
     def table(self) -> pd.DataFrame:
         """One row per problem: severity, checkpoint, tensor, problem, expected, found, fix."""

@@ -21,7 +21,7 @@ from merging.numerics.low_rank import Thin
 from merging.team import heads, vocabulary
 from merging.team.choices import COMMON, PRETRAINED
 from merging.team.quantized import quantized
-from merging.text import first_few
+from merging.text import first_few, plural
 
 Heads = Mapping[str, Mapping[str, Tensor]]  # {expert: {tensor: value}}
 
@@ -219,9 +219,9 @@ class _Forming:
         having = {new for names in self.names.values() for new in names.stored}
         unused = {n for n, p in self.roles.items() if n not in having and p.role != Role.BUFFER and self._is_unused(n)}
         if unused:
-            tensors = "tensor" if len(unused) == 1 else "tensors"
             verb = "was" if len(unused) == 1 else "were"
-            self.notes.append(f"pretrained: {len(unused)} {tensors} that the model no longer has {verb} left out.")
+            tensors = plural(len(unused), "tensor")
+            self.notes.append(f"pretrained: {tensors} that the model no longer has {verb} left out.")
         return unused
 
     def _is_unused(self, name: str) -> bool:
@@ -253,8 +253,8 @@ class _Forming:
         ]
         if lacking:
             self.kept |= dict.fromkeys(lacking, Role.BUFFER)
-            tensors = "tensor that no expert has is" if len(lacking) == 1 else "tensors that no expert has are"
-            self.notes.append(f"{len(lacking)} {tensors} the pretrained model's: {first_few(lacking)}.")
+            tensors = plural(len(lacking), "tensor that no expert has is", "tensors that no expert has are")
+            self.notes.append(f"{tensors} the pretrained model's: {first_few(lacking)}.")
 
     # --- vocabularies, statistics -------------------------------------------------------------------------------------
 
@@ -324,8 +324,8 @@ class _Forming:
         ]
         if rest and not self.count_untouched:
             self.kept |= dict.fromkeys(rest, Role.BUFFER)
-            tensors = "tensor that no adapter changes is" if len(rest) == 1 else "tensors that no adapter changes are"
-            self.notes.append(f"{len(rest):,} {tensors} the pretrained model's, and count nowhere.")
+            tensors = plural(len(rest), "tensor that no adapter changes is", "tensors that no adapter changes are")
+            self.notes.append(f"{tensors} the pretrained model's, and count nowhere.")
         return len(rest)
 
     def _statistics(self) -> None:

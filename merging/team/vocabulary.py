@@ -12,7 +12,7 @@ from merging.checkpoints.checkpoint import Checkpoint
 from merging.checkpoints.tensor_info import TensorInfo
 from merging.checkpoints.views import Derived, TensorSlice
 from merging.team.tokenizers import tokens
-from merging.text import first_few
+from merging.text import first_few, plural
 
 ALIKE, MOST = 0.5, 0.99  # the cosine of two rows of one token, and the share of rows that must have it
 ROWS, PIECE = 16_384, 1024  # rows of a table that are compared, and how many at a time
@@ -82,4 +82,4 @@ def left_out(name: str, rows: int, found: int, counted: Counted) -> str:
 
 
 def _tokens(count: int, how: str) -> str:
-    return f"{count:,} {how} token{'' if count == 1 else 's'}"
+    return plural(count, f"{how} token")
