@@ -285,25 +285,26 @@ class _Forming:
 
     def _common_rows(self, name: str, tables: Sequence[str]) -> None:
         expert, stored, base = self.experts[name], self.names[name].stored, self.pretrained
+        here = [table for table in tables if table in stored]
         found: dict[str, int] = {}
-        for table in (table for table in tables if table in stored):
+        for table in here:
             ours, theirs = base.infos[table].shape, expert.infos[stored[table]].shape
             if len(theirs) == 2 and ours[0] != theirs[0] and ours[1:] == theirs[1:]:
                 found[table] = theirs[0]
-        if not found:
+        if not here:
             return
-        table, count = next(iter(found.items()))
+        table = next(iter(found), here[0])
         rows = base.infos[table].shape[0]
         counted = vocabulary.by_tokenizers(base.folder, expert.folder, rows)
-        if counted is None:
+        if counted is None and found:
             counted = vocabulary.by_rows(base, table, expert, stored[table])
-        if not counted.alike:
-            text = (
-                f"counts its tokens otherwise than the pretrained model ({counted.other:,} of {counted.shared:,} "
-                "shared tokens have another id)"
-            )
-            self.misfits.append(Misfit(name, table, "other tokens", text))
-        self.notes.append(vocabulary.left_out(name, rows, count, counted))
+        if counted is None and not (isinstance(expert, AdaptedCheckpoint) and expert.touched.isdisjoint(here)):
+            self.notes.append(vocabulary.UNCHECKED.format(name))
+        if counted is not None and not counted.alike:
+            self.misfits.append(Misfit(name, table, "other tokens", vocabulary.otherwise(counted)))
+        if counted is None or not found:
+            return
+        self.notes.append(vocabulary.left_out(name, rows, found[table], counted))
         sizes = {(base.infos[one].shape[0], size) for one, size in found.items()}
         biases = [
             bias
