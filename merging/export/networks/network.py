@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from urllib.parse import quote
@@ -31,6 +31,7 @@ from merging.team.team import TeamBase, TeamMember
 from merging.text import first_few, printable
 
 WEIGHTS = "model.safetensors"
+NO_HEADS = "CLIP's heads are made of class names, so no task has one of its own; leave out --task."
 HEADS, HEAD = "heads", "head.safetensors"  # the folder of all heads, and a head's file in the folder of its expert
 Heads = Mapping[str, Mapping[str, Tensor]]
 
@@ -109,9 +110,7 @@ def _folder(reference: str) -> Path | None:
 
 def _of_task(source: ExportSource, run: Run, recipe: Recipe, heads: Heads, task: str, title: str) -> NetworkExport:
     """The merged model with one task's head, under the names in that expert's file."""
-    if task not in heads:
-        known = f"those of {first_few(heads)}" if heads else "none"
-        raise CheckpointError(f"Run {run.id} keeps no head of {printable(task)!r}; it keeps {known}.")
+    _refuse_unknown(task, heads, f"Run {run.id}")
     opened = open_inputs(recipe)
     expert = opened.experts[task]
     if not isinstance(expert, TeamMember) or opened.digests()[expert_key(task)] != run.inputs.get(expert_key(task)):
@@ -134,6 +133,21 @@ def _of_task(source: ExportSource, run: Run, recipe: Recipe, heads: Heads, task:
     models = {"": CheckpointView(merged, tensors, same=False)}
     beside = Companions(opened.pretrained.folder, expert.folder, own_tokens, rows if own_rows else rows[::-1])
     return NetworkExport(source, models, title, beside, task=task)
+
+
+def check_task(recipe: Recipe, task: str, base: Path | None = None) -> None:
+    """Raise CheckpointError if a recipe's merge will keep no head of a task; only names and shapes are read."""
+    pretrained = open_inputs(recipe, base).pretrained
+    if not pretrained.inferred:
+        raise CheckpointError(NO_HEADS)
+    if isinstance(pretrained, TeamBase):
+        _refuse_unknown(task, pretrained.team.heads, "This merge")
+
+
+def _refuse_unknown(task: str, heads: Collection[str], who: str) -> None:
+    if task not in heads:
+        known = f"those of {first_few(heads)}" if heads else "none"
+        raise CheckpointError(f"{who} keeps no head of {printable(task)!r}; it keeps {known}.")
 
 
 def _as_stored(merged: Checkpoint, name: str, expert: Checkpoint, stored: str) -> Derived:
