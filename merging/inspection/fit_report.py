@@ -21,7 +21,7 @@ FIXES = {
     "its own out of all files",
     "other integers": "choose experts of this model: integers are not merged, and must be the pretrained model's",
     "shape": "use checkpoints of one architecture",
-    "depth": "choose experts with as many layers as the pretrained model",
+    "depth": "choose experts that are as deep as the pretrained model",
     "heads": "choose experts with as many attention heads as the pretrained model; if a file states them wrongly, "
     "correct its metadata or configuration",
     "activation": "choose experts with the pretrained model's activation; if a file states it wrongly, name the right "
