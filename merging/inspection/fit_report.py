@@ -43,6 +43,7 @@ FIXES = {
     "letter case": "rename the tensors: the names differ in small and capital letters only",
     "no name in common": "it is another kind of model, or its tensors were renamed; choose experts of this one",
     "other tokens": "merge models of one tokenizer, or leave the vocabularies alone (vocabulary: pretrained)",
+    "partial head": "merge experts that all have this head, or that all lack it; leave out the pretrained model itself",
     "untied": "merge models that are alike, or leave vocabularies alone (vocabulary: pretrained)",
     "quantized": "give the model it was made from",
     "nothing to merge": "choose at least one expert",
@@ -53,7 +54,7 @@ SAMPLED = (
     f"A sample was read: {RUNS * RUN} numbers of each large tensor, spread over it. Distances marked as about are "
     "estimates, and whether all numbers are finite is not known."
 )
-SENTENCES = {"other tokens", "untied", "quantized"}  # what is found is a sentence on the checkpoint
+SENTENCES = {"other tokens", "partial head", "untied", "quantized"}  # what is found is a sentence on the checkpoint
 
 # Kinds of warnings after which a merge can run although something is probably wrong, each with its sentence.
 DOUBTS = {
