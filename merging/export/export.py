@@ -157,7 +157,8 @@ def _export_network(
         write_network_card(inside, export, notes)
         mark(inside, opened.run, to)
         files = tuple(sorted(files_in(inside)))
-    return Exported(folder, to, files, export.nbytes, (), tuple(notes))
+    cautions = tuple(caution for model in opened.models.values() for caution in model.cautions)
+    return Exported(folder, to, files, export.nbytes, cautions, tuple(notes))
 
 
 def _export_adapter(

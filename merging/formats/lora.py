@@ -22,6 +22,7 @@ from merging.checkpoints.tensor_info import TensorInfo
 from merging.checkpoints.tower_names import PROJ, TowerTensor, place_of, tower, transposed
 from merging.checkpoints.views import stored_model
 from merging.errors import CheckpointError
+from merging.formats.adapters.base import other_base
 from merging.formats.adapters.changes import Change, changes_of, check_config, unknown
 from merging.formats.adapters.tied import is_tied, twin
 from merging.numerics.low_rank import LowRank, Thin
@@ -84,8 +85,16 @@ class AdaptedCheckpoint(Checkpoint):
 
     def __init__(self, adapter: AdapterCheckpoint, pretrained: Checkpoint) -> None:
         self.name, self.label, self.metadata = adapter.name, adapter.label, pretrained.metadata
-        self.cautions = adapter.cautions
         self._adapter, self._pretrained, self.folder = adapter, pretrained, adapter.folder
+        other = other_base(adapter.config, pretrained)
+        self.cautions = (*adapter.cautions, *([other] if other else []))
+        try:
+            self._apply(adapter, pretrained)
+        except CheckpointError as error:
+            raise CheckpointError(f"{error} {other}".rstrip()) from None
+
+    def _apply(self, adapter: AdapterCheckpoint, pretrained: Checkpoint) -> None:
+        """Find the tensors that the adapter changes. Raises CheckpointError if it does not fit the model."""
         names: tuple[str, ...] = ()
         self._own: dict[str, str] = {}  # tensors that are the adapter's as a whole, of networks other than CLIP
         if pretrained.inferred:

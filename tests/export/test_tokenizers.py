@@ -128,7 +128,12 @@ def with_adapter(base, folder, **whole):
 def test_the_folder_of_a_converted_adapter_loads(base, tmp_path, capsys):
     by_peft = with_adapter(base, tmp_path / "lora")
     assert main(["convert", str(tmp_path / "lora"), "--base", str(base), "--out", str(tmp_path / "out")]) == 0
-    assert "not copied from the pretrained model's folder: " in capsys.readouterr().out  # as export says it
+    said = capsys.readouterr().out
+    assert "not copied from the pretrained model's folder: " in said and "states the base" not in said
+    base.rename(other := tmp_path / "other")
+    assert main(["convert", str(tmp_path / "lora"), "--base", str(other), "--out", str(tmp_path / "again")]) == 0
+    assert "states the base 'base', and here it is put on 'other'." in capsys.readouterr().out
+    other.rename(base)
     t = peers.transformers()
     model, about = t.AutoModelForCausalLM.from_pretrained(tmp_path / "out", output_loading_info=True)
     assert not about["missing_keys"] and not about["unexpected_keys"]
