@@ -114,7 +114,10 @@ def verdict(report: FitReport) -> None:
     elif warnings:
         st.warning(f"**They can be merged. Check this first:**\n\n{_lines(warnings)}", icon=":material/warning:")
     else:
-        st.markdown(f":material/check_circle: All {report.tensors} tensors of every checkpoint fit.")
+        fits = "The one tensor of every checkpoint fits."
+        if report.tensors != 1:
+            fits = f"All {report.tensors} tensors of every checkpoint fit."
+        st.markdown(f":material/check_circle: {fits}")
 
 
 def _sentence(group: ProblemGroup) -> str:

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from merging.benchmarks.benchmark import Benchmark
+from merging.engine.needs import check_kind
 from merging.errors import Cancelled, MergingError, NeedsError, Paused, StoreError, TaskError
 from merging.files.processes import ProcessId
 from merging.free_memory import free_memory
@@ -65,6 +66,7 @@ def execute(  # noqa: PLR0913 - all that distinguishes the app, the command line
         StoreError: the disk cannot be written to. Cancelled, Paused: nothing is kept, or what was learned so far.
     """
     opened = open_inputs(recipe, base, benchmark)
+    check_kind(recipe, opened.pretrained, recipe.given.layer_inputs or None, recipe.given.gradients or None)
     if strict:
         opened.raise_if_doubtful()
     fitting, reason = fitting_benchmark(opened, benchmark) if evaluate or recipe.needs else (None, "")
@@ -161,8 +163,17 @@ def _exemplars(recipe: Recipe, benchmark: Benchmark | None, reason: str) -> dict
     if recipe.exemplars is None:
         return None
     if benchmark is None:
-        raise NeedsError(f"{recipe.text()} needs exemplars, and there are none for these models. {reason}")
+        raise NeedsError(
+            f"{recipe.text()} needs exemplars, and there are none for these models. {reason}{_instead(recipe)}"
+        )
     return benchmark.labeled_exemplars(recipe.exemplars.per_task, recipe.exemplars.seed)
+
+
+def _instead(recipe: Recipe) -> str:
+    """What can be given in place of exemplars, in a sentence; empty if nothing can."""
+    if not all(method.reads_layer_inputs for method, _ in recipe.data_methods):
+        return ""
+    return " What enters the experts' layers can be given instead: --layer-inputs NAME=FILE for each."
 
 
 def _test_data(recipe: Recipe, benchmark: Benchmark | None, reason: str) -> dict[str, TaskExemplars] | None:

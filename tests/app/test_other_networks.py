@@ -67,9 +67,11 @@ def test_a_set_is_merged_and_methods_for_clip_are_refused(
     assert any("T5" in error.value for error in at.error)
     assert not [box for box in at.selectbox if box.label in {"Activation", "Then adapt it with"}]
     at = open_app("merge", library, models=made.id, chain="ties")
+    assert "qasc, rte: the order of its tokens was not checked" in words(at).replace("\\", "")
     press(at, "Run")
     at = finish(at)
-    assert not at.exception and "images pass through CLIP towers" in words(at)
+    assert not at.exception and "Not evaluated\\: images pass through CLIP towers" in words(at)
+    assert "It was not evaluated" not in words(at)
     (job,) = data.runner().jobs()
     assert data.store().run(job.subject).network == "T5"
 

@@ -53,6 +53,29 @@ def llama(t):
     return t.LlamaForCausalLM(t.LlamaConfig(vocab_size=40, num_key_value_heads=1, **SIZES))
 
 
+def test_an_adapter_of_another_base_is_said_with_both_names(peft, tmp_path):
+    t = peers.transformers()
+    torch.manual_seed(1)
+    for name, model in {"llama": llama(t), "llama-chat": llama(t), "gpt2": gpt2(t)}.items():
+        model.save_pretrained(tmp_path / name)
+    adapted(peft, t.LlamaForCausalLM.from_pretrained(tmp_path / "llama"), tmp_path / "a", target_modules=["q_proj"])
+    experts = {"a": tmp_path / "a"}
+    assert not fit(tmp_path / "llama", experts, values=False).problems
+    assert not fit(tmp_path / "llama" / "model.safetensors", experts, values=False).problems
+    report = fit(tmp_path / "llama-chat", experts, values=False)
+    said = "Its adapter_config.json states the base 'llama', and here it is put on 'llama-chat'."
+    assert report.ok and report.text() == f"a: {said}"
+    with pytest.raises(
+        CheckpointError, match=r"does not have\. Its adapter_config\.json states the base 'llama', and"
+    ) as e:
+        fit(tmp_path / "gpt2", experts)
+    assert str(e.value).endswith("here it is put on 'gpt2'.")
+    file = tmp_path / "a" / "adapter_config.json"
+    for stated, agrees in (("meta/Llama-Chat", True), ("meta/llama", False), (None, True), ("", True), (7, True)):
+        file.write_text(json.dumps(json.loads(file.read_text("utf-8")) | {"base_model_name_or_path": stated}), "utf-8")
+        assert bool(fit(tmp_path / "llama-chat", experts, values=False).problems) != agrees, stated
+
+
 def t5(t):
     sizes = {"d_model": 16, "d_kv": 8, "d_ff": 32, "num_layers": 2, "num_heads": 2}
     return t.T5ForConditionalGeneration(t.T5Config(vocab_size=40, **sizes))

@@ -37,8 +37,8 @@ def view(run: Run, stored: Sequence[Run]) -> None:
         run_picker.cautions(run)
         best = None
         if summary is None:
-            reasons = [text.safe_text(reason, 300) for reason in run.not_evaluated]
-            st.caption(" ".join(["It was not evaluated.", *reasons]))
+            reasons = " ".join(text.safe_text(reason, 300) for reason in run.not_evaluated)
+            st.caption(reasons or "It was not evaluated.")
         else:
             _averages(summary)
             best = _beside(run, stored)

@@ -1,0 +1,42 @@
+"""The model that an adapter's configuration says it was made for, beside the one that it is put on."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from merging.checkpoints.checkpoint import Checkpoint
+from merging.checkpoints.references import hub_id_of, without_folders
+from merging.formats.configs import ADAPTER, WEIGHTS
+from merging.text import printable
+
+STATED = "base_model_name_or_path"
+
+
+def other_base(config: Mapping[str, Any], pretrained: Checkpoint) -> str:
+    """A sentence with both names if the configuration states another base; empty if it does not, or states none.
+
+    A folder need not be called like the repository that it was downloaded from, so that other names prove nothing.
+    """
+    stated = config.get(STATED)
+    if not isinstance(stated, str) or not stated or pretrained.folder is None or _is_same(stated, pretrained):
+        return ""
+    there, here = printable(without_folders(stated), 80), printable(_called(pretrained), 80)
+    return f"Its {ADAPTER} states the base {there!r}, and here it is put on {here!r}."
+
+
+def _called(pretrained: Checkpoint) -> str:
+    """The name of a model: its repository, or else its folder or file."""
+    path = Path(pretrained.label)
+    return hub_id_of(pretrained.label) or (path.parent.name if path.name in WEIGHTS else path.name)
+
+
+def _is_same(stated: str, pretrained: Checkpoint) -> bool:
+    """Whether a name or a path means this model, by its last part; the path, which a file gives, is not looked up."""
+    return _last(stated) in {_last(_called(pretrained)), _last(pretrained.label), Path(_last(pretrained.label)).stem}
+
+
+def _last(reference: str) -> str:
+    return re.split(r"[\\/:]", reference.rstrip("\\/"))[-1].partition("@")[0].casefold()
