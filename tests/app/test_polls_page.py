@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import base64
+import json
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import small_lesson
 from page_harness import charts, press, words
@@ -54,11 +57,43 @@ def test_a_class_from_its_code_to_the_reveal(open_app: Any, library: Path) -> No
     at.toggle(key="present").set_value(True).run()
     assert not at.exception and charts(at) == 1
     assert "class_answers" in chart(at) and "Measured" not in chart(at)
-    assert "Sessions, not people; n = 60" in chart(at)
+    assert f"Sessions of class {code}, not people; n = 60" in chart(at)
     again = AppTest.from_file(at._script_path, default_timeout=60)
     again.query_params.update({"lesson": KEY, "step": "2", "class": code, "did": "2", "present": "true"})
     again.run().switch_page("screens/masks.py").run()
     assert "class_answers" in chart(again) and "Measured" in chart(again)
+
+
+def test_the_median_of_a_class_is_called_its_own(open_app: Any, library: Path) -> None:
+    at = open_app("lessons", library)
+    press(at, "Begin a class")
+    code = visit_of(at).poll
+    at.query_params.update({"lesson": KEY, "step": "5", "class": code})
+    at.switch_page("screens/masks.py").run()
+    at.toggle(key="present").set_value(True).run()
+    assert "guess_curve" in chart(at) and f"Class {code}: no session has answered yet" in chart(at)
+    assert "Your guess" not in chart(at) and not guessed(at)
+    for session in range(5):
+        polls.polls().answer(code, f"{KEY}/5", f"session {session}", [10.0 * session, 50.0, 20.0])
+    at.run()
+    assert f"Class {code}: median of 5 sessions" in chart(at) and "Your guess" not in chart(at)
+    assert guessed(at) == [20.0, 50.0, 20.0]
+    for _ in range(3):
+        at.button(key="lesson_back").click().run()
+    assert f"Sessions of class {code}, not people; n = 0" in chart(at)
+
+
+def guessed(at: AppTest) -> list[float]:
+    """The guesses that the curve shows."""
+    values = json.loads(chart(at))["data"][0]["y"]
+    numbers = np.frombuffer(base64.b64decode(values["bdata"]), values["dtype"])
+    return [float(number) for number in numbers if np.isfinite(number)]
+
+
+def test_a_guess_that_nobody_made_is_not_drawn(open_app: Any, library: Path) -> None:
+    at = open_app("masks", library, lesson=KEY, step="5", did="g")  # done, and no guess
+    drawn = next(str(one.proto.spec) for one in at.get("plotly_chart") if "guess_curve" in str(one.proto.spec))
+    assert "Measured" in drawn and "Your guess" not in json.dumps([one["name"] for one in json.loads(drawn)["data"]])
 
 
 def test_a_code_that_is_over_changes_nothing(open_app: Any, library: Path) -> None:
