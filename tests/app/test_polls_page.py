@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import base64
 import json
+import re
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+import segno
 import small_lesson
+import streamlit as st
 from page_harness import charts, press, words
 from small_lesson import KEY
 from streamlit.testing.v1 import AppTest
@@ -18,6 +21,7 @@ from app.reading.lessons import polls
 from app.session.lessons.visit import Visit
 
 STEP = f"{KEY}/2"
+MODULES = re.compile(r' d="(M4 [^"]+)"')  # the dark modules of a QR code
 
 
 @pytest.fixture(autouse=True)
@@ -62,6 +66,44 @@ def test_a_class_from_its_code_to_the_reveal(open_app: Any, library: Path) -> No
     again.query_params.update({"lesson": KEY, "step": "2", "class": code, "did": "2", "present": "true"})
     again.run().switch_page("screens/masks.py").run()
     assert "class_answers" in chart(again) and "Measured" in chart(again)
+
+
+def test_a_class_is_joined_by_its_typed_code(open_app: Any, library: Path) -> None:
+    code = polls.polls().begin()
+    at = open_app("lessons", library)
+    at.text_input(key="class_code").set_value("bcdfg <b>").run()
+    assert "No class with the code" in words(at) and not visit_of(at).poll
+    at.text_input(key="class_code").set_value(f" {code[:3].lower()}-{code[3:]} ").run()
+    assert visit_of(at).poll == code and code in str(at.query_params["class"])
+    assert f"You are in class **{code}**" in words(at) and "No class with" not in words(at)
+    assert [field.key for field in at.text_input if field.key == "class_code"] == []
+    press(at, "Leave the class")
+    assert not visit_of(at).poll and "class" not in at.query_params and polls.polls().is_open(code)
+
+
+@pytest.mark.parametrize(
+    ("opened", "reached"),
+    [
+        ("http://localhost:8501/lessons", False),
+        ("http://127.0.0.1:8501/lessons", False),
+        ("http://[::1]:8501/lessons", False),
+        ("http://0.0.0.0:8501/lessons", False),
+        ("http://192.168.1.20:8501/lessons", True),
+        ("https://mergescope.example.org/lessons", True),
+    ],
+)
+def test_the_address_of_a_class_is_a_qr_code_and_says_who_cannot_open_it(
+    open_app: Any, library: Path, monkeypatch: pytest.MonkeyPatch, opened: str, reached: bool
+) -> None:
+    monkeypatch.setattr(type(st.context), "url", opened)
+    at = open_app("lessons", library)
+    press(at, "Begin a class")
+    link = f"{opened}?class={visit_of(at).poll}"
+    assert at.code[0].value == link
+    assert ("Others cannot open this address" in words(at)) is not reached
+    (drawn,) = (one.proto.imgs[0].url for one in at.get("image") if "to be read by a camera" in str(one.proto))
+    svg = base64.b64decode(drawn.removeprefix("data:image/svg+xml;base64,")).decode()
+    assert MODULES.findall(svg) == MODULES.findall(segno.make(link, error="l", micro=False).svg_inline(border=4)) != []
 
 
 def test_the_median_of_a_class_is_called_its_own(open_app: Any, library: Path) -> None:
