@@ -9,14 +9,13 @@ import streamlit as st
 
 from app import text
 from app.reading import names, previews
-from app.session import address
+from app.session import address, permission
 from app.session.clicks import fragment
 from app.views.image import answer, choose, data, drift, look, neighbors, own, restore
 from app.views.image.data import Shown, Study, Tables
 from app.views.image.data_sets.view import data_set_view
 from app.widgets.images import found
 from app.widgets.jobs import own_machine
-from merging import modes
 from merging.jobs.bench import TableName
 from merging.modes import Act
 from viz.text import clean_text
@@ -125,7 +124,7 @@ def pick_image(image: Shown) -> None:
     with st.container(horizontal=True, gap="small", vertical_alignment="bottom"):
         if own.kept() is None:
             choose.picker(image)
-        if modes.allows(Act.UPLOAD):
+        if permission.allows(Act.UPLOAD):
             with st.popover("Your picture", icon=":material/upload:"):
                 own.upload()
     if own.kept() is None:
