@@ -10,10 +10,11 @@ import streamlit as st
 
 from app import text
 from app.reading import data as reading
-from app.session import address, state
+from app.session import address, permission, state
 from app.views.image import data
 from app.views.image.data import Shown
 from merging.errors import TaskError
+from merging.modes import Act
 
 if TYPE_CHECKING:
     import numpy as np
@@ -25,6 +26,7 @@ ABOUT = (
     "One PNG, JPEG or WebP of at most 2 MB. It is cut and scaled as the data sets' images are, and stays in this "
     "session: nothing of it is stored, and only its pixels are kept."
 )
+SHARED = "Your own pictures are read only where one person works: run the app on your machine for that."
 
 
 @dataclass(frozen=True)
@@ -58,6 +60,9 @@ def leave() -> None:
 
 def upload() -> None:
     """The place to give a picture; a new one each time, so that a picture is read once."""
+    if not permission.allows(Act.UPLOAD):
+        st.caption(SHARED)
+        return
     st.caption(ABOUT)
     key = f"image_upload_{st.session_state.get(_COUNT, 0)}"
     file = st.file_uploader("Your own picture", key=key, max_upload_size=LIMIT, width=420)

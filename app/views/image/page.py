@@ -9,15 +9,16 @@ import streamlit as st
 
 from app import text
 from app.reading import names, previews
-from app.session import address, permission
+from app.session import address
 from app.session.clicks import fragment
 from app.views.image import answer, choose, data, drift, look, neighbors, own, restore
 from app.views.image.data import Shown, Study, Tables
 from app.views.image.data_sets.view import data_set_view
 from app.widgets.images import found
 from app.widgets.jobs import own_machine
+from merging import modes
 from merging.jobs.bench import TableName
-from merging.modes import Act
+from merging.modes import Act, Mode
 from viz.text import clean_text
 
 ANSWER, LOOK, DRIFT, RESTORE, OCCLUDE, NEAR, DATA_SETS = (
@@ -124,7 +125,7 @@ def pick_image(image: Shown) -> None:
     with st.container(horizontal=True, gap="small", vertical_alignment="bottom"):
         if own.kept() is None:
             choose.picker(image)
-        if permission.allows(Act.UPLOAD):
+        if modes.mode() == Mode.FULL:
             with st.popover("Your picture", icon=":material/upload:"):
                 own.upload()
     if own.kept() is None:
