@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING
 
 import streamlit as st
 
+from app import permission
 from app.reading import data
-from app.session import benchmark, permission
+from app.session import benchmark
 from merging import settings
 from merging.checkpoints import references as model_references
 from merging.errors import MergingError

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 
 import streamlit as st
 
+from app.permission import asks
 from app.reading import data
 from app.session.job_queue import session_name
-from app.session.permission import asks
 from app.text import with_titles
 from merging import settings
 from merging.jobs.bench import Bench, PreviewRequest, PreviewState, Request

@@ -15,8 +15,9 @@ from typing import TYPE_CHECKING
 import streamlit as st
 from streamlit.runtime.scriptrunner import get_script_run_ctx
 
-from app.session import clicks, permission
-from app.session.permission import asks
+from app import permission
+from app.permission import asks
+from app.session import clicks
 from merging.errors import ModeError, StoreError
 from merging.jobs.records import Job
 from merging.jobs.runner import Runner

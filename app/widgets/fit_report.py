@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 
 import streamlit as st
 
-from app import text
+from app import permission, text
 from app.reading import data, recipes
-from app.session import clicks, permission
+from app.session import clicks
 from app.widgets import page
 from app.widgets.jobs import tray
 from merging.errors import MergingError

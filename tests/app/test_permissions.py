@@ -13,7 +13,7 @@ import streamlit as st
 import writing_calls
 from stand_in_jobs import SLEEP, ended, until
 
-from app.session import permission
+from app import permission
 from app.session.clicks import PROBLEM
 from app.session.job_queue import SessionQueue
 from merging import modes
@@ -25,17 +25,17 @@ from merging.runs.store import Store
 
 # What changes something in every mode, and why it may.
 FOR_EVERYBODY = {
-    "app.reading.lessons.polls.answer": "counts in a class",
-    "app.reading.previews.stop": "drops a preview of the session's own",
-    "app.serve.problem": "the server's start",
-    "app.session.job_queue.SessionQueue.cancel": "the session's own jobs only, see below",
-    "app.session.report.report_keeper.ReportKeeper._changing": "the report of whoever has its token",
-    "app.session.report.report_keeper.ReportKeeper.delete": "the report of whoever has its token",
-    "app.snapshot.folder._swap": "a command, which no visitor reaches",
-    "app.snapshot.folder.put": "a command, which no visitor reaches",
-    "app.views.lessons.learner.say": "counts in a class",
-    "app.views.lessons.teach._begin": "a class",
-    "app.views.lessons.teach._end": "the session's own class",
+    ("app.reading.lessons.polls", "answer"): "counts in a class",
+    ("app.reading.previews", "stop"): "drops a preview of the session's own",
+    ("app.serve", "problem"): "the server's start",
+    ("app.session.job_queue", "cancel"): "the session's own jobs only, see below",
+    ("app.session.report.report_keeper", "_changing"): "the report of whoever has its token",
+    ("app.session.report.report_keeper", "delete"): "the report of whoever has its token",
+    ("app.snapshot.folder", "_swap"): "a command, which no visitor reaches",
+    ("app.snapshot.folder", "put"): "a command, which no visitor reaches",
+    ("app.views.lessons.learner", "say"): "counts in a class",
+    ("app.views.lessons.teach", "_begin"): "a class",
+    ("app.views.lessons.teach", "_end"): "the session's own class",
 }
 ALONE = {Act.UPLOAD, Act.PATH, Act.DELETE}
 SERVERS = {  # {how a server is set up: what its visitors may do}
@@ -60,10 +60,11 @@ def server(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> s
     return how
 
 
-def unasked(more: str = "") -> set[str]:
+def unasked(more: str = "") -> set[tuple[str, str]]:
+    """The functions that write without asking, by module and name."""
     added = writing_calls.functions_in("app.new", more)
-    found = writing_calls.writing_calls(added)
-    return {name for name, (function, _) in found.items() if not writing_calls.asks(function)}
+    found = [function for function, _ in writing_calls.writing_calls(added).values()]
+    return {(one.module, one.node.name) for one in found if not writing_calls.asks(one)}
 
 
 def test_everything_that_writes_asks() -> None:
@@ -87,7 +88,7 @@ def test_what_would_write_without_asking_is_found(line: str) -> None:
         "from merging.sweeps import storage\nfrom merging.files.records import write_json\n"
         "from merging.catalog.model_sets import keep\n"
     )
-    assert unasked(f"{head}def new():\n    {line}\n") - set(FOR_EVERYBODY) == {"app.new.new"}
+    assert unasked(f"{head}def new():\n    {line}\n") - set(FOR_EVERYBODY) == {("app.new", "new")}
     asking = f"{head}@asks(Act.DELETE)\ndef new():\n    {line}\n"
     assert unasked(asking) == set(FOR_EVERYBODY)
 

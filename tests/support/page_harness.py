@@ -13,8 +13,8 @@ import pytest
 from streamlit.proto.WidgetStates_pb2 import WidgetStates
 from streamlit.testing.v1 import AppTest
 
+from app import permission
 from app.reading import data
-from app.session import permission
 from merging.runs.run import Run
 from merging.runs.store import Store
 

@@ -148,5 +148,5 @@ def asks(function: Function) -> bool:
     """Whether a function asks whether visitors may do that: by its decorator, or in its own body."""
     named = [ast.unparse(one) for one in function.node.decorator_list]
     return any(one.startswith("asks(Act.") for one in named) or any(
-        name == "app.session.permission.require" for name, _ in function.calls
+        name == "app.permission.require" for name, _ in function.calls
     )

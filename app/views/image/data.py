@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any
 
 import streamlit as st
 
-from app import text
+from app import permission, text
 from app.reading import data, previews
-from app.session import permission, state
+from app.session import state
 from merging import modes
 from merging.checkpoints.references import PRETRAINED
 from merging.errors import MergingError

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 import streamlit as st
 
-from app import text
+from app import permission, text
 from app.reading import data as reading
-from app.session import address, permission, state
+from app.session import address, state
 from app.views.image import data
 from app.views.image.data import Shown
 from merging.errors import TaskError

@@ -6,11 +6,11 @@ from collections.abc import Callable, Mapping, Sequence
 
 import streamlit as st
 
-from app import text
+from app import permission, text
 from app.reading import data, recipes
 from app.reading import names as expert_names
 from app.reading.images import drawn
-from app.session import pages, permission, state
+from app.session import pages, state
 from app.session.draft import Draft, DraftStep, in_order, parse_chain
 from app.views.merge import factors, networks
 from app.widgets import controls, page

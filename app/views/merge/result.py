@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Any
 
 import streamlit as st
 
-from app import text
+from app import permission, text
 from app.reading import data, score_tables
 from app.reading.images import drawn
-from app.session import pages, permission
+from app.session import pages
 from app.widgets import page, run_picker
 from merging.benchmarks.metrics import Summary
 from merging.modes import Act

@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Any
 import streamlit as st
 
 from app import text
+from app.permission import asks
 from app.reading import data
 from app.reading import models as model_files
 from app.session import benchmark, clicks
 from app.session.clicks import fragment
-from app.session.permission import asks
 from app.views.models import benchmark_options, benchmark_plan
 from app.widgets import fit_report
 from app.widgets.jobs import own_machine, tray

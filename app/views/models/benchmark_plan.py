@@ -10,8 +10,8 @@ from typing import Any
 import streamlit as st
 
 from app import text
+from app.permission import asks
 from app.reading import data
-from app.session.permission import asks
 from merging.checkpoints import references as model_references
 from merging.errors import MergingError
 from merging.modes import Act

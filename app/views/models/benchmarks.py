@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING
 import streamlit as st
 
 from app import text
+from app.permission import asks
 from app.reading import data, models
 from app.reading.images import drawn, pictures
 from app.session import benchmark, clicks
-from app.session.permission import asks
 from merging import settings
 from merging.benchmarks import folders
 from merging.benchmarks.folders import SERVER

@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING
 
 import streamlit as st
 
-from app import text
+from app import permission, text
+from app.permission import asks
 from app.reading import data
 from app.reading import models as model_files
 from app.reading.models import Shelf
-from app.session import clicks, permission
-from app.session.permission import asks
+from app.session import clicks
 from app.widgets import fit_report, page
 from app.widgets.jobs import tray
 from merging import settings

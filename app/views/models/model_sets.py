@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING
 import streamlit as st
 
 from app import text
+from app.permission import asks
 from app.reading import data, models, recipes
 from app.reading.models import Shelf
 from app.session import benchmark, clicks, pages
-from app.session.permission import asks
 from app.views.models import benchmarks
 from app.widgets import fit_report, page
 from app.widgets.jobs import own_machine

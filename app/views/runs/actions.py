@@ -7,9 +7,9 @@ from collections.abc import Callable, Sequence
 import streamlit as st
 
 from app import text
+from app.permission import asks
 from app.reading import data, models
 from app.session import clicks, pages, state
-from app.session.permission import asks
 from app.widgets import page, run_picker
 from merging.errors import MergingError
 from merging.modes import Act

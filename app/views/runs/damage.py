@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import streamlit as st
 
-from app import text
+from app import permission, text
+from app.permission import asks
 from app.reading import data, models
-from app.session import address, clicks, pages, permission
-from app.session.permission import asks
+from app.session import address, clicks, pages
 from app.widgets import page
 from merging.files.disk import is_writable
 from merging.modes import Act

@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING
 
 import streamlit as st
 
-from app import text
+from app import permission, text
+from app.permission import asks
 from app.reading import data, models
-from app.session import clicks, permission
-from app.session.permission import asks
+from app.session import clicks
 from app.widgets.jobs import own_machine, tray
 from merging.checkpoints.references import is_remote
 from merging.errors import MergingError, StoreError

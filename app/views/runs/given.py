@@ -7,10 +7,10 @@ import math
 import streamlit as st
 
 from app import text
+from app.permission import asks
 from app.reading import data, models
 from app.reading.given import given
 from app.session import clicks, pages
-from app.session.permission import asks
 from app.widgets import page
 from app.widgets.jobs import tray
 from merging.errors import MergingError

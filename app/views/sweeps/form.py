@@ -8,11 +8,11 @@ from typing import Any
 
 import streamlit as st
 
-from app import text
+from app import permission, text
+from app.permission import asks
 from app.reading import data, sweeps
 from app.reading.images import drawn
-from app.session import permission, state
-from app.session.permission import asks
+from app.session import state
 from app.widgets.jobs import own_machine
 from merging.benchmarks.benchmark import SPLITS
 from merging.errors import MergingError

@@ -9,14 +9,14 @@ from dataclasses import replace
 
 import streamlit as st
 
-from app import text
+from app import permission, text
+from app.permission import asks
 from app.reading import data, sweeps
 from app.reading.given import swept
 from app.reading.given.swept import GivenResults
 from app.reading.sweeps import SweepResults
-from app.session import address, clicks, permission, state
+from app.session import address, clicks, state
 from app.session.clicks import fragment
-from app.session.permission import asks
 from app.views.sweeps import chosen_point, given
 from app.views.sweeps import subject as subjects
 from app.views.sweeps.form import on_reporting

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import streamlit as st
 
-from app.session import permission
+from app import permission
 from merging import modes
 from merging.modes import Act
 from merging.recipes.recipe import Recipe

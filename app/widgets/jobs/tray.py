@@ -10,9 +10,9 @@ from typing import NamedTuple
 
 import streamlit as st
 
-from app import text
+from app import permission, text
 from app.reading import data, measurements
-from app.session import address, clicks, pages, permission, state
+from app.session import address, clicks, pages, state
 from app.session import benchmark as session_benchmark
 from app.session.clicks import fragment
 from app.widgets import page as page_parts
