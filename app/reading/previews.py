@@ -7,10 +7,11 @@ from typing import TYPE_CHECKING
 
 import streamlit as st
 
+from app.permission import asks
 from app.reading import data
 from app.session.job_queue import session_name
 from app.text import with_titles
-from merging import modes, settings
+from merging import settings
 from merging.jobs.bench import Bench, PreviewRequest, PreviewState, Request
 from merging.modes import Act
 from merging.previews.samples import STAGES
@@ -51,9 +52,9 @@ def state(asked: Request, key: str) -> PreviewState | None:
     return bench().state(_session(key), asked)
 
 
+@asks(Act.PREVIEW)
 def ask(asked: Request, key: str) -> None:
     """Make a request in place of the last one under ``key``. Raises ModeError in a mode without previews."""
-    modes.require(Act.PREVIEW)
     bench().ask(_session(key), asked)
 
 

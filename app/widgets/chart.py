@@ -70,7 +70,7 @@ def chart(
     config = theme.config(name, clicks=on_click is not None and not area, camera=not state.dark())
     with present.stage() if presenting else contextlib.nullcontext() as stage:
         if stage:
-            if not stage.bare and not present.words():
+            if not stage.bare and not present.words(stage):
                 ask(key)
             shown = stage.fitted(shown)
         st.plotly_chart(shown, theme=None, key=f"chart_{key}", config=config, alt=figure.layout.meta["alt"], **extra)

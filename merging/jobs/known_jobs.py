@@ -53,6 +53,11 @@ class KnownJobs:
         with self._changed:
             return self._turns.asked(session)
 
+    def others_wait(self, job_id: str, session: str) -> bool:
+        """Whether another session waits for a job."""
+        with self._changed:
+            return self._turns.others(job_id, session)
+
     def charge(self, session: str, images: int) -> None:
         """Count images of a preview to a session's share of the computing."""
         with self._changed:

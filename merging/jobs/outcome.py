@@ -19,6 +19,7 @@ KEPT = {
 LEARNED = "What it learned until a moment before is kept; started again, it goes on from there."
 NOTHING = "Nothing half-done was kept."
 FULL = "The disk that holds the runs is full. Free some space, and start the job again."
+UNKNOWN = "Mergescope was stopped, and the disk is full: what became of this job is not known. Start it again."
 LOG = "see log.txt in its folder."
 
 
@@ -65,11 +66,18 @@ def _stated(record: Record, event: Mapping[str, Any], learned: bool) -> str:
 
 
 def left_behind(
-    record: Record, event: Mapping[str, Any], stored: bool, follows: bool, learned: bool = False
+    record: Record,
+    event: Mapping[str, Any],
+    stored: bool,
+    follows: bool,
+    learned: bool = False,
+    started: bool = False,
+    full: bool = False,
 ) -> tuple[State, str]:
     """The state of an unfinished job whose server and child are gone, and a sentence unless it was done all the same.
 
-    ``follows`` says that a recipe was to be submitted after the command, ``learned`` as in ``outcome``.
+    ``follows`` says that a recipe was to be submitted after the command, ``started`` that its turn had come;
+    ``learned`` and ``full`` are as in ``outcome``.
     """
     if record.kind == MERGE and stored:
         return State.DONE, ""
@@ -78,12 +86,12 @@ def left_behind(
         return outcome(record, event, code, stored, learned=learned)
     if code == 0:
         return State.INTERRUPTED, "Mergescope was stopped before it could submit what follows."
-    return State.INTERRUPTED, interruption(record, bool(event) or record.started is not None, learned)
+    return State.INTERRUPTED, interruption(record, started or bool(event), learned, full)
 
 
-def interruption(record: Record, started: bool, learned: bool = False) -> str:
-    """What happened to a job that ended without a word."""
+def interruption(record: Record, started: bool, learned: bool = False, full: bool = False) -> str:
+    """What happened to a job that ended without a word; on a ``full`` disk it may not have had room for one."""
     if not started:
-        return "Mergescope was stopped before this job's turn came."
+        return UNKNOWN if full else "Mergescope was stopped before this job's turn came."
     kept = LEARNED if learned else KEPT.get(record.kind, NOTHING)
     return f"Mergescope or the process of this job was stopped. {kept}"

@@ -87,7 +87,8 @@ def _state(files: JobFiles, record: Record, store: Store, here: bool) -> tuple[S
         return State.RUNNING, "", worker
     made = record.kind == MERGE and _made(store, files, record)
     follows = bool(record.words and files.recipe_yaml())
-    return *left_behind(record, files.last_event(), made, follows, learned), NOBODY
+    started, full = record.started is not None or files.was_started(), files.disk_is_full()
+    return *left_behind(record, files.last_event(), made, follows, learned, started, full), NOBODY
 
 
 def _heard(process: ProcessId, files: JobFiles) -> bool:

@@ -113,23 +113,24 @@ class Runner(KnownJobs):
         title = registry.kind(key).title + (f": {(of or self.store.run(run_id)).title}" if run_id else "")
         return self._begin(key, run_id, title, benchmark=benchmark, session=session)
 
-    def sweep(self, sweep_id: str, title: str, benchmark: str = "") -> Job:
+    def sweep(self, sweep_id: str, title: str, benchmark: str = "", session: str = "") -> Job:
         """The job that computes what is missing of a stored sweep: the live one, or a new one.
 
         Raises:
             StoreError: it is under way on another benchmark.
         """
-        return self._begin(SWEEP, sweep_id, f"Sweep: {title}", benchmark=benchmark)
+        return self._begin(SWEEP, sweep_id, f"Sweep: {title}", benchmark=benchmark, session=session)
 
     def command(
-        self, kind: str, subject: str, title: str, words: Sequence[str], then: Recipe | None = None, benchmark: str = ""
-    ) -> Job:
+        self, kind: str, subject: str, title: str, words: Sequence[str], then: Recipe | None = None,
+        benchmark: str = "", session: str = "",
+    ) -> Job:  # fmt: skip
         """The job that runs a command of the command line: the live one, or a new one.
 
         ``kind`` says in one word what the command does, ``subject`` what it works on. The recipe ``then`` is submitted
         once the command is done.
         """
-        return self._begin(kind, subject, title, words, then, benchmark)
+        return self._begin(kind, subject, title, words, then, benchmark, session)
 
     def _begin(
         self, kind: str, subject: str, title: str, words: Sequence[str] = (), then: Recipe | None = None,
@@ -149,7 +150,7 @@ class Runner(KnownJobs):
             self._enqueue(job_id, created, session, takes)
         return self.get(job_id)
 
-    def again(self, job_id: str) -> Job:
+    def again(self, job_id: str, session: str = "") -> Job:
         """A job that has ended, submitted once more as it was; one that is live goes on.
 
         Raises:
@@ -159,7 +160,7 @@ class Runner(KnownJobs):
         with self._submitting():
             before = files.read()
             if before is not None and not self.get(job_id).live and not self._closing:
-                self._enqueue(job_id, files.create_again(before))
+                self._enqueue(job_id, files.create_again(before), session)
         return self.get(job_id)
 
     @contextlib.contextmanager

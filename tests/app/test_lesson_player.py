@@ -278,10 +278,20 @@ def test_every_step_of_bundled_lessons_stands_beside_its_page(
         assert f"step {number} of {len(lesson.steps)}" in words(at) and "not stored here" not in words(at)
 
 
-def test_a_presented_text_keeps_its_question() -> None:
-    from app.views.lessons import projector
+def test_a_presented_step_shows_all_of_its_words(open_app: Any, library: Path, tmp_path: Path) -> None:
+    premise = " ".join(f"Premise {number} stands here." for number in range(30))  # 120 words
+    written = small_lesson.TEXT.replace("And with a mask?", f"{premise} And with a mask?")
+    (tmp_path / "lessons" / f"{KEY}.yaml").write_text(written, encoding="utf-8")
+    at = open_app("masks", library, lesson=KEY, step="2")
+    at.toggle(key="present").set_value(True).run()
+    shown = presented(at)
+    assert f"{premise} And with a mask?" in shown and "Now you know." not in shown and "Measured" not in shown
+    at.button(key="lesson_reveal").click().run()
+    shown = presented(at)
+    assert f"{premise} And with a mask?" in shown and "Measured: **" in shown and "Now you know." in shown
 
-    words = " ".join(["word"] * 15)
-    shown = projector.brief(f"First {words}. Second {words}. Third {words}. What is it?")
-    assert shown == f"First {words}. Second {words}. What is it?"
-    assert len(projector.brief(f"{words} {words} {words}?").split()) <= projector.MOST_WORDS
+
+def presented(at: AppTest) -> str:
+    """The words above the chart that fills the window."""
+    assert not at.exception and charts(at) == 1
+    return next(str(one.value) for one in at.markdown if one.value.startswith("Premise 0"))

@@ -72,6 +72,7 @@ def test_the_same_input_gives_the_same_bytes_and_no_page_leads_outside(tiny_plac
     lesson = pages["small.html"]
     assert "A &amp; B {{ 7 * 7 }}" in lesson and "n = " in lesson
     assert '<a class="word" href="words.html#word-accuracy"' in lesson and "<b>wrong</b>" in lesson
+    assert 'data-cells="2"' in lesson and "blank cells, for your marks" in lesson
     assert "<img" not in pages["sources.html"] and NASTY.split("<")[0] in pages["sources.html"]
     slider = json.loads(re.findall(r'id="figure-1">(.*)</script>', pages["views.html"])[0])
     assert slider["values"] == ["0", "1", "2", "3", "4"] and len(slider["drawn"]["frames"]) == 5

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import streamlit as st
 
-from app import text
+from app import permission, text
 from app.reading import data, previews
 from app.session import state
 from merging import modes
@@ -163,7 +163,7 @@ def read(study: Study, names: Sequence[TableName]) -> tuple[Tables, bool, str]:
     tables = Tables(study)
     answer = previews.state(asked, BENCH)
     lacks = any(_key(study, name) not in kept for name in names)
-    if lacks and not modes.allows(Act.PREVIEW):
+    if lacks and not permission.allows(Act.PREVIEW):
         return tables, False, modes.refusal(Act.PREVIEW)
     if answer is None and lacks:
         previews.ask(asked, BENCH)

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 import streamlit as st
 
-from app import text
+from app import permission, text
 from app.reading import data, recipes
 from app.reading import names as expert_names
 from app.reading.images import drawn
@@ -14,7 +14,6 @@ from app.session import pages, state
 from app.session.draft import Draft, DraftStep, in_order, parse_chain
 from app.views.merge import factors, networks
 from app.widgets import controls, page
-from merging import modes
 from merging.benchmarks.metrics import TASK_KNOWN
 from merging.catalog.model_sets import ModelSet
 from merging.errors import CheckpointError, MergingError
@@ -109,7 +108,7 @@ def presets(current: Draft, experts: Mapping[str, str]) -> None:
         )
         with st.popover("Load a recipe", icon=":material/upload_file:"):
             st.text_area("Recipe as YAML", key="recipe_text", max_chars=LONGEST, height=220)
-            if modes.allows(Act.UPLOAD):
+            if permission.allows(Act.UPLOAD):
                 st.file_uploader("or a file", ["yaml", "yml"], key="recipe_file", max_upload_size=1)
             st.button("Use this recipe", on_click=_use_recipe)
     if problem := st.session_state.pop("recipe_problem", ""):

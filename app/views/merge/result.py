@@ -7,12 +7,11 @@ from typing import TYPE_CHECKING, Any
 
 import streamlit as st
 
-from app import text
+from app import permission, text
 from app.reading import data, score_tables
 from app.reading.images import drawn
 from app.session import pages
 from app.widgets import page, run_picker
-from merging import modes
 from merging.benchmarks.metrics import Summary
 from merging.modes import Act
 from merging.runs.run import Run
@@ -52,7 +51,7 @@ def view(run: Run, stored: Sequence[Run]) -> None:
                 page.open_page(pages.SCORES, "See its scores", "monitoring", runs=run.id)
             if best is not None:
                 page.open_page(pages.COMPARE, "Compare with the best", "compare", run=run.id, b=best.id)
-            if modes.allows(Act.EXPORT):
+            if permission.allows(Act.EXPORT):
                 page.open_page(pages.MODELS, "Export", "output", shelf="runs", chosen=run.id)
             run_picker.recipe_buttons(run, "result")
 

@@ -7,10 +7,12 @@ from collections.abc import Callable, Sequence
 import streamlit as st
 
 from app import text
+from app.permission import asks
 from app.reading import data, models
-from app.session import pages, state
+from app.session import clicks, pages, state
 from app.widgets import page, run_picker
 from merging.errors import MergingError
+from merging.modes import Act
 from merging.runs.run import PRECOMPUTED, Run
 from merging.text import size_text
 from viz.text import plural
@@ -107,11 +109,15 @@ def _button(label: str, key: str, runs: Sequence[Run], act: Callable[[list[str]]
     st.button(label, type="primary", key=f"{key}_runs", on_click=act, args=([run.id for run in runs],))
 
 
+@clicks.guarded
+@asks(Act.DELETE)
 def _drop_now(run_ids: list[str]) -> None:
     """Callback: drop the weights of runs that no job needs."""
     _each(run_ids, data.store().drop_models, "The weights of {} were dropped.")
 
 
+@clicks.guarded
+@asks(Act.DELETE)
 def _delete_now(run_ids: list[str]) -> None:
     """Callback: delete runs that no job needs."""
     _each(run_ids, data.store().delete, "{} deleted.")
@@ -121,8 +127,6 @@ def _delete_now(run_ids: list[str]) -> None:
 
 
 def _each(run_ids: list[str], act: Callable[[str], None], success: str) -> None:
-    if not models.local():
-        return
     live, changed = {job.subject for job in data.runner().jobs() if job.live}, 0
     try:
         for run_id in run_ids:

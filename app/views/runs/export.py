@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING
 
 import streamlit as st
 
-from app import text
+from app import permission, text
+from app.permission import asks
 from app.reading import data, models
 from app.session import clicks
 from app.widgets.jobs import own_machine, tray
-from merging import modes
 from merging.checkpoints.references import is_remote
 from merging.errors import MergingError, StoreError
 from merging.export import stored
@@ -181,7 +181,9 @@ def _start(runs: Sequence[tuple[str, str]], to: str, folder: str, activation: st
     root = data.store().root
     for run_id, title in runs:
         try:
-            out = stored.typed_folder(folder) if folder and models.local() else None
+            if folder:
+                permission.require(Act.PATH)
+            out = stored.typed_folder(folder) if folder else None
             if out is not None and (why := _refusal(out, to)):
                 raise StoreError(why)
         except StoreError as error:
@@ -236,7 +238,7 @@ def _show(export: Export, job: Job | None, runs: Sequence[Run]) -> None:
         with st.container(horizontal=True, vertical_alignment="center"):
             if total > LARGEST:
                 st.caption(f"Larger than {size_text(LARGEST)}: copy it from the folder.")
-            elif modes.allows(Act.EXPORT):
+            elif permission.allows(Act.EXPORT):
                 st.download_button(
                     "Download (zip)", lambda: zipped(export), f"{export.run_id}-{export.to}.zip", "application/zip",
                     key=f"zip_{key}", on_click="ignore", icon=":material/download:",
@@ -263,6 +265,7 @@ def zipped(export: Export) -> bytes:
 
 
 @clicks.guarded
+@asks(Act.DELETE)
 def _delete(export: Export) -> None:
     """Callback: delete an export, and dismiss the job that wrote it."""
     root = data.store().root

@@ -7,12 +7,14 @@ import math
 import streamlit as st
 
 from app import text
+from app.permission import asks
 from app.reading import data, models
 from app.reading.given import given
 from app.session import clicks, pages
 from app.widgets import page
 from app.widgets.jobs import tray
 from merging.errors import MergingError
+from merging.modes import Act
 from merging.runs.given.scores import GivenScore, forget_scores, keep_scores, scores_in
 from merging.runs.run import Run
 from viz.text import clean_text, percent, real
@@ -105,7 +107,7 @@ def _field(run: Run) -> None:
     if file is None:
         return
     try:
-        keep_scores(data.store().root, run.id, scores_in(file.getvalue(), file.name), file.name)
+        _keep(run.id, file.name, file.getvalue())
     except MergingError as error:
         st.error(text.safe_text(str(error), 400), icon=":material/block:")
         return
@@ -113,8 +115,14 @@ def _field(run: Run) -> None:
     st.rerun()  # what was given stands above the field
 
 
+@asks(Act.UPLOAD)
+def _keep(run_id: str, name: str, content: bytes) -> None:
+    """Keep the scores of an uploaded file."""
+    keep_scores(data.store().root, run_id, scores_in(content, name), name)
+
+
 @clicks.guarded
+@asks(Act.DELETE)
 def _remove(run_id: str) -> None:
     """Callback: forget the scores that a run was given."""
-    if models.local():
-        forget_scores(data.store().root, run_id)
+    forget_scores(data.store().root, run_id)

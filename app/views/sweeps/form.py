@@ -8,12 +8,12 @@ from typing import Any
 
 import streamlit as st
 
-from app import text
+from app import permission, text
+from app.permission import asks
 from app.reading import data, sweeps
 from app.reading.images import drawn
 from app.session import state
 from app.widgets.jobs import own_machine
-from merging import modes
 from merging.benchmarks.benchmark import SPLITS
 from merging.errors import MergingError
 from merging.methods.params import Bound
@@ -213,9 +213,15 @@ def _start(made: Sweep) -> None:
         icon=":material/play_arrow:",
         key="sweep_start",
     ):
-        if modes.allows(Act.SWEEP):
-            storage.keep(made, data.store())
+        if permission.allows(Act.SWEEP):
+            _keep(made)
         if missing:
             data.runner().sweep(made.id, sweeps.title(made))
         state.pick_sweep(made.id)
         st.rerun()
+
+
+@asks(Act.SWEEP)
+def _keep(made: Sweep) -> None:
+    """Store the sweep."""
+    storage.keep(made, data.store())

@@ -10,13 +10,12 @@ from typing import NamedTuple
 
 import streamlit as st
 
-from app import text
+from app import permission, text
 from app.reading import data, measurements
 from app.session import address, clicks, pages, state
 from app.session import benchmark as session_benchmark
 from app.session.clicks import fragment
 from app.widgets import page as page_parts
-from merging import modes
 from merging.errors import MergingError
 from merging.jobs.records import MERGE, PUBLISHED, SWEEP, Job
 from merging.modes import Act
@@ -135,10 +134,11 @@ def _where(job: Job) -> str:
 
 def buttons(job: Job, place: str) -> None:
     """Draw the buttons and links of a job."""
+    may_stop = data.runner().may_stop(job.id)
     if job.live:
-        if job.can_pause and modes.allows(Act.MANAGE):
+        if may_stop and job.can_pause and permission.allows(Act.MANAGE):
             st.button("Pause", key=f"pause_{place}_{job.id}", on_click=data.runner().pause, args=(job.id,))
-        if data.runner().may_stop(job.id):
+        if may_stop:
             st.button("Cancel", key=f"cancel_{place}_{job.id}", on_click=data.runner().cancel, args=(job.id,))
         return
     if data.runner().elsewhere(job):
@@ -154,7 +154,7 @@ def buttons(job: Job, place: str) -> None:
         )
         if job.can_pause:  # it learned
             open_result(pages.LEARNING, "Learning", "model_training", job, state.pick_run, run=job.subject)
-    if not modes.allows(Act.MANAGE):
+    if not may_stop or not permission.allows(Act.MANAGE):
         return
     if job.state != "done":
         again(job, place)
