@@ -19,6 +19,7 @@ from app import startup, timing, turns
 from app.reading import data
 from app.session import address, benchmark, clicks, selection, state
 from app.session.report import report_keeper
+from app.session.runs import run_choice
 from app.text import safe_text
 from app.views.lessons import player
 from app.widgets import benchmark_badge, present
@@ -100,6 +101,7 @@ def main() -> None:
         if missing := benchmark.enter():
             benchmark_badge.show_missing(missing)
         else:
+            run_choice.enter()
             player.run(page.url_path, page.run)
     except MergingError as error:  # its text is meant for people; anything else goes to the log
         clicks.refuse(error, "page")

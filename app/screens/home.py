@@ -36,7 +36,6 @@ page_parts.heading(
 
 stored = data.stored()
 runs = data.runs(stored)
-masked = next((run for run in runs if "saliency" in run.tables), runs[0] if runs else None)
 if lesson := lessons.lessons().get("why_merging_hurts"):
     FIRST = (
         "Guess first, then see what merging does to accuracy and to features, and read why: a lesson of "
@@ -53,7 +52,7 @@ LINKS = (
     (
         "Look inside a merge",
         "Which tensors are salient for each expert, and which does the merge keep? Move the prune ratio to see.",
-        (pages.MASKS, "Open Masks", "grid_on", {"run": masked.id} if masked else {}),
+        (pages.MASKS, "Open Masks", "grid_on", {}),
     ),
     (
         "Which merge wins out of domain?",

@@ -9,7 +9,8 @@ import streamlit as st
 from app import text
 from app.reading import data, names, score_tables
 from app.reading.images import drawn
-from app.session import address, pages, state
+from app.session import address, pages
+from app.session.runs import run_choice
 from app.views.scores import ablations, experiment, given_runs, plugin_matrix, stored_size, unknown_task
 from app.widgets import chart, page, paper_line, run_picker
 from merging.runs.run import Run
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
 
 RUNS, PLUGIN, ABLATIONS = "runs", "plug-in matrix", "ablations"
 DEFAULT = 6  # runs shown at first
+OFFERS = "Scores compares runs that were evaluated on the same version of the benchmark."
 RUN, KIND, PER_TASK_KIND, COUNT, RUN_ID = 175, 80, 145, 52, 103  # px
 PERCENT = {  # title and px
     "in_domain": ("In-domain", 76),
@@ -103,16 +105,16 @@ def compare(groups: list[list[Run]], stored: list[Run]) -> None:
 def choose(scored: list[Run], stored: list[Run]) -> None:
     """The picker of runs, and their scores."""
     by_id = {run.id: run for run in scored}
-    chosen, missing = state.picked_runs(list(by_id), list(by_id)[:DEFAULT])
+    chosen, missing = run_choice.picked_runs(list(by_id), list(by_id)[:DEFAULT])
     if missing:
-        run_picker.missing_runs(missing)
+        run_picker.missing_runs(missing, offers=OFFERS)
     st.session_state["compare"] = chosen
     st.multiselect(
         "Runs",
         list(by_id),
         format_func=lambda run_id: text.label(by_id[run_id]),
         key="compare",
-        on_change=state.pick_runs_from,
+        on_change=run_choice.pick_runs_from,
         args=("compare",),
         placeholder="Choose runs to compare",
     )

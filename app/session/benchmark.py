@@ -8,6 +8,7 @@ import streamlit as st
 from streamlit.runtime.scriptrunner import get_script_run_ctx
 
 from app.session import address, state
+from app.session.runs import run_choice
 from merging import settings
 from merging.benchmarks import folders
 from merging.benchmarks.folders import SERVER
@@ -67,6 +68,7 @@ def use(benchmark_key: str) -> None:
         return
     if path != folder():
         state.leave_benchmark()
+        run_choice.forget()
     _note(benchmark_key, path)
 
 

@@ -10,9 +10,10 @@ from app import text
 from app.reading import data, names
 from app.session import address, state
 from app.session.pages import MASKS, MERGE, MODELS
+from app.session.runs import run_choice
 from app.widgets.page import empty, open_page
 from merging.files.short_digest import beginning_with
-from merging.runs.run import PRECOMPUTED, Run
+from merging.runs.run import PRECOMPUTED, Run, same_models
 from merging.text import duration_text, first_few
 from viz.text import plural
 
@@ -26,18 +27,20 @@ MOST_SEVERAL = 20  # runs to choose from
 CAUTIONS = 6  # lines that are shown at once
 
 
-def pick_one(runs: Sequence[Run], label: str = "Layers of") -> Run:
-    """Draw a picker of several runs, and return the picked one; the last one at first."""
+def pick_one(runs: Sequence[Run], label: str = "Layers of", ready: Sequence[Run] = ()) -> Run:
+    """Draw a picker of several runs, and return the picked one; the last one at first.
+
+    ``ready`` are those of which what the page shows is stored, by default all: unless a run was chosen, it is of those.
+    """
     by_id = {run.id: run for run in runs}
-    run_id = state.picked_run(list(by_id), runs[-1].id).run_id or runs[-1].id
-    state.pick_run(run_id)
+    run_id = run_choice.focused_run(list(by_id), [run.id for run in ready or runs])
     st.session_state["one"] = run_id  # the picker shows what the link says
     st.selectbox(
         label,
         list(by_id),
         format_func=lambda run_id: text.label(by_id[run_id]),
         key="one",
-        on_change=state.pick_from,
+        on_change=run_choice.pick_from,
         args=("one",),
         width=480,
     )
@@ -54,13 +57,13 @@ def pick_run(
     The flag says that it was picked just now, so that the view should start from that run's own values.
     """
     if not runs:
-        if requested := state.picked_run([], "").missing:
+        if requested := run_choice.picked_run([], "").missing:
             missing_runs([requested])
         else:
             empty("There is no run yet. Merge some experts and the result appears here.", "Merge experts", MERGE)
         return None
     by_id = {run.id: run for run in runs}
-    picked = state.picked_run(list(by_id), first.id if first else next(iter(by_id)))
+    picked = run_choice.picked_run(list(by_id), first.id if first else next(iter(by_id)))
     if picked.missing is not None or picked.run_id is None:
         missing_runs([picked.missing or ""])
         return None
@@ -70,7 +73,7 @@ def pick_run(
         list(by_id),
         format_func=lambda run_id: text.label(by_id[run_id]),
         key="picker",
-        on_change=state.pick_from,
+        on_change=run_choice.pick_from,
         args=("picker",),
     )
     run = by_id[picked.run_id]
@@ -80,10 +83,13 @@ def pick_run(
 
 def one_set(runs: Sequence[Run]) -> list[list[Run]]:
     """Groups of runs that merge the same models, in any order; the first run's group comes first."""
-    groups: dict[frozenset[tuple[str, str]], list[Run]] = {}
+    groups: list[list[Run]] = []
     for run in runs:
-        groups.setdefault(frozenset(run.inputs.items()), []).append(run)
-    return list(groups.values())
+        if group := next((one for one in groups if same_models(one[0], run)), None):
+            group.append(run)
+        else:
+            groups.append([run])
+    return groups
 
 
 def other_sets(groups: Sequence[Sequence[Run]]) -> None:
@@ -98,7 +104,9 @@ def other_sets(groups: Sequence[Sequence[Run]]) -> None:
             ids = [run.id for run in group] + [run.id for other in groups if other is not group for run in other]
             words, switch = st.columns([3, 1], vertical_alignment="center")
             words.markdown(f"**{text.safe_text(names.of_experts(group[0].experts), 120)}.** {titles}")
-            switch.button("Show these instead", key=f"other_experts_{place}", on_click=state.pick_runs, args=(ids,))
+            switch.button(
+                "Show these instead", key=f"other_experts_{place}", on_click=run_choice.pick_runs, args=(ids,)
+            )
 
 
 def left_out(runs: Sequence[Run], why: str = CLIP_ONLY) -> None:
@@ -110,14 +118,27 @@ def left_out(runs: Sequence[Run], why: str = CLIP_ONLY) -> None:
 
 
 def missing_runs(
-    run_ids: Sequence[str], forget: Callable[[], None] = state.clear_link, one_other: str = ONE_OTHER
-) -> None:
-    """Draw which runs of a link cannot be shown, and a button to go on, which calls ``forget``.
+    run_ids: Sequence[str], forget: Callable[[], None] = run_choice.clear_link, one_other: str = ONE_OTHER,
+    offers: str = "",
+) -> None:  # fmt: skip
+    """Draw which chosen runs cannot be shown, and a button to go on, which calls ``forget``.
 
-    ``one_other`` says that of a run, by its title, of another network than CLIP.
+    ``one_other`` says that of a run, by its title, of another network than CLIP. ``offers`` says which runs the page
+    does show, if it goes on with those: a run that is stored and not among them needs no button.
     """
-    if run_ids := _offer_choices(run_ids):
+    run_ids = _offer_choices(run_ids)
+    if offers:
+        run_ids = _not_offered(run_ids, offers)
+    if run_ids:
         _lost_runs(run_ids, forget, one_other)
+
+
+def _not_offered(run_ids: Sequence[str], offers: str) -> list[str]:
+    """Say which stored merges of CLIP the page does not offer; returns the other ids."""
+    stored = {run.id: run for run in data.of_clip(data.stored())}
+    if titles := [f"**{text.safe_text(stored[run_id].title, 60)}**" for run_id in run_ids if run_id in stored]:
+        st.caption(f"{text.listed(titles)} {'is' if len(titles) == 1 else 'are'} not shown here. {offers}")
+    return [run_id for run_id in run_ids if run_id not in stored]
 
 
 def _offer_choices(run_ids: Sequence[str]) -> list[str]:

@@ -83,7 +83,7 @@ class Job:
     says why it failed or was interrupted. ``halted`` is the number of its process if a signal has stopped it for now,
     else 0. Times are seconds since the epoch; ``starts_in`` is how many until a waiting job should begin, if that is
     known. ``benchmark`` is the folder of the benchmark, empty for the one that the server was started on. ``away`` says
-    that another computer has it.
+    that another computer has it, ``kept`` that what it did before it stopped is kept: submitted again, it goes on.
     """
 
     id: str
@@ -106,6 +106,7 @@ class Job:
     halted: int = 0
     starts_in: float | None = None
     away: bool = False
+    kept: bool = False
 
     @property
     def live(self) -> bool:

@@ -13,7 +13,7 @@ from merging.recipes.presets import bases, refusal
 from merging.recipes.recipe import Exemplars, Recipe
 from merging.recipes.step import Step
 from merging.recipes.unlabeled import TestData
-from merging.runs.run import SALIENCY, Run, parameters_of
+from merging.runs.run import SALIENCY, Run, parameters_of, same_models
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,7 +143,7 @@ def same_saliency(run: Run, others: Iterable[Run]) -> Run | None:
         return None
     for other in others:
         other_recipe = recipe_of(other) if SALIENCY in other.tables and other.id != run.id else None
-        if other_recipe is None or other.inputs != run.inputs or not other_recipe.edits:
+        if other_recipe is None or not same_models(run, other) or not other_recipe.edits:
             continue
         same = _steps(other_recipe, other)[0] == _steps(recipe, run)[0]
         if same and other_recipe.count_dead_params == recipe.count_dead_params:

@@ -292,6 +292,11 @@ class Run:
         raise StoreError(f"Run {self.id} is damaged ({damage}) and counts as absent. Run its recipe again.")
 
 
+def same_models(run: Run, other: Run) -> bool:
+    """Whether two runs merged the same checkpoints under the same names, in any order: such runs can be compared."""
+    return run.inputs == other.inputs
+
+
 def parameters_of(facts: pd.DataFrame) -> list[Parameter]:
     """The tensors of a table with a row for each: tensor, role, part, section, order. Rules of factors take them."""
     columns = (facts[name].tolist() for name in ("tensor", "role", "part", "section", "order"))

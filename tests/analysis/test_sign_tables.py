@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -14,12 +15,13 @@ import viz
 from app.views.conflicts import signs as conflict_signs
 from merging.analysis import context, measure, stored
 from merging.analysis.measurements.signs import SPACES, agreement, inspect_layer
-from merging.analysis.stored import Measured, same_experts
+from merging.analysis.stored import Measured, share_measurements
 from merging.benchmarks.benchmark import Benchmark
 from merging.errors import Cancelled, CheckpointError, StoreError
 from merging.progress import Progress
 from merging.recipes.recipe import Recipe
 from merging.runs.execute import execute
+from merging.runs.run import same_models
 from merging.runs.store import Store
 
 # As a measurement
@@ -47,8 +49,18 @@ def test_runs_on_the_same_experts_share_what_is_measured(
     assert measure.measure("signs", store, tiny_benchmark, second, cancel=lambda: True) == found
     assert stored.find("signs", store, tiny_benchmark, fewer) is None
     assert stored.find("signs", store, tiny_benchmark, "0" * 12) is None
-    assert same_experts(store.run(first), store.run(second))
-    assert not same_experts(store.run(first), store.run(fewer))
+    run, other, less = map(store.run, (first, second, fewer))
+    assert share_measurements(run, other) and same_models(run, other)
+    assert not share_measurements(run, less) and not same_models(run, less)
+
+
+def test_runs_of_the_same_experts_in_another_order_can_be_compared(
+    measured: tuple[Store, list[str], Measured],
+) -> None:
+    store, (first, second, _), _ = measured
+    run = store.run(first)
+    turned = replace(run, inputs=dict(reversed(run.inputs.items())), experts=run.experts[::-1])
+    assert same_models(turned, store.run(second)) and not share_measurements(turned, store.run(second))
 
 
 def test_the_tables_are_those_of_every_layer(

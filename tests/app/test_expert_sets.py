@@ -16,7 +16,13 @@ from streamlit.testing.v1 import AppTest
 
 from app.reading import data, score_tables
 from app.session.report.report_draft import ReportDraft
+from app.views.compare import recipes
 from app.widgets.run_picker import one_set
+from merging.benchmarks.benchmark import Benchmark
+from merging.recipes.recipe import Recipe
+from merging.runs.execute import execute
+from merging.runs.run import same_models
+from merging.runs.store import Store
 from viz import draw
 from viz.chart import ChartError
 
@@ -86,6 +92,24 @@ def test_the_order_of_experts_makes_no_other_set(compared: Path) -> None:
     known = runs(compared)
     groups = one_set([known[TIES], known[FEW], known[LWPTV]])
     assert [[run.title for run in group] for group in groups] == [[TIES, LWPTV], [FEW]]
+
+
+@pytest.mark.slow
+def test_compare_and_merge_find_the_same_runs_of_the_same_experts(
+    open_app: Any, compared: Path, tmp_path: Path
+) -> None:
+    benchmark = Benchmark.load(compared)
+    experts = dict(reversed(benchmark.experts.items()))
+    recipe = Recipe.build("ties", {"density": 0.3}, [], benchmark.pretrained, experts)
+    run = execute(recipe, Store(tmp_path / "store", libraries=()), benchmark=benchmark, keep_model=False)
+    at = open_app("compare", compared, run=run.id)
+    suggested = {str(button.key).removeprefix("beside_") for button in at.button if button.label == "Compare"}
+    assert runs(compared)[TIES].id in suggested and "No other run merges" not in words(at)
+    alike = [one for one in data.stored() if same_models(run, one) and one.id != run.id]
+    assert {other.id for other, _ in recipes.nearest(run, data.runs(data.stored()))} == {one.id for one in alike}
+    assert {one.id for one in one_set([run, *data.runs(data.stored())])[0]} == {run.id, *(one.id for one in alike)}
+    at = open_app("compare", compared, run=run.id, b=runs(compared)[TIES].id, between="charts", chart="sign agreement")
+    assert "this chart depends on the experts only" in words(at)
 
 
 def test_what_a_picture_is_of_goes_with_it(open_app: Any, compared: Path) -> None:

@@ -23,8 +23,8 @@ from app.views.compare.scores import file_name
 from app.widgets import chart
 from app.widgets import page as page_parts
 from app.widgets.jobs import measure_button
-from merging.analysis.stored import Measured, same_experts
-from merging.runs.run import Run
+from merging.analysis.stored import Measured
+from merging.runs.run import Run, same_models
 from viz.text import plural
 
 if TYPE_CHECKING:
@@ -145,7 +145,7 @@ def view(of: Pair) -> None:
 
 def cells(of: Pair, name: str, comparison: ComparisonChart) -> None:
     """Three heat maps and the largest differences; or what is missing for them."""
-    if comparison.of_experts and same_experts(of.a, of.b):
+    if comparison.of_experts and same_models(of.a, of.b):
         st.info("Both runs merge the same experts, and this chart depends on the experts only: nothing differs.")
         return
     measurable = (of.a,) if of.reference else of.runs

@@ -8,13 +8,12 @@ from itertools import zip_longest
 from typing import Any, NamedTuple
 
 from app import text
-from merging.analysis.stored import same_experts
 from merging.checkpoints.references import EXPERTS, PRETRAINED, expert_key
 from merging.methods.factor_rules import rules_text
 from merging.recipes.recipe import Exemplars, Recipe, TestData
 from merging.recipes.step import Step
 from merging.runs.edit_pairs import recipe_of
-from merging.runs.run import Run
+from merging.runs.run import Run, same_models
 
 ABSENT, METHOD = "—", "Method"
 DIGEST = 12  # digits of a checkpoint's digest that are shown
@@ -55,7 +54,7 @@ def distance(lines: Sequence[Line]) -> int:
 
 def nearest(run: Run, others: Sequence[Run]) -> list[tuple[Run, list[Line]]]:
     """Other runs on the same experts with the lines that differ, the nearest first."""
-    pairs = [(other, lines(run, other)) for other in others if other.id != run.id and same_experts(run, other)]
+    pairs = [(other, lines(run, other)) for other in others if other.id != run.id and same_models(run, other)]
     return sorted(pairs, key=lambda pair: (pair[0].per_task != run.per_task, distance(pair[1])))
 
 

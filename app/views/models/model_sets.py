@@ -11,7 +11,7 @@ from app import text
 from app.permission import asks
 from app.reading import data, models, recipes
 from app.reading.models import Shelf
-from app.session import benchmark, clicks, pages
+from app.session import benchmark, clicks, pages, state
 from app.views.models import benchmarks
 from app.widgets import fit_report, page
 from app.widgets.jobs import own_machine
@@ -204,6 +204,7 @@ def _save(title: str, pretrained: str, experts: Mapping[str, str]) -> None:
         st.session_state[PROBLEM] = str(error)
     else:
         st.session_state[MADE] = made.title, made.id
+        state.pick_set(made.id)
 
 
 def saved() -> None:

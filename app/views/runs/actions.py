@@ -9,7 +9,8 @@ import streamlit as st
 from app import text
 from app.permission import asks
 from app.reading import data, models
-from app.session import clicks, pages, state
+from app.session import clicks, pages
+from app.session.runs import run_choice
 from app.widgets import page, run_picker
 from merging.errors import MergingError
 from merging.modes import Act
@@ -122,8 +123,8 @@ def _delete_now(run_ids: list[str]) -> None:
     """Callback: delete runs that no job needs."""
     _each(run_ids, data.store().delete, "{} deleted.")
     run_ids_left = {run.id for run in data.stored()}
-    chosen, _ = state.chosen_runs(list(run_ids_left))
-    state.choose_runs(chosen)
+    chosen, _ = run_choice.marked_runs(list(run_ids_left))
+    run_choice.mark_runs(chosen)
 
 
 def _each(run_ids: list[str], act: Callable[[str], None], success: str) -> None:

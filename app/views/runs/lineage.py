@@ -10,10 +10,9 @@ import streamlit as st
 from app import text
 from app.reading import names
 from app.widgets import chart
-from merging.analysis.stored import same_experts
 from merging.checkpoints.references import expert_key
 from merging.errors import MergingError
-from merging.runs.run import Run
+from merging.runs.run import Run, same_models
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -33,7 +32,7 @@ def show(run: Run, stored: Sequence[Run]) -> None:
     if recipe is None:
         st.info("This version does not know a method of this run's recipe, so its lineage cannot be drawn.")
         return
-    others = [other for other in stored if other.kind == "merge" and other.id != run.id and same_experts(run, other)]
+    others = [other for other in stored if other.kind == "merge" and other.id != run.id and same_models(run, other)]
     caption = (
         f"Of **{text.safe_text(run.title, 60)}**. A checkpoint has the first digits of its digest below it, a run "
         "those of its id."

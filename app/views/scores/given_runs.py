@@ -9,7 +9,8 @@ import streamlit as st
 from app import text
 from app.reading import data
 from app.reading.given import given
-from app.session import address, pages, state
+from app.session import address, pages
+from app.session.runs import run_choice
 from app.widgets import chart, page
 from merging.runs.run import Run
 from viz.text import plural
@@ -37,7 +38,7 @@ def view(runs: Sequence[Run]) -> None:
     with st.container(horizontal=True, vertical_alignment="center", gap="small"):
         if without:
             page.open_page(pages.MODELS, "Give them as a file", "upload", shelf="runs", chosen=without[0].id)
-        st.button("Show other runs", on_click=state.clear_link)
+        st.button("Show other runs", on_click=run_choice.clear_link)
 
 
 def section(stored: Sequence[Run], first: Sequence[Run] = ()) -> None:

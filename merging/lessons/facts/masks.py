@@ -98,11 +98,11 @@ def masks(context: LessonContext, run: Run, ratio: float, shared: bool) -> pd.Da
 
 def _saliency(context: LessonContext, run: Run) -> pd.DataFrame:
     from merging.runs.edit_pairs import same_saliency
-    from merging.runs.run import SALIENCY
+    from merging.runs.run import SALIENCY, same_models
 
     if SALIENCY in run.tables:
         return run.table(SALIENCY)
-    others = [other for other in context.runs if SALIENCY in other.tables and other.inputs == run.inputs]
+    others = [other for other in context.runs if SALIENCY in other.tables and same_models(run, other)]
     holder = same_saliency(run, others) or next(iter(others), None)
     if holder is None:
         raise StoreError("The saliency of these task vectors is not stored. Run LwPTV in front of any merge of them.")
