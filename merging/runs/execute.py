@@ -83,8 +83,7 @@ def execute(  # noqa: PLR0913 - all that distinguishes the app, the command line
         images = ChainImages(_exemplars(recipe, fitting, reason), _test_data(recipe, fitting, reason))
         work = Work(
             run_id, opened, digests, store, scored_on, images, device, phases, cancel, plan, keep_model, scored=scored,
-            workers=workers, warn=warn,
-            seconds={READING: reading}, warnings=[reason] if reason and evaluate else [],
+            workers=workers, warn=warn, seconds={READING: reading}, warnings=[reason] if reason and evaluate else [],
         )  # fmt: skip
         _compute(work, warn, pause, announce)
     return _own(store, run_id)
