@@ -12,6 +12,7 @@ from merging.hub.repository import Repository
 from merging.settings import HUB_SWITCH
 
 OFF, CACHED = "off", "cached"
+PORTS = {"http": 80, "https": 443}
 USUAL = "https://huggingface.co"
 SILENT = ("HF_HUB_DISABLE_TELEMETRY", "HF_HUB_DISABLE_UPDATE_CHECK")
 
@@ -77,7 +78,13 @@ def headers(url: str) -> dict[str, str]:
 
 def is_own(url: str) -> bool:
     """Whether an address is one of the Hub's own, not one of its storage."""
-    return urlsplit(url)[:2] == urlsplit(endpoint())[:2]
+    return _origin(url) == _origin(endpoint())
+
+
+def _origin(url: str) -> tuple[str, str, int]:
+    """Scheme, host and port of an address, whether the usual port is written or not."""
+    parts = urlsplit(url)
+    return parts.scheme, parts.hostname or "", parts.port or PORTS.get(parts.scheme, 0)
 
 
 def has_token() -> bool:

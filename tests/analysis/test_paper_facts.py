@@ -57,6 +57,11 @@ def test_independent_estimates_add_squares() -> None:
     assert (result.low, result.high) == pytest.approx((10 - 5, 10 + 5))
 
 
+def test_each_end_takes_the_opposite_end_of_the_second_value() -> None:
+    result = comparison.of_estimates(BoundedValue(0.7, 0.67, 0.76), BoundedValue(0.6, 0.52, 0.64), "n")
+    assert (result.low, result.high) == pytest.approx((10 - 5, 10 + 10))
+
+
 def test_pairs_take_the_t_interval() -> None:
     result = comparison.of_pairs(np.array([0.5, 0.7, 0.9]), np.array([0.4, 0.5, 0.6]), "3")
     assert result.difference == pytest.approx(20)

@@ -94,6 +94,16 @@ def test_a_head_that_every_model_has_in_one_shape_is_merged():
     assert torch.equal(kept.state_dict["classifier.bias"], base["classifier.bias"])
 
 
+def test_a_head_of_one_layer_stands_beside_one_of_two():
+    """Its only layer would look like a block of the network; the other expert's head says that it is none."""
+    layers = [{f"classifier.layer.{at}.weight": drawn(2, 16), f"classifier.layer.{at}.bias": drawn(2)} for at in (0, 1)]
+    base = bert()
+    experts = {"a": other_kinds.expert(base, 1) | layers[0] | layers[1], "b": other_kinds.expert(base, 2) | layers[0]}
+    assert fit(base, experts).ok
+    heads = merging.merge(base, experts, "weight_averaging", device="cpu").heads
+    assert set(heads["a"]) == {*layers[0], *layers[1]} and set(heads["b"]) == set(layers[0])
+
+
 def test_names_of_the_current_library_are_the_same_tensors():
     base = other_kinds.pretrained("DINOv2")
     facts = facts_of(base)
