@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import shutil
+import warnings
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -20,6 +22,16 @@ from merging.methods import registry
 from merging.methods.method import Merge
 
 torch.set_num_threads(1)  # tensors are tiny here: handing pieces of them to other threads only costs time
+
+
+def pytest_configure() -> None:
+    """Make a warning an error in every thread, also between tests, and in the processes that tests start.
+
+    What is left open is told where Python finds it, often as it ends, and is no error outside a test.
+    """
+    warnings.simplefilter("error")
+    warnings.simplefilter("ignore", ResourceWarning)
+    os.environ["PYTHONWARNINGS"] = "error,ignore::ResourceWarning"
 
 
 @pytest.fixture(scope="session", autouse=True)
