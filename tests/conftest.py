@@ -46,7 +46,7 @@ def no_search_for_components() -> Iterator[None]:
 def no_spare_process() -> Iterator[None]:
     """What a server prepares after the first page takes seconds, and a page in a test is followed by nothing."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("app.startup.settle", lambda _spare: None)
+        patch.setattr("app.startup.settle", lambda spare: None)
         yield
 
 
@@ -105,6 +105,7 @@ def open_app(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
     from page_harness import MAIN, SLOW
     from streamlit.testing.v1 import AppTest
 
+    from app import lasting
     from app.reading import data
 
     monkeypatch.setenv("MERGESCOPE_STORE", str(tmp_path / "store"))
@@ -112,6 +113,7 @@ def open_app(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
     def clear() -> None:
         st.cache_data.clear()
         st.cache_resource.clear()
+        lasting.forget()
 
     def opened(page: str, benchmark: Path, **query: str) -> Any:
         monkeypatch.setenv("MERGESCOPE_BENCHMARK", str(benchmark))
