@@ -24,7 +24,7 @@ from starlette.middleware import Middleware
 from starlette.routing import Route
 from streamlit.starlette import App
 
-from app import framing
+from app import framing, guards
 from merging import modes, settings
 from merging.errors import MergingError
 
@@ -82,7 +82,12 @@ def main() -> int:
     os.execv(sys.executable, command)  # Streamlit's command reads its settings from the environment
 
 
-app = App(MAIN, lifespan=_until_the_end, routes=[Route("/status", _status)], middleware=[Middleware(framing.Framing)])
+app = App(
+    MAIN,
+    lifespan=_until_the_end,
+    routes=[Route("/status", _status)],
+    middleware=[Middleware(framing.Framing), *guards.middleware()],
+)
 
 if __name__ == "__main__":
     sys.exit(main())
