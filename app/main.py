@@ -17,7 +17,7 @@ from streamlit import cli_util, config
 from streamlit.starlette import App
 from streamlit.web.server.server_util import get_display_address, get_url
 
-from app import guards
+from app.guards import stack
 
 SECTIONS = {
     "Start": [("home", "Home", "home", "What Mergescope is, and the library of runs.")],
@@ -66,4 +66,4 @@ if __name__ == "__main__":
 
     layout.draw(SECTIONS)
 else:
-    app = App(__file__, lifespan=show, middleware=guards.middleware())
+    app = App(__file__, lifespan=show, middleware=stack.middleware())

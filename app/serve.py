@@ -24,7 +24,8 @@ from starlette.middleware import Middleware
 from starlette.routing import Route
 from streamlit.starlette import App
 
-from app import framing, guards
+from app import framing
+from app.guards import stack
 from merging import modes, settings
 from merging.errors import MergingError
 
@@ -86,7 +87,7 @@ app = App(
     MAIN,
     lifespan=_until_the_end,
     routes=[Route("/status", _status)],
-    middleware=[Middleware(framing.Framing), *guards.middleware()],
+    middleware=[Middleware(framing.Framing), *stack.middleware()],
 )
 
 if __name__ == "__main__":
