@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 HERE = Path(__file__).parent
 FIELD = """<label for="sheet">A sheet that was downloaded here</label>
 <input id="sheet" type="file" accept=".html,text/html" aria-describedby="about">
-<p id="about">Restores guesses, answers and texts in this session. Your browser reads the file and does not upload it.</p>"""
+<p id="about">Restores guesses, answers and texts in this session. The file itself is not uploaded.</p>"""
 MOST_KEPT, MOST_SAID = 50_000, 10_000  # characters of what is restored, and of its guesses and answers
 KEPT = re.compile(r'<script type="application/json" id="sheet">(.*?)</script>', re.DOTALL)
 WHAT = "The sheet"
