@@ -10,8 +10,7 @@ import threading
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-import streamlit as st
-
+from app import lasting
 from merging import modes
 from merging.modes import Act
 
@@ -27,12 +26,12 @@ SLOW = (
 log = logging.getLogger(__name__)
 
 
-@st.cache_resource(show_spinner=False)
-def settle(_spare: Callable[[], Spare]) -> None:
+@lasting.once
+def settle(spare: Callable[[], Spare]) -> None:
     """Once a process: freeze the loaded modules, then load the slow ones in the background, here and in a spare one."""
     sys.setswitchinterval(SWITCH)  # ten times shorter: a page asks the disk hundreds of times
     _freeze()
-    timer = threading.Timer(SOON, _prepare, (_spare(),))
+    timer = threading.Timer(SOON, _prepare, (spare(),))
     timer.daemon = True
     timer.start()
 

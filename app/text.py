@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
@@ -73,6 +73,11 @@ def data_set(title: str) -> str:
 def with_titles(table: pd.DataFrame) -> pd.DataFrame:
     """A table of data sets with the titles under which pages show them."""
     return table.assign(title=table["title"].map(data_set)) if "title" in table else table
+
+
+def look_up(keys: pd.Series, names: Mapping[Any, str], rest: str | None = None) -> pd.Series:
+    """The name of each key, ``rest`` or the key itself where it has none: strings, also where no key has a name."""
+    return keys.map(lambda key: names.get(key, key if rest is None else rest))
 
 
 def signed(value: float, digits: int = 1) -> str:

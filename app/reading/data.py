@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import streamlit as st
 
-from app import text
+from app import lasting, text
 from app.session import benchmark as session_benchmark
 from app.session.job_queue import SessionQueue, session_name
 from merging import settings
@@ -70,7 +70,7 @@ def runner() -> SessionQueue:
     return replace(queue, session=name, followed=frozenset(st.session_state.get("_live", ())))
 
 
-@st.cache_resource(show_spinner=False)
+@lasting.once
 def _runner() -> Runner:
     from merging.jobs.runner import Runner
 

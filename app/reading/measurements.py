@@ -173,7 +173,7 @@ def _consistency(
 def layers(run: Run, measured: Measured) -> pd.DataFrame:
     """Layer-isolated drift, with section, role and part of every tensor."""
     rows = table(measured, "isolated").merge(data.table(run.id, "tensors")[WHAT], on="tensor", validate="many_to_one")
-    return rows.assign(title=rows["task"].map(titles()).fillna(rows["task"]))
+    return rows.assign(title=text.look_up(rows["task"], titles()))
 
 
 def objective(run: Run, measured: Measured) -> pd.DataFrame:
@@ -199,7 +199,7 @@ def conflicts(run: Run) -> pd.DataFrame:
     """What CAT removed in a run, with the titles of the tasks that the benchmark knows."""
     rows = data.table(run.id, CONFLICTS)
     rows = rows.sort_values("expert", key=lambda names: names.map(list(run.experts).index), kind="stable")
-    return rows.assign(title=rows["expert"].map(titles()).fillna(rows["expert"]))
+    return rows.assign(title=text.look_up(rows["expert"], titles()))
 
 
 def of_kind(rows: pd.DataFrame, kind: str) -> pd.DataFrame:
@@ -216,7 +216,7 @@ def one_tensor(runs: Pairs, tensor: str) -> pd.DataFrame:
         rows = table(measured, "isolated")
         frames.append(rows[rows["tensor"] == tensor].assign(run=run.id, label=run.title))
     joined = pd.concat(frames, ignore_index=True)
-    return joined.assign(title=joined["task"].map(titles()).fillna(joined["task"]))
+    return joined.assign(title=text.look_up(joined["task"], titles()))
 
 
 def ablation(measured: Measured) -> pd.DataFrame:

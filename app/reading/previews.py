@@ -5,8 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import streamlit as st
-
+from app import lasting
 from app.permission import asks
 from app.reading import data
 from app.session.job_queue import session_name
@@ -24,7 +23,7 @@ if TYPE_CHECKING:
     from merging.runs.run import Run
 
 
-@st.cache_resource(show_spinner=False)
+@lasting.once
 def bench() -> Bench:
     """The process of this server, which starts with the first request."""
     runner = data.runner().runner

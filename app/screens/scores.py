@@ -42,7 +42,7 @@ def numbers(table: pd.DataFrame) -> None:
     rows[list(PERCENT)] *= 100
     kind = PER_TASK_KIND if rows["kind"].isin(["per_task", "modules"]).any() else KIND
     rows["kind"] = rows["kind"].replace({"per_task": f"{text.ONE_PER_TASK} ‡", "modules": f"{text.MODULE_PER_TASK} ‡"})
-    rows["label"] += table["adapts_on_test"].map({True: " †"}).fillna("")
+    rows["label"] += text.look_up(table["adapts_on_test"], {True: " †"}, "")
     number = st.column_config.NumberColumn
     st.dataframe(
         rows,

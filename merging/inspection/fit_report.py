@@ -55,6 +55,7 @@ SAMPLED = (
     "estimates, and whether all numbers are finite is not known."
 )
 SENTENCES = {"other tokens", "partial head", "untied", "quantized"}  # what is found is a sentence on the checkpoint
+VERDICTS = FITS, DOUBTFUL, DOES_NOT_FIT = "fits", "doubtful", "does not fit"
 
 # Kinds of warnings after which a merge can run although something is probably wrong, each with its sentence.
 DOUBTS = {
@@ -168,6 +169,11 @@ class FitReport:
     def mergeable(self) -> bool:
         """Whether a merge can run: they fit, and the pretrained model is of a known family."""
         return self.ok and not self.no_family
+
+    @property
+    def verdict(self) -> str:
+        """One of ``VERDICTS``."""
+        return DOES_NOT_FIT if not self.mergeable else DOUBTFUL if self.doubts else FITS
 
     @property
     def groups(self) -> tuple[ProblemGroup, ...]:

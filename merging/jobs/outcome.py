@@ -18,13 +18,20 @@ KEPT = {
 }
 LEARNED = "What it learned until a moment before is kept; started again, it goes on from there."
 NOTHING = "Nothing half-done was kept."
+KILLED = {
+    True: "It was killed, likely because the computer ran out of memory.",
+    False: "It was killed by a person or another program; nothing shows that memory ran out.",
+}
 FULL = "The disk that holds the runs is full. Free some space, and start the job again."
 UNKNOWN = "Mergescope was stopped, and the disk is full: what became of this job is not known. Start it again."
 LOG = "see log.txt in its folder."
 
 
-def ended(files: JobFiles, store: Store, code: int, stopped: bool, closing: bool) -> tuple[State, str]:
-    """How a job ended whose child gave an exit code, ``stopped`` by the queue or not, and why it failed."""
+def ended(files: JobFiles, store: Store, code: int, stopped: bool, closing: bool, ran_out: bool) -> tuple[State, str]:
+    """How a job ended whose child gave an exit code, and why it failed.
+
+    ``stopped`` says whether the queue has stopped it, ``ran_out`` whether memory did meanwhile.
+    """
     if (record := files.read()) is None:
         return State.CANCELLED, ""
     if stopped and closing and code != 0:
@@ -34,16 +41,18 @@ def ended(files: JobFiles, store: Store, code: int, stopped: bool, closing: bool
         return State.CANCELLED, _stated(record, files.last_event(), False)
     stored = record.kind == MERGE and store.has(files.job_id)
     learned = store.learned_so_far(files.job_id).exists()
-    return outcome(record, files.last_event(), code, stored, files.disk_is_full(), learned)
+    return outcome(record, files.last_event(), code, stored, files.disk_is_full(), learned, ran_out)
 
 
 def outcome(
-    record: Record, event: Mapping[str, Any], code: int, stored: bool, full: bool = False, learned: bool = False
-) -> tuple[State, str]:
+    record: Record, event: Mapping[str, Any], code: int, stored: bool, full: bool = False, learned: bool = False,
+    ran_out: bool = False,
+) -> tuple[State, str]:  # fmt: skip
     """How a job ended whose child gave an exit code or was killed (a negative code), and why it failed.
 
     ``event`` is the child's last line; ``stored`` says whether the run of a merge is in the store, ``full`` whether the
-    disk is full, so that the child could not write its last line, ``learned`` whether what it learned so far is kept.
+    disk is full, so that the child could not write its last line, ``learned`` whether what it learned so far is kept,
+    ``ran_out`` whether memory ran out while it worked.
     """
     if code == 0 and record.kind == MERGE and not stored:
         changed = "a file of its recipe may have changed since it was submitted"
@@ -52,7 +61,7 @@ def outcome(
         return ENDS[code], _stated(record, event, learned) if code else ""
     kept = LEARNED if learned else KEPT.get(record.kind, NOTHING)
     if code == -signal.SIGKILL:
-        return State.FAILED, f"It was killed, likely because the computer ran out of memory. {kept}"
+        return State.FAILED, f"{KILLED[ran_out]} {kept}"
     if code < 0:
         return State.FAILED, f"Its process was ended by {signal.Signals(-code).name}; {LOG} {kept}"
     return State.FAILED, str(event.get(ERROR) or (FULL if full else f"It ended with code {code}; {LOG}"))

@@ -21,6 +21,7 @@ from merging.classroom.turns import UNKNOWN
 from merging.errors import MergingError, StoreError
 from merging.files.locks import held
 from merging.files.processes import ProcessId
+from merging.free_memory import MemoryWatch
 from merging.jobs.cleanup import stop_child, stop_orphan, sweep_up
 from merging.jobs.known_jobs import KnownJobs
 from merging.jobs.outcome import ended
@@ -291,12 +292,13 @@ class Runner(KnownJobs):
         if files.is_cancelled():
             files.update(state=State.CANCELLED, finished=time.time())
             return
+        memory = MemoryWatch()
         process = files.start(self.store.root, self.device, self.spare.launch, len(self._running))
         files.update(state=State.RUNNING, started=time.time(), worker=ProcessId.of(process.pid))
-        stopped = self._wait(process, job_id)
+        stopped = self._wait(process, job_id, memory)
         if (record := files.read()) is not None:
             sweep_up(self.store, [record])
-        state, error = ended(files, self.store, process.returncode, stopped, self._closing)
+        state, error = ended(files, self.store, process.returncode, stopped, self._closing, memory.ran_out())
         if state == State.DONE:
             state, error = self._then(files)
         files.update(state=state, error=error, finished=time.time())
@@ -315,10 +317,11 @@ class Runner(KnownJobs):
                 return State.FAILED, str(problem)
         return State.DONE, ""
 
-    def _wait(self, process: subprocess.Popen[bytes], job_id: str) -> bool:
-        """Wait for a child to end; True if it was stopped."""
+    def _wait(self, process: subprocess.Popen[bytes], job_id: str, memory: MemoryWatch) -> bool:
+        """Wait for a child to end, and watch the memory meanwhile; True if it was stopped."""
         looked = time.monotonic()
         while process.poll() is None:
+            memory.look()
             if self._queue:
                 self.spare.renew()
             with self._changed:

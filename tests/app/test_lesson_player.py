@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -211,13 +212,12 @@ def test_the_sheet_holds_guesses_truths_and_texts_and_restores_them(
     assert "&lt;b&gt;A larger ratio&lt;/b&gt;" in document and "<b>A larger" not in document
     assert "LwPTV" in document and "plotly.js" not in document and len(document) < 100_000
     fresh = open_app("lessons", library)
-    monkeypatch.setattr(sheet.st, "file_uploader", lambda *given, **options: Upload(document.encode()))
+    choose(monkeypatch, document)
     fresh.run()
     assert not fresh.exception and "Restored “A small lesson”" in words(fresh)
     assert "10 of 10 steps done" in str([bar.proto.text for bar in fresh.get("progress")])
     assert fresh.session_state["_lesson_free"][KEY][10] == "</script><b>A larger ratio</b>"
-    damaged = document.replace('"said"', '"sad"').encode()
-    monkeypatch.setattr(sheet.st, "file_uploader", lambda *given, **options: Upload(damaged))
+    choose(monkeypatch, document.replace('"said"', '"sad"'))
     fresh.run()
     assert "damaged" in fresh.error[0].value
 
@@ -232,20 +232,19 @@ def test_a_sheet_keeps_what_the_address_has_no_room_for(
     at.session_state["_lesson_said"][KEY].update(kept)
     at.run()
     document = made[-1]()
-    monkeypatch.setattr(sheet.st, "file_uploader", lambda *given, **options: Upload(document.encode()))
+    choose(monkeypatch, document)
     fresh = open_app("lessons", library)
     assert not fresh.exception and fresh.session_state["_lesson_said"][KEY] == {2: (40.0,), 3: (2.0,), **kept}
-    long = document.replace('"did": "vv"', f'"did": "{"v" * 13}"').encode()
-    monkeypatch.setattr(sheet.st, "file_uploader", lambda *given, **options: Upload(long))
+    choose(monkeypatch, document.replace('"did": "vv"', f'"did": "{"v" * 13}"'))
     fresh = open_app("lessons", library, lesson=KEY)
     assert said(fresh, "did") == "vv" and len(said(fresh, "said")) <= 120
 
 
-class Upload:
-    """What a field for files gives."""
-
-    def __init__(self, payload: bytes) -> None:
-        self.file_id, self.getvalue = str(hash(payload)), lambda: payload
+def choose(monkeypatch: pytest.MonkeyPatch, document: str) -> None:
+    """Have the field of the page Lessons give what the browser reads of this sheet."""
+    kept = sheet.KEPT.search(document)
+    chosen = SimpleNamespace(sheet={"kept": kept[0] if kept else "", "chosen": len(document)})
+    monkeypatch.setattr(sheet, "field", lambda: lambda **options: chosen)
 
 
 def test_a_view_becomes_a_step_that_opens_it(open_app: Any, library: Path, tmp_path: Path) -> None:

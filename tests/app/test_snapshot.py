@@ -14,6 +14,7 @@ from hostile_texts import TEXTS
 from tiny_library import NASTY
 from viz_tables import drift_case_objective
 
+from app import lasting
 from app.reading import data, glossary
 from app.snapshot import folder, site
 from app.snapshot.contents import Site
@@ -37,10 +38,12 @@ def tiny_place(library: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setenv("MERGESCOPE_LESSONS", str(snapshot_lesson.write(tmp_path / "lessons")))
     st.cache_data.clear()
     st.cache_resource.clear()
+    lasting.forget()
     yield
     data.runner().close()
     st.cache_data.clear()
     st.cache_resource.clear()
+    lasting.forget()
 
 
 def made() -> dict[str, bytes]:

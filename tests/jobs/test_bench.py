@@ -209,7 +209,7 @@ def test_a_killed_process_is_started_again_and_then_given_up(tiny_benchmark):
         thread.start()
         assert wait(lambda: bench.state("a", first).done)
         thread.join()
-        assert len(killed) == 2 and "was killed" in bench.state("a", first).error
+        assert len(killed) == 2 and "ended by SIGKILL" in bench.state("a", first).error
         assert bench.state("a", first).preview is None
         assert answered(bench, "a", first).preview.n == 12  # asked again, it is sent again
     finally:

@@ -45,4 +45,8 @@ def test_a_full_disk_is_named_where_the_child_could_write_nothing() -> None:
     assert "disk" in outcome(record(SWEEP), {}, 1, False, full=True)[1]
     assert "code 1" in outcome(record(SWEEP), {}, 1, False)[1]
     assert outcome(record(SWEEP), {"error": "No."}, 1, False, full=True)[1] == "No."
-    assert "out of memory" in outcome(record(SWEEP), {}, -9, False)[1]
+
+
+def test_a_killed_job_ran_out_of_memory_only_where_something_shows_it() -> None:
+    assert "killed by a person or another program; nothing shows" in outcome(record(SWEEP), {}, -9, False)[1]
+    assert "likely because the computer ran out of memory" in outcome(record(SWEEP), {}, -9, False, ran_out=True)[1]

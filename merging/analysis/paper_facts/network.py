@@ -31,7 +31,7 @@ BLOCK = "block"
 
 def components(table: pd.DataFrame) -> pd.Series[str]:
     """The component of every tensor of a table with ``part``: Attention, MLP or Other (LwPTV, section B.11)."""
-    return table["part"].astype(str).str.partition(".")[0].map(COMPONENTS).fillna(OTHER)
+    return table["part"].astype(str).str.partition(".")[0].map(lambda kind: COMPONENTS.get(kind, OTHER))
 
 
 def by_component(masks: pd.DataFrame) -> Comparison:
