@@ -9,7 +9,7 @@ from starlette.datastructures import Headers
 from starlette.responses import PlainTextResponse, Response
 from streamlit import config, runtime
 
-from merging import modes
+from app import permission
 from merging.errors import ModeError
 from merging.modes import Act
 
@@ -64,7 +64,7 @@ class Uploads:
 def offered() -> bool:
     """Whether visitors may upload files; in an unknown mode they may not."""
     try:
-        return modes.allows(Act.UPLOAD)
+        return permission.allows(Act.UPLOAD)
     except ModeError:
         return False
 

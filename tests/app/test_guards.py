@@ -89,7 +89,7 @@ def test_a_session_that_clears_the_caches_multiplies_nothing(mode: str, library:
         ({}, set()),
         ({modes.VARIABLE: "class"}, {messages.CLEAR, messages.FILES}),
         ({modes.VARIABLE: "read"}, {messages.CLEAR, messages.FILES}),
-        ({"MERGESCOPE_SHARED": "1"}, {messages.CLEAR}),
+        ({"MERGESCOPE_SHARED": "1"}, {messages.CLEAR, messages.FILES}),
         ({modes.VARIABLE: "lecture"}, {messages.CLEAR, messages.FILES}),  # there is no such mode
     ],
 )

@@ -16,6 +16,7 @@ BARE_LINES, LEAST = 463, 14 / 12
 CONTROL, BARE_CONTROL = 52, 60
 SIDE = 20
 QUESTION, WORD, LEADING, GAP = 28, 13, 1.3, 6  # lines: of a chart's question; of a step's words, between paragraphs
+FORMULA = 10  # lines by which formulas make a paragraph higher
 CHARACTER = 0.45  # width of one, of its height
 MOST_WORDS = 216  # lines that a step's words take; longer ones scroll
 PICKERS = {address.RUN: "picker", address.RUNS: "compare", address.SWEEP: "sweep_picker"}  # whose keys differ
@@ -49,7 +50,8 @@ def words_height(plain: str, wide: float) -> float:
     paragraphs = [part for part in plain.split("\n") if part.strip()]
     row = (wide - 2 * SIDE) / (WORD * CHARACTER)  # characters
     rows = sum(math.ceil(len(part) / max(row, 1)) for part in paragraphs)
-    return min(rows * WORD * LEADING + len(paragraphs) * GAP, MOST_WORDS)
+    formulas = sum("$" in part for part in paragraphs)
+    return min(rows * WORD * LEADING + len(paragraphs) * GAP + formulas * FORMULA, MOST_WORDS)
 
 
 def style(bare: bool, clear: bool, controls: Sequence[str]) -> str:
