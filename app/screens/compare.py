@@ -13,10 +13,8 @@ from app.views.compare import charts, images, scores
 from app.views.compare import data as compare_data
 from app.views.compare import recipes as compare_recipes
 from app.views.compare.data import Pair
-from app.views.compare.recipes import Line
 from app.widgets import page, run_picker, selected
 from merging.runs.run import Run
-from viz.text import plural
 
 VIEWS: dict[str, Callable[[Pair], None]] = {  # name in the picker and in links -> what draws it
     "scores": scores.view,
@@ -68,8 +66,7 @@ def suggest(a: Run, runs: Sequence[Run]) -> None:
         for run, lines in suggestions:
             with st.container(border=True, height="stretch"):
                 st.markdown(f"**{text.safe_text(run.title, 60)}**")
-                count = f"{plural(len(lines), 'line')} of the recipe differ{'s' * (len(lines) == 1)}"
-                st.caption(f"{count}: {text.safe_text(in_words(lines), 240)}")
+                st.caption(text.safe_text(compare_recipes.sentence(lines), 240))
                 st.button("Compare", key=f"beside_{run.id}", on_click=state.pick_other, args=(run.id,))
 
 
@@ -85,13 +82,6 @@ def others(a: Run, runs: Sequence[Run], stored: Sequence[Run]) -> list[Run]:
     references = data.references(a.benchmark, stored)
     first = [references.pop(kind) for kind in ("pretrained", "multitask") if kind in references]
     return [*first, *runs, *references.values()]
-
-
-def in_words(lines: Sequence[Line]) -> str:
-    """The differing lines in a sentence."""
-    phrases = [f"{line.step}, {line.setting.lower()}: {line.a} → {line.b}" for line in lines[:3]]
-    rest = len(lines) - len(phrases)
-    return "; ".join([*phrases, *([f"and {rest} more"] if rest else [])]) or "nothing"
 
 
 def recipes(of: Pair) -> None:

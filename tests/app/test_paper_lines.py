@@ -60,9 +60,9 @@ def claim(key: str) -> Any:
 def test_a_line_has_both_sides_with_their_precision() -> None:
     ours = Comparison(first=67.92, second=67.94, difference=-0.02, low=-2.8, high=2.8, sample="n = 1,920 images, half")
     assert paper_line.in_words(claim("lwptv_without_score"), ours).replace("\\", "") == (
-        "**Not shown here.** In-domain accuracy of Task Arithmetic with LwPTV: whole against without the saliency "
-        "score. ◇ 72.8% against 51.9%, +20.9 (LwPTV, Table 8). ● Here 67.9% against 67.9%, +0.0 (95% interval as if "
-        "independent −2.8 to +2.8; n = 1,920 images, half)."
+        "**Not reproduced here.** In-domain accuracy of Task Arithmetic with LwPTV: whole against without the saliency "
+        "score. ◇ 72.8% against 51.9%, +20.9 (LwPTV, Table 8). ● Here 67.9% against 67.9%, +0.0 (95% interval assuming "
+        "independence −2.8 to +2.8; n = 1,920 images, half)."
     )
 
 

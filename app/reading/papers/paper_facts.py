@@ -1,4 +1,4 @@
-"""Facts of ours that claims of papers are held against, from what is stored on this session's benchmark.
+"""Facts of ours that claims of papers are compared with, from what is stored on this session's benchmark.
 
 A fact is found by its name in a claim; None means that a table which it needs is not stored.
 """

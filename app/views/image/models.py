@@ -34,7 +34,7 @@ def pick(image: Shown, stored: Sequence[Run]) -> Study:
             f"{EXPERTS}{task}": f"expert for {clean_text(names.expert(task), 40)}"
             for task in reading.benchmark().experts
         }
-        reference = value("Held against", address.REFERENCE, references, USUAL, width=270)
+        reference = value("Reference", address.REFERENCE, references, USUAL, width=270)
         _heads(image)
         recipe, title = data.draft_recipe()
         if recipe:

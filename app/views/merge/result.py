@@ -1,4 +1,4 @@
-"""The result of a merge on the Merge page: its averages, what they are held against, and links to its charts."""
+"""The result of a merge on the Merge page: its averages beside the references, and links to its charts."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ SAME = "All rows: the same tasks, the {}, 95% intervals; n = {} images in domain
 
 
 def view(run: Run, stored: Sequence[Run]) -> None:
-    """The averages beside those of the models that they are held against, and links to the run's charts."""
+    """The averages beside those of the reference models, and links to the run's charts."""
     summary = data.summary(run, stored)
     with st.container(border=True, key="result"):
         st.markdown(f":material/check_circle: **{text.safe_text(run.title)}** is done. Run {run.id[:8]}.")

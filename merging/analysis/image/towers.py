@@ -169,7 +169,7 @@ class Towers:
 
 
 def reference_of(run: Run, task: str) -> str:
-    """What a run is held against on a data set: its expert if that was merged, else the pretrained model."""
+    """The reference of a run on a data set: its expert if that was merged, else the pretrained model."""
     return expert_of(task) if task in run.experts else PRETRAINED
 
 
