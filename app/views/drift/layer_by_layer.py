@@ -150,7 +150,7 @@ def ablation(run: Run) -> None:
         f"In-domain accuracy on the {drawn.part()}, n = {images} images per task (LOT, Table 7, "
         f"which does not state where it counts embeddings). {measure_button.origin([measurement])}"
     )
-    paper_line.show(paper_line.of("drift/ablation"))
+    paper_line.show(paper_line.of("drift/ablation"), [run])
 
 
 def removed(runs: Sequence[Run]) -> None:
