@@ -65,7 +65,7 @@ def suggest(a: Run, runs: Sequence[Run]) -> None:
     with st.grid(SUGGESTED, min_column_width=260):
         for run, lines in suggestions:
             with st.container(border=True, height="stretch"):
-                st.markdown(f"**{text.safe_text(run.title, 60)}**")
+                st.markdown(f"**{text.safe_text(run.name, 60)}**")
                 st.caption(text.safe_text(compare_recipes.sentence(lines), 240))
                 st.button("Compare", key=f"beside_{run.id}", on_click=state.pick_other, args=(run.id,))
 
@@ -92,7 +92,7 @@ def recipes(of: Pair) -> None:
         return
     lines = compare_recipes.lines(of.a, of.b)
     if unknown := [run for run in of.runs if not compare_recipes.is_known(run)]:
-        st.info(UNKNOWN.format(text.listed([f"**{text.safe_text(run.title, 60)}**" for run in unknown])))
+        st.info(UNKNOWN.format(text.listed([f"**{text.safe_text(run.name, 60)}**" for run in unknown])))
     elif not lines:
         st.markdown("Nothing: the recipes, their files and the benchmark are the same.")
         return

@@ -58,12 +58,12 @@ def test_only_lines_that_differ_are_listed(store: Store, benchmark: Benchmark) -
         (
             ("ties", {}, []),
             ("weight_averaging", {}, []),
-            "Weight averaging instead of TIES (density 0.2, scaling coefficient 0.3)",
+            "Weight Averaging instead of TIES (density 0.2, scaling coefficient 0.3)",
         ),
         (
             ("task_arithmetic", {}, []),
             ("task_arithmetic", {"scaling": 0.5}, ["dare"]),
-            "Adds DARE (drop rate 0.5, seed 0); Task arithmetic: scaling coefficient 0.3 → 0.5",
+            "Adds DARE (drop rate 0.5, seed 0); Task Arithmetic: scaling coefficient 0.3 → 0.5",
         ),
         (
             ("ties", {}, []),

@@ -118,7 +118,7 @@ def show_put_back() -> None:
 def objective(run: Run, measurement: Measured, pairs: Pairs, kind: str, tensor: str | None) -> None:
     """LOT's objective for any run."""
     table = measurements.of_kind(measurements.objective(run, measurement), kind)
-    options = {"label": clean_text(run.title, 60), "run": run.id, "runs": [other.id for other, _ in pairs]}
+    options = {"label": clean_text(run.name, 60), "run": run.id, "runs": [other.id for other, _ in pairs]}
     chart.chart(
         "drift_objective", table, name=f"drift_objective_{run.id[:8]}", selected=tensor, **options,
         caption=f"{MINIMIZED} {_exemplars(run, measurement)} {measurements.spectrum(run)}".strip(), of=[run],

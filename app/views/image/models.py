@@ -109,7 +109,7 @@ def study(image: Shown, runs: Sequence[Run], reference: str = USUAL, draft: tupl
             st.caption(f":material/info: {text.safe_text(error, 300)}")
             continue
         against = reference_of(run, image.head) if reference == USUAL else reference
-        models.append(Model(key, text.data_set(run.title), against))
+        models.append(Model(key, text.data_set(run.name), against))
         shown.append(run)
     recipe, title = draft
     if recipe:

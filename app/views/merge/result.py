@@ -33,7 +33,7 @@ def view(run: Run, stored: Sequence[Run]) -> None:
     """The averages beside those of the reference models, and links to the run's charts."""
     summary = data.summary(run, stored)
     with st.container(border=True, key="result"):
-        st.markdown(f":material/check_circle: **{text.safe_text(run.title)}** is done. Run {run.id[:8]}.")
+        st.markdown(f":material/check_circle: **{text.safe_text(run.name)}** is done. Run {run.id[:8]}.")
         run_picker.cautions(run)
         best = None
         if summary is None:
@@ -115,7 +115,7 @@ def _rows(table: pd.DataFrame, run: Run, best: Run | None) -> Iterator[list[str]
     by_run: dict[str, dict[Any, Any]] = {row["run"]: row for row in table.to_dict("records")}
     names = {run.id: f"**{THIS}**", **score_tables.NAMES}
     if best is not None:
-        names[best.id] = f"{BEST}: {text.safe_text(best.title, 60)}"
+        names[best.id] = f"{BEST}: {text.safe_text(best.name, 60)}"
     for key, name in names.items():
         if row := by_run.get(key):
             inside, outside = (
