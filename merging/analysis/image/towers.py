@@ -152,7 +152,7 @@ class Towers:
         _refuse_adapt(run)
         context = MeasurementContext(self.store, self.benchmark, run.id, self.device, self.progress, self.cancel)
         with context.models(context.phases({})) as models:
-            title = f"{run.title}, model of {model}" if model else run.title
+            title = f"{run.name}, model of {model}" if model else run.name
             return self._named(key, title, _chosen(run, models, model))
 
     def _expert(self, key: str, task: str) -> NamedTower:

@@ -173,5 +173,6 @@ def in_words(value: str, depth: int) -> str:
     """What a cell counts, in words."""
     if value == "mended":
         return f"fixed by the class token before block {depth}"
-    place = f"block {depth - 1}" if depth else "the embeddings"
-    return f"the answer stays after {place}" if value == "turns" else f"parts from the reference after {place}"
+    return (
+        f"the answer stays from depth {depth} on" if value == "turns" else f"parts from the reference at depth {depth}"
+    )
