@@ -14,7 +14,7 @@ from viz.drawing import Drawing, Trace, scatter
 from viz.parts import legends, sweep
 from viz.text import safe_text
 
-OVERALL = theme.Look(theme.INK, "circle-open")
+OVERALL = theme.Look(theme.FADED, "circle-open")  # no expert has this color
 MARKED = 60  # points of a line up to which each is a mark
 HEIGHT, BOTTOM, LEFT = 330, 56, 72
 
@@ -50,7 +50,8 @@ def draw(
             fig.add_traces(_line(means, value, expert, look[expert], hover, expert == band))
     legend, top = legends.above([expert for expert in experts if expert in set(table["expert"].astype(str))])
     steps = table["step"].tolist()
-    fig.update_xaxes(title={"text": "Step of learning"}, range=sweep.stretch(None, steps), tickformat=",d")
+    few = {"dtick": 1} if max(steps) - min(steps) < 8 else {}  # steps are whole numbers
+    fig.update_xaxes(title={"text": "Step of learning"}, range=sweep.stretch(None, steps), tickformat=",d", **few)
     fig.update_yaxes(title={"text": title})
     fig.update_layout(
         legend=legend, shapes=[sweep.upright(at)] if at is not None else [],

@@ -23,7 +23,7 @@ POLL = 2.0  # seconds between two readings
 STEP = re.compile(r"step (\d+) of \d+ · \w+ ([\d.]+)$")  # what progress says of a step
 ALL = "all tasks, mean"
 WINDOW = 10  # steps of a running mean
-WATCH = "A merge that is learning. Thin lines are losses of each step's batch, thick ones means over {} steps."
+WATCH = "Thin lines are the losses of each step's batch, thick ones their means over {} steps."
 FALLS = "Over the last {} steps the mean loss falls on {} of {} tasks{}."
 
 
