@@ -36,11 +36,19 @@ def figure(key: str, table: pd.DataFrame, options: dict[str, Any]) -> go.Figure:
 
 
 @st.cache_resource(max_entries=KEPT, show_spinner=False, hash_funcs={"pandas.DataFrame": fingerprint})
-def dark_figure(key: str, table: pd.DataFrame, options: dict[str, Any]) -> go.Figure:
-    """That figure on a dark ground. It is shared and must not be changed."""
+def shown_figure(key: str, table: pd.DataFrame, options: dict[str, Any], dark: bool) -> go.Figure:
+    """That figure as pages show it: on their ground, with room for its tool bar. It must not be changed."""
+    from viz import theme
+
+    return _encoded(theme.with_bar(ground_figure(key, table, options, dark)))
+
+
+def ground_figure(key: str, table: pd.DataFrame, options: dict[str, Any], dark: bool) -> go.Figure:
+    """That figure on a light or a dark ground. It must not be changed."""
     from viz.dark import darkened
 
-    return _encoded(darkened(figure(key, table, options)))
+    drawn = figure(key, table, options)
+    return darkened(drawn) if dark else drawn
 
 
 def _encoded(drawn: go.Figure) -> go.Figure:

@@ -15,10 +15,8 @@ from app.views.compare import charts, images, scores
 from app.views.compare import data as compare_data
 from app.views.compare import recipes as compare_recipes
 from app.views.compare.data import Pair
-from app.views.compare.recipes import Line
 from app.widgets import page, run_picker, selected
 from merging.runs.run import Run
-from viz.text import plural
 
 VIEWS: dict[str, Callable[[Pair], None]] = {  # name in the picker and in links -> what draws it
     "scores": scores.view,
@@ -69,9 +67,8 @@ def suggest(a: Run, runs: Sequence[Run]) -> None:
     with st.grid(SUGGESTED, min_column_width=260):
         for run, lines in suggestions:
             with st.container(border=True, height="stretch"):
-                st.markdown(f"**{text.safe_text(run.title, 60)}**")
-                count = f"{plural(len(lines), 'line')} of the recipe differ{'s' * (len(lines) == 1)}"
-                st.caption(f"{count}: {text.safe_text(in_words(lines), 240)}")
+                st.markdown(f"**{text.safe_text(run.name, 60)}**")
+                st.caption(text.safe_text(compare_recipes.sentence(lines), 240))
                 st.button("Compare", key=f"beside_{run.id}", on_click=run_choice.pick_other, args=(run.id,))
 
 
@@ -89,13 +86,6 @@ def others(a: Run, runs: Sequence[Run], stored: Sequence[Run]) -> list[Run]:
     return [*first, *runs, *references.values()]
 
 
-def in_words(lines: Sequence[Line]) -> str:
-    """The differing lines in a sentence."""
-    phrases = [f"{line.step}, {line.setting.lower()}: {line.a} → {line.b}" for line in lines[:3]]
-    rest = len(lines) - len(phrases)
-    return "; ".join([*phrases, *([f"and {rest} more"] if rest else [])]) or "nothing"
-
-
 def recipes(of: Pair) -> None:
     """The lines of the recipes that differ."""
     st.header("What was done differently?", anchor=False)
@@ -104,7 +94,7 @@ def recipes(of: Pair) -> None:
         return
     lines = compare_recipes.lines(of.a, of.b)
     if unknown := [run for run in of.runs if not compare_recipes.is_known(run)]:
-        st.info(UNKNOWN.format(text.listed([f"**{text.safe_text(run.title, 60)}**" for run in unknown])))
+        st.info(UNKNOWN.format(text.listed([f"**{text.safe_text(run.name, 60)}**" for run in unknown])))
     elif not lines:
         st.markdown("Nothing: the recipes, their files and the benchmark are the same.")
         return

@@ -81,7 +81,7 @@ def explore(run: Run, fresh: bool, holders: list[Run]) -> None:
             "saliency_matrix", shown, name=name, on_click=choose_cell, selected=cell, group=group,
             guides=painting, description=f"{words} {paper}", of=[run],
         )  # fmt: skip
-        paper_line.show(paper)
+        paper_line.show(paper, [run])
     if painting:
         with canvas:
             own = whole_tensors(with_ratio(stored, ratio, shared)) if masked else None

@@ -80,7 +80,7 @@ def compare(groups: list[list[Run]], stored: list[Run]) -> None:
     sentence = score_tables.averages_in_words(averages)
     paper = paper_line.of("scores/runs")
     chart.chart("id_ood_scatter", averages, name="scores_in_out", description=f"{sentence} {paper}", of=runs)
-    paper_line.show(paper)
+    paper_line.show(paper, runs)
     run_picker.other_sets(groups)
     chart.ask("task_accuracy")
     relative = st.toggle("Relative to each task's own expert", key=address.RELATIVE, bind=address.BIND)

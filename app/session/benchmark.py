@@ -36,9 +36,19 @@ def title(of: Path) -> str:
     return "Bundled benchmark" if of == settings.BUNDLED else of.name
 
 
+def is_bundled() -> bool:
+    """Whether this session works on the benchmark that comes with the program."""
+    return folder() == settings.BUNDLED
+
+
 def in_words() -> str:
     """This session's benchmark in a sentence; untrusted text."""
-    return "the bundled benchmark" if folder() == settings.BUNDLED else f"the benchmark {title(folder())}"
+    return "the bundled benchmark" if is_bundled() else f"the benchmark {title(folder())}"
+
+
+def library() -> str:
+    """The stored runs of this session's benchmark in two words; untrusted text."""
+    return "bundled library" if is_bundled() else f"benchmark {title(folder())}"
 
 
 def enter() -> str:

@@ -121,7 +121,7 @@ class SessionQueue:
         except StoreError:
             if (run := self.store.find(run_id)) is None:
                 raise
-            return Job(run_id, run.title, "done", fraction=1.0, recipe_yaml=run.recipe_yaml, subject=run_id)
+            return Job(run_id, run.name, "done", fraction=1.0, recipe_yaml=run.recipe_yaml, subject=run_id)
 
     def details(self, job_id: str) -> list[str]:
         """What a job's progress has said lately, oldest first."""

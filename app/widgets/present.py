@@ -134,6 +134,7 @@ class Stage:
 
         large = theme.enlarged(figure, self.factor)
         large.layout.height = self.height
+        large = theme.with_bar(large, grow=False)
         return theme.transparent(large) if self.clear else large
 
 

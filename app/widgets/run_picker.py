@@ -100,7 +100,7 @@ def other_sets(groups: Sequence[Sequence[Run]]) -> None:
     with st.container(border=True, gap="xsmall", key="other_experts"):
         st.markdown(f":material/group_work: {OTHER_SETS.format(f'**{others}**', 'merge' if others > 1 else 'merges')}")
         for place, group in enumerate(groups[1:], start=1):
-            titles = text.safe_text(first_few((run.title for run in group), 4), 300)
+            titles = text.safe_text(first_few((run.name for run in group), 4), 300)
             ids = [run.id for run in group] + [run.id for other in groups if other is not group for run in other]
             words, switch = st.columns([3, 1], vertical_alignment="center")
             words.markdown(f"**{text.safe_text(names.of_experts(group[0].experts), 120)}.** {titles}")
@@ -152,7 +152,7 @@ def _offer_choices(run_ids: Sequence[str]) -> list[str]:
             st.markdown(f":material/link: Several runs begin with “{text.safe_text(run_id)}”. Choose one:")
             for full in several[:MOST_SEVERAL]:
                 st.button(
-                    text.safe_text(f"{by_id[full].title} · {full}", 120), key=f"several_{run_id}_{full}",
+                    text.safe_text(f"{by_id[full].name} · {full}", 120), key=f"several_{run_id}_{full}",
                     type="tertiary", on_click=_choose_instead, args=(run_id, full),
                 )  # fmt: skip
     return lost
@@ -171,7 +171,7 @@ def _lost_runs(run_ids: Sequence[str], forget: Callable[[], None], one_other: st
     """Draw that this machine lacks these runs, or has them on another benchmark, and a button to go on."""
     listed = first_few((f"“{text.safe_text(run_id, 20)}”" for run_id in run_ids), 3)
     if others := [run for run_id in run_ids if (run := data.store().find(run_id)) and run.network]:
-        title, network = (text.safe_text(words, 60) for words in (others[0].title, others[0].network))
+        title, network = (text.safe_text(words, 60) for words in (others[0].name, others[0].network))
         st.info(one_other.format(title=title, network=network))
         open_page(MASKS, "Masks of this run", "grid_on", run=others[0].id)
         st.button("Show an available run", on_click=forget, type="primary")

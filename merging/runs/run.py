@@ -14,7 +14,10 @@ from typing import TYPE_CHECKING, Self, TypeVar
 from merging.checkpoints.families import Parameter, Role
 from merging.errors import StoreError
 from merging.files.atomic import DamagedError, Manifest, read_manifest, verified
+from merging.files.plain_yaml import plain_yaml
 from merging.files.tables import SCORES, Columns, read_columns, stored_table
+from merging.recipes.chain_rules import keyed
+from merging.recipes.presets import name_of
 from merging.recipes.recipe import Recipe
 from merging.text import did_you_mean
 
@@ -215,6 +218,11 @@ class Run:
     def recipe(self) -> Recipe | None:
         """The recipe of a merge; raises RecipeError if this version no longer has one of its methods."""
         return Recipe.from_yaml(self.recipe_yaml) if self.recipe_yaml else None
+
+    @cached_property
+    def name(self) -> str:
+        """The title as lists show it: where a paper's title leaves the merge's parameters open, with their values."""
+        return name_of(self.title, lambda: keyed(plain_yaml(self.recipe_yaml)["merge"], "merge")[1])
 
     @property
     def has_model(self) -> bool:

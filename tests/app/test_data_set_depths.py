@@ -115,7 +115,7 @@ def test_tables_are_those_of_the_measurement(open_view: Any, measured: Path) -> 
     assert table[table["kind"] == "run"]["share"].tolist() == own[own["model"] == "run"]["accuracy"].tolist()
     assert set(table[table["kind"] == "reference"]["label"]) == {"Own expert"}
     outside = tables.by_depth([(run, found)], "accuracy", "out of domain")
-    assert set(outside["label"]) == {run.title, "Pretrained"}
+    assert set(outside["label"]) == {run.name, "Pretrained"}
     mended = tables.mended([(run, found)], "in domain", "pretrained")
     known = found.table("mended").query("over == 'in domain' and donor == 'pretrained'")
     assert mended["share"].tolist() == known["share"].tolist() and set(mended["tokens"]) == {"class", "patches", "all"}

@@ -126,7 +126,7 @@ def test_what_is_measured_is_drawn_beside_the_offer_to_measure_the_rest(
     measure.measure("drift", store, Benchmark.load(library), run, device="cpu")
     at = open_app("drift", library, runs=f"{run},{known['Ties'].id}")
     assert charts(at) == 2
-    assert "Feature drift has not been measured for **Ties" in words(at)
+    assert "Feature drift has not been measured for **TIES (sum, λ 0.3)" in words(at).replace("\\", "")
     assert "The measurement “Feature drift” took" in words(at)
     assert "Measured on this machine" in words(at)
 

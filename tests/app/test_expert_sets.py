@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 import viz_tables
-from compared_runs import EMR, FEW, LWPTV, TIES, both, warned
+from compared_runs import EMR, FEW, LWPTV, TIES, TIES_NAMED, both, warned
 from page_harness import press, runs, words
 from streamlit.testing.v1 import AppTest
 
@@ -61,14 +61,14 @@ def opened(open_app: Any, compared: Path, *titles: str) -> AppTest:
 @pytest.mark.slow
 def test_runs_of_other_experts_are_listed_and_can_be_shown_instead(open_app: Any, compared: Path) -> None:
     at = opened(open_app, compared, FEW, TIES, LWPTV)
-    assert set(marks(at)) & {FEW, TIES, LWPTV} == {FEW}
+    assert set(marks(at)) & {FEW, TIES_NAMED, LWPTV} == {FEW}
     few = marks(at)["Pretrained"]
-    assert set(at.dataframe[0].value["label"]) & {FEW, TIES, LWPTV} == {FEW}
+    assert set(at.dataframe[0].value["label"]) & {FEW, TIES_NAMED, LWPTV} == {FEW}
     assert "**2** of the chosen runs merge other experts" in words(at)
     listed = words(at).replace("\\", "")
-    assert "4 experts: Circles, " in listed and f"{TIES}, {LWPTV}" in listed
+    assert "4 experts: Circles, " in listed and f"{TIES_NAMED}, {LWPTV}" in listed
     press(at, SWITCH)
-    assert set(marks(at)) & {FEW, TIES, LWPTV} == {TIES, LWPTV}
+    assert set(marks(at)) & {FEW, TIES_NAMED, LWPTV} == {TIES_NAMED, LWPTV}
     assert str(at.query_params["runs"]).strip("[]'").split(",")[-1] == runs(compared)[FEW].id
     assert "**1** of the chosen runs merges other experts" in words(at) and FEW in words(at)
     assert marks(at)["Pretrained"] != few  # the mean over other tasks
@@ -78,7 +78,7 @@ def test_runs_of_other_experts_are_listed_and_can_be_shown_instead(open_app: Any
 
 def test_runs_of_the_same_experts_are_in_one_picture(open_app: Any, compared: Path) -> None:
     at = opened(open_app, compared, TIES, LWPTV)
-    assert set(marks(at)) >= {TIES, LWPTV}
+    assert set(marks(at)) >= {TIES_NAMED, LWPTV}
     assert "other experts" not in words(at) and SWITCH not in [button.label for button in at.button]
 
 
@@ -161,7 +161,7 @@ def test_drift_shows_one_set(open_app: Any, compared: Path) -> None:
     assert not at.exception
     assert "**1** of the chosen runs merges other experts" in words(at)
     names = {trace.get("name") for trace in json.loads(at.get("plotly_chart")[0].proto.spec)["data"]}
-    assert FEW in names and TIES not in names
+    assert FEW in names and TIES_NAMED not in names
 
 
 def test_features_shows_one_set(open_app: Any, compared: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -172,5 +172,5 @@ def test_features_shows_one_set(open_app: Any, compared: Path, monkeypatch: pyte
     known = runs(compared)
     at = open_app("features", compared, runs=",".join(known[title].id for title in (FEW, TIES, LWPTV)))
     assert not at.exception
-    assert set(drawn[-1]) & {FEW, TIES, LWPTV} == {FEW}
+    assert set(drawn[-1]) & {FEW, TIES_NAMED, LWPTV} == {FEW}
     assert "**2** of the chosen runs merge other experts" in words(at)

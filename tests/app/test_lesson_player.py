@@ -66,7 +66,7 @@ def test_a_fresh_lesson_from_its_first_step_to_its_last(open_app: Any, library: 
     assert "Measured is withheld" in at.get("plotly_chart")[0].proto.spec
     assert "Now you know" not in words(at) and not [slider for slider in at.slider if slider.key == "ratio"]
     at.slider(key="lesson_small_2_guess").set_value(40.0).run()
-    press(at, "Fix my guess")
+    press(at, "Lock in")
     assert said(at, "said") == "2_40" and "Your guess: **40 %**" in words(at) and charts(at) == 1
     press(at, "Reveal")
     assert not at.exception and "Measured: **" in words(at) and "Now you know" in words(at)
@@ -74,14 +74,14 @@ def test_a_fresh_lesson_from_its_first_step_to_its_last(open_app: Any, library: 
     assert said(at, "did") == "3"
     turn(at)
     at.radio[0].set_value("rises").run()
-    press(at, "Fix my guess")
+    press(at, "Lock in")
     press(at, "Reveal")
     assert "points" in words(at)
     turn(at)
     at.multiselect(key="lesson_small_4_guess").set_value(["first", "second"]).run()
-    assert next(button for button in at.button if button.label == "Fix my guess").disabled  # the third one is missing
+    assert next(button for button in at.button if button.label == "Lock in").disabled  # the third one is missing
     at.multiselect(key="lesson_small_4_guess").set_value(["third", "first", "second"]).run()
-    press(at, "Fix my guess")
+    press(at, "Lock in")
     press(at, "Reveal")
     assert "third" in words(at) and said(at, "said").endswith("4_2_0_1")
     turn(turn(turn(at)))  # past a curve and cells

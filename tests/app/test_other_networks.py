@@ -118,7 +118,7 @@ def test_methods_says_what_such_models_need_and_what_papers_print_of_them(
     assert not at.exception and "Needs on this model: what each method must be given for T5" in words(at)
     (needs,) = [frame.value for frame in at.dataframe if "here" in frame.value.columns]
     here = needs.set_index("title")["here"]
-    assert (here["LOT"], here["Fisher merging"], here["TIES"]) == ("layer inputs", "gradients", "nothing")
+    assert (here["LOT"], here["Fisher Merging"], here["TIES"]) == ("layer inputs", "gradients", "nothing")
     assert here["TATR"] == "gradients; nothing with sensitivity magnitude" and here["MASS"] == "not possible"
     (blip,) = [frame.value for frame in at.dataframe if ("CIDEr", "COCO") in frame.value.columns]
     assert blip.iloc[0]["CIDEr", "COCO"] == "0.91" and blip.iloc[0]["accuracy", "OKVQA"] == "38.35%"

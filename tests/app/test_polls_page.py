@@ -50,7 +50,7 @@ def test_a_class_from_its_code_to_the_reveal(open_app: Any, library: Path) -> No
     student.query_params.update({"lesson": KEY, "step": "2", "class": code})
     student.switch_page("screens/masks.py").run()
     student.slider(key="lesson_small_2_guess").set_value(40.0).run()
-    press(student, "Fix my guess")
+    press(student, "Lock in")
     assert polls.polls().counts(code, STEP) == [{20.0: 30, 40.0: 1, 60.0: 29}]
     assert "guess_number" in chart(student) and "The class" not in words(student)
     press(student, "Reveal")

@@ -102,7 +102,7 @@ def guesses(app: App) -> None:
     page.keyboard.press("Enter")
     app.settled()
     page.keyboard.press("Escape")
-    press(app, "Fix my guess")
+    press(app, "Lock in")
     press(app, "Reveal")
     expect(rail).to_contain_text("Measured:", timeout=PATIENCE)
     turn(app, 2, "PageDown")
@@ -112,7 +112,7 @@ def guesses(app: App) -> None:
     tab_to(app, "Your guess")
     page.keyboard.press("ArrowRight")
     app.settled()
-    press(app, "Fix my guess")
+    press(app, "Lock in")
     press(app, "Reveal")
     expect(rail).to_contain_text("Measured:", timeout=PATIENCE)
 

@@ -176,7 +176,7 @@ def cells(of: Pair, name: str, comparison: ComparisonChart) -> None:
 def lacking(of: Pair, one: Rows, other: Rows) -> None:
     """Says which run lacks what, with a link to merge another one."""
     reasons = {
-        run.id: f"**{letter}, {text.safe_text(run.title, 60)}**, {text.safe_text(rows.why, 400)}."
+        run.id: f"**{letter}, {text.safe_text(run.name, 60)}**, {text.safe_text(rows.why, 400)}."
         for letter, run, rows in zip("AB", of.runs, (one, other), strict=True)
         if rows.table is None
     }

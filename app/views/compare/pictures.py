@@ -161,7 +161,7 @@ def saliency(run: Run) -> pd.DataFrame | None:
     try:
         table, masked = data.saliency(run, data.stored())
     except CheckpointError as error:
-        st.info(f"The task vectors of {text.safe_text(run.title, 60)} cannot be measured: {text.safe_text(error, 300)}")
+        st.info(f"The task vectors of {text.safe_text(run.name, 60)} cannot be measured: {text.safe_text(error, 300)}")
         return None
     return table if masked else table.assign(final=True, threshold=float("nan"))
 

@@ -16,6 +16,8 @@ from merging.runs.edit_pairs import recipe_of
 from merging.runs.run import Run, same_models
 
 ABSENT, METHOD = "—", "Method"
+MOST = 3  # lines that a sentence tells
+CLEAR = ("Exemplars", "Images to learn from", "Models", "Quantiles", "Evaluation")  # steps whose settings need no title
 DIGEST = 12  # digits of a checkpoint's digest that are shown
 
 
@@ -50,6 +52,26 @@ def distance(lines: Sequence[Line]) -> int:
     """How much two runs differ: another method weighs more than another value, another merge most."""
     weights = {("Merge", METHOD): 3, ("Edit", METHOD): 2, ("Adapt", METHOD): 2}
     return sum(weights.get((line.step, line.setting), 1) for line in lines)
+
+
+def sentence(lines: Sequence[Line]) -> str:
+    """What B does otherwise than A, in one sentence: 'Adds DARE; TIES: density 0.2 → 0.3'."""
+    rest = len(lines) - MOST
+    phrases = [
+        _phrase(line, named=before is None or before.step != line.step)
+        for before, line in zip([None, *lines], lines[:MOST], strict=False)
+    ] + [f"and {rest} more"] * (rest > 0)
+    words = "; ".join(phrases) or "the same recipe"
+    return words[0].upper() + words[1:]
+
+
+def _phrase(line: Line, named: bool) -> str:
+    if line.setting != METHOD:
+        step = f"{line.step}: " if named and line.step not in CLEAR else ""
+        return f"{step}{line.setting.lower()} {line.a} → {line.b}"
+    if line.a == ABSENT:
+        return f"adds {line.b}"
+    return f"removes {line.a}" if line.b == ABSENT else f"{line.b} instead of {line.a}"
 
 
 def nearest(run: Run, others: Sequence[Run]) -> list[tuple[Run, list[Line]]]:

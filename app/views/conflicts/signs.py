@@ -224,7 +224,7 @@ def agreement(run: Run, measurement: Measured | None, layer: str | None, density
         "sign_histogram", bins(counts, density), name=f"sign_agreement_{density:g}", what=short,
         caption=f"{ranked}{READING}", description=paper, of=[run],
     )  # fmt: skip
-    paper_line.show(paper)
+    paper_line.show(paper, [run])
 
 
 def election(run: Run, measurement: Measured, density: float, layer: str | None) -> None:

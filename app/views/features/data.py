@@ -45,10 +45,10 @@ def references(stored: Sequence[Run]) -> Mapping[str, Run]:
 
 def with_features(runs: Sequence[Run]) -> tuple[list[Model], list[Run]]:
     """The models whose features are stored, under distinct labels; and the runs whose features are not."""
-    titles = [run.title for run in runs]
+    titles = [run.name for run in runs]
     models, rest = [], []
     for run in runs:
-        label = run.title if titles.count(run.title) == 1 else f"{run.title} ({run.id[:6]})"
+        label = run.name if titles.count(run.name) == 1 else f"{run.name} ({run.id[:6]})"
         if measurement := measurements.find(measurements.FEATURES, run.id):
             models.append(Model(run, label, measurement))
         else:

@@ -166,7 +166,7 @@ def maps(
         description=f"n = {count} of the choosing half, drawn with seed {drawn['seed']}. {paper}",
         of=[model.run for model in models],
     )  # fmt: skip
-    paper_line.show(paper)
+    paper_line.show(paper, [model.run for model in models])
     numbers(models, task, trust if per_row < 3 else {})
     images.thumbnails(models, table, run_id, circled)
 

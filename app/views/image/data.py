@@ -51,7 +51,7 @@ class Shown:
 
 @dataclass(frozen=True)
 class Model:
-    """A model on the page, with the key of what it is held against: itself, if it is no run."""
+    """A model on the page, with the key of its reference: itself, if it is no run."""
 
     key: str
     title: str
@@ -69,7 +69,7 @@ class Study:
 
     @property
     def subjects(self) -> list[Model]:
-        """The models that are held against another one."""
+        """The models that have another one as their reference."""
         return [model for model in self.models if model.reference != model.key]
 
     def title(self, key: str) -> str:

@@ -35,7 +35,7 @@ def pick(image: Shown, stored: Sequence[Run]) -> Study:
             f"{EXPERTS}{task}": f"expert for {clean_text(names.expert(task), 40)}"
             for task in reading.benchmark().experts
         }
-        reference = value("Held against", address.REFERENCE, references, USUAL, width=270)
+        reference = value("Reference", address.REFERENCE, references, USUAL, width=270)
         _heads(image)
         recipe, title = data.draft_recipe()
         if recipe:
@@ -109,7 +109,7 @@ def study(image: Shown, runs: Sequence[Run], reference: str = USUAL, draft: tupl
             st.caption(f":material/info: {text.safe_text(error, 300)}")
             continue
         against = reference_of(run, image.head) if reference == USUAL else reference
-        models.append(Model(key, text.data_set(run.title), against))
+        models.append(Model(key, text.data_set(run.name), against))
         shown.append(run)
     recipe, title = draft
     if recipe:

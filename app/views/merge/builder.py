@@ -94,12 +94,13 @@ def draft(models: ModelSet) -> Draft:
 def presets(current: Draft, experts: Mapping[str, str]) -> None:
     """Pickers of a paper's combination, or of the user's own recipe."""
     by_key = {one.key: one for one in offered(recipes.network(current.pretrained))}
+    large = data.is_large(current.pretrained)
     with st.container(horizontal=True, vertical_alignment="bottom"):
         st.selectbox(
             "Start from a combination in the papers",
             list(by_key),
             None,
-            format_func=lambda key: by_key[key].title,
+            format_func=lambda key: by_key[key].listed(large),
             key="preset",
             on_change=_use_preset,
             args=(current, experts),
@@ -116,7 +117,7 @@ def presets(current: Draft, experts: Mapping[str, str]) -> None:
     if note := st.session_state.pop("recipe_note", ""):
         st.info(text.safe_text(note, 400))
     if chosen := by_key.get(st.session_state.get("preset_shown", "")):
-        st.caption(f"{chosen.title}: {chosen.source}. {chosen.note}")
+        st.caption(f"{chosen.listed(large)}: {chosen.source}. {chosen.note}")
 
 
 def _preset(key: str, pretrained: str, experts: Mapping[str, str]) -> Draft:

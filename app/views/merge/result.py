@@ -1,4 +1,4 @@
-"""The result of a merge on the Merge page: its averages, what they are held against, and links to its charts."""
+"""The result of a merge on the Merge page: its averages beside the references, and links to its charts."""
 
 from __future__ import annotations
 
@@ -29,10 +29,10 @@ SAME = "All rows: the same tasks, the {}, 95% intervals; n = {} images in domain
 
 
 def view(run: Run, stored: Sequence[Run]) -> None:
-    """The averages beside those of the models that they are held against, and links to the run's charts."""
+    """The averages beside those of the reference models, and links to the run's charts."""
     summary = data.summary(run, stored)
     with st.container(border=True, key="result"):
-        st.markdown(f":material/check_circle: **{text.safe_text(run.title)}** is done. Run {run.id[:8]}.")
+        st.markdown(f":material/check_circle: **{text.safe_text(run.name)}** is done. Run {run.id[:8]}.")
         run_picker.cautions(run)
         best = None
         if summary is None:
@@ -114,7 +114,7 @@ def _rows(table: pd.DataFrame, run: Run, best: Run | None) -> Iterator[list[str]
     by_run: dict[str, dict[Any, Any]] = {row["run"]: row for row in table.to_dict("records")}
     names = {run.id: f"**{THIS}**", **score_tables.NAMES}
     if best is not None:
-        names[best.id] = f"{BEST}: {text.safe_text(best.title, 60)}"
+        names[best.id] = f"{BEST}: {text.safe_text(best.name, 60)}"
     for key, name in names.items():
         if row := by_run.get(key):
             inside, outside = (

@@ -60,7 +60,7 @@ def _own(runs: Sequence[Run]) -> list[Run]:
 
 
 def _named(runs: Sequence[Run]) -> str:
-    lines = [f"- {text.safe_text(run.title, 60)}, {run.id[:8]}" for run in runs[:NAMED]]
+    lines = [f"- {text.safe_text(run.name, 60)}, {run.id[:8]}" for run in runs[:NAMED]]
     more = [f"- and {len(runs) - NAMED} more"] if len(runs) > NAMED else []
     return "\n".join([*lines, *more])
 
@@ -104,7 +104,7 @@ def _delete(runs: Sequence[Run]) -> None:
 def _button(label: str, key: str, runs: Sequence[Run], act: Callable[[list[str]], None]) -> None:
     """The button that confirms, unless a job needs one of the runs."""
     if busy := _busy(runs):
-        names = text.listed([text.safe_text(run.title, 40) for run in busy])
+        names = text.listed([text.safe_text(run.name, 40) for run in busy])
         st.caption(f":material/hourglass_top: A job is using {names}. Cancel it, or wait until it ends.")
         return
     st.button(label, type="primary", key=f"{key}_runs", on_click=act, args=([run.id for run in runs],))

@@ -87,7 +87,7 @@ def _program(run: Run) -> None:
             return
     st.button(
         f"Measure with {text.safe_text(program.name, 60)}", icon=":material/play_arrow:", key="given_measure",
-        on_click=_measure, args=(run.id, run.title), disabled=not run.has_model,
+        on_click=_measure, args=(run.id, run.name), disabled=not run.has_model,
         help=None if run.has_model else "The weights of this run are not stored; its recipe makes them again.",
     )  # fmt: skip
 

@@ -34,7 +34,7 @@ def view(runs: Sequence[Run]) -> None:
     """The runs that a link names."""
     without = [run for run in runs if not given.of(run)[1]]
     for run in without:
-        st.info(f"**{text.safe_text(run.title, 60)}**, of {text.safe_text(run.network, 60)}: {given.NO_SCORES}")
+        st.info(f"**{text.safe_text(run.name, 60)}**, of {text.safe_text(run.network, 60)}: {given.NO_SCORES}")
     with st.container(horizontal=True, vertical_alignment="center", gap="small"):
         if without:
             page.open_page(pages.MODELS, "Give them as a file", "upload", shelf="runs", chosen=without[0].id)

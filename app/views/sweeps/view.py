@@ -158,7 +158,7 @@ def _lines(results: SweepResults, subject: Subject, chosen: str) -> None:
         caption=FEWER if results.sweep.kind == VALUES and results.sweep.axes[0].target == axes.EXPERTS else "",
         description=paper,
     )  # fmt: skip
-    paper_line.show(paper)
+    paper_line.show(paper, [results.sweep])
 
 
 def _map(results: SweepResults, subject: Subject, chosen: str) -> None:

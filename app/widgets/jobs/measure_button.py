@@ -93,7 +93,7 @@ def start(key: str, run_ids: Sequence[str]) -> None:
 
 
 def _named(runs: Sequence[Run]) -> str:
-    return text.listed([f"**{text.safe_text(run.title, 60)}**" for run in runs])
+    return text.listed([f"**{text.safe_text(run.name, 60)}**" for run in runs])
 
 
 def _effort(key: str, known: Sequence[Measured]) -> str:

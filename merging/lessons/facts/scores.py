@@ -87,7 +87,7 @@ def difference(context: LessonContext, arguments: Mapping[str, Any]) -> Fact:
     down = math.hypot(one.value - one.low, other.high - other.value)
     up = math.hypot(one.high - one.value, other.value - other.low)
     change = one.value - other.value
-    source = f"{one.source} and {other.source}, as if independent"
+    source = f"{one.source} and {other.source}, assuming independence"
     return Fact(change, POINTS, change - down, change + up, one.n, SPLIT, source=source)
 
 

@@ -16,7 +16,7 @@ from app.widgets.chart import chart, clicked
 from merging.lessons.fact import Fact
 from merging.lessons.lesson import Guess
 
-FIX, AGAIN, REVEAL = "Fix my guess", "Change my guess", "Reveal"
+FIX, AGAIN, REVEAL = "Lock in", "Change my guess", "Reveal"
 HIDDEN = "The view is hidden until you reveal what was measured."
 
 
