@@ -41,7 +41,8 @@ def said(experts):
 
 def test_an_expert_that_is_the_pretrained_model_is_named():
     experts = {"rte": tuned(1), "cb": tuned(2), "full": base()}
-    assert said(experts) == f"full has the pretrained model's head cls (2 tensors), unchanged, which rte, cb lack. {FIX}"
+    head = "the pretrained model's head cls (2 tensors)"
+    assert said(experts) == f"full has {head}, unchanged, which rte, cb lack. {FIX}"
     assert {problem.checkpoint for problem in fit(base(), experts).errors} == {"full"}
 
 
