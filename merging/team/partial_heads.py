@@ -21,7 +21,7 @@ class PartialHead:
     def sentences(self, is_unchanged: Callable[[str], bool]) -> Iterator[tuple[str, str]]:
         """(expert, what is said of it) for the smaller side; of those that have it, whether it is unchanged."""
         modules = first_few(dict.fromkeys(name.partition(".")[0] for name in self.tensors))
-        head = f"the pretrained model's {modules} ({plural(len(self.tensors), 'tensor')})"
+        head = f"the pretrained model's head {modules} ({plural(len(self.tensors), 'tensor')})"
         if len(self.lacking) < len(self.having):
             have = "has" if len(self.having) == 1 else "have"
             yield from ((name, f"lacks {head}, which {first_few(self.having)} {have}") for name in self.lacking)

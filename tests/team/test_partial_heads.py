@@ -41,16 +41,17 @@ def said(experts):
 
 def test_an_expert_that_is_the_pretrained_model_is_named():
     experts = {"rte": tuned(1), "cb": tuned(2), "full": base()}
-    assert said(experts) == f"full has the pretrained model's cls (2 tensors), unchanged, which rte, cb lack. {FIX}"
+    head = "the pretrained model's head cls (2 tensors)"
+    assert said(experts) == f"full has {head}, unchanged, which rte, cb lack. {FIX}"
     assert {problem.checkpoint for problem in fit(base(), experts).errors} == {"full"}
 
 
 def test_the_smaller_side_is_named():
     assert said({"rte": tuned(1), "mlm": tuned(2, head=True)}) == (
-        f"mlm has the pretrained model's cls (2 tensors), which rte lacks. {FIX}"
+        f"mlm has the pretrained model's head cls (2 tensors), which rte lacks. {FIX}"
     )
     assert said({"rte": tuned(1), "a": tuned(2, head=True), "b": tuned(3, head=True)}) == (
-        f"rte lacks the pretrained model's cls (2 tensors), which a, b have. {FIX}"
+        f"rte lacks the pretrained model's head cls (2 tensors), which a, b have. {FIX}"
     )
 
 

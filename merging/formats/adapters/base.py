@@ -18,7 +18,7 @@ STATED = "base_model_name_or_path"
 def other_base(config: Mapping[str, Any], pretrained: Checkpoint) -> str:
     """A sentence with both names if the configuration states another base; empty if it does not, or states none.
 
-    A folder need not be called like the repository that it was downloaded from, so that other names prove nothing.
+    A folder need not bear the name of the repository that it was downloaded from: another name proves nothing.
     """
     stated = config.get(STATED)
     if not isinstance(stated, str) or not stated or pretrained.folder is None or _is_same(stated, pretrained):
