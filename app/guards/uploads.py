@@ -1,4 +1,4 @@
-"""Files that arrive, which Streamlit keeps in memory: none where nobody may upload, and elsewhere a bounded sum."""
+"""Files that arrive, which Streamlit keeps in memory: none where uploads are off, and elsewhere a bounded sum."""
 
 from __future__ import annotations
 
