@@ -66,7 +66,7 @@ def test_a_session_that_clears_the_caches_multiplies_nothing(mode: str, library:
         async with SessionClient(urlsplit(url).netloc) as client:
             await client.open("lessons", {})
             await client.press("class_begin", "The code of your class")
-            await client.open("merge", {"chain": "emr"})
+            await client.open_until("merge", {"chain": "emr"}, "run_button")
             await client.press("run_button")
             limit = time.monotonic() + PATIENCE
             while (computing(url) or not children(url)) and time.monotonic() < limit:  # until the spare is there

@@ -169,7 +169,7 @@ def test_losses_of_tasks_stand_beside_their_mean_and_stay_while_the_job_pauses(
     queue.details = lambda job_id: [f"step {step} of 40 · entropy 1.50" for step in (30, 31, 32)]
     monkeypatch.setattr(data, "runner", lambda: queue)
     for state in ("running", "paused"):
-        queue.live = [replace(first, state=state), replace(second, state="cancelled")]
+        queue.live = [replace(first, state=state, kept=state == "paused"), replace(second, state="cancelled")]
         at = at.run()
         assert not at.exception
         assert f"learning_loss_{first.id}" in keys(at) and f"learning_loss_{second.id}" not in keys(at)
