@@ -169,16 +169,17 @@ def _exemplars(recipe: Recipe, benchmark: Benchmark | None, reason: str) -> dict
         return None
     if benchmark is None:
         raise NeedsError(
-            f"{recipe.text()} needs exemplars, and there are none for these models. {reason}{_instead(recipe)}"
+            f"{recipe.text()} needs exemplars, and there are none for these models. {reason}{_alternative(recipe)}"
         )
     return benchmark.labeled_exemplars(recipe.exemplars.per_task, recipe.exemplars.seed)
 
 
-def _instead(recipe: Recipe) -> str:
+def _alternative(recipe: Recipe) -> str:
     """What can be given in place of exemplars, in a sentence; empty if nothing can."""
     if not all(method.reads_layer_inputs for method, _ in recipe.data_methods):
         return ""
-    return " What enters the experts' layers can be given instead: --layer-inputs NAME=FILE for each."
+    given = "What enters the experts' layers can be given instead."
+    return f" {given} On the command line: --layer-inputs NAME=FILE for each expert."
 
 
 def _test_data(recipe: Recipe, benchmark: Benchmark | None, reason: str) -> dict[str, TaskExemplars] | None:
