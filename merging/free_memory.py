@@ -35,7 +35,7 @@ def free_memory() -> int:
 
 
 class Look(NamedTuple):
-    """What a look at the memory found: whether hardly any was free, and how many processes were killed for it so far."""
+    """What a look at the memory found: whether hardly any was free, and how many processes were killed for it."""
 
     low: bool
     kills: int

@@ -51,8 +51,8 @@ def test_equal_sizes_in_another_order_are_refused(team):
     with pytest.raises(CompatibilityError) as refused:
         merging.merge(base, experts, "weight_averaging", device="cpu")
     assert str(refused.value) == (
-        "b counts its tokens otherwise than the pretrained model (2 of 20 shared tokens have another id). Merge models "
-        "of one tokenizer, or leave the vocabularies alone (vocabulary: pretrained)."
+        "b numbers its tokens differently from the pretrained model (2 of 20 shared tokens have another id). Merge "
+        "models of one tokenizer, or leave the vocabularies alone (vocabulary: pretrained)."
     )
     kept = merging.merge(base, experts, "weight_averaging", vocabulary="pretrained", device="cpu").state_dict
     assert torch.equal(kept["lm_head.weight"], other_kinds.pretrained("Llama")["lm_head.weight"])
