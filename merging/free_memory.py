@@ -34,20 +34,29 @@ def free_memory() -> int:
     return max(0, min([int(psutil.virtual_memory().available), *_left_in_groups()]))
 
 
-class MemoryWatch:
-    """Whether memory has run out since this was made: a process that was killed meanwhile was likely killed for it."""
+class Look(NamedTuple):
+    """What a look at the memory found: whether hardly any was free, and how many processes were killed for it."""
 
-    def __init__(self) -> None:
-        self._kills = _kills()
-        self._low: deque[bool] = deque(maxlen=2)  # the later look may be one after the process was killed
+    low: bool
+    kills: int
+
+
+class MemoryWatch:
+    """Whether memory ran out around the last looks: a process that was killed then was likely killed for it.
+
+    Two ``looks`` count where one may come after the process was killed; one where looks are far apart.
+    """
+
+    def __init__(self, looks: int = 2) -> None:
+        self._looks = deque([Look(False, _kills())], maxlen=looks)
 
     def look(self) -> None:
-        """Note how much memory is free now, while the process runs."""
-        self._low.append(free_memory() < LOW)
+        """Note how much memory is free now, and how many processes were killed for it, while the process runs."""
+        self._looks.append(Look(free_memory() < LOW, _kills()))
 
     def ran_out(self) -> bool:
-        """Whether the system has killed a process for memory since, or hardly any was free at the last looks."""
-        return any(self._low) or _kills() > self._kills
+        """Whether hardly any memory was free at the last looks, or the system has killed a process for it since."""
+        return any(look.low for look in self._looks) or _kills() > self._looks[0].kills
 
 
 def _kills() -> int:

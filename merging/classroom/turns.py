@@ -113,7 +113,7 @@ class Turns:
     def others(self, job: str, session: str) -> bool:
         """Whether another session waits for a job."""
         ticket = self._tickets.get(job)
-        return ticket is not None and set(ticket.sessions) > {session}
+        return ticket is not None and any(one != session for one in ticket.sessions)
 
     def begin(self, job: str) -> None:
         """A job computes from now on."""

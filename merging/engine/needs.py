@@ -91,7 +91,7 @@ def check_kind(recipe: Recipe, pretrained: Checkpoint, layer_inputs: Any = None,
         if needed == DataBeyondClip.GRADIENTS:
             raise NeedsError(
                 f"{method.title} runs images through CLIP towers; this is {called}. Give gradients, from "
-                "merging.gradient_means. On the command line, their files are given with --gradients NAME=FILE."
+                "merging.gradient_means. On the command line: --gradients NAME=FILE for each expert."
             )
         if needed == DataBeyondClip.IMPOSSIBLE:
             raise FamilyError(
@@ -99,8 +99,8 @@ def check_kind(recipe: Recipe, pretrained: Checkpoint, layer_inputs: Any = None,
                 "data, or one that reads layer inputs, such as lot or regmean."
             )
         raise NeedsError(
-            f"Exemplars run through CLIP towers; this is {called}. Give layer_inputs, from merging.capture. On the "
-            "command line, their files are given with --layer-inputs NAME=FILE."
+            f"Exemplars run through CLIP towers; this is {called}. Give layer_inputs, from merging.capture. "
+            "On the command line: --layer-inputs NAME=FILE for each expert."
         )
 
 

@@ -77,8 +77,10 @@ def headers(url: str) -> dict[str, str]:
 
 
 def is_own(url: str) -> bool:
-    """Whether an address is one of the Hub's own, not one of its storage."""
-    return _origin(url) == _origin(endpoint())
+    """Whether an address is one of the Hub's own, not one of its storage; http may have become https there."""
+    here, there = _origin(endpoint()), _origin(url)
+    upgraded = here[0] == "http" and (here[2], there[2]) == (PORTS["http"], PORTS["https"])
+    return there == here or (upgraded and there[:2] == ("https", here[1]))
 
 
 def _origin(url: str) -> tuple[str, str, int]:

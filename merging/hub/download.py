@@ -26,7 +26,7 @@ COMMIT_STATED, LINKED_ETAG, LINKED_SIZE = "X-Repo-Commit", "X-Linked-Etag", "X-L
 FOREVER = float("inf")  # whoever waits for another process that fetches the same file can be cancelled
 
 
-def _stating(url: str) -> tuple[Mapping[str, str], str]:
+def _headers_and_location(url: str) -> tuple[Mapping[str, str], str]:
     """The headers of the answer that states a file's commit and digest, and where its content is.
 
     Redirects are followed up to that answer as long as they stay at the Hub's own host, to which alone the token goes.
@@ -44,7 +44,7 @@ def _stating(url: str) -> tuple[Mapping[str, str], str]:
     raise HubError(f"{client.host()} redirects again and again: check HF_ENDPOINT, or unset it.", "connection")
 
 
-def _unquoted(etag: str) -> str:
+def _digest_of(etag: str) -> str:
     return etag.strip().removeprefix("W/").strip('"')
 
 
@@ -74,8 +74,8 @@ class Download:
         hub, repository, file = client.library(), self._repository, self.file
         url = hub.hf_hub_url(repository.name, file.name, repo_type=repository.kind, revision=repository.revision,
                          endpoint=client.endpoint())  # fmt: skip
-        stated, location = _stating(url)
-        key = _unquoted(stated.get(LINKED_ETAG) or stated.get("ETag", ""))
+        stated, location = _headers_and_location(url)
+        key = _digest_of(stated.get(LINKED_ETAG) or stated.get("ETag", ""))
         if not stated.get(COMMIT_STATED) or len(key) not in {40, 64} or not key.isalnum():
             raise HubError(
                 f"{client.host()} does not answer as the Hub does (no digest of {printable(file.name)}): check "

@@ -246,7 +246,7 @@ class Bench:
     def _read(self, process: subprocess.Popen[bytes]) -> None:
         """Take the answers of a process until it ends, then answer for it."""
         assert process.stdout is not None
-        memory = MemoryWatch()
+        memory = MemoryWatch(looks=1)  # one at each answer, and hours may lie between two of them
         with process.stdout:
             for line in process.stdout:
                 memory.look()

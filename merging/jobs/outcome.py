@@ -20,7 +20,7 @@ LEARNED = "What it learned until a moment before is kept; started again, it goes
 NOTHING = "Nothing half-done was kept."
 KILLED = {
     True: "It was killed, likely because the computer ran out of memory.",
-    False: "It was killed by a person or another program; nothing shows that memory ran out.",
+    False: "It was killed; nothing shows that memory ran out.",
 }
 FULL = "The disk that holds the runs is full. Free some space, and start the job again."
 UNKNOWN = "Mergescope was stopped, and the disk is full: what became of this job is not known. Start it again."

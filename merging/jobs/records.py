@@ -2,7 +2,8 @@
 
 <store>/jobs/<job id>/ holds recipe.yaml, state.json (written by the runner, and touched by it while it has the job),
 control (written by other servers), events.jsonl (written by the child: its process first, its exit code last),
-log.txt (what the child prints), and until it has ended the room that is reserved for its states.
+log.txt (what the child prints), and the room that is reserved for its states, until it has ended or a server starts
+after the one that had it has died.
 """
 
 from __future__ import annotations

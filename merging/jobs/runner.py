@@ -22,7 +22,7 @@ from merging.errors import MergingError, StoreError
 from merging.files.locks import held
 from merging.files.processes import ProcessId
 from merging.free_memory import MemoryWatch
-from merging.jobs.cleanup import stop_child, stop_orphan, sweep_up
+from merging.jobs.cleanup import release_room, stop_child, stop_orphan, sweep_up
 from merging.jobs.known_jobs import KnownJobs
 from merging.jobs.outcome import ended
 from merging.jobs.records import SWEEP, Job, JobFiles, State, job_of
@@ -60,7 +60,10 @@ class Runner(KnownJobs):
         self._beaten = 0.0  # when, on the monotonic clock
         self._closing = False
         self._threads: list[threading.Thread] = []  # one for each job that may run
-        sweep_up(store, [record for job_id in self._ids() if (record := self._files(job_id).read()) is not None])
+        jobs = [(files, record) for files in map(self._files, self._ids()) if (record := files.read()) is not None]
+        sweep_up(store, [record for _, record in jobs])
+        for files, record in jobs:
+            release_room(files, record)
 
     def submit(
         self, recipe: Recipe, *, base: Path | None = None, need_model: bool = False,

@@ -14,7 +14,7 @@ from typing import Any
 
 from merging.errors import HubError, TaskError
 from merging.files.records import write_json
-from merging.formats.configs import ADAPTERS
+from merging.formats.configs import ADAPTER, ADAPTERS
 from merging.formats.hub import CONFIGS, WEIGHTS, needed_files
 from merging.hub.repository import COMMIT, Repository, RepositoryFacts, RepositoryFile
 from merging.published.fields import Fields, read_mapping
@@ -112,10 +112,15 @@ def files_of(listed: ListedRepository, part: str, lock: Lock) -> tuple[Repositor
 
 
 def names_for(name: str, there: Sequence[str]) -> list[str]:
-    """The names in a repository of what the catalogue calls ``name``: itself, or the weights in another format."""
+    """The names in a repository of what the catalogue calls ``name``: itself, or the weights in another format.
+
+    An adapter stands for an adapter only, and a whole model, with its shards, for a whole model.
+    """
     if name in there or name not in {*WEIGHTS, *ADAPTERS}:
         return [name]
-    return [one for one in needed_files(there) if one not in CONFIGS]
+    if name in ADAPTERS:
+        return [one for one in ADAPTERS if one in there]
+    return [one for one in needed_files(set(there) - {ADAPTER}) if one not in CONFIGS]
 
 
 def name_to_open(use: ModelFile, lock: Lock) -> str:

@@ -51,7 +51,7 @@ class Preset(Combination):
             test_data=test_data,
         )
 
-    def listed(self, large: bool = False) -> str:
+    def name_in_lists(self, large: bool = False) -> str:
         """The name under which lists show it, with the values of ``recipe``."""
         return name_of(self.title, lambda: {**self.params, **(self.large if large else {})})
 

@@ -108,12 +108,12 @@ def matrix(runs: Sequence[Run], front: LeadingEdit, name: str, *, large: bool = 
         plain = base.recipe(pretrained, experts, large=large).stating(*stated)
         partner = base.plugged((front.step.key, front.step.params.values()), name, front.draw)
         if refused := refusal(partner):
-            rows.append(EditPairRow(base.listed(large), chains.get(_chain(plain, runs[0])), None, (), refused))
+            rows.append(EditPairRow(base.name_in_lists(large), chains.get(_chain(plain, runs[0])), None, (), refused))
             continue
         recipes = (plain, partner.recipe(pretrained, experts, large=large).stating(*stated))
         alone, plugged = (chains.get(_chain(recipe, runs[0])) for recipe in recipes)
         missing = tuple(recipe for recipe, run in zip(recipes, (alone, plugged), strict=True) if run is None)
-        rows.append(EditPairRow(base.listed(large), alone, plugged, missing))
+        rows.append(EditPairRow(base.name_in_lists(large), alone, plugged, missing))
     listed = {row.plain.id for row in rows if row.plain}
     others = [pair for pair in pairs(runs) if pair.belongs_to(front) and pair.plain.id not in listed]
     return rows + [EditPairRow(pair.plain.name, pair.plain, pair.plugged) for pair in others]

@@ -65,7 +65,7 @@ def execute(  # noqa: PLR0913 - all that distinguishes the app, the command line
         CheckpointError, CompatibilityError, NeedsError, MergingError: it cannot be run so, or memory is too small.
         StoreError: the disk cannot be written to. Cancelled, Paused: nothing is kept, or what was learned so far.
     """
-    opened = _opened(recipe, base, benchmark, strict)
+    opened = _open_recipe(recipe, base, benchmark, strict)
     fitting, reason = fitting_benchmark(opened, benchmark) if evaluate or recipe.needs else (None, "")
     scored_on = fitting if evaluate else None
     plan = _planned(opened, scored_on, store, device, announce)
@@ -86,7 +86,7 @@ def execute(  # noqa: PLR0913 - all that distinguishes the app, the command line
     return _own(store, run_id)
 
 
-def _opened(recipe: Recipe, base: Path | None, benchmark: Benchmark | None, strict: bool) -> OpenedRecipe:
+def _open_recipe(recipe: Recipe, base: Path | None, benchmark: Benchmark | None, strict: bool) -> OpenedRecipe:
     """The recipe with its files open. Raises MergingError if it cannot run on such models, or ``strict`` forbids it."""
     opened = open_inputs(recipe, base, benchmark)
     check_kind(recipe, opened.pretrained, recipe.given.layer_inputs or None, recipe.given.gradients or None)
@@ -169,16 +169,17 @@ def _exemplars(recipe: Recipe, benchmark: Benchmark | None, reason: str) -> dict
         return None
     if benchmark is None:
         raise NeedsError(
-            f"{recipe.text()} needs exemplars, and there are none for these models. {reason}{_instead(recipe)}"
+            f"{recipe.text()} needs exemplars, and there are none for these models. {reason}{_alternative(recipe)}"
         )
     return benchmark.labeled_exemplars(recipe.exemplars.per_task, recipe.exemplars.seed)
 
 
-def _instead(recipe: Recipe) -> str:
+def _alternative(recipe: Recipe) -> str:
     """What can be given in place of exemplars, in a sentence; empty if nothing can."""
     if not all(method.reads_layer_inputs for method, _ in recipe.data_methods):
         return ""
-    return " What enters the experts' layers can be given instead: --layer-inputs NAME=FILE for each."
+    given = "What enters the experts' layers can be given instead."
+    return f" {given} On the command line: --layer-inputs NAME=FILE for each expert."
 
 
 def _test_data(recipe: Recipe, benchmark: Benchmark | None, reason: str) -> dict[str, TaskExemplars] | None:

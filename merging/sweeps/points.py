@@ -227,8 +227,10 @@ def _note_time(store: Store, facts: Mapping[str, Any]) -> None:
     with contextlib.suppress(OSError):
         if path.is_file() and path.stat().st_size > ROOM:
             records.write_text(path, "".join(f"{json.dumps(one)}\n" for one in latest_times(store)))
-        with path.open("a", encoding="utf-8") as file:
-            file.write(json.dumps(facts) + "\n")
+        with path.open("a+b") as file:
+            file.seek(max(0, file.seek(0, os.SEEK_END) - 1))
+            start = b"" if file.read(1) in {b"", b"\n"} else b"\n"  # else a full disk cut the last line off
+            file.write(start + json.dumps(facts).encode() + b"\n")
 
 
 def latest_times(store: Store) -> list[dict[str, Any]]:

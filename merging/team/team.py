@@ -311,7 +311,7 @@ class _Forming:
         if counted is None and not (isinstance(expert, AdaptedCheckpoint) and expert.touched.isdisjoint(here)):
             self.notes.append(vocabulary.UNCHECKED.format(name))
         if counted is not None and not counted.alike:
-            self.misfits.append(Misfit(name, table, "other tokens", vocabulary.otherwise(counted)))
+            self.misfits.append(Misfit(name, table, "other tokens", vocabulary.difference_text(counted)))
         if counted is None or not found:
             return
         self.notes.append(vocabulary.left_out(name, rows, found[table], counted))

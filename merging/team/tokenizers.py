@@ -27,7 +27,7 @@ def tokens(folder: Path | None) -> dict[str, int] | None:
             if (raw := _bytes(folder / file)) is not None:
                 found = _numbers(parse(raw, file, most=MOST))
         if found is None and (raw := _bytes(folder / WORDS)) is not None:
-            found = {word: number for number, word in enumerate(raw.decode("utf-8").splitlines())}
+            found = {word: number for number, word in enumerate(_lines(raw.decode("utf-8")))}
         if found is not None and (raw := _bytes(folder / ADDED)) is not None:
             found |= _numbers(parse(raw, ADDED))
     except (CheckpointError, OSError, ValueError, TypeError, LookupError, AttributeError, OverflowError):
@@ -50,6 +50,12 @@ def _bytes(path: Path) -> bytes | None:
     if len(raw) > LARGEST:
         raise CheckpointError(f"{path.name} is larger than a tokenizer has reason to be; refused.")
     return raw
+
+
+def _lines(text: str) -> list[str]:
+    """The lines of a text as Transformers reads them: other line breaks of Unicode are tokens, or parts of some."""
+    lines = text.split("\n")
+    return [line.removesuffix("\r") for line in (lines if lines[-1] else lines[:-1])]
 
 
 def _of_tokenizer(stated: dict[str, Any]) -> dict[str, int]:

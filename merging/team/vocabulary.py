@@ -25,7 +25,7 @@ ROWS, PIECE = 16_384, 1024  # rows of a table that are compared, and how many at
 
 @dataclass(frozen=True, slots=True)
 class Counted:
-    """How an expert counts its tokens: ``other`` of ``shared`` have another number; names of those that are more."""
+    """How an expert numbers its tokens: ``other`` of ``shared`` have another number; names of those that are more."""
 
     alike: bool  # whether the rows that both tables have are of the same tokens
     shared: int
@@ -47,11 +47,11 @@ def common_rows(expert: Checkpoint, stored: str, pretrained: Checkpoint, name: s
 
 def by_tokenizers(pretrained: Path | None, expert: Path | None, rows: int) -> Counted | None:
     """How the tokenizers beside two models count, of which the first has so many ``rows``; None without both."""
-    return _compared(pretrained, expert, rows, state(pretrained), state(expert))
+    return _compare(pretrained, expert, rows, state(pretrained), state(expert))
 
 
 @lru_cache(maxsize=64)  # large ones take a second, and a page asks at every click; their states tell when they change
-def _compared(
+def _compare(
     pretrained: Path | None, expert: Path | None, rows: int, *states: tuple[tuple[int, ...], ...]
 ) -> Counted | None:
     ours, theirs = tokens(pretrained), tokens(expert)
@@ -85,13 +85,13 @@ def _places(rows: int) -> Iterator[tuple[int, int]]:
         yield start, min(start + PIECE, rows)
 
 
-def otherwise(counted: Counted) -> str:
-    """How an expert counts its tokens where that is not as the pretrained model does, without its name."""
+def difference_text(counted: Counted) -> str:
+    """How an expert numbers its tokens where it differs from the pretrained model, without its name."""
     if not counted.shared:
         return "has no token in common with the pretrained model"
     return (
-        f"counts its tokens otherwise than the pretrained model ({counted.other:,} of {counted.shared:,} shared tokens "
-        "have another id)"
+        f"numbers its tokens differently from the pretrained model ({counted.other:,} of {counted.shared:,} shared "
+        "tokens have another id)"
     )
 
 

@@ -88,6 +88,19 @@ def test_a_task_with_more_tokens_gets_its_own_tokenizer(base, classifiers, tmp_p
     assert torch.equal(rows[40], load_file(classifiers["three"] / "model.safetensors")[TABLE][40])
 
 
+def test_a_task_with_the_same_tokens_keeps_the_whole_tokenizer_of_the_base(base, classifiers, tmp_path):
+    (base / "chat_template.jinja").write_text("{{ messages }}", "utf-8")
+    numbered = {word: number for number, word in enumerate(WORDS)}
+    (classifiers["two"] / "vocab.json").write_text(json.dumps(numbered), "utf-8")  # without a configuration
+    notes = export(merged(base, classifiers), tmp_path / "out", task="two").notes
+    there = {path.name for path in (tmp_path / "out").iterdir()}
+    assert {"tokenizer.json", "tokenizer_config.json", "chat_template.jinja"} <= there and "vocab.json" not in there
+    (said,) = (note for note in notes if note.startswith("Not there"))
+    beside = {path.name for path in (*base.iterdir(), *classifiers["two"].iterdir())}
+    absent = set(said.removesuffix(".").rpartition(": ")[2].split(", "))
+    assert "merges.txt" in absent and not absent & beside
+
+
 @pytest.mark.parametrize("vocabulary", ["common", "pretrained"])
 def test_tokens_that_the_copied_tokenizer_does_not_know_are_left_out(base, classifiers, tmp_path, vocabulary):
     if vocabulary == "pretrained":  # the rows are in the pretrained model's order, whatever the expert's is
@@ -129,10 +142,10 @@ def test_the_folder_of_a_converted_adapter_loads(base, tmp_path, capsys):
     by_peft = with_adapter(base, tmp_path / "lora")
     assert main(["convert", str(tmp_path / "lora"), "--base", str(base), "--out", str(tmp_path / "out")]) == 0
     said = capsys.readouterr().out
-    assert "not copied from the pretrained model's folder: " in said and "states the base" not in said
+    assert "not copied from the pretrained model's folder: " in said and "as its base" not in said
     base.rename(other := tmp_path / "other")
     assert main(["convert", str(tmp_path / "lora"), "--base", str(other), "--out", str(tmp_path / "again")]) == 0
-    assert "states the base 'base', and here it is put on 'other'." in capsys.readouterr().out
+    assert "names 'base' as its base, but is applied to 'other'." in capsys.readouterr().out
     other.rename(base)
     t = peers.transformers()
     model, about = t.AutoModelForCausalLM.from_pretrained(tmp_path / "out", output_loading_info=True)

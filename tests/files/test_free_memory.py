@@ -90,6 +90,16 @@ def test_memory_ran_out_if_the_system_has_killed_for_it_meanwhile(group, monkeyp
     assert not watch.ran_out()
     counts.write_text("low 0\noom 9\noom_kill 3\noom_group_kill 7\n")
     assert watch.ran_out() and not module.MemoryWatch().ran_out()
+    watch.look()
+    assert watch.ran_out()  # this look may have come after the process was gone
+    last = module.MemoryWatch(looks=1)
+    counts.write_text("low 0\noom 9\noom_kill 4\noom_group_kill 7\n")
+    assert last.ran_out()
+    last.look()
+    assert not last.ran_out()
+    for _ in range(2):
+        watch.look()
+    assert not watch.ran_out()  # what was killed long before the end has nothing to do with it
 
 
 def test_memory_ran_out_if_hardly_any_was_free_at_the_last_looks(group, monkeypatch, tmp_path):

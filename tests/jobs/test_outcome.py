@@ -48,5 +48,5 @@ def test_a_full_disk_is_named_where_the_child_could_write_nothing() -> None:
 
 
 def test_a_killed_job_ran_out_of_memory_only_where_something_shows_it() -> None:
-    assert "killed by a person or another program; nothing shows" in outcome(record(SWEEP), {}, -9, False)[1]
+    assert "It was killed; nothing shows that memory ran out. " in outcome(record(SWEEP), {}, -9, False)[1]
     assert "likely because the computer ran out of memory" in outcome(record(SWEEP), {}, -9, False, ran_out=True)[1]

@@ -43,8 +43,8 @@ def test_a_runs_name_is_of_its_recipe_and_its_title_and_id_stay(tmp_path: Path) 
 
 
 def test_no_two_names_in_lists_are_alike_but_for_capitals() -> None:
-    names = [one.listed() for one in (*PRESETS, *partners())]
+    names = [one.name_in_lists() for one in (*PRESETS, *partners())]
     assert len({name.casefold() for name in names}) == len(names)
-    assert preset("ties").listed(large=True) == "TIES (sum, λ 0.4)"
-    assert preset("ties_mean").plugged(LWPTV).listed() == "TIES-Merging (mean, λ 1) w/ LwPTV"
+    assert preset("ties").name_in_lists(large=True) == "TIES (sum, λ 0.4)"
+    assert preset("ties_mean").plugged(LWPTV).name_in_lists() == "TIES-Merging (mean, λ 1) w/ LwPTV"
     assert not [name for name in names if name.startswith("Ties")]

@@ -68,7 +68,7 @@ def test_without_data_the_option_that_gives_it_is_named(
     words += [f"--merge={merge}", f"--out={tmp_path}/out", f"--store={tmp_path}/store"]
     assert main(words) == exit_codes.FAILED
     said = capsys.readouterr().err
-    assert "CLIP towers; this is GPT-2. Give " in said and f"are given with {option}." in said
+    assert "CLIP towers; this is GPT-2. Give " in said and f" On the command line: {option} for each expert." in said
 
 
 def test_on_another_benchmark_layer_inputs_of_clip_can_be_given(
@@ -78,7 +78,7 @@ def test_on_another_benchmark_layer_inputs_of_clip_can_be_given(
     words = ["merge", f"--pretrained={family.pretrained}", *(f"--expert={n}={p}" for n, p in family.experts.items())]
     words += [f"--out={tmp_path}/out", f"--store={tmp_path}/store", "--merge"]
     assert main([*words, "lot"]) == exit_codes.FAILED
-    assert "--layer-inputs NAME=FILE" in capsys.readouterr().err
+    assert "instead. On the command line: --layer-inputs NAME=FILE for each expert." in capsys.readouterr().err
     assert main([*words, "fisher"]) == exit_codes.FAILED
     assert "there are none for these models" in (said := capsys.readouterr().err) and "--layer-inputs" not in said
 

@@ -123,7 +123,7 @@ def test_the_matrix_holds_every_base_and_says_what_is_missing() -> None:
     front = LeadingEdit(Step("lwptv", registry.edit("lwptv").params()))
     entries = edit_pairs.matrix([plain, *both], front, "LwPTV")
     titles = [entry.title for entry in entries]
-    assert titles == [*(base.listed() for base in bases("lwptv")), rest.title]
+    assert titles == [*(base.name_in_lists() for base in bases("lwptv")), rest.title]
     ties, last = entries[titles.index("TIES (sum, λ 0.3)")], entries[-1]
     assert ties.plain is plain and ties.plugged is None
     assert [recipe.text() for recipe in ties.missing] == ["lwptv → ties"]

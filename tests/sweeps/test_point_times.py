@@ -40,6 +40,10 @@ def test_times_are_no_part_of_the_store(store: Store) -> None:
     place.write_bytes(place.read_bytes() + b'{"seconds": {"merg\n[1]\n\xff\n')  # what a full disk left, and no times
     note(store, 2)
     assert noted(store) == [1.0, 2.0]
+    place.write_bytes(place.read_bytes() + b'{"seconds": {"merg')  # a line that was cut off takes no other with it
+    for number in (3, 4):
+        note(store, number)
+    assert noted(store) == [1.0, 2.0, 3.0, 4.0] and b"\n\n" not in place.read_bytes()
 
 
 def test_where_times_cannot_be_written_points_are(tiny_benchmark: Benchmark, store: Store) -> None:

@@ -166,8 +166,8 @@ def test_tokens_that_one_expert_has_more_are_left_out(tmp_path):
     with pytest.raises(CompatibilityError) as refused:
         merging.merge(first, paths, "weight_averaging", device="cpu")
     assert str(refused.value) == (
-        "b counts its tokens otherwise than the pretrained model (2 of 20 shared tokens have another id). Merge models "
-        "of one tokenizer, or leave the vocabularies alone (vocabulary: pretrained)."
+        "b numbers its tokens differently from the pretrained model (2 of 20 shared tokens have another id). Merge "
+        "models of one tokenizer, or leave the vocabularies alone (vocabulary: pretrained)."
     )
     kept = merging.merge(first, paths, "weight_averaging", vocabulary="pretrained", device="cpu")
     assert torch.equal(kept.state_dict["lm_head.weight"], base["lm_head.weight"])

@@ -51,8 +51,8 @@ def test_equal_sizes_in_another_order_are_refused(team):
     with pytest.raises(CompatibilityError) as refused:
         merging.merge(base, experts, "weight_averaging", device="cpu")
     assert str(refused.value) == (
-        "b counts its tokens otherwise than the pretrained model (2 of 20 shared tokens have another id). Merge models "
-        "of one tokenizer, or leave the vocabularies alone (vocabulary: pretrained)."
+        "b numbers its tokens differently from the pretrained model (2 of 20 shared tokens have another id). Merge "
+        "models of one tokenizer, or leave the vocabularies alone (vocabulary: pretrained)."
     )
     kept = merging.merge(base, experts, "weight_averaging", vocabulary="pretrained", device="cpu").state_dict
     assert torch.equal(kept["lm_head.weight"], other_kinds.pretrained("Llama")["lm_head.weight"])
@@ -102,6 +102,13 @@ def test_a_large_tokenizer_is_read(tmp_path):
     stated = {"model": {"vocab": {"a": 0, "b": 1, "ab": 2}, "merges": pairs}}
     (tmp_path / "tokenizer.json").write_text(json.dumps(stated), "utf-8")
     assert tokenizers.tokens(tmp_path) == {"a": 0, "b": 1, "ab": 2}
+
+
+@pytest.mark.parametrize("end", ["", "\n", "\r\n"])
+def test_lines_of_words_end_at_line_feeds_alone(tmp_path, end):
+    words = ["[PAD]", "a\u2028b", "\x85", "", "z"]
+    (tmp_path / "vocab.txt").write_bytes(((end or "\n").join(words) + end).encode())
+    assert tokenizers.tokens(tmp_path) == {word: at for at, word in enumerate(words)}
 
 
 def test_a_tokenizer_that_is_put_right_is_read_again(team, tmp_path):

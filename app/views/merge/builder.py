@@ -100,7 +100,7 @@ def presets(current: Draft, experts: Mapping[str, str]) -> None:
             "Start from a combination in the papers",
             list(by_key),
             None,
-            format_func=lambda key: by_key[key].listed(large),
+            format_func=lambda key: by_key[key].name_in_lists(large),
             key="preset",
             on_change=_use_preset,
             args=(current, experts),
@@ -117,7 +117,7 @@ def presets(current: Draft, experts: Mapping[str, str]) -> None:
     if note := st.session_state.pop("recipe_note", ""):
         st.info(text.safe_text(note, 400))
     if chosen := by_key.get(st.session_state.get("preset_shown", "")):
-        st.caption(f"{chosen.listed(large)}: {chosen.source}. {chosen.note}")
+        st.caption(f"{chosen.name_in_lists(large)}: {chosen.source}. {chosen.note}")
 
 
 def _preset(key: str, pretrained: str, experts: Mapping[str, str]) -> Draft:

@@ -141,7 +141,7 @@ def _sources(stored: Sequence[Run]) -> dict[str, tuple[str, Recipe]]:
             pass  # the Merge page shows what is wrong
     large = data.is_large(first)
     for preset in PRESETS:
-        choices[preset.key] = (preset.listed(large), preset.recipe(first, experts, large=large))
+        choices[preset.key] = (preset.name_in_lists(large), preset.recipe(first, experts, large=large))
     for run in data.of_clip(stored):
         try:
             if run.recipe is not None and run.title not in {preset.title for preset in PRESETS}:

@@ -20,8 +20,8 @@ if TYPE_CHECKING:
     from merging.inspection.fit_report import FitReport
 
 VERDICT_HELP = (
-    'It ends with 0 if they fit, else with 1. --json says which as "verdict": "fits", "doubtful" (a merge can run, but '
-    'something is probably wrong) or "does not fit" (no merge can run).'
+    'Without --keep it ends with 0 if they fit, else with 1. --json says which as "verdict": "fits", "doubtful" (a '
+    'merge can run, but something is probably wrong) or "does not fit" (no merge can run).'
 )
 
 

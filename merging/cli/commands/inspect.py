@@ -63,7 +63,7 @@ def _tensors(opened: Checkpoint, json: bool) -> str:
     return f"{columns(rows)}\nRoles are told by {says}."
 
 
-def _counted(of: Mapping[str, Any]) -> str:
+def _sizes_text(of: Mapping[str, Any]) -> str:
     return f"{plural(of['tensors'], 'tensor')} with {plural(of['numbers'], 'number')}"
 
 
@@ -77,12 +77,12 @@ def _lines(facts: Mapping[str, Any]) -> Sequence[str]:
         ("no family", facts["no_family"]),
         ("architecture", _architecture(sizes) or (facts["no_architecture"] if not facts["no_family"] else "")),
         ("activation", _activation(facts["activation"])),
-        ("in the file", f"{_counted(facts)}, {size_text(facts['bytes'])}"),
+        ("in the file", f"{_sizes_text(facts)}, {size_text(facts['bytes'])}"),
         ("types", ", ".join(f"{count} {name}" for name, count in facts["dtypes"].items())),
     ]
     if facts["dead_text"]["tensors"]:
         dead = facts["dead_text"]
-        rows.append(("unused text", _counted(dead)))
+        rows.append(("unused text", _sizes_text(dead)))
     if facts["adapter"]:
         rows.append(("adapter", ", ".join(f"{key} {value}" for key, value in facts["adapter"].items() if value != "")))
     if facts["digest"]:

@@ -41,6 +41,10 @@ class Companions:
             self._state_rows(target / TRANSFORMERS)
         return refused
 
+    def lies_beside(self, name: str) -> bool:
+        """Whether a file of that name lies in one of the two folders, copied or not."""
+        return any(folder is not None and os.path.lexists(folder / name) for folder in (self.folder, self.own))
+
     def _state_rows(self, path: Path) -> None:
         """Let a configuration state as many tokens as the model has."""
         config = read_json(path)
@@ -67,6 +71,11 @@ def has_tokenizer(folder: Path | None, rows: int = 0) -> bool:
     if folder is None or not any((folder / name).is_file() for name in VOCABULARY):
         return False
     return not rows or max((tokens(folder) or {}).values(), default=0) < rows
+
+
+def has_other_tokens(own: Path | None, base: Path | None, rows: int) -> bool:
+    """Whether the tokenizer of an expert with so many ``rows`` is usable, and knows other tokens than the base's."""
+    return has_tokenizer(own, rows) and (not has_tokenizer(base) or tokens(own) != tokens(base))
 
 
 def rows_of_tokens(model: Checkpoint) -> int:

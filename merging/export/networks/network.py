@@ -16,7 +16,13 @@ from merging.checkpoints.references import PRETRAINED, expert_key
 from merging.checkpoints.tensor_info import TensorInfo
 from merging.checkpoints.views import CheckpointView, Derived, TensorSlice, stored_model
 from merging.errors import CheckpointError, MergingError
-from merging.export.networks.companions import Companions, copy_companions, has_tokenizer, rows_of_tokens
+from merging.export.networks.companions import (
+    Companions,
+    copy_companions,
+    has_other_tokens,
+    has_tokenizer,
+    rows_of_tokens,
+)
 from merging.export.source import ExportSource
 from merging.formats.configs import COMPANIONS, TRANSFORMERS
 from merging.formats.lora import AdaptedCheckpoint
@@ -97,7 +103,8 @@ def _beside_checkpoint(model: Checkpoint, base: Checkpoint | None) -> Companions
     if base is None or not isinstance(stored_model(model), AdaptedCheckpoint):
         return Companions(model.folder)
     rows = rows_of_tokens(model)
-    return Companions(base.folder, model.folder, has_tokenizer(model.folder, rows), (rows_of_tokens(base), rows))
+    own_tokens = has_other_tokens(model.folder, base.folder, rows)
+    return Companions(base.folder, model.folder, own_tokens, (rows_of_tokens(base), rows))
 
 
 def _folder(reference: str) -> Path | None:
@@ -122,7 +129,7 @@ def _of_task(source: ExportSource, run: Run, recipe: Recipe, heads: Heads, task:
     own = MappingCheckpoint(heads[task], task)
     tensors: dict[str, Derived] = {}
     rows = rows_of_tokens(merged), rows_of_tokens(expert.inner)
-    own_tokens = recipe.vocabulary == COMMON and has_tokenizer(expert.folder, rows[1])
+    own_tokens = recipe.vocabulary == COMMON and has_other_tokens(expert.folder, opened.pretrained.folder, rows[1])
     own_rows = own_tokens or not has_tokenizer(opened.pretrained.folder)
     for name, stored in expert.stored.items():
         whole = Derived(merged.infos[name], (TensorSlice.whole(merged, name),))
@@ -171,7 +178,7 @@ def write_beside(folder: Path, export: NetworkExport) -> list[str]:
         target = folder / place
         refused = export.beside.copy_to(target)
         notes += [f"{name} was not copied: {why}" for name, why in refused.items()]
-        absent = [name for name in COMPANIONS if not (target / name).exists() and name not in refused]
+        absent = [name for name in COMPANIONS if not export.beside.lies_beside(name)]
         if absent and not export.missing:
             whose = f"{export.task}'s or the pretrained model's" if export.task else "the pretrained model's"
             notes.append(f"Not there, and so not copied from {whose} folder: {first_few(absent, len(absent))}.")

@@ -10,6 +10,7 @@ from typing import Any
 from merging.checkpoints.checkpoint import Checkpoint
 from merging.checkpoints.references import hub_id_of, without_folders
 from merging.formats.configs import ADAPTER, WEIGHTS
+from merging.formats.hub import SHARD
 from merging.text import printable
 
 STATED = "base_model_name_or_path"
@@ -24,13 +25,16 @@ def other_base(config: Mapping[str, Any], pretrained: Checkpoint) -> str:
     if not isinstance(stated, str) or not stated or pretrained.folder is None or _is_same(stated, pretrained):
         return ""
     there, here = printable(without_folders(stated), 80), printable(_called(pretrained), 80)
-    return f"Its {ADAPTER} states the base {there!r}, and here it is put on {here!r}."
+    return f"Its {ADAPTER} names {there!r} as its base, but is applied to {here!r}."
 
 
 def _called(pretrained: Checkpoint) -> str:
-    """The name of a model: its repository, or else its folder or file."""
-    path = Path(pretrained.label)
-    return hub_id_of(pretrained.label) or (path.parent.name if path.name in WEIGHTS else path.name)
+    """The name of a model: its repository, or else its folder, or its file if that has a name of its own."""
+    if known := hub_id_of(pretrained.label):
+        return known
+    file = Path(pretrained.label).name
+    own = file not in {"", "..", *WEIGHTS} and not SHARD.fullmatch(file)
+    return file if own or pretrained.folder is None else pretrained.folder.resolve().name
 
 
 def _is_same(stated: str, pretrained: Checkpoint) -> bool:
