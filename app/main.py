@@ -52,7 +52,7 @@ SECTIONS = {
 
 
 @asynccontextmanager
-async def show(_app: Any) -> AsyncIterator[None]:
+async def open_browser(_app: Any) -> AsyncIterator[None]:
     """While the server runs; as it begins, the browser opens the app, unless the settings say not to."""
     if not config.get_option("server.headless"):
         option = "browser.serverAddress" if config.is_manually_set("browser.serverAddress") else "server.address"
@@ -66,4 +66,4 @@ if __name__ == "__main__":
 
     layout.draw(SECTIONS)
 else:
-    app = App(__file__, lifespan=show, middleware=stack.middleware())
+    app = App(__file__, lifespan=open_browser, middleware=stack.middleware())

@@ -14,8 +14,8 @@ import streamlit as st
 from merging import modes
 from merging.errors import ModeError
 from merging.modes import Act
+from merging.workers.certificates import is_here
 
-LOOPBACK = {"127.0.0.1", "localhost", "::1"}
 ASKING: dict[str, tuple[Act, Callable[..., object]]] = {}  # the functions that ask, by module and name
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -23,7 +23,12 @@ R = TypeVar("R")
 
 def allows(act: Act) -> bool:
     """Whether visitors of this server may do that."""
-    return modes.allows(act) and (act not in modes.FOR_ONE or str(st.get_option("server.address")) in LOOPBACK)
+    return modes.allows(act) and not (act in modes.FOR_ONE and has_others())
+
+
+def has_others() -> bool:
+    """Whether several people may use this server: it says so, or other machines can reach it."""
+    return modes.shared() or not is_here(str(st.get_option("server.address")))
 
 
 def require(act: Act) -> None:

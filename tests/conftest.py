@@ -105,7 +105,7 @@ def open_app(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
     from page_harness import MAIN, SLOW
     from streamlit.testing.v1 import AppTest
 
-    from app import lasting
+    from app import singletons
     from app.reading import data
 
     monkeypatch.setenv("MERGESCOPE_STORE", str(tmp_path / "store"))
@@ -113,7 +113,7 @@ def open_app(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
     def clear() -> None:
         st.cache_data.clear()
         st.cache_resource.clear()
-        lasting.forget()
+        singletons.forget()
 
     def opened(page: str, benchmark: Path, **query: str) -> Any:
         monkeypatch.setenv("MERGESCOPE_BENCHMARK", str(benchmark))

@@ -14,9 +14,7 @@ from streamlit.web.server.starlette.starlette_websocket import is_host_allowed
 if TYPE_CHECKING:
     from starlette.types import ASGIApp, Receive, Scope, Send
 
-FOREIGN = (
-    "Mergescope does not answer under this name. Whoever runs it lists its names in STREAMLIT_SERVER_ALLOWED_HOSTS.\n"
-)
+FOREIGN = "This host name is not allowed. The operator can add it to STREAMLIT_SERVER_ALLOWED_HOSTS.\n"
 POLICY = 1008  # a socket's code for what the server's rules forbid
 
 

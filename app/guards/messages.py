@@ -8,8 +8,8 @@ from google.protobuf.message import DecodeError
 from streamlit.proto.BackMsg_pb2 import BackMsg
 from streamlit.runtime.runtime_util import get_max_widget_state_size_bytes
 
+from app import permission
 from app.guards import uploads
-from merging import settings
 from merging.errors import ModeError
 
 if TYPE_CHECKING:
@@ -66,12 +66,12 @@ def kind(raw: bytes) -> str | None:
 
 def is_refused(asked: str) -> bool:
     """Whether the server does as if it had not been asked: it would empty what all share, or take files."""
-    return (asked == CLEAR and has_others()) or (asked == FILES and not uploads.offered())
+    return (asked == CLEAR and has_others()) or (asked == FILES and not uploads.are_allowed())
 
 
 def has_others() -> bool:
     """Whether several people share the server; in an unknown mode they may."""
     try:
-        return settings.shared()
+        return permission.has_others()
     except ModeError:
         return True

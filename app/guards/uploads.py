@@ -1,4 +1,4 @@
-"""Files that arrive, which Streamlit keeps in memory: none where uploads are off, and elsewhere a bounded sum."""
+"""Uploads, which Streamlit keeps in memory: none where uploads are not allowed, and a bounded total elsewhere."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from merging.modes import Act
 if TYPE_CHECKING:
     from starlette.types import ASGIApp, Receive, Scope, Send
 
-PLACE = "/_stcore/upload_file/"  # then the session and the file; a server may have a path of its own before it
+UPLOAD_PATH = "/_stcore/upload_file/"  # then the session and the file; a server may have a path of its own before it
 OF_SESSION, OF_ALL = 2, 4  # how many of the largest files (server.maxUploadSize) may be in memory at a time
 NONE = "This server takes no uploads.\n"
 NO_LENGTH = "An upload must state its length.\n"
-FULL = "There is no room for this file: {}. Remove other uploads, or try again in some minutes.\n"
+FULL = "There is no room for this file: {}. Remove other uploads, or try again in a few minutes.\n"
 
 
 class Uploads:
@@ -32,10 +32,10 @@ class Uploads:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Pass the request on, or refuse it."""
-        if scope["type"] != "http" or scope["method"] != "PUT" or PLACE not in scope["path"]:
+        if scope["type"] != "http" or scope["method"] != "PUT" or UPLOAD_PATH not in scope["path"]:
             await self.app(scope, receive, send)
             return
-        session, size = scope["path"].rpartition(PLACE)[2].partition("/")[0], length(Headers(scope=scope))
+        session, size = scope["path"].rpartition(UPLOAD_PATH)[2].partition("/")[0], length(Headers(scope=scope))
         if (refusal := self._refusal(session, size)) is not None:
             refusal.headers["connection"] = "close"  # else the server would take the body to answer what follows it
             await refusal(scope, receive, send)
@@ -49,11 +49,11 @@ class Uploads:
 
     def _refusal(self, session: str, size: int) -> Response | None:
         """The answer to a file of that size which must not be read; ``size`` is negative if it is not stated."""
-        if not offered():
+        if not are_allowed():
             return PlainTextResponse(NONE, 403)
         if size < 0:
             return PlainTextResponse(NO_LENGTH, 411)
-        in_memory, largest = stored() + self._coming, config.get_option("server.maxUploadSize") * 2**20
+        in_memory, largest = bytes_in_memory() + self._coming, config.get_option("server.maxUploadSize") * 2**20
         if in_memory[session] + size > OF_SESSION * largest:
             return PlainTextResponse(FULL.format("this session has too many"), 413)
         if in_memory.total() + size > OF_ALL * largest:
@@ -61,7 +61,7 @@ class Uploads:
         return None
 
 
-def offered() -> bool:
+def are_allowed() -> bool:
     """Whether visitors may upload files; in an unknown mode they may not."""
     try:
         return permission.allows(Act.UPLOAD)
@@ -75,7 +75,7 @@ def length(headers: Headers) -> int:
     return int(written) if written.isdecimal() and "transfer-encoding" not in headers else -1
 
 
-def stored() -> Counter[str]:
+def bytes_in_memory() -> Counter[str]:
     """The bytes of files that Streamlit has in memory, by session."""
     sessions = runtime.get_instance().uploaded_file_mgr.file_storage.copy()  # others may add to it meanwhile
     return Counter({name: sum(len(file.data) for file in files.copy().values()) for name, files in sessions.items()})

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import streamlit as st
 
-from app import lasting, text
+from app import permission, singletons, text
 from app.session import benchmark as session_benchmark
 from app.session.job_queue import SessionQueue, session_name
 from merging import settings
@@ -65,12 +65,12 @@ def _digest(folder: Path, state: tuple[int, ...]) -> str:
 def runner() -> SessionQueue:
     """The queue of jobs of all sessions, as this session sees it: on its benchmark."""
     queue = SessionQueue(_runner(), store(), session_benchmark.folder(), _benchmark_or_none)
-    if not settings.shared() or not (name := session_name()):
+    if not permission.has_others() or not (name := session_name()):
         return queue
     return replace(queue, session=name, followed=frozenset(st.session_state.get("_live", ())))
 
 
-@lasting.once
+@singletons.once
 def _runner() -> Runner:
     from merging.jobs.runner import Runner
 

@@ -82,7 +82,7 @@ def shelf(typed: str = "") -> Shelf:
 
     listings = _listings(tuple(settings.models_folders().items()), typed if local() else "")
     entries = [entry for listing in listings for entry in listing.items]
-    entries += [] if settings.shared() else uploads.items(data.store().root)
+    entries += [] if permission.has_others() else uploads.items(data.store().root)
     entries = sorted(entries, key=lambda entry: (entry.place.casefold(), entry.place))
     entries = list({entry.reference: entry for entry in (*entries, *_bundled())}.values())
     facts, left = _inspect(entries)

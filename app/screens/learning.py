@@ -53,7 +53,8 @@ def main() -> None:
         key = starts.learning_method()
         page.empty(NONE, "Merge with a method that learns", pages.MERGE, **({"chain": key} if key else {}))
         return
-    picked = run_picker.pick_run([*learned, *(run for run in runs if run not in learned)], first_run(learned))
+    others = [run for run in runs if run not in learned]
+    picked = run_picker.pick_run([*learned, *others], first_run(learned), ready=learned)
     if picked is None:
         return
     run, fresh = picked

@@ -7,6 +7,7 @@ from pathlib import Path
 import streamlit as st
 from streamlit.runtime.scriptrunner import get_script_run_ctx
 
+from app import permission
 from app.session import address, state
 from app.session.runs import run_choice
 from merging import settings
@@ -68,7 +69,7 @@ def enter() -> str:
 def find(benchmark_key: str) -> Path | None:
     """The folder that a key stands for in this session; None if there is none."""
     if benchmark_key.startswith(TYPED_PREFIX):
-        return None if settings.shared() else st.session_state.get(TYPED, {}).get(benchmark_key)
+        return None if permission.has_others() else st.session_state.get(TYPED, {}).get(benchmark_key)
     return folders.find(benchmark_key, settings.store_root())
 
 

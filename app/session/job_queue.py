@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from merging.recipes.recipe import Recipe
     from merging.runs.store import Store
 
-ANOTHERS = "This job was started in another session, which alone can change it."
+ANOTHERS = "Another session started this job; only that session can change it."
 WAITED = "Others wait for this job, too, so it is not paused. Cancel leaves it to them."
 NEUTRAL = ("digest", "fit", "benchmark", "published", "scores")  # commands that need no benchmark
 

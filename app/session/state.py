@@ -15,6 +15,7 @@ from merging.files.short_digest import resolved
 _DRAFT, _WATCHED, _MODELS = "_draft", "_watched", "_models"
 _PAGE, _ENTERED, _METHOD, _SWEEP, _POINT, _FRONT = "_page", "_entered", "_method", "_sweep", "_point", "_front"
 _PICKED = "_picked_"
+_IMPLIED = "_implied"  # what the page shows though its address does not say so
 ALONE = (address.PRESENT, address.BARE, address.CONTROLS, address.GROUND)  # how a view is shown, not what it shows
 LINKS = {False: "#0B6AA8", True: "#6DB3E3"}  # the color of links and of focus on a light and on a dark ground
 
@@ -51,6 +52,12 @@ def enter(page: str) -> None:
     """
     st.session_state[_ENTERED] = st.session_state.get(_PAGE) != page
     st.session_state[_PAGE] = page
+    st.session_state[_IMPLIED] = {}
+
+
+def is_entered() -> bool:
+    """Whether the page was entered just now."""
+    return bool(st.session_state.get(_ENTERED, True))
 
 
 def forget_view() -> None:
@@ -62,7 +69,7 @@ def forget_view() -> None:
 
 def linked(key: str) -> str:
     """What the link that was just opened says about ``key``."""
-    return st.query_params.get(key, "") if st.session_state.get(_ENTERED, True) else ""
+    return st.query_params.get(key, "") if is_entered() else ""
 
 
 def write(key: str, value: str) -> None:
@@ -71,6 +78,23 @@ def write(key: str, value: str) -> None:
         st.query_params[key] = value
     elif not value and key in st.query_params:
         del st.query_params[key]
+
+
+def imply(key: str, value: str) -> None:
+    """Leave ``key`` out of the address, as its value was not chosen; links that restore the view still have it."""
+    write(key, "")
+    st.session_state[_IMPLIED] = implied() | {key: value}
+
+
+def implied() -> dict[str, str]:
+    """What the page shows though its address does not say so."""
+    kept: dict[str, str] = st.session_state.get(_IMPLIED, {})
+    return kept
+
+
+def query() -> dict[str, str]:
+    """The keys and values that restore this view; the report's token is left out."""
+    return without_token(implied() | st.query_params.to_dict())
 
 
 def _picked(key: str, remembered: str, available: Sequence[str], first: str) -> tuple[str, str]:
@@ -221,10 +245,9 @@ def link_chain(chain: str, experts: Sequence[str]) -> None:
 
 def place() -> str:
     """The path of the page and the query that restores this view, as in a link, without the server's address."""
-    shown = without_token(st.query_params.to_dict())
-    query = urlencode({key: value for key, value in shown.items() if key not in ALONE}, safe=",:;")
+    written = urlencode({key: value for key, value in query().items() if key not in ALONE}, safe=",:;")
     page = st.session_state.get(_PAGE, "")
-    return f"{page}?{query}" if query else page
+    return f"{page}?{written}" if written else page
 
 
 def watch(run_id: str | None) -> None:

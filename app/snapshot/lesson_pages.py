@@ -25,7 +25,7 @@ from merging.recipes.papers.published import SOURCES
 
 CELLS, CELLS_TITLE = "guess_cells", "Which cells?"
 CELLS_CAPTIONS = (
-    "A click marks a cell, a second one takes the mark away.",
+    "Click a cell to mark it; click again to remove the mark.",
     "Diamonds are your marks. Dark cells are what was measured.",
 )
 CELLS_ALTS = (

@@ -23,6 +23,8 @@ OTHER_SETS = (
 )
 CLIP_ONLY = "This page passes images through CLIP towers; Masks, Conflicts and Compare show runs of any network."
 ONE_OTHER = "**{title}** is of {network}. " + CLIP_ONLY
+GONE = "The chosen run is no longer available."
+SEVERAL_GONE = "Some of the chosen runs are no longer available."
 MOST_SEVERAL = 20  # runs to choose from
 CAUTIONS = 6  # lines that are shown at once
 
@@ -48,11 +50,16 @@ def pick_one(runs: Sequence[Run], label: str = "Layers of", ready: Sequence[Run]
 
 
 def pick_run(
-    runs: Sequence[Run], first: Run | None = None, label: str = "Run", say: Callable[[Run], None] | None = None
+    runs: Sequence[Run],
+    first: Run | None = None,
+    label: str = "Run",
+    say: Callable[[Run], None] | None = None,
+    ready: Sequence[Run] | None = None,
 ) -> tuple[Run, bool] | None:
     """Draw a picker and a sentence about the picked run, and return that run; None if there is none to show.
 
-    ``first`` is shown if neither the link nor the session names one; ``say`` writes the sentence.
+    ``first`` is shown if neither the link nor the session names one; ``say`` writes the sentence. ``ready`` are those
+    of which what the page shows is stored, by default all: unless a run was chosen, it is of those.
 
     The flag says that it was picked just now, so that the view should start from that run's own values.
     """
@@ -63,7 +70,8 @@ def pick_run(
             empty("There is no run yet. Merge some experts and the result appears here.", "Merge experts", MERGE)
         return None
     by_id = {run.id: run for run in runs}
-    picked = run_choice.picked_run(list(by_id), first.id if first else next(iter(by_id)))
+    ready_ids = None if ready is None else [run.id for run in ready]
+    picked = run_choice.picked_run(list(by_id), first.id if first else next(iter(by_id)), ready_ids)
     if picked.missing is not None or picked.run_id is None:
         missing_runs([picked.missing or ""])
         return None
@@ -136,8 +144,8 @@ def missing_runs(
 def _not_offered(run_ids: Sequence[str], offers: str) -> list[str]:
     """Say which stored merges of CLIP the page does not offer; returns the other ids."""
     stored = {run.id: run for run in data.of_clip(data.stored())}
-    if titles := [f"**{text.safe_text(stored[run_id].title, 60)}**" for run_id in run_ids if run_id in stored]:
-        st.caption(f"{text.listed(titles)} {'is' if len(titles) == 1 else 'are'} not shown here. {offers}")
+    if titles := [f"**{text.safe_text(stored[run_id].name, 60)}**" for run_id in run_ids if run_id in stored]:
+        st.caption(f"{text.listed(titles)} {'is' if len(titles) == 1 else 'are'} not among these runs. {offers}")
     return [run_id for run_id in run_ids if run_id not in stored]
 
 
@@ -183,6 +191,10 @@ def _lost_runs(run_ids: Sequence[str], forget: Callable[[], None], one_other: st
             icon=":material/link_off:",
         )
         open_page(MODELS, "Choose the benchmark", "dataset", shelf="data")
+        st.button("Show an available run", on_click=forget, type="primary")
+        return
+    if not any(map(run_choice.is_of_link, run_ids)):
+        st.warning(GONE if len(run_ids) == 1 else SEVERAL_GONE, icon=":material/link_off:")
         st.button("Show an available run", on_click=forget, type="primary")
         return
     st.warning(

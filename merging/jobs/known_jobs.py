@@ -87,7 +87,7 @@ class KnownJobs:
 
     def _stored_job(self, run_id: str) -> Job:
         run = self.store.run(run_id)
-        return Job(run_id, run.title, State.DONE, fraction=1.0, recipe_yaml=run.recipe_yaml, subject=run_id)
+        return Job(run_id, run.name, State.DONE, fraction=1.0, recipe_yaml=run.recipe_yaml, subject=run_id)
 
     def _job(self, job_id: str) -> Job | None:
         """The job as the disk and this process know it; None if there is none, or if its run was deleted."""

@@ -8,12 +8,16 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import learned_runs
 import pytest
+import streamlit as st
 import tiny_library
 from app_places import ROOT, constants
 from compared_runs import EMR, LWPTV, TIES
-from page_harness import charts, runs, words
+from page_harness import charts, press, runs, words
 
+from app.session import state
+from app.session.runs import run_choice
 from merging.benchmarks.benchmark import Benchmark
 from merging.recipes.presets import preset
 from merging.recipes.recipe import Recipe
@@ -44,6 +48,11 @@ def named(at: Any, key: str) -> list[str]:
     """The ids that the address has under a key."""
     value = at.query_params.get(key, "")
     return str(value if isinstance(value, str) else value[0]).split(",")
+
+
+def shown(at: Any, key: str) -> list[str]:
+    """The ids of the runs that a page shows; its address leaves out a run that was not chosen."""
+    return named(at, key) if key == "runs" else [str(at.selectbox(key="picker").value)]
 
 
 def own(folder: Path, root: Path, key: str, **changes: Any) -> Run:
@@ -108,7 +117,7 @@ def test_the_run_of_a_page_with_several_is_that_of_pages_with_one(open_app: Any,
     at = open_app("scores", compared, runs=known[TIES].id[:8])
     assert named(go(at, "masks"), "run") == [known[TIES].id]
     go(at, "scores", runs=f"{known[EMR].id},{known[TIES].id}")  # it is among those of this link
-    assert named(go(at, "compare"), "run") == [known[TIES].id]
+    assert shown(go(at, "compare"), "run") == [known[TIES].id]
     go(at, "scores", runs=known[EMR].id)
     assert named(go(at, "masks"), "run") == [known[EMR].id]
 
@@ -116,7 +125,7 @@ def test_the_run_of_a_page_with_several_is_that_of_pages_with_one(open_app: Any,
 def test_a_page_says_that_it_cannot_show_the_chosen_run(open_app: Any, compared: Path) -> None:
     known = runs(compared)
     at = go(open_app("masks", compared, run=known[EMR].id), "features")
-    assert f"**{EMR}** is not shown here. Features shows merges that give one model" in words(at).replace("\\", "")
+    assert f"**{EMR}** is not among these runs. Features shows merges" in words(at).replace("\\", "")
     assert named(go(at, "scores"), "runs")[0] == known[EMR].id and charts(at)
 
 
@@ -125,6 +134,79 @@ def test_links_to_a_chosen_tensor_name_the_chosen_run(open_app: Any, compared: P
     at = go(open_app("masks", compared, run=run), "scores", tensor="visual.proj")
     links = [link.proto for link in at.get("page_link") if link.proto.label in ("Masks", "Drift")]
     assert links and all(f"run={run}" in link.query_string for link in links if "tensor" in link.query_string)
+
+
+def test_a_run_that_was_not_chosen_is_not_chosen_by_a_reload(open_app: Any, compared: Path) -> None:
+    known = runs(compared)
+    at = open_app("masks", compared)
+    (opened,) = shown(at, "run")
+    again = open_app("masks", compared, **{key: ",".join(value) for key, value in at.query_params.items()})
+    assert "run" not in again.query_params and "_chosen_run" not in again.session_state
+    assert shown(again, "run") == [opened] and again.session_state["_implied"] == {"run": opened}
+    again.selectbox(key="picker").set_value(known[EMR].id).run()
+    assert named(again, "run") == [known[EMR].id] and again.session_state["_implied"] == {}
+
+
+def test_a_link_names_what_its_page_shows_and_the_address_only_what_was_chosen(monkeypatch: Any) -> None:
+    monkeypatch.setattr(st, "session_state", {"_page": "masks"})
+    monkeypatch.setattr(st, "query_params", AddressBar(run="a", ratio="0.5"))
+    state.imply("run", "b")
+    assert st.query_params == {"ratio": "0.5"}
+    assert state.query() == {"run": "b", "ratio": "0.5"} and state.place() == "masks?run=b&ratio=0.5"
+    state.enter("masks")
+    assert state.query() == {"ratio": "0.5"}
+
+
+class AddressBar(dict[str, str]):
+    """The query of an address."""
+
+    def to_dict(self) -> dict[str, str]:
+        return dict(self)
+
+
+def test_a_deleted_run_is_chosen_no_more(monkeypatch: pytest.MonkeyPatch) -> None:
+    gone, left = "0123456789ab", "abcdef012345"
+    kept = {"_chosen_run": gone[:8], "_run": gone, "_other": left, "_runs": [gone, left], "_chosen": [gone]}
+    monkeypatch.setattr(st, "session_state", kept)
+    monkeypatch.setattr(st, "query_params", AddressBar(run=gone[:6], chosen=f"{left},{gone}", b=left))
+    run_choice.drop([gone])
+    assert kept == {"_other": left, "_runs": [left], "_chosen": []}
+    assert st.query_params == {"chosen": left, "b": left}
+
+
+@pytest.mark.parametrize("page", ["compare", "masks"])
+def test_a_run_that_was_deleted_elsewhere_is_no_longer_available(
+    open_app: Any, compared: Path, tmp_path: Path, page: str
+) -> None:
+    few = tuple(list(Benchmark.load(compared).experts.items())[:2])
+    run = own(compared, tmp_path / "store", "ties", title="Mine", experts=few)
+    at = open_app("conflicts", compared, run=run.id)
+    assert shown(at, "run") == [run.id]
+    shutil.rmtree(run.path)
+    assert [one.value for one in go(at, page).warning] == ["The chosen run is no longer available."]
+    press(at, "Show an available run")
+    assert not at.warning
+
+
+def test_learning_opens_on_a_run_that_learned_unless_one_was_chosen(open_app: Any, learned: Path) -> None:
+    at = open_app("masks", learned)
+    assert shown(at, "run")[0] not in learned_runs.TITLES
+    assert "learned nothing" not in words(go(at, "learning")) and shown(at, "run")[0] in learned_runs.TITLES
+    chosen = run_ids(learned) - set(learned_runs.TITLES)
+    at = go(open_app("masks", learned, run=min(chosen)), "learning")
+    assert "learned nothing" in words(at)
+
+
+@pytest.fixture(scope="module")
+def learned(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tiny_library.write(tmp_path_factory.mktemp("learned"), ("ties",))
+    learned_runs.add(folder)
+    return folder
+
+
+def run_ids(folder: Path) -> set[str]:
+    """The ids of the merges in a library."""
+    return {run.id for run in Store(libraries=(folder / "runs",)).runs() if run.kind == "merge"}
 
 
 # What pages open on
@@ -155,9 +237,9 @@ def own_runs(shelf: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[
 def test_own_runs_take_no_place_of_the_library(
     open_app: Any, shelf: Path, own_runs: Path, tmp_path: Path, page: str
 ) -> None:
-    opened = named(open_app(page, shelf), OPENED[page])
+    opened = shown(open_app(page, shelf), OPENED[page])
     shutil.copytree(own_runs, tmp_path / "store", dirs_exist_ok=True)
-    assert named(open_app(page, shelf), OPENED[page]) == opened
+    assert shown(open_app(page, shelf), OPENED[page]) == opened
     assert page != "drift" or len(opened) == 6
 
 

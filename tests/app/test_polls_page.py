@@ -101,7 +101,7 @@ def test_the_address_of_a_class_is_a_qr_code_and_says_who_cannot_open_it(
     link = f"{opened}?class={visit_of(at).poll}"
     assert at.code[0].value == link
     assert ("Others cannot open this address" in words(at)) is not reached
-    (drawn,) = (one.proto.imgs[0].url for one in at.get("image") if "to be read by a camera" in str(one.proto))
+    (drawn,) = (one.proto.imgs[0].url for one in at.get("image") if "Scan to open this address" in str(one.proto))
     svg = base64.b64decode(drawn.removeprefix("data:image/svg+xml;base64,")).decode()
     assert MODULES.findall(svg) == MODULES.findall(segno.make(link, error="l", micro=False).svg_inline(border=4)) != []
 

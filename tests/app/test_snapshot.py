@@ -14,7 +14,7 @@ from hostile_texts import TEXTS
 from tiny_library import NASTY
 from viz_tables import drift_case_objective
 
-from app import lasting
+from app import singletons
 from app.reading import data, glossary
 from app.snapshot import folder, site
 from app.snapshot.contents import Site
@@ -38,12 +38,12 @@ def tiny_place(library: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setenv("MERGESCOPE_LESSONS", str(snapshot_lesson.write(tmp_path / "lessons")))
     st.cache_data.clear()
     st.cache_resource.clear()
-    lasting.forget()
+    singletons.forget()
     yield
     data.runner().close()
     st.cache_data.clear()
     st.cache_resource.clear()
-    lasting.forget()
+    singletons.forget()
 
 
 def made() -> dict[str, bytes]:

@@ -81,7 +81,7 @@ def serve_several(monkeypatch: pytest.MonkeyPatch, how: str) -> None:
     if how == "switch":
         monkeypatch.setenv("MERGESCOPE_SHARED", "1")
     else:
-        monkeypatch.setattr(permission, "LOOPBACK", {"nothing"})  # the server listens on another address
+        monkeypatch.setattr(permission, "is_here", lambda _host: False)  # the server listens on another address
 
 
 def picker(at: AppTest, kind: str) -> Any:

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import streamlit as st
 
 from app.session import address
-from app.session.state import linked, write
+from app.session.state import imply, linked, write
 from merging.files.short_digest import resolved
 
 _CURRENT, _CURRENT_MANY, _OTHER, _MARKED = "_run", "_runs", "_other", "_chosen"
@@ -20,12 +20,14 @@ _CHOSEN = "_chosen_run"
 _ADDED = "_added_run"  # the chosen run, until it is among the several ones that were chosen
 _NAMED = "_named_run"  # the first of several runs that were chosen: pages with one run show it if no other was chosen
 _FRESH = "_fresh"  # a run was picked on the page: the view starts from that run's own values
+_LINKED = "_linked_runs"  # ids that a link named and that no page could show so far
 _KEYS = (_CURRENT, _CURRENT_MANY, _OTHER, _MARKED, _CHOSEN, _ADDED, _NAMED)
+_WRITTEN = (address.RUN, address.RUNS, address.OTHER, address.CHOSEN)
 
 
 @dataclass(frozen=True, slots=True)
 class Picked:
-    """The run that a page shows; ``missing`` is the id in the link if this machine lacks that run."""
+    """The run that a page shows; ``missing`` is the chosen id if this machine lacks that run."""
 
     run_id: str | None
     missing: str | None = None
@@ -34,7 +36,7 @@ class Picked:
 
 def enter() -> None:
     """Choose the run that the link names which was just opened, whatever its page shows."""
-    written = linked(address.RUN)
+    written = "".join(_ids_of_link(address.RUN))
     if written and written != chosen_run():
         st.session_state[_CHOSEN] = st.session_state[_ADDED] = written
     if written:
@@ -48,9 +50,44 @@ def forget() -> None:
 
 def clear_link() -> None:
     """Forget the runs that a link named."""
-    for key in (address.RUN, address.RUNS, address.OTHER, address.CHOSEN):
+    for key in _WRITTEN:
         write(key, "")
     forget()
+
+
+def drop(run_ids: Sequence[str]) -> None:
+    """Choose these runs no more, as they were deleted."""
+
+    def left(ids: Sequence[str]) -> list[str]:
+        return [one for one in ids if resolved(one, run_ids) not in run_ids]
+
+    for key in (_CURRENT, _OTHER, _CHOSEN, _ADDED, _NAMED):
+        if not left([st.session_state.get(key, "")]):
+            _forget(key)
+    for key in (_CURRENT_MANY, _MARKED):
+        if key in st.session_state:
+            st.session_state[key] = left(st.session_state[key])
+    if st.session_state.get(_CURRENT_MANY) == []:
+        _forget(_CURRENT_MANY)
+    for key in _WRITTEN:
+        write(key, ",".join(left(st.query_params.get(key, "").split(","))))
+
+
+def is_of_link(run_id: str) -> bool:
+    """Whether a link named that id, and no page could show its run since."""
+    return run_id in st.session_state.get(_LINKED, ())
+
+
+def _ids_of_link(key: str) -> list[str]:
+    """The ids that the link which was just opened names."""
+    ids = [one for one in linked(key).split(",") if one]
+    st.session_state[_LINKED] = {*st.session_state.get(_LINKED, ()), *ids}
+    return ids
+
+
+def _found(run_id: str) -> None:
+    """Note that a page shows the run: if it is missing later, that is not because of a link."""
+    st.session_state[_LINKED] = {one for one in st.session_state.get(_LINKED, ()) if resolved(one, [run_id]) != run_id}
 
 
 def _forget(*keys: str) -> None:
@@ -66,10 +103,17 @@ def chosen_run() -> str:
     return str(st.session_state.get(_CHOSEN, ""))
 
 
-def picked_run(run_ids: Sequence[str], first: str) -> Picked:
-    """The run that is chosen or that the last page showed, else ``first``."""
+def picked_run(run_ids: Sequence[str], first: str, ready: Sequence[str] | None = None) -> Picked:
+    """The run that is chosen, else the last page's if it is ``ready`` (by default all are), else ``first``.
+
+    The address names it only if it was chosen: opened again, it would choose what it names.
+    """
     enter()
-    requested = resolved(st.session_state.get(_CURRENT) or st.session_state.get(_NAMED, ""), run_ids)
+    shown = st.session_state.get(_CURRENT, "")
+    if shown != chosen_run() and shown not in (run_ids if ready is None else ready):
+        shown = ""
+    named = resolved(st.session_state.get(_NAMED, ""), run_ids)
+    requested = resolved(shown, run_ids) or named
     if requested and requested not in run_ids:
         st.session_state[_CURRENT] = requested
         return Picked(None, missing=requested)
@@ -77,7 +121,8 @@ def picked_run(run_ids: Sequence[str], first: str) -> Picked:
     if resolved(chosen_run(), run_ids) == run_id:
         st.session_state[_CHOSEN] = run_id  # a link may name its first digits only
     st.session_state[_CURRENT] = run_id
-    write(address.RUN, run_id)
+    (write if run_id in (chosen_run(), named) else imply)(address.RUN, run_id)
+    _found(run_id)
     return Picked(run_id, fresh=bool(st.session_state.pop(_FRESH, False)))
 
 
@@ -91,7 +136,10 @@ def focused_run(run_ids: Sequence[str], ready: Sequence[str]) -> str:
     focus = chosen if chosen in run_ids else shown if shown in ready else ready[-1]
     if not chosen:
         st.session_state[_CURRENT] = focus
-    write(address.RUN, chosen or focus)
+        imply(address.RUN, focus)
+    else:
+        write(address.RUN, chosen)
+    _found(focus)
     return focus
 
 
@@ -112,7 +160,7 @@ def pick_from(widget: str) -> None:
 
 def picked_other(run_ids: Sequence[str]) -> tuple[str, str]:
     """The second run, which the link or the session names, and its id if this machine lacks it; else both are empty."""
-    requested = resolved(linked(address.OTHER) or st.session_state.get(_OTHER, ""), run_ids)
+    requested = resolved("".join(_ids_of_link(address.OTHER)) or st.session_state.get(_OTHER, ""), run_ids)
     pick_other(requested)
     return (requested, "") if requested in run_ids else ("", requested)
 
@@ -138,7 +186,7 @@ def swap_runs(first: str, other: str) -> None:
 
 
 def _linked_ids(key: str, available: Sequence[str]) -> list[str]:
-    return [resolved(written, available) for written in linked(key).split(",") if written]
+    return [resolved(written, available) for written in _ids_of_link(key)]
 
 
 def _many(key: str, name: str, available: Sequence[str], first: Sequence[str]) -> tuple[list[str], list[str]]:
@@ -148,7 +196,10 @@ def _many(key: str, name: str, available: Sequence[str], first: Sequence[str]) -
     if linked_ids or name in st.session_state:
         st.session_state[name] = ids
     write(key, ",".join(ids))
-    return [run_id for run_id in ids if run_id in available], [run_id for run_id in ids if run_id not in available]
+    available_ids = [run_id for run_id in ids if run_id in available]
+    for run_id in available_ids:
+        _found(run_id)
+    return available_ids, [run_id for run_id in ids if run_id not in available]
 
 
 def picked_runs(available: Sequence[str], default: Sequence[str]) -> tuple[list[str], list[str]]:

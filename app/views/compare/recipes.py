@@ -71,7 +71,12 @@ def _phrase(line: Line, named: bool) -> str:
         return f"{step}{line.setting.lower()} {line.a} → {line.b}"
     if line.a == ABSENT:
         return f"adds {line.b}"
-    return f"removes {line.a}" if line.b == ABSENT else f"{line.b} instead of {line.a}"
+    return f"removes {line.a}" if line.b == ABSENT else f"{_title(line.b)} instead of {_title(line.a)}"
+
+
+def _title(step: str) -> str:
+    """The title alone of a method in ``step_words``: with both methods' values a sentence is too long for its card."""
+    return step.partition(" (")[0]
 
 
 def nearest(run: Run, others: Sequence[Run]) -> list[tuple[Run, list[Line]]]:

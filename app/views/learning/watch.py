@@ -79,16 +79,16 @@ def _losses(tasks: pd.DataFrame, details: list[str]) -> pd.DataFrame:
     """The losses of each task, and their mean also at steps that the job has told of and not yet written."""
     import pandas as pd
 
-    told = {int(match[1]) - 1: float(match[2]) for detail in details if (match := STEP.match(detail))}
-    means = told | tasks.groupby("step")["loss"].mean().to_dict()
-    rows = [(step, ALL, loss) for step, loss in sorted(means.items())]
-    return pd.concat([tasks, pd.DataFrame(rows, columns=tasks.columns)], ignore_index=True)
+    means_from_progress = {int(match[1]) - 1: float(match[2]) for detail in details if (match := STEP.match(detail))}
+    means = means_from_progress | tasks.groupby("step")["loss"].mean().to_dict()
+    rows = [*tasks.itertuples(index=False, name=None), *((step, ALL, loss) for step, loss in sorted(means.items()))]
+    return pd.DataFrame(rows, columns=["step", "expert", "loss"]).astype({"step": "int64", "loss": "float64"})
 
 
 def _falls(table: pd.DataFrame) -> str:
     """On how many tasks the running mean falls, and on which it does not; empty before there are enough steps."""
     tasks = table[table["expert"] != ALL]
-    by_step = tasks.pivot(index="step", columns="expert", values="loss").rolling(WINDOW).mean()
+    by_step = tasks.pivot(index="step", columns="expert", values="loss").rolling(WINDOW, min_periods=1).mean()
     if len(by_step) < 2 * WINDOW:
         return ""
     falls = by_step.iloc[-1] < by_step.iloc[-1 - WINDOW]

@@ -29,9 +29,10 @@ UNKNOWN = (
     "or when its teacher ends it."
 )
 ONLY_HERE = (
-    "Others cannot open this address: it leads every computer to itself. Start the server for your network as "
-    "“A lecturer’s laptop” in docs/serving.md says (`STREAMLIT_SERVER_ADDRESS=0.0.0.0` and your computer’s own address "
-    "in `STREAMLIT_SERVER_ALLOWED_HOSTS`), open Mergescope at that address yourself, and begin the class there."
+    "Others cannot open this address: on any other computer it points to that computer. Start the server for your "
+    "network as “A lecturer’s laptop” in docs/serving.md says (`STREAMLIT_SERVER_ADDRESS=0.0.0.0` and your computer’s "
+    "own address in `STREAMLIT_SERVER_ALLOWED_HOSTS`), open Mergescope at that address yourself, and begin the class "
+    "there."
 )
 
 
@@ -66,13 +67,13 @@ def _host(code: str) -> None:
             st.markdown(ABOUT)
             st.button("Begin a class", key="class_begin", type="primary", on_click=_begin)
             return
-        st.markdown(f"The code of your class is **{code}**. It is typed on this page, or comes with the address:")
+        st.markdown(f"The code of your class is **{code}**. Students type it on this page, or open this address:")
         link = _link(code)
         st.code(link, language=None, wrap_lines=True)
         host = urlsplit(link).hostname or ""
         if is_here(host) or host in ANY:
             st.warning(ONLY_HERE, icon=":material/wifi_off:")
-        st.image(qr_code.svg(link), caption="This address, to be read by a camera", width=240)
+        st.image(qr_code.svg(link), caption="Scan to open this address", width=240)
         st.caption("Links of lessons that you open from here carry the code, too.")
         if st.session_state.get(_MINE) == code:  # whoever else has the code may not
             st.button("End the class", key="class_end", on_click=_end, help="Forgets the counts at once.")

@@ -122,9 +122,7 @@ def _drop_now(run_ids: list[str]) -> None:
 def _delete_now(run_ids: list[str]) -> None:
     """Callback: delete runs that no job needs."""
     _each(run_ids, data.store().delete, "{} deleted.")
-    run_ids_left = {run.id for run in data.stored()}
-    chosen, _ = run_choice.marked_runs(list(run_ids_left))
-    run_choice.mark_runs(chosen)
+    run_choice.drop([run_id for run_id in run_ids if data.store().find(run_id) is None])
 
 
 def _each(run_ids: list[str], act: Callable[[str], None], success: str) -> None:

@@ -77,7 +77,7 @@ def _form(runs: Sequence[Run]) -> None:
     st.button(
         f"Export {plural(len(runs), 'model')}" if len(runs) > 1 else "Export the model",
         type="primary", icon=":material/output:", key="export_start", on_click=_start,
-        args=([(run.id, run.title) for run in runs], to, folder, activation, task), disabled=bool(alone),
+        args=([(run.id, run.name) for run in runs], to, folder, activation, task), disabled=bool(alone),
     )  # fmt: skip
     if problem := st.session_state.pop(PROBLEM, ""):
         st.error(text.safe_text(problem, 400), icon=":material/error:")
@@ -218,7 +218,7 @@ def _out(job: Job) -> Path:
 
 def _show(export: Export, job: Job | None, runs: Sequence[Run]) -> None:
     """One export: its progress, or its files, card and download."""
-    title = next(run.title for run in runs if run.id == export.run_id)
+    title = next(run.name for run in runs if run.id == export.run_id)
     key = f"{export.run_id}_{export.to}"
     if job is not None and (job.live or job.state != "done"):
         tray.show(job, f"export_{key}")

@@ -37,7 +37,7 @@ def link(key: str, picture: dict[str, Any]) -> None:
         with st.container(horizontal=True, vertical_alignment="center", gap="small"):
             snippet.copier(key, picture, alone)
             st.caption("The frame, with a picture of the chart for where no server answers.")
-        st.image(qr_code.svg(page.view_address()), caption="This view's address, to be read by a camera")
+        st.image(qr_code.svg(page.view_address()), caption="Scan to open this address")
         with st.expander("Make a step of this view", icon=":material/school:"):
             st.code(step_text.of_view(page.place_of_view()[1], key), language="yaml", wrap_lines=True)
             st.caption("For your own lesson: its runs and a step. `python -m merging lessons new` writes the rest.")

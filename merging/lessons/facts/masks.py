@@ -114,14 +114,14 @@ def _share(table: pd.DataFrame, arguments: Mapping[str, Any], run: Run) -> Fact:
         rows = zip(table["expert"].tolist(), table["tensor"].tolist(), table["kept"].tolist(), strict=True)
         cells = tuple(Cell(str(expert), str(tensor), bool(own)) for expert, tensor, own in rows)
         share = sum(cell.holds for cell in cells) / max(len(cells), 1)
-        return Fact(share, PERCENT, n=len(cells), counted="cells", source=run.title, cells=cells)
+        return Fact(share, PERCENT, n=len(cells), counted="cells", source=run.name, cells=cells)
     if expert := arguments.get("expert"):
         table = table[table["expert"] == expert]
         if table.empty:
             raise LessonError(f"The run has no expert {str(expert)!r}.")
         table = table.assign(final=table["kept"])
     whole = table.groupby("tensor", sort=False).agg(numel=("numel", "first"), final=("final", "any"))
-    return _counted(whole, str(arguments["of"]), run.title)
+    return _counted(whole, str(arguments["of"]), run.name)
 
 
 def _counted(whole: pd.DataFrame, of: str, source: str) -> Fact:

@@ -41,7 +41,7 @@ def rows_of(context: LessonContext, alias: str) -> tuple[pd.DataFrame, tuple[str
     else:
         run = context.needed_run(alias)
         assert run.scores is not None  # the context has runs with scores only
-        scores, title = run.scores, run.title
+        scores, title = run.scores, run.name
         inside = run.experts if run.kind == "merge" else inside
     return scores[scores["split"] == SPLIT], inside, title
 

@@ -5,22 +5,22 @@ from __future__ import annotations
 import functools
 import threading
 from collections.abc import Callable
-from typing import Any, ParamSpec, TypeVar
+from typing import Any, TypeVar
 
-P, T = ParamSpec("P"), TypeVar("T")
+T = TypeVar("T")
 
-_lock = threading.RLock()  # what is made may ask for something else that lasts
+_lock = threading.RLock()  # what is made may ask for something else that is made once
 _made: dict[Callable[..., Any], Any] = {}
 
 
-def once(make: Callable[P, T]) -> Callable[P, T]:
+def once(make: Callable[[], T]) -> Callable[[], T]:
     """A function that gives what ``make`` returns when it is first called in this process; errors are not kept."""
 
     @functools.wraps(make)
-    def give(*args: P.args, **options: P.kwargs) -> T:
+    def give() -> T:
         with _lock:
             if make not in _made:
-                _made[make] = make(*args, **options)
+                _made[make] = make()
             made: T = _made[make]
             return made
 
