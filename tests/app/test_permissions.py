@@ -14,6 +14,8 @@ import writing_calls
 from stand_in_jobs import SLEEP, ended, until
 
 from app import permission
+from app.guards import messages
+from app.reading import data
 from app.session.clicks import PROBLEM
 from app.session.job_queue import SessionQueue
 from merging import modes
@@ -171,3 +173,17 @@ def test_a_job_for_which_others_wait_is_not_paused(
     assert said() == "" and second.get(job.id).state == "queued"
     second.pause(job.id)
     assert said() == "" and second.get(job.id).state == "paused" and other.get(busy.id).live
+
+
+@pytest.mark.parametrize(("address", "others"), [("127.0.0.1", False), ("::1", False), ("0.0.0.0", True)])
+def test_a_server_that_other_machines_reach_is_shared_for_all_that_asks(
+    address: str, others: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("MERGESCOPE_STORE", str(tmp_path / "store"))
+    monkeypatch.delenv(modes.SHARED, raising=False)
+    monkeypatch.delenv(modes.VARIABLE, raising=False)
+    monkeypatch.setattr(permission.st, "get_option", {"server.address": address}.get)
+    assert permission.has_others() == messages.has_others() == messages.is_refused(messages.CLEAR) == others
+    assert permission.allows(Act.DELETE) != others
+    monkeypatch.setattr(data, "session_name", lambda: "name")
+    assert data.runner().session == ("name" if others else "")

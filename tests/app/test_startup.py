@@ -58,3 +58,26 @@ def test_the_browser_opens_the_app_unless_it_is_told_not_to(
         time.sleep(0.5 if opened else 0)  # until the address is written
     assert (tmp_path / "asked").exists() is opened
     assert not opened or (tmp_path / "asked").read_text("utf-8").strip() == url
+
+
+def test_a_server_settles_once_and_tries_again_after_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    begun: list[object] = []
+    spec = importlib.util.spec_from_file_location("fresh_startup", startup.__file__)  # no other test settles
+    assert spec is not None and spec.loader is not None
+    fresh = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(fresh)
+    monkeypatch.setattr(fresh, "_freeze", lambda: None)
+    monkeypatch.setattr(fresh, "SOON", 0.0)
+    monkeypatch.setattr(fresh, "_prepare", begun.append)
+    monkeypatch.setattr(fresh.sys, "setswitchinterval", lambda _seconds: None)
+    settle = fresh.settle
+
+    def fail() -> object:
+        raise OSError("no store")
+
+    with pytest.raises(OSError, match="no store"):
+        settle(fail)
+    settle(lambda: "first")
+    settle(lambda: "second")
+    time.sleep(0.3)
+    assert begun == ["first"]
