@@ -25,6 +25,7 @@ from starlette.routing import Route
 from streamlit.starlette import App
 
 from app import framing
+from app.guards import stack
 from merging import modes, settings
 from merging.errors import MergingError
 
@@ -82,7 +83,12 @@ def main() -> int:
     os.execv(sys.executable, command)  # Streamlit's command reads its settings from the environment
 
 
-app = App(MAIN, lifespan=_until_the_end, routes=[Route("/status", _status)], middleware=[Middleware(framing.Framing)])
+app = App(
+    MAIN,
+    lifespan=_until_the_end,
+    routes=[Route("/status", _status)],
+    middleware=[Middleware(framing.Framing), *stack.middleware()],
+)
 
 if __name__ == "__main__":
     sys.exit(main())

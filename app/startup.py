@@ -10,8 +10,6 @@ import threading
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-import streamlit as st
-
 from merging import modes
 from merging.modes import Act
 
@@ -25,16 +23,20 @@ SLOW = (
     "pandas.io.formats.style", "sklearn.decomposition",
 )  # fmt: skip
 log = logging.getLogger(__name__)
+_lock, _settled = threading.Lock(), threading.Event()
 
 
-@st.cache_resource(show_spinner=False)
-def settle(_spare: Callable[[], Spare]) -> None:
+def settle(spare: Callable[[], Spare]) -> None:
     """Once a process: freeze the loaded modules, then load the slow ones in the background, here and in a spare one."""
-    sys.setswitchinterval(SWITCH)  # ten times shorter: a page asks the disk hundreds of times
-    _freeze()
-    timer = threading.Timer(SOON, _prepare, (_spare(),))
-    timer.daemon = True
-    timer.start()
+    with _lock:
+        if _settled.is_set():
+            return
+        sys.setswitchinterval(SWITCH)  # ten times shorter: a page asks the disk hundreds of times
+        _freeze()
+        timer = threading.Timer(SOON, _prepare, (spare(),))
+        timer.daemon = True
+        timer.start()
+        _settled.set()  # not after an error: the next page tries again
 
 
 def load_slow() -> None:

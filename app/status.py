@@ -16,12 +16,12 @@ from merging.free_memory import free_memory
 from merging.jobs.records import State
 from merging.text import duration_text, size_text
 from merging.version import __version__
+from merging.workers.certificates import is_here
 
 if TYPE_CHECKING:
     from starlette.requests import Request
     from starlette.responses import Response
 
-HERE = {"127.0.0.1", "::1", "localhost"}
 FORWARDED = ("forwarded", "x-forwarded-for", "x-forwarded-host", "x-real-ip", "via")  # what proxies add
 SESSIONS = "active_sessions"  # a family of Streamlit's own counts
 PLAIN = "text/plain"
@@ -30,7 +30,7 @@ PLAIN = "text/plain"
 def is_local(client: str, headers: Mapping[str, str]) -> bool:
     """Whether a request comes from this machine itself, and through no proxy on it."""
     host = headers.get("host", "").rsplit(":", 1)[0].strip("[]")
-    return client in HERE and host in HERE and not any(name in headers for name in FORWARDED)
+    return is_here(client) and is_here(host) and not any(name in headers for name in FORWARDED)
 
 
 async def answer(request: Request) -> Response:

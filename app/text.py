@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
@@ -73,6 +73,11 @@ def data_set(title: str) -> str:
 def with_titles(table: pd.DataFrame) -> pd.DataFrame:
     """A table of data sets with the titles under which pages show them."""
     return table.assign(title=table["title"].map(data_set)) if "title" in table else table
+
+
+def look_up(keys: pd.Series, names: Mapping[Any, str], rest: str | None = None) -> pd.Series:
+    """The name of each key, ``rest`` or the key itself where it has none: strings, also where no key has a name."""
+    return keys.map(lambda key: names.get(key, key if rest is None else rest))
 
 
 def signed(value: float, digits: int = 1) -> str:
@@ -145,14 +150,14 @@ def _chain_of(recipe_yaml: str, unused_text: bool) -> str:
 def about(run: Run) -> str:
     """One sentence that says what a run is, in Markdown."""
     if run.kind != "merge":
-        return f"**{safe_text(data_set(run.title))}**, evaluated as it is. Run {run.id[:8]}."
+        return f"**{safe_text(data_set(run.name))}**, evaluated as it is. Run {run.id[:8]}."
     try:
         chain = safe_text(_chain_of(run.recipe_yaml, run.sizes.get("dead", 0) > 0), 300) if run.recipe_yaml else ""
     except MergingError:
         chain = "a chain with a method that this version does not know"
     models = f"{plural(len(run.experts), 'expert')}{f' into {ONE_PER_TASK}' if run.per_task else ''}"
     models += f", with {MODULE_PER_TASK}" if run.needs_task and not run.per_task else ""
-    return f"**{safe_text(run.title)}**: {chain}, merging {models}. Run {run.id[:8]}."
+    return f"**{safe_text(run.name)}**: {chain}, merging {models}. Run {run.id[:8]}."
 
 
 def adapted(run: Run) -> str:
@@ -175,11 +180,11 @@ def marks(runs: Iterable[Run]) -> list[str]:
 
 def titled(run: Run) -> str:
     """A run's title, with a note on what keeps its scores from being compared; untrusted plain text."""
-    title = data_set(run.title) + (" †" if run.adapts_on_test else "")
+    title = data_set(run.name) + (" †" if run.adapts_on_test else "")
     return f"{title} ({per_task(run)})" if per_task(run) else title
 
 
 def label(run: Run) -> str:
     """A run's name in pickers; plain text."""
-    title = clean_text(data_set(run.title), 60) + (" †" if run.adapts_on_test else "")
+    title = clean_text(data_set(run.name), 60) + (" †" if run.adapts_on_test else "")
     return "  ·  ".join([title, *([per_task(run)] if per_task(run) else []), run.id[:6]])

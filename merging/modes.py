@@ -9,6 +9,7 @@ from merging.errors import ModeError
 from merging.text import did_you_mean, printable
 
 VARIABLE = "MERGESCOPE_MODE"
+SHARED = "MERGESCOPE_SHARED"  # set where several people use a server in full mode
 MOST_SECONDS = 30.0  # of computing that a job may take in a class, as estimated
 
 
@@ -41,6 +42,7 @@ ALLOWED = {
     Mode.CLASS: frozenset({Act.MERGE, Act.MEASURE, Act.PREVIEW}),  # of at most MOST_SECONDS, within a session's share
     Mode.READ: frozenset(),
 }
+FOR_ONE = frozenset({Act.UPLOAD, Act.PATH, Act.DELETE})  # not where several people share a server
 WAYS = {
     Act.MERGE: "Runs start on your own machine: download the recipe.",
     Act.MEASURE: "Measure on your own machine: `python -m merging measure`.",
@@ -64,17 +66,19 @@ def mode() -> Mode:
     return Mode(written)
 
 
+def shared() -> bool:
+    """Whether several people use this server: as $MERGESCOPE_SHARED says, or in a mode for many."""
+    said = os.environ.get(SHARED, "").strip().casefold()
+    return mode() != Mode.FULL or said not in {"", "0", "no", "off", "false"}
+
+
 def allows(act: Act) -> bool:
     """Whether visitors of this server may do that."""
-    return act in ALLOWED[mode()]
+    return act in ALLOWED[mode()] and not (act in FOR_ONE and shared())
 
 
 def refusal(act: Act) -> str:
     """Why visitors may not do that here, and where they can; Markdown."""
+    if act in ALLOWED[mode()]:
+        return f"Several people use this server, so it has no {act}. {WAYS.get(act, OWN_MACHINE)}"
     return f"This server is in {mode()} mode, which has no {act}. {WAYS.get(act, OWN_MACHINE)}"
-
-
-def require(act: Act) -> None:
-    """Raises ModeError if visitors of this server may not do that."""
-    if not allows(act):
-        raise ModeError(refusal(act).replace("`", ""))

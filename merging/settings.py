@@ -77,13 +77,7 @@ def store_words() -> list[str]:
 
 def shared() -> bool:
     """Whether the app serves several people ($MERGESCOPE_SHARED, or a mode): they choose from listed paths only."""
-    return modes.mode() != modes.Mode.FULL or os.environ.get("MERGESCOPE_SHARED", "").strip().casefold() not in {
-        "",
-        "0",
-        "no",
-        "off",
-        "false",
-    }
+    return modes.shared()
 
 
 def models_folders() -> dict[str, Path]:

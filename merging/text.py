@@ -65,6 +65,11 @@ def duration_text(seconds: float) -> str:
     return f"{minutes} min {rest} s" if minutes < 60 else f"{minutes // 60} h {minutes % 60} min"
 
 
+def plural(count: int, one: str, more: str = "") -> str:
+    """'1 tensor', '2,000 tensors': a number with its noun, and what agrees with it; ``more`` if not by an s."""
+    return f"{count:,} {one if count == 1 else more or f'{one}s'}"
+
+
 def first_few(items: Iterable[object], limit: int = 5) -> str:
     """'a, b, c and 7 more': a list short enough for a sentence."""
     texts = [printable(str(item)) for item in items]

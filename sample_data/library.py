@@ -158,7 +158,7 @@ def main() -> None:
 def rebuild(benchmark: Benchmark, *, keep: bool, workers: Workers | None = None) -> None:
     """Build the library beside the old one, then swap; what learns is taken over."""
     with tempfile.TemporaryDirectory(dir=settings.BUNDLED) as folder:
-        store = Store(Path(folder), libraries=(), dated=False)
+        store = Store(Path(folder) / "new", libraries=(), dated=False)
         library = Store(Path(folder) / "none", libraries=(settings.LIBRARY,))
         old = library if keep else None
         print("Evaluating the pretrained model, the experts and the multi-task model ...", flush=True)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import shutil
+import warnings
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -22,6 +24,16 @@ from merging.methods.method import Merge
 torch.set_num_threads(1)  # tensors are tiny here: handing pieces of them to other threads only costs time
 
 
+def pytest_configure() -> None:
+    """Make a warning an error in every thread, also between tests, and in the processes that tests start.
+
+    What is left open is told where Python finds it, often as it ends, and is no error outside a test.
+    """
+    warnings.simplefilter("error")
+    warnings.simplefilter("ignore", ResourceWarning)
+    os.environ["PYTHONWARNINGS"] = "error,ignore::ResourceWarning"
+
+
 @pytest.fixture(scope="session", autouse=True)
 def no_search_for_components() -> Iterator[None]:
     """Streamlit's test harness reads the metadata of every installed package for each run; a server does so once."""
@@ -34,7 +46,7 @@ def no_search_for_components() -> Iterator[None]:
 def no_spare_process() -> Iterator[None]:
     """What a server prepares after the first page takes seconds, and a page in a test is followed by nothing."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("app.startup.settle", lambda _spare: None)
+        patch.setattr("app.startup.settle", lambda spare: None)
         yield
 
 
@@ -93,6 +105,7 @@ def open_app(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
     from page_harness import MAIN, SLOW
     from streamlit.testing.v1 import AppTest
 
+    from app import singletons
     from app.reading import data
 
     monkeypatch.setenv("MERGESCOPE_STORE", str(tmp_path / "store"))
@@ -100,6 +113,7 @@ def open_app(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
     def clear() -> None:
         st.cache_data.clear()
         st.cache_resource.clear()
+        singletons.forget()
 
     def opened(page: str, benchmark: Path, **query: str) -> Any:
         monkeypatch.setenv("MERGESCOPE_BENCHMARK", str(benchmark))

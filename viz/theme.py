@@ -28,6 +28,7 @@ ON_LIGHT, ON_DARK = "#1F2932", "#FEFEFE"  # texts on cells, which stay as they a
 ACCENT = "#D55E00"  # the outline of what is selected
 SEQUENTIAL, DIVERGING = get_colorscale("Cividis"), get_colorscale("PuOr")
 PRUNED, KEPT = "#DDE1E6", "#0B3C5D"
+BAR = 30  # px: the strip above a figure for its tool bar
 FONT, SMALL = 13, 12  # px; nothing is smaller than 12
 LINE_HEIGHT = 18  # px
 # A window on a projector is so many lines of these px high, so that small type has 24 px of 1080; and a chart in it.
@@ -223,6 +224,19 @@ def across(y: float, line: dict[str, Any]) -> dict[str, Any]:
 def edge(width: float = 1) -> dict[str, Any]:
     """The dark outline of a filled mark, without which yellow is invisible on white."""
     return {"color": INK, "width": width}
+
+
+def with_bar(fig: go.Figure, grow: bool = True) -> go.Figure:
+    """The figure with a strip above it for the chart's tool bar, by which it is higher unless it may not ``grow``."""
+    layout = fig.layout.to_plotly_json()
+    before = layout["height"] - (0 if grow else BAR)  # px that are left for what was there
+    layout["height"] = before + BAR
+    margin = layout.get("margin", {})
+    layout["margin"] = margin | {"t": margin.get("t", TEMPLATE.layout.margin.t) + BAR}
+    for name, legend in layout.items():
+        if name.startswith("legend") and legend.get("yref") == "container":
+            layout[name] = legend | {"y": legend.get("y", 1) * before / (before + BAR)}
+    return go.Figure([trace.to_plotly_json() for trace in fig.data], layout, _validate=False)
 
 
 def transparent(fig: go.Figure) -> go.Figure:

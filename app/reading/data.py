@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import streamlit as st
 
-from app import text
+from app import permission, singletons, text
 from app.session import benchmark as session_benchmark
 from app.session.job_queue import SessionQueue, session_name
 from merging import settings
@@ -65,12 +65,12 @@ def _digest(folder: Path, state: tuple[int, ...]) -> str:
 def runner() -> SessionQueue:
     """The queue of jobs of all sessions, as this session sees it: on its benchmark."""
     queue = SessionQueue(_runner(), store(), session_benchmark.folder(), _benchmark_or_none)
-    if not settings.shared() or not (name := session_name()):
+    if not permission.has_others() or not (name := session_name()):
         return queue
     return replace(queue, session=name, followed=frozenset(st.session_state.get("_live", ())))
 
 
-@st.cache_resource(show_spinner=False)
+@singletons.once
 def _runner() -> Runner:
     from merging.jobs.runner import Runner
 
@@ -120,14 +120,23 @@ def belongs(run: Run, on: str = "") -> bool:
 
 
 def runs(stored: Sequence[Run]) -> list[Run]:
-    """The merges among the stored runs: the user's, newest first, then precomputed ones in the presets' order."""
+    """The merges among the stored runs: the user's, newest first, then those of the library in the presets' order.
+
+    A run that was computed here and is in the library, too, stands where the library has it.
+    """
     from merging.recipes.presets import PRESETS
 
     order = {preset.title: number for number, preset in enumerate(PRESETS)}
-    merges = [run for run in stored if run.kind == "merge"]
-    own_runs = [run for run in merges if run.provenance != PRECOMPUTED]
-    library = [run for run in merges if run.provenance == PRECOMPUTED]
-    return own_runs + sorted(library, key=lambda run: (order.get(run.title, len(order)), run.title))
+    merges = [(run, library_title(run)) for run in stored if run.kind == "merge"]
+    library = sorted((one for one in merges if one[1]), key=lambda one: (order.get(one[1], len(order)), one[1]))
+    return [run for run, title in merges if not title] + [run for run, _ in library]
+
+
+def library_title(run: Run) -> str:
+    """The title that the library gives a run, empty if it lacks it; a copy that was computed here may have another."""
+    if run.provenance == PRECOMPUTED or not any((library / run.id).is_dir() for library in store().libraries):
+        return run.title if run.provenance == PRECOMPUTED else ""
+    return next((copy.title for copy in store().candidates(run.id) if copy.provenance == PRECOMPUTED), "")
 
 
 def of_clip(stored: Sequence[Run]) -> list[Run]:

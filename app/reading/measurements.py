@@ -73,7 +73,7 @@ def by_depth(runs: Pairs, token: str) -> pd.DataFrame:
 
 def _of(runs: Pairs) -> tuple[tuple[str, ...], ...]:
     """What the tables of some runs depend on: which runs, under which names, and which measurements."""
-    return tuple((run.id, run.title, run.benchmark or "", str(measured.path)) for run, measured in runs)
+    return tuple((run.id, run.name, run.benchmark or "", str(measured.path)) for run, measured in runs)
 
 
 @kept_table
@@ -86,7 +86,7 @@ def _by_depth(
     for run, measured in _runs:
         rows = table(measured, "cumulative")
         rows = rows[rows["token"] == token]
-        frames.append(rows[rows["model"] == "merged"].assign(run=run.id, label=run.title, kind="merge"))
+        frames.append(rows[rows["model"] == "merged"].assign(run=run.id, label=run.name, kind="merge"))
     if len({frozenset(run.experts) for run, _ in _runs}) == 1:
         frames.append(rows[rows["model"] == PRETRAINED].assign(run=PRETRAINED, label="Pretrained", kind=PRETRAINED))
     joined = pd.concat(frames, ignore_index=True)
@@ -123,7 +123,7 @@ def _against_accuracy(
         accuracy = scores.set_index("task")[["accuracy", "n"]].rename(columns={"n": "n_scored"})
         rows = rows.join(accuracy, on="task")
         rows["expert"] = rows["task"].map(own).astype(float)
-        frames.append(rows.assign(run=run.id, label=run.title, lost=rows["expert"] - rows["accuracy"]))
+        frames.append(rows.assign(run=run.id, label=run.name, lost=rows["expert"] - rows["accuracy"]))
     if not frames:
         return pd.DataFrame(columns=["run", "label", "task", "title", "cosine", "l1", "lost"])
     joined = pd.concat(frames, ignore_index=True)
@@ -139,7 +139,7 @@ def fit(points: pd.DataFrame, value: str) -> LineFit:
 
 def consistency(runs: Sequence[Run], stored: Sequence[Run]) -> pd.DataFrame:
     """How much accuracy each run loses, and how unevenly, from stored accuracies (LOT, Table 10)."""
-    of = tuple((run.id, run.title, run.benchmark or "") for run in runs)
+    of = tuple((run.id, run.name, run.benchmark or "") for run in runs)
     return _consistency(of, titles(), _own(runs, stored), runs)
 
 
@@ -165,7 +165,7 @@ def _consistency(
         n = int(scores[scores["task"].isin(list(drops.index))]["n"].sum())
         most = float(drops.max()) if len(drops) else math.nan
         rows.append(
-            (run.title, 100 * spread(drops), 100 * drops.mean(), task_titles.get(worst, ""), 100 * most, len(drops), n)
+            (run.name, 100 * spread(drops), 100 * drops.mean(), task_titles.get(worst, ""), 100 * most, len(drops), n)
         )
     return pd.DataFrame(rows, columns=["run", "spread", "mean", "worst", "most", "tasks", "n"])
 
@@ -173,7 +173,7 @@ def _consistency(
 def layers(run: Run, measured: Measured) -> pd.DataFrame:
     """Layer-isolated drift, with section, role and part of every tensor."""
     rows = table(measured, "isolated").merge(data.table(run.id, "tensors")[WHAT], on="tensor", validate="many_to_one")
-    return rows.assign(title=rows["task"].map(titles()).fillna(rows["task"]))
+    return rows.assign(title=text.look_up(rows["task"], titles()))
 
 
 def objective(run: Run, measured: Measured) -> pd.DataFrame:
@@ -199,7 +199,7 @@ def conflicts(run: Run) -> pd.DataFrame:
     """What CAT removed in a run, with the titles of the tasks that the benchmark knows."""
     rows = data.table(run.id, CONFLICTS)
     rows = rows.sort_values("expert", key=lambda names: names.map(list(run.experts).index), kind="stable")
-    return rows.assign(title=rows["expert"].map(titles()).fillna(rows["expert"]))
+    return rows.assign(title=text.look_up(rows["expert"], titles()))
 
 
 def of_kind(rows: pd.DataFrame, kind: str) -> pd.DataFrame:
@@ -214,9 +214,9 @@ def one_tensor(runs: Pairs, tensor: str) -> pd.DataFrame:
     frames = []
     for run, measured in runs:
         rows = table(measured, "isolated")
-        frames.append(rows[rows["tensor"] == tensor].assign(run=run.id, label=run.title))
+        frames.append(rows[rows["tensor"] == tensor].assign(run=run.id, label=run.name))
     joined = pd.concat(frames, ignore_index=True)
-    return joined.assign(title=joined["task"].map(titles()).fillna(joined["task"]))
+    return joined.assign(title=text.look_up(joined["task"], titles()))
 
 
 def ablation(measured: Measured) -> pd.DataFrame:

@@ -10,11 +10,13 @@ from typing import TYPE_CHECKING
 
 import streamlit as st
 
+from app import permission
 from app.reading import data
 from app.session import benchmark
 from merging import settings
 from merging.checkpoints import references as model_references
 from merging.errors import MergingError
+from merging.modes import Act
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -25,7 +27,6 @@ if TYPE_CHECKING:
     from merging.catalog.scan import CatalogEntry, Listing
     from merging.inspection.distance import Distance
 
-LOOPBACK = {"127.0.0.1", "localhost", "::1"}
 FRESH = 10.0  # seconds for which a listing counts
 PATIENCE = 1.5  # seconds of reading files before the page shows what is known
 KEPT = 3000  # files that are remembered
@@ -67,7 +68,7 @@ class Shelf:
 
 def local() -> bool:
     """Whether only this machine's user reaches the app, so that paths may be typed."""
-    return not settings.shared() and str(st.get_option("server.address")) in LOOPBACK
+    return permission.allows(Act.PATH)
 
 
 def is_bundled(entry: CatalogEntry) -> bool:
@@ -81,7 +82,7 @@ def shelf(typed: str = "") -> Shelf:
 
     listings = _listings(tuple(settings.models_folders().items()), typed if local() else "")
     entries = [entry for listing in listings for entry in listing.items]
-    entries += [] if settings.shared() else uploads.items(data.store().root)
+    entries += [] if permission.has_others() else uploads.items(data.store().root)
     entries = sorted(entries, key=lambda entry: (entry.place.casefold(), entry.place))
     entries = list({entry.reference: entry for entry in (*entries, *_bundled())}.values())
     facts, left = _inspect(entries)

@@ -5,12 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import streamlit as st
-
+from app import permission, singletons
+from app.permission import asks
 from app.reading import data
 from app.session.job_queue import session_name
 from app.text import with_titles
-from merging import modes, settings
 from merging.jobs.bench import Bench, PreviewRequest, PreviewState, Request
 from merging.modes import Act
 from merging.previews.samples import STAGES
@@ -23,7 +22,7 @@ if TYPE_CHECKING:
     from merging.runs.run import Run
 
 
-@st.cache_resource(show_spinner=False)
+@singletons.once
 def bench() -> Bench:
     """The process of this server, which starts with the first request."""
     runner = data.runner().runner
@@ -41,7 +40,7 @@ def request(recipe: Recipe, reference: Run | None) -> PreviewRequest:
         benchmark=str(data.runner().folder),
         store=str(data.store().root.absolute()),
         run=reference.id if reference is not None and reference.kind == "merge" else "",
-        per_task=STAGES[-1] if settings.shared() else None,
+        per_task=STAGES[-1] if permission.has_others() else None,
         base=str(Path.cwd()),
     )
 
@@ -51,9 +50,9 @@ def state(asked: Request, key: str) -> PreviewState | None:
     return bench().state(_session(key), asked)
 
 
+@asks(Act.PREVIEW)
 def ask(asked: Request, key: str) -> None:
     """Make a request in place of the last one under ``key``. Raises ModeError in a mode without previews."""
-    modes.require(Act.PREVIEW)
     bench().ask(_session(key), asked)
 
 

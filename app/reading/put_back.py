@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from app.reading import data, measurements
 from app.reading.figures import kept_table
-from app.text import signed
+from app.text import look_up, signed
 from merging.analysis import stored as stored_measurements
 from merging.analysis.stored import Measured
 from merging.checkpoints.families import Role
@@ -101,12 +101,12 @@ def guesses(run: Run, measured: Measured, guess: str) -> pd.DataFrame:
     if isinstance(shown, str):
         rows = measurements.table(measured, "changes").rename(columns={"over": "row", shown: "predicted"})
         rows = rows.sort_values("row", key=lambda names: ~names.isin(list(TITLES)), kind="stable")
-        titles = rows["row"].map(TITLES | measurements.titles()).fillna(rows["row"])
+        titles = look_up(rows["row"], TITLES | measurements.titles())
     else:
         column, over = shown
         rows = measurements.table(measured, "experts")
         rows = rows[rows["over"] == over].rename(columns={"expert": "row", column: "predicted"})
-        titles = rows["row"].map(measurements.titles()).fillna(rows["row"])
+        titles = look_up(rows["row"], measurements.titles())
     table = rows.assign(title=titles)[["row", "title", "tensor", "predicted"]]
     return table.merge(tensors, on="tensor", validate="many_to_one")
 

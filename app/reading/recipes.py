@@ -1,4 +1,4 @@
-"""The way from a recipe to Merge."""
+"""The way from a recipe to Merge, and from a preset to its run."""
 
 from __future__ import annotations
 
@@ -12,7 +12,9 @@ from app.session import address, state
 from app.session.draft import Draft
 from merging.checkpoints.families import AS_CLIP, UNMERGED, Role
 from merging.errors import MergingError, TaskError
+from merging.recipes.presets import preset
 from merging.recipes.recipe import Recipe
+from merging.runs import edit_pairs
 from merging.runs.run import Run
 
 if TYPE_CHECKING:
@@ -118,6 +120,17 @@ def _models(
     from merging.runs.inputs import open_models
 
     return open_models(pretrained, experts, family=family)
+
+
+def of_presets(keys: Sequence[str], runs: Sequence[Run]) -> list[Run]:
+    """The runs of these presets, where there are such, on the models that the library merges; it goes before others."""
+    groups = edit_pairs.by_subject(sorted(runs, key=lambda run: not data.library_title(run)))
+    group = next((one for one in groups if data.library_title(one[0])), groups[0] if groups else [])
+    if (model := next((recipe for run in group if (recipe := edit_pairs.recipe_of(run))), None)) is None:
+        return []
+    large, stated = data.is_large(model.pretrained), (model.activation, model.architecture)
+    made = [preset(key).recipe(model.pretrained, dict(model.experts), large=large).stating(*stated) for key in keys]
+    return [run for recipe in made if (run := edit_pairs.find(recipe, group))]
 
 
 def open_network() -> str:

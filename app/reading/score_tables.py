@@ -48,7 +48,7 @@ def _averages(
         if _is_of(kind, runs[0], data.references(benchmark, _stored))
     ]
     rows += [
-        _row(run.id, run.title, _kind(run), summary, run.adapts_on_test)
+        _row(run.id, run.name, _kind(run), summary, run.adapts_on_test)
         for run in runs
         if (summary := data.summary(run, _stored))
     ]

@@ -45,7 +45,8 @@ def _previewed(table: pd.DataFrame, names: str) -> str:
 
 
 def _names(shown: Sequence[Run | Sweep]) -> str:
-    names = [f"{clean_text(one.title, 40)} ({one.id[:8]})".strip() for one in shown[:NAMED]]
+    named = [(one.name if isinstance(one, Run) else one.title, one.id[:8]) for one in shown[:NAMED]]
+    names = [f"{clean_text(name, 40)} ({run_id})".strip() for name, run_id in named]
     rest = [f"{len(shown) - NAMED} more"] if len(shown) > NAMED else []
     return ", ".join([*names, *rest])
 

@@ -8,15 +8,15 @@ import streamlit as st
 
 from app import text
 from app.reading import data
-from app.session import address, state
+from app.reading import recipes as recipes_reading
+from app.session import address
+from app.session.runs import run_choice
 from app.views.compare import charts, images, scores
 from app.views.compare import data as compare_data
 from app.views.compare import recipes as compare_recipes
 from app.views.compare.data import Pair
-from app.views.compare.recipes import Line
 from app.widgets import page, run_picker, selected
 from merging.runs.run import Run
-from viz.text import plural
 
 VIEWS: dict[str, Callable[[Pair], None]] = {  # name in the picker and in links -> what draws it
     "scores": scores.view,
@@ -24,7 +24,7 @@ VIEWS: dict[str, Callable[[Pair], None]] = {  # name in the picker and in links 
     "images": images.view,
 }
 SUGGESTED = 3
-FIRST = ("task_arithmetic",)  # the chain of the run that is A at first, if there is such a run
+FIRST = ("task_arithmetic",)  # the preset whose run is A at first, if there is such a run
 REFERENCE = "A is a merge; B is not: it is a reference model that merges are compared with."
 UNKNOWN = "This version does not know a method of {}, so the recipes cannot be compared step by step."
 
@@ -39,16 +39,16 @@ def about(run: Run, side: str) -> None:
 def pick_other(runs: Sequence[Run]) -> tuple[Run | None, bool]:
     """The picker of B; returns its run, and whether a link names a run that this machine lacks."""
     by_id = {run.id: run for run in runs}
-    chosen, missing = state.picked_other(list(by_id))
+    chosen, missing = run_choice.picked_other(list(by_id))
     if missing:
-        run_picker.missing_runs([missing], state.pick_other)
+        run_picker.missing_runs([missing], run_choice.pick_other)
     st.session_state["other"] = chosen or None  # the picker follows the link
     st.selectbox(
         "Run B",
         list(by_id),
         format_func=lambda run_id: text.label(by_id[run_id]),
         key="other",
-        on_change=state.pick_other_from,
+        on_change=run_choice.pick_other_from,
         args=("other",),
         placeholder="Choose a run to compare with A",
     )
@@ -67,10 +67,9 @@ def suggest(a: Run, runs: Sequence[Run]) -> None:
     with st.grid(SUGGESTED, min_column_width=260):
         for run, lines in suggestions:
             with st.container(border=True, height="stretch"):
-                st.markdown(f"**{text.safe_text(run.title, 60)}**")
-                count = f"{plural(len(lines), 'line')} of the recipe differ{'s' * (len(lines) == 1)}"
-                st.caption(f"{count}: {text.safe_text(in_words(lines), 240)}")
-                st.button("Compare", key=f"beside_{run.id}", on_click=state.pick_other, args=(run.id,))
+                st.markdown(f"**{text.safe_text(run.name, 60)}**")
+                st.caption(text.safe_text(compare_recipes.sentence(lines), 240))
+                st.button("Compare", key=f"beside_{run.id}", on_click=run_choice.pick_other, args=(run.id,))
 
 
 def one_tensor(a: Run) -> None:
@@ -87,13 +86,6 @@ def others(a: Run, runs: Sequence[Run], stored: Sequence[Run]) -> list[Run]:
     return [*first, *runs, *references.values()]
 
 
-def in_words(lines: Sequence[Line]) -> str:
-    """The differing lines in a sentence."""
-    phrases = [f"{line.step}, {line.setting.lower()}: {line.a} → {line.b}" for line in lines[:3]]
-    rest = len(lines) - len(phrases)
-    return "; ".join([*phrases, *([f"and {rest} more"] if rest else [])]) or "nothing"
-
-
 def recipes(of: Pair) -> None:
     """The lines of the recipes that differ."""
     st.header("What was done differently?", anchor=False)
@@ -102,7 +94,7 @@ def recipes(of: Pair) -> None:
         return
     lines = compare_recipes.lines(of.a, of.b)
     if unknown := [run for run in of.runs if not compare_recipes.is_known(run)]:
-        st.info(UNKNOWN.format(text.listed([f"**{text.safe_text(run.title, 60)}**" for run in unknown])))
+        st.info(UNKNOWN.format(text.listed([f"**{text.safe_text(run.name, 60)}**" for run in unknown])))
     elif not lines:
         st.markdown("Nothing: the recipes, their files and the benchmark are the same.")
         return
@@ -118,7 +110,7 @@ def main() -> None:
     """Both pickers, and the views of the pair."""
     stored = data.stored()
     runs = data.runs(stored)
-    first = next((run for run in runs if run.chain == FIRST), None)
+    first = next(iter(recipes_reading.of_presets(FIRST, runs)), None)
     if not runs:
         run_picker.pick_run(runs)
         return
@@ -136,7 +128,7 @@ def main() -> None:
         return
     of = compare_data.pair(a, b)
     if not of.reference:  # a reference model cannot be A
-        st.button("Swap A and B", icon=":material/swap_horiz:", on_click=state.swap_runs, args=(a.id, b.id))
+        st.button("Swap A and B", icon=":material/swap_horiz:", on_click=run_choice.swap_runs, args=(a.id, b.id))
     if a.id == b.id:
         st.info("A and B are the same run, so every difference is zero.")
     for sentence in compare_recipes.limits(a, b):

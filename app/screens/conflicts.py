@@ -13,7 +13,7 @@ from app.session import address
 from app.views.conflicts import drm_ablations, joint_space, pairs, signs, task_counts
 from app.widgets import page, run_picker
 from merging.errors import MergingError
-from merging.runs.run import PRECOMPUTED, Run
+from merging.runs.run import Run
 from viz.text import plural
 
 VIEWS: dict[str, Callable[[Run], None]] = {  # name in the picker and in links -> what draws it
@@ -35,8 +35,8 @@ def named(run: Run) -> None:
 
 
 def first(runs: list[Run]) -> Run | None:
-    """The first run of the page: a precomputed one with the most experts, if there is one."""
-    return max(runs, key=lambda run: (run.provenance == PRECOMPUTED, len(run.experts)), default=None)
+    """The first run of the page: one of the library with the most experts, if there is one."""
+    return max(runs, key=lambda run: (bool(data.library_title(run)), len(run.experts)), default=None)
 
 
 def main() -> None:

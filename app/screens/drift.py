@@ -7,9 +7,10 @@ from collections.abc import Callable, Sequence
 import streamlit as st
 
 from app import text
-from app.reading import data, measurements
+from app.reading import data, measurements, recipes
 from app.reading.measurements import Pairs
-from app.session import address, pages, state
+from app.session import address, pages
+from app.session.runs import run_choice
 from app.views.drift import by_depth, layer_by_layer, lot, of_networks, put_back
 from app.widgets import page, run_picker
 from app.widgets.jobs import measure_button
@@ -23,15 +24,8 @@ DEPTH, LAYERS, BACK, CASES, EXEMPLARS, CAT = (
     "exemplars",
     "what CAT removes",
 )
-MOST = 6  # runs shown at first: one of each chain in ``FIRST``, else the first stored ones
-FIRST = (
-    ("weight_averaging",),
-    ("task_arithmetic",),
-    ("ties",),
-    ("lwptv", "task_arithmetic"),
-    ("cat", "task_arithmetic"),
-    ("lot",),
-)
+MOST = 6  # runs shown at first: those of the presets in ``FIRST``, else the first stored ones
+FIRST = ("weight_averaging", "task_arithmetic", "ties", "task_arithmetic_lwptv", "cat", "lot")  # presets
 NOT_MEASURED = "Feature drift has not been measured for"
 NO_CONFLICTS = (
     "No run recorded what CAT removes. Runs with the edit CAT in their chain show here how much of each task vector "
@@ -41,15 +35,14 @@ NO_CONFLICTS = (
 
 def first_runs(runs: Sequence[Run]) -> list[str]:
     """Ids of the runs shown if neither the link nor the session names any."""
-    ids = [next((run.id for run in runs if run.chain == chain), None) for chain in FIRST]
-    chosen = [run_id for run_id in ids if run_id]
-    return chosen if len(chosen) > 1 else [run.id for run in runs[:MOST]]
+    chosen = recipes.of_presets(FIRST, runs)
+    return [run.id for run in (chosen if len(chosen) > 1 else runs[:MOST])]
 
 
 def pick_runs(runs: Sequence[Run]) -> list[Run]:
     """The picker of runs, of CLIP at first where there are any; warns of runs in the link that this machine lacks."""
     by_id = {run.id: run for run in runs}
-    chosen, lost = state.picked_runs(list(by_id), first_runs([run for run in runs if not run.network] or runs))
+    chosen, lost = run_choice.picked_runs(list(by_id), first_runs([run for run in runs if not run.network] or runs))
     if lost:
         run_picker.missing_runs(lost, one_other=of_networks.ONE_OTHER)
     st.session_state["drifting"] = chosen
@@ -58,7 +51,7 @@ def pick_runs(runs: Sequence[Run]) -> list[Run]:
         list(by_id),
         format_func=lambda run_id: text.label(by_id[run_id]),
         key="drifting",
-        on_change=state.pick_runs_from,
+        on_change=run_choice.pick_runs_from,
         args=("drifting",),
         placeholder="Choose runs to compare",
     )

@@ -7,8 +7,9 @@ from collections.abc import Sequence
 import streamlit as st
 
 from app import text
-from app.reading import data, measurements
-from app.session import address, pages, state
+from app.reading import data, measurements, recipes
+from app.session import address, pages
+from app.session.runs import run_choice
 from app.views.features import components, maps
 from app.views.features import data as feature_data
 from app.widgets import page, run_picker
@@ -24,7 +25,8 @@ MAPS, PERPLEXITIES, NUMBERS, DISTANCE, COMPONENTS = (
     "components",
 )
 MOST = 4  # runs beside the pretrained model
-FIRST = (("task_arithmetic",), ("lwptv", "task_arithmetic"))  # one run of each chain, as in the paper's figures
+FIRST = ("task_arithmetic", "task_arithmetic_lwptv")  # presets, as in the paper's figures
+OFFERS = "Features shows merges that give one model for all tasks."
 NOT_EXTRACTED = "Features out of domain have not been extracted for"
 NO_PRETRAINED = (
     "The pretrained model has not been evaluated on this benchmark, so distances to it, and predictions before the "
@@ -34,27 +36,23 @@ NO_MODULE = "Modules belong to merged tasks, and these images to none: of {}, th
 
 
 def first_runs(runs: Sequence[Run]) -> list[str]:
-    """Ids of the runs shown if neither link nor session names any; of each chain, one with features if possible."""
-    ids = []
-    for chain in FIRST:
-        alike = [run.id for run in runs if run.chain == chain]
-        ids += [run_id for run_id in alike if measurements.find(measurements.FEATURES, run_id)][:1] or alike[:1]
-    return ids or [run.id for run in runs[:2]]
+    """Ids of the runs shown if neither link nor session names any."""
+    return [run.id for run in recipes.of_presets(FIRST, runs) or runs[:2]]
 
 
 def pick_runs(runs: Sequence[Run]) -> list[Run]:
     """The picker of runs, with a warning about runs in the link that this machine lacks."""
     by_id = {run.id: run for run in runs}
-    chosen, lost = state.picked_runs(list(by_id), first_runs(runs))
+    chosen, lost = run_choice.picked_runs(list(by_id), first_runs(runs))
     if lost:
-        run_picker.missing_runs(lost)
+        run_picker.missing_runs(lost, offers=OFFERS)
     st.session_state["featuring"] = chosen[:MOST]
     st.multiselect(
         "Runs",
         list(by_id),
         format_func=lambda run_id: text.label(by_id[run_id]),
         key="featuring",
-        on_change=state.pick_runs_from,
+        on_change=run_choice.pick_runs_from,
         args=("featuring",),
         max_selections=MOST,
         placeholder="Choose runs to compare",

@@ -36,7 +36,6 @@ page_parts.heading(
 
 stored = data.stored()
 runs = data.runs(stored)
-masked = next((run for run in runs if "saliency" in run.tables), runs[0] if runs else None)
 if lesson := lessons.lessons().get("why_merging_hurts"):
     FIRST = (
         "Guess first, then see what merging does to accuracy and to features, and read why: a lesson of "
@@ -53,7 +52,7 @@ LINKS = (
     (
         "Look inside a merge",
         "Which tensors are salient for each expert, and which does the merge keep? Move the prune ratio to see.",
-        (pages.MASKS, "Open Masks", "grid_on", {"run": masked.id} if masked else {}),
+        (pages.MASKS, "Open Masks", "grid_on", {}),
     ),
     (
         "Which merge wins out of domain?",
@@ -92,6 +91,7 @@ with st.container(border=True, horizontal=True, vertical_alignment="center"):
 
 
 WIDTHS = [3.6, 1.5, 1.5, 1.5, 2.4]
+HEADS = {"In": "in-domain", "Out": "out-of-domain", "H-score": "H-score"}  # a score's head -> the order that it gives
 EVERYWHERE, HERE, LIBRARY = "all", "this machine", "library"
 
 
@@ -104,7 +104,7 @@ def row(run: Run) -> None:
     facts += ["† adapted on the scored images"] if run.adapts_on_test else []
     facts += [f"◇ given in {text.safe_text(file, 60)}"] if summary is None and (file := given.of(run)[0]) else []
     facts += [f"n = {summary.n_in:,} in, {summary.n_out:,} out"] if summary else []
-    title.markdown(f"**{text.safe_text(run.title)}**  \n:small[:gray[{', '.join(facts)}]]")
+    title.markdown(f"**{text.safe_text(run.name)}**  \n:small[:gray[{', '.join(facts)}]]")
     averages = given.summary(run) if summary is None else None
     if averages is not None:
         given_averages((inside, outside, h_score), averages)
@@ -155,10 +155,29 @@ def library(runs: list[Run]) -> None:
     rows = st.container(border=True, gap="xsmall")
     first = FEW * (pager(len(listed)) - 1) if len(listed) > FEW else 0
     with rows:
-        for column, name in zip(st.columns(WIDTHS, gap="small"), ("Run", "In", "Out", "H-score"), strict=False):
-            column.caption(name)
+        heads(len(runs) > FEW)
         for run in listed[first : first + FEW]:
             row(run)
+
+
+def heads(sortable: bool) -> None:
+    """The heads of the columns; a click on a score's puts the best first, and a second one takes that back."""
+    run, *scores, _ = st.columns(WIDTHS, gap="small", vertical_alignment="center")
+    run.caption("Run")
+    for column, (head, order) in zip(scores, HEADS.items(), strict=True):
+        if not sortable:
+            column.caption(head)
+            continue
+        ordered = st.session_state.get("order_by") == order
+        column.button(
+            f"{head} ↓" if ordered else head, key=f"order_{order}", type="tertiary", on_click=order_by,
+            args=(next(iter(run_order.ORDERS)) if ordered else order,), help=None if ordered else "Best first",
+        )  # fmt: skip
+
+
+def order_by(order: str) -> None:
+    """Callback: the list's order, from its first page on."""
+    st.session_state["order_by"], st.session_state["runs_page"] = order, 1
 
 
 def pager(count: int) -> int:

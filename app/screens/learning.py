@@ -8,7 +8,8 @@ import streamlit as st
 
 from app import text
 from app.reading import data
-from app.session import address, pages, state
+from app.session import address, pages
+from app.session.runs import run_choice
 from app.views.learning import coefficients, losses, masks, modules, starts, storage, watch
 from app.views.learning import data as learning
 from app.widgets import page, run_picker
@@ -35,6 +36,13 @@ def open_view(name: str) -> None:
     st.session_state[address.LEARNED] = name
 
 
+def first_run(learned: Sequence[Run]) -> Run:
+    """The run that is shown if none was chosen: one that has the view of the link, of the library if possible."""
+    tables = NEEDS.get(st.query_params.get(address.LEARNED, ""), set(learning.LEARNED))
+    having = [run for run in learned if tables & learning.tables(run)] or learned
+    return next((run for run in having if data.library_title(run)), having[0])
+
+
 def main() -> None:
     """The jobs that are learning, and the chosen view of a run."""
     watch.live()
@@ -45,14 +53,15 @@ def main() -> None:
         key = starts.learning_method()
         page.empty(NONE, "Merge with a method that learns", pages.MERGE, **({"chain": key} if key else {}))
         return
-    picked = run_picker.pick_run([*learned, *(run for run in runs if run not in learned)], learned[0])
+    others = [run for run in runs if run not in learned]
+    picked = run_picker.pick_run([*learned, *others], first_run(learned), ready=learned)
     if picked is None:
         return
     run, fresh = picked
     if not learning.learned(run):
         st.info(LEARNED_NOTHING)
-        first = learned[0]
-        st.button(f"Show {text.label(first)}", on_click=state.pick_run, args=(first.id,), type="primary")
+        first = first_run(learned)
+        st.button(f"Show {text.label(first)}", on_click=run_choice.pick_run, args=(first.id,), type="primary")
         return
     having = [name for name, tables in NEEDS.items() if tables & learning.tables(run)]
     if fresh or address.LEARNED not in {*st.session_state, *st.query_params}:

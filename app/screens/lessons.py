@@ -9,7 +9,7 @@ page.heading(
     "Lessons", "Paths through the real pages: you predict, do, see and read why. Every number is computed from what is "
     "stored here, and every step has an address.",
 )  # fmt: skip
-teach.host()
+teach.draw()
 cards.draw()
 sheet.restore()
 page.link()

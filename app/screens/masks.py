@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import streamlit as st
 
 from app import text
-from app.reading import data, names
+from app.reading import data, names, recipes
 from app.session import address, pages, painted, selection
 from app.session.clicks import fragment
 from app.views.masks import kept_share, paint
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
 # Label in pickers and links -> name in charts.
 GROUPS = {"forward order": "order", "block, kinds aligned": "block", "kind of layer": "part"}
+FIRST = ("task_arithmetic_lwptv",)  # the preset whose run is shown at first, if there is such a run
 HOW = "Click a cell, or choose"
 SPLITS = {"role": "role", "kind of layer": "part", "attention, MLP, other": "component"}
 
@@ -80,7 +81,7 @@ def explore(run: Run, fresh: bool, holders: list[Run]) -> None:
             "saliency_matrix", shown, name=name, on_click=choose_cell, selected=cell, group=group,
             guides=painting, description=f"{words} {paper}", of=[run],
         )  # fmt: skip
-        paper_line.show(paper)
+        paper_line.show(paper, [run])
     if painting:
         with canvas:
             own = whole_tensors(with_ratio(stored, ratio, shared)) if masked else None
@@ -143,6 +144,7 @@ def kept_per_block(table: pd.DataFrame, run: Run, ratio: float) -> None:
 
 runs = data.runs(data.stored())
 painted.note_address()
-if picked := run_picker.pick_run(runs, next((run for run in runs if "saliency" in run.tables), None)):
+first = recipes.of_presets(FIRST, runs) or [run for run in runs if "saliency" in run.tables]
+if picked := run_picker.pick_run(runs, next(iter(first), None)):
     explore(*picked, runs)
     page.open_page(pages.COMPARE, "Compare with another run", "compare", run=picked[0].id)

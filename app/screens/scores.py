@@ -9,7 +9,8 @@ import streamlit as st
 from app import text
 from app.reading import data, names, score_tables
 from app.reading.images import drawn
-from app.session import address, pages, state
+from app.session import address, pages
+from app.session.runs import run_choice
 from app.views.scores import ablations, experiment, given_runs, plugin_matrix, stored_size, unknown_task
 from app.widgets import chart, page, paper_line, run_picker
 from merging.runs.run import Run
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
 
 RUNS, PLUGIN, ABLATIONS = "runs", "plug-in matrix", "ablations"
 DEFAULT = 6  # runs shown at first
+OFFERS = "Scores compares runs that were evaluated on the same version of the benchmark."
 RUN, KIND, PER_TASK_KIND, COUNT, RUN_ID = 175, 80, 145, 52, 103  # px
 PERCENT = {  # title and px
     "in_domain": ("In-domain", 76),
@@ -40,7 +42,7 @@ def numbers(table: pd.DataFrame) -> None:
     rows[list(PERCENT)] *= 100
     kind = PER_TASK_KIND if rows["kind"].isin(["per_task", "modules"]).any() else KIND
     rows["kind"] = rows["kind"].replace({"per_task": f"{text.ONE_PER_TASK} ‡", "modules": f"{text.MODULE_PER_TASK} ‡"})
-    rows["label"] += table["adapts_on_test"].map({True: " †"}).fillna("")
+    rows["label"] += text.look_up(table["adapts_on_test"], {True: " †"}, "")
     number = st.column_config.NumberColumn
     st.dataframe(
         rows,
@@ -78,7 +80,7 @@ def compare(groups: list[list[Run]], stored: list[Run]) -> None:
     sentence = score_tables.averages_in_words(averages)
     paper = paper_line.of("scores/runs")
     chart.chart("id_ood_scatter", averages, name="scores_in_out", description=f"{sentence} {paper}", of=runs)
-    paper_line.show(paper)
+    paper_line.show(paper, runs)
     run_picker.other_sets(groups)
     chart.ask("task_accuracy")
     relative = st.toggle("Relative to each task's own expert", key=address.RELATIVE, bind=address.BIND)
@@ -103,16 +105,16 @@ def compare(groups: list[list[Run]], stored: list[Run]) -> None:
 def choose(scored: list[Run], stored: list[Run]) -> None:
     """The picker of runs, and their scores."""
     by_id = {run.id: run for run in scored}
-    chosen, missing = state.picked_runs(list(by_id), list(by_id)[:DEFAULT])
+    chosen, missing = run_choice.picked_runs(list(by_id), list(by_id)[:DEFAULT])
     if missing:
-        run_picker.missing_runs(missing)
+        run_picker.missing_runs(missing, offers=OFFERS)
     st.session_state["compare"] = chosen
     st.multiselect(
         "Runs",
         list(by_id),
         format_func=lambda run_id: text.label(by_id[run_id]),
         key="compare",
-        on_change=state.pick_runs_from,
+        on_change=run_choice.pick_runs_from,
         args=("compare",),
         placeholder="Choose runs to compare",
     )

@@ -51,7 +51,7 @@ a run's id and not the label that a picker shows.
     learned*  what Learning shows                      moment*   the step of learning there; ``step`` in earlier links
     see*      what Image shows                         seek*     the images that Image looks for
     head      whose classes Image asks for             at        the depth or block that it shows
-    unit      on Image, an attention head              reference what Image holds runs against
+    unit      on Image, an attention head              reference what Image compares runs with
     source*   how another benchmark is made on Models  experiment the published experiment there
               & runs
     bare      1 where the chart is alone in a frame    ground    "clear" for a frame without a ground

@@ -7,7 +7,9 @@ from pathlib import Path
 import streamlit as st
 from streamlit.runtime.scriptrunner import get_script_run_ctx
 
+from app import permission
 from app.session import address, state
+from app.session.runs import run_choice
 from merging import settings
 from merging.benchmarks import folders
 from merging.benchmarks.folders import SERVER
@@ -35,9 +37,19 @@ def title(of: Path) -> str:
     return "Bundled benchmark" if of == settings.BUNDLED else of.name
 
 
+def is_bundled() -> bool:
+    """Whether this session works on the benchmark that comes with the program."""
+    return folder() == settings.BUNDLED
+
+
 def in_words() -> str:
     """This session's benchmark in a sentence; untrusted text."""
-    return "the bundled benchmark" if folder() == settings.BUNDLED else f"the benchmark {title(folder())}"
+    return "the bundled benchmark" if is_bundled() else f"the benchmark {title(folder())}"
+
+
+def library() -> str:
+    """The stored runs of this session's benchmark in two words; untrusted text."""
+    return "bundled library" if is_bundled() else f"benchmark {title(folder())}"
 
 
 def enter() -> str:
@@ -57,7 +69,7 @@ def enter() -> str:
 def find(benchmark_key: str) -> Path | None:
     """The folder that a key stands for in this session; None if there is none."""
     if benchmark_key.startswith(TYPED_PREFIX):
-        return None if settings.shared() else st.session_state.get(TYPED, {}).get(benchmark_key)
+        return None if permission.has_others() else st.session_state.get(TYPED, {}).get(benchmark_key)
     return folders.find(benchmark_key, settings.store_root())
 
 
@@ -67,6 +79,7 @@ def use(benchmark_key: str) -> None:
         return
     if path != folder():
         state.leave_benchmark()
+        run_choice.forget()
     _note(benchmark_key, path)
 
 

@@ -15,9 +15,10 @@ from typing import TYPE_CHECKING
 import streamlit as st
 from streamlit.runtime.scriptrunner import get_script_run_ctx
 
+from app import permission
+from app.permission import asks
 from app.session import clicks
-from merging import modes
-from merging.errors import StoreError
+from merging.errors import ModeError, StoreError
 from merging.jobs.records import Job
 from merging.jobs.runner import Runner
 from merging.modes import Act
@@ -27,6 +28,8 @@ if TYPE_CHECKING:
     from merging.recipes.recipe import Recipe
     from merging.runs.store import Store
 
+ANOTHERS = "Another session started this job; only that session can change it."
+WAITED = "Others wait for this job, too, so it is not paused. Cancel leaves it to them."
 NEUTRAL = ("digest", "fit", "benchmark", "published", "scores")  # commands that need no benchmark
 
 
@@ -58,32 +61,33 @@ class SessionQueue:
         """The device that jobs compute on."""
         return self.runner.device
 
+    @asks(Act.MERGE)
     def submit(self, recipe: Recipe) -> Job:
         """The job of a recipe, evaluated on this benchmark."""
-        modes.require(Act.MERGE)
         return self.runner.submit(recipe, benchmark=self.benchmark(), session=self.session)
 
+    @asks(Act.MEASURE)
     def measure(self, key: str, run_id: str = "") -> Job:
         """The job that measures something on this benchmark."""
-        modes.require(Act.MEASURE)
         run = self.store.run(run_id) if run_id else None
         return self.runner.measure(key, run_id, str(self.folder), run, self.session)
 
+    @asks(Act.SWEEP)
     def sweep(self, sweep_id: str, title: str) -> Job:
         """The job that computes the missing points of a sweep on this benchmark."""
-        modes.require(Act.SWEEP)
-        return self.runner.sweep(sweep_id, title, str(self.folder))
+        return self.runner.sweep(sweep_id, title, str(self.folder), self.session)
 
     def command(self, kind: str, subject: str, title: str, words: Sequence[str], then: Recipe | None = None) -> Job:
         """The job that runs a command, with this benchmark unless the command needs none."""
-        modes.require(Act.EXPORT if words[0] == "export" else Act.COMMAND)
+        permission.require(Act.EXPORT if words[0] == "export" else Act.COMMAND)
         on = "" if words[0] in NEUTRAL and then is None else str(self.folder)
-        return self.runner.command(kind, subject, title, words, then, on)
+        return self.runner.command(kind, subject, title, words, then, on, self.session)
 
+    @asks(Act.MANAGE)
     def again(self, job_id: str) -> Job:
         """A job that has ended, submitted once more as it was, on its own benchmark."""
-        modes.require(Act.MANAGE)
-        return self.runner.again(job_id)
+        self._require_own(job_id)
+        return self.runner.again(job_id, self.session)
 
     def jobs(self) -> list[Job]:
         """All jobs on any benchmark, newest first."""
@@ -94,8 +98,13 @@ class SessionQueue:
         return self.runner.jobs(self.runner.asked(self.session) | self.followed if self.session else None)
 
     def may_stop(self, job_id: str) -> bool:
-        """Whether this session may stop a job or leave it."""
-        return not self.session or modes.allows(Act.MANAGE) or job_id in self.runner.asked(self.session)
+        """Whether this session may stop a job or leave it: where several share the queue, one that it asked for."""
+        return not self.session or job_id in self.runner.asked(self.session)
+
+    def _require_own(self, job_id: str) -> None:
+        """Raises ModeError if the job is another session's."""
+        if not self.may_stop(job_id):
+            raise ModeError(ANOTHERS)
 
     def here(self) -> list[Job]:
         """The jobs that work on this benchmark, or on none, newest first."""
@@ -112,7 +121,7 @@ class SessionQueue:
         except StoreError:
             if (run := self.store.find(run_id)) is None:
                 raise
-            return Job(run_id, run.title, "done", fraction=1.0, recipe_yaml=run.recipe_yaml, subject=run_id)
+            return Job(run_id, run.name, "done", fraction=1.0, recipe_yaml=run.recipe_yaml, subject=run_id)
 
     def details(self, job_id: str) -> list[str]:
         """What a job's progress has said lately, oldest first."""
@@ -120,19 +129,24 @@ class SessionQueue:
 
     @clicks.guarded
     def cancel(self, job_id: str) -> None:
-        """Ask a job to stop; in a class, leave it to those who still wait for it."""
-        self.runner.cancel(job_id, None if modes.allows(Act.MANAGE) else self.session)
+        """Ask a job to stop; where several share the queue, leave it to those who still wait for it."""
+        self._require_own(job_id)
+        self.runner.cancel(job_id, self.session or None)
 
     @clicks.guarded
+    @asks(Act.MANAGE)
     def pause(self, job_id: str) -> None:
         """Ask a job that can pause to stop at its next point or step."""
-        modes.require(Act.MANAGE)
+        self._require_own(job_id)
+        if self.session and self.runner.others_wait(job_id, self.session):
+            raise ModeError(WAITED)
         self.runner.pause(job_id)
 
     @clicks.guarded
+    @asks(Act.MANAGE)
     def dismiss(self, job_id: str) -> None:
         """Forget a job that has ended."""
-        modes.require(Act.MANAGE)
+        self._require_own(job_id)
         self.runner.dismiss(job_id)
 
     def close(self) -> None:

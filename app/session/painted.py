@@ -52,7 +52,7 @@ def note_address() -> None:
     """
     text = st.query_params.get(PAINTED, "")
     kept = st.session_state.get(KEPT)
-    if _entered():  # the address counts if it says anything, else the session
+    if state.is_entered():  # the address counts if it says anything, else the session
         st.session_state[_CHAIN] = state.linked(address.CHAIN)
         if text or kept is None:
             st.session_state[_SEEN] = text
@@ -64,11 +64,6 @@ def note_address() -> None:
 def chain() -> str:
     """The chain from Merge that the factors belong to, as a link writes it; empty if painting began on Masks."""
     return str(st.session_state.get(_CHAIN, ""))
-
-
-def _entered() -> bool:
-    """Whether the page was entered just now. Once it was drawn, its address names a run at least."""
-    return not st.query_params or any(state.linked(key) for key in st.query_params)
 
 
 def current(experts: Sequence[str], tensors: Sequence[str], read: Callable[[str], Factors]) -> tuple[Painting, str]:

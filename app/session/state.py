@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from urllib.parse import urlencode
 
 import streamlit as st
@@ -13,13 +12,12 @@ from app.session.draft import Draft
 from app.session.report.report_keeper import without_token
 from merging.files.short_digest import resolved
 
-_CURRENT, _CURRENT_MANY, _DRAFT, _WATCHED = "_run", "_runs", "_draft", "_watched"
+_DRAFT, _WATCHED, _MODELS = "_draft", "_watched", "_models"
 _PAGE, _ENTERED, _METHOD, _SWEEP, _POINT, _FRONT = "_page", "_entered", "_method", "_sweep", "_point", "_front"
-_OTHER, _MODELS, _CHOSEN = "_other", "_models", "_chosen"
 _PICKED = "_picked_"
+_IMPLIED = "_implied"  # what the page shows though its address does not say so
 ALONE = (address.PRESENT, address.BARE, address.CONTROLS, address.GROUND)  # how a view is shown, not what it shows
 LINKS = {False: "#0B6AA8", True: "#6DB3E3"}  # the color of links and of focus on a light and on a dark ground
-_FRESH = "_fresh"  # a run was picked on the page: the view starts from that run's own values
 
 
 def present() -> bool:
@@ -54,6 +52,12 @@ def enter(page: str) -> None:
     """
     st.session_state[_ENTERED] = st.session_state.get(_PAGE) != page
     st.session_state[_PAGE] = page
+    st.session_state[_IMPLIED] = {}
+
+
+def is_entered() -> bool:
+    """Whether the page was entered just now."""
+    return bool(st.session_state.get(_ENTERED, True))
 
 
 def forget_view() -> None:
@@ -65,7 +69,7 @@ def forget_view() -> None:
 
 def linked(key: str) -> str:
     """What the link that was just opened says about ``key``."""
-    return st.query_params.get(key, "") if st.session_state.get(_ENTERED, True) else ""
+    return st.query_params.get(key, "") if is_entered() else ""
 
 
 def write(key: str, value: str) -> None:
@@ -74,6 +78,23 @@ def write(key: str, value: str) -> None:
         st.query_params[key] = value
     elif not value and key in st.query_params:
         del st.query_params[key]
+
+
+def imply(key: str, value: str) -> None:
+    """Leave ``key`` out of the address, as its value was not chosen; links that restore the view still have it."""
+    write(key, "")
+    st.session_state[_IMPLIED] = implied() | {key: value}
+
+
+def implied() -> dict[str, str]:
+    """What the page shows though its address does not say so."""
+    kept: dict[str, str] = st.session_state.get(_IMPLIED, {})
+    return kept
+
+
+def query() -> dict[str, str]:
+    """The keys and values that restore this view; the report's token is left out."""
+    return without_token(implied() | st.query_params.to_dict())
 
 
 def _picked(key: str, remembered: str, available: Sequence[str], first: str) -> tuple[str, str]:
@@ -105,98 +126,6 @@ def pick_value_from(key: str, widget: str) -> None:
     pick(key, st.session_state[widget])
 
 
-@dataclass(frozen=True, slots=True)
-class Picked:
-    """The run that a page shows; ``missing`` is the id in the link if this machine lacks that run."""
-
-    run_id: str | None
-    missing: str | None = None
-    fresh: bool = False
-
-
-def picked_run(run_ids: Sequence[str], first: str) -> Picked:
-    """The run that the link or the session names, else ``first``."""
-    requested = resolved(linked(address.RUN) or st.session_state.get(_CURRENT, ""), run_ids)
-    if requested and requested not in run_ids:
-        st.session_state[_CURRENT] = requested
-        return Picked(None, missing=requested)
-    run_id = requested or first
-    pick_run(run_id)
-    return Picked(run_id, fresh=bool(st.session_state.pop(_FRESH, False)))
-
-
-def pick_run(run_id: str) -> None:
-    """Show this run from now on."""
-    st.session_state[_CURRENT] = run_id
-    write(address.RUN, run_id)
-
-
-def pick_from(widget: str) -> None:
-    """Callback of a run picker: show the picked run, with that run's own values."""
-    st.session_state[_FRESH] = True
-    pick_run(st.session_state[widget])
-
-
-def picked_other(run_ids: Sequence[str]) -> tuple[str, str]:
-    """The second run, which the link or the session names, and its id if this machine lacks it; else both are empty."""
-    requested = resolved(linked(address.OTHER) or st.session_state.get(_OTHER, ""), run_ids)
-    pick_other(requested)
-    return (requested, "") if requested in run_ids else ("", requested)
-
-
-def pick_other(run_id: str = "") -> None:
-    """Set this run beside the first one from now on; the empty id sets none."""
-    st.session_state[_OTHER] = run_id
-    write(address.OTHER, run_id)
-
-
-def pick_other_from(widget: str) -> None:
-    """Callback of the picker of the second run."""
-    pick_other(st.session_state[widget] or "")
-
-
-def swap_runs(first: str, other: str) -> None:
-    """Callback: each of two runs takes the other's place."""
-    pick_run(other)
-    pick_other(first)
-
-
-def _many(key: str, name: str, available: Sequence[str], first: Sequence[str]) -> tuple[list[str], list[str]]:
-    """The runs that the link or the session names, each once, and those of them that this machine lacks."""
-    linked_ids = [resolved(written, available) for written in linked(key).split(",") if written]
-    ids = list(dict.fromkeys(linked_ids or st.session_state.get(name, first)))
-    st.session_state[name] = ids
-    write(key, ",".join(ids))
-    return [run_id for run_id in ids if run_id in available], [run_id for run_id in ids if run_id not in available]
-
-
-def picked_runs(available: Sequence[str], default: Sequence[str]) -> tuple[list[str], list[str]]:
-    """The runs to compare, and the ids in the link that this machine lacks."""
-    return _many(address.RUNS, _CURRENT_MANY, available, default)
-
-
-def pick_runs(run_ids: Sequence[str]) -> None:
-    """Compare these runs from now on."""
-    st.session_state[_CURRENT_MANY] = list(run_ids)
-    write(address.RUNS, ",".join(run_ids))
-
-
-def pick_runs_from(widget: str) -> None:
-    """Callback of a picker of several runs."""
-    pick_runs(st.session_state[widget])
-
-
-def chosen_runs(available: Sequence[str]) -> tuple[list[str], list[str]]:
-    """The runs that are selected for an action, and the ids in the link that this machine lacks."""
-    return _many(address.CHOSEN, _CHOSEN, available, ())
-
-
-def choose_runs(run_ids: Sequence[str]) -> None:
-    """Select these runs for an action."""
-    st.session_state[_CHOSEN] = list(run_ids)
-    write(address.CHOSEN, ",".join(run_ids))
-
-
 def picked_set(set_ids: Sequence[str]) -> tuple[str, str]:
     """The user's set of models that the link or the session names, "" for the bundled; and the one that is gone."""
     return _picked(address.MODELS, _MODELS, set_ids, "")
@@ -205,7 +134,6 @@ def picked_set(set_ids: Sequence[str]) -> tuple[str, str]:
 def pick_set(set_id: str) -> None:
     """Merge the models of this set from now on."""
     st.session_state[_MODELS] = set_id
-    write(address.MODELS, set_id)
 
 
 def picked_method(methods: Sequence[str], first: str) -> tuple[str, str]:
@@ -286,17 +214,9 @@ def pick_front_from(widget: str) -> None:
     pick_front(st.session_state[widget])
 
 
-def clear_link() -> None:
-    """Forget the runs that a link named."""
-    for key in (address.RUN, address.RUNS, address.OTHER, address.CHOSEN):
-        write(key, "")
-    for key in (_CURRENT, _CURRENT_MANY, _OTHER, _CHOSEN):
-        st.session_state.pop(key, None)
-
-
 def leave_benchmark() -> None:
-    """Forget the chosen runs, sweep and models: another benchmark has its own."""
-    for key in (_CURRENT, _CURRENT_MANY, _OTHER, _CHOSEN, _SWEEP, _POINT, _FRONT, _MODELS, _WATCHED):
+    """Forget the chosen sweep and models: another benchmark has its own."""
+    for key in (_SWEEP, _POINT, _FRONT, _MODELS, _WATCHED):
         st.session_state.pop(key, None)
 
 
@@ -325,10 +245,9 @@ def link_chain(chain: str, experts: Sequence[str]) -> None:
 
 def place() -> str:
     """The path of the page and the query that restores this view, as in a link, without the server's address."""
-    shown = without_token(st.query_params.to_dict())
-    query = urlencode({key: value for key, value in shown.items() if key not in ALONE}, safe=",:;")
+    written = urlencode({key: value for key, value in query().items() if key not in ALONE}, safe=",:;")
     page = st.session_state.get(_PAGE, "")
-    return f"{page}?{query}" if query else page
+    return f"{page}?{written}" if written else page
 
 
 def watch(run_id: str | None) -> None:

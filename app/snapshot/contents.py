@@ -49,7 +49,7 @@ class StaticPaper:
 
 @dataclass(frozen=True)
 class StaticStep:
-    """One step with its figure, and the one that *Show me* sets.
+    """One step with its figure, and the one that *Show me* sets; ``cells`` is the map whose cells are to be marked.
 
     ``fulfils`` says of each value of the figure's slider whether it fulfils the goal; it may be empty.
     """
@@ -58,6 +58,7 @@ class StaticStep:
     kind: str
     figure: StaticFigure
     shown: StaticFigure | None
+    cells: StaticFigure | None
     fulfils: tuple[bool, ...]
     say: Markup
     ask: Markup

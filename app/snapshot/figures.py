@@ -36,12 +36,12 @@ class StaticFigure:
         return self.slider.first if self.slider else 0
 
 
-def static(key: str, drawn: Drawn, slider: Slider | None = None) -> StaticFigure:
-    """The chart of a view, at every value of its slider if it has one."""
+def static(key: str, drawn: Drawn, slider: Slider | None = None, later: Sequence[Drawn] = ()) -> StaticFigure:
+    """The chart of a view, at every value of its slider if it has one; else with the ones it shows ``later``."""
     from viz.registry import find
     from viz.report.document import plain_figure, script_json
 
-    each = slider.drawn if slider else (drawn,)
+    each = slider.drawn if slider else (drawn, *later)
     figures = [_figure(one) for one in each]
     view, sources = drawn
     return StaticFigure(

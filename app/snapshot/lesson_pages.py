@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 from markupsafe import Markup
 
@@ -12,6 +13,7 @@ from app.snapshot.figures import StaticFigure, static
 from app.snapshot.headless import Headless, Place, SnapshotError
 from app.snapshot.marked import Words
 from merging.lessons import lesson as kinds
+from merging.lessons import progress
 from merging.lessons.context import LessonContext
 from merging.lessons.fact import Fact
 from merging.lessons.facts.computing import compute
@@ -20,6 +22,16 @@ from merging.lessons.goals import holds
 from merging.lessons.lesson import Guess, Lesson, Paper, Step
 from merging.lessons.verdicts import verdict
 from merging.recipes.papers.published import SOURCES
+
+CELLS, CELLS_TITLE = "guess_cells", "Which cells?"
+CELLS_CAPTIONS = (
+    "Click a cell to mark it; click again to remove the mark.",
+    "Diamonds are your marks. Dark cells are what was measured.",
+)
+CELLS_ALTS = (
+    "A map of {} blank cells, for your marks.",
+    "A map of {} cells. {} of them are dark: these are what was measured.",
+)
 
 
 def static_lesson(lesson: Lesson, context: LessonContext, app: Headless, titles: Mapping[str, str]) -> StaticLesson:
@@ -64,6 +76,23 @@ class _Figures:
             self.known[place, chart, control] = static(name, drawn, slider)
         return self.known[place, chart, control]
 
+    def cells(self, number: int) -> StaticFigure:
+        """The map whose cells a step asks to mark: blank, and as it was measured."""
+        page, where = self.lesson.place(number)[0], f"Lesson {self.lesson.key}, step {number}"
+        here = (("lesson", self.lesson.key), ("step", str(number)))
+        blank, known = Place(page, here), Place(page, (*here, ("did", progress.did_text(frozenset({number})))))
+        if (blank, CELLS, "") not in self.known:
+            first, later = (self.app.chart(place, CELLS, where) for place in (blank, known))
+            table = later[0].table
+            alts = [text.format(len(table), int(table["truth"].sum())) for text in CELLS_ALTS]
+            first, later = (
+                (replace(view, title=CELLS_TITLE, caption=caption), sources)
+                for (view, sources), caption in zip((first, later), CELLS_CAPTIONS, strict=True)
+            )
+            drawn = static(f"figure-{len(self.known) + 1}", first, later=[later])
+            self.known[blank, CELLS, ""] = replace(drawn, alts=tuple(alts))
+        return self.known[blank, CELLS, ""]
+
 
 def _step(step: Step, number: int, facts: Mapping[str, Fact], context: LessonContext, figures: _Figures) -> StaticStep:
     words = Words()
@@ -81,6 +110,7 @@ def _step(step: Step, number: int, facts: Mapping[str, Fact], context: LessonCon
         figure=figure,
         fulfils=_fulfils(step, number, figure, context),
         shown=figures.of(number, step.show) if step.show else None,
+        cells=figures.cells(number) if step.guess and step.guess.kind == kinds.CELLS else None,
         say=html(step.say),
         ask=ask,
         hint=html(step.hint),

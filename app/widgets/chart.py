@@ -64,15 +64,15 @@ def chart(
     recorded.note(key, table, options, f"{description} {caption}", of, heading)
     drawn = {"present": presenting, **options}
     figure = figures.figure(key, table, drawn)  # what is saved has a light ground
-    shown = figures.dark_figure(key, table, drawn) if state.dark() else figure
-    modes = area or "points"  # plotly drops clicks where an area can be drawn
-    extra: dict[str, Any] = {"on_select": on_click, "selection_mode": modes} if on_click else {}
+    extra: dict[str, Any] = {"on_select": on_click, "selection_mode": area or "points"} if on_click else {}
     config = theme.config(name, clicks=on_click is not None and not area, camera=not state.dark())
     with present.stage() if presenting else contextlib.nullcontext() as stage:
         if stage:
-            if not stage.bare and not present.words():
+            if not stage.bare and not present.words(stage):
                 ask(key)
-            shown = stage.fitted(shown)
+            shown = stage.fitted(figures.themed_figure(key, table, drawn, state.dark()))
+        else:
+            shown = figures.shown_figure(key, table, drawn, state.dark())
         st.plotly_chart(shown, theme=None, key=f"chart_{key}", config=config, alt=figure.layout.meta["alt"], **extra)
         if stage:
             st.caption(text.safe_text(provenance.line(table, options, of, text.plain(f"{description} {caption}")), 300))
@@ -105,7 +105,7 @@ def live(key: str, table: pd.DataFrame, job_id: str, *, name: str, caption: str 
     table, options, back = names.shown(table, options)
     drawn = {"present": False, **options}
     figure = figures.figure(key, table, drawn)
-    shown = figures.dark_figure(key, table, drawn) if state.dark() else figure
+    shown = figures.shown_figure(key, table, drawn, state.dark())
     place = f"{key}_{job_id}"
     config = theme.config(name, camera=not state.dark())
     st.plotly_chart(shown, theme=None, key=f"chart_{place}", config=config, alt=figure.layout.meta["alt"])

@@ -7,12 +7,11 @@ from typing import TYPE_CHECKING
 
 import streamlit as st
 
-from app import text
+from app import permission, text
 from app.reading import data, recipes
 from app.session import clicks
 from app.widgets import page
 from app.widgets.jobs import tray
-from merging import modes
 from merging.errors import MergingError
 from merging.files import tables
 from merging.files.short_digest import short_digest
@@ -114,7 +113,10 @@ def verdict(report: FitReport) -> None:
     elif warnings:
         st.warning(f"**They can be merged. Check this first:**\n\n{_lines(warnings)}", icon=":material/warning:")
     else:
-        st.markdown(f":material/check_circle: All {report.tensors} tensors of every checkpoint fit.")
+        fits = "The one tensor of every checkpoint fits."
+        if report.tensors != 1:
+            fits = f"All {report.tensors} tensors of every checkpoint fit."
+        st.markdown(f":material/check_circle: {fits}")
 
 
 def _sentence(group: ProblemGroup) -> str:
@@ -213,7 +215,7 @@ def _extent(report: FitReport, pretrained: str, experts: Mapping[str, str], plac
     job = find_job(CHECK, subject)
     if job is not None and (job.live or job.error):
         tray.show(job, f"fit_{place}")
-    if modes.allows(Act.COMMAND) and (job is None or not job.live):
+    if permission.allows(Act.COMMAND) and (job is None or not job.live):
         st.button(
             "Check every number", key=f"check_{place}_{subject}", on_click=_start, args=(subject, pretrained, experts),
             icon=":material/search_check:", help="In the background; the result then appears here.",

@@ -10,7 +10,7 @@ import streamlit as st
 
 from app.reading import glossary
 from app.session import benchmark, state, words
-from app.session.report.report_keeper import DRAFT, without_token
+from app.session.report.report_keeper import DRAFT
 
 ALSO = "This is also the address of this page."
 SECRET = "The address of this page also opens your report, for reading and for changes; this link leaves that out."
@@ -126,8 +126,8 @@ def link() -> None:
 def address_of_view() -> None:
     """The address, and what it holds."""
     st.code(view_address(), language=None, wrap_lines=True)
-    secret = DRAFT in st.query_params
-    st.caption(f"{SECRET if secret else ALSO} It names runs by their recipes: it works wherever they are.")
+    also = SECRET if DRAFT in st.query_params else "" if state.implied() else ALSO
+    st.caption(f"{also} It names runs by their recipes: it works wherever they are.".strip())
 
 
 def view_address() -> str:
@@ -139,4 +139,4 @@ def view_address() -> str:
 def place_of_view() -> tuple[str, dict[str, str]]:
     """The address of the page, and the keys and values of this view; the report's token is left out."""
     base = (st.context.url or "http://localhost:8501/").split("?")[0]
-    return base, without_token(st.query_params.to_dict())
+    return base, state.query()

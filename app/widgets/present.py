@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import streamlit as st
 
 from app.session import address, state
-from app.text import safe_text
+from app.text import plain, safe_text
 from app.widgets.elsewhere import style
 
 if TYPE_CHECKING:
@@ -27,6 +27,7 @@ KEYS = {name for name in vars(address).values() if isinstance(name, str) and re.
 MOST_CONTROLS = 4
 HEIGHT, BARE_HEIGHT = 444, 418  # lines of the chart
 FRAME = 540  # px: a frame's height until the browser says it
+SCREEN = 4 / 3  # width of a window, of its height, until the browser says it
 _KEY, _CHANGED = "_presented", "_presented_changed"  # in the session: the chart, and whether it was just chosen or left
 _WORDS = "_presented_words"  # in the session: what stands above the chart
 _STAGED = "_presented_staged"  # in the session: whether the page has drawn it
@@ -73,10 +74,10 @@ def say(words: str) -> None:
     st.session_state[_WORDS] = words
 
 
-def words() -> bool:
+def words(stage: Stage) -> bool:
     """Draw the words above the chart; returns whether there are any."""
     if said := str(st.session_state.get(_WORDS, "")):
-        with st.container(key="presented_words"):
+        with st.container(key="presented_words", height=stage.words, border=False):
             st.markdown(said)
     return bool(said)
 
@@ -116,10 +117,14 @@ def _window() -> Any:
 
 @dataclass(frozen=True, slots=True)
 class Stage:
-    """What a chart that is alone fills; ``factor`` is that of all its lengths, ``height`` the chart's in px."""
+    """What a chart that is alone fills; ``factor`` is that of all its lengths.
+
+    ``height`` is the chart's in px, ``words`` that of the words above it, in place of its question.
+    """
 
     factor: float
     height: int
+    words: int
     bare: bool
     clear: bool
 
@@ -129,6 +134,7 @@ class Stage:
 
         large = theme.enlarged(figure, self.factor)
         large.layout.height = self.height
+        large = theme.with_bar(large, grow=False)
         return theme.transparent(large) if self.clear else large
 
 
@@ -140,15 +146,18 @@ def stage() -> Iterator[Stage]:
     with st.container(key="presented"):
         least = round(style.LEAST * style.BARE_LINES)
         data = {"bare": bare, "least": least, "figure": st.session_state.get(_KEY, "")}
-        window = _window()(key="window", data=data, on_height_change=lambda: None, height=0)
+        window = _window()(
+            key="window", data=data, on_height_change=lambda: None, on_width_change=lambda: None, height=0
+        )
         high = float(window.height or (FRAME if bare else 2 * style.lines(bare)))
         factor = max(high / style.lines(bare), style.LEAST if bare else 0.0)
+        wide = float(window.width or SCREEN * high) / factor
+        said = style.words_height(plain(str(st.session_state.get(_WORDS, ""))), wide)
         if bare:
             height = high - factor * (style.BARE_LINES - BARE_HEIGHT + (style.BARE_CONTROL if row else 0))
         else:
-            said = style.WORDS if st.session_state.get(_WORDS) else 0
-            height = factor * (HEIGHT - (style.CONTROL if row else 0) - said)
-        yield Stage(factor, round(height), bare, bare and state.clear())
+            height = factor * (HEIGHT - (style.CONTROL if row else 0) - max(said - style.QUESTION, 0))
+        yield Stage(factor, round(height), round(factor * said) or 1, bare, bare and state.clear())
         if not bare:
             st.button("Leave", key="leave", type="tertiary", on_click=leave, shortcut="Escape")
 

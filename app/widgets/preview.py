@@ -115,7 +115,7 @@ def _ask(asked: PreviewRequest, key: str) -> None:
 def _result(preview: Preview, reference: Run | None, key: str, running: bool) -> None:
     """The averages, then the picture; of several previews on a page only the newest one's picture is drawn."""
     more = "; more images follow" if running else ""
-    st.markdown(f"**Preview**, no run’s score: change against {text.safe_text(preview.reference, 60)}{more}.")
+    st.markdown(f"**Preview (sampled)**: change against {text.safe_text(preview.reference, 60)}{more}.")
     averages = [row for row in preview.changes.to_dict("records") if row["group"] == AVERAGE]
     with st.grid(3, min_column_width=130):
         for row in averages:
@@ -132,10 +132,10 @@ def _result(preview: Preview, reference: Run | None, key: str, running: bool) ->
 
 
 def _words(row: Mapping[Any, Any]) -> str:
-    """The interval of a change, or that there is none to be seen."""
+    """The interval of a change, or that there is no significant one."""
     n = count(row["n"])
     if row["low"] <= 0 <= row["high"]:
-        return f"no difference to be seen with n = {n} ({_points(row)})"
+        return f"no significant difference with n = {n} ({_points(row)})"
     return f"points, {_points(row)}; {percent(row['reference'])} → {percent(row['accuracy'])}, n = {n}"
 
 
@@ -147,8 +147,9 @@ def _caption(preview: Preview) -> str:
     many = preview.sample.per_task
     images = "all images" if many is None else f"at most {many} images of each task"
     rounded = "; intermediate results were rounded, so close calls may differ from a run’s" if preview.rounded else ""
+    title, reference = text.safe_text(preview.title, 80), text.safe_text(preview.reference, 80)
     return (
-        f"Preview of “{text.safe_text(preview.title, 80)}” against “{text.safe_text(preview.reference, 80)}”, no run’s "
-        f"score: {images} of the {preview.half} half, n = {count(preview.n)}, seed {preview.seed}, on "
+        f"Preview (sampled) of “{title}” against “{reference}”: "
+        f"{images} of the {preview.half} half, n = {count(preview.n)}, seed {preview.seed}, on "
         f"{text.safe_text(preview.device, 40)}; 95% intervals from {DRAWS:,} paired bootstrap draws{rounded}."
     )

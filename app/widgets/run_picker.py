@@ -10,9 +10,10 @@ from app import text
 from app.reading import data, names
 from app.session import address, state
 from app.session.pages import MASKS, MERGE, MODELS
+from app.session.runs import run_choice
 from app.widgets.page import empty, open_page
 from merging.files.short_digest import beginning_with
-from merging.runs.run import PRECOMPUTED, Run
+from merging.runs.run import PRECOMPUTED, Run, same_models
 from merging.text import duration_text, first_few
 from viz.text import plural
 
@@ -22,22 +23,26 @@ OTHER_SETS = (
 )
 CLIP_ONLY = "This page passes images through CLIP towers; Masks, Conflicts and Compare show runs of any network."
 ONE_OTHER = "**{title}** is of {network}. " + CLIP_ONLY
+GONE = "The chosen run is no longer available."
+SEVERAL_GONE = "Some of the chosen runs are no longer available."
 MOST_SEVERAL = 20  # runs to choose from
 CAUTIONS = 6  # lines that are shown at once
 
 
-def pick_one(runs: Sequence[Run], label: str = "Layers of") -> Run:
-    """Draw a picker of several runs, and return the picked one; the last one at first."""
+def pick_one(runs: Sequence[Run], label: str = "Layers of", ready: Sequence[Run] = ()) -> Run:
+    """Draw a picker of several runs, and return the picked one; the last one at first.
+
+    ``ready`` are those of which what the page shows is stored, by default all: unless a run was chosen, it is of those.
+    """
     by_id = {run.id: run for run in runs}
-    run_id = state.picked_run(list(by_id), runs[-1].id).run_id or runs[-1].id
-    state.pick_run(run_id)
+    run_id = run_choice.focused_run(list(by_id), [run.id for run in ready or runs])
     st.session_state["one"] = run_id  # the picker shows what the link says
     st.selectbox(
         label,
         list(by_id),
         format_func=lambda run_id: text.label(by_id[run_id]),
         key="one",
-        on_change=state.pick_from,
+        on_change=run_choice.pick_from,
         args=("one",),
         width=480,
     )
@@ -45,22 +50,28 @@ def pick_one(runs: Sequence[Run], label: str = "Layers of") -> Run:
 
 
 def pick_run(
-    runs: Sequence[Run], first: Run | None = None, label: str = "Run", say: Callable[[Run], None] | None = None
+    runs: Sequence[Run],
+    first: Run | None = None,
+    label: str = "Run",
+    say: Callable[[Run], None] | None = None,
+    ready: Sequence[Run] | None = None,
 ) -> tuple[Run, bool] | None:
     """Draw a picker and a sentence about the picked run, and return that run; None if there is none to show.
 
-    ``first`` is shown if neither the link nor the session names one; ``say`` writes the sentence.
+    ``first`` is shown if neither the link nor the session names one; ``say`` writes the sentence. ``ready`` are those
+    of which what the page shows is stored, by default all: unless a run was chosen, it is of those.
 
     The flag says that it was picked just now, so that the view should start from that run's own values.
     """
     if not runs:
-        if requested := state.picked_run([], "").missing:
+        if requested := run_choice.picked_run([], "").missing:
             missing_runs([requested])
         else:
             empty("There is no run yet. Merge some experts and the result appears here.", "Merge experts", MERGE)
         return None
     by_id = {run.id: run for run in runs}
-    picked = state.picked_run(list(by_id), first.id if first else next(iter(by_id)))
+    ready_ids = None if ready is None else [run.id for run in ready]
+    picked = run_choice.picked_run(list(by_id), first.id if first else next(iter(by_id)), ready_ids)
     if picked.missing is not None or picked.run_id is None:
         missing_runs([picked.missing or ""])
         return None
@@ -70,7 +81,7 @@ def pick_run(
         list(by_id),
         format_func=lambda run_id: text.label(by_id[run_id]),
         key="picker",
-        on_change=state.pick_from,
+        on_change=run_choice.pick_from,
         args=("picker",),
     )
     run = by_id[picked.run_id]
@@ -80,10 +91,13 @@ def pick_run(
 
 def one_set(runs: Sequence[Run]) -> list[list[Run]]:
     """Groups of runs that merge the same models, in any order; the first run's group comes first."""
-    groups: dict[frozenset[tuple[str, str]], list[Run]] = {}
+    groups: list[list[Run]] = []
     for run in runs:
-        groups.setdefault(frozenset(run.inputs.items()), []).append(run)
-    return list(groups.values())
+        if group := next((one for one in groups if same_models(one[0], run)), None):
+            group.append(run)
+        else:
+            groups.append([run])
+    return groups
 
 
 def other_sets(groups: Sequence[Sequence[Run]]) -> None:
@@ -94,11 +108,13 @@ def other_sets(groups: Sequence[Sequence[Run]]) -> None:
     with st.container(border=True, gap="xsmall", key="other_experts"):
         st.markdown(f":material/group_work: {OTHER_SETS.format(f'**{others}**', 'merge' if others > 1 else 'merges')}")
         for place, group in enumerate(groups[1:], start=1):
-            titles = text.safe_text(first_few((run.title for run in group), 4), 300)
+            titles = text.safe_text(first_few((run.name for run in group), 4), 300)
             ids = [run.id for run in group] + [run.id for other in groups if other is not group for run in other]
             words, switch = st.columns([3, 1], vertical_alignment="center")
             words.markdown(f"**{text.safe_text(names.of_experts(group[0].experts), 120)}.** {titles}")
-            switch.button("Show these instead", key=f"other_experts_{place}", on_click=state.pick_runs, args=(ids,))
+            switch.button(
+                "Show these instead", key=f"other_experts_{place}", on_click=run_choice.pick_runs, args=(ids,)
+            )
 
 
 def left_out(runs: Sequence[Run], why: str = CLIP_ONLY) -> None:
@@ -110,14 +126,27 @@ def left_out(runs: Sequence[Run], why: str = CLIP_ONLY) -> None:
 
 
 def missing_runs(
-    run_ids: Sequence[str], forget: Callable[[], None] = state.clear_link, one_other: str = ONE_OTHER
-) -> None:
-    """Draw which runs of a link cannot be shown, and a button to go on, which calls ``forget``.
+    run_ids: Sequence[str], forget: Callable[[], None] = run_choice.clear_link, one_other: str = ONE_OTHER,
+    offers: str = "",
+) -> None:  # fmt: skip
+    """Draw which chosen runs cannot be shown, and a button to go on, which calls ``forget``.
 
-    ``one_other`` says that of a run, by its title, of another network than CLIP.
+    ``one_other`` says that of a run, by its title, of another network than CLIP. ``offers`` says which runs the page
+    does show, if it goes on with those: a run that is stored and not among them needs no button.
     """
-    if run_ids := _offer_choices(run_ids):
+    run_ids = _offer_choices(run_ids)
+    if offers:
+        run_ids = _not_offered(run_ids, offers)
+    if run_ids:
         _lost_runs(run_ids, forget, one_other)
+
+
+def _not_offered(run_ids: Sequence[str], offers: str) -> list[str]:
+    """Say which stored merges of CLIP the page does not offer; returns the other ids."""
+    stored = {run.id: run for run in data.of_clip(data.stored())}
+    if titles := [f"**{text.safe_text(stored[run_id].name, 60)}**" for run_id in run_ids if run_id in stored]:
+        st.caption(f"{text.listed(titles)} {'is' if len(titles) == 1 else 'are'} not among these runs. {offers}")
+    return [run_id for run_id in run_ids if run_id not in stored]
 
 
 def _offer_choices(run_ids: Sequence[str]) -> list[str]:
@@ -131,7 +160,7 @@ def _offer_choices(run_ids: Sequence[str]) -> list[str]:
             st.markdown(f":material/link: Several runs begin with “{text.safe_text(run_id)}”. Choose one:")
             for full in several[:MOST_SEVERAL]:
                 st.button(
-                    text.safe_text(f"{by_id[full].title} · {full}", 120), key=f"several_{run_id}_{full}",
+                    text.safe_text(f"{by_id[full].name} · {full}", 120), key=f"several_{run_id}_{full}",
                     type="tertiary", on_click=_choose_instead, args=(run_id, full),
                 )  # fmt: skip
     return lost
@@ -150,7 +179,7 @@ def _lost_runs(run_ids: Sequence[str], forget: Callable[[], None], one_other: st
     """Draw that this machine lacks these runs, or has them on another benchmark, and a button to go on."""
     listed = first_few((f"“{text.safe_text(run_id, 20)}”" for run_id in run_ids), 3)
     if others := [run for run_id in run_ids if (run := data.store().find(run_id)) and run.network]:
-        title, network = (text.safe_text(words, 60) for words in (others[0].title, others[0].network))
+        title, network = (text.safe_text(words, 60) for words in (others[0].name, others[0].network))
         st.info(one_other.format(title=title, network=network))
         open_page(MASKS, "Masks of this run", "grid_on", run=others[0].id)
         st.button("Show an available run", on_click=forget, type="primary")
@@ -162,6 +191,10 @@ def _lost_runs(run_ids: Sequence[str], forget: Callable[[], None], one_other: st
             icon=":material/link_off:",
         )
         open_page(MODELS, "Choose the benchmark", "dataset", shelf="data")
+        st.button("Show an available run", on_click=forget, type="primary")
+        return
+    if not any(map(run_choice.is_of_link, run_ids)):
+        st.warning(GONE if len(run_ids) == 1 else SEVERAL_GONE, icon=":material/link_off:")
         st.button("Show an available run", on_click=forget, type="primary")
         return
     st.warning(

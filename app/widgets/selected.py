@@ -10,6 +10,7 @@ import streamlit as st
 from app import text
 from app.reading import names as expert_names
 from app.session import address, pages, selection
+from app.session.runs import run_choice
 from app.widgets import page
 from merging.checkpoints.families import whole_name
 
@@ -85,10 +86,11 @@ def rest() -> None:
                 f"Chosen {selection.NOUNS[kind]}: **{text.safe_text(_titled(kind, selection.chosen(kind)), 80)}**"
             )
         st.caption("Not shown in this view, but on")
+        run = {address.RUN: run_choice.chosen_run()} if run_choice.chosen_run() else {}  # for links in a new tab
         with st.container(horizontal=True, gap="small"):
             for title, (path, icon, shown, view) in VIEWS.items():
                 if shown & set(kinds):
-                    page.open_page(path, title, icon, **view, **_address())
+                    page.open_page(path, title, icon, **run, **view, **_address())
         st.button("Choose nothing", key="clear_selection", on_click=selection.clear, type="tertiary")
 
 

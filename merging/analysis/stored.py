@@ -189,8 +189,8 @@ def find(key: str, store: Store, benchmark: Benchmark, run_id: str = "") -> Meas
     return None
 
 
-def same_experts(run: Run, other: Run) -> bool:
-    """Whether two runs merged the same checkpoints in the same order, so that they share measurements of them."""
+def share_measurements(run: Run, other: Run) -> bool:
+    """Whether two runs share what is measured of their experts: they merged the same checkpoints in the same order."""
     return merged_from(run) == merged_from(other)
 
 

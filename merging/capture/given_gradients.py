@@ -11,7 +11,7 @@ from torch import Tensor
 from merging.capture.files import GradientMeansFile, opened_gradients
 from merging.errors import NeedsError
 from merging.methods.slot import Gradients
-from merging.text import first_few
+from merging.text import first_few, plural
 
 # {expert: {tensor: means over examples of squared or absolute gradients}, or a file of them}.
 GradientsOf = Mapping[str, Mapping[str, Tensor] | str | os.PathLike[str]]
@@ -47,7 +47,7 @@ class GivenGradients:
         for name, means, called in zip(names, self._means, self._called, strict=True):
             if lacking := [tensor for tensor in shapes if _name(means, tensor, called) not in means]:
                 raise NeedsError(
-                    f"The gradients of {name!r} lack {len(lacking)} of {len(shapes)} tensors: "
+                    f"The gradients of {name!r} lack {len(lacking)} of {plural(len(shapes), 'tensor')}: "
                     f"{first_few(lacking)}. Give like=, the expert's own file, to merging.gradient_means."
                 )
             for tensor, shape in shapes.items():

@@ -15,6 +15,7 @@ from merging.files.disk import OTHER_STORE, explained
 from merging.files.records import JsonRecords
 from merging.inspection.distance import Distance
 from merging.inspection.fit_report import FitReport, Problem
+from merging.team.tokenizers import state
 
 FOLDER, VERSION = "checks", 3
 MOST = 20_000  # problems that are stored of a report; more of them add nothing
@@ -65,10 +66,10 @@ def _records(root: Path) -> JsonRecords:
 
 
 def _name(pretrained: Checkpoint, experts: Mapping[str, Checkpoint]) -> str | None:
-    """The name of the report on these files; None if a change of one of them could not be noticed."""
+    """The name of the report on these files and tokenizers; None if a change of one of them could not be noticed."""
     named = {"": pretrained, **experts}
     states = {name: checkpoint.state() for name, checkpoint in named.items()}
     if None in states.values():
         return None
-    about = json.dumps([VERSION, list(states.items())])
+    about = json.dumps([VERSION, list(states.items()), [state(checkpoint.folder) for checkpoint in named.values()]])
     return hashlib.sha256(about.encode()).hexdigest()[:24]

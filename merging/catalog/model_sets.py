@@ -15,7 +15,7 @@ from merging.errors import StoreError
 from merging.files.disk import OTHER_STORE, explained
 from merging.files.records import JsonRecords
 from merging.files.short_digest import SHORT_DIGEST, short_digest
-from merging.settings import shared
+from merging.modes import shared
 from merging.text import first_few, printable
 
 FOLDER, VERSION = "sets", 1

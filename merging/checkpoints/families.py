@@ -15,7 +15,7 @@ from functools import cached_property, lru_cache
 from typing import TYPE_CHECKING
 
 from merging.errors import FamilyError
-from merging.text import first_few
+from merging.text import first_few, plural
 
 if TYPE_CHECKING:  # importing it loads torch, which the page Home does not need
     from merging.checkpoints.tensor_info import TensorInfo
@@ -203,7 +203,7 @@ def recognize(names: Iterable[str], where: str = "the checkpoint", called: str =
         return family
     raise FamilyError(
         f"{where} is of no known model family{f'; its names are those of {called}' if called else ''}. The nearest is "
-        f"{family.title!r}, whose rules do not know {len(unknown)} of its {len(listed)} tensors: "
+        f"{family.title!r}, whose rules do not know {len(unknown)} of its {plural(len(listed), 'tensor')}: "
         f"{first_few(name[:80] for name in unknown)}. Image encoders of CLIP can be merged; if this model has "
         "one, save it by itself."
     )

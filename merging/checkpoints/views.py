@@ -28,7 +28,7 @@ from merging.checkpoints.tower_names import (
     transposed,
 )
 from merging.errors import CheckpointError
-from merging.text import first_few
+from merging.text import first_few, plural
 
 DROPPED = re.compile(r"(?:^|\.)(?:proj|visual_projection)(?:\.weight)?$")  # the names of an output projection
 
@@ -210,7 +210,8 @@ def _stripped(checkpoint: Checkpoint, prefix: str) -> Checkpoint:
     view.cautions += (f"The names begin with {prefix!r}, which was removed.",)
     outside = [name for name in checkpoint.infos if not name.startswith(prefix)]
     if outside:
-        view.cautions += (f"{len(outside)} tensors do not begin with it and were ignored: {_first_few(outside)}.",)
+        ignored = plural(len(outside), "tensor does not begin with it and was", "tensors do not begin with it and were")
+        view.cautions += (f"{ignored} ignored: {_first_few(outside)}.",)
     return view
 
 
@@ -243,7 +244,8 @@ def _from_hugging_face(checkpoint: Checkpoint, top: str) -> Checkpoint:
     view.notes += tuple(_naming_notes(top, notes))
     if notes["unknown"]:
         listed = notes["unknown"]
-        view.cautions += (f"{len(listed)} tensors are not part of the visual tower; ignored: {_first_few(listed)}.",)
+        others = plural(len(listed), "tensor is", "tensors are")
+        view.cautions += (f"{others} not part of the visual tower; ignored: {_first_few(listed)}.",)
     return view
 
 
@@ -259,7 +261,7 @@ def _naming_notes(top: str, notes: Mapping[str, list[str]]) -> Iterable[str]:
     if top:
         yield f"The names begin with {top!r}, which was removed."
     if notes["text"]:
-        yield f"{len(notes['text'])} tensors of the text side were ignored."
+        yield f"{plural(len(notes['text']), 'tensor of the text side was', 'tensors of the text side were')} ignored."
     if notes["ids"]:
         yield f"{first_few(notes['ids'])} was dropped: it holds the numbers of positions, no weights."
 

@@ -1,4 +1,4 @@
-"""Seconds of computing that a job should take on this machine when it is quiet: what a class's limit is held against.
+"""Seconds of computing that a job should take on this machine when it is quiet: what a class's limit is compared with.
 
 Times that were measured while sixty sessions were served would refuse tomorrow what was allowed today.
 """

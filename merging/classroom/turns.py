@@ -110,6 +110,11 @@ class Turns:
         """The jobs that a session asked for and has not left, ended ones included."""
         return {job for job, ticket in self._tickets.items() if session in ticket.sessions}
 
+    def others(self, job: str, session: str) -> bool:
+        """Whether another session waits for a job."""
+        ticket = self._tickets.get(job)
+        return ticket is not None and any(one != session for one in ticket.sessions)
+
     def begin(self, job: str) -> None:
         """A job computes from now on."""
         self._kept = None

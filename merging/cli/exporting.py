@@ -19,7 +19,8 @@ from merging.cli.output import dumps, export_facts, reporting, score_line, score
 from merging.engine.work import ChainWork, chain_work
 from merging.errors import CheckpointError, EvaluatorError, MergingError
 from merging.export.export import Exported, check, export, export_file
-from merging.export.names import NO_TEXT, TARGETS
+from merging.export.names import NO_TASK, NO_TEXT, PEFT, TARGETS
+from merging.export.networks.network import check_task
 from merging.export.provenance import check_hub_ids
 from merging.formats.opening import Source
 from merging.progress import Cancel, ProgressCallback
@@ -33,19 +34,29 @@ from merging.runs.store import Store
 from merging.text import duration_text, percent, printable, size_text
 
 WHILE = 60.0  # seconds from which a merge of matrices says what it takes
+NO_TASK_IN_FILE = "One file holds no head of a task; name a folder with --out."
 ALONE = "The file holds the merged model alone; name a folder with --out to have what {} puts on top, too."
 
 
-def check_export(recipe: Recipe, out: Path, how: ExportOptions) -> None:
-    """Raise UsageError if a recipe's model could not be exported in the end; asked before anything is computed."""
+def check_export(recipe: Recipe, out: Path, how: ExportOptions, base: Path | None = None) -> None:
+    """Raise an error if a recipe's model could not be exported in the end; asked before anything is computed.
+
+    Raises:
+        UsageError: the options do not go together.
+        CheckpointError: the merge will keep no head of the task.
+    """
     named = click.get_current_context().meta.get(TARGET_NAMED, False)
     problems = out_problems(out, how.overwrite, recipe, how.to if named else "")
     try:
         check_hub_ids(how.hub_ids, [PRETRAINED, *(name for name, _ in recipe.experts)])
     except MergingError as error:
         problems.append(str(error))
+    if how.task and (how.to == PEFT or out.suffix == SINGLE):
+        problems.append(NO_TASK if out.suffix != SINGLE else NO_TASK_IN_FILE)
     if problems:
         raise UsageError(problems)
+    if how.task:
+        check_task(recipe, how.task, base)
 
 
 def compute(  # noqa: PLR0913 - all that the commands merge and run are given
@@ -65,7 +76,7 @@ def compute(  # noqa: PLR0913 - all that the commands merge and run are given
     """Run a recipe into the store, export the model to ``out`` unless that is None, and report both."""
     pretrained, announced = _pretrained(recipe, base), False
     if out is not None:
-        check_export(recipe, out, how)
+        check_export(recipe, out, how, base)
         stated = replace(how, activation=recipe.activation or None, architecture=recipe.architecture)
         announced = announce(pretrained, None, stated, out)
     printed: list[str] = []

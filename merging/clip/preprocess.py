@@ -8,6 +8,7 @@ float32.
 from __future__ import annotations
 
 import io
+import re
 import warnings
 from typing import Any
 
@@ -23,6 +24,7 @@ STD = (0.26862954, 0.26130258, 0.27577711)
 FORMATS = ("JPEG", "PNG", "PPM", "BMP", "GIF", "WEBP")
 MAX_PIXELS = 25_000_000  # of a stored image, and of one that was resized but not yet cropped
 MAX_BYTES = 1 << 28
+_OF_PIL = ("ignore", None, Warning, re.compile(r"PIL\."), 0)  # as the first of ``warnings.filters``
 OTHER_FILES = {
     b"\x89PNG": "a damaged PNG",
     b"\xff\xd8": "a damaged JPEG",
@@ -36,6 +38,15 @@ OTHER_FILES = {
 }
 
 
+def silence_pil() -> None:
+    """Ignore what PIL warns of in this process: odd metadata, dropped transparency, sizes that are checked here.
+
+    ``warnings.catch_warnings`` would change the filters of all threads, and leave them so where two overlap.
+    """
+    if list(warnings.filters[:1]) != [_OF_PIL]:
+        warnings.filterwarnings("ignore", module=_OF_PIL[3].pattern)
+
+
 def read_image(data: bytes, label: str) -> Image.Image:
     """A decoded image from the bytes of a file; ``label`` is its name in messages.
 
@@ -44,12 +55,11 @@ def read_image(data: bytes, label: str) -> Image.Image:
     """
     if not data:
         raise TaskError(f"{printable(label)} is empty (0 bytes).")
+    silence_pil()
     try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # about odd metadata; sizes are checked below
-            image = Image.open(io.BytesIO(data), formats=FORMATS)
-            check_size(image, label)
-            image.load()
+        image = Image.open(io.BytesIO(data), formats=FORMATS)
+        check_size(image, label)
+        image.load()
     except TaskError:
         raise
     except Image.DecompressionBombError:
@@ -89,10 +99,9 @@ def square(image: Image.Image, size: int, label: str = "the image") -> NDArray[n
         raise TaskError(f"{printable(label)} is too long and narrow ({width} × {height}) to be resized.")
     target = (size, long) if width <= height else (long, size)
     left, top = (round((side - size) / 2.0) for side in target)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # about palettes with transparency, which is dropped
-        resized = image if image.size == target else image.resize(target, Image.Resampling.BICUBIC)
-        cropped = resized.crop((left, top, left + size, top + size)).convert("RGB")
+    silence_pil()
+    resized = image if image.size == target else image.resize(target, Image.Resampling.BICUBIC)
+    cropped = resized.crop((left, top, left + size, top + size)).convert("RGB")
     pixels: NDArray[np.uint8] = np.array(cropped, dtype=np.uint8)
     return pixels
 

@@ -16,7 +16,7 @@ from merging.methods.method import Method, Needs
 from merging.methods.params import Params
 from merging.numerics.flops import LinearMap
 from merging.recipes.chain_rules import not_used
-from merging.text import first_few
+from merging.text import first_few, plural
 
 if TYPE_CHECKING:
     from merging.checkpoints.architecture import Architecture
@@ -91,7 +91,7 @@ def check_kind(recipe: Recipe, pretrained: Checkpoint, layer_inputs: Any = None,
         if needed == DataBeyondClip.GRADIENTS:
             raise NeedsError(
                 f"{method.title} runs images through CLIP towers; this is {called}. Give gradients, from "
-                "merging.gradient_means."
+                "merging.gradient_means. On the command line: --gradients NAME=FILE for each expert."
             )
         if needed == DataBeyondClip.IMPOSSIBLE:
             raise FamilyError(
@@ -99,7 +99,8 @@ def check_kind(recipe: Recipe, pretrained: Checkpoint, layer_inputs: Any = None,
                 "data, or one that reads layer inputs, such as lot or regmean."
             )
         raise NeedsError(
-            f"Exemplars run through CLIP towers; this is {called}. Give layer_inputs, from merging.capture."
+            f"Exemplars run through CLIP towers; this is {called}. Give layer_inputs, from merging.capture. "
+            "On the command line: --layer-inputs NAME=FILE for each expert."
         )
 
 
@@ -124,8 +125,8 @@ def few_matrices(recipe: Recipe, pretrained: Checkpoint) -> tuple[str, ...]:
         return ()
     rest = "stay pretrained" if params.counting().get("others") == "pretrained" else "take the mean"
     return (
-        f"{method.title} treats {len(matrices)} of {len(sizes)} tensors ({share:.0%} of the numbers) as matrices here; "
-        f"the others {rest}.",
+        f"{method.title} treats {len(matrices)} of {plural(len(sizes), 'tensor')} ({share:.0%} of the numbers) as "
+        f"matrices here; the others {rest}.",
     )
 
 

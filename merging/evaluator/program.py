@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
 
-from merging import settings
+from merging import modes, settings
 from merging.errors import EvaluatorError, MergingError
 from merging.progress import Cancel, Meter, ProgressCallback
 from merging.runs.given.scores import MOST_BYTES, GivenScore, checked
@@ -83,7 +83,7 @@ def evaluator() -> Evaluator | None:
     Raises:
         EvaluatorError: the variable is no command line.
     """
-    if settings.shared() or not (written := os.environ.get(settings.EVALUATOR, "").strip()):
+    if modes.shared() or not (written := os.environ.get(settings.EVALUATOR, "").strip()):
         return None
     try:
         words = shlex.split(written)

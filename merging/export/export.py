@@ -13,8 +13,8 @@ from merging.checkpoints.stated_architecture import StatedArchitecture
 from merging.errors import CheckpointError, StoreError
 from merging.export.destination import appearing, files_in, mark
 from merging.export.model_card import Card, write_card
-from merging.export.names import PEFT, TARGETS
-from merging.export.networks.network import WEIGHTS, is_network, prepared, refuse_open_clip, write_beside
+from merging.export.names import NO_TASK, PEFT, TARGETS
+from merging.export.networks.network import NO_HEADS, WEIGHTS, is_network, prepared, refuse_open_clip, write_beside
 from merging.export.source import ExportSource, of_checkpoint, of_run, open_with
 from merging.export.targets import ExportTarget, target
 from merging.export.text_side import TextSide, choose, lenders
@@ -122,7 +122,7 @@ def _opened(
     else:
         opened = of_checkpoint(source, base, hub_ids, progress, cancel)
     if task and not is_network(opened):
-        raise CheckpointError("CLIP's heads are made of class names, so no task has one of its own; leave out --task.")
+        raise CheckpointError(NO_HEADS)
     return opened
 
 
@@ -157,7 +157,8 @@ def _export_network(
         write_network_card(inside, export, notes)
         mark(inside, opened.run, to)
         files = tuple(sorted(files_in(inside)))
-    return Exported(folder, to, files, export.nbytes, (), tuple(notes))
+    cautions = tuple(caution for model in opened.models.values() for caution in model.cautions)
+    return Exported(folder, to, files, export.nbytes, cautions, tuple(notes))
 
 
 def _export_adapter(
@@ -176,7 +177,7 @@ def _export_adapter(
     from merging.export.networks.card import write_adapter_card
 
     if task or not is_network(opened):
-        raise CheckpointError("An adapter holds no head of a task; use --to hf." if task else ONLY_NETWORKS)
+        raise CheckpointError(NO_TASK if task else ONLY_NETWORKS)
     meter = Meter(0, progress, cancel)
     pretrained = pretrained_of(opened, base, meter)
     made = adapter_of(opened, pretrained, rank, meter, force=force)

@@ -236,7 +236,7 @@ def _stated_recipe(text: str) -> str:
 def _results(card: Card, run: Run) -> Iterator[str]:
     rows = card.scores
     if rows is None:
-        yield "It was not evaluated."
+        yield "\n\n".join(escape(printable(text, LONG)) for text in run.not_evaluated) or "It was not evaluated."
         return
     cells = [
         (
@@ -295,7 +295,7 @@ def _limits(card: Card) -> Iterator[str]:
     if run is not None and run.needs_task and not run.per_task:
         yield _ours(TASK_KNOWN)
     if run is not None:
-        yield from (escape(printable(text, LONG)) for text in run.remarks)
+        yield from (escape(printable(text, LONG)) for text in run.remarks if text not in run.not_evaluated)
         if run.benchmark and run.benchmark == _bundled():
             yield "Scores are on the bundled benchmark of small images, not on the data sets that papers report."
         yield f"Computed on {safe(run.device)} with torch {safe(run.versions.get('torch', '?'))}."

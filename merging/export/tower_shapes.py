@@ -8,7 +8,7 @@ from merging.checkpoints.architecture import Architecture
 from merging.checkpoints.checkpoint import Checkpoint
 from merging.checkpoints.text_tower import POSITIONS, PROJECTION, TOKENS
 from merging.errors import CheckpointError
-from merging.text import first_few
+from merging.text import first_few, plural
 
 Shapes = dict[str, tuple[int, ...]]
 FIRST_HIDDEN = "transformer.resblocks.0.mlp.c_fc.weight"
@@ -53,9 +53,8 @@ def hidden_width(checkpoint: Checkpoint) -> int:
 def check(checkpoint: Checkpoint, expected: Mapping[str, tuple[int, ...]], kind: str) -> None:
     """Raise CheckpointError unless a checkpoint has all tensors of a tower of that kind, in their shapes."""
     if missing := [name for name in expected if name not in checkpoint.infos]:
-        raise CheckpointError(
-            f"{checkpoint.name} is not a whole {kind} tower: {len(missing)} tensors are missing ({first_few(missing)})."
-        )
+        absent = f"{plural(len(missing), 'tensor is', 'tensors are')} missing ({first_few(missing)})"
+        raise CheckpointError(f"{checkpoint.name} is not a whole {kind} tower: {absent}.")
     for name, shape in expected.items():
         if checkpoint.infos[name].shape != shape:
             actual = list(checkpoint.infos[name].shape)

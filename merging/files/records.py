@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
 from merging.errors import MergingError
-from merging.files.disk import renaming, sync
+from merging.files.disk import FULL, renaming, sync
 from merging.files.temporary import temporary_name
 
+RESERVES, RESERVED = ("reserve-1", "reserve-2"), 1 << 13  # files that keep room, and bytes of each
 T = TypeVar("T")
 
 
@@ -33,9 +35,44 @@ def write_bytes(path: Path, raw: bytes) -> None:
         partial.unlink(missing_ok=True)
 
 
+def reserve(folder: Path) -> None:
+    """Take room on the disk for small files in a folder that must be written even when the disk is full."""
+    for name in RESERVES:
+        (folder / name).write_bytes(os.urandom(RESERVED))  # not zeros, for which some file systems take no room
+        sync(folder / name)
+
+
+def release(folder: Path) -> None:
+    """Give back the room that was reserved in a folder."""
+    with contextlib.suppress(OSError):
+        for name in RESERVES:
+            (folder / name).unlink(missing_ok=True)
+
+
+def write_reserved(path: Path, raw: bytes) -> None:
+    """Write a small file, on a full disk into room that its folder has reserved; after a failure it has not changed."""
+    try:
+        write_bytes(path, raw)
+    except OSError as error:
+        place = next((kept for name in RESERVES if (kept := path.with_name(name)).exists()), None)
+        if error.errno not in FULL or place is None or len(raw) > RESERVED:
+            raise
+        with place.open("r+b") as file:
+            file.write(raw)
+            file.truncate()
+        sync(place)
+        with renaming(place, path):
+            place.replace(path)
+
+
+def json_bytes(data: Any) -> bytes:
+    """Strict JSON (no NaN), as ``write_json`` writes it."""
+    return (json.dumps(data, indent=1, allow_nan=False, ensure_ascii=False) + "\n").encode()
+
+
 def write_json(path: Path, data: Any) -> None:
     """Write strict JSON (no NaN); after a failure the file has not changed."""
-    write_text(path, json.dumps(data, indent=1, allow_nan=False, ensure_ascii=False) + "\n")
+    write_bytes(path, json_bytes(data))
 
 
 @dataclass(frozen=True)

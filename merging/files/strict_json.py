@@ -17,8 +17,8 @@ MAX_VALUES = 500_000  # separated by commas; a header of a thousand tensors has 
 STRING = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*"', re.DOTALL)
 
 
-def parse(raw: bytes, label: str, what: str = "the file") -> dict[str, Any]:
-    """The mapping in a JSON text; in messages ``what`` names the text and ``label`` its file.
+def parse(raw: bytes, label: str, what: str = "the file", most: int = MAX_VALUES) -> dict[str, Any]:
+    """The mapping in a JSON text of ``most`` values; in messages ``what`` names the text and ``label`` its file.
 
     Raises:
         CheckpointError: not JSON, not a mapping, a duplicate key, or more values than a model has.
@@ -31,8 +31,8 @@ def parse(raw: bytes, label: str, what: str = "the file") -> dict[str, Any]:
             raise CheckpointError(f"{label}: {what} names {twice[:80]!r} twice.")
         return mapping
 
-    if _crowded(raw):
-        raise CheckpointError(f"{label}: {what} lists more than {MAX_VALUES:,} values; refused.")
+    if _crowded(raw, most):
+        raise CheckpointError(f"{label}: {what} lists more than {most:,} values; refused.")
     try:
         entries = json.loads(raw.decode("utf-8"), object_pairs_hook=unique)
         if b"\\u" in raw:  # half of a surrogate pair, which cannot be encoded, raises a ValueError
@@ -48,14 +48,14 @@ def parse(raw: bytes, label: str, what: str = "the file") -> dict[str, Any]:
     return entries
 
 
-def _crowded(raw: bytes) -> bool:
+def _crowded(raw: bytes, most: int) -> bool:
     """Whether there are too many commas; commas in texts do not count."""
-    if raw.count(b",") <= MAX_VALUES:
+    if raw.count(b",") <= most:
         return False
     count = at = 0
     for text in STRING.finditer(raw):
         count += raw.count(b",", at, text.start())
         at = text.end()
-        if count > MAX_VALUES:
+        if count > most:
             return True
-    return count + raw.count(b",", at) > MAX_VALUES
+    return count + raw.count(b",", at) > most

@@ -14,10 +14,13 @@ from merging.files.strict_json import parse
 
 TRANSFORMERS, OPEN_CLIP, ADAPTER = "config.json", "open_clip_config.json", "adapter_config.json"
 PREPROCESSOR = "preprocessor_config.json"
+VOCABULARY = ("tokenizer.json", "vocab.json", "vocab.txt", "spiece.model", "sentencepiece.bpe.model")
+TOKENIZER = (
+    *VOCABULARY, "tokenizer_config.json", "special_tokens_map.json", "added_tokens.json", "merges.txt",
+    "chat_template.jinja",
+)  # fmt: skip
 COMPANIONS = (  # of the weights of a network of Transformers: its configurations and its tokenizer
-    TRANSFORMERS, "generation_config.json", "tokenizer.json", "tokenizer_config.json", "special_tokens_map.json",
-    "added_tokens.json", "vocab.json", "vocab.txt", "merges.txt", "spiece.model", "sentencepiece.bpe.model",
-    "chat_template.jinja", PREPROCESSOR, "processor_config.json",
+    TRANSFORMERS, "generation_config.json", *TOKENIZER, PREPROCESSOR, "processor_config.json",
 )  # fmt: skip
 MAX_CONFIG = 1 << 20
 OPEN_CLIP_WEIGHTS = ("open_clip_model.safetensors", "open_clip_pytorch_model.bin", "open_clip_pytorch_model.pt")

@@ -22,10 +22,11 @@ from merging.checkpoints.tensor_info import TensorInfo
 from merging.checkpoints.tower_names import PROJ, TowerTensor, place_of, tower, transposed
 from merging.checkpoints.views import stored_model
 from merging.errors import CheckpointError
+from merging.formats.adapters.base import other_base
 from merging.formats.adapters.changes import Change, changes_of, check_config, unknown
 from merging.formats.adapters.tied import is_tied, twin
 from merging.numerics.low_rank import LowRank, Thin
-from merging.text import first_few
+from merging.text import first_few, plural
 
 
 class AdapterCheckpoint(Checkpoint):
@@ -84,8 +85,16 @@ class AdaptedCheckpoint(Checkpoint):
 
     def __init__(self, adapter: AdapterCheckpoint, pretrained: Checkpoint) -> None:
         self.name, self.label, self.metadata = adapter.name, adapter.label, pretrained.metadata
-        self.cautions = adapter.cautions
         self._adapter, self._pretrained, self.folder = adapter, pretrained, adapter.folder
+        other = other_base(adapter.config, pretrained)
+        self.cautions = (*adapter.cautions, *([other] if other else []))
+        try:
+            self._apply(adapter, pretrained)
+        except CheckpointError as error:
+            raise CheckpointError(f"{error} {other}".rstrip()) from None
+
+    def _apply(self, adapter: AdapterCheckpoint, pretrained: Checkpoint) -> None:
+        """Find the tensors that the adapter changes. Raises CheckpointError if it does not fit the model."""
         names: tuple[str, ...] = ()
         self._own: dict[str, str] = {}  # tensors that are the adapter's as a whole, of networks other than CLIP
         if pretrained.inferred:
@@ -98,11 +107,11 @@ class AdaptedCheckpoint(Checkpoint):
         for name, target in self._targets.items():
             self._check(name, target)
         count = len(self._targets) + len(self._own)
-        self.notes = (*adapter.notes, *names, f"A{adapter.kind[1:]} of {count} tensors; the others are pretrained.")
+        kind = f"A{adapter.kind[1:]} of {plural(count, 'tensor')}"
+        self.notes = (*adapter.notes, *names, f"{kind}; the others are pretrained.")
         if ignored:
-            self.notes += (
-                f"{len(ignored)} of its tensors are outside the visual tower; ignored: {first_few(ignored)}.",
-            )
+            outside = plural(len(ignored), "of its tensors is", "of its tensors are")
+            self.notes += (f"{outside} outside the visual tower; ignored: {first_few(ignored)}.",)
         self._last: tuple[str, Tensor] | None = None
 
     def _info(self, name: str, info: TensorInfo) -> TensorInfo:

@@ -91,9 +91,10 @@ def _recognized(descriptor: int, path: Path, name: str, label: str) -> Checkpoin
         raise CheckpointError(
             f"{file} is quantized (GGUF); task vectors need full numbers. Give the model it was made from."
         )
-    if _is_pickled(window):
+    begun = _is_safetensors(window) or _is_cut_safetensors(window, path)
+    if not begun and _is_pickled(window):
         return PickledCheckpoint(descriptor, file, name, label)
-    if not _is_safetensors(window) and window.head(16).lstrip()[:1] == b"{":
+    if not begun and window.head(16).lstrip()[:1] == b"{":
         try:
             if window.size > MAX_INDEX:
                 raise CheckpointError(
@@ -113,14 +114,23 @@ def _is_safetensors(window: ByteRange) -> bool:
     return len(start) == 9 and int.from_bytes(start[:8], "little") <= MAX_HEADER and start[8:] == b"{"
 
 
+def _is_cut_safetensors(window: ByteRange, path: Path) -> bool:
+    """Whether a file that is called safetensors ends within the header's length, or gives a length that is too large.
+
+    JSON, which such a name may have, too, has no zero bytes.
+    """
+    start = window.head(9)
+    if path.suffix != ".safetensors" or (start[:1] == b"{" and b"\0" not in start):
+        return False
+    return len(start) < 9 or start[8:] == b"{"
+
+
 def _is_tar(window: ByteRange) -> bool:
     return window.head(512)[containers.TAR_AT :].startswith(containers.TAR_MARK)
 
 
 def _is_pickled(window: ByteRange) -> bool:
     start = window.head(16)
-    if _is_safetensors(window):
-        return False
     binary = len(start) > 1 and start[0] == 0x80 and start[1] in PROTOCOLS
     # Protocols 0 and 1 begin with a mark, a name or an empty container.
     textual = start[:1] in {b"(", b"c", b"]", b"}"}

@@ -89,9 +89,13 @@ def read_header(descriptor: int, label: str) -> Header:
 
 def _what_else(descriptor: int, size: int, length: int) -> str:
     """What a file that is not safetensors is instead, in words."""
-    start = os.pread(descriptor, 64, 0).lstrip().lower()
-    if length > MAX_HEADER and os.pread(descriptor, 1, 8) == b"{":
+    start, has_header = os.pread(descriptor, 64, 0).lstrip().lower(), os.pread(descriptor, 1, 8) == b"{"
+    if size < 8 and length <= MAX_HEADER:
+        return f"truncated: it has {size} bytes, and the first 8 give the length of the header; download it again."
+    if length > MAX_HEADER and has_header:
         return f"its header claims to take {length:,} bytes, and at most {MAX_HEADER:,} are read; download it again."
+    if length <= MAX_HEADER and (has_header or size == 8):
+        return f"truncated: the header alone promises {length + 8} bytes, the file has {size}; download it again."
     for magic, text in OTHERS.items():
         if start.startswith(magic):
             return text

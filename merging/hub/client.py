@@ -12,6 +12,7 @@ from merging.hub.repository import Repository
 from merging.settings import HUB_SWITCH
 
 OFF, CACHED = "off", "cached"
+PORTS = {"http": 80, "https": 443}
 USUAL = "https://huggingface.co"
 SILENT = ("HF_HUB_DISABLE_TELEMETRY", "HF_HUB_DISABLE_UPDATE_CHECK")
 
@@ -76,8 +77,16 @@ def headers(url: str) -> dict[str, str]:
 
 
 def is_own(url: str) -> bool:
-    """Whether an address is one of the Hub's own, not one of its storage."""
-    return urlsplit(url)[:2] == urlsplit(endpoint())[:2]
+    """Whether an address is one of the Hub's own, not one of its storage; http may have become https there."""
+    here, there = _origin(endpoint()), _origin(url)
+    upgraded = here[0] == "http" and (here[2], there[2]) == (PORTS["http"], PORTS["https"])
+    return there == here or (upgraded and there[:2] == ("https", here[1]))
+
+
+def _origin(url: str) -> tuple[str, str, int]:
+    """Scheme, host and port of an address, whether the usual port is written or not."""
+    parts = urlsplit(url)
+    return parts.scheme, parts.hostname or "", parts.port or PORTS.get(parts.scheme, 0)
 
 
 def has_token() -> bool:

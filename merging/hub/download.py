@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import hashlib
 import uuid
+from collections.abc import Mapping
 from pathlib import Path
 from typing import IO, Any
+from urllib.parse import urljoin
 
 from merging.errors import HubError
 from merging.files.disk import sync
@@ -19,7 +21,31 @@ from merging.text import printable
 STALL = 10.0  # seconds without a byte after which the file is asked for again from there
 LOCKS = ".locks"
 PIECE = 1 << 20
+REDIRECTS = 10
+COMMIT_STATED, LINKED_ETAG, LINKED_SIZE = "X-Repo-Commit", "X-Linked-Etag", "X-Linked-Size"
 FOREVER = float("inf")  # whoever waits for another process that fetches the same file can be cancelled
+
+
+def _headers_and_location(url: str) -> tuple[Mapping[str, str], str]:
+    """The headers of the answer that states a file's commit and digest, and where its content is.
+
+    Redirects are followed up to that answer as long as they stay at the Hub's own host, to which alone the token goes.
+    """
+    utilities = client.utilities()
+    for _ in range(REDIRECTS):
+        response = utilities.get_session().head(url, headers=client.headers(url), follow_redirects=False, timeout=STALL)
+        if response.status_code >= 400:
+            utilities.hf_raise_for_status(response)
+        target = urljoin(url, response.headers["Location"]) if response.has_redirect_location else url
+        is_stated = COMMIT_STATED in response.headers and LINKED_ETAG in response.headers
+        if target == url or is_stated or not client.is_own(target):
+            return response.headers, target
+        url = target
+    raise HubError(f"{client.host()} redirects again and again: check HF_ENDPOINT, or unset it.", "connection")
+
+
+def _digest_of(etag: str) -> str:
+    return etag.strip().removeprefix("W/").strip('"')
 
 
 class Download:
@@ -48,9 +74,9 @@ class Download:
         hub, repository, file = client.library(), self._repository, self.file
         url = hub.hf_hub_url(repository.name, file.name, repo_type=repository.kind, revision=repository.revision,
                          endpoint=client.endpoint())  # fmt: skip
-        stated = hub.get_hf_file_metadata(url, timeout=STALL, endpoint=client.endpoint())
-        key = str(stated.etag or "")
-        if not stated.commit_hash or len(key) not in {40, 64} or not key.isalnum():
+        stated, location = _headers_and_location(url)
+        key = _digest_of(stated.get(LINKED_ETAG) or stated.get("ETag", ""))
+        if not stated.get(COMMIT_STATED) or len(key) not in {40, 64} or not key.isalnum():
             raise HubError(
                 f"{client.host()} does not answer as the Hub does (no digest of {printable(file.name)}): check "
                 "HF_ENDPOINT, or unset it.",
@@ -58,10 +84,11 @@ class Download:
             )
         if len(key) == len(file.key) and key != file.key:
             raise self._another(key)
-        self._location = stated.location
+        self._location = location
         key = file.key or key  # a known key is held to, also if the host states one of the other kind
         sha256 = key if SHA256.fullmatch(key) else None
-        size = file.size if stated.size is None else stated.size
+        length = stated.get(LINKED_SIZE) or ("" if "Location" in stated else stated.get("Content-Length", ""))
+        size = int(length) if length.isdecimal() else file.size
         return RepositoryFile(file.name, size, sha256, None if sha256 else key)
 
     def _another(self, digest: str) -> HubError:

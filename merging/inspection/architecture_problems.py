@@ -10,6 +10,7 @@ from merging.checkpoints.checkpoint import Checkpoint
 from merging.checkpoints.tower_names import BODY, VISUAL
 from merging.checkpoints.views import CheckpointView
 from merging.inspection.fit_report import Problem, problem
+from merging.text import plural
 
 BLOCK = re.compile(r"(?:^|\.)(?:transformer\.resblocks|encoder\.layers)\.(\d+)\.")
 
@@ -30,16 +31,43 @@ def statements(pretrained: Checkpoint, experts: Mapping[str, Checkpoint]) -> Ite
                 yield problem("error", name, "", kind, f"{expected}{source}", str(found))
 
 
-def depth(pretrained: Checkpoint, name: str, expert: Checkpoint) -> Problem | None:
-    """The problem of an expert with more or fewer layers than the pretrained model; None if it has as many.
+def depths(pretrained: Checkpoint, name: str, expert: Checkpoint) -> tuple[list[Problem], frozenset[str]]:
+    """A problem for each tower of an expert with more or fewer layers, and the tensors of the layers that only one has.
 
     Only whole layers count; a layer in which a tensor is missing is one.
     """
+    if pretrained.inferred:
+        return _of_other_networks(pretrained, name, expert)
     expected, found = blocks(pretrained), blocks(expert)
     if not expected or not found or len(expected) == len(found):
-        return None
-    layers = [f"{len(own)} layer{'s' if len(own) != 1 else ''}" for own in (expected, found)]
-    return problem("error", name, "", "depth", *layers)
+        return [], frozenset()
+    layers = [plural(len(own), "layer") for own in (expected, found)]
+    uneven = (tensor for tensor in (*pretrained.infos, *expert.infos) if block(tensor) in expected ^ found)
+    return [problem("error", name, "", "depth", *layers)], frozenset(uneven)
+
+
+def _of_other_networks(pretrained: Checkpoint, name: str, expert: Checkpoint) -> tuple[list[Problem], frozenset[str]]:
+    problems, uneven = list[Problem](), set[str]()
+    ours, theirs = _tensors_of_blocks(pretrained), _tensors_of_blocks(expert)
+    for tower, own in ours.items():
+        lacking = [names for names in own.values() if names.isdisjoint(expert.infos)]
+        more = [names for names in theirs.get(tower, {}).values() if names.isdisjoint(pretrained.infos)]
+        if len(lacking) == len(more) or len(lacking) == len(own):
+            continue
+        where = f" in the {tower}" if tower else ""
+        found = plural(len(own) - len(lacking) + len(more), "block")
+        problems.append(problem("error", name, "", "depth", f"{plural(len(own), 'block')}{where}", found))
+        uneven.update(*lacking, *more)
+    return problems, frozenset(uneven)
+
+
+def _tensors_of_blocks(checkpoint: Checkpoint) -> dict[str, dict[int, set[str]]]:
+    """{tower: {block: its tensors}} of a network other than CLIP; empty of CLIP."""
+    found: dict[str, dict[int, set[str]]] = {}
+    for parameter in checkpoint.parameters if checkpoint.inferred else ():
+        if parameter.block is not None:
+            found.setdefault(parameter.tower, {}).setdefault(parameter.block, set()).add(parameter.name)
+    return found
 
 
 def blocks(checkpoint: Checkpoint) -> frozenset[int]:

@@ -14,7 +14,7 @@ from merging.checkpoints.tensor_info import TensorInfo, dtype_name
 from merging.checkpoints.tower_names import PROJ, place_of, tower
 from merging.errors import FamilyError
 from merging.formats.opening import Source, open_checkpoint
-from merging.inspection.architecture_problems import block, blocks, depth, statements
+from merging.inspection.architecture_problems import depths, statements
 from merging.inspection.distance import Distance
 from merging.inspection.fit_report import ALL_READ, SAMPLED, FitReport, Problem, problem
 from merging.inspection.name_mismatch import other_names
@@ -23,7 +23,7 @@ from merging.inspection.sampling import WHOLE, SampledCheckpoint
 from merging.progress import Cancel, ProgressCallback
 from merging.team.choices import COMMON
 from merging.team.team import Team, formed
-from merging.text import first_few
+from merging.text import first_few, plural
 
 SMALL = 64_000_000  # bytes of all models up to which every number is read, even where a sample would do
 RUNNING = (".running_mean", ".running_var")
@@ -98,10 +98,12 @@ def _counts(pretrained: Checkpoint, parameters: Iterable[Parameter]) -> Iterator
     merged = [p for p in parameters if p.role not in UNMERGED]
     kept = [p for p in parameters if p.role == Role.BUFFER]
     numbers = sum(pretrained.infos[p.name].numel for p in merged)
-    yield f"{len(merged)} tensors with {numbers:,} numbers are merged."
+    are = "is" if len(merged) == 1 else "are"
+    yield f"{plural(len(merged), 'tensor')} with {plural(numbers, 'number')} {are} merged."
     if kept:
         parts = first_few(f"{count} {part}" for part, count in Counter(p.part for p in kept).items())
-        yield f"{len(kept)} tensors are kept as the pretrained model has them: {parts}."
+        them = "it" if len(kept) == 1 else "them"
+        yield f"{plural(len(kept), 'tensor is', 'tensors are')} kept as the pretrained model has {them}: {parts}."
     visual = tower(pretrained.infos)
     if not pretrained.inferred and "conv1.weight" in visual and PROJ not in visual:
         yield "The pretrained model has no output projection (visual.proj), so the merged model has none."
@@ -139,12 +141,10 @@ def _against(
     if mismatch := other_names(list(pretrained.infos), list(expert.infos)):
         yield problem("error", name, "every tensor", *mismatch)
         return
-    other_depth = depth(pretrained, name, expert)
-    if other_depth:
-        yield other_depth
-    uneven = blocks(pretrained) ^ blocks(expert) if other_depth else frozenset[int]()  # named as a whole
+    other_depths, only_in_one = depths(pretrained, name, expert)
+    yield from other_depths
     for parameter in parameters:
-        if block(parameter.name) in uneven:
+        if parameter.name in only_in_one:  # named as a whole
             continue
         expected, actual = pretrained.infos[parameter.name], expert.infos.get(parameter.name)
         if actual is None:
@@ -163,9 +163,9 @@ def _against(
                 "warning", name, parameter.name, "precision", dtype_name(expected.dtype), dtype_name(actual.dtype)
             )
     if pretrained.inferred:
-        yield from _of_another_network(pretrained, name, expert)
+        yield from _of_another_network(pretrained, name, expert, only_in_one)
     else:
-        yield from _extra(pretrained, name, {n: i for n, i in expert.infos.items() if block(n) not in uneven})
+        yield from _extra(pretrained, name, {n: i for n, i in expert.infos.items() if n not in only_in_one})
 
 
 def _extra(pretrained: Checkpoint, name: str, infos: Mapping[str, TensorInfo]) -> Iterator[Problem]:
@@ -177,9 +177,13 @@ def _extra(pretrained: Checkpoint, name: str, infos: Mapping[str, TensorInfo]) -
             yield problem("warning", name, extra, kind, "no such tensor", str(info.shape))
 
 
-def _of_another_network(pretrained: Checkpoint, name: str, expert: Checkpoint) -> Iterator[Problem]:
+def _of_another_network(
+    pretrained: Checkpoint, name: str, expert: Checkpoint, without: frozenset[str]
+) -> Iterator[Problem]:
     """Tensors that a merge of networks other than CLIP would lose, and integers that differ; counters may."""
     for tensor, info in expert.infos.items():
+        if tensor in without:
+            continue
         known = pretrained.infos.get(tensor)
         if known is None:
             yield problem("error", name, tensor, "only here", "no such tensor", str(info.shape))

@@ -21,7 +21,7 @@ FIXES = {
     "its own out of all files",
     "other integers": "choose experts of this model: integers are not merged, and must be the pretrained model's",
     "shape": "use checkpoints of one architecture",
-    "depth": "choose experts with as many layers as the pretrained model",
+    "depth": "choose experts that are as deep as the pretrained model",
     "heads": "choose experts with as many attention heads as the pretrained model; if a file states them wrongly, "
     "correct its metadata or configuration",
     "activation": "choose experts with the pretrained model's activation; if a file states it wrongly, name the right "
@@ -43,6 +43,7 @@ FIXES = {
     "letter case": "rename the tensors: the names differ in small and capital letters only",
     "no name in common": "it is another kind of model, or its tensors were renamed; choose experts of this one",
     "other tokens": "merge models of one tokenizer, or leave the vocabularies alone (vocabulary: pretrained)",
+    "partial head": "merge experts that all have this head, or that all lack it; leave out the pretrained model itself",
     "untied": "merge models that are alike, or leave vocabularies alone (vocabulary: pretrained)",
     "quantized": "give the model it was made from",
     "nothing to merge": "choose at least one expert",
@@ -53,7 +54,8 @@ SAMPLED = (
     f"A sample was read: {RUNS * RUN} numbers of each large tensor, spread over it. Distances marked as about are "
     "estimates, and whether all numbers are finite is not known."
 )
-SENTENCES = {"other tokens", "untied", "quantized"}  # what is found is a sentence on the checkpoint
+SENTENCES = {"other tokens", "partial head", "untied", "quantized"}  # what is found is a sentence on the checkpoint
+VERDICTS = FITS, DOUBTFUL, DOES_NOT_FIT = "fits", "doubtful", "does not fit"
 
 # Kinds of warnings after which a merge can run although something is probably wrong, each with its sentence.
 DOUBTS = {
@@ -169,6 +171,11 @@ class FitReport:
         return self.ok and not self.no_family
 
     @property
+    def verdict(self) -> str:
+        """One of ``VERDICTS``."""
+        return DOES_NOT_FIT if not self.mergeable else DOUBTFUL if self.doubts else FITS
+
+    @property
     def groups(self) -> tuple[ProblemGroup, ...]:
         """All problems, by checkpoint and kind; errors come first."""
         grouped: dict[tuple[str, str, str], list[Problem]] = {}
@@ -185,7 +192,7 @@ class FitReport:
         lines = [f"pretrained: {self.no_family}"] if self.no_family else []
         severity = "warning" if self.ok else "error"
         lines += [group.line() for group in self.groups if group.severity == severity]
-        return "\n".join(lines) or f"All {self.tensors} tensors fit."
+        return "\n".join(lines) or ("The one tensor fits." if self.tensors == 1 else f"All {self.tensors} tensors fit.")
 
     def table(self) -> pd.DataFrame:
         """One row per problem: severity, checkpoint, tensor, problem, expected, found, fix."""

@@ -17,6 +17,7 @@ from dataclasses import asdict, dataclass, field, replace
 from queue import SimpleQueue
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
+from merging.free_memory import MemoryWatch
 from merging.jobs.child_process import Launch, child_environment, start_process, stop_process
 from merging.previews.result import Preview
 
@@ -215,8 +216,11 @@ class Bench:
             if done:
                 del self._waiting[answer["id"]]
 
-    def _ended(self, process: subprocess.Popen[bytes], code: int) -> None:
-        """Send once more what a process left when it ended; say of what has been sent before that it was ended."""
+    def _ended(self, process: subprocess.Popen[bytes], code: int, ran_out: bool) -> None:
+        """Send once more what a process left when it ended; say of what has been sent before that it was ended.
+
+        ``ran_out`` says whether memory ran out while the process worked.
+        """
         with self._lock:
             left = {number: sent for number, sent in self._waiting.items() if sent.process is process}
             for number, sent in left.items():
@@ -225,7 +229,7 @@ class Bench:
                     self._send(sent.session, sent.tries + 1)
                 else:
                     state = self._states[sent.session]
-                    self._states[sent.session] = replace(state, error=_sentence(code), done=True)
+                    self._states[sent.session] = replace(state, error=_sentence(code, ran_out), done=True)
 
     # The process
 
@@ -242,10 +246,12 @@ class Bench:
     def _read(self, process: subprocess.Popen[bytes]) -> None:
         """Take the answers of a process until it ends, then answer for it."""
         assert process.stdout is not None
+        memory = MemoryWatch(looks=1)  # one at each answer, and hours may lie between two of them
         with process.stdout:
             for line in process.stdout:
+                memory.look()
                 self._take(json.loads(line))
-        self._ended(process, process.wait())
+        self._ended(process, process.wait(), memory.ran_out())
 
 
 def _tables(plain: Any) -> dict[TableName, pd.DataFrame]:
@@ -264,9 +270,9 @@ def _write_lines(process: subprocess.Popen[bytes], lines: SimpleQueue[bytes | No
             stream.flush()
 
 
-def _sentence(code: int) -> str:
-    """Why a process that was ended gave no answer."""
-    if code == -signal.SIGKILL:
+def _sentence(code: int, ran_out: bool) -> str:
+    """Why a process that was ended gave no answer; ``ran_out`` says whether memory did meanwhile."""
+    if code == -signal.SIGKILL and ran_out:
         return "The process of previews was killed, likely because the computer ran out of memory. Preview again."
     ended = f"by {signal.Signals(-code).name}" if code < 0 else f"with code {code}"
     return f"The process of previews ended {ended}; the server's log says more. Preview again."

@@ -13,6 +13,7 @@ import psutil
 
 from merging.checkpoints.references import BENCHMARKS
 from merging.files import atomic
+from merging.files.records import release
 from merging.jobs.child_process import PATIENCE, stop_process
 from merging.jobs.records import MERGE, PUBLISHED, JobFiles, Record, State, learns
 from merging.runs.store import Store
@@ -25,6 +26,13 @@ def sweep_up(store: Store, records: Iterable[Record]) -> None:
     store.sweep()
     for folder in {out.absolute().parent for record in records for out in _outputs(store, record)}:
         atomic.sweep(folder)
+
+
+def release_room(files: JobFiles, record: Record) -> None:
+    """Give back the room that is reserved for a job's states if the processes that would write them are dead."""
+    worker = record.worker if record.worker.pid else files.first_worker()
+    if not any(process.away or process.alive() for process in (record.owner, worker)):
+        release(files.folder)
 
 
 def _outputs(store: Store, record: Record) -> list[Path]:

@@ -53,6 +53,11 @@ class KnownJobs:
         with self._changed:
             return self._turns.asked(session)
 
+    def others_wait(self, job_id: str, session: str) -> bool:
+        """Whether another session waits for a job."""
+        with self._changed:
+            return self._turns.others(job_id, session)
+
     def charge(self, session: str, images: int) -> None:
         """Count images of a preview to a session's share of the computing."""
         with self._changed:
@@ -82,7 +87,7 @@ class KnownJobs:
 
     def _stored_job(self, run_id: str) -> Job:
         run = self.store.run(run_id)
-        return Job(run_id, run.title, State.DONE, fraction=1.0, recipe_yaml=run.recipe_yaml, subject=run_id)
+        return Job(run_id, run.name, State.DONE, fraction=1.0, recipe_yaml=run.recipe_yaml, subject=run_id)
 
     def _job(self, job_id: str) -> Job | None:
         """The job as the disk and this process know it; None if there is none, or if its run was deleted."""

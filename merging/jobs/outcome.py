@@ -18,12 +18,20 @@ KEPT = {
 }
 LEARNED = "What it learned until a moment before is kept; started again, it goes on from there."
 NOTHING = "Nothing half-done was kept."
+KILLED = {
+    True: "It was killed, likely because the computer ran out of memory.",
+    False: "It was killed; nothing shows that memory ran out.",
+}
 FULL = "The disk that holds the runs is full. Free some space, and start the job again."
+UNKNOWN = "Mergescope was stopped, and the disk is full: what became of this job is not known. Start it again."
 LOG = "see log.txt in its folder."
 
 
-def ended(files: JobFiles, store: Store, code: int, stopped: bool, closing: bool) -> tuple[State, str]:
-    """How a job ended whose child gave an exit code, ``stopped`` by the queue or not, and why it failed."""
+def ended(files: JobFiles, store: Store, code: int, stopped: bool, closing: bool, ran_out: bool) -> tuple[State, str]:
+    """How a job ended whose child gave an exit code, and why it failed.
+
+    ``stopped`` says whether the queue has stopped it, ``ran_out`` whether memory did meanwhile.
+    """
     if (record := files.read()) is None:
         return State.CANCELLED, ""
     if stopped and closing and code != 0:
@@ -33,16 +41,18 @@ def ended(files: JobFiles, store: Store, code: int, stopped: bool, closing: bool
         return State.CANCELLED, _stated(record, files.last_event(), False)
     stored = record.kind == MERGE and store.has(files.job_id)
     learned = store.learned_so_far(files.job_id).exists()
-    return outcome(record, files.last_event(), code, stored, files.disk_is_full(), learned)
+    return outcome(record, files.last_event(), code, stored, files.disk_is_full(), learned, ran_out)
 
 
 def outcome(
-    record: Record, event: Mapping[str, Any], code: int, stored: bool, full: bool = False, learned: bool = False
-) -> tuple[State, str]:
+    record: Record, event: Mapping[str, Any], code: int, stored: bool, full: bool = False, learned: bool = False,
+    ran_out: bool = False,
+) -> tuple[State, str]:  # fmt: skip
     """How a job ended whose child gave an exit code or was killed (a negative code), and why it failed.
 
     ``event`` is the child's last line; ``stored`` says whether the run of a merge is in the store, ``full`` whether the
-    disk is full, so that the child could not write its last line, ``learned`` whether what it learned so far is kept.
+    disk is full, so that the child could not write its last line, ``learned`` whether what it learned so far is kept,
+    ``ran_out`` whether memory ran out while it worked.
     """
     if code == 0 and record.kind == MERGE and not stored:
         changed = "a file of its recipe may have changed since it was submitted"
@@ -51,7 +61,7 @@ def outcome(
         return ENDS[code], _stated(record, event, learned) if code else ""
     kept = LEARNED if learned else KEPT.get(record.kind, NOTHING)
     if code == -signal.SIGKILL:
-        return State.FAILED, f"It was killed, likely because the computer ran out of memory. {kept}"
+        return State.FAILED, f"{KILLED[ran_out]} {kept}"
     if code < 0:
         return State.FAILED, f"Its process was ended by {signal.Signals(-code).name}; {LOG} {kept}"
     return State.FAILED, str(event.get(ERROR) or (FULL if full else f"It ended with code {code}; {LOG}"))
@@ -65,11 +75,18 @@ def _stated(record: Record, event: Mapping[str, Any], learned: bool) -> str:
 
 
 def left_behind(
-    record: Record, event: Mapping[str, Any], stored: bool, follows: bool, learned: bool = False
+    record: Record,
+    event: Mapping[str, Any],
+    stored: bool,
+    follows: bool,
+    learned: bool = False,
+    started: bool = False,
+    full: bool = False,
 ) -> tuple[State, str]:
     """The state of an unfinished job whose server and child are gone, and a sentence unless it was done all the same.
 
-    ``follows`` says that a recipe was to be submitted after the command, ``learned`` as in ``outcome``.
+    ``follows`` says that a recipe was to be submitted after the command, ``started`` that its turn had come;
+    ``learned`` and ``full`` are as in ``outcome``.
     """
     if record.kind == MERGE and stored:
         return State.DONE, ""
@@ -78,12 +95,12 @@ def left_behind(
         return outcome(record, event, code, stored, learned=learned)
     if code == 0:
         return State.INTERRUPTED, "Mergescope was stopped before it could submit what follows."
-    return State.INTERRUPTED, interruption(record, bool(event) or record.started is not None, learned)
+    return State.INTERRUPTED, interruption(record, started or bool(event), learned, full)
 
 
-def interruption(record: Record, started: bool, learned: bool = False) -> str:
-    """What happened to a job that ended without a word."""
+def interruption(record: Record, started: bool, learned: bool = False, full: bool = False) -> str:
+    """What happened to a job that ended without a word; on a ``full`` disk it may not have had room for one."""
     if not started:
-        return "Mergescope was stopped before this job's turn came."
+        return UNKNOWN if full else "Mergescope was stopped before this job's turn came."
     kept = LEARNED if learned else KEPT.get(record.kind, NOTHING)
     return f"Mergescope or the process of this job was stopped. {kept}"

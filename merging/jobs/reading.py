@@ -10,7 +10,7 @@ from typing import Any
 
 from merging.files.processes import NOBODY, ProcessId
 from merging.jobs.events import CODE
-from merging.jobs.outcome import interruption, left_behind
+from merging.jobs.outcome import KEPT, interruption, left_behind
 from merging.jobs.records import EVENTS, MERGE, SILENT, Job, JobFiles, Record, State
 from merging.runs.store import Store
 
@@ -51,7 +51,15 @@ def read_job(files: JobFiles, store: Store, position: int, here: bool, starts_in
         halted=at.pid if at.halted() else 0,
         starts_in=starts_in,
         away=at.away,
+        kept=state == State.PAUSED or (state != State.DONE and _kept(files, record, store)),
     )
+
+
+def _kept(files: JobFiles, record: Record, store: Store) -> bool:
+    """Whether a job that goes on where it stopped has left what it can go on from."""
+    if record.kind == MERGE:
+        return store.learned_so_far(files.job_id).exists()
+    return record.kind in KEPT and record.started is not None
 
 
 def _between(event: Mapping[str, Any]) -> str:
@@ -87,7 +95,8 @@ def _state(files: JobFiles, record: Record, store: Store, here: bool) -> tuple[S
         return State.RUNNING, "", worker
     made = record.kind == MERGE and _made(store, files, record)
     follows = bool(record.words and files.recipe_yaml())
-    return *left_behind(record, files.last_event(), made, follows, learned), NOBODY
+    started, full = record.started is not None or files.was_started(), files.disk_is_full()
+    return *left_behind(record, files.last_event(), made, follows, learned, started, full), NOBODY
 
 
 def _heard(process: ProcessId, files: JobFiles) -> bool:

@@ -1,8 +1,9 @@
 """The files of a job, and the child process that does its work.
 
 <store>/jobs/<job id>/ holds recipe.yaml, state.json (written by the runner, and touched by it while it has the job),
-control (written by other servers), events.jsonl (written by the child: its process first, its exit code last) and
-log.txt (what the child prints).
+control (written by other servers), events.jsonl (written by the child: its process first, its exit code last),
+log.txt (what the child prints), and the room that is reserved for its states, until it has ended or a server starts
+after the one that had it has died.
 """
 
 from __future__ import annotations
@@ -24,11 +25,11 @@ from merging.errors import MergingError
 from merging.files import atomic
 from merging.files.disk import OTHER_STORE, explained, free_bytes
 from merging.files.processes import NOBODY, ProcessId, this_process
-from merging.files.records import write_json
+from merging.files.records import json_bytes, release, reserve, write_json, write_reserved
 from merging.jobs.child_process import Launch, child_environment, start_process
 from merging.jobs.events import WORKER
 
-STATE, EVENTS = "state.json", "events.jsonl"
+STATE, EVENTS, LOG = "state.json", "events.jsonl", "log.txt"
 NICE = 10
 ROOM = 1 << 16  # free bytes below which a disk counts as full
 TAIL = 8192  # bytes at the end of the events that are searched for the last one
@@ -83,7 +84,7 @@ class Job:
     says why it failed or was interrupted. ``halted`` is the number of its process if a signal has stopped it for now,
     else 0. Times are seconds since the epoch; ``starts_in`` is how many until a waiting job should begin, if that is
     known. ``benchmark`` is the folder of the benchmark, empty for the one that the server was started on. ``away`` says
-    that another computer has it.
+    that another computer has it, ``kept`` that what it did before it stopped is kept: submitted again, it goes on.
     """
 
     id: str
@@ -106,6 +107,7 @@ class Job:
     halted: int = 0
     starts_in: float | None = None
     away: bool = False
+    kept: bool = False
 
     @property
     def live(self) -> bool:
@@ -173,6 +175,7 @@ class JobFiles:
                 (folder / "recipe.yaml").write_text(recipe_yaml, "utf-8")
                 (folder / CONTROL).touch()
                 write_json(folder / STATE, asdict(record))
+                reserve(folder)  # for the states "running" and the last one
                 there, present = self.folder.exists(), self.read()  # in this order: what appears in between is whole
                 if present is not None and present != earlier:
                     return False
@@ -202,20 +205,23 @@ class JobFiles:
     def update(self, **changes: Any) -> None:
         """Change some fields of state.json; nothing happens if the job is gone.
 
-        What the disk does not take, this process remembers; others see a job whose process is gone.
+        A full disk has room reserved for it. What the disk does not take all the same, this process remembers; others
+        see a job whose process is gone.
         """
         if (record := self.read()) is None:
             return
         changed = replace(record, **changes)
         try:
             self._write(changed)
+            if changed.state not in {State.QUEUED, State.RUNNING}:
+                release(self.folder)
             _unwritten.pop(self.folder, None)
         except OSError as error:
             log.warning("The state of job %s cannot be written: %s", self.job_id, error.strerror)
             _unwritten[self.folder] = changed
 
     def _write(self, record: Record) -> None:
-        write_json(self.folder / STATE, asdict(record))
+        write_reserved(self.folder / STATE, json_bytes(asdict(record)))
 
     def recipe_yaml(self) -> str:
         """The recipe as submitted."""
@@ -233,6 +239,10 @@ class JobFiles:
         except (OSError, ValueError, IndexError):
             return {}
         return event if isinstance(event, dict) else {}
+
+    def was_started(self) -> bool:
+        """Whether its child was started, or was about to be: its log was opened."""
+        return (self.folder / LOG).exists()
 
     def disk_is_full(self) -> bool:
         """Whether too little is free for even an error to be written."""
@@ -288,7 +298,7 @@ class JobFiles:
         words = [*self._words(record, device), "--events", str(self.folder / EVENTS)]
         words += ["--store", str(store_root.absolute()), "--nice", str(NICE)]
         with explained("The log of the job", OTHER_STORE):
-            output = (self.folder / "log.txt").open("wb")
+            output = (self.folder / LOG).open("wb")
         with output:
             return launch("merging", words, child_environment(record.benchmark, jobs), output)
 

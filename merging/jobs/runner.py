@@ -21,7 +21,8 @@ from merging.classroom.turns import UNKNOWN
 from merging.errors import MergingError, StoreError
 from merging.files.locks import held
 from merging.files.processes import ProcessId
-from merging.jobs.cleanup import stop_child, stop_orphan, sweep_up
+from merging.free_memory import MemoryWatch
+from merging.jobs.cleanup import release_room, stop_child, stop_orphan, sweep_up
 from merging.jobs.known_jobs import KnownJobs
 from merging.jobs.outcome import ended
 from merging.jobs.records import SWEEP, Job, JobFiles, State, job_of
@@ -59,7 +60,10 @@ class Runner(KnownJobs):
         self._beaten = 0.0  # when, on the monotonic clock
         self._closing = False
         self._threads: list[threading.Thread] = []  # one for each job that may run
-        sweep_up(store, [record for job_id in self._ids() if (record := self._files(job_id).read()) is not None])
+        jobs = [(files, record) for files in map(self._files, self._ids()) if (record := files.read()) is not None]
+        sweep_up(store, [record for _, record in jobs])
+        for files, record in jobs:
+            release_room(files, record)
 
     def submit(
         self, recipe: Recipe, *, base: Path | None = None, need_model: bool = False,
@@ -113,23 +117,24 @@ class Runner(KnownJobs):
         title = registry.kind(key).title + (f": {(of or self.store.run(run_id)).title}" if run_id else "")
         return self._begin(key, run_id, title, benchmark=benchmark, session=session)
 
-    def sweep(self, sweep_id: str, title: str, benchmark: str = "") -> Job:
+    def sweep(self, sweep_id: str, title: str, benchmark: str = "", session: str = "") -> Job:
         """The job that computes what is missing of a stored sweep: the live one, or a new one.
 
         Raises:
             StoreError: it is under way on another benchmark.
         """
-        return self._begin(SWEEP, sweep_id, f"Sweep: {title}", benchmark=benchmark)
+        return self._begin(SWEEP, sweep_id, f"Sweep: {title}", benchmark=benchmark, session=session)
 
     def command(
-        self, kind: str, subject: str, title: str, words: Sequence[str], then: Recipe | None = None, benchmark: str = ""
-    ) -> Job:
+        self, kind: str, subject: str, title: str, words: Sequence[str], then: Recipe | None = None,
+        benchmark: str = "", session: str = "",
+    ) -> Job:  # fmt: skip
         """The job that runs a command of the command line: the live one, or a new one.
 
         ``kind`` says in one word what the command does, ``subject`` what it works on. The recipe ``then`` is submitted
         once the command is done.
         """
-        return self._begin(kind, subject, title, words, then, benchmark)
+        return self._begin(kind, subject, title, words, then, benchmark, session)
 
     def _begin(
         self, kind: str, subject: str, title: str, words: Sequence[str] = (), then: Recipe | None = None,
@@ -149,7 +154,7 @@ class Runner(KnownJobs):
             self._enqueue(job_id, created, session, takes)
         return self.get(job_id)
 
-    def again(self, job_id: str) -> Job:
+    def again(self, job_id: str, session: str = "") -> Job:
         """A job that has ended, submitted once more as it was; one that is live goes on.
 
         Raises:
@@ -159,7 +164,7 @@ class Runner(KnownJobs):
         with self._submitting():
             before = files.read()
             if before is not None and not self.get(job_id).live and not self._closing:
-                self._enqueue(job_id, files.create_again(before))
+                self._enqueue(job_id, files.create_again(before), session)
         return self.get(job_id)
 
     @contextlib.contextmanager
@@ -290,12 +295,13 @@ class Runner(KnownJobs):
         if files.is_cancelled():
             files.update(state=State.CANCELLED, finished=time.time())
             return
+        memory = MemoryWatch()
         process = files.start(self.store.root, self.device, self.spare.launch, len(self._running))
         files.update(state=State.RUNNING, started=time.time(), worker=ProcessId.of(process.pid))
-        stopped = self._wait(process, job_id)
+        stopped = self._wait(process, job_id, memory)
         if (record := files.read()) is not None:
             sweep_up(self.store, [record])
-        state, error = ended(files, self.store, process.returncode, stopped, self._closing)
+        state, error = ended(files, self.store, process.returncode, stopped, self._closing, memory.ran_out())
         if state == State.DONE:
             state, error = self._then(files)
         files.update(state=state, error=error, finished=time.time())
@@ -314,10 +320,11 @@ class Runner(KnownJobs):
                 return State.FAILED, str(problem)
         return State.DONE, ""
 
-    def _wait(self, process: subprocess.Popen[bytes], job_id: str) -> bool:
-        """Wait for a child to end; True if it was stopped."""
+    def _wait(self, process: subprocess.Popen[bytes], job_id: str, memory: MemoryWatch) -> bool:
+        """Wait for a child to end, and watch the memory meanwhile; True if it was stopped."""
         looked = time.monotonic()
         while process.poll() is None:
+            memory.look()
             if self._queue:
                 self.spare.renew()
             with self._changed:

@@ -181,7 +181,7 @@ class LessonContext:
         run_id = "" if run is None or of == Of.BENCHMARK else run.id
         find = partial(stored.find, key, self.store, self.benchmark, run_id)
         if (measured := self.keep(("measured", key, run_id), find)) is None:
-            of_what = f" of “{run.title}”" if run is not None and of == Of.RUN else ""
+            of_what = f" of “{run.name}”" if run is not None and of == Of.RUN else ""
             raise NotMeasured(f"“{kind(key).title}”{of_what} has not been measured here.", key, run_id)
         return measured
 

@@ -12,28 +12,28 @@ if TYPE_CHECKING:
     from merging.lessons.fact import Fact
     from merging.lessons.lesson import Paper
 
-SAME, NOT_SHOWN, OTHER = "same direction", "not shown here", "other direction"
+SAME, NOT_REPRODUCED, OTHER = "same direction", "not reproduced here", "other direction"
 
 
 def verdict(paper: Paper, context: LessonContext) -> str:
     """Whether our facts go the way of the paper's numbers, from the first to the last of them.
 
-    One number alone is held against zero. It is "not shown here" if the paper's do not differ, if a fact is not known
-    here, or if ours differ by less than their intervals together.
+    One number alone is compared with zero. It is "not reproduced here" if the paper's do not differ, if a fact is not
+    known here, or if ours differ by less than their intervals together.
     """
     facts = [compute(spec, context) for spec in paper.ours]
     said = list(paper.says.values())
     if any(fact.missing or not math.isfinite(fact.value) for fact in facts):
-        return NOT_SHOWN
+        return NOT_REPRODUCED
     theirs = said[-1] - said[0] if len(said) > 1 else said[0]
     ours = facts[-1].value - facts[0].value if len(facts) > 1 else facts[0].value
     if theirs == 0 or abs(ours) <= _doubt(facts, ours):
-        return NOT_SHOWN
+        return NOT_REPRODUCED
     return SAME if (theirs > 0) == (ours > 0) else OTHER
 
 
 def _doubt(facts: list[Fact], change: float) -> float:
-    """How far a change may be off: both ends' half intervals toward each other, as if independent; 0 without any."""
+    """How far a change may be off: both ends' half intervals toward each other, if independent; 0 without any."""
     ends = [facts[0], facts[-1]] if len(facts) > 1 else [facts[0]]
     parts = []
     for place, fact in enumerate(ends):

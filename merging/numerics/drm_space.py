@@ -32,6 +32,11 @@ def pruned(entries: Tensor, density: float, renorm: bool, joint: bool) -> Iterat
         yield rows, part * (part.abs().div_(unit[:, rows]) >= limits)
 
 
+def prune_rank(numel: int, density: float) -> int:
+    """0-based rank, in ascending order, of the smallest entry that is kept; below 0 where all are."""
+    return numel - round(density * numel) - 1
+
+
 def units(entries: Tensor, renorm: bool = True) -> Tensor:
     """The unit in which each row's entries are ranked for pruning, (K, r, 1); infinity for rows of rounding errors."""
     lengths = entries.norm(dim=-1, keepdim=True)  # renormalization moves the lengths into the singular values
@@ -55,8 +60,7 @@ def _limits(entries: Tensor, unit: Tensor, density: float, groups: int) -> Tenso
     def sizes() -> Iterator[Tensor]:
         return (entries[:, rows].abs().div_(unit[:, rows]).reshape(groups, -1) for rows in _pieces(entries))
 
-    numel = entries.numel() // groups
-    rank = numel - round(density * numel) - 1
+    rank = prune_rank(entries.numel() // groups, density)
     limits = entries.new_tensor(kth_smallest(sizes, [rank] * groups) if rank >= 0 else [0.0])
     return limits.clamp(min=torch.finfo(entries.dtype).tiny)[:, None, None]
 

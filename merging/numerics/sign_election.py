@@ -1,8 +1,9 @@
-"""The sign election of TIES for one layer: how many of each expert's entries survive the trim and win."""
+"""The trim of TIES and its election of signs: one rule for the methods, and for what is counted of experts."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from functools import lru_cache
 from typing import NamedTuple
 
 import numpy as np
@@ -14,32 +15,71 @@ Counts = NDArray[np.int64]
 
 
 class Election(NamedTuple):
-    """Per expert (K,): entries kept by the trim, and how many of them have the elected sign."""
+    """An election of signs between K experts: entries that the trim keeps (K,), those of them that have the elected
+    sign (K,), those at exact ties that are minus and plus (2, K), and the sum of all elected signs."""
 
     kept: Counts
-    won: Counts
+    agreeing: Counts
+    tied: Counts
+    votes: int
+
+    def won(self, tie_sign: float) -> Counts:
+        """Kept entries that survive (K,) if exact ties elect this sign; 0 is none."""
+        at_ties: Counts = self.tied[int(tie_sign > 0)] if tie_sign else np.zeros_like(self.agreeing)
+        return np.add(self.agreeing, at_ties)
 
 
-def trimmed(tensors: Tensor, densities: Sequence[float]) -> Iterator[Tensor]:
-    """For each density in turn, the tensors (K, *S) with all but the largest entries of each set to zero.
+def trim_rank(numel: int, density: float) -> int:
+    """0-based rank, in ascending order, of the smallest scalar that is kept: int(d·ρ) + 1 scalars (and ties) reach it,
+    as in the published code of TIES."""
+    return max(numel - int(numel * density) - 1, 0)
 
-    round(ρN) + 1 of N entries and ties survive at density ρ, all at 1; zeros never do.
+
+def trimmed(vectors: Tensor, thresholds: Sequence[float] | None) -> Tensor:
+    """Task vectors (K, *S) with everything below its expert's threshold set to zero; all of them for None."""
+    if thresholds is None:
+        return vectors
+    # hardshrink drops |x| <= limit in one pass; the limit just below the threshold keeps the threshold itself.
+    below = [_just_below(threshold, vectors.dtype) for threshold in thresholds]
+    kept = torch.empty_like(vectors)
+    for row, limit, out in zip(vectors, below, kept, strict=True):
+        torch.hardshrink(row, limit, out=out)
+    return kept
+
+
+@lru_cache(maxsize=1024)
+def _just_below(threshold: float, dtype: torch.dtype) -> float:
+    return float(torch.nextafter(torch.tensor(threshold, dtype=dtype), torch.tensor(-1.0, dtype=dtype)))
+
+
+def trim_each(
+    tensors: Tensor, densities: Sequence[float], rank: Callable[[int, float], int] = trim_rank
+) -> Iterator[Tensor]:
+    """For each density in turn, tensors (K, *S) with all but the largest entries of each set to zero.
+
+    ``rank`` says which entry is the smallest that is kept; ties are kept with it, and all at density 1.
     """
-    sizes = tensors.abs()
-    count, numel = len(tensors), sizes[0].numel()
+    numel = tensors[0].numel()
     if not numel:
         yield from [tensors] * len(densities)
         return
-    ranks = [max(numel - round(density * numel) - 1, 0) for density in densities]
-    smallest_kept = np.partition(sizes.reshape(count, -1).cpu().numpy(), sorted(set(ranks)), axis=1)[:, ranks].T
-    for density, row in zip(densities, smallest_kept, strict=True):
-        limits = tensors.new_tensor(row if density < 1 else np.zeros(count)).reshape(-1, *[1] * (tensors.ndim - 1))
-        yield tensors * (sizes >= limits)
+    ranks = [max(rank(numel, density), 0) for density in densities]
+    sizes = tensors.abs().reshape(len(tensors), -1).cpu().numpy()
+    smallest = np.partition(sizes, sorted(set(ranks)), axis=1)[:, ranks].T
+    for density, row in zip(densities, smallest.tolist(), strict=True):
+        yield trimmed(tensors, row if density < 1 else None)
+
+
+def elected_sign(kept: Tensor, tie_sign: float) -> Tensor:
+    """The sign of every scalar's sum, (K, *S) -> (*S); exact ties take ``tie_sign``."""
+    sign = kept.sum(dim=0).sign()
+    return sign + tie_sign * (1 - sign.abs())
 
 
 def elect(kept: Tensor) -> Election:
-    """The election between trimmed tensors (K, *S): the sign of their sum wins; an exact tie elects no sign."""
-    signs = kept.sign()
-    elected = kept.sum(dim=0, dtype=torch.float64).sign().to(signs.dtype)
-    won = (signs * elected > 0).flatten(1).sum(dim=1)
-    return Election((signs != 0).flatten(1).sum(dim=1).cpu().numpy(), won.cpu().numpy())
+    """The election between trimmed tensors (K, *S)."""
+    sign, signs = elected_sign(kept, 0.0), kept.sign()
+    tied = signs * (sign == 0)
+    parts = (signs != 0, signs * sign > 0, tied < 0, tied > 0)
+    kept_of, agreeing, minus, plus = (part.flatten(1).sum(dim=1).cpu().numpy() for part in parts)
+    return Election(kept_of, agreeing, np.stack([minus, plus]), int(sign.sum(dtype=torch.int64).cpu()))

@@ -151,7 +151,7 @@ class Previewer:
             name = reference.title or reference.text()
             return self._merge(open_inputs(reference, base, self.benchmark), cancel), name
         if reference.id in self._merges:
-            return self._merges[reference.id], reference.title
+            return self._merges[reference.id], reference.name
         if reference.recipe is None:
             raise StoreError(f"“{reference.title}” is no merge. Compare with a merge, or with the pretrained model.")
         if reference.adapt:
@@ -163,11 +163,11 @@ class Previewer:
             files = {name: open_checkpoint(path, name) for name, path in reference.model_paths.items()}
             models = {name: self._hold(file.state_dict(), file) for name, file in files.items()}
             self._merges[reference.id] = HeldMerge(reference.inputs, models, reference.recipe)
-            return self._merges[reference.id], reference.title
+            return self._merges[reference.id], reference.name
         again = open_inputs(reference.recipe, base, self.benchmark)
         if again.run_id() != reference.id:
             raise StoreError(f"The files that the recipe of “{reference.title}” names are no longer those of this run.")
-        return self._merge(again, cancel), reference.title
+        return self._merge(again, cancel), reference.name
 
     def _pretrained(self, opened: OpenedRecipe) -> HeldMerge:
         digest = DIGESTS.digest(opened.pretrained)

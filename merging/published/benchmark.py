@@ -10,7 +10,7 @@ from merging.errors import HubError
 from merging.hub import cache
 from merging.published.catalogue import Experiment
 from merging.published.choice import Choice, models, needed_parts, of_folder, sets_of
-from merging.published.lock import Lock, license_text, repository_of, stated_license
+from merging.published.lock import Lock, license_text, name_to_open, repository_of, stated_license
 from merging.published.parts import ModelFile, PublishedSet, parts
 
 # The whole test set, or a part of it; images and models stay in the files that were fetched.
@@ -74,7 +74,7 @@ def _task(one: PublishedSet, lock: Lock, into: Path | None, wording: str) -> dic
 
 
 def _place(use: ModelFile, lock: Lock, into: Path | None) -> Path:
-    return _snapshot(use.repository, lock, into) / use.open
+    return _snapshot(use.repository, lock, into) / name_to_open(use, lock)
 
 
 def _snapshot(name: str, lock: Lock, into: Path | None) -> Path:

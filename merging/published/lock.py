@@ -14,9 +14,11 @@ from typing import Any
 
 from merging.errors import HubError, TaskError
 from merging.files.records import write_json
+from merging.formats.configs import ADAPTER, ADAPTERS
+from merging.formats.hub import CONFIGS, WEIGHTS, needed_files
 from merging.hub.repository import COMMIT, Repository, RepositoryFacts, RepositoryFile
 from merging.published.fields import Fields, read_mapping
-from merging.published.parts import DATA_SET, MODEL, ListedFile, ListedRepository
+from merging.published.parts import DATA_SET, MODEL, ListedFile, ListedRepository, ModelFile
 from merging.text import first_few
 
 LOCK, VERSION = "lock.json", 1
@@ -85,7 +87,8 @@ def repository_of(listed: ListedRepository, lock: Lock) -> Repository:
 def files_of(listed: ListedRepository, part: str, lock: Lock) -> tuple[RepositoryFile, ...]:
     """The files of a part, as far as they are known: names, sizes and digests of the lock, else of the catalogue.
 
-    Before the first fetch, patterns stand for files that were not listed yet, and are left out.
+    Before the first fetch, patterns stand for files that were not listed yet, and are left out. Where the repository
+    has its weights in another format than the catalogue says, those are taken.
 
     Raises:
         HubError: the repository has no file of a name that is needed.
@@ -95,15 +98,36 @@ def files_of(listed: ListedRepository, part: str, lock: Lock) -> tuple[Repositor
         return tuple(RepositoryFile(one.name, one.size, one.sha256) for one in listed_files if not one.is_pattern)
     files: dict[str, RepositoryFile] = {}
     for one in listed_files:
-        matches = [file for file in pinned.files if fnmatch.fnmatchcase(file.name, one.name)]
+        names = names_for(one.name, [file.name for file in pinned.files])
+        matches = [file for file in pinned.files if any(fnmatch.fnmatchcase(file.name, name) for name in names)]
         if not matches:
             here = first_few((file.name for file in pinned.files), 8)
             raise HubError(
-                f"{listed.name} has no file {one.name} at {pinned.revision[:12]}. It has {here or 'no files'}.",
+                f"{listed.name} has no file {one.name} at {pinned.revision[:12]}. It has {here or 'no files'}. "
+                f"`--revision {listed.name}=REVISION` takes it at another branch, tag or commit.",
                 "missing",
             )
         files |= {file.name: file for file in matches}
     return tuple(files.values())
+
+
+def names_for(name: str, there: Sequence[str]) -> list[str]:
+    """The names in a repository of what the catalogue calls ``name``: itself, or the weights in another format.
+
+    An adapter stands for an adapter only, and a whole model, with its shards, for a whole model.
+    """
+    if name in there or name not in {*WEIGHTS, *ADAPTERS}:
+        return [name]
+    if name in ADAPTERS:
+        return [one for one in ADAPTERS if one in there]
+    return [one for one in needed_files(set(there) - {ADAPTER}) if one not in CONFIGS]
+
+
+def name_to_open(use: ModelFile, lock: Lock) -> str:
+    """What of a model's repository is opened, which may have its weights in another format than the catalogue says."""
+    pinned = lock.repositories.get(use.repository)
+    names = names_for(use.open, [file.name for file in pinned.files]) if pinned and use.open else []
+    return names[0] if names else use.open
 
 
 def license_text(listed: ListedRepository, lock: Lock) -> str:

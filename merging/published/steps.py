@@ -6,8 +6,9 @@ A step takes an ``ExperimentRun``, where its progress goes, and what cancels it.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from merging.errors import Cancelled, HubError, TaskError
@@ -27,7 +28,7 @@ from merging.published.parts import parts
 from merging.published.plan import FetchPlan, make_plan
 from merging.published.speed.rates import FETCHED, keep_rate, rates
 from merging.published.table import PublishedTable, build
-from merging.text import size_text
+from merging.text import did_you_mean, first_few, printable, size_text
 
 if TYPE_CHECKING:
     from merging.benchmarks.benchmark import Benchmark
@@ -35,6 +36,7 @@ if TYPE_CHECKING:
 
 CHOICE, DESCRIPTION = "choice.json", "description.json"
 PINNING, FETCHING, MAKING = "Asking for commits and licenses", "Fetching", "Making the benchmark"
+NO_REVISIONS: Mapping[str, str] = MappingProxyType({})
 REFERENCES, ROWS = "Evaluating the pretrained model and the experts", "Merging and evaluating the rows"
 
 
@@ -65,25 +67,41 @@ def kept_choice(place: Place) -> Choice:
 
 
 def pin(
-    chosen: Experiment, choice: Choice, place: Place, *, latest: bool = False, cancel: Cancel | None = None
+    chosen: Experiment,
+    choice: Choice,
+    place: Place,
+    *,
+    latest: bool = False,
+    revisions: Mapping[str, str] = NO_REVISIONS,
+    cancel: Cancel | None = None,
 ) -> Lock:
     """The lock with a commit for every repository of a choice; the Hub is asked for those that have none.
 
-    With ``latest`` it is asked for all, and nothing is kept: ``Place.keep_lock`` does so once that is agreed to.
+    With ``latest`` it is asked for all, and for those of ``revisions`` at these. Then nothing is kept:
+    ``Place.keep_lock`` does so once that is agreed to. A commit without the files that are needed is not pinned.
 
     Raises:
         HubError: no connection, no access, or another repository than the catalogue or the lock says.
+        TaskError: a revision is of a repository that the choice does not need.
     """
-    lock, known = place.lock(), parts().repositories
-    if not latest and place.carried is not None and read_lock(place.carried) != lock:
+    lock, known, needed = place.lock(), parts().repositories, needed_parts(chosen, choice)
+    names = list(dict.fromkeys(use.repository for use in needed))
+    if unknown := [name for name in revisions if name not in names]:
+        near = did_you_mean(unknown[0], names)
+        raise TaskError(f"{chosen.key} needs no {printable(unknown[0])}.{near} It needs {first_few(names, 8)}.")
+    kept_at_once = not latest and not revisions
+    if kept_at_once and place.carried is not None and read_lock(place.carried) != lock:
         place.keep_lock(lock)  # what was pinned before is not known where the folder is carried to
-    for name in dict.fromkeys(use.repository for use in needed_parts(chosen, choice)):
-        if name in lock.repositories and not latest:
+    for name in names:
+        asked = latest or name in revisions
+        if name in lock.repositories and not asked:
             continue
         at = repository_of(known[name], lock)
-        stated = facts(Repository(at.kind, at.name) if latest else at, cancel)
-        lock = lock.with_facts(known[name], stated, latest=latest)
-        if not latest:
+        stated = facts(Repository(at.kind, at.name, revisions.get(name)) if asked else at, cancel)
+        lock = lock.with_facts(known[name], stated, latest=asked)
+        for use in (use for use in needed if use.repository == name):
+            files_of(known[name], use.part, lock)
+        if kept_at_once:
             place.keep_lock(lock)
     return lock
 

@@ -5,11 +5,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple, Self
 
-from merging.errors import RecipeError
+from merging.errors import MergingError, RecipeError
 from merging.methods import registry
 from merging.recipes.papers.ablations import LWPTV_FAMILY, VARIANTS
 from merging.recipes.papers.combinations import COMBINATIONS, LEARNED, LWPTV, ON_NETWORKS, Combination
@@ -51,6 +51,10 @@ class Preset(Combination):
             test_data=test_data,
         )
 
+    def name_in_lists(self, large: bool = False) -> str:
+        """The name under which lists show it, with the values of ``recipe``."""
+        return name_of(self.title, lambda: {**self.params, **(self.large if large else {})})
+
     def plugged(
         self, edit: tuple[str, Mapping[str, Any]] = PLUGIN, name: str = "", draw: Exemplars | None = None
     ) -> Self:
@@ -70,6 +74,19 @@ class Preset(Combination):
 PRESETS = tuple(Preset(**vars(combination)) for combination in (*COMBINATIONS, *VARIANTS, *LEARNED))
 NETWORK_PRESETS = tuple(Preset(**vars(combination)) for combination in ON_NETWORKS)
 LEARNING = frozenset(combination.key for combination in LEARNED)  # what learns, or stands beside what does
+
+NAMES = {one.title: one.name for one in PRESETS if one.name}
+
+
+def name_of(title: str, params: Callable[[], Mapping[str, Any]]) -> str:
+    """The name under which lists show what has a title; ``params`` gives the values of its merge."""
+    for known, name in NAMES.items():
+        if title == known or title.startswith(f"{known} w/ "):
+            try:
+                return name.format_map(params()) + title.removeprefix(known)
+            except (MergingError, KeyError, ValueError):  # a recipe that this version cannot read
+                return title
+    return title
 
 
 def preset(key: str) -> Preset:

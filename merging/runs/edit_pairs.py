@@ -13,7 +13,7 @@ from merging.recipes.presets import bases, refusal
 from merging.recipes.recipe import Exemplars, Recipe
 from merging.recipes.step import Step
 from merging.recipes.unlabeled import TestData
-from merging.runs.run import SALIENCY, Run, parameters_of
+from merging.runs.run import SALIENCY, Run, parameters_of, same_models
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,15 +108,15 @@ def matrix(runs: Sequence[Run], front: LeadingEdit, name: str, *, large: bool = 
         plain = base.recipe(pretrained, experts, large=large).stating(*stated)
         partner = base.plugged((front.step.key, front.step.params.values()), name, front.draw)
         if refused := refusal(partner):
-            rows.append(EditPairRow(base.title, chains.get(_chain(plain, runs[0])), None, (), refused))
+            rows.append(EditPairRow(base.name_in_lists(large), chains.get(_chain(plain, runs[0])), None, (), refused))
             continue
         recipes = (plain, partner.recipe(pretrained, experts, large=large).stating(*stated))
         alone, plugged = (chains.get(_chain(recipe, runs[0])) for recipe in recipes)
         missing = tuple(recipe for recipe, run in zip(recipes, (alone, plugged), strict=True) if run is None)
-        rows.append(EditPairRow(base.title, alone, plugged, missing))
+        rows.append(EditPairRow(base.name_in_lists(large), alone, plugged, missing))
     listed = {row.plain.id for row in rows if row.plain}
     others = [pair for pair in pairs(runs) if pair.belongs_to(front) and pair.plain.id not in listed]
-    return rows + [EditPairRow(pair.plain.title, pair.plain, pair.plugged) for pair in others]
+    return rows + [EditPairRow(pair.plain.name, pair.plain, pair.plugged) for pair in others]
 
 
 def by_chain(runs: Iterable[Run]) -> Mapping[Chain, Run]:
@@ -143,7 +143,7 @@ def same_saliency(run: Run, others: Iterable[Run]) -> Run | None:
         return None
     for other in others:
         other_recipe = recipe_of(other) if SALIENCY in other.tables and other.id != run.id else None
-        if other_recipe is None or other.inputs != run.inputs or not other_recipe.edits:
+        if other_recipe is None or not same_models(run, other) or not other_recipe.edits:
             continue
         same = _steps(other_recipe, other)[0] == _steps(recipe, run)[0]
         if same and other_recipe.count_dead_params == recipe.count_dead_params:

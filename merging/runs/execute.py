@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from merging.benchmarks.benchmark import Benchmark
+from merging.engine.needs import check_kind
 from merging.errors import Cancelled, MergingError, NeedsError, Paused, StoreError, TaskError
 from merging.files.processes import ProcessId
 from merging.free_memory import free_memory
@@ -64,9 +65,7 @@ def execute(  # noqa: PLR0913 - all that distinguishes the app, the command line
         CheckpointError, CompatibilityError, NeedsError, MergingError: it cannot be run so, or memory is too small.
         StoreError: the disk cannot be written to. Cancelled, Paused: nothing is kept, or what was learned so far.
     """
-    opened = open_inputs(recipe, base, benchmark)
-    if strict:
-        opened.raise_if_doubtful()
+    opened = _open_recipe(recipe, base, benchmark, strict)
     fitting, reason = fitting_benchmark(opened, benchmark) if evaluate or recipe.needs else (None, "")
     scored_on = fitting if evaluate else None
     plan = _planned(opened, scored_on, store, device, announce)
@@ -81,11 +80,19 @@ def execute(  # noqa: PLR0913 - all that distinguishes the app, the command line
         images = ChainImages(_exemplars(recipe, fitting, reason), _test_data(recipe, fitting, reason))
         work = Work(
             run_id, opened, digests, store, scored_on, images, device, phases, cancel, plan, keep_model, scored=scored,
-            workers=workers, warn=warn,
-            seconds={READING: reading}, warnings=[reason] if reason and evaluate else [],
+            workers=workers, warn=warn, seconds={READING: reading}, warnings=[reason] if reason and evaluate else [],
         )  # fmt: skip
         _compute(work, warn, pause, announce)
     return _own(store, run_id)
+
+
+def _open_recipe(recipe: Recipe, base: Path | None, benchmark: Benchmark | None, strict: bool) -> OpenedRecipe:
+    """The recipe with its files open. Raises MergingError if it cannot run on such models, or ``strict`` forbids it."""
+    opened = open_inputs(recipe, base, benchmark)
+    check_kind(recipe, opened.pretrained, recipe.given.layer_inputs or None, recipe.given.gradients or None)
+    if strict:
+        opened.raise_if_doubtful()
+    return opened
 
 
 def _planned(
@@ -161,8 +168,18 @@ def _exemplars(recipe: Recipe, benchmark: Benchmark | None, reason: str) -> dict
     if recipe.exemplars is None:
         return None
     if benchmark is None:
-        raise NeedsError(f"{recipe.text()} needs exemplars, and there are none for these models. {reason}")
+        raise NeedsError(
+            f"{recipe.text()} needs exemplars, and there are none for these models. {reason}{_alternative(recipe)}"
+        )
     return benchmark.labeled_exemplars(recipe.exemplars.per_task, recipe.exemplars.seed)
+
+
+def _alternative(recipe: Recipe) -> str:
+    """What can be given in place of exemplars, in a sentence; empty if nothing can."""
+    if not all(method.reads_layer_inputs for method, _ in recipe.data_methods):
+        return ""
+    given = "What enters the experts' layers can be given instead."
+    return f" {given} On the command line: --layer-inputs NAME=FILE for each expert."
 
 
 def _test_data(recipe: Recipe, benchmark: Benchmark | None, reason: str) -> dict[str, TaskExemplars] | None:

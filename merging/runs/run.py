@@ -14,7 +14,10 @@ from typing import TYPE_CHECKING, Self, TypeVar
 from merging.checkpoints.families import Parameter, Role
 from merging.errors import StoreError
 from merging.files.atomic import DamagedError, Manifest, read_manifest, verified
+from merging.files.plain_yaml import plain_yaml
 from merging.files.tables import SCORES, Columns, read_columns, stored_table
+from merging.recipes.chain_rules import keyed
+from merging.recipes.presets import name_of
 from merging.recipes.recipe import Recipe
 from merging.text import did_you_mean
 
@@ -216,6 +219,11 @@ class Run:
         """The recipe of a merge; raises RecipeError if this version no longer has one of its methods."""
         return Recipe.from_yaml(self.recipe_yaml) if self.recipe_yaml else None
 
+    @cached_property
+    def name(self) -> str:
+        """The title as lists show it: where a paper's title leaves the merge's parameters open, with their values."""
+        return name_of(self.title, lambda: keyed(plain_yaml(self.recipe_yaml)["merge"], "merge")[1])
+
     @property
     def has_model(self) -> bool:
         """Whether the weights are here, with the modules on top (cheap: no hash is computed)."""
@@ -290,6 +298,11 @@ class Run:
             raise StoreError(f"Run {self.id} was deleted meanwhile. Run its recipe again.")
         self._damaged(damage)
         raise StoreError(f"Run {self.id} is damaged ({damage}) and counts as absent. Run its recipe again.")
+
+
+def same_models(run: Run, other: Run) -> bool:
+    """Whether two runs merged the same checkpoints under the same names, in any order: such runs can be compared."""
+    return run.inputs == other.inputs
 
 
 def parameters_of(facts: pd.DataFrame) -> list[Parameter]:

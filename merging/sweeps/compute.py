@@ -137,7 +137,7 @@ class Session:
         about |= computing()
         about |= {"images": int(scores["n"].sum()), "weights": place.terms is not None, "sample": self.sample.split}
         about |= {"warnings": list(dict.fromkeys(doubts))} if doubts else {}
-        return Point(planned.name, scores, device, seconds, THIS_MACHINE, versions=versions()), about
+        return Point(planned.name, scores, device, THIS_MACHINE, seconds, versions=versions()), about
 
     def _models(
         self, place: SweepPoint, progress: ProgressCallback | None, about: dict[str, Any], doubts: list[str]

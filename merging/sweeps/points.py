@@ -2,6 +2,9 @@
 
 The name of a point depends on all that its numbers depend on, so a stale one is never used, and a point that two sweeps
 share is computed once. A sweep that stops leaves only whole points. A damaged point counts as absent.
+
+A point is the same bytes whoever computed it, so how long that took, and on how many threads, is not in it: the times
+of the last points lie in a file beside the store.
 """
 
 from __future__ import annotations
@@ -12,7 +15,6 @@ import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from functools import cached_property
-from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
@@ -34,7 +36,9 @@ if TYPE_CHECKING:
     import pandas as pd
 
 FACTS, FOLDER, VERSION = "point.json", "points", 1
-LOOKED = 2000  # points whose time is asked for: on a network file system each takes a third of a millisecond
+TIMES = "{}-times.jsonl"  # beside the store of that name
+THREADS = "threads"  # a fact about who computed a point
+LATEST, ROOM = 60, 1 << 16  # times that are read, and bytes of them above which the older ones are dropped
 COLUMNS = ("task", "title", "split", "classes", "correct", "n", "accuracy", "low", "high")  # of scores
 Identity = Sequence[Any]  # plain data that identifies a model
 
@@ -112,7 +116,7 @@ class DrawnImages(Benchmark):
 class Point:
     """The table of scores of one model on one sample.
 
-    ``seconds`` is time by phase on ``device``; empty if a run had the scores.
+    ``seconds`` is time by phase on ``device``, of a point that was just computed.
 
     ``notes`` is further plain data, such as the position of a merge in a plane; ``versions`` are those of programs that
     the numbers depend on.
@@ -121,8 +125,8 @@ class Point:
     name: str
     table: Table
     device: str
-    seconds: Mapping[str, float]
     provenance: str
+    seconds: Mapping[str, float] = field(default_factory=dict)
     notes: Mapping[str, Any] = field(default_factory=dict)
     versions: Mapping[str, str] = field(default_factory=dict)
 
@@ -166,17 +170,23 @@ def of_run(store: Store, run_id: str, name: str, benchmark: Benchmark, sample: S
             rows = run.scores[run.scores["split"] == sample.split]
             if sample.tasks:
                 rows = rows[rows["task"].isin(list(sample.tasks))]
-            return Point(name, rows.reset_index(drop=True), run.device, {}, run.provenance, versions=run.versions)
+            return Point(name, rows.reset_index(drop=True), run.device, run.provenance, versions=run.versions)
     return None
 
 
 def write(store: Store, point: Point, about: Mapping[str, Any]) -> None:
-    """Store a point with the plain data ``about`` it. Raises StoreError if the disk cannot be written to."""
+    """Store a point with the plain data ``about`` it, and note its time beside the store.
+
+    Raises:
+        StoreError: the disk cannot be written to.
+    """
     whole, what = lambda there: _read(there, store) is not None, f"Point {point.name} of the sweep"
     with atomic.written(folder(store), point.name, whole, what) as place:
         schema = write_table(place, SCORES, point.table)
-        facts = {"name": point.name, "device": point.device, "seconds": dict(point.seconds), "scores": schema}
-        records.write_json(place / FACTS, {**about, **facts, "versions": dict(point.versions)})
+        facts = {"name": point.name, "device": point.device, "scores": schema, "versions": dict(point.versions)}
+        same = {name: value for name, value in about.items() if name != THREADS}
+        records.write_json(place / FACTS, {**same, **facts})
+    _note_time(store, {**about, "device": point.device, "seconds": dict(point.seconds)})
 
 
 def folders(store: Store) -> dict[Path, str]:
@@ -205,23 +215,32 @@ def sweep_up(store: Store) -> None:
     atomic.sweep(folder(store))
 
 
-def latest_facts(store: Store, most: int = 60) -> list[dict[str, Any]]:
-    """The facts of the latest own points, for estimates; of very many, of the latest of ``LOOKED`` of them."""
-    try:
-        with os.scandir(folder(store)) as found:
-            whole = [entry for entry in islice(found, LOOKED) if SHORT_DIGEST.fullmatch(entry.name)]
-            latest = sorted(whole, key=lambda entry: entry.stat().st_mtime, reverse=True)[:most]
-    except OSError:
-        return []
-    entries = []
-    for entry in latest:
-        try:
-            facts = json.loads(Path(entry.path, FACTS).read_bytes())
-        except (OSError, ValueError):
-            continue
-        if isinstance(facts, dict):
-            entries.append(facts)
-    return entries
+def times_file(store: Store) -> Path:
+    """The file of the times that points took, beside the store."""
+    root = store.root.absolute()
+    return root.with_name(TIMES.format(root.name))
+
+
+def _note_time(store: Store, facts: Mapping[str, Any]) -> None:
+    """Add a line to the times. Where it cannot be written, estimates know less, and nothing else is lost."""
+    path = times_file(store)
+    with contextlib.suppress(OSError):
+        if path.is_file() and path.stat().st_size > ROOM:
+            records.write_text(path, "".join(f"{json.dumps(one)}\n" for one in latest_times(store)))
+        with path.open("a+b") as file:
+            file.seek(max(0, file.seek(0, os.SEEK_END) - 1))
+            start = b"" if file.read(1) in {b"", b"\n"} else b"\n"  # else a full disk cut the last line off
+            file.write(start + json.dumps(facts).encode() + b"\n")
+
+
+def latest_times(store: Store) -> list[dict[str, Any]]:
+    """Facts about the points that were computed last, with their device and their seconds by phase, for estimates."""
+    found = []
+    with contextlib.suppress(OSError):
+        for line in times_file(store).read_bytes().splitlines()[-LATEST:]:
+            with contextlib.suppress(ValueError):  # the end of one that a full disk cut off
+                found.append(json.loads(line))
+    return [facts for facts in found if isinstance(facts, dict)]
 
 
 def _read(path: Path, store: Store) -> Point | None:
@@ -234,7 +253,7 @@ def _read(path: Path, store: Store) -> Point | None:
             return None
         scores = read_columns(path / table_file(SCORES), facts["scores"])
         more = {name: facts.get(name, {}) for name in ("notes", "versions")}
-        return Point(path.name, scores, facts["device"], facts["seconds"], folders(store)[path.parent], **more)
+        return Point(path.name, scores, facts["device"], folders(store)[path.parent], **more)
     except DamagedError as damage:
         store.damaged.take(path, "point", damage, move=path.parent == folder(store))
     except (OSError, ValueError, KeyError, TypeError):

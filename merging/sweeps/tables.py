@@ -59,7 +59,7 @@ def budget(
         return SweepCost(len(planned), len(planned), 0.0, 0.0, True)
     split, keys = session.sample.split, session.sample.tasks or tuple(task.key for task in benchmark.tasks)
     images = sum(session.drawn.count(key, split) for key in keys)
-    earlier, runs = [facts for facts in points.latest_facts(store) if facts.get("device") == here], store.runs()
+    earlier, runs = [facts for facts in points.latest_times(store) if facts.get("device") == here], store.runs()
     seconds, certain = 0.0, True
     for line, recipe in enumerate(sweep.recipes):
         each, learned = _each(session, recipe, sweep.kind != VALUES, images, earlier, runs)

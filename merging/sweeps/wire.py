@@ -60,7 +60,7 @@ def point_of(plain: Mapping[str, Any]) -> tuple[Point, Plain]:
     """The point and the facts that ``plain_point`` wrote."""
     columns = Columns({name: _column(kind, values) for name, (kind, values) in plain["scores"].items()})
     point = Point(
-        plain["name"], columns, plain["device"], plain["seconds"], plain["provenance"],
+        plain["name"], columns, plain["device"], plain["provenance"], plain["seconds"],
         versions=plain["versions"],
     )  # fmt: skip
     return point, dict(plain["about"])

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from functools import cached_property, partial
 
 from torch import Tensor
 
@@ -15,13 +15,14 @@ from merging.checkpoints.kinds.inference import describe
 from merging.checkpoints.kinds.names import Names, unchanged, under_names_of
 from merging.checkpoints.views import CheckpointView, Derived, renamed
 from merging.errors import FamilyError
-from merging.formats.adapters.tied import twin
+from merging.formats.adapters.tied import is_equal, twin
 from merging.formats.lora import AdaptedCheckpoint
 from merging.numerics.low_rank import Thin
 from merging.team import heads, vocabulary
 from merging.team.choices import COMMON, PRETRAINED
+from merging.team.partial_heads import partial_heads
 from merging.team.quantized import quantized
-from merging.text import first_few
+from merging.text import first_few, plural
 
 Heads = Mapping[str, Mapping[str, Tensor]]  # {expert: {tensor: value}}
 
@@ -149,7 +150,7 @@ class _Forming:
         self._drop_tied()
         left_out = self._drop_buffers()
         kept_per_task = self._heads()
-        self._keep_what_no_expert_has(kept_per_task)
+        self._keep_what_experts_lack(kept_per_task)
         self._vocabularies()
         self._statistics()
         untouched = self._untouched()
@@ -219,9 +220,9 @@ class _Forming:
         having = {new for names in self.names.values() for new in names.stored}
         unused = {n for n, p in self.roles.items() if n not in having and p.role != Role.BUFFER and self._is_unused(n)}
         if unused:
-            tensors = "tensor" if len(unused) == 1 else "tensors"
             verb = "was" if len(unused) == 1 else "were"
-            self.notes.append(f"pretrained: {len(unused)} {tensors} that the model no longer has {verb} left out.")
+            tensors = plural(len(unused), "tensor")
+            self.notes.append(f"pretrained: {tensors} that the model no longer has {verb} left out.")
         return unused
 
     def _is_unused(self, name: str) -> bool:
@@ -242,19 +243,28 @@ class _Forming:
         self.kept |= dict.fromkeys(found.per_task & base.keys(), Role.HEAD)
         return found.per_task
 
-    def _keep_what_no_expert_has(self, per_task: frozenset[str]) -> None:
-        """Tensors outside the blocks, such as those of pretraining heads, are the pretrained model's."""
-        having = {new for names in self.names.values() for new in names.stored}
-        having |= {new for own in self.derived.values() for new in own} | per_task
-        lacking = [
-            name
-            for name, parameter in self.roles.items()
-            if name not in having and parameter.block is None and parameter.role != Role.BUFFER
-        ]
+    def _keep_what_experts_lack(self, per_task: frozenset[str]) -> None:
+        """Tensors outside the blocks, such as those of pretraining heads, are the pretrained model's.
+
+        A head that only some of the experts have is an error.
+        """
+        names = {name: {*self.names[name].stored, *self.derived[name]} for name in self.experts}
+        outside = [name for name, p in self.roles.items() if p.block is None and p.role != Role.BUFFER]
+        outside = [name for name in outside if name not in per_task]
+        for head in partial_heads(outside, (n for n, p in self.roles.items() if p.block is not None), names):
+            self.kept |= dict.fromkeys(head.tensors, Role.BUFFER)
+            for name, sentence in head.sentences(partial(self._is_pretrained, head.tensors)):
+                self.misfits.append(Misfit(name, head.tensors[0], "partial head", sentence))
+        lacking = [name for name in outside if not any(name in own for own in names.values())]
         if lacking:
             self.kept |= dict.fromkeys(lacking, Role.BUFFER)
-            tensors = "tensor that no expert has is" if len(lacking) == 1 else "tensors that no expert has are"
-            self.notes.append(f"{len(lacking)} {tensors} the pretrained model's: {first_few(lacking)}.")
+            tensors = plural(len(lacking), "tensor that no expert has is", "tensors that no expert has are")
+            self.notes.append(f"{tensors} the pretrained model's: {first_few(lacking)}.")
+
+    def _is_pretrained(self, tensors: Iterable[str], name: str) -> bool:
+        """Whether these tensors of an expert hold the pretrained model's numbers."""
+        base, expert, stored = self.pretrained, self.experts[name], self.names[name].stored
+        return all(tensor in stored and is_equal(base, tensor, expert, stored[tensor]) for tensor in tensors)
 
     # --- vocabularies, statistics -------------------------------------------------------------------------------------
 
@@ -285,25 +295,26 @@ class _Forming:
 
     def _common_rows(self, name: str, tables: Sequence[str]) -> None:
         expert, stored, base = self.experts[name], self.names[name].stored, self.pretrained
+        here = [table for table in tables if table in stored]
         found: dict[str, int] = {}
-        for table in (table for table in tables if table in stored):
+        for table in here:
             ours, theirs = base.infos[table].shape, expert.infos[stored[table]].shape
             if len(theirs) == 2 and ours[0] != theirs[0] and ours[1:] == theirs[1:]:
                 found[table] = theirs[0]
-        if not found:
+        if not here:
             return
-        table, count = next(iter(found.items()))
+        table = next(iter(found), here[0])
         rows = base.infos[table].shape[0]
         counted = vocabulary.by_tokenizers(base.folder, expert.folder, rows)
-        if counted is None:
+        if counted is None and found:
             counted = vocabulary.by_rows(base, table, expert, stored[table])
-        if not counted.alike:
-            text = (
-                f"counts its tokens otherwise than the pretrained model ({counted.other:,} of {counted.shared:,} "
-                "shared tokens have another id)"
-            )
-            self.misfits.append(Misfit(name, table, "other tokens", text))
-        self.notes.append(vocabulary.left_out(name, rows, count, counted))
+        if counted is None and not (isinstance(expert, AdaptedCheckpoint) and expert.touched.isdisjoint(here)):
+            self.notes.append(vocabulary.UNCHECKED.format(name))
+        if counted is not None and not counted.alike:
+            self.misfits.append(Misfit(name, table, "other tokens", vocabulary.difference_text(counted)))
+        if counted is None or not found:
+            return
+        self.notes.append(vocabulary.left_out(name, rows, found[table], counted))
         sizes = {(base.infos[one].shape[0], size) for one, size in found.items()}
         biases = [
             bias
@@ -324,8 +335,8 @@ class _Forming:
         ]
         if rest and not self.count_untouched:
             self.kept |= dict.fromkeys(rest, Role.BUFFER)
-            tensors = "tensor that no adapter changes is" if len(rest) == 1 else "tensors that no adapter changes are"
-            self.notes.append(f"{len(rest):,} {tensors} the pretrained model's, and count nowhere.")
+            tensors = plural(len(rest), "tensor that no adapter changes is", "tensors that no adapter changes are")
+            self.notes.append(f"{tensors} the pretrained model's, and count nowhere.")
         return len(rest)
 
     def _statistics(self) -> None:

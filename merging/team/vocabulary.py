@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 
 import torch
@@ -11,16 +12,20 @@ import torch
 from merging.checkpoints.checkpoint import Checkpoint
 from merging.checkpoints.tensor_info import TensorInfo
 from merging.checkpoints.views import Derived, TensorSlice
-from merging.team.tokenizers import tokens
-from merging.text import first_few
+from merging.team.tokenizers import state, tokens
+from merging.text import first_few, plural
 
+UNCHECKED = (
+    "{}: the order of its tokens was not checked: that needs a tokenizer.json, vocab.json or vocab.txt beside its "
+    "weights and beside the pretrained model's."
+)
 ALIKE, MOST = 0.5, 0.99  # the cosine of two rows of one token, and the share of rows that must have it
 ROWS, PIECE = 16_384, 1024  # rows of a table that are compared, and how many at a time
 
 
 @dataclass(frozen=True, slots=True)
 class Counted:
-    """How an expert counts its tokens: ``other`` of ``shared`` have another number; names of those that are more."""
+    """How an expert numbers its tokens: ``other`` of ``shared`` have another number; names of those that are more."""
 
     alike: bool  # whether the rows that both tables have are of the same tokens
     shared: int
@@ -42,6 +47,13 @@ def common_rows(expert: Checkpoint, stored: str, pretrained: Checkpoint, name: s
 
 def by_tokenizers(pretrained: Path | None, expert: Path | None, rows: int) -> Counted | None:
     """How the tokenizers beside two models count, of which the first has so many ``rows``; None without both."""
+    return _compare(pretrained, expert, rows, state(pretrained), state(expert))
+
+
+@lru_cache(maxsize=64)  # large ones take a second, and a page asks at every click; their states tell when they change
+def _compare(
+    pretrained: Path | None, expert: Path | None, rows: int, *states: tuple[tuple[int, ...], ...]
+) -> Counted | None:
     ours, theirs = tokens(pretrained), tokens(expert)
     if ours is None or theirs is None:
         return None
@@ -73,6 +85,16 @@ def _places(rows: int) -> Iterator[tuple[int, int]]:
         yield start, min(start + PIECE, rows)
 
 
+def difference_text(counted: Counted) -> str:
+    """How an expert numbers its tokens where it differs from the pretrained model, without its name."""
+    if not counted.shared:
+        return "has no token in common with the pretrained model"
+    return (
+        f"numbers its tokens differently from the pretrained model ({counted.other:,} of {counted.shared:,} shared "
+        "tokens have another id)"
+    )
+
+
 def left_out(name: str, rows: int, found: int, counted: Counted) -> str:
     """What is done with the rows that only one of the tables has, in a sentence on the expert."""
     if found < rows:
@@ -82,4 +104,4 @@ def left_out(name: str, rows: int, found: int, counted: Counted) -> str:
 
 
 def _tokens(count: int, how: str) -> str:
-    return f"{count:,} {how} token{'' if count == 1 else 's'}"
+    return plural(count, f"{how} token")

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from merging.errors import MergingError, WorkerError, WorkersGone
+from merging.free_memory import MemoryWatch
 from merging.progress import Cancel, Meter
 from merging.text import size_text
 from merging.workers.units import Plain, answered, call, written
@@ -128,13 +129,15 @@ class _Fan:
     words: str = ""  # of the workers, as they were seen
     flying: dict[Future[bytes], _Unit] = field(default_factory=dict)
     again: deque[_Unit] = field(default_factory=deque)
+    memory: MemoryWatch = field(default_factory=MemoryWatch)  # of this machine, where workers often are
 
     def check(self) -> None:
         """Raise Cancelled if asked to stop."""
         Meter(0, None, self.cancel).check()
 
     def look(self) -> None:
-        """Say if there are other workers than before."""
+        """Say if there are other workers than before; note how much memory is free."""
+        self.memory.look()
         if (words := self.workers.words()) != self.words:
             self.words = words
             self.seen()
@@ -208,7 +211,7 @@ class _Fan:
             if work.losses < self.tries:
                 self.again.append(work)
             else:
-                failed(work.name, WorkerError(_taken_down(work.losses)))
+                failed(work.name, WorkerError(_taken_down(work.losses, self.memory.ran_out())))
 
     def _renew(self) -> None:
         if self.workers.renew is None:
@@ -229,6 +232,8 @@ class _Fan:
             time.sleep(WAKE)
 
 
-def _taken_down(times: int) -> str:
+def _taken_down(times: int, ran_out: bool) -> str:
     many = {1: "one worker", 2: "two workers", 3: "three workers"}.get(times, f"{times} workers")
-    return f"it took {many} down with it; the likely cause is memory. Start fewer workers on a machine."
+    if ran_out:
+        return f"it took {many} down with it; the likely cause is memory. Start fewer workers on a machine."
+    return f"it took {many} down with it; nothing here shows that memory ran out. Look at what the workers printed."

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from merging.errors import WorkerError
 from merging.progress import Meter
+from merging.text import plural
 from merging.workers.fan_out import Workers
 
 
@@ -41,7 +42,7 @@ class Arrivals:
     def lost(self, names: Collection[str]) -> str:
         """That a worker was lost, and how many are computed again."""
         word = self.what.lower()
-        again = f"1 {word} is" if len(names) == 1 else f"{len(names)} {word}s are"
+        again = plural(len(names), f"{word} is", f"{word}s are")
         return f"A worker was lost; {again} computed again."
 
 

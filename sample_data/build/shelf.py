@@ -71,7 +71,8 @@ def finish(root: Path, facts: str) -> None:
     """Leave seconds out of every entry, since they say nothing about another machine; shorten and pack its tables."""
     for path in root.glob(f"*/{facts}"):
         content = json.loads(path.read_bytes())
-        content["seconds"] = {} if isinstance(content["seconds"], dict) else None
+        if "seconds" in content:
+            content["seconds"] = {} if isinstance(content["seconds"], dict) else None
         if "created" in content:
             content["created"] = None
         write_json(path, content)

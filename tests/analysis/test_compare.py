@@ -5,7 +5,6 @@ from __future__ import annotations
 import itertools
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -14,7 +13,6 @@ import tiny_library
 import torch
 from scipy.stats import binomtest
 
-from app.views.compare import recipes
 from merging import settings
 from merging.analysis import agreement, context, measure
 from merging.analysis import stored as stored_measurements
@@ -28,8 +26,6 @@ from merging.clip.image_encoder import Encoder
 from merging.errors import TaskError
 from merging.formats.opening import open_checkpoint
 from merging.recipes.presets import preset
-from merging.recipes.recipe import Recipe
-from merging.runs.execute import execute
 from merging.runs.run import Run
 from merging.runs.store import Store
 from sample_data.library import PREDICTIONS
@@ -227,85 +223,6 @@ def test_the_same_answers_differ_by_nothing() -> None:
     a = (RNG.random(50) < 0.5).astype(float)
     table = agreement.differences({"t": (a, a)}, ["t"], [])
     assert not table[["difference", "low", "high"]].to_numpy().any()
-
-
-# Recipes
-
-
-def stored(store: Store, benchmark: Benchmark, merge: str, **rest: Any) -> Run:
-    options = {"pretrained": benchmark.pretrained, "experts": benchmark.experts, **rest}
-    recipe = Recipe.build(merge, **options)
-    return execute(recipe, store, benchmark=benchmark, evaluate=False, keep_model=False)
-
-
-def test_only_lines_that_differ_are_listed(store: Store, benchmark: Benchmark) -> None:
-    ties = stored(store, benchmark, "ties")
-    other = stored(store, benchmark, "ties", params={"density": 0.3, "aggregation": "mean"}, edits=["dare"])
-    assert recipes.lines(ties, ties) == []
-    found = {(line.step, line.setting): (line.a, line.b) for line in recipes.lines(ties, other)}
-    assert found["Edit", "Method"][0] == "—" and found["Edit", "Method"][1].startswith("DARE")
-    (density,) = [cells for cells in found.values() if cells == ("0.2", "0.3")]
-    (aggregation,) = [cells for cells in found.values() if cells == ("sum", "mean")]
-    assert density and aggregation and len(found) == 3
-
-
-def test_experts_order_and_digests_are_listed(store: Store, benchmark: Benchmark, tmp_path: Path) -> None:
-    experts = benchmark.experts
-    whole = stored(store, benchmark, "task_arithmetic")
-    some = stored(store, benchmark, "task_arithmetic", experts=dict(list(experts.items())[:3]))
-    turned = stored(store, benchmark, "task_arithmetic", experts=dict(reversed(experts.items())))
-    replaced = tiny.write(tmp_path / "circles.safetensors", tiny.expert(tiny.pretrained(), 99))
-    changed = stored(store, benchmark, "task_arithmetic", experts=experts | {"circles": str(replaced)})
-    (line,) = recipes.lines(whole, some)
-    assert (line.step, line.a, line.b) == ("Experts", "leaves", "—")
-    (line,) = recipes.lines(whole, turned)
-    assert line.setting == "Order" and line.b.startswith("leaves")
-    (line,) = recipes.lines(whole, changed)
-    assert (line.step, line.setting) == ("Checkpoint", "circles") and line.a != line.b
-    assert any("different experts" in sentence for sentence in recipes.limits(whole, some))
-    assert recipes.limits(whole, changed) == []
-
-
-def test_exemplars_are_listed(store: Store, benchmark: Benchmark) -> None:
-    few = stored(store, benchmark, "lot", exemplars={"per_task": 4})
-    more = stored(store, benchmark, "lot", exemplars={"per_task": 8, "seed": 3})
-    assert [(line.setting, line.a, line.b) for line in recipes.lines(few, more)] == [
-        ("Exemplars per task", "4", "8"), ("Exemplar seed", "0", "3"),
-    ]  # fmt: skip
-
-
-def test_images_to_learn_from_are_listed_in_words(store: Store, benchmark: Benchmark) -> None:
-    short = {"steps": 1, "batch": 4}
-    held_out, scored = (
-        stored(store, benchmark, "adamerging", params=short, test_data={"split": split})
-        for split in ("choosing", "reporting")
-    )
-    (line,) = recipes.lines(held_out, scored)
-    assert (line.a, line.b) == ("other test images", "† the scored images, as the papers do")
-
-
-def test_another_activation_is_listed(store: Store, benchmark: Benchmark) -> None:
-    one, other = (stored(store, benchmark, "ties", activation=named) for named in ("", "gelu"))
-    (line,) = recipes.lines(one, other)
-    assert (line.step, line.setting, line.a, line.b) == ("Models", "Activation", "from the files", "gelu")
-
-
-def test_the_nearest_runs_come_first(store: Store, benchmark: Benchmark) -> None:
-    ties = stored(store, benchmark, "ties")
-    near = stored(store, benchmark, "ties", params={"density": 0.4})
-    far = stored(store, benchmark, "pcb", edits=["dare"])
-    alien = stored(store, benchmark, "ties", experts=dict(list(benchmark.experts.items())[:2]))
-    found = recipes.nearest(ties, [far, alien, ties, near])
-    assert [run.id for run, _ in found] == [near.id, far.id]
-    assert len(found[0][1]) == 1
-
-
-def test_a_recipe_of_another_version_is_no_error(store: Store, benchmark: Benchmark) -> None:
-    ties = stored(store, benchmark, "ties")
-    unknown = replace(ties)
-    unknown.__dict__["recipe_yaml"] = "version: 1\nmerge: of_tomorrow\n"
-    assert recipes.is_known(ties) and not recipes.is_known(unknown)
-    assert recipes.lines(ties, unknown) == []
 
 
 # The library

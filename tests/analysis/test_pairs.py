@@ -54,7 +54,7 @@ def plain(a: torch.Tensor, b: torch.Tensor, density: float) -> dict[str, float]:
 
     def kept(x: torch.Tensor) -> np.ndarray:
         sizes = np.abs(x.numpy())
-        limit = np.sort(sizes)[max(len(sizes) - round(density * len(sizes)) - 1, 0)] if density < 1 else 0.0
+        limit = np.sort(sizes)[max(len(sizes) - int(density * len(sizes)) - 1, 0)] if density < 1 else 0.0
         return (sizes >= limit) & (sizes > 0)
 
     x, y, one, other = a.double().numpy(), b.double().numpy(), kept(a), kept(b)

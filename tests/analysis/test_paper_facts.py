@@ -22,16 +22,16 @@ def ours(low: float, high: float) -> Comparison:
     ("direction", "low", "high", "expected"),
     [
         (1, 0.1, 2.0, Verdict.SAME),
-        (1, 0.0, 2.0, Verdict.NOT_SHOWN),  # an interval that touches zero holds it
-        (1, -2.0, 0.0, Verdict.NOT_SHOWN),
-        (1, -1.0, 2.0, Verdict.NOT_SHOWN),
+        (1, 0.0, 2.0, Verdict.NOT_REPRODUCED),  # an interval that touches zero holds it
+        (1, -2.0, 0.0, Verdict.NOT_REPRODUCED),
+        (1, -1.0, 2.0, Verdict.NOT_REPRODUCED),
         (1, -2.0, -0.1, Verdict.OTHER),
         (-1, -2.0, -0.1, Verdict.SAME),
         (-1, 0.1, 2.0, Verdict.OTHER),
         (0, -1.0, 2.0, Verdict.SAME),
         (0, 0.1, 2.0, Verdict.OTHER),
         (0, -2.0, -0.1, Verdict.OTHER),
-        (1, 0.0, 0.0, Verdict.NOT_SHOWN),  # a count without a difference
+        (1, 0.0, 0.0, Verdict.NOT_REPRODUCED),  # a count without a difference
         (1, 3.0, 3.0, Verdict.SAME),
     ],
 )
@@ -48,13 +48,18 @@ def test_what_is_missing_is_not_measured(direction: int) -> None:
 def test_a_difference_without_an_interval_shows_nothing() -> None:
     one_pair = comparison.of_pairs(np.array([0.9]), np.array([0.1]), "1 pair")
     assert (one_pair.difference, math.isnan(one_pair.low)) == (pytest.approx(80), True)
-    assert verdict(1, one_pair) == verdict(0, one_pair) == Verdict.NOT_SHOWN
+    assert verdict(1, one_pair) == verdict(0, one_pair) == Verdict.NOT_REPRODUCED
 
 
 def test_independent_estimates_add_squares() -> None:
     result = comparison.of_estimates(BoundedValue(0.7, 0.66, 0.74), BoundedValue(0.6, 0.57, 0.63), "n")
     assert (result.first, result.second, result.difference) == pytest.approx((70, 60, 10))
     assert (result.low, result.high) == pytest.approx((10 - 5, 10 + 5))
+
+
+def test_each_end_takes_the_opposite_end_of_the_second_value() -> None:
+    result = comparison.of_estimates(BoundedValue(0.7, 0.67, 0.76), BoundedValue(0.6, 0.52, 0.64), "n")
+    assert (result.low, result.high) == pytest.approx((10 - 5, 10 + 10))
 
 
 def test_pairs_take_the_t_interval() -> None:
@@ -76,7 +81,7 @@ def test_correlation_takes_fishers_interval() -> None:
     r = np.corrcoef(x, y)[0, 1]
     assert result.difference == pytest.approx(r)
     assert result.low == pytest.approx(math.tanh(math.atanh(r) - 1.959964 / math.sqrt(7)))
-    assert verdict(1, comparison.of_correlation(x[:3], y[:3], "")) == Verdict.NOT_SHOWN  # too few points
+    assert verdict(1, comparison.of_correlation(x[:3], y[:3], "")) == Verdict.NOT_REPRODUCED  # too few points
     assert verdict(1, comparison.of_correlation(x, np.ones(10), "")) == Verdict.NOT_MEASURED
 
 

@@ -15,9 +15,11 @@ from safetensors.torch import load_file
 from merging.analysis import measure, stored
 from merging.analysis.measurements.put_back import first_order, images, variants
 from merging.benchmarks.evaluate import evaluate, evaluate_per_task
+from merging.checkpoints.families import describe
 from merging.cli.main import main
 from merging.clip.image_encoder import Encoder
 from merging.errors import Cancelled, StoreError
+from merging.methods.slot import Slot
 from merging.previews.samples import PreviewSample
 from merging.progress import Meter, Progress
 from merging.recipes.presets import preset
@@ -168,6 +170,20 @@ def test_a_tensor_that_was_pruned_has_no_part_to_take_out(tmp_path, tiny_benchma
     assert 0 < len(pruned) < len(kept) and (weights[pruned] == 0).all()
     rows = guessed.table("changes")
     assert (rows[rows["tensor"].isin(pruned)]["put_back"] == 0).all()
+
+
+def test_a_tensor_that_no_expert_moved_weighs_nothing():
+    base = tiny.pretrained()
+    name, value = "visual.proj", base["visual.proj"]
+    slot = Slot(describe([name])[0], ("a", "b"), value, torch.zeros(2, *value.shape))
+
+    class Gradients:
+        def read(self, name, start, stop):
+            return torch.ones(3, stop - start)
+
+    put_back, take_out, _, weight = first_order.products(slot, tiny.checkpoint(base | {name: value + 1}), Gradients())
+    np.testing.assert_allclose(put_back, [-value.numel()] * 3, rtol=1e-5)
+    assert weight == 0 and (take_out == 0).all()
 
 
 def test_gradients_do_not_depend_on_the_batch(measured, tmp_path, tiny_benchmark, monkeypatch):

@@ -3,23 +3,27 @@
 from __future__ import annotations
 
 import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 import tiny
 import torch
+from safetensors.torch import save_file
 
 import viz
 from app.views.conflicts import signs as conflict_signs
 from merging.analysis import context, measure, stored
-from merging.analysis.measurements.signs import SPACES, agreement, inspect_layer
-from merging.analysis.stored import Measured, same_experts
+from merging.analysis.measurements.signs import DENSITIES, SPACES, agreement, inspect_layer
+from merging.analysis.stored import Measured, share_measurements
 from merging.benchmarks.benchmark import Benchmark
+from merging.checkpoints.families import LINEAR_MAPS
 from merging.errors import Cancelled, CheckpointError, StoreError
 from merging.progress import Progress
 from merging.recipes.recipe import Recipe
 from merging.runs.execute import execute
+from merging.runs.run import same_models
 from merging.runs.store import Store
 
 # As a measurement
@@ -47,8 +51,18 @@ def test_runs_on_the_same_experts_share_what_is_measured(
     assert measure.measure("signs", store, tiny_benchmark, second, cancel=lambda: True) == found
     assert stored.find("signs", store, tiny_benchmark, fewer) is None
     assert stored.find("signs", store, tiny_benchmark, "0" * 12) is None
-    assert same_experts(store.run(first), store.run(second))
-    assert not same_experts(store.run(first), store.run(fewer))
+    run, other, less = map(store.run, (first, second, fewer))
+    assert share_measurements(run, other) and same_models(run, other)
+    assert not share_measurements(run, less) and not same_models(run, less)
+
+
+def test_runs_of_the_same_experts_in_another_order_can_be_compared(
+    measured: tuple[Store, list[str], Measured],
+) -> None:
+    store, (first, second, _), _ = measured
+    run = store.run(first)
+    turned = replace(run, inputs=dict(reversed(run.inputs.items())), experts=run.experts[::-1])
+    assert same_models(turned, store.run(second)) and not share_measurements(turned, store.run(second))
 
 
 def test_the_tables_are_those_of_every_layer(
@@ -69,15 +83,59 @@ def test_the_tables_are_those_of_every_layer(
         said = agreement(counts)
         expected = [said.mean, said.null, said.density, said.positions]
         np.testing.assert_allclose(agreed.loc[key].to_numpy(float), expected, rtol=1e-6)
-    held = found.table("elections").set_index(["order", "density"]).loc[(order, 0.2)]
-    assert held["won"].tolist() == live.elections[0.2].won.tolist()
-    assert list(held["expert"]) == list(tiny_benchmark.experts)
+    elected = found.table("elections").set_index(["order", "density"]).loc[(order, 0.2)]
+    assert elected["kept"].tolist() == live.elections[0.2].kept.tolist()
+    assert list(elected["expert"]) == list(tiny_benchmark.experts)
     weighted = found.table("agreement").assign(total=lambda rows: rows["mean"] * rows["positions"])
     sums = weighted.groupby(["space", "density"])[["total", "positions"]].sum()
     for (space, density), counts in conflict_signs.whole(str(found.path), found).items():
         said = agreement(counts)
         assert said.positions == sums.loc[(space, density), "positions"]
         assert said.mean == pytest.approx(sums.loc[(space, density), "total"] / said.positions, rel=1e-5)
+
+
+@pytest.mark.parametrize("way", [1, -1])
+def test_what_survives_is_what_ties_merges(tmp_path: Path, tiny_benchmark: Benchmark, way: int) -> None:
+    """Entries tie at the edge of the trim; votes tie, too, and take the sign that wins more of the model.
+
+    Tensors that are no linear maps decide here which one that is.
+    """
+    base, tuned = tiny.family()
+    base = {name: (64 * value).round() / 64 for name, value in base.items()}  # so that half precision is exact
+    names = list(tuned)[:3]
+    vectors = {name: torch.stack([(64 * (tuned[e][name] - base[name])).round() / 64 for e in names]) for name in base}
+    others = [p.name for p in tiny.checkpoint(base).parameters if p.role not in LINEAR_MAPS]
+    vectors |= {name: way * vectors[name].abs() + way / 64 for name in others}
+    paths = {"pretrained": base} | {e: {n: base[n] + vectors[n][k] for n in base} for k, e in enumerate(names)}
+    for name, state in paths.items():
+        save_file({key: value.half() for key, value in state.items()}, tmp_path / f"{name}.safetensors")
+    experts = {name: str(tmp_path / f"{name}.safetensors") for name in names}
+    recipe = Recipe.build("weight_averaging", {}, [], str(tmp_path / "pretrained.safetensors"), experts)
+    store = Store(tmp_path / "store", libraries=())
+    run = execute(recipe, store, benchmark=tiny_benchmark, evaluate=False, keep_model=False)
+    found = measure.measure("signs", store, tiny_benchmark, run.id, device="cpu")
+    layers = found.table("layers").set_index("tensor")["order"]
+    rows = found.table("elections").set_index(["order", "density"]).sort_index()
+    tied = 0
+    for density in DENSITIES:
+        kept = {name: by_hand(of, density) for name, of in vectors.items()}
+        sums = {name: of.sum(dim=0).sign() for name, of in kept.items()}
+        majority = torch.tensor(sum(float(sign.sum()) for sign in sums.values())).sign()
+        assert majority == way
+        for name, order in layers.items():
+            sign = torch.where(sums[name] == 0, majority, sums[name])
+            assert rows.loc[(order, density), "won"].tolist() == (kept[name] * sign > 0).flatten(1).sum(dim=1).tolist()
+            assert rows.loc[(order, density), "kept"].tolist() == (kept[name] != 0).flatten(1).sum(dim=1).tolist()
+            tied += int(((sums[name] == 0) & (kept[name] != 0).any(dim=0)).sum())
+    assert tied > 0
+
+
+def by_hand(vectors: torch.Tensor, density: float) -> torch.Tensor:
+    """TIES's trim of one tensor: the int(ρN) + 1 largest entries of each expert, and those that tie with the last."""
+    flat = vectors.flatten(1)
+    sizes, count = flat.abs().sort(dim=1, descending=True).values, int(density * flat.shape[1])
+    limits = sizes[:, count : count + 1] if density < 1 else torch.zeros(len(flat), 1)
+    return (flat * (flat.abs() >= limits)).reshape(vectors.shape)
 
 
 def test_measuring_tells_how_far_it_is_and_can_be_cancelled(

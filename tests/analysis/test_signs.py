@@ -22,10 +22,10 @@ from merging.analysis.measurements.signs import (
 from merging.checkpoints.families import Parameter, Role
 from merging.methods import registry
 from merging.methods.merges.ties import ties
-from merging.methods.shared.trimming import TrimThresholds as TiesElection
+from merging.methods.shared.trimming import TrimThresholds
 from merging.methods.slot import Slot
 from merging.numerics.linear_algebra import left_basis
-from merging.numerics.sign_election import elect, trimmed
+from merging.numerics.sign_election import elect, elected_sign, trim_each
 
 WORKED = [[1, -1, 0, 0, 2, 0], [1, 1, 0, 0, -2, 0], [-1, 1, 3, 0, 0, 0], [1, -1, 0, -2, 0, 0]]
 
@@ -76,7 +76,7 @@ def test_random_signs_at_a_density(tasks: int, density: float, null: float) -> N
         counts[votes, votes] = round(1e9 * chance)
     assert round(agreement(counts).null, 3) == null
     noise = torch.randn(tasks, 400, 400, generator=torch.Generator().manual_seed(1))
-    found = agreement(count_votes(next(trimmed(noise, [density]))))
+    found = agreement(count_votes(next(trim_each(noise, [density]))))
     assert found.null == pytest.approx(null, abs=1.5e-3)
     assert found.density == pytest.approx(density, abs=1e-4)
     assert found.excess == pytest.approx(0, abs=2e-3)
@@ -84,7 +84,7 @@ def test_random_signs_at_a_density(tasks: int, density: float, null: float) -> N
 
 def test_the_histogram_puts_edges_where_they_belong() -> None:
     values = torch.randn(5, 3000, generator=torch.Generator().manual_seed(2)) + 0.2
-    values = next(trimmed(values, [0.7]))
+    values = next(trim_each(values, [0.7]))
     _, each = naive(values.numpy())
     edges = np.array([0.5, 0.6, 0.7, 0.8, 0.9, 1.0])
     places = np.clip(np.searchsorted(edges - 1e-9, each, side="right") - 1, 0, 4)  # 3 of 5 votes are in [0.6, 0.7)
@@ -99,7 +99,7 @@ def test_the_histogram_puts_edges_where_they_belong() -> None:
 
 @pytest.mark.parametrize("shape", [(12, 7), (7, 12), (40, 5)])
 def test_every_space_is_what_its_definition_says(shape: tuple[int, int]) -> None:
-    vectors, density = drawn(3, *shape), 0.3
+    vectors, density = drawn(3, *shape), 0.33  # of the entries DRM keeps round(ρN) + 1, and TIES int(ρN) + 1
     found = inspect_layer(vectors, (density,), rank_tol=0.0)
     for way, matrices in (("h", vectors.numpy()), ("v", vectors.mT.numpy())):
         left, _, right = np.linalg.svd(np.concatenate(matrices, axis=1), full_matrices=False)
@@ -116,7 +116,7 @@ def test_every_space_is_what_its_definition_says(shape: tuple[int, int]) -> None
             assert said.density == pytest.approx(np.mean(np.array(values) != 0))
         assert found.ranks["hv".index(way)] == left.shape[1]
     assert agreement(found.votes["weights", density]).mean == pytest.approx(
-        naive(next(trimmed(vectors, [density])).numpy())[0]
+        naive(next(trim_each(vectors, [density])).numpy())[0]
     )
 
 
@@ -189,7 +189,7 @@ def test_equal_experts_agree_and_nobody_loses() -> None:
     found = inspect_layer(same, (0.2,))
     for counts in found.votes.values():
         assert agreement(counts).mean == 1
-    np.testing.assert_array_equal(found.elections[0.2].won, found.elections[0.2].kept)
+    np.testing.assert_array_equal(found.elections[0.2].won(0), found.elections[0.2].kept)
 
 
 def test_experts_that_changed_nothing_have_no_votes() -> None:
@@ -203,27 +203,36 @@ def test_experts_that_changed_nothing_have_no_votes() -> None:
 # Elections
 
 
-def test_the_trim_keeps_the_largest_of_each_expert() -> None:
-    vectors = drawn(3, 10, 10)
-    for density, kept in zip((1.0, 0.5, 0.05), trimmed(vectors, (1.0, 0.5, 0.05)), strict=True):
-        for own, left in zip(vectors, kept, strict=True):
-            many = min(round(density * 100) + 1, 100)
-            assert int((left != 0).sum()) == many
-            assert left.abs()[left != 0].min() == own.abs().flatten().sort().values[-many]
+def test_the_trim_keeps_what_ties_keeps() -> None:
+    for vectors in (drawn(3, 11, 9), drawn(3, 11, 9).round()):  # round numbers tie with each other
+        for density, kept in zip((1.0, 0.7, 0.29, 0.05), trim_each(vectors, (1.0, 0.7, 0.29, 0.05)), strict=True):
+            for own, left in zip(vectors, kept, strict=True):
+                sizes = own.abs().flatten().sort(descending=True).values
+                limit = sizes[int(density * 99)] if density < 1 else 0.0
+                assert torch.equal(left, own * (own.abs() >= limit))
 
 
 def test_the_sign_of_the_sum_is_elected() -> None:
-    values = torch.tensor(WORKED, dtype=torch.float64)  # sums 2, 0, 3, -2, 0, 0: two exact ties elect nobody
+    values = torch.tensor(WORKED, dtype=torch.float64)  # sums 2, 0, 3, -2, 0, 0: two exact ties with entries
     found = elect(values)
-    assert found.kept.tolist() == [3, 3, 3, 3]
-    assert found.won.tolist() == [1, 1, 1, 2]
+    assert found.kept.tolist() == [3, 3, 3, 3] and found.votes == 1
+    assert found.won(0).tolist() == [1, 1, 1, 2]
+    assert found.won(1).tolist() == [2, 2, 2, 2]
+    assert found.won(-1).tolist() == [2, 2, 1, 3]
 
 
-def test_what_ties_merges_is_what_survives() -> None:
+@pytest.mark.parametrize("density", [1.0, 0.7, 0.29])
+@pytest.mark.parametrize("tie_sign", [-1.0, 0.0, 1.0])
+def test_what_ties_merges_is_what_survives(density: float, tie_sign: float) -> None:
     vectors = drawn(4, 9, 8)
-    params = registry.merge("ties").params.build({"density": 1.0, "scope": "tensor", "scaling": 1.0})
+    vectors[2:] = -vectors[:2].flip(0)
+    vectors = vectors.round()
+    params = registry.merge("ties").params.build({"density": density, "scope": "tensor", "scaling": 1.0})
     slot = Slot(Parameter("w", Role.LINEAR, "w", "block 0", 0, 0), tuple("abcd"), torch.zeros_like(vectors[0]), vectors)
-    merged = ties(slot, params, TiesElection(None, 0.0))
-    survivors = vectors * (vectors * vectors.sum(dim=0) > 0)
+    merged = ties(slot, params, TrimThresholds(None, tie_sign))
+    found = inspect_layer(vectors, (density,)).elections[density]
+    kept = next(trim_each(vectors, [density]))
+    survivors = kept * (kept * elected_sign(kept, tie_sign) > 0)
     torch.testing.assert_close(merged, survivors.sum(dim=0))
-    assert elect(vectors).won.tolist() == (survivors != 0).flatten(1).sum(dim=1).tolist()
+    assert found.won(tie_sign).tolist() == (survivors != 0).flatten(1).sum(dim=1).tolist()
+    assert found.tied.any()

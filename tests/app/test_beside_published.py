@@ -123,7 +123,7 @@ def run(chain: Sequence[tuple[str, Mapping[str, Any]]], provenance: str = PRECOM
     recipe = Recipe.build(merge, params, edits, exemplars=exemplars)
     name = f"{recipe.chain_digest}{provenance}"
     keys = tuple(step.key for step in recipe.steps)
-    return SimpleNamespace(id=name, title=name, recipe=recipe, chain=keys, provenance=provenance)
+    return SimpleNamespace(id=name, title=name, name=name, recipe=recipe, chain=keys, provenance=provenance)
 
 
 def figure(*chain: tuple[str, Mapping[str, Any]], **said: Any) -> Figure:

@@ -85,7 +85,8 @@ def test_a_click_on_a_cell_lists_its_images(open_view: Any, measured: Path) -> N
     row = counts[counts["over"] == "digits"].sort_values("share").iloc[-1]
     at = click(at, "data_set_tasks", "digits", str(row["depth"]))
     assert not at.exception
-    assert f"**{round(row['share'] * row['n'])} images**: Digits, the answer stays after" in words(at)
+    count, depth = round(row["share"] * row["n"]), row["depth"]
+    assert f"**{count} images**: Digits, the answer stays from depth {depth:.0f} on" in words(at)
     links = [one.proto.query_string for one in at.get("page_link")]
     assert links and all("image=digits%3Areporting%3A" in link and f"runs={ties.id}" in link for link in links)
     assert at.selectbox(key="where").value == "Digits" and at.selectbox(key="from").value == row["depth"]
@@ -115,7 +116,7 @@ def test_tables_are_those_of_the_measurement(open_view: Any, measured: Path) -> 
     assert table[table["kind"] == "run"]["share"].tolist() == own[own["model"] == "run"]["accuracy"].tolist()
     assert set(table[table["kind"] == "reference"]["label"]) == {"Own expert"}
     outside = tables.by_depth([(run, found)], "accuracy", "out of domain")
-    assert set(outside["label"]) == {run.title, "Pretrained"}
+    assert set(outside["label"]) == {run.name, "Pretrained"}
     mended = tables.mended([(run, found)], "in domain", "pretrained")
     known = found.table("mended").query("over == 'in domain' and donor == 'pretrained'")
     assert mended["share"].tolist() == known["share"].tolist() and set(mended["tokens"]) == {"class", "patches", "all"}

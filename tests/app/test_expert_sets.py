@@ -10,13 +10,19 @@ from typing import Any
 import numpy as np
 import pytest
 import viz_tables
-from compared_runs import EMR, FEW, LWPTV, TIES, both, warned
+from compared_runs import EMR, FEW, LWPTV, TIES, TIES_NAMED, both, warned
 from page_harness import press, runs, words
 from streamlit.testing.v1 import AppTest
 
 from app.reading import data, score_tables
 from app.session.report.report_draft import ReportDraft
+from app.views.compare import recipes
 from app.widgets.run_picker import one_set
+from merging.benchmarks.benchmark import Benchmark
+from merging.recipes.recipe import Recipe
+from merging.runs.execute import execute
+from merging.runs.run import same_models
+from merging.runs.store import Store
 from viz import draw
 from viz.chart import ChartError
 
@@ -55,14 +61,14 @@ def opened(open_app: Any, compared: Path, *titles: str) -> AppTest:
 @pytest.mark.slow
 def test_runs_of_other_experts_are_listed_and_can_be_shown_instead(open_app: Any, compared: Path) -> None:
     at = opened(open_app, compared, FEW, TIES, LWPTV)
-    assert set(marks(at)) & {FEW, TIES, LWPTV} == {FEW}
+    assert set(marks(at)) & {FEW, TIES_NAMED, LWPTV} == {FEW}
     few = marks(at)["Pretrained"]
-    assert set(at.dataframe[0].value["label"]) & {FEW, TIES, LWPTV} == {FEW}
+    assert set(at.dataframe[0].value["label"]) & {FEW, TIES_NAMED, LWPTV} == {FEW}
     assert "**2** of the chosen runs merge other experts" in words(at)
     listed = words(at).replace("\\", "")
-    assert "4 experts: Circles, " in listed and f"{TIES}, {LWPTV}" in listed
+    assert "4 experts: Circles, " in listed and f"{TIES_NAMED}, {LWPTV}" in listed
     press(at, SWITCH)
-    assert set(marks(at)) & {FEW, TIES, LWPTV} == {TIES, LWPTV}
+    assert set(marks(at)) & {FEW, TIES_NAMED, LWPTV} == {TIES_NAMED, LWPTV}
     assert str(at.query_params["runs"]).strip("[]'").split(",")[-1] == runs(compared)[FEW].id
     assert "**1** of the chosen runs merges other experts" in words(at) and FEW in words(at)
     assert marks(at)["Pretrained"] != few  # the mean over other tasks
@@ -72,7 +78,7 @@ def test_runs_of_other_experts_are_listed_and_can_be_shown_instead(open_app: Any
 
 def test_runs_of_the_same_experts_are_in_one_picture(open_app: Any, compared: Path) -> None:
     at = opened(open_app, compared, TIES, LWPTV)
-    assert set(marks(at)) >= {TIES, LWPTV}
+    assert set(marks(at)) >= {TIES_NAMED, LWPTV}
     assert "other experts" not in words(at) and SWITCH not in [button.label for button in at.button]
 
 
@@ -86,6 +92,24 @@ def test_the_order_of_experts_makes_no_other_set(compared: Path) -> None:
     known = runs(compared)
     groups = one_set([known[TIES], known[FEW], known[LWPTV]])
     assert [[run.title for run in group] for group in groups] == [[TIES, LWPTV], [FEW]]
+
+
+@pytest.mark.slow
+def test_compare_and_merge_find_the_same_runs_of_the_same_experts(
+    open_app: Any, compared: Path, tmp_path: Path
+) -> None:
+    benchmark = Benchmark.load(compared)
+    experts = dict(reversed(benchmark.experts.items()))
+    recipe = Recipe.build("ties", {"density": 0.3}, [], benchmark.pretrained, experts)
+    run = execute(recipe, Store(tmp_path / "store", libraries=()), benchmark=benchmark, keep_model=False)
+    at = open_app("compare", compared, run=run.id)
+    suggested = {str(button.key).removeprefix("beside_") for button in at.button if button.label == "Compare"}
+    assert runs(compared)[TIES].id in suggested and "No other run merges" not in words(at)
+    alike = [one for one in data.stored() if same_models(run, one) and one.id != run.id]
+    assert {other.id for other, _ in recipes.nearest(run, data.runs(data.stored()))} == {one.id for one in alike}
+    assert {one.id for one in one_set([run, *data.runs(data.stored())])[0]} == {run.id, *(one.id for one in alike)}
+    at = open_app("compare", compared, run=run.id, b=runs(compared)[TIES].id, between="charts", chart="sign agreement")
+    assert "this chart depends on the experts only" in words(at)
 
 
 def test_what_a_picture_is_of_goes_with_it(open_app: Any, compared: Path) -> None:
@@ -137,7 +161,7 @@ def test_drift_shows_one_set(open_app: Any, compared: Path) -> None:
     assert not at.exception
     assert "**1** of the chosen runs merges other experts" in words(at)
     names = {trace.get("name") for trace in json.loads(at.get("plotly_chart")[0].proto.spec)["data"]}
-    assert FEW in names and TIES not in names
+    assert FEW in names and TIES_NAMED not in names
 
 
 def test_features_shows_one_set(open_app: Any, compared: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -148,5 +172,5 @@ def test_features_shows_one_set(open_app: Any, compared: Path, monkeypatch: pyte
     known = runs(compared)
     at = open_app("features", compared, runs=",".join(known[title].id for title in (FEW, TIES, LWPTV)))
     assert not at.exception
-    assert set(drawn[-1]) & {FEW, TIES, LWPTV} == {FEW}
+    assert set(drawn[-1]) & {FEW, TIES_NAMED, LWPTV} == {FEW}
     assert "**2** of the chosen runs merge other experts" in words(at)

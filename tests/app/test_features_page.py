@@ -128,7 +128,7 @@ def test_maps_are_a_job_of_their_own(open_app: Any, library: Path, tmp_path: Pat
     assert "t-SNE maps" not in words(at)
     at = open_app("features", library, runs=known["Ties"].id, map="t-SNE")
     assert charts(at) == 0
-    assert "t-SNE maps have not been computed for **Pretrained** and **Ties" in words(at)
+    assert "t-SNE maps have not been computed for **Pretrained** and **TIES (sum, λ 0.3)" in words(at).replace("\\", "")
     assert not at.exception
 
 
@@ -185,11 +185,11 @@ def test_a_link_restores_the_view(open_app: Any, extracted: Path) -> None:
 @pytest.mark.slow
 def test_circled_images_are_shown_with_predictions(open_app: Any, extracted: Path) -> None:
     at = open_app("features", extracted, runs=chosen(extracted))
-    ties = next(model for model in models(extracted) if model.label == "Ties")
+    ties = next(model for model in models(extracted) if model.run.title == "Ties")
     images = ties.measurement.table("images")
     at = circle(at, *((ties.run.id, image) for image in images["image"][:3]))
     assert not at.exception
-    assert "**3 images** chosen. After: **Ties**" in words(at)
+    assert "**3 images** chosen. After: **TIES (sum, λ 0.3)**" in words(at).replace("\\", "")
     for predicted in images["predicted"][:3]:
         assert f"after: {predicted}" in words(at)
     assert words(at).count("  \nbefore: ") == 3

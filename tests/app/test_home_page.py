@@ -8,10 +8,11 @@ from typing import Any
 
 import pytest
 import tiny_library
-from page_harness import words
+from page_harness import press, words
 from streamlit.testing.v1 import AppTest
 
 from app.views.runs import run_order
+from merging import settings
 from merging.benchmarks.benchmark import Benchmark
 from merging.recipes.recipe import Recipe
 from merging.runs import execute
@@ -57,11 +58,32 @@ def test_home_finds_and_orders_runs(open_app: Any, many: Path) -> None:
     at.text_input(key="find_run").set_value("no such run").run()
     assert "No run has all of these words" in at.info[0].value
     at.text_input(key="find_run").set_value("sum").run()
-    assert len(listed(at)) == 9
+    assert len(listed(at)) == 10 and listed(at)[0].startswith("TIES")  # the one that sums, beside those called Sum
     at.selectbox(key="order_by").select("H-score").run()
     shown = [float(str(m.value)[:-1]) for m in at.markdown if str(m.value).endswith("%")][2::3]
     assert shown == sorted(shown, reverse=True)
     assert not at.exception
+
+
+def test_a_click_on_a_scores_head_puts_the_best_first_and_another_one_takes_that_back(
+    open_app: Any, many: Path
+) -> None:
+    at = open_app("home", many)
+    before = listed(at)
+    for head, order in (("H-score", "H-score"), ("Out", "out-of-domain"), ("In", "in-domain")):
+        press(at, head)
+        assert not at.exception and at.selectbox(key="order_by").value == order
+        scores = [float(line.value.rstrip("%")) for line in at.markdown if str(line.value).endswith("%")]
+        column = scores[["In", "Out", "H-score"].index(head) :: 3]
+        assert len(column) == 10 and column == sorted(column, reverse=True)
+    press(at, "In ↓")
+    assert listed(at) == before and at.selectbox(key="order_by").value == "own runs first"
+
+
+def test_names_that_differ_by_capitals_alone_say_what_they_merge(open_app: Any) -> None:
+    at = open_app("home", settings.BUNDLED)
+    shown = [name.replace("\\", "") for name in listed(at)]
+    assert shown[2:4] == ["TIES (sum, λ 0.3)", "TIES-Merging (mean, λ 1)"] and "Ties" not in shown
 
 
 def test_home_has_no_controls_for_a_few_runs(open_app: Any, library: Path) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -150,6 +151,34 @@ def test_jobs_that_learn_are_drawn_beside_the_same_charts_of_a_run(
     charts = [f"{key}_{job.id}" for job in queue.live for key in ("learning_loss", "coefficient_map")]
     assert keys(at) == charts[:-1] + VIEWS[view][1]  # the second job has written nothing yet
     assert not open_app("learning", learned, present="true").exception
+
+
+def test_losses_of_tasks_stand_beside_their_mean_and_stay_while_the_job_pauses(
+    open_app: Any, learned: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    at = open_app("learning", learned, run=learned_runs.LAYERWISE)
+    benchmark = Benchmark.load(learned)
+    recipe = Recipe.build("adamerging", {"steps": 40}, [], benchmark.pretrained, benchmark.experts)
+    queue = TwoLearning(data.runner(), recipe)
+    first, second = queue.live
+    falling = torch.linspace(2, 1, 30, dtype=torch.float64)
+    rows = torch.stack([falling] * (len(benchmark.experts) - 1) + [falling.flip(0)], dim=1)
+    kept = Kept(data.store().learned_so_far(first.id), first.id)
+    kept.keep("merge", lambda: {"losses": rows})
+    kept.write()
+    queue.details = lambda job_id: [f"step {step} of 40 · entropy 1.50" for step in (30, 31, 32)]
+    monkeypatch.setattr(data, "runner", lambda: queue)
+    for state in ("running", "paused"):
+        queue.live = [replace(first, state=state, kept=state == "paused"), replace(second, state="cancelled")]
+        at = at.run()
+        assert not at.exception
+        assert f"learning_loss_{first.id}" in keys(at) and f"learning_loss_{second.id}" not in keys(at)
+        (spec,) = (json.loads(one.proto.spec) for one in at.get("plotly_chart") if one.proto.id.endswith(first.id))
+        assert len({trace["name"] for trace in spec["data"]}) == len(benchmark.experts) + 1
+        means = [trace for trace in spec["data"] if trace["name"] == "all tasks, mean"]
+        assert len(means) == 2, "the losses of single steps behind their running means"
+        assert "Over the last 10 steps the mean loss falls on 3 of 4 tasks, and not on" in words(at)
+        assert [button for button in at.button if button.label == ("Pause" if state == "running" else "Resume")]
 
 
 def test_a_run_that_learned_nothing_says_so_and_offers_one_that_did(open_app: Any, learned: Path) -> None:

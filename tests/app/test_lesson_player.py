@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -65,7 +66,7 @@ def test_a_fresh_lesson_from_its_first_step_to_its_last(open_app: Any, library: 
     assert "Measured is withheld" in at.get("plotly_chart")[0].proto.spec
     assert "Now you know" not in words(at) and not [slider for slider in at.slider if slider.key == "ratio"]
     at.slider(key="lesson_small_2_guess").set_value(40.0).run()
-    press(at, "Fix my guess")
+    press(at, "Lock in")
     assert said(at, "said") == "2_40" and "Your guess: **40 %**" in words(at) and charts(at) == 1
     press(at, "Reveal")
     assert not at.exception and "Measured: **" in words(at) and "Now you know" in words(at)
@@ -73,14 +74,14 @@ def test_a_fresh_lesson_from_its_first_step_to_its_last(open_app: Any, library: 
     assert said(at, "did") == "3"
     turn(at)
     at.radio[0].set_value("rises").run()
-    press(at, "Fix my guess")
+    press(at, "Lock in")
     press(at, "Reveal")
     assert "points" in words(at)
     turn(at)
     at.multiselect(key="lesson_small_4_guess").set_value(["first", "second"]).run()
-    assert next(button for button in at.button if button.label == "Fix my guess").disabled  # the third one is missing
+    assert next(button for button in at.button if button.label == "Lock in").disabled  # the third one is missing
     at.multiselect(key="lesson_small_4_guess").set_value(["third", "first", "second"]).run()
-    press(at, "Fix my guess")
+    press(at, "Lock in")
     press(at, "Reveal")
     assert "third" in words(at) and said(at, "said").endswith("4_2_0_1")
     turn(turn(turn(at)))  # past a curve and cells
@@ -211,13 +212,12 @@ def test_the_sheet_holds_guesses_truths_and_texts_and_restores_them(
     assert "&lt;b&gt;A larger ratio&lt;/b&gt;" in document and "<b>A larger" not in document
     assert "LwPTV" in document and "plotly.js" not in document and len(document) < 100_000
     fresh = open_app("lessons", library)
-    monkeypatch.setattr(sheet.st, "file_uploader", lambda *given, **options: Upload(document.encode()))
+    choose(monkeypatch, document)
     fresh.run()
     assert not fresh.exception and "Restored “A small lesson”" in words(fresh)
     assert "10 of 10 steps done" in str([bar.proto.text for bar in fresh.get("progress")])
     assert fresh.session_state["_lesson_free"][KEY][10] == "</script><b>A larger ratio</b>"
-    damaged = document.replace('"said"', '"sad"').encode()
-    monkeypatch.setattr(sheet.st, "file_uploader", lambda *given, **options: Upload(damaged))
+    choose(monkeypatch, document.replace('"said"', '"sad"'))
     fresh.run()
     assert "damaged" in fresh.error[0].value
 
@@ -232,20 +232,19 @@ def test_a_sheet_keeps_what_the_address_has_no_room_for(
     at.session_state["_lesson_said"][KEY].update(kept)
     at.run()
     document = made[-1]()
-    monkeypatch.setattr(sheet.st, "file_uploader", lambda *given, **options: Upload(document.encode()))
+    choose(monkeypatch, document)
     fresh = open_app("lessons", library)
     assert not fresh.exception and fresh.session_state["_lesson_said"][KEY] == {2: (40.0,), 3: (2.0,), **kept}
-    long = document.replace('"did": "vv"', f'"did": "{"v" * 13}"').encode()
-    monkeypatch.setattr(sheet.st, "file_uploader", lambda *given, **options: Upload(long))
+    choose(monkeypatch, document.replace('"did": "vv"', f'"did": "{"v" * 13}"'))
     fresh = open_app("lessons", library, lesson=KEY)
     assert said(fresh, "did") == "vv" and len(said(fresh, "said")) <= 120
 
 
-class Upload:
-    """What a field for files gives."""
-
-    def __init__(self, payload: bytes) -> None:
-        self.file_id, self.getvalue = str(hash(payload)), lambda: payload
+def choose(monkeypatch: pytest.MonkeyPatch, document: str) -> None:
+    """Have the field of the page Lessons give what the browser reads of this sheet."""
+    kept = sheet.KEPT.search(document)
+    chosen = SimpleNamespace(sheet={"kept": kept[0] if kept else "", "chosen": len(document)})
+    monkeypatch.setattr(sheet, "field", lambda: lambda **options: chosen)
 
 
 def test_a_view_becomes_a_step_that_opens_it(open_app: Any, library: Path, tmp_path: Path) -> None:
@@ -278,10 +277,20 @@ def test_every_step_of_bundled_lessons_stands_beside_its_page(
         assert f"step {number} of {len(lesson.steps)}" in words(at) and "not stored here" not in words(at)
 
 
-def test_a_presented_text_keeps_its_question() -> None:
-    from app.views.lessons import projector
+def test_a_presented_step_shows_all_of_its_words(open_app: Any, library: Path, tmp_path: Path) -> None:
+    premise = " ".join(f"Premise {number} stands here." for number in range(30))  # 120 words
+    written = small_lesson.TEXT.replace("And with a mask?", f"{premise} And with a mask?")
+    (tmp_path / "lessons" / f"{KEY}.yaml").write_text(written, encoding="utf-8")
+    at = open_app("masks", library, lesson=KEY, step="2")
+    at.toggle(key="present").set_value(True).run()
+    shown = presented(at)
+    assert f"{premise} And with a mask?" in shown and "Now you know." not in shown and "Measured" not in shown
+    at.button(key="lesson_reveal").click().run()
+    shown = presented(at)
+    assert f"{premise} And with a mask?" in shown and "Measured: **" in shown and "Now you know." in shown
 
-    words = " ".join(["word"] * 15)
-    shown = projector.brief(f"First {words}. Second {words}. Third {words}. What is it?")
-    assert shown == f"First {words}. Second {words}. What is it?"
-    assert len(projector.brief(f"{words} {words} {words}?").split()) <= projector.MOST_WORDS
+
+def presented(at: AppTest) -> str:
+    """The words above the chart that fills the window."""
+    assert not at.exception and charts(at) == 1
+    return next(str(one.value) for one in at.markdown if one.value.startswith("Premise 0"))

@@ -27,7 +27,7 @@ def test_merging_shows_accuracy_and_links(open_app: Any, library: Path) -> None:
     assert [metric.label for metric in at.metric] == ["In-domain", "Out-of-domain", "H-score"]
     assert all(metric.value.endswith("%") for metric in at.metric)
     (job,) = data.runner().jobs()
-    assert job.title == "LwPTV (prune ratio 0.4) → Task arithmetic"
+    assert job.title == "LwPTV (prune ratio 0.4) → Task Arithmetic"
     assert data.store().run(job.subject).has_scores
     at.switch_page("screens/scores.py").run()
     assert job.subject in at.multiselect(key="compare").options or job.subject in at.multiselect(key="compare").value

@@ -1,4 +1,4 @@
-"""The result on Merge stands beside what it is held against: pretrained, the experts, and the best stored run."""
+"""The result on Merge stands beside its references: pretrained, the experts, and the best stored run."""
 
 from __future__ import annotations
 

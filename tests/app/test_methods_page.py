@@ -103,7 +103,7 @@ def test_a_link_to_no_method_says_so(open_app: Any, library: Path, link: str) ->
     assert "There is no method named" in at.warning[0].value
     assert len(at.warning[0].value) < 300
     assert "<img" not in words(at).replace("\\<", "")
-    assert titles(at)[0] == "Task arithmetic"
+    assert titles(at)[0] == "Task Arithmetic"
 
 
 def test_filters_leave_what_fits(open_app: Any, library: Path) -> None:
@@ -190,9 +190,9 @@ def test_costs_are_work_that_is_the_same_everywhere(open_app: Any, library: Path
     costs = needs_and_costs(at)
     assert list(costs.index) == [method.title for method in METHODS]
     assert costs.loc["TIES", "passes"] == 3
-    assert costs.loc["TIES", "reads"] == 3 * costs.loc["Task arithmetic", "reads"] > 0
+    assert costs.loc["TIES", "reads"] == 3 * costs.loc["Task Arithmetic", "reads"] > 0
     assert costs.loc["LOT", "operations"] > 0 and costs.loc["LOT", "images"] == "256 forward"
-    assert costs.loc["Fisher merging", "images"] == "256 both ways"
+    assert costs.loc["Fisher Merging", "images"] == "256 both ways"
     assert costs.loc["Surgery", "gives"] == "a module per task" and costs.loc["WEMoE", "gives"] == "one routed model"
     assert costs.loc["Surgery", "needs"] == "unlabeled test data, each image's task"
     assert costs.loc["WEMoE", "needs"] == "unlabeled test data, heads" and costs.loc["MASS", "needs"] == "nothing"
@@ -201,7 +201,7 @@ def test_costs_are_work_that_is_the_same_everywhere(open_app: Any, library: Path
     choosing = sum(benchmark.count(name, "choosing") for name in benchmark.experts)
     shown = sum(min(64, benchmark.count(name, "exemplars")) for name in benchmark.experts)
     assert images["Surgery"] == f"{2 * choosing:,} forward" and images["Twin-Merging"] == f"{shown:,} forward"
-    assert costs.loc["MASS", "reads"] > costs.loc["Task arithmetic", "reads"]
+    assert costs.loc["MASS", "reads"] > costs.loc["Task Arithmetic", "reads"]
     assert costs["ratio"].isna().all()
     said = words(at)
     assert "Times have not been measured" in said

@@ -26,7 +26,7 @@ def test_a_preview_has_the_titles_of_methods(monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setattr("app.reading.previews.request", request)
     with pytest.raises(KeyboardInterrupt):
         preview.show(Recipe.build("task_arithmetic", {}, [("manual", {"rules": "b0=0"})]), None, "here")
-    assert asked == ["Manual (block 0 × 0) → Task arithmetic"]
+    assert asked == ["Manual (block 0 × 0) → Task Arithmetic"]
 
 
 def test_no_word_in_a_quoted_name_is_explained() -> None:

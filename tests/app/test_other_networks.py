@@ -67,9 +67,11 @@ def test_a_set_is_merged_and_methods_for_clip_are_refused(
     assert any("T5" in error.value for error in at.error)
     assert not [box for box in at.selectbox if box.label in {"Activation", "Then adapt it with"}]
     at = open_app("merge", library, models=made.id, chain="ties")
+    assert "qasc, rte: the order of its tokens was not checked" in words(at).replace("\\", "")
     press(at, "Run")
     at = finish(at)
-    assert not at.exception and "images pass through CLIP towers" in words(at)
+    assert not at.exception and "Not evaluated\\: images pass through CLIP towers" in words(at)
+    assert "It was not evaluated" not in words(at)
     (job,) = data.runner().jobs()
     assert data.store().run(job.subject).network == "T5"
 
@@ -116,7 +118,7 @@ def test_methods_says_what_such_models_need_and_what_papers_print_of_them(
     assert not at.exception and "Needs on this model: what each method must be given for T5" in words(at)
     (needs,) = [frame.value for frame in at.dataframe if "here" in frame.value.columns]
     here = needs.set_index("title")["here"]
-    assert (here["LOT"], here["Fisher merging"], here["TIES"]) == ("layer inputs", "gradients", "nothing")
+    assert (here["LOT"], here["Fisher Merging"], here["TIES"]) == ("layer inputs", "gradients", "nothing")
     assert here["TATR"] == "gradients; nothing with sensitivity magnitude" and here["MASS"] == "not possible"
     (blip,) = [frame.value for frame in at.dataframe if ("CIDEr", "COCO") in frame.value.columns]
     assert blip.iloc[0]["CIDEr", "COCO"] == "0.91" and blip.iloc[0]["accuracy", "OKVQA"] == "38.35%"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import re
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +15,11 @@ from app.reading.papers import paper_facts
 from app.widgets import paper_line
 from merging import settings
 from merging.analysis.paper_facts.comparison import COUNTED, Comparison
+from merging.benchmarks.benchmark import Benchmark
 from merging.recipes.papers.claims import CLAIMS
+from merging.recipes.recipe import Recipe
+from merging.runs.execute import execute
+from merging.runs.store import Store
 from merging.sweeps import storage
 from merging.sweeps.axis import EXPERTS
 
@@ -60,9 +65,9 @@ def claim(key: str) -> Any:
 def test_a_line_has_both_sides_with_their_precision() -> None:
     ours = Comparison(first=67.92, second=67.94, difference=-0.02, low=-2.8, high=2.8, sample="n = 1,920 images, half")
     assert paper_line.in_words(claim("lwptv_without_score"), ours).replace("\\", "") == (
-        "**Not shown here.** In-domain accuracy of Task Arithmetic with LwPTV: whole against without the saliency "
-        "score. ◇ 72.8% against 51.9%, +20.9 (LwPTV, Table 8). ● Here 67.9% against 67.9%, +0.0 (95% interval as if "
-        "independent −2.8 to +2.8; n = 1,920 images, half)."
+        "**Not reproduced here.** In-domain accuracy of Task Arithmetic with LwPTV: whole against without the saliency "
+        "score. ◇ 72.8% against 51.9%, +20.9 (LwPTV, Table 8). ● Bundled library: 67.9% against 67.9%, +0.0 "
+        "(95% interval assuming independence −2.8 to +2.8; n = 1,920 images, half)."
     )
 
 
@@ -73,7 +78,8 @@ def test_a_line_says_what_is_read_off_counted_or_missing() -> None:
     )  # fmt: skip
     said = paper_line.in_words(claim("drm_swing"), swing).replace("\\", "")
     assert said.startswith("**Same direction.**") and "0 to 100%" in said and "read off the figure" in said
-    assert "Here 29 to 68% against 41 to 59%, +21.0 (counted in full; 571 vectors)." in said
+    assert "Bundled library: 29 to 68% against 41 to 59%, +21.0 (counted in full; 571 vectors)." in said
+    assert "● Here: 29 to 68%" in paper_line.in_words(claim("drm_swing"), swing, paper_line.ON_PAGE).replace("\\", "")
     missing = paper_line.in_words(claim("drm_swing"), None)
     assert missing.startswith("**Not measured here.**") and "● Not measured here" in missing.replace("\\", "")
     assert "without numbers" in paper_line.in_words(claim("lot_depth"), None)
@@ -134,11 +140,43 @@ def test_sweeps_of_the_library_show_their_stored_points(
     assert "Not measured" not in said and "n = 1,024 images, choosing half" in said
     averages = sweeps.results(sweep).averages.set_index("x")["in_domain"]
     if points:
-        assert "● Here {:.1f}% against {:.1f}%".format(*(100 * averages[x] for x in points)) in said
+        assert "● Bundled library: {:.1f}% against {:.1f}%".format(*(100 * averages[x] for x in points)) in said
     else:
         by_line = sweeps.results(sweep).averages.groupby("line")["in_domain"]
         spans = 100 * (by_line.max() - by_line.min())
-        assert f"● Here {spans[0]:.1f} points against {spans[2]:.1f} points" in said
+        assert f"● Bundled library: {spans[0]:.1f} points against {spans[2]:.1f} points" in said
+
+
+def folded(at: Any) -> list[str]:
+    return [one.label for one in at.expander if "Paper and here" in one.label and not one.proto.expanded]
+
+
+def test_under_a_run_of_ones_own_the_librarys_lines_are_folded_and_say_whose_they_are(
+    open_app: Any, tmp_path: Path
+) -> None:
+    models = Benchmark.load(settings.BUNDLED)
+    recipe = Recipe.build("ties", {"density": 0.35}, ["lwptv"], models.pretrained, models.experts, "Mine")
+    run = execute(recipe, Store(tmp_path / "store", libraries=()), device="cpu", keep_model=False)
+    at = open_app("masks", settings.BUNDLED, run=run.id)
+    assert not at.exception
+    assert folded(at) == ["Paper and here: the bundled library, none of what is shown above"] * 2
+    assert "● Bundled library: " in words(at).replace("\\", "")
+    library = next(one for one in Store(tmp_path / "none", libraries=(settings.LIBRARY,)).runs() if one.kind == "merge")
+    at = open_app("masks", settings.BUNDLED, run=library.id)
+    assert not at.exception
+    assert folded(at) == [] and "Paper and here." in words(at) and "● Bundled library: " in words(at).replace("\\", "")
+
+
+def test_on_the_bundled_benchmark_the_users_runs_and_sweeps_are_no_source(open_app: Any, tmp_path: Path) -> None:
+    """A sweep of the user's goes before the library's in lists, and is not what lines call the bundled library."""
+    store = Store(tmp_path / "store", libraries=(settings.LIBRARY,))
+    (sweep,) = (one for one in storage.listed(store).values() if one.title.startswith("LOT Fig. 3b"))
+    own = replace(sweep, axes=(replace(sweep.axes[0], values=(1.0, 1.5)),), title="Mine")
+    storage.keep(own, store)
+    at = open_app("sweeps", settings.BUNDLED, sweep=own.id)
+    assert not at.exception
+    assert len(folded(at)) == 1 and "n = 1,024 images, choosing half" in words(at).replace("\\", "")
+    assert not paper_facts.is_source(own) and paper_facts.is_source(sweep)
 
 
 def test_a_line_travels_into_the_report(open_app: Any, library: Path) -> None:

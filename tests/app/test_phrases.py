@@ -70,6 +70,17 @@ PHRASES = {
     "a click on a head sorts": "click a column head to sort",
     "one a line": "one per line",
     "the point in hand": "the current point",
+    "no run's score": "(sampled)",
+    "no run’s score": "(sampled)",
+    "predictions become sure": "predictions become confident",
+    "fix my guess": "lock in",
+    "begin anew": "start over",
+    "held against": "compared with; the model itself is the reference",
+    "as if independent": "assuming independence",
+    "not shown here": "not reproduced here",
+    "no difference to be seen": "no significant difference",
+    "of the recipe differ": "a sentence of what differs: adds DARE",
+    "of the recipe differs": "a sentence of what differs: adds DARE",
     # in docstrings and messages
     "somebody": "name the reader, the user, the caller",
     "anybody": "untrusted, of any origin",
@@ -132,6 +143,12 @@ def test_no_phrase_comes_back(package: str) -> None:
         for line, phrase in hits(path.read_text("utf-8"))
     ]
     assert not found, "\n" + "\n".join(found)
+
+
+@pytest.mark.parametrize("pattern", ["app/**/*.yaml", "app/**/*.j2"])
+def test_no_phrase_comes_back_in_lessons_and_templates(pattern: str) -> None:
+    found = {path.name: PATTERN.findall(plain(path.read_text("utf-8"))) for path in ROOT.glob(pattern)}
+    assert found and not any(found.values()), found
 
 
 @pytest.mark.parametrize("phrase", PHRASES)

@@ -171,7 +171,7 @@ def test_the_experts_can_be_chosen_where_runs_merged_others(open_app: Any, libra
     assert [option.split(":")[0] for option in picker.options] == ["4 experts", "2 experts"]
     picker.select(picker.options[1]).run()
     assert not at.exception
-    assert at.dataframe[0].value["", "Merge"].tolist() == ["Ties"]
+    assert at.dataframe[0].value["", "Merge"].tolist() == ["TIES (sum, λ 0.3)"]
     assert "◇ published, ViT-B/32" in at.dataframe[0].value.columns.get_level_values(0)
 
 

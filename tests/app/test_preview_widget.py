@@ -72,7 +72,7 @@ def test_answers_are_drawn_as_they_come(open_app: Any, library: Path, bench: Sta
     assert bench.asked[0].per_task is None and bench.asked[0].run == "" and "ties" in bench.asked[0].recipe
     bench.answer(preview=preview)
     at.run()
-    assert "no run’s score: change against Pretrained; more images follow" in words(at)
+    assert "Preview (sampled)**: change against Pretrained; more images follow" in words(at)
     assert [metric.label for metric in at.metric] == ["In domain", "Out of domain", "H\\-score"] and charts(at) == 1
     bench.answer(preview=preview, done=True)
     at.run()

@@ -32,6 +32,10 @@ def test_runs_are_chosen_compared_and_drawn(open_app: Any, library: Path) -> Non
     rows = table(at)
     assert len(rows) == 4 and set(rows["made"]) == {"precomputed"}
     assert charts(at) == 0
+    assert {str(rows[name].dtype) for name in ("in", "out", "h")} == {"float64"}, (
+        "numbers, which a click on a head sorts"
+    )
+    assert "TIES (sum, λ 0.3)" in set(rows["title"])
     first, second = rows["id"][:2]
     tick(at, [first])
     assert charts(at) == 1

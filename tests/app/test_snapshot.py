@@ -14,6 +14,7 @@ from hostile_texts import TEXTS
 from tiny_library import NASTY
 from viz_tables import drift_case_objective
 
+from app import singletons
 from app.reading import data, glossary
 from app.snapshot import folder, site
 from app.snapshot.contents import Site
@@ -37,10 +38,12 @@ def tiny_place(library: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setenv("MERGESCOPE_LESSONS", str(snapshot_lesson.write(tmp_path / "lessons")))
     st.cache_data.clear()
     st.cache_resource.clear()
+    singletons.forget()
     yield
     data.runner().close()
     st.cache_data.clear()
     st.cache_resource.clear()
+    singletons.forget()
 
 
 def made() -> dict[str, bytes]:
@@ -72,6 +75,7 @@ def test_the_same_input_gives_the_same_bytes_and_no_page_leads_outside(tiny_plac
     lesson = pages["small.html"]
     assert "A &amp; B {{ 7 * 7 }}" in lesson and "n = " in lesson
     assert '<a class="word" href="words.html#word-accuracy"' in lesson and "<b>wrong</b>" in lesson
+    assert 'data-cells="2"' in lesson and "blank cells, for your marks" in lesson
     assert "<img" not in pages["sources.html"] and NASTY.split("<")[0] in pages["sources.html"]
     slider = json.loads(re.findall(r'id="figure-1">(.*)</script>', pages["views.html"])[0])
     assert slider["values"] == ["0", "1", "2", "3", "4"] and len(slider["drawn"]["frames"]) == 5

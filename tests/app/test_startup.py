@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import importlib.util
 import logging
+import os
+import time
 from pathlib import Path
 
 import pytest
+from app_server import serve
 from streamlit import config
 from streamlit.web import skills
 
@@ -36,3 +39,45 @@ def test_no_popup_of_streamlit_covers_the_pages(monkeypatch: pytest.MonkeyPatch)
         assert skills.nudge_suppression_reason(str(Path(startup.__file__).parent)) == "welcome_hidden"
     finally:
         config.set_option("server.headless", before)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("headless", "opened"), [("true", False), ("false", True)])
+def test_the_browser_opens_the_app_unless_it_is_told_not_to(
+    headless: str, opened: bool, library: Path, tmp_path: Path
+) -> None:
+    browser = tmp_path / "programs" / "xdg-open"
+    browser.parent.mkdir()
+    browser.write_text(f'#!/bin/sh\necho "$1" > "{tmp_path}/asked"\n')
+    browser.chmod(0o755)
+    settings = {"PATH": f"{browser.parent}:{os.environ['PATH']}", "STREAMLIT_SERVER_HEADLESS": headless}
+    with serve(library, tmp_path, settings) as url:
+        limit = time.monotonic() + (20 if opened else 2)
+        while not (tmp_path / "asked").exists() and time.monotonic() < limit:
+            time.sleep(0.1)
+        time.sleep(0.5 if opened else 0)  # until the address is written
+    assert (tmp_path / "asked").exists() is opened
+    assert not opened or (tmp_path / "asked").read_text("utf-8").strip() == url
+
+
+def test_a_server_settles_once_and_tries_again_after_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    begun: list[object] = []
+    spec = importlib.util.spec_from_file_location("fresh_startup", startup.__file__)  # no other test settles
+    assert spec is not None and spec.loader is not None
+    fresh = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(fresh)
+    monkeypatch.setattr(fresh, "_freeze", lambda: None)
+    monkeypatch.setattr(fresh, "SOON", 0.0)
+    monkeypatch.setattr(fresh, "_prepare", begun.append)
+    monkeypatch.setattr(fresh.sys, "setswitchinterval", lambda _seconds: None)
+    settle = fresh.settle
+
+    def fail() -> object:
+        raise OSError("no store")
+
+    with pytest.raises(OSError, match="no store"):
+        settle(fail)
+    settle(lambda: "first")
+    settle(lambda: "second")
+    time.sleep(0.3)
+    assert begun == ["first"]

@@ -28,6 +28,12 @@ def test_sentences_name_what_counts() -> None:
     assert text.chain_title(recipe) == "LwPTV (shared mask off) → TIES (aggregation mean)"
 
 
+def test_names_are_strings_also_where_no_key_has_one() -> None:
+    keys = pd.Series(["a", "b"])
+    assert list(text.look_up(keys, {"a": "A"})) == ["A", "b"] and list(text.look_up(keys, {})) == ["a", "b"]
+    assert list(text.look_up(keys, {"a": "A"}, "—")) == ["A", "—"] and list(text.look_up(keys, {}, "—")) == ["—", "—"]
+
+
 @pytest.mark.parametrize(("seconds", "says"), [(0.01, "0.1 s"), (7.25, "7.2 s"), (42, "42 s"), (200, "3 min 20 s")])
 def test_durations(seconds: float, says: str) -> None:
     assert duration_text(seconds) == says

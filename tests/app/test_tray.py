@@ -11,11 +11,15 @@ from streamlit.testing.v1 import AppTest
 
 from app.reading import measurements
 from app.session import pages, state
+from app.session.runs import run_choice
 from app.widgets import page
 from app.widgets.jobs import tray
 from merging.analysis.registry import MEASURES
+from merging.benchmarks.benchmark import Benchmark
 from merging.jobs.records import Job, job_of
 from merging.recipes.recipe import Recipe
+from merging.runs.execute import execute
+from merging.runs.store import Store
 
 RUN_ID = "0123456789ab"
 PAGES = {  # measurement -> the page that shows it, and what the link says besides the run
@@ -72,8 +76,8 @@ def test_on_its_own_page_a_button_picks_the_run_and_the_view(
     path, _, _, query = tray.RESULT_VIEWS.get(measurement, tray.DRIFT)
     picked: list[Any] = []
     monkeypatch.setattr(state, "place", lambda: path.removeprefix("screens/").removesuffix(".py"))
-    monkeypatch.setattr(state, "pick_run", picked.append)
-    monkeypatch.setattr(state, "pick_runs", picked.extend)
+    monkeypatch.setattr(run_choice, "pick_run", picked.append)
+    monkeypatch.setattr(run_choice, "pick_runs", picked.extend)
     monkeypatch.setattr(st, "session_state", {})
     monkeypatch.setattr(st, "button", lambda *words, on_click, args, **look: on_click(*args))
     tray.open_measurement(finished(measurement))
@@ -81,17 +85,31 @@ def test_on_its_own_page_a_button_picks_the_run_and_the_view(
 
 
 @pytest.mark.parametrize(
-    ("chain", "opened"), [("adamerging", [pages.SCORES, pages.LEARNING]), ("ties", [pages.SCORES])]
+    ("chain", "scored", "opened"),
+    [
+        ("adamerging", True, [pages.SCORES, pages.LEARNING]),
+        ("ties", True, [pages.SCORES]),
+        ("ties", False, [pages.MASKS]),
+        ("ties", None, []),
+    ],
 )
-def test_a_merge_that_learned_links_to_what_it_learned(
-    chain: str, opened: list[str], links: Any, monkeypatch: pytest.MonkeyPatch, open_app: Any, library: Path
-) -> None:
+def test_a_merge_links_to_its_scores_if_it_has_some_and_to_what_it_learned(
+    chain: str, scored: bool | None, opened: list[str], links: Any, monkeypatch: pytest.MonkeyPatch, open_app: Any,
+    library: Path, tmp_path: Path,
+) -> None:  # fmt: skip
+    run_id = RUN_ID  # of a run that was deleted
+    if scored is not None:
+        benchmark = Benchmark.load(library)
+        recipe = Recipe.build("ties", {"density": 0.3}, [], benchmark.pretrained, dict(benchmark.experts))
+        store = Store(tmp_path / "store", libraries=())
+        run_id = execute(recipe, store, benchmark=benchmark if scored else None, keep_model=False).id
     open_app("home", library)
     links.clear()
     monkeypatch.setattr(st, "button", lambda *words, **look: False)
-    job = Job(RUN_ID, "Merging", "done", subject=RUN_ID, recipe_yaml=Recipe.build(chain).to_yaml())
+    job = Job(run_id, "Merging", "done", subject=run_id, recipe_yaml=Recipe.build(chain).to_yaml())
     tray.buttons(job, "tray")
     assert [path for path, _ in links] == opened
+    assert all(run_id in query.values() for _, query in links)
 
 
 SHORT = """
@@ -154,15 +172,22 @@ def test_every_job_that_runs_is_shown_with_its_workers_and_its_time_left(
     assert [button.label for button in at.button].count("Cancel") == 5
 
 
-PAUSED = """
+STOPPED = """
 from app.widgets.jobs import tray
 from merging.jobs.records import Job
+from merging.recipes.recipe import Recipe
 
-tray.buttons(Job("drift-x", "Measuring", "paused", kind="drift", subject="x"), "tray")
+recipe = Recipe.build("adamerging").to_yaml()
+tray.buttons(Job("1", "Learning", "STATE", recipe_yaml=recipe, kept=KEPT), "tray")
 """
 
 
-def test_a_measurement_that_lost_its_workers_is_resumed(open_app: Any, library: Path) -> None:
+@pytest.mark.parametrize(
+    ("state", "kept", "label"),
+    [("paused", True, "Resume"), ("interrupted", True, "Resume"), ("cancelled", False, "Run again")],
+)
+def test_only_what_is_kept_is_resumed(open_app: Any, library: Path, state: str, kept: bool, label: str) -> None:
     open_app("home", library)
-    at = AppTest.from_string(PAUSED, default_timeout=60).run()
-    assert "Resume" in [button.label for button in at.button]
+    at = AppTest.from_string(STOPPED.replace("STATE", state).replace("KEPT", str(kept)), default_timeout=60).run()
+    assert not at.exception
+    assert [button.label for button in at.button] == [label, "Dismiss"]

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import re
+from pathlib import Path
 
 import pytest
 from browser_tab import App, new_tab
+from page_harness import runs
 from playwright.sync_api import BrowserContext, expect
 
 pytestmark = pytest.mark.browser
@@ -36,3 +38,25 @@ def test_a_cell_becomes_the_focus(app: App, context: BrowserContext, server: str
     expect(other.page.get_by_role("combobox", name="Task")).to_have_value(re.compile("flags", re.IGNORECASE))
     assert not other.problems
     assert not other.outside()
+
+
+def test_the_sidebar_keeps_the_run_that_another_page_shows(app: App, library: Path) -> None:
+    run = runs(library)["Ties"].id  # none that Masks or Drift opens on
+    app.open(f"/masks?run={run}").charted()
+    app.page.wait_for_selector(".heatmaplayer image")
+    app.click_cell(2, 5)
+    app.wait_for_address("tensor=visual.")
+    menu = app.page.get_by_test_id("stSidebarNav")
+    menu.get_by_role("link", name="Scores").click()
+    app.wait_for_address(f"runs={run}")  # first
+    app.settled()
+    app.page.locator(".st-key-selection").get_by_role("link", name="Drift").click()
+    app.wait_for_address("view=layer")
+    app.wait_for_address(f"runs={run}")
+    app.settled().charted()
+    app.wait_for_address(f"run={run}")
+    menu.get_by_role("link", name="Masks").click()
+    app.wait_for_address("/masks")
+    app.settled().charted()
+    app.wait_for_address(f"run={run}")
+    assert not app.problems

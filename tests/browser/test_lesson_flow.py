@@ -102,7 +102,7 @@ def guesses(app: App) -> None:
     page.keyboard.press("Enter")
     app.settled()
     page.keyboard.press("Escape")
-    press(app, "Fix my guess")
+    press(app, "Lock in")
     press(app, "Reveal")
     expect(rail).to_contain_text("Measured:", timeout=PATIENCE)
     turn(app, 2, "PageDown")
@@ -112,7 +112,7 @@ def guesses(app: App) -> None:
     tab_to(app, "Your guess")
     page.keyboard.press("ArrowRight")
     app.settled()
-    press(app, "Fix my guess")
+    press(app, "Lock in")
     press(app, "Reveal")
     expect(rail).to_contain_text("Measured:", timeout=PATIENCE)
 
@@ -148,5 +148,29 @@ def restored(chromium: Browser, url: str, sheet: Path) -> None:
     step(app, 10)  # all are done
     expect(app.page.locator(".st-key-lesson_rail")).to_contain_text("Right.", timeout=PATIENCE)
     turn(app, 9, ",")
+    assert not app.problems
+    context.close()
+
+
+PRESENTED = """() => {
+  const words = document.querySelector('.st-key-presented_words'), box = words.getBoundingClientRect();
+  const last = [...words.querySelectorAll('p')].at(-1).getBoundingClientRect();
+  const chart = document.querySelector('.st-key-presented .js-plotly-plot').getBoundingClientRect();
+  return [words.scrollHeight - words.clientHeight, box.bottom - last.bottom, chart.top - box.bottom,
+    innerHeight - chart.bottom];
+}"""
+
+
+@pytest.mark.parametrize("size", [(1440, 900), (1024, 768)], ids=str)
+def test_a_presented_step_cuts_no_word(chromium: Browser, bundled: str, size: tuple[int, int]) -> None:
+    context = chromium.new_context(viewport={"width": size[0], "height": size[1]})
+    app = new_tab(context, bundled)
+    for step_of, last in (
+        ("/conflicts?lesson=why_merging_hurts&step=1&did=1", "Each expert was only mixed with the others."),
+        ("/drift?lesson=drift_and_lot&step=1", "as training leaves it."),  # the longest text of all
+    ):
+        app.open(f"{step_of}&present=true").charted()
+        expect(app.page.locator(".st-key-presented_words")).to_contain_text(last, timeout=PATIENCE)
+        app.page.wait_for_function(f"() => ({PRESENTED})().every(room => room >= 0)", timeout=PATIENCE)
     assert not app.problems
     context.close()

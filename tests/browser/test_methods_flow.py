@@ -13,7 +13,7 @@ PATIENCE = 60_000  # ms
 def test_find_a_method_and_open_it_in_merge(app: App, context: BrowserContext, server: str) -> None:
     page = app.open("/methods").page
     card = page.locator(".st-key-card")
-    expect(card.get_by_role("heading", name="Task arithmetic")).to_be_visible(timeout=PATIENCE)
+    expect(card.get_by_role("heading", name="Task Arithmetic")).to_be_visible(timeout=PATIENCE)
 
     page.get_by_role("radio", name="Edit", exact=True).click()
     app.wait_for_address("role=")
@@ -47,11 +47,11 @@ def test_find_a_method_and_open_it_in_merge(app: App, context: BrowserContext, s
 def test_the_keyboard_leads_from_card_to_card(app: App) -> None:
     page = app.open("/methods?method=task_arithmetic").page
     heading = page.locator(".st-key-card").get_by_role("heading").first
-    expect(heading).to_have_text("Task arithmetic", timeout=PATIENCE)
+    expect(heading).to_have_text("Task Arithmetic", timeout=PATIENCE)
     expect(page.get_by_role("link", name="Compare our runs in Scores").first).to_be_visible(timeout=PATIENCE)
     app.settled()  # a key that is pressed while the card is being drawn counts for nothing
     page.keyboard.press("n")
-    expect(heading).not_to_have_text("Task arithmetic", timeout=PATIENCE)
+    expect(heading).not_to_have_text("Task Arithmetic", timeout=PATIENCE)
     app.settled()
     page.keyboard.press("p")
-    expect(heading).to_have_text("Task arithmetic", timeout=PATIENCE)
+    expect(heading).to_have_text("Task Arithmetic", timeout=PATIENCE)

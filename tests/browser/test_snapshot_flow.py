@@ -115,7 +115,43 @@ def test_a_lesson_by_keyboard_with_the_network_off(offline: Page, snapshot: Path
         page.locator("body").press(",")
     expect(page.locator("#step-1 .yours")).to_have_text("Your guess: 0 %")
     page.goto((snapshot / "index.html").as_uri())
-    expect(page.locator(".progress")).to_have_text("4 of 4 done.")
+    expect(page.locator(".progress")).to_have_text("4 of 5 done.")
+
+
+def test_cells_are_marked_on_a_map_or_by_their_names(offline: Page, snapshot: Path) -> None:
+    page = offline
+    page.goto((snapshot / "small.html").as_uri())
+    for _ in range(4):
+        page.locator("body").press(".")
+    expect(page.locator("#cells-5 .plot .main-svg").first).to_be_visible()
+    expect(page.locator("#view-5")).to_be_hidden()
+    cell = page.locator("#cells-5 .bars path")
+    assert cell.count() > 10
+    field = page.locator("#step-5 textarea")
+    for _ in range(20):  # Plotly takes a click for one only when it has seen the pointer before
+        box = cell.nth(7).bounding_box()
+        assert box is not None
+        page.mouse.move(box["x"] + box["width"] / 2, box["y"] + box["height"] / 2, steps=5)
+        page.wait_for_timeout(250)
+        page.mouse.down()
+        page.mouse.up()
+        if field.input_value():
+            break
+    named = field.input_value()
+    assert ", " in named and "\n" not in named
+    expect(page.locator("#cells-5 .chosen")).to_have_text("1 of 2 marked.")
+    first = field.get_attribute("placeholder")
+    field.fill(f"{named}\n{first}")
+    expect(page.locator("#cells-5 .chosen")).to_have_text("2 of 2 marked.")
+    expect(page.locator("#cells-5 .plot .scatterlayer .point")).to_have_count(2)
+    page.locator("#step-5 form button").click()
+    expect(page.locator("#step-5 .yours")).to_have_text(f"Your guess: {named}; {first}")
+    expect(page.locator("#view-5")).to_be_visible()
+    expect(page.locator("#cells-5 .alt")).to_contain_text("these are what was measured")
+    expect(page.locator("#cells-5 .plot .scatterlayer .point")).to_have_count(2)
+    page.reload()
+    expect(page.locator("#step-5 .yours")).to_have_text(f"Your guess: {named}; {first}")
+    expect(page.locator("#cells-5 .plot .scatterlayer .point")).to_have_count(2)
 
 
 def test_a_view_with_a_slider_and_marks_to_choose(offline: Page, snapshot: Path) -> None:

@@ -1,4 +1,4 @@
-"""What a class's limit is held against."""
+"""What a class's limit is compared with."""
 
 from __future__ import annotations
 

@@ -83,7 +83,10 @@ def test_a_job_that_several_wait_for_has_the_turn_of_the_first_and_stops_with_th
     turns.charge("fresh", 1.0)
     turns.wait("shared", "new")
     assert turns.order(["shared", "other"]) == ["shared", "other"]
-    assert not turns.leave("shared", "busy") and not turns.leave("shared", "stranger") and turns.leave("shared", "new")
+    assert turns.others("shared", "new") and not turns.others("nothing", "new")
+    assert turns.others("shared", "stranger")  # who no longer waits, or never did
+    assert not turns.leave("shared", "busy") and not turns.leave("shared", "stranger")
+    assert not turns.others("shared", "new") and turns.leave("shared", "new")
 
 
 def test_a_class_refuses_what_is_long_beyond_a_share_or_too_much(turns, in_class):

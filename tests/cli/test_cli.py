@@ -247,7 +247,7 @@ def test_fit(inputs, tmp_path, capsys):
     assert "odd: shape: visual.proj (expected (16, 8), found (16, 3))" in capsys.readouterr().out
     assert main(["fit", *inputs, "--expert", str(odd), "--json"]) == 1
     said = _json(capsys)
-    assert not said["ok"]
+    assert said["verdict"] == "does not fit"
     assert [row["tensor"] for row in said["problems"] if row["severity"] == "error"] == ["visual.proj"]
 
 

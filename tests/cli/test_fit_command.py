@@ -37,7 +37,27 @@ def test_it_ends_with_1_where_something_is_probably_wrong(
     assert call(family) == 1 and "b: unrelated" in capsys.readouterr().out
     assert call(family, "--json") == 1
     facts = json.loads(capsys.readouterr().out)
-    assert facts["ok"] and len(facts["doubts"]) == 1 and facts["doubts"][0].startswith("b does not look fine-tuned")
+    assert (
+        facts["verdict"] == "doubtful"
+        and len(facts["doubts"]) == 1
+        and facts["doubts"][0].startswith("b does not look fine-tuned")
+    )
+
+
+def test_one_verdict_says_in_json_what_the_exit_code_says(
+    family: tiny.Family, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def said(*words: str) -> tuple[int, str]:
+        code, facts = call(family, "--json", *words), json.loads(capsys.readouterr().out)
+        assert "ok" not in facts
+        return code, facts["verdict"]
+
+    assert said() == (0, "fits")
+    tiny.write(family.experts["b"], tiny.pretrained(seed=8), torch.float32)
+    assert said() == (1, "doubtful")
+    state = load_file(family.experts["b"])
+    tiny.write(family.experts["b"], state | {"visual.proj": state["visual.proj"][:, :3].contiguous()}, torch.float32)
+    assert said() == (1, "does not fit") and said("--keep") == (0, "does not fit")
 
 
 def test_it_ends_with_0_where_nothing_has_to_be_done(family: tiny.Family) -> None:

@@ -178,3 +178,58 @@ def test_a_limit_of_the_rate_is_heeded(hub: LoopbackHub, capsys: Any, monkeypatc
 
     monkeypatch.setattr(steps, "fetch", noted)
     assert call(capsys, "fetch", "smoke", "--limit-rate", "2.5") == (0, "") and set(limits) == {2.5e6}
+
+
+PRETRAINED = "openai/clip-vit-base-patch32"
+
+
+def without_weights(hub: LoopbackHub, weights: dict[str, bytes], branch: str = "main") -> str:
+    """Put the pretrained model on a branch with these weights alone; gives the commit."""
+    return hub.add(
+        "model", PRETRAINED, {"config.json": b"{}", "tf_model.h5": b"not read here"} | weights, branch=branch
+    )
+
+
+def test_weights_in_the_other_format_are_taken(hub: LoopbackHub, capsys: Any) -> None:
+    without_weights(hub, {"model.safetensors": b"safetensors alone"})
+    mnist = EIGHT.models["hub"].experts["mnist"].repository
+    hub.add("model", mnist, {"config.json": b"{}", "pytorch_model.bin": b"a pickle alone"})
+    assert call(capsys, "fetch", "smoke") == (0, "")
+    fetched = {seen.path.partition("?")[0] for seen in hub.requests if "/resolve/" in seen.path}
+    names = {
+        repository: {p.rpartition("/")[2] for p in fetched if repository in p} for repository in (PRETRAINED, mnist)
+    }
+    assert names == {
+        PRETRAINED: {"config.json", "model.safetensors"}, mnist: {"config.json", "pytorch_model.bin"},
+    }  # fmt: skip
+
+
+def test_without_weights_a_revision_is_offered_and_taken(hub: LoopbackHub, capsys: Any) -> None:
+    without_weights(hub, {})
+    for _ in range(2):  # a commit that does not have them is not pinned, so that nothing else stops either
+        code, said = call(capsys, "run", "smoke")
+        assert code == 1 and f"{PRETRAINED} has no file pytorch_model.bin at " in said
+        assert f"`--revision {PRETRAINED}=REVISION` takes it at another branch, tag or commit." in said
+        assert main(["published", "--json"]) == 0 and capsys.readouterr().out
+    commit = without_weights(hub, {"model.safetensors": b"weights"}, branch="with-weights")
+    assert call(capsys, "fetch", "smoke", "--revision", f"{PRETRAINED}=with-weights") == (0, "")
+    assert place_of("smoke").lock().repositories[PRETRAINED].revision == commit
+    asked = len(hub.requests)
+    assert call(capsys, "fetch", "smoke") == (0, "") and len(hub.requests) == asked
+    newer = without_weights(hub, {"model.safetensors": b"newer"}, branch="newer")
+    assert call(capsys, "fetch", "smoke", "--revision", f"{PRETRAINED}={newer}") == (0, "")
+    assert place_of("smoke").lock().latest == (PRETRAINED,), "nothing is then judged reproduced"
+
+
+@pytest.mark.parametrize(
+    ("revision", "code", "says"),
+    [
+        (PRETRAINED, 2, f"--revision is REPOSITORY=REVISION; got '{PRETRAINED}'."),
+        (f"{PRETRAINED[:-1]}=main", 1, f"smoke needs no {PRETRAINED[:-1]}. Did you mean '{PRETRAINED}'?"),
+        (f"{PRETRAINED}=none", 1, f"{PRETRAINED} on {{host}} has no revision none"),
+    ],
+)
+def test_a_revision_that_cannot_be_is_said(hub: LoopbackHub, capsys: Any, revision: str, code: int, says: str) -> None:
+    found, said = call(capsys, "fetch", "smoke", "--revision", revision)
+    assert found == code and says.format(host=hub.host) in said, said
+    assert hub.fetched() == {}

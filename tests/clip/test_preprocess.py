@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import struct
+import threading
 import warnings
 import zlib
 
@@ -12,6 +13,7 @@ import pytest
 import torch
 from PIL import Image
 
+from merging.clip import preprocess
 from merging.clip.preprocess import MEAN, STD, as_image, read_image, square
 from merging.errors import TaskError
 from merging.open_clip_import import prepare_torchvision
@@ -95,6 +97,31 @@ def test_arrays_are_images_too(transform):
         found = torch.from_numpy(square(as_image(pixels), SIZE)).permute(2, 0, 1) / 255
         mean, std = torch.tensor(MEAN).reshape(3, 1, 1), torch.tensor(STD).reshape(3, 1, 1)
         assert torch.equal((found - mean) / std, expected)
+
+
+def test_images_read_side_by_side_leave_other_warnings_as_they_are(monkeypatch):
+    entered = {name: threading.Event() for name in ("first", "second")}
+    first_is_done = threading.Event()
+
+    def wait(image, label):
+        entered[label].set()
+        assert (entered["second"] if label == "first" else first_is_done).wait(60)
+
+    monkeypatch.setattr(preprocess, "check_size", wait)
+    data = encoded(Image.fromarray(noise(3, 4, 3)))
+    threads = [threading.Thread(target=read_image, args=(data, name)) for name in entered]
+    threads[0].start()
+    assert entered["first"].wait(60)
+    threads[1].start()
+    threads[0].join(60)
+    first_is_done.set()
+    threads[1].join(60)
+    with pytest.raises(UserWarning, match="of another matter"):
+        warnings.warn("of another matter", stacklevel=1)
+
+
+def test_pil_warns_of_nothing_that_is_read():
+    assert square(read_image(palette(), "an image"), SIZE).shape == (SIZE, SIZE, 3)
 
 
 def bomb(width, height):

@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 import tempfile
 import threading
+from itertools import pairwise
+from types import SimpleNamespace
 
 import common_checks
 import pytest
@@ -118,6 +120,27 @@ def test_a_crash_loses_what_came_after_the_last_write(family, tmp_path, monkeypa
     assert_same(result, run(family, "by tensor"))
     assert any(detail.startswith("step 1 of 5") for detail in steps)
     assert not any(re.match("step [123] of 5$|step [12] of 5 ", detail) for detail in again)
+
+
+def test_the_file_is_written_soon_and_the_less_often_the_longer_a_write_takes(tmp_path, monkeypatch):
+    """So that losses can be watched from the beginning, and large states take a hundredth of the time."""
+    now, took, writes = [0.0], [0.001], []
+
+    def save(*_):
+        writes.append(now[0])
+        now[0] += took[0]
+
+    monkeypatch.setattr("merging.engine.learning.kept.time", SimpleNamespace(monotonic=lambda: now[0]))
+    monkeypatch.setattr("merging.engine.learning.kept.save", save)
+    kept = Kept(tmp_path / "kept.safetensors")
+    for until, seconds in ((10.0, 0.1), (60.0, 1.0), (200.0, 1.0)):
+        while now[0] < until:
+            kept.keep("merge", dict)
+            now[0] += 0.5
+        took[0] = seconds
+    gaps = [later - earlier for earlier, later in pairwise(writes)]
+    assert writes[0] == 2.0 and gaps[:3] == pytest.approx([2.0] * 3, abs=0.6)
+    assert any(9.5 < gap < 11 for gap in gaps) and gaps[-1] == pytest.approx(31.0, abs=0.6)
 
 
 @pytest.mark.parametrize("ending", ["cancelled", "failed"])

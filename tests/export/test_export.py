@@ -238,7 +238,7 @@ def test_an_activation_that_nothing_tells_is_assumed_aloud(tmp_path):
 
 BIAS = "visual.transformer.resblocks.0.attn.in_proj_bias"
 BROKEN = {
-    "a missing tensor": (lambda s: s.pop("visual.ln_post.bias"), r"1 tensors are missing \(ln_post.bias\)"),
+    "a missing tensor": (lambda s: s.pop("visual.ln_post.bias"), r"1 tensor is missing \(ln_post.bias\)"),
     "a missing block": (lambda s: [s.pop(n) for n in list(s) if ".0." in n], "tensors are missing"),
     "a third": (lambda s: s.update({BIAS: torch.ones(3)}), "has the shape"),
     "whole numbers": (lambda s: s.update({BIAS: torch.ones(192, dtype=torch.int32)}), "not floating-point"),

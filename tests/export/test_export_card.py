@@ -41,6 +41,14 @@ def test_the_card_is_what_the_hub_reads(run, tmp_path):
         export(run, tmp_path / "x", hub_ids={"flag": "a/b"})
 
 
+def test_a_card_says_once_why_there_are_no_scores(tiny_benchmark, store, tmp_path, monkeypatch):
+    monkeypatch.setenv("MERGESCOPE_BENCHMARK", str(tmp_path / "nowhere"))
+    recipe = Recipe.build("ties", {}, [], tiny_benchmark.pretrained, tiny_benchmark.experts)
+    export(execute(recipe, store, device="cpu"), tmp_path / "hf")
+    _, text = front(tmp_path / "hf")
+    assert text.count("Not evaluated") == 1 and "It was not evaluated" not in text
+
+
 HOSTILE = "x\n---\nlicense: mit\n# <script>alert(1)</script> | `a` ``` $y$ [l](http://e) ![i](u) **b** \u202e & @u"
 
 

@@ -114,6 +114,28 @@ def test_what_is_no_task_and_what_open_clip_lacks_is_refused(bert, tmp_path):
     assert not (tmp_path / "out").exists()
 
 
+def test_an_unknown_task_is_refused_before_anything_is_merged(bert, tmp_path, capsys):
+    at, run = bert
+    words = ["merge", "--pretrained", str(at / "base"), "--merge", "ties", "--store", str(tmp_path / "store")]
+    words += [f"--expert={name}={at / name}" for name in ("two", "three")]
+    assert main([*words, "--out", str(tmp_path / "out"), "--task", "four"]) == 1
+    assert "This merge keeps no head of 'four'; it keeps those of two, three." in capsys.readouterr().err
+    assert main([*words, "--out", str(tmp_path / "out.safetensors"), "--task", "two"]) == 2
+    assert "One file holds no head of a task; name a folder with --out." in capsys.readouterr().err
+    assert main([*words, "--out", str(tmp_path / "out"), "--task", "two", "--to", "peft", "--rank", "2"]) == 2
+    assert "An adapter holds no head of a task; use --to hf." in capsys.readouterr().err
+    assert not Store(tmp_path / "store", libraries=()).runs() and not list(tmp_path.glob("out*"))
+    assert main(["export", run.id, "--store", str(at / "store"), "--out", str(tmp_path / "out"), "--task", "four"]) == 1
+
+
+def test_a_task_of_clip_is_refused_before_anything_is_merged(tiny_benchmark, tmp_path, capsys):
+    words = ["merge", "--pretrained", tiny_benchmark.pretrained, "--store", str(tmp_path / "store")]
+    words += [f"--expert={name}={path}" for name, path in tiny_benchmark.experts.items()]
+    assert main([*words, "--out", str(tmp_path / "out"), "--task", "flags"]) == 1
+    assert "so no task has one of its own; leave out --task." in capsys.readouterr().err
+    assert not Store(tmp_path / "store", libraries=()).runs()
+
+
 def test_the_head_of_an_expert_that_has_changed_is_refused(bert, tmp_path):
     at, run = bert
     weights = at / "three" / "model.safetensors"

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import json
 import re
 import shutil
 import time
@@ -12,13 +14,14 @@ from typing import Any
 import pytest
 from faulty_disk import FULL, contents, count, faulty
 from plain_recipes import plain_recipe
-from stand_in_jobs import SLEEP, ended, until
+from stand_in_jobs import SLEEP, ended, on_disk, orphan, until
 
 from merging.benchmarks.benchmark import Benchmark
 from merging.checkpoints.digests import DIGESTS
 from merging.cli.main import main
 from merging.cli.output import Events
 from merging.errors import StoreError
+from merging.files.processes import ProcessId
 from merging.formats.opening import open_checkpoint
 from merging.jobs import records
 from merging.jobs.records import JobFiles, State
@@ -76,6 +79,52 @@ def test_every_state_reaches_the_user_though_the_disk_takes_none(
     child(SLEEP)
     live = runner.submit(plain_recipe(tiny_benchmark, 0.4))
     until(lambda: runner.get(live.id).state == State.RUNNING)  # the queue has survived
+
+
+def test_the_states_of_a_job_have_room_on_a_disk_that_has_become_full(
+    runner: Runner, child: Child, tmp_path: Path, tiny_benchmark: Benchmark, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What a server says of a job while the disk is full, the next one says as well."""
+    jobs, go = runner.store.root / "jobs", tmp_path / "go"
+    child(f"import pathlib, sys, time\nwhile not pathlib.Path({str(go)!r}).exists(): time.sleep(0.02)\nsys.exit(3)")
+    start, told = JobFiles.start, []
+
+    def on_a_disk_that_fills(files: JobFiles, *how: Any) -> Any:
+        told.append(disk.enter_context(faulty(jobs, in_place=True)))
+        return start(files, *how)
+
+    monkeypatch.setattr(JobFiles, "start", on_a_disk_that_fills)
+    with contextlib.ExitStack() as disk:
+        job = runner.submit(plain_recipe(tiny_benchmark))
+        files = JobFiles(jobs, job.id)
+        until(lambda: on_the_disk(files) == State.RUNNING)
+        go.touch()
+        said = ended(runner, job.id)
+        assert told and any(call.startswith("open .state.json") for call in told[0].calls)  # which failed
+    assert said.state == State.FAILED and on_the_disk(files) == State.FAILED
+    later = Runner(runner.store, device="cpu")
+    assert (later.get(job.id).state, later.get(job.id).error) == (said.state, said.error)
+    later.close()
+    assert sorted(path.name for path in files.folder.iterdir()) == ["control", "recipe.yaml", "state.json"]
+
+
+def on_the_disk(files: JobFiles) -> str:
+    """The state that other servers read."""
+    return str(json.loads((files.folder / "state.json").read_bytes())["state"])
+
+
+def test_what_no_disk_kept_is_not_known(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    store = Store(tmp_path / "store", libraries=())
+    with orphan() as gone:
+        owner = ProcessId.of(gone.pid)
+    files = JobFiles(store.root / "jobs", on_disk(store, State.QUEUED, owner))
+    runner = Runner(store, device="cpu")
+    assert runner.get(files.job_id).error == "Mergescope was stopped before this job's turn came."
+    monkeypatch.setattr(records, "free_bytes", lambda folder: 100)
+    assert "is not known" in runner.get(files.job_id).error
+    (files.folder / "log.txt").touch()  # it had begun
+    assert "turn" not in runner.get(files.job_id).error and "not known" not in runner.get(files.job_id).error
+    runner.close()
 
 
 def test_a_child_that_could_write_nothing_is_explained(

@@ -92,6 +92,7 @@ def test_a_console_that_knows_ascii_only(odd: Path, tiny_family: tiny.Family, tm
     plain = Recipe.build("ties", {}, [], str(tiny_family.pretrained), models, "Größe ≥ 5 日")
     recipe.write_text(plain.to_yaml(), "utf-8")
     variables = {**os.environ, "LC_ALL": "C", "LANG": "C", "PYTHONCOERCECLOCALE": "0", "PYTHONIOENCODING": ""}
+    variables["PYTHONWARNINGS"] = "default"  # others open files without their encoding
     python = [sys.executable, "-X", "utf8=0", "-X", "warn_default_encoding", "-m", "merging", "run"]
     for more in ([], ["--json"]):
         told = subprocess.run([*python, str(recipe), *more], env=variables, capture_output=True, check=False)

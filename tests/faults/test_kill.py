@@ -121,7 +121,7 @@ def test_the_job_alone_killed(case: Case, monkeypatch: pytest.MonkeyPatch) -> No
             patch.setattr(records.subprocess, "Popen", case.nursery.popen({"root": str(case.root), "kill_at": number}))
             job = ended(runner, submit(runner, case.request).id)
         assert job.state == State.FAILED
-        assert job.error.startswith("It was killed, likely because the computer ran out of memory. ")
+        assert job.error.startswith("It was killed"), "whether memory was short depends on the machine"
         check_after_restart(case.root, case.before, case.after)
         runner.close()
         case.check_after_restart(State.FAILED)

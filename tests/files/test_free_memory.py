@@ -69,6 +69,51 @@ def test_a_container_that_sees_its_own_group_as_the_root_counts(group):
     assert free_memory() == 1 << 29
 
 
+@pytest.mark.parametrize(
+    ("line", "path", "files"),
+    [
+        ("0::/service/inner", "service", module.VERSION_2),
+        ("4:memory:/box", "memory/box", module.VERSION_1),
+        ("0::/", "", None),
+    ],
+)
+def test_memory_ran_out_if_the_system_has_killed_for_it_meanwhile(group, monkeypatch, tmp_path, line, path, files):
+    counts = tmp_path / (f"{path}/{files.kills}" if files else "vmstat")
+    monkeypatch.setattr(module, "OF_MACHINE", tmp_path / "vmstat")
+    counts.parent.mkdir(parents=True, exist_ok=True)
+    counts.write_text("low 0\noom 5\noom_kill 2\noom_group_kill 0\n")
+    lines(line)
+    watch = module.MemoryWatch()
+    watch.look()
+    assert not watch.ran_out()
+    counts.write_text("low 0\noom 9\noom_kill 2\noom_group_kill 7\n")  # a limit was met, and nothing killed
+    assert not watch.ran_out()
+    counts.write_text("low 0\noom 9\noom_kill 3\noom_group_kill 7\n")
+    assert watch.ran_out() and not module.MemoryWatch().ran_out()
+    watch.look()
+    assert watch.ran_out()  # this look may have come after the process was gone
+    last = module.MemoryWatch(looks=1)
+    counts.write_text("low 0\noom 9\noom_kill 4\noom_group_kill 7\n")
+    assert last.ran_out()
+    last.look()
+    assert not last.ran_out()
+    for _ in range(2):
+        watch.look()
+    assert not watch.ran_out()  # what was killed long before the end has nothing to do with it
+
+
+def test_memory_ran_out_if_hardly_any_was_free_at_the_last_looks(group, monkeypatch, tmp_path):
+    monkeypatch.setattr(module, "OF_MACHINE", tmp_path / "vmstat")  # which is not there
+    watch, free = module.MemoryWatch(), iter((module.LOW - 1, module.LOW, module.LOW))
+    monkeypatch.setattr(module, "free_memory", lambda: next(free))
+    assert not watch.ran_out()
+    found = []
+    for _ in range(3):
+        watch.look()
+        found.append(watch.ran_out())
+    assert found == [True, True, False]  # the second look may have come after the process was gone
+
+
 def test_layers_at_once_and_the_spare_process_keep_to_it(group, monkeypatch: pytest.MonkeyPatch):
     lines("0::/")
     group("", module.VERSION_2, 1 << 30, 1 << 29)

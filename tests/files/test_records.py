@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from faulty_disk import faulty
 
 from merging.errors import StoreError
 from merging.files import records
@@ -86,3 +87,27 @@ def test_a_failed_write_leaves_the_record_and_nothing_else(folder: JsonRecords, 
         folder.write("one", {"title": "after", "number": float("nan") if fails == "json" else 1})
     assert [path.name for path in folder.folder.iterdir()] == ["one.json"]
     assert folder.read("one", title) == "before"
+
+
+def test_a_small_file_has_room_on_a_full_disk_as_often_as_was_reserved(tmp_path: Path) -> None:
+    place = tmp_path / "state.json"
+    place.write_text("first")
+    records.reserve(tmp_path)
+    assert all((tmp_path / name).stat().st_blocks for name in records.RESERVES)
+    with faulty(tmp_path, in_place=True):
+        with pytest.raises(OSError, match="No space"):
+            records.write_bytes(place, b"second")
+        with pytest.raises(OSError, match="No space"):
+            records.write_reserved(place, b"x" * (records.RESERVED + 1))
+        assert place.read_text() == "first"
+        for text in (b"second", b"third"):
+            records.write_reserved(place, text)
+            assert place.read_bytes() == text
+        with pytest.raises(OSError, match="No space"):
+            records.write_reserved(place, b"fourth")
+    assert place.read_bytes() == b"third" and [path.name for path in tmp_path.iterdir()] == ["state.json"]
+    records.reserve(tmp_path)
+    records.write_reserved(place, b"fifth")  # which has room
+    assert all((tmp_path / name).exists() for name in records.RESERVES)
+    records.release(tmp_path)
+    assert place.read_bytes() == b"fifth" and [path.name for path in tmp_path.iterdir()] == ["state.json"]

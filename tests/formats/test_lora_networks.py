@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import json
 import warnings
+from pathlib import Path
 
 import peers
 import pytest
@@ -51,6 +52,45 @@ def adapted(peft, model, folder, seed=0, **options):
 
 def llama(t):
     return t.LlamaForCausalLM(t.LlamaConfig(vocab_size=40, num_key_value_heads=1, **SIZES))
+
+
+def test_an_adapter_of_another_base_is_said_with_both_names(peft, tmp_path):
+    t = peers.transformers()
+    torch.manual_seed(1)
+    for name, model in {"llama": llama(t), "llama-chat": llama(t), "gpt2": gpt2(t)}.items():
+        model.save_pretrained(tmp_path / name)
+    adapted(peft, t.LlamaForCausalLM.from_pretrained(tmp_path / "llama"), tmp_path / "a", target_modules=["q_proj"])
+    experts = {"a": tmp_path / "a"}
+    assert not fit(tmp_path / "llama", experts, values=False).problems
+    assert not fit(tmp_path / "llama" / "model.safetensors", experts, values=False).problems
+    report = fit(tmp_path / "llama-chat", experts, values=False)
+    said = "Its adapter_config.json names 'llama' as its base, but is applied to 'llama-chat'."
+    assert report.ok and report.text() == f"a: {said}"
+    with pytest.raises(
+        CheckpointError, match=r"does not have\. Its adapter_config\.json names 'llama' as its base, but"
+    ) as e:
+        fit(tmp_path / "gpt2", experts)
+    assert str(e.value).endswith("is applied to 'gpt2'.")
+    file = tmp_path / "a" / "adapter_config.json"
+    for stated, agrees in (("meta/Llama-Chat", True), ("meta/llama", False), (None, True), ("", True), (7, True)):
+        file.write_text(json.dumps(json.loads(file.read_text("utf-8")) | {"base_model_name_or_path": stated}), "utf-8")
+        assert bool(fit(tmp_path / "llama-chat", experts, values=False).problems) != agrees, stated
+
+
+def test_a_base_in_the_folder_of_the_call_is_called_by_that_folder(peft, tmp_path, monkeypatch):
+    t = peers.transformers()
+    torch.manual_seed(1)
+    llama(t).save_pretrained(tmp_path / "llama")
+    llama(t).save_pretrained(tmp_path / "shards", max_shard_size="20KB")
+    adapted(peft, t.LlamaForCausalLM.from_pretrained(tmp_path / "llama"), tmp_path / "a", target_modules=["q_proj"])
+    monkeypatch.chdir(tmp_path / "llama")
+    for base in (".", "model.safetensors"):
+        assert not fit(base, {"a": tmp_path / "a"}, values=False).problems, base
+    monkeypatch.chdir(tmp_path / "shards")
+    assert len(list(Path().glob("model-*"))) > 1
+    for base in (".", "model.safetensors.index.json"):
+        said = fit(base, {"a": tmp_path / "a"}, values=False).text()
+        assert said == "a: Its adapter_config.json names 'llama' as its base, but is applied to 'shards'.", base
 
 
 def t5(t):

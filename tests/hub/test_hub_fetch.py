@@ -7,9 +7,10 @@ from pathlib import Path
 
 import pytest
 from huggingface_hub import try_to_load_from_cache
-from loopback_hub import LoopbackHub
+from loopback_hub import ACCEPTED, HUB, OWN_STORAGE, STORAGE, LoopbackHub
 
 from merging.errors import HubError
+from merging.hub import client
 from merging.hub.cache import bytes_here, cached, place_of, read_ref
 from merging.hub.facts import facts
 from merging.hub.fetch import fetch
@@ -58,6 +59,77 @@ def test_a_second_call_asks_for_nothing(loopback: LoopbackHub, monkeypatch: pyte
     assert cached(MODEL, "config.json") is None
     with pytest.raises(HubError, match="MERGESCOPE_HUB=off"):
         fetch(repository, files)
+
+
+def test_a_hub_that_keeps_large_files_at_its_own_host_is_one(loopback: LoopbackHub, monkeypatch) -> None:
+    """A mirror redirects to itself: the first answer states the commit and the digest, the second one does not."""
+    monkeypatch.setenv("HF_TOKEN", ACCEPTED)
+    loopback.own_storage = True
+    repository, files = pinned(loopback)
+    folder = fetch(repository, files)
+    assert {name: (folder / name).read_bytes() for name in FILES} == FILES
+    assert {seen.port for seen in loopback.requests} == {HUB}
+    assert {seen.token for seen in loopback.requests if OWN_STORAGE in seen.path} == {ACCEPTED}
+
+
+@pytest.mark.parametrize("method", ["HEAD", "GET"])
+def test_no_token_goes_where_the_own_host_redirects_to(loopback: LoopbackHub, monkeypatch, method: str) -> None:
+    monkeypatch.setenv("HF_TOKEN", ACCEPTED)
+    loopback.own_storage = method == "GET"
+    repository, (weights,) = pinned(loopback, {"model.safetensors": b"weights"})
+    if method == "GET":
+        loopback.fail(OWN_STORAGE, status=302, headers={"Location": f"{loopback.url(STORAGE)}/{weights.sha256}"})
+    assert (fetch(repository, [weights]) / weights.name).read_bytes() == b"weights"
+    tokens = {port: {seen.token for seen in loopback.requests if seen.port == port} for port in (HUB, STORAGE)}
+    assert tokens == {HUB: {ACCEPTED}, STORAGE: {""}}
+
+
+def test_another_host_is_not_asked_what_the_hub_does_not_state(loopback: LoopbackHub) -> None:
+    repository, (weights,) = pinned(loopback, {"model.safetensors": b"weights"})
+    place = {"Location": f"{loopback.url(STORAGE)}/{weights.sha256}"}
+    loopback.fail(weights.name, method="HEAD", status=302, headers=place)
+    with pytest.raises(HubError, match="does not answer as the Hub does"):
+        fetch(repository, [weights])
+    assert {seen.port for seen in loopback.requests} == {HUB}
+
+
+def test_a_repository_under_its_old_name_is_found_at_its_new_one(loopback: LoopbackHub, monkeypatch) -> None:
+    monkeypatch.setenv("HF_TOKEN", ACCEPTED)
+    repository, files = pinned(loopback)
+    loopback.renamed["old/clip"] = "tiny/clip"
+    old = Repository("model", "old/clip", repository.revision)
+    assert facts(old).revision == repository.revision
+    folder = fetch(old, files)
+    assert (folder / "model.safetensors").read_bytes() == FILES["model.safetensors"]
+    assert {seen.token for seen in loopback.requests if seen.port == HUB} == {ACCEPTED}
+
+
+def test_redirects_without_an_end_are_refused(loopback: LoopbackHub) -> None:
+    repository, files = pinned(loopback)
+    loopback.renamed |= {"tiny/clip": "tiny/clap", "tiny/clap": "tiny/clip"}
+    with pytest.raises(HubError, match="redirects again and again: check HF_ENDPOINT"):
+        fetch(repository, files)
+
+
+@pytest.mark.parametrize(
+    ("endpoint", "url", "own"),
+    [
+        ("https://hub.example", "https://hub.example:443/a", True),
+        ("https://name:word@hub.example", "https://HUB.example/a", True),
+        ("https://hub.example", "http://hub.example/a", False),
+        ("https://hub.example", "https://hub.example:8443/a", False),
+        ("http://hub.example", "https://hub.example/a", True),
+        ("http://hub.example", "https://hub.example.org/a", False),
+        ("http://hub.example", "https://hub.example:8443/a", False),
+        ("http://hub.example:8080", "https://hub.example/a", False),
+        ("https://hub.example", "https://hub.example.org/a", False),
+        ("https://hub.example", "https://hub.example@evil.example/a", False),
+    ],
+)
+def test_which_addresses_are_the_hubs_own(monkeypatch, endpoint: str, url: str, own: bool) -> None:
+    monkeypatch.setenv("HF_ENDPOINT", endpoint)
+    monkeypatch.setenv("HF_TOKEN", ACCEPTED)
+    assert client.is_own(url) == own == ("authorization" in client.headers(url))
 
 
 def test_the_branch_is_noted_unless_it_has_moved_on(loopback: LoopbackHub) -> None:

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import other_kinds
 import pytest
 import tiny
 import torch
@@ -118,6 +119,41 @@ def test_another_depth_is_one_error(layers: int, text: str, naming: str) -> None
     assert text in report.text()
     with pytest.raises(CompatibilityError, match="depth: expected 2 layers"):
         merging.merge(below, {"a": expert})
+
+
+def with_blocks(kind: str, tower: str, blocks: int, state: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+    """A network with so many blocks in a tower, which has two: the second again and again, or left out."""
+    start = {"BERT": "bert.encoder.layer", "Llama": "model.layers", "BLIP VQA": "vision_model.encoder.layers"}.get(kind)
+    prefix = f"{start or f'{tower}.block'}."
+    kept = {n: v for n, v in state.items() if not n.startswith(f"{prefix}1.") or blocks > 1}
+    second = {n.removeprefix(f"{prefix}1."): v for n, v in state.items() if n.startswith(f"{prefix}1.")}
+    return kept | {f"{prefix}{block}.{n}": v.clone() for block in range(2, blocks) for n, v in second.items()}
+
+
+@pytest.mark.parametrize(("blocks", "found"), [(1, "1 block"), (3, "3 blocks"), (4, "4 blocks")])
+@pytest.mark.parametrize(
+    ("kind", "tower"), [("BERT", ""), ("Llama", ""), ("T5", "decoder"), ("BLIP VQA", "vision_model")]
+)
+def test_another_depth_of_another_network_is_one_error(kind: str, tower: str, blocks: int, found: str) -> None:
+    base = other_kinds.pretrained(kind)
+    experts = {"a": other_kinds.expert(base, 1), "b": with_blocks(kind, tower, blocks, other_kinds.expert(base, 2))}
+    expected = f"2 blocks in the {tower}" if tower else "2 blocks"
+    for state in (experts["b"], {f"module.{name}": value for name, value in experts["b"].items()}):
+        report = fit(base, {"a": experts["a"], "b": state})
+        assert errors(report) == [("b", "depth", expected, found)]
+    said = f"b: depth: expected {expected}, found {found}. Choose experts that are as deep as the pretrained model."
+    with pytest.raises(CompatibilityError) as caught:
+        merging.merge(base, experts, "weight_averaging", device="cpu")
+    assert str(caught.value) == said
+
+
+def test_a_tensor_that_a_block_lacks_is_no_other_depth() -> None:
+    base = other_kinds.pretrained("BERT")
+    expert = other_kinds.expert(base, 1)
+    del expert["bert.encoder.layer.1.output.dense.bias"]
+    assert [(p.problem, p.tensor) for p in fit(base, {"a": expert, "b": other_kinds.expert(base, 2)}).errors] == [
+        ("missing", "bert.encoder.layer.1.output.dense.bias")
+    ]
 
 
 def test_another_depth_is_refused_in_files_under_other_names(tmp_path: Path) -> None:

@@ -57,6 +57,17 @@ def test_numbers_that_are_not_finite_are_all_named_and_nothing_comes_out(where):
     assert names == {(who, "visual.ln_post.bias"), (who, "visual.class_embedding")}
 
 
+def test_one_tensor_is_counted_as_one():
+    base = {"layers.0.norm.weight": torch.ones(4), "layers.0.position_ids": torch.arange(3)}
+    report = fit(base, {"a": base | {"layers.0.norm.weight": torch.full((4,), 1.1)}})
+    assert report.notes == (
+        "1 tensor with 4 numbers is merged.",
+        "1 tensor is kept as the pretrained model has it: 1 position_ids.",
+    )
+    alone = {"layers.0.norm.weight": torch.ones(4)}
+    assert fit(alone, {"a": {"layers.0.norm.weight": torch.full((4,), 1.1)}}).text() == "The one tensor fits."
+
+
 def test_no_experts_is_an_error():
     with pytest.raises(CompatibilityError, match="at least one expert"):
         merging.merge(tiny.pretrained(), {})

@@ -79,7 +79,7 @@ def test_sessions_take_turns_by_batches(tiny_benchmark, monkeypatch):
     asked.take(1, "a", request(tiny_benchmark))
     asked.take(2, "b", request(tiny_benchmark, 0.5))
     asked.worker.run(0.01)
-    models = list(dict.fromkeys(looked))  # the draft of each session, then the model that both are held against
+    models = list(dict.fromkeys(looked))  # the draft of each session, then the model that both are compared with
     turns = [models.index(one) for one in looked[:8]]
     assert turns == [0, 1] * 4
     assert asked.answers[-1]["preview"]["n"] == 120
@@ -209,7 +209,7 @@ def test_a_killed_process_is_started_again_and_then_given_up(tiny_benchmark):
         thread.start()
         assert wait(lambda: bench.state("a", first).done)
         thread.join()
-        assert len(killed) == 2 and "was killed" in bench.state("a", first).error
+        assert len(killed) == 2 and "ended by SIGKILL" in bench.state("a", first).error
         assert bench.state("a", first).preview is None
         assert answered(bench, "a", first).preview.n == 12  # asked again, it is sent again
     finally:

@@ -31,7 +31,8 @@ def test_a_job_pauses_and_goes_on(runner, store, tiny_benchmark):
     assert job.can_pause
     until(lambda: "step" in runner.get(job.id).detail)
     runner.pause(job.id)
-    assert ended(runner, job.id).state == State.PAUSED
+    stopped = ended(runner, job.id)
+    assert stopped.state == State.PAUSED and stopped.kept
     assert store.learned_so_far(job.id).exists()
     again = runner.again(job.id)
     assert again.live
@@ -47,11 +48,21 @@ def test_nothing_is_kept_of_what_is_cancelled_or_dismissed(runner, store, child,
     job = runner.submit(learning(tiny_benchmark))
     kept = keep(store, job.id)
     runner.cancel(job.id)
-    ended(runner, job.id)
+    stopped = ended(runner, job.id)
+    assert stopped.state == State.CANCELLED and not stopped.kept
     if way == "dismiss":
         keep(store, job.id)
         runner.dismiss(job.id)
     assert not kept.exists()
+
+
+def test_the_points_of_a_cancelled_sweep_are_kept_if_it_had_begun(runner, child):
+    child(SLEEP)
+    first, second = (runner.sweep(digit * 12, "A sweep").id for digit in "ab")
+    until(lambda: runner.get(first).state == State.RUNNING)
+    runner.cancel(second)
+    runner.cancel(first)
+    assert ended(runner, first).kept and not ended(runner, second).kept
 
 
 FORGETFUL = """

@@ -31,8 +31,22 @@ def test_a_job_that_nobody_saw_end(kind: str, event: dict[str, Any], stored: boo
     assert found == state and bool(sentence) == (state in {State.INTERRUPTED, State.FAILED})
 
 
+def test_what_became_of_a_job_is_said_only_where_it_is_known() -> None:
+    def said(event: dict[str, Any], **known: bool) -> str:
+        return left_behind(record(MERGE), event, False, False, **known)[1]
+
+    assert "before this job's turn came" in said({})
+    assert "is not known" in said({}, full=True)
+    for begun in (said({"phase": "Merging"}, full=True), said({}, started=True, full=True), said({}, started=True)):
+        assert begun == "Mergescope or the process of this job was stopped. Nothing half-done was kept."
+
+
 def test_a_full_disk_is_named_where_the_child_could_write_nothing() -> None:
     assert "disk" in outcome(record(SWEEP), {}, 1, False, full=True)[1]
     assert "code 1" in outcome(record(SWEEP), {}, 1, False)[1]
     assert outcome(record(SWEEP), {"error": "No."}, 1, False, full=True)[1] == "No."
-    assert "out of memory" in outcome(record(SWEEP), {}, -9, False)[1]
+
+
+def test_a_killed_job_ran_out_of_memory_only_where_something_shows_it() -> None:
+    assert "It was killed; nothing shows that memory ran out. " in outcome(record(SWEEP), {}, -9, False)[1]
+    assert "likely because the computer ran out of memory" in outcome(record(SWEEP), {}, -9, False, ran_out=True)[1]

@@ -19,6 +19,7 @@ from stand_in_jobs import SLEEP, ended, on_disk, orphan, until
 from merging.errors import StoreError
 from merging.files.atomic import make_temporary
 from merging.files.processes import NOBODY, ProcessId
+from merging.files.records import RESERVES
 from merging.jobs.records import JobFiles, State
 from merging.jobs.runner import Runner
 from merging.recipes.recipe import Recipe
@@ -43,7 +44,10 @@ def test_a_server_that_was_killed(store):
     gone = ProcessId.of(dead.pid)
     dead.wait()
     run_id = on_disk(store, State.QUEUED, gone)
+    room = [store.root / "jobs" / run_id / name for name in RESERVES]
+    assert all(path.exists() for path in room)
     assert Runner(store).get(run_id).state == State.INTERRUPTED
+    assert not any(path.exists() for path in room)
     JobFiles(store.root / "jobs", run_id).update(state=State.RUNNING, worker=gone)
     assert Runner(store).get(run_id).state == State.INTERRUPTED
 
@@ -57,7 +61,8 @@ def test_the_child_of_a_dead_server_goes_on_and_can_be_cancelled(store):
     with orphan() as process:
         runner = Runner(store)
         run_id = on_disk(store, State.RUNNING, NOBODY, ProcessId.of(process.pid))
-        assert runner.get(run_id).state == State.RUNNING
+        assert runner.get(run_id).state == Runner(store).get(run_id).state == State.RUNNING
+        assert all((store.root / "jobs" / run_id / name).exists() for name in RESERVES)  # it will be cancelled
         runner.cancel(run_id)
         process.wait(timeout=60)
         until(lambda: runner.get(run_id).state == State.CANCELLED)

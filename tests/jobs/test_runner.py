@@ -12,6 +12,7 @@ import pytest
 from plain_recipes import plain_recipe
 from stand_in_jobs import EVENT, LEAVE, SLEEP, STUBBORN, child_of, ended, until
 
+from merging import free_memory
 from merging.errors import CheckpointError, StoreError
 from merging.jobs import child_process
 from merging.jobs.records import JobFiles, State
@@ -98,7 +99,10 @@ def test_a_deaf_child_is_killed_in_three_seconds(runner, child, store, tiny_benc
 @pytest.mark.parametrize(
     "code,error",
     [
-        ("import os; os.kill(os.getpid(), 9)", "killed, likely because the computer ran out of memory"),
+        (
+            "import os; os.kill(os.getpid(), 9)",
+            "It was killed; nothing shows that memory ran out.",
+        ),
         ("import os; os.abort()", "ended by SIGABRT; see log.txt"),
         ("raise SystemExit(3)", "ended with code 3; see log.txt"),
         ("", "ended with code 0, but its run is not stored"),  # a child that says it is done, but there is no run
@@ -109,6 +113,22 @@ def test_how_a_child_dies_is_said(runner, child, tiny_benchmark, code, error):
     job = ended(runner, runner.submit(plain_recipe(tiny_benchmark)).id)
     assert job.state == State.FAILED
     assert error in job.error
+
+
+@pytest.mark.parametrize("shown", ["counted", "low"])
+def test_a_killed_child_ran_out_of_memory_where_that_is_likely(
+    runner, child, tiny_benchmark, tmp_path, monkeypatch, shown
+):
+    """The system has counted a process that it killed for memory, or hardly any memory was free."""
+    counts = tmp_path / "vmstat"
+    counts.write_text("nr_free_pages 7\noom_kill 3\n")
+    monkeypatch.setattr(free_memory, "OF_MACHINE", counts)
+    if shown == "low":
+        monkeypatch.setattr(free_memory, "free_memory", lambda: free_memory.LOW - 1)
+    write = f"open({str(counts)!r}, 'w').write('oom_kill 4')" if shown == "counted" else "import time; time.sleep(0.5)"
+    child(f"{write}; import os; os.kill(os.getpid(), 9)")
+    job = ended(runner, runner.submit(plain_recipe(tiny_benchmark)).id)
+    assert "killed, likely because the computer ran out of memory" in job.error
 
 
 def test_a_failure_gives_the_childs_own_sentence_and_can_be_tried_again(runner, child, tiny_benchmark):

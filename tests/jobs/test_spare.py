@@ -225,7 +225,7 @@ def test_a_job_in_it_is_cancelled_and_killed_as_any(runner, store, light, monkey
         assert not psutil.pid_exists(worker(store, run_id))
     cancelled, killed = ends.values()
     assert cancelled.state == State.CANCELLED
-    assert killed.state == State.FAILED and "likely because the computer ran out of memory" in killed.error
+    assert killed.state == State.FAILED and "It was killed; nothing shows that memory ran out." in killed.error
 
 
 def worker(store, run_id) -> int:

@@ -78,15 +78,15 @@ def test_a_verdict_follows_the_numbers(monkeypatch: pytest.MonkeyPatch, small: L
     near, skewed = Fact(0.62, "%", 0.6, 0.64), Fact(0.66, "%", 0.655, 0.75)
     assert judged(monkeypatch, small, [51.3, 60.9], low, high) == "same direction"
     assert judged(monkeypatch, small, [60.9, 51.3], low, high) == "other direction"
-    assert judged(monkeypatch, small, [51.3, 60.9], low, near) == "not shown here"
+    assert judged(monkeypatch, small, [51.3, 60.9], low, near) == "not reproduced here"
     assert (
         judged(monkeypatch, small, [1.0, 2.0], low, skewed) == "same direction"
     )  # only the ends toward each other count
     assert judged(monkeypatch, small, [2.0, 1.0], skewed, low) == "same direction"
-    assert judged(monkeypatch, small, [51.3, 60.9], low, Fact(missing="x")) == "not shown here"
-    assert judged(monkeypatch, small, [5.0, 5.0], low, high) == "not shown here"
+    assert judged(monkeypatch, small, [51.3, 60.9], low, Fact(missing="x")) == "not reproduced here"
+    assert judged(monkeypatch, small, [5.0, 5.0], low, high) == "not reproduced here"
     assert judged(monkeypatch, small, [3.0], Fact(0.1, "points", 0.01, 0.2)) == "same direction"
-    assert judged(monkeypatch, small, [3.0], Fact(0.1, "points", -0.01, 0.2)) == "not shown here"
+    assert judged(monkeypatch, small, [3.0], Fact(0.1, "points", -0.01, 0.2)) == "not reproduced here"
     assert judged(monkeypatch, small, [3.0], Fact(-0.1, "points", -0.2, -0.01)) == "other direction"
 
 
@@ -102,7 +102,9 @@ def test_without_a_library_every_fact_says_that_it_is_missing(benchmark_bundled:
     empty = Store(tmp_path, libraries=(), benchmark=benchmark_bundled.digest)
     for lesson in BUNDLED.values():
         context = LessonContext(empty, benchmark_bundled, lesson)
-        assert all(verdicts.verdict(step.paper, context) == "not shown here" for step in lesson.steps if step.paper)
+        assert all(
+            verdicts.verdict(step.paper, context) == "not reproduced here" for step in lesson.steps if step.paper
+        )
         assert "is not stored here" in check.problems(lesson, context)[0]
         assert any("not measured here" in text for _, text in check.texts(lesson, context))
 

@@ -87,6 +87,17 @@ def test_one_step_moves_by_the_sign_of_the_gradient(family, tasks):
     assert torch.allclose(torch.tensor(by_task), 0.3 - 0.01 * found.sum(dim=1).sign(), atol=1e-6)
 
 
+@pytest.mark.parametrize(("init", "way"), [(0.0, 1), (1.0, -1)])
+def test_coefficients_at_a_bound_of_the_cut_still_learn(family, tasks, init, way):
+    """A number at a bound is used as it is, so that its gradient counts: it may come in."""
+    base, experts = family
+    found, _ = slopes(family, tasks, torch.full((len(experts), len(base)), init, dtype=torch.float64))
+    used = final(merged(family, tasks, steps=1, lr=0.01, init=init, clamp="forward")).loc[list(experts), list(base)]
+    expected = (init - 0.01 * found.sign()).clamp(0, 1)
+    assert torch.allclose(torch.tensor(used.to_numpy()), expected, atol=1e-6)
+    assert (way * (expected - init) > 0).any()
+
+
 def test_tensors_without_a_task_vector_stay_where_they_are(family, tasks):
     base, experts = family
     same = "visual.ln_pre.bias"

@@ -13,10 +13,12 @@ from torch import Tensor
 
 import merging
 from merging.checkpoints.checkpoint import MappingCheckpoint
+from merging.checkpoints.families import describe
 from merging.clip import batches
 from merging.clip.image_encoder import Encoder
 from merging.methods.adapts import surgery, twin, wemoe
 from merging.methods.learning import entropies
+from merging.methods.slot import Slot
 from merging.modules.mixed_tower import tower_tensors
 from merging.modules.modules import Modules
 
@@ -230,6 +232,15 @@ def test_twin_loses_the_discarded_singular_values() -> None:
         assert left.shape[1] == rank
         assert float((vector - left @ right).norm()) == pytest.approx(float(values[rank:].norm()), rel=1e-8)
         assert torch.allclose(left.norm(dim=0), values[:rank], rtol=1e-8)
+
+
+@pytest.mark.parametrize(("density", "rank"), [(0.29, 29), (0.257, 25)])
+def test_twin_rounds_the_rank_down(density: float, rank: int) -> None:
+    """0.29 · 100 is 28.999999999999996 in binary fractions."""
+    vectors = torch.randn(2, 100, 120, dtype=torch.float64, generator=torch.Generator().manual_seed(2))
+    slot = Slot(describe(["visual.proj"])[0], ("a", "b"), torch.zeros_like(vectors[0]), vectors)
+    parts = twin.stores(slot, twin.TwinParams(density=density))
+    assert [tuple(part[".left"].shape) for part in parts] == [(100, rank)] * 2
 
 
 def test_twin_s_router_does_not_see_a_constant_and_follows_the_order_of_experts() -> None:

@@ -33,7 +33,7 @@ DRAWS = {  # methods that give another result by name, and why they have no opti
     "dare": "draws depend on tensors' names: other names give another draw of the same chances",
     "random_mask": "draws depend on tensors' names: other names give another draw of the same chances",
 }
-IMAGES = {"cat", "adamerging"}  # that look at images: held against the engine on three tensors alone
+IMAGES = {"cat", "adamerging"}  # that look at images: compared with the engine on three tensors alone
 ATTENTION = "visual.transformer.resblocks.0.attn.in_proj_weight"
 
 

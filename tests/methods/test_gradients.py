@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 import tempfile
 from dataclasses import replace
 
@@ -124,6 +126,22 @@ def test_one_experts_gradients_are_means_over_its_images(family, shown):
     expected = gradient(one[name], image.images[0], torch.tensor(likely), image)["visual.proj"] ** 2
     assert float(logits(one[name], image.images[0], image).softmax(dim=0)[likely]) > 0.999
     assert torch.allclose(squares, expected, rtol=1e-6, atol=1e-15)
+
+
+def test_every_image_takes_the_label_that_its_own_number_draws(family, shown):
+    """The numbers are those of NumPy's generator, seeded with a digest of the seed and the expert's name."""
+    base, (name, *_) = family[0], family[1]
+    few = replace(shown[name], images=shown[name].images[:4], labels=None)
+    state = {name: family[1][name]}
+    found = gathered(base, state, {name: few}, Gradients.FISHER, seed=2)["visual.proj"][0]
+    digest = hashlib.blake2b(json.dumps(["labels", 2, name]).encode(), digest_size=16).digest()
+    numbers = np.random.default_rng(int.from_bytes(digest, "little")).random(4)
+    squares = []
+    for image, number in zip(few.images, numbers, strict=True):
+        shares = logits(state[name], image, few).softmax(dim=0).cumsum(dim=0)
+        label = next(label for label, share in enumerate(shares.tolist()) if share > number)
+        squares.append(gradient(state[name], image, torch.tensor(label), few)["visual.proj"] ** 2)
+    assert torch.allclose(found, torch.stack(squares).mean(dim=0), rtol=1e-9, atol=1e-15)
 
 
 def test_label_draws_depend_on_the_experts_name_and_not_on_its_place(family, shown):

@@ -87,6 +87,12 @@ def test_without_steps_the_mask_is_where_it_began(family):
     assert all(torch.equal(learned.state_dict[name], value) for name, value in given.state_dict.items())
 
 
+def test_every_step_tells_the_share_that_the_mask_keeps(family):
+    tasks = common_checks.labeled_exemplars(family[1])
+    learning = merged(family, tasks, steps=2, lr=1e-9, l1=0.0, init_density=1.0).tables["learning"]
+    assert len(learning) == 2 * 3 and (learning["density"] == 1.0).all()
+
+
 def test_equal_experts_give_the_grafted_expert(family):
     """Equal masks of equal task vectors: what one expert alone gives."""
     base, experts = family

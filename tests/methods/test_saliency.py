@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import merging
-from merging.methods.shared import saliency
+from merging.methods.shared import saliency, trimming
 
 
 def test_the_worked_saliency_example():
@@ -39,7 +39,7 @@ def test_the_shared_mask_is_the_union():
     scores = np.array([[0, 0.8, 0.1, 1.5, 0.3], [0, 0.1, 0.9, 1.5, 0.2]])
     own = saliency.own_masks(scores, 0.4)
     assert saliency.final_masks(own, True)[0].tolist() == [False, True, True, True, False]
-    assert saliency.threshold_index(100, 0.29) == 29
+    assert trimming.floor_share(100, 0.29) == 29
 
 
 @given(ratio=st.floats(0, 1), more=st.floats(0, 1))

@@ -51,15 +51,16 @@ def test_before_task_arithmetic_it_is_ties(density: float, scaling: float, exper
     assert all(torch.equal(edited[n], ties[n]) for n in base)
 
 
-def test_ties_of_signs_go_as_in_ties() -> None:
-    """Equal scalars of opposite signs take the majority sign of the whole model."""
+@pytest.mark.parametrize("way", [1, -1])
+def test_ties_of_signs_go_as_in_ties(way: int) -> None:
+    """Equal scalars of opposite signs take the majority sign of the whole model, whichever it is."""
     base, tuned = common_checks.family(experts=1)
     (expert,) = tuned.values()
     half = {
         n: torch.where(torch.arange(v.numel()).reshape(v.shape) % 3 == 0, 2 * base[n] - v, v) for n, v in expert.items()
     }
     grid = {
-        e: {n: base[n] + ((s[n] - base[n]) * 64).round() / 64 for n in base}
+        e: {n: base[n] + way * ((s[n] - base[n]) * 64).round() / 64 for n in base}
         for e, s in {"a": expert, "b": half}.items()
     }
     edited = merged(base, grid, [("trim", {"density": 0.7})], scaling=1.0).state_dict

@@ -34,6 +34,15 @@ def test_kth_smallest_finds_what_its_sample_misleads_it_about(dtype, shift):
         assert kth_smallest(lambda: [rows], [rank]) == [expected]
 
 
+def test_kth_smallest_counts_a_number_once_that_is_both_ends_of_its_bracket():
+    """The sample sees only 1, which one number in ten is; the next ones are larger."""
+    rows = torch.rand(1, 61 * 500) + 2
+    rows[:, ::61] = rows[:, ::10] = 1
+    ones = int((rows == 1).sum())
+    for rank in (ones - 1, ones, ones + 900):
+        assert kth_smallest(lambda: [rows], [rank]) == [float(rows.sort().values[0, rank])]
+
+
 @pytest.mark.parametrize("zeros", [1, 7, 400])
 def test_zeros_that_are_not_streamed_count(zeros):
     rows = torch.rand(2, 300) + 0.5

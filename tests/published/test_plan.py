@@ -13,7 +13,16 @@ from merging.hub.repository import RepositoryFacts, RepositoryFile
 from merging.published.catalogue import experiment
 from merging.published.choice import Choice, choose, left_out, needed_parts, sets_of
 from merging.published.computing.experiment_run import Place
-from merging.published.lock import Lock, files_of, license_text, read_lock, repository_of, write_lock
+from merging.published.lock import (
+    Lock,
+    files_of,
+    license_text,
+    name_to_open,
+    names_for,
+    read_lock,
+    repository_of,
+    write_lock,
+)
 from merging.published.parts import ModelFile, parts
 from merging.published.plan import UNPINNED, count_passes, encoding_seconds, make_plan
 from merging.published.speed.rates import FETCHED
@@ -97,6 +106,35 @@ def test_a_choice_is_read_as_it_was_written() -> None:
 
 
 TEST_FILE = RepositoryFile("data/test-00000-of-00001.parquet", 9_000_000, "c" * 64)
+
+
+@pytest.mark.parametrize(
+    ("weights", "taken"),
+    [
+        (["pytorch_model.bin"], ["pytorch_model.bin"]),
+        (["model.safetensors", "pytorch_model.bin"], ["pytorch_model.bin"]),  # what the catalogue says
+        (["model.safetensors", "tf_model.h5"], ["model.safetensors"]),
+        (["adapter_config.json", "adapter_model.bin", "model.safetensors"], ["model.safetensors"]),  # not the adapter
+        (
+            ["model-00001-of-00001.safetensors", "model.safetensors.index.json"],
+            ["model.safetensors.index.json", "model-00001-of-00001.safetensors"],
+        ),
+    ],
+    ids=lambda names: names[0],
+)
+def test_weights_are_taken_in_the_format_that_is_there(weights: list[str], taken: list[str]) -> None:
+    use = EIGHT.models["hub"].pretrained
+    listed = parts().repositories[use.repository]
+    lock = Lock().with_facts(listed, facts(*map(RepositoryFile, ["config.json", "README.md", *weights])))
+    assert {file.name for file in files_of(listed, use.part, lock)} == {"config.json", *taken}
+    assert name_to_open(use, lock) == taken[0]
+
+
+def test_an_adapter_and_a_whole_model_do_not_stand_for_each_other() -> None:
+    whole = ["config.json", "model.safetensors"]
+    assert names_for("adapter_model.safetensors", whole) == []
+    assert names_for("adapter_model.safetensors", [*whole, "adapter_model.bin"]) == ["adapter_model.bin"]
+    assert names_for("pytorch_model.bin", ["adapter_config.json", "adapter_model.safetensors"]) == []
 
 
 def test_the_first_facts_pin_a_repository_and_later_ones_must_agree(tmp_path) -> None:

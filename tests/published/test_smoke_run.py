@@ -9,6 +9,7 @@ import signal
 from pathlib import Path
 from typing import Any
 
+import published_models
 import pytest
 from loopback_hub import LoopbackHub
 from published_calls import call, keys, row, run
@@ -43,6 +44,29 @@ def test_a_second_run_asks_for_nothing_nor_one_without_a_network(
     few = run(capsys, "--images", "12", "--rows", "averaging")
     assert [task["n"] for task in few["rows"][2]["tasks"]] == [12, 12] and few["images"] == "on 12 of each"
     assert call(capsys, "table", "smoke", "--to", str(tmp_path / "t.csv"))[1] == few
+
+
+def test_weights_in_the_other_format_give_the_same_scores(
+    hub: LoopbackHub, capsys: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    expected = run(capsys)
+    for (kind, name), repository in list(hub.repositories.items()):
+        files = {file: content.content for file, content in repository.commits[repository.branches["main"]].items()}
+        if kind == "model" and (other := published_models.in_other_format(files)) != files:
+            hub.repositories.pop((kind, name))
+            hub.add("model", name, other)
+    monkeypatch.setenv("MERGESCOPE_STORE", str(tmp_path / "other"))
+    hub.connect(monkeypatch, tmp_path / "other home")
+    before = len(hub.requests)
+    assert scores(run(capsys)) == scores(expected)
+    asked = [seen.path for seen in hub.requests[before:]]
+    assert any("clip-vit-base-patch32/resolve" in path and "model.safetensors" in path for path in asked)
+    assert any("_mnist/resolve" in path and path.endswith("pytorch_model.bin") for path in asked)
+
+
+def scores(table: Any) -> list[Any]:
+    """What the rows of a table say of every task."""
+    return [[(task["task"], task["n"], task["ours"]) for task in row["tasks"]] for row in table["rows"]]
 
 
 def test_neither_images_nor_models_are_stored_again(hub: LoopbackHub, capsys: Any, tmp_path: Path) -> None:

@@ -7,6 +7,7 @@ from typing import Any
 
 import other_kinds
 import pytest
+import tiny
 import torch
 from safetensors.torch import load_file, save_file
 
@@ -53,6 +54,33 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def recipe(merge: str = "lot", **data: Any) -> Recipe:
     return Recipe.build(merge, {}, [], "base.safetensors", {"a": "a.safetensors", "b": "b.safetensors"}, **data)
+
+
+@pytest.mark.parametrize("merge,option", [("lot", "--layer-inputs NAME=FILE"), ("fisher", "--gradients NAME=FILE")])
+def test_without_data_the_option_that_gives_it_is_named(
+    folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], merge: str, option: str
+) -> None:
+    words = [
+        "merge",
+        f"--pretrained={folder}/base.safetensors",
+        *(f"--expert={n}={folder}/{n}.safetensors" for n in "ab"),
+    ]
+    words += [f"--merge={merge}", f"--out={tmp_path}/out", f"--store={tmp_path}/store"]
+    assert main(words) == exit_codes.FAILED
+    said = capsys.readouterr().err
+    assert "CLIP towers; this is GPT-2. Give " in said and f" On the command line: {option} for each expert." in said
+
+
+def test_on_another_benchmark_layer_inputs_of_clip_can_be_given(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    family = tiny.write_family(tmp_path / "models")
+    words = ["merge", f"--pretrained={family.pretrained}", *(f"--expert={n}={p}" for n, p in family.experts.items())]
+    words += [f"--out={tmp_path}/out", f"--store={tmp_path}/store", "--merge"]
+    assert main([*words, "lot"]) == exit_codes.FAILED
+    assert "instead. On the command line: --layer-inputs NAME=FILE for each expert." in capsys.readouterr().err
+    assert main([*words, "fisher"]) == exit_codes.FAILED
+    assert "there are none for these models" in (said := capsys.readouterr().err) and "--layer-inputs" not in said
 
 
 def in_memory(folder: Path, **data: Any) -> dict[str, torch.Tensor]:

@@ -30,7 +30,8 @@ def run(edits: Edits, merge: str = "ties", params: dict[str, Any] | None = None,
     )  # fmt: skip
     number = len(recipe.text()) if "id" not in said else 0
     return SimpleNamespace(
-        id=said.get("id", f"{recipe.chain_digest}{number}{said}"), title=recipe.text(), recipe_yaml=recipe.to_yaml(),
+        id=said.get("id", f"{recipe.chain_digest}{number}{said}"), title=recipe.text(), name=recipe.text(),
+        recipe_yaml=recipe.to_yaml(),
         experts=experts, inputs={name: said.get("content", name) for name in ("p", *experts)},
         benchmark=said.get("benchmark", "images"), sizes={"dead": said["dead"]} if "dead" in said else {},
         tables=said.get("tables", ()), per_task=False,
@@ -122,8 +123,8 @@ def test_the_matrix_holds_every_base_and_says_what_is_missing() -> None:
     front = LeadingEdit(Step("lwptv", registry.edit("lwptv").params()))
     entries = edit_pairs.matrix([plain, *both], front, "LwPTV")
     titles = [entry.title for entry in entries]
-    assert titles == [*(base.title for base in bases("lwptv")), rest.title]
-    ties, last = entries[titles.index("Ties")], entries[-1]
+    assert titles == [*(base.name_in_lists() for base in bases("lwptv")), rest.title]
+    ties, last = entries[titles.index("TIES (sum, λ 0.3)")], entries[-1]
     assert ties.plain is plain and ties.plugged is None
     assert [recipe.text() for recipe in ties.missing] == ["lwptv → ties"]
     assert [recipe.title for recipe in ties.missing] == ["Ties w/ LwPTV"]
@@ -136,13 +137,13 @@ def test_a_merge_that_refuses_the_edit_says_why() -> None:
     entries = {entry.title: entry for entry in edit_pairs.matrix([PLUGGED], front, "DARE")}
     stock = entries["Model Stock, across tasks"]
     assert "matter of chance" in stock.refused and not stock.missing
-    assert "DARE-TIES" not in entries  # it holds the edit already
+    assert "DARE-TIES (mean, λ 1)" not in entries  # it holds the edit already
 
 
 def test_an_edits_own_exemplars_are_those_of_its_pairs() -> None:
     front = LeadingEdit(Step("cat", registry.edit("cat").params()), Exemplars(per_task=2))
     entries = {entry.title: entry for entry in edit_pairs.matrix([PLUGGED], front, "CAT")}
-    assert [recipe.exemplars for recipe in entries["Ties"].missing] == [None, Exemplars(per_task=2)]
+    assert [recipe.exemplars for recipe in entries["TIES (sum, λ 0.3)"].missing] == [None, Exemplars(per_task=2)]
     assert [recipe.exemplars for recipe in entries["LOT Merging"].missing] == [Exemplars(), Exemplars()]
 
 

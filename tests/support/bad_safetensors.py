@@ -21,8 +21,13 @@ def cut(size: int) -> Callable[[Path], Path]:
     return build
 
 
-def made(header: Any, data: bytes = b"", length: int | None = None) -> Callable[[Path], Path]:
-    return lambda folder: container(folder, header, data, length)
+def made(header: Any, data: bytes = b"", length: int | None = None, size: int | None = None) -> Callable[[Path], Path]:
+    def build(folder: Path) -> Path:
+        path = container(folder, header, data, length)
+        path.write_bytes(path.read_bytes()[:size])
+        return path
+
+    return build
 
 
 def overlap_bomb(folder: Path) -> Path:
@@ -36,9 +41,16 @@ def many_tensors(folder: Path) -> Path:
     return container(folder, b"{" + listed + b"}", b"")
 
 
+# Lengths of headers whose first byte, or two, could begin a pickle, or JSON.
+PICKLED = (ord("("), ord("c"), ord("]"), ord("}"), ord("{"), 0x0280)
+
 SAFETENSORS: dict[str, tuple[Callable[[Path], Path], str]] = {
     "empty": (plain(b""), r"empty \(0 bytes\)"),
     "7 bytes": (plain(b"1234567"), "7 bytes"),
+    **{f"cut in the length, {n}": (made(bytes(n), length=n, size=7), "truncated: it has 7 bytes") for n in PICKLED},
+    **{f"only the length, {n}": (made(bytes(n), length=n, size=8), "truncated: the header alone") for n in PICKLED},
+    **{f"length past the end, {n}": (made(b"{}", length=n), "truncated: the header alone promises") for n in PICKLED},
+    "length like a pickle's": (made(b"{}", length=0x1_0000_0280), "claims to take 4,294,967,936 bytes"),
     "cut in header": (cut(60), "truncated"),
     "cut in data": (cut(1000), "truncated: the header promises"),
     "one byte short": (cut(-1), "truncated"),

@@ -7,6 +7,7 @@ from typing import Any
 
 from page_harness import runs
 
+TIES_NAMED = "TIES (sum, λ 0.3)"  # as pages show the run of the title TIES
 LWPTV, TIES, CAT, EMR, FEW = "Task Arithmetic w/ LwPTV", "Ties", "CAT Merging", "EMR-Merging", "Three experts"
 PRETRAINED = "Pretrained"
 

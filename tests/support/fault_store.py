@@ -30,7 +30,7 @@ from merging.sweeps.sweep import Axis
 
 VISIBLE = ("runs", "measured", "points", "sweeps", "exports", "benchmarks")  # folders of what pages and commands list
 VARYING = {"seconds", "created", "work"}  # in JSON files
-FACTS = {"run.json", "measured.json", "point.json"}  # which hold these, so that their hashes vary
+FACTS = {"run.json", "measured.json"}  # which hold these, so that their hashes vary
 Request = Sequence[Any]  # the name of a method of the queue, and its arguments (see nursery.submit)
 Entries = dict[str, dict[str, bytes]]  # {"runs/0123…": {file: content}}
 

@@ -23,10 +23,15 @@ CHANGES = (*GROWS, "unlink", "remove", "rmdir", "chmod", "utime", "truncate")  #
 
 
 class FaultyDisk:
-    """The folder ``root``, on which the calls from number ``first`` to ``last`` fail; ``calls`` lists them all."""
+    """The folder ``root``, on which the calls from number ``first`` to ``last`` fail; ``calls`` lists them all.
 
-    def __init__(self, root: Path, error: int, first: float, last: float) -> None:
+    With ``in_place`` what needs no room on a full disk is done: writing over what a file holds, and putting one file in
+    the place of another.
+    """
+
+    def __init__(self, root: Path, error: int, first: float, last: float, in_place: bool = False) -> None:
         self.root, self.error, self.first, self.last = os.path.abspath(root), error, first, last  # noqa: PTH100
+        self.in_place = in_place
         self.calls: list[str] = []
         self._open: dict[int, str] = {}
 
@@ -74,6 +79,8 @@ def _open(disk: FaultyDisk, plain: Callable[..., Any]) -> Callable[..., Any]:
                newline: str | None = None, *rest: Any, **named: Any) -> Any:  # fmt: skip
         if isinstance(file, int) or not set(mode) & set("wax+") or not disk.has(file):
             return plain(file, mode, buffering, encoding, errors, newline, *rest, **named)
+        if disk.in_place and mode.replace("b", "") == "r+":
+            return plain(file, mode, buffering, encoding, errors, newline, *rest, **named)  # the tests write no more
         disk.step("open", file)
         raw = _Raw(disk, file, mode.replace("b", "").replace("t", ""))
         buffered = io.BufferedRandom(raw) if "+" in mode else io.BufferedWriter(raw)
@@ -97,6 +104,8 @@ def _os_open(disk: FaultyDisk, plain: Callable[..., int]) -> Callable[..., int]:
 
 def _counted(disk: FaultyDisk, name: str, plain: Callable[..., Any]) -> Callable[..., Any]:
     def call(path: Any, *rest: Any, **named: Any) -> Any:
+        if disk.in_place and (name == "fsync" or (name in {"rename", "replace"} and Path(rest[0]).exists())):
+            return plain(path, *rest, **named)
         targets = (path, *rest[:1]) if name in {"rename", "replace", "link"} else (path,)
         if any(map(disk.has, targets if named.get("dir_fd") is None else (named["dir_fd"],))):
             disk.step({"pwrite": "write"}.get(name, name), path)
@@ -114,9 +123,11 @@ def _close(disk: FaultyDisk, plain: Callable[[int], None]) -> Callable[[int], No
 
 
 @contextlib.contextmanager
-def faulty(root: Path, error: int = FULL, first: float = 1, last: float = float("inf")) -> Iterator[FaultyDisk]:
+def faulty(
+    root: Path, error: int = FULL, first: float = 1, last: float = float("inf"), in_place: bool = False
+) -> Iterator[FaultyDisk]:
     """While the block runs, writing below ``root`` fails from call number ``first`` to ``last``."""
-    disk = FaultyDisk(root, error, first, last)
+    disk = FaultyDisk(root, error, first, last, in_place)
     names = CHANGES if error != FULL else GROWS
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(builtins, "open", _open(disk, builtins.open))

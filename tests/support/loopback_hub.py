@@ -23,6 +23,7 @@ import pytest
 
 Kind = Literal["model", "dataset"]
 HUB, STORAGE = "hub", "storage"
+OWN_STORAGE = "/stored/"  # the path of large files at the Hub's own host
 LARGE = {".safetensors", ".bin", ".pt", ".parquet", ".tar", ".arrow", ".npz"}  # kept in the storage, as on the Hub
 PIECE = 1 << 16
 API = re.compile(r"/api/(model|dataset)s/([^/]+/[^/]+)(?:/(revision|tree|parquet)(?:/([^/]+))?)?")
@@ -93,9 +94,14 @@ class Fault:
 
 
 class LoopbackHub:
-    """A Hub that is there while the block runs. ``requests`` lists what was asked of it."""
+    """A Hub that is there while the block runs. ``requests`` lists what was asked of it.
+
+    With ``own_storage`` it keeps its large files at its own host, as a mirror does. ``renamed`` are repositories that
+    it redirects to their new names.
+    """
 
     def __init__(self) -> None:
+        self.own_storage, self.renamed = False, dict[str, str]()
         self.requests: list[Seen] = []
         self.repositories: dict[tuple[str, str], HubRepository] = {}
         self.ended = threading.Event()
@@ -226,8 +232,10 @@ class _Answer(BaseHTTPRequestHandler):
             self.refuse(self.fault.status, **self.fault.headers)
         elif token not in {"", ACCEPTED, STRANGER}:
             self.refuse(401, **{"X-Error-Message": "Invalid credentials in Authorization header"})
-        elif seen.port == STORAGE:
-            self.stored(path.strip("/"))
+        elif seen.port == STORAGE or path.startswith(OWN_STORAGE):
+            self.stored(path.rpartition("/")[2])
+        elif renamed := next((name for name in hub.renamed if f"/{name}/" in f"{path}/"), None):
+            self.refuse(307, Location=hub.url() + self.path.replace(renamed, hub.renamed[renamed]))
         elif match := API.fullmatch(urlsplit(self.path).path):
             self.facts(*match.groups())
         elif match := RESOLVE.fullmatch(urlsplit(self.path).path):
@@ -279,7 +287,9 @@ class _Answer(BaseHTTPRequestHandler):
         about["ETag"] = f'"{file.etag}"'
         if not file.large:
             return self.send(200, file.content, about)
-        place = f"{self.server.hub.url(STORAGE)}/{file.sha256}?signature=of-the-hub"
+        hub = self.server.hub
+        place = hub.url() + OWN_STORAGE if hub.own_storage else hub.url(STORAGE) + "/"
+        place += f"{file.sha256}?signature=of-the-hub"
         about |= {"Location": place, "X-Linked-Etag": about["ETag"], "X-Linked-Size": str(len(file.content))}
         return self.send(302, b"", about)
 

@@ -13,7 +13,8 @@ import pytest
 from streamlit.proto.WidgetStates_pb2 import WidgetStates
 from streamlit.testing.v1 import AppTest
 
-from app.reading import data, models
+from app import permission
+from app.reading import data
 from merging.runs.run import Run
 from merging.runs.store import Store
 
@@ -80,7 +81,7 @@ def serve_several(monkeypatch: pytest.MonkeyPatch, how: str) -> None:
     if how == "switch":
         monkeypatch.setenv("MERGESCOPE_SHARED", "1")
     else:
-        monkeypatch.setattr(models, "LOOPBACK", {"nothing"})  # the server listens on another address
+        monkeypatch.setattr(permission, "is_here", lambda _host: False)  # the server listens on another address
 
 
 def picker(at: AppTest, kind: str) -> Any:

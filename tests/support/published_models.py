@@ -19,7 +19,7 @@ import pytest
 import random_towers
 import torch
 from loopback_hub import LoopbackHub
-from safetensors.torch import save
+from safetensors.torch import load, save
 from torch import Tensor
 
 from merging.published.catalogue import Experiment
@@ -125,6 +125,16 @@ def expert(task: str, number: int) -> Mapping[str, bytes]:
         own = {f"model.{name}": value for name, value in state.items()}
         return {"finetuned.pt": _saved(own)}
     return {"config.json": config, "model.safetensors": save(plain), "README.md": b"---\n---\n"}
+
+
+def in_other_format(files: Mapping[str, bytes]) -> Files:
+    """A repository whose pickled weights are safetensors, or whose safetensors are a pickle."""
+    files = dict(files)
+    if pickled := files.pop("pytorch_model.bin", b""):
+        return files | {"model.safetensors": save(torch.load(io.BytesIO(pickled), weights_only=True))}
+    if plain := files.pop("model.safetensors", b""):
+        return files | {"pytorch_model.bin": _saved(load(plain))}
+    return files
 
 
 def _shards(state: State) -> Files:

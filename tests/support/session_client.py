@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import time
 from dataclasses import dataclass
 from types import TracebackType
@@ -12,6 +13,7 @@ from streamlit.proto.Alert_pb2 import Alert
 from streamlit.proto.BackMsg_pb2 import BackMsg
 from streamlit.proto.ForwardMsg_pb2 import ForwardMsg
 from websockets.asyncio.client import ClientConnection, connect
+from websockets.exceptions import ConnectionClosed
 
 PATIENCE = 120.0  # seconds that a rerun may take
 DONE = (ForwardMsg.FINISHED_SUCCESSFULLY, ForwardMsg.FINISHED_WITH_COMPILE_ERROR)
@@ -36,6 +38,7 @@ class SessionClient:
         self._page = ""  # the hash of the page that was drawn last
         self._address = ""  # its query, as the server says it
         self._buttons: dict[str, str] = {}  # the id that the server gave to a button, by its key
+        self.id = ""  # the session's, as the server says it
 
     async def __aenter__(self) -> SessionClient:
         self._socket = await connect(
@@ -57,12 +60,50 @@ class SessionClient:
         asked.rerun_script.query_string, asked.rerun_script.page_name = self._address, page
         return await self._rerun(asked, expected)
 
+    async def open_until(self, page: str, query: dict[str, str], key: str) -> None:
+        """Draw a page until the button with this key is on it: another run of the script may end in between."""
+        async with asyncio.timeout(PATIENCE):
+            while key not in self._buttons:
+                await self.open(page, query)
+
     async def press(self, key: str, expected: str = "") -> Rerun:
         """Press the button with this key on the page that was drawn last."""
         asked = BackMsg()
         asked.rerun_script.query_string, asked.rerun_script.page_script_hash = self._address, self._page
         asked.rerun_script.widget_states.widgets.add(id=self._buttons[key], trigger_value=True)
         return await self._rerun(asked, expected)
+
+    async def tell(self, message: BackMsg | str | bytes) -> None:
+        """Send a message that asks for no page, or what is no message at all."""
+        assert self._socket is not None
+        await self._socket.send(message.SerializeToString() if isinstance(message, BackMsg) else message)
+
+    async def upload_addresses(self, count: int, patience: float = PATIENCE) -> list[str]:
+        """The paths that the server gives for so many files; TimeoutError if it gives none."""
+        asked = BackMsg()
+        asked.file_urls_request.request_id = "files"
+        asked.file_urls_request.file_names.extend(f"{number}.bin" for number in range(count))
+        asked.file_urls_request.session_id = self.id
+        await self.tell(asked)
+        async with asyncio.timeout(patience):
+            while (said := await self._next()).WhichOneof("type") != "file_urls_response":
+                pass
+        return [one.upload_url for one in said.file_urls_response.file_urls]
+
+    async def ended(self) -> int:
+        """The code with which the server closes the socket."""
+        assert self._socket is not None
+        with contextlib.suppress(ConnectionClosed):
+            async with asyncio.timeout(PATIENCE):
+                while True:
+                    await self._socket.recv()
+        return self._socket.close_code or 0
+
+    async def _next(self) -> ForwardMsg:
+        assert self._socket is not None
+        raw = await self._socket.recv()
+        assert isinstance(raw, bytes)
+        return ForwardMsg.FromString(raw)
 
     async def _rerun(self, asked: BackMsg, expected: str) -> Rerun:
         assert self._socket is not None
@@ -81,6 +122,8 @@ class SessionClient:
                 seen = seen or expected in element.markdown.body
                 if element.WhichOneof("type") == "button":
                     self._buttons[element.button.id.rsplit("-", 1)[-1]] = element.button.id
+            elif kind == "new_session":
+                self.id = said.new_session.initialize.session_id
             elif kind == "navigation":
                 self._page = said.navigation.page_script_hash
             elif kind == "page_info_changed":

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 from merging.benchmarks.benchmark import Benchmark
@@ -32,6 +33,11 @@ def run(found: Sweep, store: Store, benchmark: Benchmark, **said: Any) -> sweep_
 
 def names(store: Store) -> set[str]:
     return {path.name for path in points.folder(store).glob("?" * 12)}
+
+
+def facts_of(store: Store) -> list[dict[str, Any]]:
+    """What is stored about every point."""
+    return [json.loads((points.folder(store) / name / points.FACTS).read_bytes()) for name in sorted(names(store))]
 
 
 def points_of(found: Sweep, store: Store, benchmark: Benchmark) -> dict[str, points.Point]:

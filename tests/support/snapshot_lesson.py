@@ -13,6 +13,7 @@ minutes: 5
 level: introductory
 runs:
   ta: {preset: task_arithmetic}
+  lw: {preset: task_arithmetic_lwptv}
 facts:
   ta_in: {fact: accuracy, run: ta, over: in}
 steps:
@@ -41,6 +42,13 @@ steps:
   - {text: "None.", say: "There is one."}
 - kind: free
   ask: "Say why."
+- kind: predict
+  page: masks
+  view: {run: "@lw", ratio: 0.5, shared: true}
+  chart: saliency_matrix
+  ask: "Which cells are kept? Mark two."
+  guess: {cells: {most: 2}}
+  truth: {fact: kept, run: lw, of: cells}
 """
 
 

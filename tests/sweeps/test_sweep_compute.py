@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 import torch
 from pretend_device import NAME, pretended
-from small_sweeps import RATIO, names, points_of, recipe, run, sweep
+from small_sweeps import RATIO, facts_of, names, points_of, recipe, run, sweep
 from stand_in_jobs import until
 
 from merging.benchmarks.benchmark import Benchmark
@@ -46,9 +46,8 @@ def test_a_paused_sweep_goes_on_where_it_was(tiny_benchmark: Benchmark, store: S
     said: list[str] = []
     run(made, store, tiny_benchmark, progress=lambda progress: said.append(progress.phase))
     assert len(names(store)) == 6
-    for name in names(store):
-        about = json.loads((points.folder(store) / name / points.FACTS).read_text("utf-8"))
-        assert (about["capability"], about["threads"]) == (torch.backends.cpu.get_cpu_capability(), 1)
+    assert {about["capability"] for about in facts_of(store)} == {torch.backends.cpu.get_cpu_capability()}
+    assert [times["threads"] for times in points.latest_times(store)] == [1] * 6
     assert all((points.folder(store) / name).stat().st_mtime_ns == time_ for name, time_ in first.items())
     assert list(dict.fromkeys(said)) == [f"Point {number} of 6" for number in (3, 4, 5, 6)]
 
@@ -95,7 +94,7 @@ def test_the_budget_learns_from_points(tiny_benchmark: Benchmark, store: Store) 
     asked = iter(range(99))
     run(made, store, tiny_benchmark, paused=lambda: next(asked) >= 1)
     learned = tables.budget(made, store, tiny_benchmark)
-    took = next(iter(points_of(made, store, tiny_benchmark).values())).seconds
+    (took,) = (facts["seconds"] for facts in points.latest_times(store))
     assert (learned.stored, learned.known) == (1, True)
     assert learned.each == pytest.approx(sum(took.values()), rel=0.02)
 
@@ -210,7 +209,7 @@ def test_a_point_names_the_device_that_computed_it_and_the_sweep_warns_once(
         sweep_compute.run(made, store, tiny_benchmark, device=NAME, warn=told.append)
     assert [point.device for point in points_of(made, store, tiny_benchmark).values()] == [device] * 2
     assert told == words
-    assert all(facts.get("warnings", []) == words for facts in points.latest_facts(store))
+    assert all(facts.get("warnings", []) == words for facts in facts_of(store))
 
 
 def test_every_point_has_the_warnings_of_its_merge(tiny_benchmark: Benchmark, monkeypatch: Any) -> None:

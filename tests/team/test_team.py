@@ -94,6 +94,16 @@ def test_a_head_that_every_model_has_in_one_shape_is_merged():
     assert torch.equal(kept.state_dict["classifier.bias"], base["classifier.bias"])
 
 
+def test_a_head_of_one_layer_stands_beside_one_of_two():
+    """Its only layer would look like a block of the network; the other expert's head says that it is none."""
+    layers = [{f"classifier.layer.{at}.weight": drawn(2, 16), f"classifier.layer.{at}.bias": drawn(2)} for at in (0, 1)]
+    base = bert()
+    experts = {"a": other_kinds.expert(base, 1) | layers[0] | layers[1], "b": other_kinds.expert(base, 2) | layers[0]}
+    assert fit(base, experts).ok
+    heads = merging.merge(base, experts, "weight_averaging", device="cpu").heads
+    assert set(heads["a"]) == {*layers[0], *layers[1]} and set(heads["b"]) == set(layers[0])
+
+
 def test_names_of_the_current_library_are_the_same_tensors():
     base = other_kinds.pretrained("DINOv2")
     facts = facts_of(base)
@@ -156,8 +166,8 @@ def test_tokens_that_one_expert_has_more_are_left_out(tmp_path):
     with pytest.raises(CompatibilityError) as refused:
         merging.merge(first, paths, "weight_averaging", device="cpu")
     assert str(refused.value) == (
-        "b counts its tokens otherwise than the pretrained model (2 of 20 shared tokens have another id). Merge models "
-        "of one tokenizer, or leave the vocabularies alone (vocabulary: pretrained)."
+        "b numbers its tokens differently from the pretrained model (2 of 20 shared tokens have another id). Merge "
+        "models of one tokenizer, or leave the vocabularies alone (vocabulary: pretrained)."
     )
     kept = merging.merge(first, paths, "weight_averaging", vocabulary="pretrained", device="cpu")
     assert torch.equal(kept.state_dict["lm_head.weight"], base["lm_head.weight"])

@@ -21,7 +21,8 @@ def test_lines_have_the_shares_and_their_intervals():
         np.testing.assert_allclose(trace.y - trace.error_y.arrayminus, rows["low"], atol=1e-6)
         np.testing.assert_array_equal(np.round(trace.x), rows["depth"])
     assert [trace.line.dash for trace in fig.data] == ["solid", "solid", "dash"]
-    assert list(fig.layout.xaxis.ticktext) == ["embeddings", *map(str, range(6))]
+    assert list(fig.layout.xaxis.ticktext) == list(map(str, range(7)))  # as on every axis of depth, and in words
+    assert "depth 0<" in fig.data[0].text[0] and "highest at depth" in fig.layout.meta["alt"]
     assert len({float(trace.x[0]) for trace in fig.data}) == 3  # intervals do not cover each other
     assert "in domain" in fig.layout.meta["alt"]
     with pytest.raises(ChartError, match="option value is 'turn'"):

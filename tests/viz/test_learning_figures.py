@@ -35,6 +35,21 @@ def test_the_loss_of_a_router_is_drawn_though_it_is_no_experts() -> None:
     assert "of all tasks together" in fig.layout.meta["alt"] and "from 2.5 to 1.25" in fig.layout.meta["alt"]
 
 
+def test_running_means_stand_before_the_losses_of_each_step_and_the_mean_of_all_tasks_is_gray() -> None:
+    losses = {"Digits": (4, 2, 3, 1), "Letters": (1, 3, 2, 4), "all": (2, 2, 2, 2)}
+    rows = [(step, task, loss) for task, values in losses.items() for step, loss in enumerate(values)]
+    table = pd.DataFrame(rows, columns=["step", "expert", "loss"])
+    fig = viz.draw("learning_loss", table, experts=["Digits", "Letters"], window=2, overall="all")
+    faint, line = traces(fig, "Digits")
+    assert list(faint.y) == [4, 2, 3, 1] and faint.opacity < 0.5 and not faint.showlegend
+    assert list(line.y) == [4, 3, 2.5, 2]
+    assert traces(fig, "all")[1].line.color == theme.FADED and line.line.color == theme.PALETTE[0]
+    assert fig.layout.xaxis.dtick == 1, "no tick between two steps"
+    alt = fig.layout.meta["alt"]
+    assert "of 2 tasks" in alt and "falls on 1 of them; it ends highest on Letters, 3." in alt
+    assert len(viz.draw("learning_loss", table).data) == 3
+
+
 def test_only_the_chosen_expert_has_a_band() -> None:
     table = viz_tables.coefficient_steps(3)
     assert not [trace for trace in viz.draw("coefficient_steps", table).data if trace.fill]

@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 import stand_in_units
 
+from merging import free_memory
 from merging.errors import Cancelled, MergingError, RecipeError, WorkersGone
 from merging.workers import fan_out as fan_out_module
 from merging.workers.fan_out import WINDOW, Workers, fan_out
@@ -158,10 +159,19 @@ def test_a_unit_that_kills_its_worker_is_named_once(pool: Workers, tmp_path: Pat
     wanted["7"] |= {"kills": True, "unless": str(once)}  # a loss that is not its fault
     heard.run(pool, wanted)
     assert set(heard.failed) == {"4"} and set(heard.done) == set(wanted) - {"4"}
-    assert "three workers down" in str(heard.failed["4"]) and "memory" in str(heard.failed["4"])
+    assert "three workers down" in str(heard.failed["4"]) and "nothing here shows that memory" in str(heard.failed["4"])
     runs = begun.read_text("utf-8").split()
     assert runs.count("4") == 3 and all(runs.count(name) <= 3 for name in wanted)
     assert any("4" in names for names in heard.told)
+
+
+def test_a_killed_worker_ran_out_of_memory_where_hardly_any_is_free(
+    pool: Workers, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(free_memory, "free_memory", lambda: free_memory.LOW - 1)
+    heard = Heard()
+    heard.run(pool, {"4": {"kills": True}})
+    assert "the likely cause is memory" in str(heard.failed["4"])
 
 
 @pytest.mark.slow

@@ -34,7 +34,7 @@ def built(folder: Path, benchmark: Benchmark, count: int) -> dict[str, Any]:
     found: dict[str, Any] = {}
     for path in sorted(folder.rglob("*")):
         name = path.relative_to(folder).as_posix()
-        if path.name in {"run.json", "point.json"}:
+        if path.name == "run.json":
             facts = json.loads(path.read_bytes())
             found[name] = {key: value for key, value in facts.items() if key not in RUN_ONLY}
         elif path.is_file() and path.name != "manifest.json":

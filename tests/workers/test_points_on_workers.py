@@ -45,7 +45,9 @@ def threads() -> Iterator[Workers]:
 
 
 def bytes_of(store: Store) -> dict[str, bytes]:
-    return {name: (points.folder(store) / name / "scores.csv").read_bytes() for name in names(store)}
+    """Every file of a store, which `diff -r` would compare."""
+    files = sorted(path for path in store.root.rglob("*") if path.is_file())
+    return {path.relative_to(store.root).as_posix(): path.read_bytes() for path in files}
 
 
 def many(benchmark: Benchmark, count: int = 12) -> Sweep:
@@ -53,7 +55,7 @@ def many(benchmark: Benchmark, count: int = 12) -> Sweep:
 
 
 @pytest.mark.slow
-def test_scores_are_the_same_bytes_whoever_computes(tiny_benchmark: Benchmark, store: Store, tmp_path: Path) -> None:
+def test_stores_are_the_same_bytes_whoever_computes(tiny_benchmark: Benchmark, store: Store, tmp_path: Path) -> None:
     plane = (Axis("circles", (0.0, 1.0)), Axis("digits", (0.0, 0.5)))
     sweeps = [
         sweep(tiny_benchmark, "task_arithmetic", "ties"),
@@ -77,6 +79,25 @@ def test_scores_are_the_same_bytes_whoever_computes(tiny_benchmark: Benchmark, s
         for number in range(2):
             run(made, shared, tiny_benchmark, share=(number, 2))
     assert bytes_of(shared) == here
+    assert len(points.latest_times(shared)) == len(names(shared)), "times lie beside the store"
+
+
+def test_a_point_from_a_worker_is_the_same_file_whatever_it_took(
+    tiny_benchmark: Benchmark, store: Store, threads: Workers, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made, other = sweep(tiny_benchmark), Store(tmp_path / "other", libraries=())
+    run(made, store, tiny_benchmark)
+    compute = sweep_compute.Session.compute
+
+    def slowly(self: Any, planned: Any, tell: Any) -> Any:
+        point, about = compute(self, planned, tell)
+        return replace(point, seconds=dict.fromkeys(point.seconds, 9.0)), about | {"threads": 64}
+
+    monkeypatch.setattr(sweep_compute.Session, "compute", slowly)
+    run(made, other, tiny_benchmark, workers=threads)
+    assert bytes_of(other) == bytes_of(store)
+    times = [(one["threads"], set(one["seconds"].values())) for one in points.latest_times(other)]
+    assert times == [(64, {9.0})] * 3
 
 
 @pytest.mark.slow

@@ -18,6 +18,7 @@ from viz.parts.cells import click_targets
 from viz.text import safe_text
 
 ROW, TOP, BOTTOM, RIGHT = 26, 38, 56, 96  # px: height of a row, and margins of a heat map
+BLOCKS_PASSED = "Depth: 0 is before block 0, b after b blocks"  # how all of Image counts
 FACTS = ["tensor", "section", "role", "part"]
 
 

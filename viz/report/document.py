@@ -99,8 +99,10 @@ def figure_json(figure: go.Figure) -> str:
 
 
 def plain_figure(figure: go.Figure) -> dict[str, Any]:
-    """A figure as plain data, without what only the app uses of it."""
-    plain: dict[str, Any] = json.loads(figure.to_json(validate=False))
+    """A figure as plain data, with room for its tool bar, without what only the app uses of it."""
+    from viz import theme
+
+    plain: dict[str, Any] = json.loads(theme.with_bar(figure).to_json(validate=False))
     plain["layout"].pop("dragmode", None)  # a report does not read a lasso's selection
     for trace in plain["data"]:
         trace.pop("customdata", None)  # what a click returns to the app

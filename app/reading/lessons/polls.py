@@ -4,15 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-import streamlit as st
-
+from app import singletons
 from app.reading import data
 from app.session.job_queue import session_name
 from app.session.lessons import visit
 from merging.classroom.polls import Polls
 
 
-@st.cache_resource(show_spinner=False)
+@singletons.once
 def polls() -> Polls:
     """The polls, of which this process keeps the answers of each session in memory."""
     return Polls(data.store().root)

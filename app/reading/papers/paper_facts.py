@@ -1,4 +1,6 @@
-"""Facts of ours that claims of papers are held against, from what is stored on this session's benchmark.
+"""Facts of ours that claims of papers are compared with, from what is stored on this session's benchmark.
+
+On the bundled benchmark they are of its library alone, whatever the user has merged and swept on it.
 
 A fact is found by its name in a claim; None means that a table which it needs is not stored.
 """
@@ -13,6 +15,7 @@ import streamlit as st
 from app.reading import data, measurements, sweeps
 from app.reading.given import swept
 from app.reading.images import drawn
+from app.session import benchmark as session_benchmark
 from merging.analysis.paper_facts import accuracies, network
 from merging.analysis.paper_facts.comparison import Comparison
 from merging.errors import MergingError
@@ -20,7 +23,7 @@ from merging.files import atomic
 from merging.recipes.papers.claims import Claim
 from merging.recipes.presets import preset
 from merging.runs import edit_pairs
-from merging.runs.run import Run
+from merging.runs.run import PRECOMPUTED, Run
 from merging.sweeps import storage as sweep_storage
 
 if TYPE_CHECKING:
@@ -61,7 +64,16 @@ def _stored() -> list[Run]:
 
 @st.cache_resource(max_entries=4, show_spinner=False)
 def _stored_at(digest: str, state: tuple[int, ...]) -> list[Run]:
-    return data.stored()
+    bundled = session_benchmark.is_bundled()
+    return [run for run in data.stored() if run.provenance == PRECOMPUTED or not bundled]
+
+
+def is_source(one: Run | Sweep) -> bool:
+    """Whether facts may be of this run or sweep."""
+    own = not session_benchmark.is_bundled()
+    if not isinstance(one, Run):
+        return not swept.network(one) and (own or not sweep_storage.is_own(data.store(), one.id))
+    return one.provenance == PRECOMPUTED or (own and one.benchmark == data.digest())
 
 
 def _whole_benchmark() -> list[Run]:
@@ -112,7 +124,7 @@ def _storage(first: str, second: str) -> Comparison | None:
 
 def _sweeps() -> list[Sweep]:
     """The stored sweeps that the benchmark measures."""
-    return [sweep for sweep in sweep_storage.listed(data.store()).values() if not swept.network(sweep)]
+    return [sweep for sweep in sweep_storage.listed(data.store()).values() if is_source(sweep)]
 
 
 def _sweep(chain: list[str], target: str, first: float, second: float, over: str) -> Comparison | None:

@@ -107,7 +107,7 @@ def rows(figures: Sequence[Figure], runs: Sequence[Run]) -> list[Row]:
     ]
     matched = {row.run.id for row in paper_rows if row.run}
     others = [run for run in runs if run.provenance == PRECOMPUTED and run.id not in matched]
-    return paper_rows + [Row(run.title, {}, run) for run in others]
+    return paper_rows + [Row(run.name, {}, run) for run in others]
 
 
 def _same_chain(figures: Mapping[str, Figure], runs: Sequence[Run]) -> Run | None:

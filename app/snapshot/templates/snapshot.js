@@ -30,9 +30,11 @@
     plot.setAttribute("aria-label", alts[place]);
     figure.querySelector(".alt").textContent = alts[place];
     figure.querySelector("figcaption").textContent = captions[place];
-    if (figure.dataset.shown === undefined) plot.on("plotly_click", (event) => choose(figure, event.points[0]));
+    const click = figure.dataset.cells ? toggle : choose;
+    if (figure.dataset.shown === undefined) plot.on("plotly_click", (event) => click(figure, event.points[0]));
     figure.dataset.shown = place;
     figure.querySelector(".chosen").hidden = true;
+    if (figure.dataset.cells) mark(figure);
     const slider = figure.querySelector(".slider input");
     if (slider) {
       slider.value = place;
@@ -45,9 +47,50 @@
   function choose(figure, point) {
     const written = [point.text, point.hovertext].find((text) => typeof text === "string" && text);
     const words = written || [point.x, point.y, point.z].filter((value) => value !== undefined).join(", ");
-    const plain = new DOMParser().parseFromString(words.split("<br>").join("; "), "text/html").body.textContent;
     const chosen = figure.querySelector(".chosen");
-    chosen.textContent = `Chosen: ${plain}`;
+    chosen.textContent = `Chosen: ${plain(words.split("<br>").join("; "))}`;
+    chosen.hidden = false;
+  }
+
+  function plain(words) {
+    return new DOMParser().parseFromString(words, "text/html").body.textContent;
+  }
+
+  // A map whose cells are marked: the field of the guess has a line for each mark, and the picture shows those.
+
+  const field = (figure) => figure.closest(".step").querySelector("textarea[name=guess]");
+  const lines = (text) => text.split("\n").map((line) => line.trim()).filter(Boolean);
+
+  function named(figure) {
+    if (!figure.cells) {
+      const targets = figure.querySelector(".plot")._fullData.find((trace) => trace.type === "bar");
+      const { frames, parts, values } = contents(figure).drawn;
+      const part = frames[0].map((number) => parts[number]).find((fields) => values[fields.type] === "bar");
+      const texts = values[part.text]; // of the blank map, where they are names alone
+      figure.cells = new Map(texts.map((text, k) => [plain(text), [targets.x[k], Math.round(targets.base[k] + 0.5)]]));
+    }
+    return figure.cells;
+  }
+
+  function toggle(figure, point) {
+    const input = field(figure);
+    const name = [...named(figure).keys()][point.pointNumber];
+    if (input.disabled || !name) return;
+    const marked = lines(input.value);
+    const kept = marked.filter((line) => line !== name);
+    if (kept.length === marked.length && marked.length < Number(figure.dataset.cells)) kept.push(name);
+    input.value = kept.join("\n");
+    mark(figure);
+  }
+
+  function mark(figure) {
+    const plot = figure.querySelector(".plot");
+    const marked = lines(field(figure).value);
+    const places = marked.map((line) => named(figure).get(line)).filter(Boolean);
+    const marks = plot.data.findIndex((trace) => trace.type === "scatter");
+    Plotly.restyle(plot, { x: [places.map(([x]) => x)], y: [places.map(([, y]) => y)], text: [marked] }, [marks]);
+    const chosen = figure.querySelector(".chosen");
+    chosen.textContent = `${marked.length} of ${figure.dataset.cells} marked.`;
     chosen.hidden = false;
   }
 
@@ -145,6 +188,8 @@
           finish(number);
         });
         form.querySelector("button").disabled = false;
+        const map = step.querySelector("figure[data-cells]");
+        if (map) field(map).addEventListener("input", () => mark(map));
         if (said) reveal(step, form, said);
       }
       for (const button of all(".answer", step)) {
@@ -191,16 +236,23 @@
       const fields = all("[name=guess]", form);
       const shown = given.map((value) => label(fields, value, form));
       step.querySelector(".yours").textContent = `Your guess: ${shown.join(form.dataset.kind === "order" ? " > " : ", ")}`;
+      const map = step.querySelector("figure[data-cells]");
+      if (map) {
+        field(map).value = given[0];
+        map.dataset.first = 1; // the frame with what was measured
+        if (map.dataset.shown !== undefined) draw(map, 1);
+      }
       step.querySelector(".truth").hidden = false;
       for (const field of [...fields, form.querySelector("button")]) field.disabled = true;
       step.querySelector(".veil").hidden = true;
-      step.querySelector("figure").hidden = false;
+      step.querySelector("figure[hidden]").hidden = false;
       drawVisible();
     }
 
     function label(fields, value, form) {
       const kind = form.dataset.kind;
       if (kind === "choice") return fields[Number(value)]?.parentElement.textContent.trim() ?? value;
+      if (kind === "cells") return lines(value).join("; ");
       if (kind === "order") return fields[0].options[Number(value)]?.textContent.trim() ?? value;
       return form.dataset.unit ? `${value} ${form.dataset.unit}` : value;
     }

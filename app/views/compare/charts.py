@@ -23,8 +23,8 @@ from app.views.compare.scores import file_name
 from app.widgets import chart
 from app.widgets import page as page_parts
 from app.widgets.jobs import measure_button
-from merging.analysis.stored import Measured, same_experts
-from merging.runs.run import Run
+from merging.analysis.stored import Measured
+from merging.runs.run import Run, same_models
 from viz.text import plural
 
 if TYPE_CHECKING:
@@ -145,7 +145,7 @@ def view(of: Pair) -> None:
 
 def cells(of: Pair, name: str, comparison: ComparisonChart) -> None:
     """Three heat maps and the largest differences; or what is missing for them."""
-    if comparison.of_experts and same_experts(of.a, of.b):
+    if comparison.of_experts and same_models(of.a, of.b):
         st.info("Both runs merge the same experts, and this chart depends on the experts only: nothing differs.")
         return
     measurable = (of.a,) if of.reference else of.runs
@@ -176,7 +176,7 @@ def cells(of: Pair, name: str, comparison: ComparisonChart) -> None:
 def lacking(of: Pair, one: Rows, other: Rows) -> None:
     """Says which run lacks what, with a link to merge another one."""
     reasons = {
-        run.id: f"**{letter}, {text.safe_text(run.title, 60)}**, {text.safe_text(rows.why, 400)}."
+        run.id: f"**{letter}, {text.safe_text(run.name, 60)}**, {text.safe_text(rows.why, 400)}."
         for letter, run, rows in zip("AB", of.runs, (one, other), strict=True)
         if rows.table is None
     }

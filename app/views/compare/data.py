@@ -41,8 +41,8 @@ class Pair:
     @property
     def labels(self) -> tuple[str, str]:
         """The names of A and B in charts; equal titles are distinguished by the runs' ids."""
-        same = self.a.title == self.b.title and self.a.id != self.b.id
-        one, other = (f"{run.title} ({run.id[:6]})" if same else run.title for run in self.runs)
+        same = self.a.name == self.b.name and self.a.id != self.b.id
+        one, other = (f"{run.name} ({run.id[:6]})" if same else run.name for run in self.runs)
         return one, other
 
     @property

@@ -76,7 +76,7 @@ def distance(of: Pair) -> None:
         "compare_distance", table, name=f"distance_{file_name(of)}", labels=of.labels, what=what, caption=caption,
         description=paper, of=of.runs,
     )  # fmt: skip
-    paper_line.show(paper)
+    paper_line.show(paper, of.runs)
 
 
 def distances(of: Pair, ready: list[Model], task: str, unit: bool) -> pd.DataFrame:

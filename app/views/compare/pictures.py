@@ -17,9 +17,9 @@ from app.views.drift import by_depth
 from app.widgets import chart, selected
 from app.widgets.jobs import measure_button
 from app.widgets.put_back import panel
-from merging.analysis.stored import Measured, same_experts
+from merging.analysis.stored import Measured
 from merging.errors import CheckpointError, MergingError
-from merging.runs.run import Run
+from merging.runs.run import Run, same_models
 from viz.text import plural, span
 
 if TYPE_CHECKING:
@@ -161,7 +161,7 @@ def saliency(run: Run) -> pd.DataFrame | None:
     try:
         table, masked = data.saliency(run, data.stored())
     except CheckpointError as error:
-        st.info(f"The task vectors of {text.safe_text(run.title, 60)} cannot be measured: {text.safe_text(error, 300)}")
+        st.info(f"The task vectors of {text.safe_text(run.name, 60)} cannot be measured: {text.safe_text(error, 300)}")
         return None
     return table if masked else table.assign(final=True, threshold=float("nan"))
 
@@ -186,7 +186,7 @@ def joint(of: Pair) -> None:
         st.info(ALONE)
         return
     try:
-        if same_experts(of.a, of.b):
+        if same_models(of.a, of.b):
             st.info(SAME_SPACE)
             joint_space.view(of.a)
         else:

@@ -8,15 +8,16 @@ from itertools import zip_longest
 from typing import Any, NamedTuple
 
 from app import text
-from merging.analysis.stored import same_experts
 from merging.checkpoints.references import EXPERTS, PRETRAINED, expert_key
 from merging.methods.factor_rules import rules_text
 from merging.recipes.recipe import Exemplars, Recipe, TestData
 from merging.recipes.step import Step
 from merging.runs.edit_pairs import recipe_of
-from merging.runs.run import Run
+from merging.runs.run import Run, same_models
 
 ABSENT, METHOD = "—", "Method"
+MOST = 3  # lines that a sentence tells
+CLEAR = ("Exemplars", "Images to learn from", "Models", "Quantiles", "Evaluation")  # steps whose settings need no title
 DIGEST = 12  # digits of a checkpoint's digest that are shown
 
 
@@ -53,9 +54,34 @@ def distance(lines: Sequence[Line]) -> int:
     return sum(weights.get((line.step, line.setting), 1) for line in lines)
 
 
+def sentence(lines: Sequence[Line]) -> str:
+    """What B does otherwise than A, in one sentence: 'Adds DARE; TIES: density 0.2 → 0.3'."""
+    rest = len(lines) - MOST
+    phrases = [
+        _phrase(line, named=before is None or before.step != line.step)
+        for before, line in zip([None, *lines], lines[:MOST], strict=False)
+    ] + [f"and {rest} more"] * (rest > 0)
+    words = "; ".join(phrases) or "the same recipe"
+    return words[0].upper() + words[1:]
+
+
+def _phrase(line: Line, named: bool) -> str:
+    if line.setting != METHOD:
+        step = f"{line.step}: " if named and line.step not in CLEAR else ""
+        return f"{step}{line.setting.lower()} {line.a} → {line.b}"
+    if line.a == ABSENT:
+        return f"adds {line.b}"
+    return f"removes {line.a}" if line.b == ABSENT else f"{_title(line.b)} instead of {_title(line.a)}"
+
+
+def _title(step: str) -> str:
+    """The title alone of a method in ``step_words``: with both methods' values a sentence is too long for its card."""
+    return step.partition(" (")[0]
+
+
 def nearest(run: Run, others: Sequence[Run]) -> list[tuple[Run, list[Line]]]:
     """Other runs on the same experts with the lines that differ, the nearest first."""
-    pairs = [(other, lines(run, other)) for other in others if other.id != run.id and same_experts(run, other)]
+    pairs = [(other, lines(run, other)) for other in others if other.id != run.id and same_models(run, other)]
     return sorted(pairs, key=lambda pair: (pair[0].per_task != run.per_task, distance(pair[1])))
 
 

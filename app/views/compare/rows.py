@@ -9,6 +9,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, NamedTuple
 
 from app.reading import data, measurements
+from app.text import look_up
 from app.views.conflicts import pairs as conflict_pairs
 from app.views.conflicts import signs as conflict_signs
 from merging.analysis.stored import Measured
@@ -50,7 +51,7 @@ def changed(run: Run, measurement: Measured | None) -> Rows:
 
 def _by_expert(run: Run, table: pd.DataFrame, value: str) -> Rows:
     task_titles = measurements.titles()
-    titles = table["expert"].map(task_titles).fillna(table["expert"])
+    titles = look_up(table["expert"], task_titles)
     place = table["expert"].map({name: at for at, name in enumerate(run.experts)})
     cells = table.assign(row=table["expert"], title=titles, value=table[value].astype(float), _place=place)
     return Rows(cells.sort_values("_place", kind="stable")[CELL])

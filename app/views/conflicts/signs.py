@@ -44,7 +44,8 @@ READING = (
 )
 ELECTED = (
     "Each expert's matrix is trimmed to {:.0%} by itself (TIES with the scope of one tensor). The sign of the sum of "
-    "the remaining entries is elected, and entries of the other sign are dropped."
+    "the remaining entries is elected, and entries of the other sign are dropped. Where the sum is zero, the sign that "
+    "wins more of the whole model is elected."
 )
 NUMBERS = {
     "expert": st.column_config.TextColumn("Expert", pinned=True),
@@ -223,7 +224,7 @@ def agreement(run: Run, measurement: Measured | None, layer: str | None, density
         "sign_histogram", bins(counts, density), name=f"sign_agreement_{density:g}", what=short,
         caption=f"{ranked}{READING}", description=paper, of=[run],
     )  # fmt: skip
-    paper_line.show(paper)
+    paper_line.show(paper, [run])
 
 
 def election(run: Run, measurement: Measured, density: float, layer: str | None) -> None:

@@ -28,7 +28,7 @@ NOT_MEASURED = (
 )
 READING = (
     "Positive numbers favor **{0}**. A paired t-test asks whether the mean difference is large against its scatter "
-    "from subset to subset, as if the subsets were independent draws. They are not: they share experts and images, and "
+    "from subset to subset, assuming independent subsets. They are not: they share experts and images, and "
     "larger subsets overlap more, so p is **too small**, above all on the right. A small p means that the sign of the "
     "difference hardly depends on which of *these* experts are merged. It says nothing about other experts, other "
     "images or other parameters, nor about whether the difference matters. There is no correction for the number of "

@@ -63,7 +63,7 @@ def by_depth(pairs: Pairs, token: str, distance: str, band: str) -> None:
         "drift_depth", table, name=f"drift_by_depth_{distance}", value=distance, runs=colors, band=band,
         caption=in_words(table, measured, token), description=paper,
     )  # fmt: skip
-    paper_line.show(paper)
+    paper_line.show(paper, [run for run, _ in pairs])
 
 
 def in_words(table: pd.DataFrame, measured: Sequence[Measured], token: str) -> str:
@@ -100,7 +100,7 @@ def against_accuracy(pairs: Pairs, stored: Sequence[Run], distance: str) -> None
         caption=images,
         description=paper,
     )
-    paper_line.show(paper)
+    paper_line.show(paper, [run for run, _ in pairs])
     if len(points):
         correlations(points, distance)
 
@@ -153,4 +153,4 @@ def consistency(runs: Sequence[Run], stored: Sequence[Run]) -> None:
         "A drop is the accuracy of the task's own expert minus that of the merge, in percentage points, on the "
         f"{drawn.part()}. Its standard deviation over tasks (n − 1) is LOT's measure of inconsistency (Table 10)."
     )
-    paper_line.show(paper_line.of("drift/consistency"))
+    paper_line.show(paper_line.of("drift/consistency"), runs)

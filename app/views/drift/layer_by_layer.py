@@ -118,7 +118,7 @@ def show_put_back() -> None:
 def objective(run: Run, measurement: Measured, pairs: Pairs, kind: str, tensor: str | None) -> None:
     """LOT's objective for any run."""
     table = measurements.of_kind(measurements.objective(run, measurement), kind)
-    options = {"label": clean_text(run.title, 60), "run": run.id, "runs": [other.id for other, _ in pairs]}
+    options = {"label": clean_text(run.name, 60), "run": run.id, "runs": [other.id for other, _ in pairs]}
     chart.chart(
         "drift_objective", table, name=f"drift_objective_{run.id[:8]}", selected=tensor, **options,
         caption=f"{MINIMIZED} {_exemplars(run, measurement)} {measurements.spectrum(run)}".strip(), of=[run],
@@ -150,7 +150,7 @@ def ablation(run: Run) -> None:
         f"In-domain accuracy on the {drawn.part()}, n = {images} images per task (LOT, Table 7, "
         f"which does not state where it counts embeddings). {measure_button.origin([measurement])}"
     )
-    paper_line.show(paper_line.of("drift/ablation"))
+    paper_line.show(paper_line.of("drift/ablation"), [run])
 
 
 def removed(runs: Sequence[Run]) -> None:

@@ -44,7 +44,7 @@ WEIGHED = "λ of each tensor is the weight with which the sum of the task vector
 
 def view(runs: Sequence[Run]) -> None:
     """One run: what each layer would give back."""
-    run = pick_one(runs)
+    run = pick_one(runs, ready=[run for run in runs if measurements.find(measurements.PUT_BACK, run.id)])
     if run.recipe is None:
         st.info("This run is no merge, so there is nothing to put back.")
         return

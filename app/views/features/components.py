@@ -37,7 +37,7 @@ def separability(models: Sequence[Model]) -> None:
     name = f"separability_{value}"
     paper = paper_line.of("features/separability")
     chart.chart("feature_separability", table, name=name, value=value, runs=runs, caption=caption, description=paper)
-    paper_line.show(paper)
+    paper_line.show(paper, [model.run for model in models])
 
 
 def distance(models: Sequence[Model]) -> None:
@@ -60,7 +60,7 @@ def distance(models: Sequence[Model]) -> None:
         "feature_distance", table, name=f"distance_{task}", normalized=unit, runs=runs, caption=caption,
         description=paper,
     )  # fmt: skip
-    paper_line.show(paper)
+    paper_line.show(paper, [model.run for model in models])
 
 
 def components(runs: Sequence[Run], holders: Sequence[Run]) -> None:
@@ -97,4 +97,4 @@ def components(runs: Sequence[Run], holders: Sequence[Run]) -> None:
             key, table, name=f"{key}_{run.id[:8]}", expert=clean_text(expert, 40), caption=caption, description=said,
             of=[run],
         )  # fmt: skip
-    paper_line.show(paper)
+    paper_line.show(paper, [run])

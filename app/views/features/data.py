@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import streamlit as st
 
 from app.reading import data, measurements
+from app.text import look_up
 from merging.analysis.stored import Measured
 from merging.benchmarks.metrics import wilson
 from merging.runs.run import Run
@@ -44,10 +45,10 @@ def references(stored: Sequence[Run]) -> Mapping[str, Run]:
 
 def with_features(runs: Sequence[Run]) -> tuple[list[Model], list[Run]]:
     """The models whose features are stored, under distinct labels; and the runs whose features are not."""
-    titles = [run.title for run in runs]
+    titles = [run.name for run in runs]
     models, rest = [], []
     for run in runs:
-        label = run.title if titles.count(run.title) == 1 else f"{run.title} ({run.id[:6]})"
+        label = run.name if titles.count(run.name) == 1 else f"{run.name} ({run.id[:6]})"
         if measurement := measurements.find(measurements.FEATURES, run.id):
             models.append(Model(run, label, measurement))
         else:
@@ -151,10 +152,10 @@ def map_table(
         if base is not None:
             table = table.assign(distance=distances(rows(model)[table.index], rows(base)[table.index]))
         table = table.merge(coordinates, on="image", validate="one_to_one")
-        table["before"] = table["image"].map(before).fillna("—")
+        table["before"] = look_up(table["image"], before, "—")
         frames.append(table.assign(run=panel, label=f"{model.label}, {more}" if more else model.label))
     joined = pd.concat(frames, ignore_index=True)
-    joined["title"] = joined["task"].map(titles).fillna(joined["task"])
+    joined["title"] = look_up(joined["task"], titles)
     joined["group"] = joined["title"] if task == TOGETHER else joined["truth"]
     return joined[joined["truth"].isin(list(classes))].reset_index(drop=True) if classes else joined
 
@@ -171,7 +172,7 @@ def separability(models: Sequence[Model]) -> pd.DataFrame:
         for model in models
     ]
     table = pd.concat(frames, ignore_index=True)
-    table["title"] = table["task"].map(measurements.titles()).fillna("All together")
+    table["title"] = look_up(table["task"], measurements.titles(), "All together")
     table["knn"] = table["correct"] / table["n"]
     ends = [wilson(int(correct), int(n)) for correct, n in zip(table["correct"], table["n"], strict=True)]
     return table.assign(low=[low for low, _ in ends], high=[high for _, high in ends])

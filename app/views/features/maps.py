@@ -11,6 +11,7 @@ import streamlit as st
 from app.reading import data, measurements
 from app.session import address
 from app.session.clicks import fragment
+from app.text import look_up
 from app.views.features import data as feature_data
 from app.views.features import images
 from app.views.features.data import PCA, TOGETHER, TSNE, Model
@@ -165,7 +166,7 @@ def maps(
         description=f"n = {count} of the choosing half, drawn with seed {drawn['seed']}. {paper}",
         of=[model.run for model in models],
     )  # fmt: skip
-    paper_line.show(paper)
+    paper_line.show(paper, [model.run for model in models])
     numbers(models, task, trust if per_row < 3 else {})
     images.thumbnails(models, table, run_id, circled)
 
@@ -173,7 +174,7 @@ def maps(
 def _groups(models: Sequence[Model], task: str) -> list[str]:
     """All data sets, or all classes of one, so that colors stay the same when some are left out."""
     table, titles = feature_data.images(models[0], task), measurements.titles()
-    names = table["task"].map(titles).fillna(table["task"]) if task == TOGETHER else table["truth"]
+    names = look_up(table["task"], titles) if task == TOGETHER else table["truth"]
     return list(dict.fromkeys(names))
 
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import streamlit as st
 
-from app import text
+from app import permission, text
 from app.reading import data, previews
 from app.session import state
 from merging import modes
@@ -51,7 +51,7 @@ class Shown:
 
 @dataclass(frozen=True)
 class Model:
-    """A model on the page, with the key of what it is held against: itself, if it is no run."""
+    """A model on the page, with the key of its reference: itself, if it is no run."""
 
     key: str
     title: str
@@ -69,7 +69,7 @@ class Study:
 
     @property
     def subjects(self) -> list[Model]:
-        """The models that are held against another one."""
+        """The models that have another one as their reference."""
         return [model for model in self.models if model.reference != model.key]
 
     def title(self, key: str) -> str:
@@ -163,7 +163,7 @@ def read(study: Study, names: Sequence[TableName]) -> tuple[Tables, bool, str]:
     tables = Tables(study)
     answer = previews.state(asked, BENCH)
     lacks = any(_key(study, name) not in kept for name in names)
-    if lacks and not modes.allows(Act.PREVIEW):
+    if lacks and not permission.allows(Act.PREVIEW):
         return tables, False, modes.refusal(Act.PREVIEW)
     if answer is None and lacks:
         previews.ask(asked, BENCH)

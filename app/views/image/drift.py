@@ -20,10 +20,9 @@ if TYPE_CHECKING:
     import pandas as pd
 
 GRIDS = 7  # depths that are drawn over the image
-NONE = "No run is held against another model, so nothing drifts. Choose a run above."
+NONE = "No model here has another one as its reference, so nothing drifts. Choose a run above."
 CAPTION = (
-    "1 − cosine of each token to the same token in the model that the run is held against. Depth 0 is before block 0, "
-    "b after b blocks."
+    "1 − cosine of each token to the same token in the run's reference. Depth 0 is before block 0, b after b blocks."
 )
 SCALE = " A cross marks what drifts more than in 90% of the images of the {} of {}, at the same depth."
 

@@ -69,7 +69,7 @@ def _details(question: str) -> tuple[int, str]:
 
 def _named(question: str, runs: Sequence[Run]) -> str:
     """What is listed, in words; Markdown."""
-    names = [text.safe_text(run.title, 40) for run in runs]
+    names = [text.safe_text(run.name, 40) for run in runs]
     if question in BY_ANSWERS and len(names) > 1:
         return f"A is {names[0]}, B is {names[1]}."
     return f"Of {names[0]}." if names else ""

@@ -8,8 +8,9 @@ import streamlit as st
 
 from app import text
 from app.reading import data as reading
-from app.reading import names
+from app.reading import names, recipes
 from app.session import address, state
+from app.session.runs import run_choice
 from app.views.image import data
 from app.views.image.data import DRAFT, Model, Shown, Study
 from app.widgets import run_picker
@@ -20,7 +21,7 @@ from viz.text import clean_text
 
 MOST = 2  # runs
 USUAL = "usual"
-FIRST = (("task_arithmetic",), ("lwptv", "task_arithmetic"))  # the chains of the runs shown at first
+FIRST = ("task_arithmetic", "task_arithmetic_lwptv")  # the presets whose runs are shown at first
 WITH_DRAFT = "_image_with_draft"
 TITLES = {USUAL: "own expert in domain, else pretrained", PRETRAINED: "pretrained"}
 DRAFT_HELP = "Merges in memory what is being built on Merge, or was painted on Masks and opened there."
@@ -34,7 +35,7 @@ def pick(image: Shown, stored: Sequence[Run]) -> Study:
             f"{EXPERTS}{task}": f"expert for {clean_text(names.expert(task), 40)}"
             for task in reading.benchmark().experts
         }
-        reference = value("Held against", address.REFERENCE, references, USUAL, width=270)
+        reference = value("Reference", address.REFERENCE, references, USUAL, width=270)
         _heads(image)
         recipe, title = data.draft_recipe()
         if recipe:
@@ -69,20 +70,19 @@ def _heads(image: Shown) -> None:
 
 
 def _first(runs: Sequence[Run]) -> list[str]:
-    ids = [next((run.id for run in runs if run.chain == chain), "") for chain in FIRST]
-    return [run_id for run_id in ids if run_id] or [run.id for run in runs[:1]]
+    return [run.id for run in recipes.of_presets(FIRST, runs) or runs[:1]]
 
 
 def _runs(runs: Sequence[Run]) -> list[Run]:
     """The picker of runs, with a warning about runs in the link that this machine lacks."""
     by_id = {run.id: run for run in runs}
-    chosen, lost = state.picked_runs(list(by_id), _first(runs))
+    chosen, lost = run_choice.picked_runs(list(by_id), _first(runs))
     if lost:
         run_picker.missing_runs(lost)
     st.session_state["imaged"] = chosen[:MOST]
     st.multiselect(
         "Runs", list(by_id), format_func=lambda run_id: text.label(by_id[run_id]), key="imaged",
-        on_change=state.pick_runs_from, args=("imaged",), max_selections=MOST, placeholder="Choose up to two runs",
+        on_change=run_choice.pick_runs_from, args=("imaged",), max_selections=MOST, placeholder="Choose up to two runs",
         width=490,
     )  # fmt: skip
     if len(chosen) > MOST:
@@ -109,7 +109,7 @@ def study(image: Shown, runs: Sequence[Run], reference: str = USUAL, draft: tupl
             st.caption(f":material/info: {text.safe_text(error, 300)}")
             continue
         against = reference_of(run, image.head) if reference == USUAL else reference
-        models.append(Model(key, text.data_set(run.title), against))
+        models.append(Model(key, text.data_set(run.name), against))
         shown.append(run)
     recipe, title = draft
     if recipe:

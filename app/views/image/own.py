@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, Any
 
 import streamlit as st
 
-from app import text
+from app import permission, text
 from app.reading import data as reading
 from app.session import address, state
 from app.views.image import data
 from app.views.image.data import Shown
-from merging import settings
 from merging.errors import TaskError
+from merging.modes import Act
 
 if TYPE_CHECKING:
     import numpy as np
@@ -60,7 +60,7 @@ def leave() -> None:
 
 def upload() -> None:
     """The place to give a picture; a new one each time, so that a picture is read once."""
-    if settings.shared():
+    if not permission.allows(Act.UPLOAD):
         st.caption(SHARED)
         return
     st.caption(ABOUT)

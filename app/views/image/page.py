@@ -18,7 +18,7 @@ from app.widgets.images import found
 from app.widgets.jobs import own_machine
 from merging import modes
 from merging.jobs.bench import TableName
-from merging.modes import Act
+from merging.modes import Act, Mode
 from viz.text import clean_text
 
 ANSWER, LOOK, DRIFT, RESTORE, OCCLUDE, NEAR, DATA_SETS = (
@@ -125,7 +125,7 @@ def pick_image(image: Shown) -> None:
     with st.container(horizontal=True, gap="small", vertical_alignment="bottom"):
         if own.kept() is None:
             choose.picker(image)
-        if modes.allows(Act.UPLOAD):
+        if modes.mode() == Mode.FULL:
             with st.popover("Your picture", icon=":material/upload:"):
                 own.upload()
     if own.kept() is None:

@@ -12,9 +12,9 @@ from app.widgets import chart
 from merging.jobs.bench import TableName
 
 SINGLE = "image_single_tokens"
-NONE = "No run is held against another model, so there is nothing to put in. Choose a run above."
+NONE = "No model here has another one as its reference, so there is nothing to put in. Choose a run above."
 CAPTION = (
-    "The run goes on with the tokens of the model that it is held against, put in before one block. The numbers are "
+    "The run goes on with the tokens of its reference, put in before one block. The numbers are "
     "the probability of the right class (or of the reference’s answer, where nothing says what is right); a dot marks "
     "where it is the answer. “Output” is after the last block, where no block of the run is used any more."
 )

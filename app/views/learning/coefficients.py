@@ -110,4 +110,4 @@ def _sums(run: Run, others: Sequence[Run], tensor: str | None) -> None:
         "coefficient_sums", table, name=f"coefficient_sums_{run.id[:8]}", headed=True, selected=tensor, of=shown,
         description=f"Sums over {plural(len(run.experts), 'expert')}; a tensor that an edit pruned has none.",
     )  # fmt: skip
-    paper_line.show(paper_line.of("learning/coefficients"))
+    paper_line.show(paper_line.of("learning/coefficients"), shown)

@@ -10,7 +10,7 @@ import streamlit as st
 from app import text
 from app.reading import data
 from app.reading.measurements import WHAT
-from merging.runs.run import Run
+from merging.runs.run import Run, same_models
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -174,4 +174,4 @@ def storage(run_ids: tuple[str, ...]) -> pd.DataFrame:
 
 def alike(run: Run, runs: Sequence[Run]) -> list[Run]:
     """The other runs that learned, of the same models, in the given order."""
-    return [other for other in runs if other.id != run.id and other.inputs == run.inputs and learned(other)]
+    return [other for other in runs if other.id != run.id and same_models(run, other) and learned(other)]

@@ -9,7 +9,7 @@ from merging.errors import MergingError
 from merging.methods import registry
 from merging.recipes.recipe import Recipe
 from merging.recipes.starts import start_of
-from merging.runs.run import Run
+from merging.runs.run import Run, same_models
 
 
 def recipe(run: Run) -> Recipe | None:
@@ -25,7 +25,7 @@ def find(run: Run, stored: Sequence[Run]) -> Run | None:
     start = recipe(run)
     if start is None:
         return None
-    same = [one for one in stored if one.inputs == run.inputs and one.benchmark == run.benchmark and one.has_scores]
+    same = [one for one in stored if same_models(run, one) and one.benchmark == run.benchmark and one.has_scores]
     return next((one for one in same if _digest(one) == start.chain_digest), None)
 
 

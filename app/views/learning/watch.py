@@ -1,4 +1,4 @@
-"""Jobs that are learning: how far they are, their losses, and the coefficients so far."""
+"""Jobs that are learning or paused: how far they are, their losses, and the coefficients so far."""
 
 from __future__ import annotations
 
@@ -7,12 +7,13 @@ from typing import TYPE_CHECKING
 
 import streamlit as st
 
-from app.reading import data
+from app import text
+from app.reading import data, names
 from app.session.clicks import fragment
 from app.widgets import chart
 from app.widgets.jobs import tray
 from merging.errors import MergingError
-from merging.jobs.records import MERGE, Job
+from merging.jobs.records import MERGE, Job, State
 from merging.recipes.recipe import Recipe
 
 if TYPE_CHECKING:
@@ -21,16 +22,19 @@ if TYPE_CHECKING:
 POLL = 2.0  # seconds between two readings
 STEP = re.compile(r"step (\d+) of \d+ · \w+ ([\d.]+)$")  # what progress says of a step
 ALL = "all tasks, mean"
-WATCH = "A merge that is learning now. Losses are of each step's batch; what it keeps is written every half minute."
+WINDOW = 10  # steps of a running mean
+WATCH = "Thin lines are the losses of each step's batch, thick ones their means over {} steps."
+FALLS = "Over the last {} steps the mean loss falls on {} of {} tasks{}."
 
 
 def live() -> None:
-    """The jobs that are learning now, each with its progress, its losses and its coefficients so far."""
-    jobs = [job for job in data.runner().here() if job.live and _learns(job)]
+    """The jobs that are learning, each with its progress, its losses and its coefficients so far; paused ones, too."""
+    jobs = [job for job in data.runner().here() if (job.live or job.state == State.PAUSED) and _learns(job)]
     if not jobs:
         return
-    tray.follow(jobs)
-    fragment(_draw, run_every=POLL)([job.id for job in jobs])
+    running = [job for job in jobs if job.live]
+    tray.follow(running)
+    fragment(_draw, run_every=POLL if running else None)([job.id for job in jobs])
 
 
 def _learns(job: Job) -> bool:
@@ -44,39 +48,52 @@ def _learns(job: Job) -> bool:
 
 
 def _draw(job_ids: list[str]) -> None:
-    live = {job.id: job for job in data.runner().here() if job.live}
-    for job in [live[job_id] for job_id in job_ids if job_id in live]:
+    known = {job.id: job for job in data.runner().here()}
+    for job in [known[job_id] for job_id in job_ids if job_id in known]:
         with st.container(border=True, key=f"learning_{job.id}"):
             tray.show(job, "learning")
-            if job.state == "running":
+            if job.state in (State.RUNNING, State.PAUSED):
                 _charts(job)
 
 
 def _charts(job: Job) -> None:
-    """The losses, of each task once they were written, else their mean; and the coefficients once they were."""
+    """The losses of each task and their mean; and the coefficients once they were written."""
     from merging.engine.learning import watching
 
     recipe = Recipe.from_yaml(job.recipe_yaml)
     experts, path = [name for name, _ in recipe.experts], data.store().learned_so_far(job.id)
-    table = watching.losses(path, experts)
-    said = _said(data.runner().details(job.id))
-    if len(said) and (table.empty or table["step"].max() < 2):
-        table = said
+    table = losses_so_far(watching.losses(path, experts), data.runner().details(job.id))
     if len(table):
         unit = next((method.loss for method, _ in reversed(recipe.stages) if method.loss), "Loss")
-        chart.live("learning_loss", table, job.id, name=f"learning_{job.id[:8]}", unit=unit, caption=WATCH)
+        chart.live(
+            "learning_loss", table, job.id, name=f"learning_{job.id[:8]}", unit=unit, experts=experts, window=WINDOW,
+            overall=ALL, caption=f"{falling_sentence(table)} {WATCH.format(WINDOW)}".strip(),
+        )  # fmt: skip
     now = watching.coefficients(path, experts)
     if len(now):
         known = _facts(recipe.pretrained, tuple(dict.fromkeys(now["tensor"])))
         chart.live("coefficient_map", now.merge(known, on="tensor"), job.id, name=f"coefficients_{job.id[:8]}")
 
 
-def _said(details: list[str]) -> pd.DataFrame:
-    """The mean loss of the steps that the job has told of."""
+def losses_so_far(tasks: pd.DataFrame, details: list[str]) -> pd.DataFrame:
+    """The losses of each task, and their mean also at steps that the job has told of and not yet written."""
     import pandas as pd
 
-    steps = {int(match[1]): float(match[2]) for detail in details if (match := STEP.match(detail))}
-    return pd.DataFrame([(step, ALL, loss) for step, loss in sorted(steps.items())], columns=["step", "expert", "loss"])
+    means_from_progress = {int(match[1]) - 1: float(match[2]) for detail in details if (match := STEP.match(detail))}
+    means = means_from_progress | tasks.groupby("step")["loss"].mean().to_dict()
+    rows = [*tasks.itertuples(index=False, name=None), *((step, ALL, loss) for step, loss in sorted(means.items()))]
+    return pd.DataFrame(rows, columns=["step", "expert", "loss"]).astype({"step": "int64", "loss": "float64"})
+
+
+def falling_sentence(table: pd.DataFrame) -> str:
+    """On how many tasks the running mean falls, and on which it does not; empty before there are enough steps."""
+    tasks = table[table["expert"] != ALL]
+    by_step = tasks.pivot(index="step", columns="expert", values="loss").rolling(WINDOW, min_periods=1).mean()
+    if len(by_step) < 2 * WINDOW:
+        return ""
+    falls = by_step.iloc[-1] < by_step.iloc[-1 - WINDOW]
+    others = [text.safe_text(names.expert(name), 40) for name in falls.index[~falls]]
+    return FALLS.format(WINDOW, int(falls.sum()), len(falls), f", and not on {text.listed(others)}" if others else "")
 
 
 @st.cache_data(max_entries=8, show_spinner=False)

@@ -1,8 +1,6 @@
-"""A step on a projector: its chart with few words above it; and its notes, for a second window."""
+"""A step on a projector: its words above its chart; and its notes, for a second window."""
 
 from __future__ import annotations
-
-import re
 
 import streamlit as st
 
@@ -15,7 +13,6 @@ from app.views.lessons.learner import Place
 from app.widgets import present
 from merging.lessons.lesson import PREDICT
 
-MOST_WORDS = 40
 STYLE = """<style>
 [data-testid="stSidebar"], [data-testid="stHeader"], [data-testid="stExpandSidebarButton"] { display: none !important; }
 .st-key-lesson_notes { font-size: 1.35rem; max-width: 46rem; }
@@ -39,29 +36,15 @@ def enter() -> None:
 
 
 def words(at: Place) -> str:
-    """What stands above the chart, at most 40 words of Markdown."""
-    step, open_now = at.step, at.number in learner.done(at.lesson)
-    if step.kind == PREDICT and step.guess is not None and open_now:
+    """What stands above the chart: all that the step asks and says, and after a guess what was measured; Markdown."""
+    step = at.step
+    parts = [lessons.filled(at.lesson, step.ask)]
+    if step.kind != PREDICT or step.guess is None:
+        parts.append(lessons.filled(at.lesson, step.say))
+    elif at.number in learner.done(at.lesson):
         truth = guessing.truth_in_words(step.guess, lessons.truths(at.lesson, step))
-        return brief(f"Measured: **{text.safe_text(truth, 300)}**" if truth else lessons.filled(at.lesson, step.say))
-    return brief(lessons.filled(at.lesson, step.ask or step.say))
-
-
-def brief(markdown: str) -> str:
-    """At most 40 words of a text: whole sentences from its beginning, and its question; else its first words."""
-    if len(markdown.split()) <= MOST_WORDS:
-        return markdown
-    sentences = re.split(r"(?<=[.?!])\s+", markdown)
-    question = next((sentence for sentence in reversed(sentences) if sentence.endswith("?")), "")
-    kept: list[str] = []
-    for sentence in sentences:
-        if sentence == question or len(" ".join([*kept, sentence, question]).split()) > MOST_WORDS:
-            break
-        kept.append(sentence)
-    shown = " ".join([*kept, question]).strip()
-    if shown and len(shown.split()) <= MOST_WORDS:
-        return shown
-    return " ".join(markdown.split()[: MOST_WORDS - 1]).replace("**", "") + " …"
+        parts += [f"Measured: **{text.safe_text(truth, 600)}**" if truth else "", lessons.filled(at.lesson, step.say)]
+    return "\n\n".join(part for part in parts if part)
 
 
 def wants_notes() -> bool:

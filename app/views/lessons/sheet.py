@@ -6,6 +6,8 @@ import json
 import re
 from collections.abc import Iterator
 from dataclasses import replace
+from functools import cache
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import streamlit as st
@@ -29,13 +31,16 @@ from viz.text import plural
 if TYPE_CHECKING:
     from viz.report.guard import Private
 
-MOST = 12  # MB of an uploaded sheet: with charts it holds the drawing program
+HERE = Path(__file__).parent
+FIELD = """<label for="sheet">A sheet that was downloaded here</label>
+<input id="sheet" type="file" accept=".html,text/html" aria-describedby="about">
+<p id="about">Restores guesses, answers and texts in this session. The file itself is not uploaded.</p>"""
 MOST_KEPT, MOST_SAID = 50_000, 10_000  # characters of what is restored, and of its guesses and answers
 KEPT = re.compile(r'<script type="application/json" id="sheet">(.*?)</script>', re.DOTALL)
 WHAT = "The sheet"
 NOT_A_SHEET = (
     "This file is not a sheet of Mergescope: it lacks the part that guesses are restored from. Choose the HTML file "
-    "that *My sheet* gave you."
+    "that “My sheet” gave you."
 )
 _RESTORED = "_sheet_restored"
 
@@ -107,16 +112,14 @@ def _kept(lesson: Lesson) -> str:
 def restore() -> None:
     """On the page Lessons: the field that takes a sheet back."""
     st.header("Go on from your sheet", anchor=False)
-    given = st.file_uploader(
-        "A sheet that was downloaded here", type=["html"], key="lesson_restore", max_upload_size=MOST,
-        help="Restores guesses, answers and texts in this session. The file is read, never shown or kept.",
-    )  # fmt: skip
-    if given is None:
+    chosen = field()(key="lesson_restore", on_sheet_change=lambda: None).sheet
+    if not chosen:
         return
-    if st.session_state.get(_RESTORED) != given.file_id:
+    if st.session_state.get(_RESTORED) != chosen["chosen"]:
         try:
-            st.session_state[_RESTORED], key = given.file_id, read(given.getvalue())
+            st.session_state[_RESTORED], key = chosen["chosen"], read(str(chosen["kept"]))
         except MergingError as error:
+            st.session_state.pop("_sheet_lesson", None)
             clicks.refuse(error, "sheet")
             return
         st.session_state["_sheet_lesson"] = key
@@ -126,9 +129,22 @@ def restore() -> None:
         st.success(f"Restored “{text.safe_text(lesson.title, 120)}”. Open it above.", icon=":material/check_circle:")
 
 
-def read(payload: bytes) -> str:
-    """Restore progress and texts from a sheet; returns the key of its lesson. Raises MergingError."""
-    found = KEPT.search(payload.decode("utf-8", "replace"))
+@cache
+def field() -> Any:
+    """The field for a file, registered once: the browser reads it, as not every server takes uploads."""
+    script, style = (HERE / name for name in ("sheet.js", "sheet.css"))
+    return st.components.v2.component(
+        "mergescope_sheet", html=FIELD, css=style.read_text("utf-8"), js=script.read_text("utf-8")
+    )
+
+
+def read(document: str) -> str:
+    """Restore progress and texts from a sheet, or the part of one that keeps them; returns the key of its lesson.
+
+    Raises:
+        MergingError: it is no sheet, or of a lesson that is not here.
+    """
+    found = KEPT.search(document)
     if found is None or len(found[1]) > MOST_KEPT:
         raise RecipeError(NOT_A_SHEET)
     plain = _checked(found[1])

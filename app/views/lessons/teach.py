@@ -1,32 +1,79 @@
-"""The button on the page Lessons that begins a class, and the code and the address that a lecturer gives out."""
+"""A class on the page Lessons: the field that joins one by its code, and the code, address and QR code to give out."""
 
 from __future__ import annotations
 
-from urllib.parse import urlencode
+import re
+from urllib.parse import urlencode, urlsplit
 
 import streamlit as st
 
 from app.reading.lessons import polls
 from app.session import address, clicks
 from app.session.lessons import visit
+from app.text import safe_text
+from app.widgets.elsewhere import qr_code
+from merging.classroom.polls import LENGTH
+from merging.workers.certificates import is_here
 
 _MINE = "_class_begun"  # in the session: the code of the class that was begun in it
+_CODE, _UNKNOWN = "class_code", "_class_unknown"  # in the session: the typed code, and one that no class has
+ANY = {"0.0.0.0", "::"}  # what a server listens on is no address of another machine either
+LONGEST = 20  # characters of a code as it is typed, perhaps with blanks
 ABOUT = (
     "Guesses and answers in every session that opens a lesson with your code are counted, step by step. Present a "
     "step to see them. Nothing else is kept, and the counts are gone after a day."
 )
+JOINED = "You are in class **{}**: your answers are counted, without your name."
+UNKNOWN = (
+    "No class with the code “{}” is under way on this server. Compare it letter by letter; a class ends after a day, "
+    "or when its teacher ends it."
+)
+ONLY_HERE = (
+    "Others cannot open this address: on any other computer it points to that computer. Start the server for your "
+    "network as “A lecturer’s laptop” in docs/serving.md says (`STREAMLIT_SERVER_ADDRESS=0.0.0.0` and your computer’s "
+    "own address in `STREAMLIT_SERVER_ALLOWED_HOSTS`), open Mergescope at that address yourself, and begin the class "
+    "there."
+)
 
 
-def host() -> None:
-    """On the page Lessons: the button that begins a class, or its code and the address to give out."""
+def draw() -> None:
+    """On the page Lessons: the field that joins a class, or the class one is in, and the button that begins one."""
+    code = polls.code()
+    with st.container(horizontal=True, vertical_alignment="bottom", gap="small", key="class_row"):
+        with st.container(horizontal=True, vertical_alignment="bottom", gap="small", width="content"):
+            _member(code)
+        _host(code)
+    if unknown := str(st.session_state.pop(_UNKNOWN, "")):
+        st.warning(UNKNOWN.format(safe_text(unknown, LONGEST)), icon=":material/group_off:")
+
+
+def _member(code: str) -> None:
+    """The field that joins a class, or the class that was joined and the button that leaves it."""
+    if not code:
+        st.text_input(
+            "Class code", key=_CODE, max_chars=LONGEST, placeholder=f"{LENGTH} letters", width=180, on_change=_join,
+            help="Your teacher’s code. Your guesses and answers are then counted in the class.",
+        )  # fmt: skip
+        st.button("Join the class", key="class_join", on_click=_join)
+    elif st.session_state.get(_MINE) != code:
+        st.markdown(JOINED.format(code), width="content")
+        st.button("Leave the class", key="class_leave", type="tertiary", on_click=_leave)
+
+
+def _host(code: str) -> None:
+    """The button that begins a class, or its code and the address to give out."""
     with st.popover("Teach a class", icon=":material/groups:", type="tertiary"):
-        code = polls.code()
         if not code:
             st.markdown(ABOUT)
             st.button("Begin a class", key="class_begin", type="primary", on_click=_begin)
             return
-        st.markdown(f"The code of your class is **{code}**. Its address:")
-        st.code(_link(code), language=None, wrap_lines=True)
+        st.markdown(f"The code of your class is **{code}**. Students type it on this page, or open this address:")
+        link = _link(code)
+        st.code(link, language=None, wrap_lines=True)
+        host = urlsplit(link).hostname or ""
+        if is_here(host) or host in ANY:
+            st.warning(ONLY_HERE, icon=":material/wifi_off:")
+        st.image(qr_code.svg(link), caption="Scan to open this address", width=240)
         st.caption("Links of lessons that you open from here carry the code, too.")
         if st.session_state.get(_MINE) == code:  # whoever else has the code may not
             st.button("End the class", key="class_end", on_click=_end, help="Forgets the counts at once.")
@@ -34,6 +81,20 @@ def host() -> None:
 
 def _link(code: str) -> str:
     return f"{(st.context.url or 'http://localhost:8501/lessons').split('?')[0]}?{urlencode({address.CLASS: code})}"
+
+
+def _join() -> None:
+    """Join the class whose code was typed, in small or large letters, with blanks or hyphens between them."""
+    typed = str(st.session_state.get(_CODE, ""))
+    code = re.sub(r"[\s-]", "", typed).upper()
+    if polls.polls().is_open(code):
+        visit.current().poll = code
+    elif code:
+        st.session_state[_UNKNOWN] = typed
+
+
+def _leave() -> None:
+    visit.current().poll = ""
 
 
 @clicks.guarded

@@ -63,4 +63,4 @@ def draw(table: pd.DataFrame, run: Run, by: str, rule: str) -> None:
         "kept_share", table, name=f"kept_share_{run.id[:8]}", headed=True, by=by,
         description=f"{rule} {paper}", of=[run],
     )  # fmt: skip
-    paper_line.show(paper)
+    paper_line.show(paper, [run])

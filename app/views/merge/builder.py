@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 import streamlit as st
 
-from app import text
+from app import permission, text
 from app.reading import data, recipes
 from app.reading import names as expert_names
 from app.reading.images import drawn
@@ -14,7 +14,6 @@ from app.session import pages, state
 from app.session.draft import Draft, DraftStep, in_order, parse_chain
 from app.views.merge import factors, networks
 from app.widgets import controls, page
-from merging import modes
 from merging.benchmarks.metrics import TASK_KNOWN
 from merging.catalog.model_sets import ModelSet
 from merging.errors import CheckpointError, MergingError
@@ -95,12 +94,13 @@ def draft(models: ModelSet) -> Draft:
 def presets(current: Draft, experts: Mapping[str, str]) -> None:
     """Pickers of a paper's combination, or of the user's own recipe."""
     by_key = {one.key: one for one in offered(recipes.network(current.pretrained))}
+    large = data.is_large(current.pretrained)
     with st.container(horizontal=True, vertical_alignment="bottom"):
         st.selectbox(
             "Start from a combination in the papers",
             list(by_key),
             None,
-            format_func=lambda key: by_key[key].title,
+            format_func=lambda key: by_key[key].name_in_lists(large),
             key="preset",
             on_change=_use_preset,
             args=(current, experts),
@@ -109,7 +109,7 @@ def presets(current: Draft, experts: Mapping[str, str]) -> None:
         )
         with st.popover("Load a recipe", icon=":material/upload_file:"):
             st.text_area("Recipe as YAML", key="recipe_text", max_chars=LONGEST, height=220)
-            if modes.allows(Act.UPLOAD):
+            if permission.allows(Act.UPLOAD):
                 st.file_uploader("or a file", ["yaml", "yml"], key="recipe_file", max_upload_size=1)
             st.button("Use this recipe", on_click=_use_recipe)
     if problem := st.session_state.pop("recipe_problem", ""):
@@ -117,7 +117,7 @@ def presets(current: Draft, experts: Mapping[str, str]) -> None:
     if note := st.session_state.pop("recipe_note", ""):
         st.info(text.safe_text(note, 400))
     if chosen := by_key.get(st.session_state.get("preset_shown", "")):
-        st.caption(f"{chosen.title}: {chosen.source}. {chosen.note}")
+        st.caption(f"{chosen.name_in_lists(large)}: {chosen.source}. {chosen.note}")
 
 
 def _preset(key: str, pretrained: str, experts: Mapping[str, str]) -> Draft:

@@ -36,7 +36,7 @@ def show(step: DraftStep, params: ManualParams, current: Draft, experts: Mapping
         return
     table = recipes.by_expert(facts, factors.experts).assign(factor=factors.values.reshape(-1))
     shown, options, _ = names.shown(table, {})
-    figure = figures.figure(CANVAS, shown, {"small": True, **options})
+    figure = figures.shown_figure(CANVAS, shown, {"small": True, **options}, False)
     st.caption(
         find(CANVAS).question if params.when != AFTER else "By which factor is the merged task vector multiplied?"
     )

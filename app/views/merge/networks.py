@@ -17,7 +17,7 @@ FAMILIES = {WHOLE: "all of it", TOWER: "its CLIP image encoder alone"}
 VOCABULARIES = {COMMON: "the rows that all have", PRETRAINED: "none: the pretrained model's"}
 VOCABULARY_HELP = (
     "Tables with one row for each token: input and output embeddings. Rows that only an expert has are left out. "
-    "Choose the pretrained model's if the experts count their tokens otherwise."
+    "Choose the pretrained model's if the experts number their tokens differently."
 )
 EXPERT = "{expert}"  # in a typed path: the name of each expert
 FILES = {  # by key of a recipe: label, the function that makes them

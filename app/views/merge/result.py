@@ -1,4 +1,4 @@
-"""The result of a merge on the Merge page: its averages, what they are held against, and links to its charts."""
+"""The result of a merge on the Merge page: its averages beside the references, and links to its charts."""
 
 from __future__ import annotations
 
@@ -7,12 +7,11 @@ from typing import TYPE_CHECKING, Any
 
 import streamlit as st
 
-from app import text
+from app import permission, text
 from app.reading import data, score_tables
 from app.reading.images import drawn
 from app.session import pages
 from app.widgets import page, run_picker
-from merging import modes
 from merging.benchmarks.metrics import Summary
 from merging.modes import Act
 from merging.runs.run import Run
@@ -30,15 +29,15 @@ SAME = "All rows: the same tasks, the {}, 95% intervals; n = {} images in domain
 
 
 def view(run: Run, stored: Sequence[Run]) -> None:
-    """The averages beside those of the models that they are held against, and links to the run's charts."""
+    """The averages beside those of the reference models, and links to the run's charts."""
     summary = data.summary(run, stored)
     with st.container(border=True, key="result"):
-        st.markdown(f":material/check_circle: **{text.safe_text(run.title)}** is done. Run {run.id[:8]}.")
+        st.markdown(f":material/check_circle: **{text.safe_text(run.name)}** is done. Run {run.id[:8]}.")
         run_picker.cautions(run)
         best = None
         if summary is None:
-            reasons = [text.safe_text(reason, 300) for reason in run.not_evaluated]
-            st.caption(" ".join(["It was not evaluated.", *reasons]))
+            reasons = " ".join(text.safe_text(reason, 300) for reason in run.not_evaluated)
+            st.caption(reasons or "It was not evaluated.")
         else:
             _averages(summary)
             best = _beside(run, stored)
@@ -52,7 +51,7 @@ def view(run: Run, stored: Sequence[Run]) -> None:
                 page.open_page(pages.SCORES, "See its scores", "monitoring", runs=run.id)
             if best is not None:
                 page.open_page(pages.COMPARE, "Compare with the best", "compare", run=run.id, b=best.id)
-            if modes.allows(Act.EXPORT):
+            if permission.allows(Act.EXPORT):
                 page.open_page(pages.MODELS, "Export", "output", shelf="runs", chosen=run.id)
             run_picker.recipe_buttons(run, "result")
 
@@ -115,7 +114,7 @@ def _rows(table: pd.DataFrame, run: Run, best: Run | None) -> Iterator[list[str]
     by_run: dict[str, dict[Any, Any]] = {row["run"]: row for row in table.to_dict("records")}
     names = {run.id: f"**{THIS}**", **score_tables.NAMES}
     if best is not None:
-        names[best.id] = f"{BEST}: {text.safe_text(best.title, 60)}"
+        names[best.id] = f"{BEST}: {text.safe_text(best.name, 60)}"
     for key, name in names.items():
         if row := by_run.get(key):
             inside, outside = (

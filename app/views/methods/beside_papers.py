@@ -17,7 +17,7 @@ MOST = 3  # lines; a card shows all figures anyway
 
 def show(rows: Sequence[Row], runs: Sequence[Run]) -> None:
     """Draw a line for the first rows of a card that a paper prints beside Task Arithmetic and that have a run."""
-    pairs = []
+    pairs, taken = [], []
     for row in rows:
         figure, run = row.figures.get(published.main_tower()), row.run
         base = _base(figure) if figure else None
@@ -26,7 +26,9 @@ def show(rows: Sequence[Row], runs: Sequence[Run]) -> None:
         ours = published.rows([base], runs)[0].run
         between = paper_facts.between(run, ours, over="in") if ours else None
         pairs.append((of_figures(figure, base), between))
-    paper_line.show(paper_line.of_claims(pairs[:MOST]))
+        taken += [run, *([ours] if ours else [])]
+    whose = "" if all(map(paper_facts.is_source, taken)) else paper_line.ON_PAGE
+    paper_line.show(paper_line.of_claims(pairs[:MOST], whose))
 
 
 def _base(figure: Figure) -> Figure | None:

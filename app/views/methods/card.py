@@ -87,7 +87,7 @@ def _doors(method: Method) -> None:
         if presets := gallery.presets(method):
             with st.popover(f"Combinations in the papers ({len(presets)})", icon=":material/playlist_play:"):
                 for preset, chain in presets:
-                    page.open_page(pages.MERGE, text.safe_text(preset.title), "merge", chain=chain)
+                    page.open_page(pages.MERGE, text.safe_text(preset.name_in_lists()), "merge", chain=chain)
 
 
 def _figures(method: Method, runs: Sequence[Run], stored: Sequence[Run]) -> None:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import streamlit as st
 
 from app import text
+from app.permission import asks
 from app.reading import data
 from app.reading import models as model_files
 from app.session import benchmark, clicks
@@ -236,6 +237,8 @@ def _offer(name: str, plain: Mapping[str, Any]) -> None:
         st.error(text.safe_text(problem, 600), icon=":material/error:")
 
 
+@clicks.guarded
+@asks(Act.COMMAND)
 def _start(name: str, plain: Mapping[str, Any], evaluate: bool) -> None:
     """Callback: write the description and queue the job."""
     out = folders.place_of(name, data.store().root)
@@ -264,6 +267,7 @@ def make_again() -> None:
 
 
 @clicks.guarded
+@asks(Act.DELETE)
 def _make_again(path: Path, reason: str) -> None:
     """Callback: move the damaged benchmark away, switch to the server's, and queue the job."""
     described, library = path.with_name(f"{path.name}.yaml"), (path / "runs").is_dir()

@@ -10,9 +10,11 @@ from typing import Any
 import streamlit as st
 
 from app import text
+from app.permission import asks
 from app.reading import data
 from merging.checkpoints import references as model_references
 from merging.errors import MergingError
+from merging.modes import Act
 from merging.text import first_few, size_text
 from viz.text import clean_text, plural
 
@@ -152,6 +154,7 @@ def _summary(described: str, states: tuple[tuple[int, ...], ...], out: Path) -> 
     return Summary(rows, planned.images, planned.prompts, planned.nbytes, cautions)
 
 
+@asks(Act.COMMAND)
 def keep(path: Path, plain: Mapping[str, Any]) -> None:
     """Write a description to the file that the job reads. Raises StoreError if the store cannot be written to."""
     from merging.files.disk import OTHER_STORE, explained

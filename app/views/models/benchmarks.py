@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import streamlit as st
 
 from app import text
+from app.permission import asks
 from app.reading import data, models
 from app.reading.images import drawn, pictures
 from app.session import benchmark, clicks
@@ -17,6 +18,7 @@ from merging.benchmarks import folders
 from merging.benchmarks.folders import SERVER
 from merging.checkpoints.references import OWN_PREFIX
 from merging.errors import MergingError, TaskError
+from merging.modes import Act
 from merging.text import first_few
 from viz.text import clean_text, span
 
@@ -132,12 +134,13 @@ def _missing() -> None:
 
 
 @clicks.guarded
+@asks(Act.PATH)
 def _find() -> None:
     """Callback: look below the typed folder for the files and models, and keep where they lie."""
     from merging.progress import Meter, Progress
 
     place = Path(str(st.session_state.get(MOVED, "")).strip()).expanduser()
-    if not models.local() or not str(st.session_state.get(MOVED, "")).strip():
+    if not str(st.session_state.get(MOVED, "")).strip():
         return
     bar = st.progress(0.0, FINDING)
 
@@ -166,13 +169,14 @@ def _delete(folders_by_key: dict[str, Path]) -> None:
 
 
 @clicks.guarded
+@asks(Act.DELETE)
 def _forget(key: str) -> None:
     """Callback: delete a benchmark made here, unless a job uses it."""
     from merging.files import atomic
     from merging.files.disk import OTHER_STORE, explained
 
     path = folders.built(data.store().root).get(key)
-    if path is None or not models.local():
+    if path is None:
         return
     if any(job.live and job.benchmark == str(path) for job in data.runner().jobs()):
         st.session_state[NOTICE] = f"A job is using {path.name}, so it was not deleted."

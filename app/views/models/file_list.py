@@ -8,14 +8,15 @@ from typing import TYPE_CHECKING
 
 import streamlit as st
 
-from app import text
+from app import permission, text
+from app.permission import asks
 from app.reading import data
 from app.reading import models as model_files
 from app.reading.models import Shelf
 from app.session import clicks
 from app.widgets import fit_report, page
 from app.widgets.jobs import tray
-from merging import modes, settings
+from merging import settings
 from merging.errors import MergingError
 from merging.modes import Act
 from merging.text import first_few, size_text
@@ -77,12 +78,14 @@ def sources() -> str:
     return typed.strip()
 
 
+@clicks.guarded
+@asks(Act.UPLOAD)
 def _keep_upload(number: int) -> None:
     """Callback: inspect an uploaded file, keep it if it is a checkpoint, and free its memory."""
     from merging.catalog import uploads
 
     upload = st.session_state.get(f"{UPLOAD}_{number}")
-    if upload is None or not model_files.local():
+    if upload is None:
         return
     try:
         item = uploads.keep(data.store().root, upload.name, upload.getbuffer())
@@ -142,7 +145,7 @@ def _digests(shelf: Shelf) -> None:
     job = fit_report.find_job(DIGEST, subject)
     if job is not None and (job.live or job.error):
         tray.show(job, "digests")
-    elif unread and modes.allows(Act.COMMAND):
+    elif unread and permission.allows(Act.COMMAND):
         size = sum(facts.nbytes for item, facts in shelf.readable if item in unread)
         st.button(
             f"Compute {plural(len(unread), 'digest')}", icon=":material/fingerprint:", on_click=_start_digests,
@@ -190,6 +193,7 @@ def _delete_uploads(shelf: Shelf) -> None:
 
 
 @clicks.guarded
+@asks(Act.DELETE)
 def _delete(reference: str) -> None:
     """Callback: delete an upload."""
     from merging.catalog import uploads

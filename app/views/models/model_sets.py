@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING
 import streamlit as st
 
 from app import text
+from app.permission import asks
 from app.reading import data, models, recipes
 from app.reading.models import Shelf
-from app.session import benchmark, clicks, pages
+from app.session import benchmark, clicks, pages, state
 from app.views.models import benchmarks
 from app.widgets import fit_report, page
 from app.widgets.jobs import own_machine
@@ -187,6 +188,8 @@ def _keep(prefix: str, group: ModelGroup | None, pretrained: str, experts: Mappi
         st.error(text.safe_text(problem, 400), icon=":material/error:")
 
 
+@clicks.guarded
+@asks(Act.MERGE)
 def _save(title: str, pretrained: str, experts: Mapping[str, str]) -> None:
     """Callback: store the set."""
     from merging.catalog.model_sets import all_sets, free_name, keep, make
@@ -201,6 +204,7 @@ def _save(title: str, pretrained: str, experts: Mapping[str, str]) -> None:
         st.session_state[PROBLEM] = str(error)
     else:
         st.session_state[MADE] = made.title, made.id
+        state.pick_set(made.id)
 
 
 def saved() -> None:
@@ -224,6 +228,7 @@ def saved() -> None:
 
 
 @clicks.guarded
+@asks(Act.DELETE)
 def _forget(set_id: str) -> None:
     """Callback: remove a set from the Merge page."""
     from merging.catalog.model_sets import forget

@@ -51,7 +51,7 @@ def picture(kept: Kept) -> None:
     from viz import theme
 
     report_view, key = kept.view, f"shown_{kept.number}"
-    figure = figures.figure(report_view.key, report_view.table, report_view.options)
+    figure = figures.shown_figure(report_view.key, report_view.table, report_view.options, False)
     st.plotly_chart(figure, theme=None, key=key, config=theme.config(key), alt=figure.layout.meta["alt"])
 
 

@@ -7,10 +7,13 @@ from collections.abc import Callable, Sequence
 import streamlit as st
 
 from app import text
+from app.permission import asks
 from app.reading import data, models
-from app.session import pages, state
+from app.session import clicks, pages
+from app.session.runs import run_choice
 from app.widgets import page, run_picker
 from merging.errors import MergingError
+from merging.modes import Act
 from merging.runs.run import PRECOMPUTED, Run
 from merging.text import size_text
 from viz.text import plural
@@ -57,7 +60,7 @@ def _own(runs: Sequence[Run]) -> list[Run]:
 
 
 def _named(runs: Sequence[Run]) -> str:
-    lines = [f"- {text.safe_text(run.title, 60)}, {run.id[:8]}" for run in runs[:NAMED]]
+    lines = [f"- {text.safe_text(run.name, 60)}, {run.id[:8]}" for run in runs[:NAMED]]
     more = [f"- and {len(runs) - NAMED} more"] if len(runs) > NAMED else []
     return "\n".join([*lines, *more])
 
@@ -101,28 +104,28 @@ def _delete(runs: Sequence[Run]) -> None:
 def _button(label: str, key: str, runs: Sequence[Run], act: Callable[[list[str]], None]) -> None:
     """The button that confirms, unless a job needs one of the runs."""
     if busy := _busy(runs):
-        names = text.listed([text.safe_text(run.title, 40) for run in busy])
+        names = text.listed([text.safe_text(run.name, 40) for run in busy])
         st.caption(f":material/hourglass_top: A job is using {names}. Cancel it, or wait until it ends.")
         return
     st.button(label, type="primary", key=f"{key}_runs", on_click=act, args=([run.id for run in runs],))
 
 
+@clicks.guarded
+@asks(Act.DELETE)
 def _drop_now(run_ids: list[str]) -> None:
     """Callback: drop the weights of runs that no job needs."""
     _each(run_ids, data.store().drop_models, "The weights of {} were dropped.")
 
 
+@clicks.guarded
+@asks(Act.DELETE)
 def _delete_now(run_ids: list[str]) -> None:
     """Callback: delete runs that no job needs."""
     _each(run_ids, data.store().delete, "{} deleted.")
-    run_ids_left = {run.id for run in data.stored()}
-    chosen, _ = state.chosen_runs(list(run_ids_left))
-    state.choose_runs(chosen)
+    run_choice.drop([run_id for run_id in run_ids if data.store().find(run_id) is None])
 
 
 def _each(run_ids: list[str], act: Callable[[str], None], success: str) -> None:
-    if not models.local():
-        return
     live, changed = {job.subject for job in data.runner().jobs() if job.live}, 0
     try:
         for run_id in run_ids:

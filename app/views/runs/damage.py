@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import streamlit as st
 
-from app import text
+from app import permission, text
+from app.permission import asks
 from app.reading import data, models
 from app.session import address, clicks, pages
 from app.widgets import page
-from merging import modes
 from merging.files.disk import is_writable
 from merging.modes import Act
 from merging.recipes.recipe import Recipe
@@ -60,7 +60,7 @@ def _actions(damage: Damage, again: object, number: int) -> None:
     with st.container(horizontal=True, vertical_alignment="center", gap="small"):
         if damage.replaced:
             st.caption(":material/check_circle: It was computed again.")
-        elif again is not None and modes.allows(Act.MERGE if isinstance(again, Recipe) else Act.MEASURE):
+        elif again is not None and permission.allows(Act.MERGE if isinstance(again, Recipe) else Act.MEASURE):
             st.button(
                 "Compute it again", key=f"damage_again_{number}", icon=":material/replay:", on_click=_start,
                 args=(damage,),
@@ -72,7 +72,7 @@ def _actions(damage: Damage, again: object, number: int) -> None:
         if damage.aside and models.local():
             st.button(
                 "Delete what is left of it", key=f"damage_delete_{number}", type="tertiary",
-                on_click=clicks.guarded(data.store().damaged.remove), args=(damage,),
+                on_click=_remove, args=(damage,),
             )  # fmt: skip
 
 
@@ -84,6 +84,13 @@ def _again(damage: Damage) -> object:
     if damage.kind == RUN:
         return recipe_of(damage)
     return subject_of(damage.place) if damage.kind == "measurement" else None
+
+
+@clicks.guarded
+@asks(Act.DELETE)
+def _remove(damage: Damage) -> None:
+    """Callback: delete what is left of something damaged."""
+    data.store().damaged.remove(damage)
 
 
 @clicks.guarded

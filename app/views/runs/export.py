@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING
 
 import streamlit as st
 
-from app import text
+from app import permission, text
+from app.permission import asks
 from app.reading import data, models
 from app.session import clicks
 from app.widgets.jobs import own_machine, tray
-from merging import modes
 from merging.checkpoints.references import is_remote
 from merging.errors import MergingError, StoreError
 from merging.export import stored
@@ -77,7 +77,7 @@ def _form(runs: Sequence[Run]) -> None:
     st.button(
         f"Export {plural(len(runs), 'model')}" if len(runs) > 1 else "Export the model",
         type="primary", icon=":material/output:", key="export_start", on_click=_start,
-        args=([(run.id, run.title) for run in runs], to, folder, activation, task), disabled=bool(alone),
+        args=([(run.id, run.name) for run in runs], to, folder, activation, task), disabled=bool(alone),
     )  # fmt: skip
     if problem := st.session_state.pop(PROBLEM, ""):
         st.error(text.safe_text(problem, 400), icon=":material/error:")
@@ -181,7 +181,9 @@ def _start(runs: Sequence[tuple[str, str]], to: str, folder: str, activation: st
     root = data.store().root
     for run_id, title in runs:
         try:
-            out = stored.typed_folder(folder) if folder and models.local() else None
+            if folder:
+                permission.require(Act.PATH)
+            out = stored.typed_folder(folder) if folder else None
             if out is not None and (why := _refusal(out, to)):
                 raise StoreError(why)
         except StoreError as error:
@@ -216,7 +218,7 @@ def _out(job: Job) -> Path:
 
 def _show(export: Export, job: Job | None, runs: Sequence[Run]) -> None:
     """One export: its progress, or its files, card and download."""
-    title = next(run.title for run in runs if run.id == export.run_id)
+    title = next(run.name for run in runs if run.id == export.run_id)
     key = f"{export.run_id}_{export.to}"
     if job is not None and (job.live or job.state != "done"):
         tray.show(job, f"export_{key}")
@@ -236,7 +238,7 @@ def _show(export: Export, job: Job | None, runs: Sequence[Run]) -> None:
         with st.container(horizontal=True, vertical_alignment="center"):
             if total > LARGEST:
                 st.caption(f"Larger than {size_text(LARGEST)}: copy it from the folder.")
-            elif modes.allows(Act.EXPORT):
+            elif permission.allows(Act.EXPORT):
                 st.download_button(
                     "Download (zip)", lambda: zipped(export), f"{export.run_id}-{export.to}.zip", "application/zip",
                     key=f"zip_{key}", on_click="ignore", icon=":material/download:",
@@ -263,6 +265,7 @@ def zipped(export: Export) -> bytes:
 
 
 @clicks.guarded
+@asks(Act.DELETE)
 def _delete(export: Export) -> None:
     """Callback: delete an export, and dismiss the job that wrote it."""
     root = data.store().root

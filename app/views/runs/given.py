@@ -7,12 +7,14 @@ import math
 import streamlit as st
 
 from app import text
+from app.permission import asks
 from app.reading import data, models
 from app.reading.given import given
 from app.session import clicks, pages
 from app.widgets import page
 from app.widgets.jobs import tray
 from merging.errors import MergingError
+from merging.modes import Act
 from merging.runs.given.scores import GivenScore, forget_scores, keep_scores, scores_in
 from merging.runs.run import Run
 from viz.text import clean_text, percent, real
@@ -85,7 +87,7 @@ def _program(run: Run) -> None:
             return
     st.button(
         f"Measure with {text.safe_text(program.name, 60)}", icon=":material/play_arrow:", key="given_measure",
-        on_click=_measure, args=(run.id, run.title), disabled=not run.has_model,
+        on_click=_measure, args=(run.id, run.name), disabled=not run.has_model,
         help=None if run.has_model else "The weights of this run are not stored; its recipe makes them again.",
     )  # fmt: skip
 
@@ -105,7 +107,7 @@ def _field(run: Run) -> None:
     if file is None:
         return
     try:
-        keep_scores(data.store().root, run.id, scores_in(file.getvalue(), file.name), file.name)
+        _keep(run.id, file.name, file.getvalue())
     except MergingError as error:
         st.error(text.safe_text(str(error), 400), icon=":material/block:")
         return
@@ -113,8 +115,14 @@ def _field(run: Run) -> None:
     st.rerun()  # what was given stands above the field
 
 
+@asks(Act.UPLOAD)
+def _keep(run_id: str, name: str, content: bytes) -> None:
+    """Keep the scores of an uploaded file."""
+    keep_scores(data.store().root, run_id, scores_in(content, name), name)
+
+
 @clicks.guarded
+@asks(Act.DELETE)
 def _remove(run_id: str) -> None:
     """Callback: forget the scores that a run was given."""
-    if models.local():
-        forget_scores(data.store().root, run_id)
+    forget_scores(data.store().root, run_id)

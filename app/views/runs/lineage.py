@@ -10,10 +10,9 @@ import streamlit as st
 from app import text
 from app.reading import names
 from app.widgets import chart
-from merging.analysis.stored import same_experts
 from merging.checkpoints.references import expert_key
 from merging.errors import MergingError
-from merging.runs.run import Run
+from merging.runs.run import Run, same_models
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -33,9 +32,9 @@ def show(run: Run, stored: Sequence[Run]) -> None:
     if recipe is None:
         st.info("This version does not know a method of this run's recipe, so its lineage cannot be drawn.")
         return
-    others = [other for other in stored if other.kind == "merge" and other.id != run.id and same_experts(run, other)]
+    others = [other for other in stored if other.kind == "merge" and other.id != run.id and same_models(run, other)]
     caption = (
-        f"Of **{text.safe_text(run.title, 60)}**. A checkpoint has the first digits of its digest below it, a run "
+        f"Of **{text.safe_text(run.name, 60)}**. A checkpoint has the first digits of its digest below it, a run "
         "those of its id."
     )
     if others:
@@ -72,8 +71,8 @@ def table(run: Run, recipe: Recipe, others: Sequence[Run]) -> pd.DataFrame:
             (f"model{i}", "model", names.expert(name), "one task's model", before) for i, name in enumerate(run.experts)
         ]
     else:
-        rows.append(("run", "run", run.title, run.id[:DIGEST], before))
-    rows += [(f"other{i}", "other", other.title, other.id[:DIGEST], "") for i, other in enumerate(others)]
+        rows.append(("run", "run", run.name, run.id[:DIGEST], before))
+    rows += [(f"other{i}", "other", other.name, other.id[:DIGEST], "") for i, other in enumerate(others)]
     return pd.DataFrame(rows, columns=["node", "kind", "label", "detail", "parents"])
 
 

@@ -10,7 +10,8 @@ import streamlit as st
 
 from app import text
 from app.reading import data
-from app.session import pages, state
+from app.session import pages
+from app.session.runs import run_choice
 from app.views.runs import actions, export, given, lineage
 from app.views.runs.storage import size
 from app.widgets import page, run_picker
@@ -35,7 +36,7 @@ def show(stored: Sequence[Run]) -> None:
         page.link()
         return
     by_id = {run.id: run for run in runs}
-    chosen, missing = state.chosen_runs(list(by_id))
+    chosen, missing = run_choice.marked_runs(list(by_id))
     if missing:
         run_picker.missing_runs(missing)
         return
@@ -144,10 +145,10 @@ def chain(run: Run) -> str:
 def _from_table(key: str, ids: Sequence[str]) -> None:
     """Callback: choose the selected rows."""
     rows = st.session_state[key].selection.rows
-    state.choose_runs([ids[row] for row in rows if row < len(ids)])
+    run_choice.mark_runs([ids[row] for row in rows if row < len(ids)])
 
 
 def _from_picker() -> None:
     """Callback: choose the runs in the picker; the table is redrawn with their rows selected."""
-    state.choose_runs(st.session_state[CHOSEN])
+    run_choice.mark_runs(st.session_state[CHOSEN])
     st.session_state[NUMBER] = st.session_state.get(NUMBER, 0) + 1

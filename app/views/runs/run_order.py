@@ -19,7 +19,7 @@ def find_runs(runs: Sequence[Run], words: str) -> list[Run]:
 
 
 def _searchable(run: Run) -> str:
-    return " ".join([clean_text(run.title, 500), *run.chain, *run.experts, run.id]).casefold()
+    return " ".join([clean_text(f"{run.name} {run.title}", 500), *run.chain, *run.experts, run.id]).casefold()
 
 
 def ordered(runs: Sequence[Run], order: str, stored: Sequence[Run]) -> list[Run]:

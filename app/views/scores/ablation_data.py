@@ -100,7 +100,7 @@ def _change(run: Run | None, base: Run | None, value: str, stored: Sequence[Run]
 def named(table: pd.DataFrame, members: Sequence[Member]) -> pd.DataFrame:
     """A table of runs with the members' titles as labels; other runs keep theirs."""
     titles = {member.run.id: member.title for member in members if member.run}
-    return table.assign(label=table["run"].map(titles).fillna(table["label"]))
+    return table.assign(label=[titles.get(run, label) for run, label in zip(table["run"], table["label"], strict=True)])
 
 
 def ends(members: Sequence[Member], family: AblationFamily) -> list[tuple[str, str]]:

@@ -59,7 +59,7 @@ def _means(members: Sequence[Member], stored: Sequence[Run]) -> None:
         "the intervals suggest. Between the two, compare only the order."
     )
     st.caption(FAMILY.note)
-    paper_line.show(paper_line.of("scores/ablations"))
+    paper_line.show(paper_line.of("scores/ablations"), [member.run for member in members if member.run])
 
 
 def _plane(members: Sequence[Member], stored: Sequence[Run]) -> None:

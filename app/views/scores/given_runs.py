@@ -9,7 +9,8 @@ import streamlit as st
 from app import text
 from app.reading import data
 from app.reading.given import given
-from app.session import address, pages, state
+from app.session import address, pages
+from app.session.runs import run_choice
 from app.widgets import chart, page
 from merging.runs.run import Run
 from viz.text import plural
@@ -33,11 +34,11 @@ def view(runs: Sequence[Run]) -> None:
     """The runs that a link names."""
     without = [run for run in runs if not given.of(run)[1]]
     for run in without:
-        st.info(f"**{text.safe_text(run.title, 60)}**, of {text.safe_text(run.network, 60)}: {given.NO_SCORES}")
+        st.info(f"**{text.safe_text(run.name, 60)}**, of {text.safe_text(run.network, 60)}: {given.NO_SCORES}")
     with st.container(horizontal=True, vertical_alignment="center", gap="small"):
         if without:
             page.open_page(pages.MODELS, "Give them as a file", "upload", shelf="runs", chosen=without[0].id)
-        st.button("Show other runs", on_click=state.clear_link)
+        st.button("Show other runs", on_click=run_choice.clear_link)
 
 
 def section(stored: Sequence[Run], first: Sequence[Run] = ()) -> None:

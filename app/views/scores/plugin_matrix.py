@@ -81,7 +81,7 @@ def _whole(pairs: Sequence[EditPairRow], front: LeadingEdit, stored: Sequence[Ru
     chart.chart(
         "plugin_arrows", points, name="scores_plugin", edit=name, caption=caption, description=f"{words} {paper}"
     )
-    paper_line.show(paper)
+    paper_line.show(paper, [run for entry in pairs for run in (entry.plain, entry.plugged) if run])
     _table(table, name)
 
 

@@ -37,7 +37,7 @@ def section(runs: Sequence[Run]) -> None:
     words = COUNTED + (SHARED if any(run.per_task for run in runs) else "")
     paper = paper_line.of("scores/stored_size")
     chart.chart("storage", _table(run_ids), name="scores_storage", description=f"{words} {paper}", of=runs)
-    paper_line.show(paper)
+    paper_line.show(paper, runs)
     number = st.column_config.NumberColumn
     st.dataframe(
         _by_run(run_ids, tuple(ACCOUNTS)),

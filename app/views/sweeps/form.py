@@ -8,12 +8,12 @@ from typing import Any
 
 import streamlit as st
 
-from app import text
+from app import permission, text
+from app.permission import asks
 from app.reading import data, sweeps
 from app.reading.images import drawn
 from app.session import state
 from app.widgets.jobs import own_machine
-from merging import modes
 from merging.benchmarks.benchmark import SPLITS
 from merging.errors import MergingError
 from merging.methods.params import Bound
@@ -141,7 +141,7 @@ def _sources(stored: Sequence[Run]) -> dict[str, tuple[str, Recipe]]:
             pass  # the Merge page shows what is wrong
     large = data.is_large(first)
     for preset in PRESETS:
-        choices[preset.key] = (preset.title, preset.recipe(first, experts, large=large))
+        choices[preset.key] = (preset.name_in_lists(large), preset.recipe(first, experts, large=large))
     for run in data.of_clip(stored):
         try:
             if run.recipe is not None and run.title not in {preset.title for preset in PRESETS}:
@@ -213,9 +213,15 @@ def _start(made: Sweep) -> None:
         icon=":material/play_arrow:",
         key="sweep_start",
     ):
-        if modes.allows(Act.SWEEP):
-            storage.keep(made, data.store())
+        if permission.allows(Act.SWEEP):
+            _keep(made)
         if missing:
             data.runner().sweep(made.id, sweeps.title(made))
         state.pick_sweep(made.id)
         st.rerun()
+
+
+@asks(Act.SWEEP)
+def _keep(made: Sweep) -> None:
+    """Store the sweep."""
+    storage.keep(made, data.store())

@@ -9,7 +9,8 @@ from dataclasses import replace
 
 import streamlit as st
 
-from app import text
+from app import permission, text
+from app.permission import asks
 from app.reading import data, sweeps
 from app.reading.given import swept
 from app.reading.given.swept import GivenResults
@@ -21,7 +22,7 @@ from app.views.sweeps import subject as subjects
 from app.views.sweeps.form import on_reporting
 from app.views.sweeps.subject import Subject
 from app.widgets import chart, page, paper_line
-from merging import modes, settings
+from merging import settings
 from merging.benchmarks.benchmark import SPLITS
 from merging.jobs.records import Job
 from merging.modes import Act
@@ -94,8 +95,8 @@ def _status(results: SweepResults | GivenResults, job: Job | None) -> None:
         if job is not None and job.error:
             st.caption(f":material/error: {text.safe_text(job.error, 400)}")
         with st.container(horizontal=True, vertical_alignment="center", gap="small"):
-            if not modes.allows(Act.SWEEP):
-                pass  # points that lack stay so
+            if not permission.allows(Act.SWEEP) or (live and job is not None and not data.runner().may_stop(job.id)):
+                pass  # points that lack stay so, and another session's job goes on
             elif live and job is not None:
                 st.button("Pause", icon=":material/pause:", on_click=data.runner().pause, args=(job.id,), key="pause",
                           help="Stops after the current point.")  # fmt: skip
@@ -114,8 +115,10 @@ def _status(results: SweepResults | GivenResults, job: Job | None) -> None:
 def _manage(sweep: Sweep) -> None:
     """Rename, delete and download."""
     with st.popover("Manage", icon=":material/more_horiz:", type="tertiary"):
-        if modes.allows(Act.SWEEP) and storage.is_own(data.store(), sweep.id):
+        own = storage.is_own(data.store(), sweep.id)
+        if own and permission.allows(Act.SWEEP):
             st.text_input("Title", sweep.title, key="sweep_rename", max_chars=100, on_change=_rename, args=(sweep,))
+        if own and permission.allows(Act.DELETE):
             st.button("Delete", icon=":material/delete:", on_click=_delete, args=(sweep,), key="sweep_delete")
         st.download_button("Sweep as YAML", sweep.to_yaml, f"{sweep.id}.yaml", "text/yaml", on_click="ignore")
         words = shlex.join(["sweep", "--stored", sweep.id, *settings.store_words()])
@@ -124,11 +127,13 @@ def _manage(sweep: Sweep) -> None:
 
 
 @clicks.guarded
+@asks(Act.SWEEP)
 def _rename(sweep: Sweep) -> None:
     storage.keep(replace(sweep, title=str(st.session_state["sweep_rename"]).strip()), data.store())
 
 
 @clicks.guarded
+@asks(Act.DELETE)
 def _delete(sweep: Sweep) -> None:
     job = sweeps.job(sweep)
     if job is not None and job.live:
@@ -153,7 +158,7 @@ def _lines(results: SweepResults, subject: Subject, chosen: str) -> None:
         caption=FEWER if results.sweep.kind == VALUES and results.sweep.axes[0].target == axes.EXPERTS else "",
         description=paper,
     )  # fmt: skip
-    paper_line.show(paper)
+    paper_line.show(paper, [results.sweep])
 
 
 def _map(results: SweepResults, subject: Subject, chosen: str) -> None:

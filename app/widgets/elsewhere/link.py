@@ -11,13 +11,13 @@ from app.reading.lessons import step_text
 from app.saving import snippet
 from app.session import address, state
 from app.widgets import page
+from app.widgets.elsewhere import qr_code
 
 HELP = "A link that restores this view, and the chart alone for slides and course pages"
 ALONE = (
     "The chart alone, for a frame in slides or on a course page. Add “&controls=ratio,expert” to keep controls by "
     "their names in the address, and “&ground=clear” for a frame without a ground."
 )
-QR = 4  # px of a module
 LESSON = (address.LESSON, address.STEP, address.DID, address.SAID, address.CLASS, address.NOTES)
 
 
@@ -37,7 +37,7 @@ def link(key: str, picture: dict[str, Any]) -> None:
         with st.container(horizontal=True, vertical_alignment="center", gap="small"):
             snippet.copier(key, picture, alone)
             st.caption("The frame, with a picture of the chart for where no server answers.")
-        st.image(_qr_code(page.view_address()), caption="This view's address, to be read by a camera")
+        st.image(qr_code.svg(page.view_address()), caption="Scan to open this address")
         with st.expander("Make a step of this view", icon=":material/school:"):
             st.code(step_text.of_view(page.place_of_view()[1], key), language="yaml", wrap_lines=True)
             st.caption("For your own lesson: its runs and a step. `python -m merging lessons new` writes the rest.")
@@ -48,12 +48,3 @@ def bare(key: str) -> str:
     base, query = page.place_of_view()
     shown = {name: value for name, value in query.items() if name not in (*state.ALONE, *LESSON)}
     return f"{base}?{urlencode({address.BARE: '1', address.FIGURE: key} | shown | {address.FIGURE: key})}"
-
-
-@st.cache_data(max_entries=50, show_spinner=False)
-def _qr_code(text: str) -> str:
-    """A QR code as SVG, dark on light whatever the page's ground: cameras read no other."""
-    import segno
-
-    code = segno.make(text, error="l", micro=False)
-    return str(code.svg_inline(scale=QR, border=4, dark="#000000", light="#ffffff"))

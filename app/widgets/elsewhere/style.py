@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Sequence
 from pathlib import Path
@@ -13,7 +14,11 @@ HERE = Path(__file__).parent
 # has 14 px of 540, so that there are fewer lines; and never less than 14 px, so that a line has at least LEAST px.
 BARE_LINES, LEAST = 463, 14 / 12
 CONTROL, BARE_CONTROL = 52, 60
-WORDS = 10  # lines that two lines of a step's words are higher than a chart's question
+SIDE = 20
+QUESTION, WORD, LEADING, GAP = 28, 13, 1.3, 6  # lines: of a chart's question; of a step's words, between paragraphs
+FORMULA = 10  # lines by which formulas make a paragraph higher
+CHARACTER = 0.45  # width of one, of its height
+MOST_WORDS = 216  # lines that a step's words take; longer ones scroll
 PICKERS = {address.RUN: "picker", address.RUNS: "compare", address.SWEEP: "sweep_picker"}  # whose keys differ
 COPIES = 40  # a picker whose value is changed elsewhere gets a new key with the next number
 FRAME = """
@@ -40,10 +45,19 @@ def lines(bare: bool) -> int:
     return BARE_LINES if bare else PRESENTED_LINES
 
 
+def words_height(plain: str, wide: float) -> float:
+    """Lines that a step's words take on a window that is so many lines wide; paragraphs stand on rows of their own."""
+    paragraphs = [part for part in plain.split("\n") if part.strip()]
+    row = (wide - 2 * SIDE) / (WORD * CHARACTER)  # characters
+    rows = sum(math.ceil(len(part) / max(row, 1)) for part in paragraphs)
+    formulas = sum("$" in part for part in paragraphs)
+    return min(rows * WORD * LEADING + len(paragraphs) * GAP + formulas * FORMULA, MOST_WORDS)
+
+
 def style(bare: bool, clear: bool, controls: Sequence[str]) -> str:
     """CSS of the window, in which the ``controls`` with these keys of the address stay."""
     least = f"max({LEAST}px, 100vh / {BARE_LINES})" if bare else f"100vh / {lines(bare)}"
-    above, aside, control = (2, 4, BARE_CONTROL) if bare else (12, 20, CONTROL)
+    above, aside, control = (2, 4, BARE_CONTROL) if bare else (12, SIDE, CONTROL)
     words = {
         "CONTROLS": ", ".join(place for key in controls for place in places(key)) or ".st-key-none",
         "ABOVE": str(above + (control if controls else 0)),

@@ -1,4 +1,4 @@
-// Says how high the window is; in a frame also says to the page around it how high the view is. The key b blanks a
+// Says how high and how wide the window is; in a frame also says to the page around it how high the view is. The key b blanks a
 // presented screen, and shows it again.
 export default ({ data, setStateValue }) => {
   const typing = "input, textarea, select, [contenteditable=true], [role=combobox]";
@@ -6,6 +6,7 @@ export default ({ data, setStateValue }) => {
   let timer;
   const tell = () => {
     setStateValue("height", window.innerHeight);
+    setStateValue("width", window.innerWidth);
     if (data.bare && window.parent !== window) {
       const height = Math.max(window.innerHeight, data.least);
       window.parent.postMessage({ source: "mergescope", height, figure: data.figure }, "*");

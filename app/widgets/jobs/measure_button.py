@@ -15,7 +15,7 @@ from app.widgets.jobs import own_machine, tray
 from app.widgets.jobs.missing_box import GO_ON, box
 from merging.analysis.context import Of
 from merging.analysis.registry import kind, refusal
-from merging.analysis.stored import MEMORY, Measured, same_experts
+from merging.analysis.stored import MEMORY, Measured, share_measurements
 from merging.modes import Act
 from merging.runs.run import PRECOMPUTED, THIS_MACHINE, Run
 from merging.text import duration_text
@@ -82,7 +82,7 @@ def _job(key: str, run: Run) -> Job | None:
 
 def _same_experts(run_id: str, run: Run) -> bool:
     other = data.store().find(run_id)
-    return other is not None and same_experts(run, other)
+    return other is not None and share_measurements(run, other)
 
 
 @clicks.guarded
@@ -93,7 +93,7 @@ def start(key: str, run_ids: Sequence[str]) -> None:
 
 
 def _named(runs: Sequence[Run]) -> str:
-    return text.listed([f"**{text.safe_text(run.title, 60)}**" for run in runs])
+    return text.listed([f"**{text.safe_text(run.name, 60)}**" for run in runs])
 
 
 def _effort(key: str, known: Sequence[Measured]) -> str:

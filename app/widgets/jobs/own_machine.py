@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import streamlit as st
 
+from app import permission
 from merging import modes
 from merging.modes import Act
 from merging.recipes.recipe import Recipe
@@ -11,7 +12,7 @@ from merging.recipes.recipe import Recipe
 
 def refused(act: Act) -> bool:
     """Draw why visitors may not do that here, if they may not; whether they may not."""
-    if modes.allows(act):
+    if permission.allows(act):
         return False
     st.caption(f":material/home_work: {modes.refusal(act)}")
     return True

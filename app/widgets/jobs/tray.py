@@ -10,13 +10,13 @@ from typing import NamedTuple
 
 import streamlit as st
 
-from app import text
+from app import permission, text
 from app.reading import data, measurements
 from app.session import address, clicks, pages, state
 from app.session import benchmark as session_benchmark
 from app.session.clicks import fragment
+from app.session.runs import run_choice
 from app.widgets import page as page_parts
-from merging import modes
 from merging.errors import MergingError
 from merging.jobs.records import MERGE, PUBLISHED, SWEEP, Job
 from merging.modes import Act
@@ -135,10 +135,11 @@ def _where(job: Job) -> str:
 
 def buttons(job: Job, place: str) -> None:
     """Draw the buttons and links of a job."""
+    may_stop = data.runner().may_stop(job.id)
     if job.live:
-        if job.can_pause and modes.allows(Act.MANAGE):
+        if may_stop and job.can_pause and permission.allows(Act.MANAGE):
             st.button("Pause", key=f"pause_{place}_{job.id}", on_click=data.runner().pause, args=(job.id,))
-        if data.runner().may_stop(job.id):
+        if may_stop:
             st.button("Cancel", key=f"cancel_{place}_{job.id}", on_click=data.runner().cancel, args=(job.id,))
         return
     if data.runner().elsewhere(job):
@@ -149,12 +150,8 @@ def buttons(job: Job, place: str) -> None:
     elif job.state == "done" and place == "tray" and job.kind != MERGE:
         open_measurement(job)
     elif job.state == "done" and place == "tray":
-        open_result(
-            pages.SCORES, "Scores", "monitoring", job, lambda run_id: state.pick_runs([run_id]), runs=job.subject
-        )
-        if job.can_pause:  # it learned
-            open_result(pages.LEARNING, "Learning", "model_training", job, state.pick_run, run=job.subject)
-    if not modes.allows(Act.MANAGE):
+        open_merge(job)
+    if not may_stop or not permission.allows(Act.MANAGE):
         return
     if job.state != "done":
         again(job, place)
@@ -169,7 +166,7 @@ def buttons(job: Job, place: str) -> None:
 
 def again(job: Job, place: str) -> None:
     """Draw a button that submits a job once more as it was, such as after a restart."""
-    label = "Resume" if job.can_pause or job.state == "paused" else "Run again"
+    label = "Resume" if job.kept else "Run again"
     if not st.button(label, key=f"again_{place}_{job.id}", icon=":material/replay:", type="tertiary"):
         return
     try:
@@ -197,6 +194,19 @@ def open_result(page: str, label: str, icon: str, job: Job, pick: Callable[[str]
         st.rerun()  # the whole page
 
 
+def open_merge(job: Job) -> None:
+    """Draw links to a merge's scores, to its masks if it has no scores, and to what it learned."""
+    run = data.store().find(job.subject)
+    if run is not None and run.has_scores:
+        open_result(
+            pages.SCORES, "Scores", "monitoring", job, lambda run_id: run_choice.pick_runs([run_id]), runs=job.subject
+        )
+    elif run is not None:
+        open_result(pages.MASKS, "Masks", "grid_on", job, run_choice.pick_run, run=job.subject)
+    if job.can_pause:  # it learned
+        open_result(pages.LEARNING, "Learning", "model_training", job, run_choice.pick_run, run=job.subject)
+
+
 def open_measurement(job: Job) -> None:
     """Draw a link to the view of a job's measurement, or to what a command made."""
     if job.words:
@@ -213,7 +223,7 @@ def open_measurement(job: Job) -> None:
 
     def pick(run_id: str) -> None:
         if run_id:
-            (state.pick_run if one_run else lambda chosen: state.pick_runs([chosen]))(run_id)
+            (run_choice.pick_run if one_run else lambda chosen: run_choice.pick_runs([chosen]))(run_id)
         st.session_state.update(query)
 
     open_result(page, label, icon, job, pick, **runs, **query)

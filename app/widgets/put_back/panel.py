@@ -83,7 +83,7 @@ def _changed(run: Run, recipe: Recipe, layer: ChosenLayer, act: str, rows: pd.Da
     """The changed recipe and what the change does, in Markdown."""
     from merging.recipes import layer_changes
 
-    place, title = _place(layer, rows), clean_text(run.title, 60)
+    place, title = _place(layer, rows), clean_text(run.name, 60)
     if act == GIVE_BACK:
         expert, shown = _pick_expert(run)
         changed = layer_changes.given_back(recipe, layer, expert, f"{title}, {clean_text(place)} as {shown}'s")

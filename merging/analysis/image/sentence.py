@@ -20,7 +20,8 @@ def sentence(
     """Two or three sentences about one model: what it says, where it parts from the reference, and what fixes it.
 
     ``summary`` and ``reference`` have one row each (``lens.summary``); ``restored`` is the table of ``restore`` with
-    the reference's tokens. Names are untrusted text, with invisible characters escaped.
+    the reference's tokens. Depths are counted as in figures: 0 is before block 0, b after b blocks. Names are untrusted
+    text, with invisible characters escaped.
     """
     row, other = summary.iloc[0].to_dict(), reference.iloc[0].to_dict()
     sentences = [_answer(row, other, image)]
@@ -30,11 +31,6 @@ def sentence(
     if restored is not None and wrong and row["model"] != other["model"]:
         sentences.append(_mending(restored, other, image))
     return " ".join(sentences)
-
-
-def after(depth: int) -> str:
-    """Where a depth is: "the embeddings" or "block 2"."""
-    return f"block {depth - 1}" if depth else "the embeddings"
 
 
 def _answer(row: dict[Any, Any], other: dict[Any, Any], image: StudiedImage) -> str:
@@ -51,8 +47,8 @@ def _answer(row: dict[Any, Any], other: dict[Any, Any], image: StudiedImage) -> 
 
 def _parting(row: dict[Any, Any], other: dict[Any, Any]) -> str:
     if row["parts"] < 0:
-        return f"Its answer is that of {_name(other)}, and stays after {after(int(row['stays']))}."
-    return f"It parts from the answer of {_name(other)} after {after(int(row['parts']))}."
+        return f"Its answer is that of {_name(other)}, and stays from depth {row['stays']:.0f} on."
+    return f"It parts from the answer of {_name(other)} at depth {row['parts']:.0f}."
 
 
 def _mending(restored: pd.DataFrame, other: dict[Any, Any], image: StudiedImage) -> str:

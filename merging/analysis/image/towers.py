@@ -152,7 +152,7 @@ class Towers:
         _refuse_adapt(run)
         context = MeasurementContext(self.store, self.benchmark, run.id, self.device, self.progress, self.cancel)
         with context.models(context.phases({})) as models:
-            title = f"{run.title}, model of {model}" if model else run.title
+            title = f"{run.name}, model of {model}" if model else run.name
             return self._named(key, title, _chosen(run, models, model))
 
     def _expert(self, key: str, task: str) -> NamedTower:
@@ -169,7 +169,7 @@ class Towers:
 
 
 def reference_of(run: Run, task: str) -> str:
-    """What a run is held against on a data set: its expert if that was merged, else the pretrained model."""
+    """The reference of a run on a data set: its expert if that was merged, else the pretrained model."""
     return expert_of(task) if task in run.experts else PRETRAINED
 
 

@@ -33,8 +33,8 @@ from merging.team.own_names import under_team_names
 from merging.text import first_few
 
 NO_FILES = (
-    "The recipe of this run names no layer inputs. Give a file for every expert with --layer-inputs NAME=FILE; "
-    "merging.capture makes them from your own data."
+    "The recipe of this run names no layer inputs. Give a file for every expert; merging.capture makes them "
+    "from your own data. On the command line: --layer-inputs NAME=FILE for each expert."
 )
 BIASES = {"weight": "bias", "gamma": "beta"}  # the last part of a weight's name, and of its bias's
 

@@ -23,7 +23,7 @@ from merging.devices import choose_device
 from merging.engine.inputs import Inputs
 from merging.engine.stream import Stream
 from merging.numerics.linear_algebra import double
-from merging.numerics.sign_election import trimmed
+from merging.numerics.sign_election import trim_each
 from merging.progress import Cancel, Meter, ProgressCallback
 
 COSINE, CONFLICT, OVERLAP = "cosine", "conflict", "overlap"
@@ -104,7 +104,7 @@ def compare(inputs: Inputs, progress: ProgressCallback | None = None, cancel: Ca
         at, vectors = places[slot.name], slot.task_vectors.reshape(count, -1)
         exact = double(vectors)
         dot[at] = (exact @ exact.T).cpu().numpy()
-        for stop, kept in enumerate(trimmed(vectors, DENSITIES)):
+        for stop, kept in enumerate(trim_each(vectors, DENSITIES)):
             signs = kept.sign().to(torch.float32 if kept.shape[1] < EXACT else torch.float64)
             both[stop, at] = together = _product(signs.abs())
             opposed[stop, at] = (together - _product(signs)) // 2

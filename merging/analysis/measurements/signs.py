@@ -9,7 +9,8 @@ of positions by number of votes and size of the majority.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -20,13 +21,14 @@ from torch import Tensor
 
 from merging.analysis.context import MeasurementContext, MeasurementResult
 from merging.analysis.drm_joint_space import JointSpace, joint_space, speed
-from merging.checkpoints.families import LINEAR_MAPS
+from merging.checkpoints.families import LINEAR_MAPS, Parameter
 from merging.devices import choose_device
 from merging.engine.inputs import Inputs
 from merging.methods.shared.least_squares import matrices
-from merging.numerics.drm_space import units
-from merging.numerics.linear_algebra import double
-from merging.numerics.sign_election import Election, elect, trimmed
+from merging.numerics.drm_space import prune_rank, units
+from merging.numerics.linear_algebra import double, with_doubles
+from merging.numerics.quantile import kth_smallest
+from merging.numerics.sign_election import Election, elect, trim_each, trim_rank, trimmed
 from merging.progress import Meter
 
 WEIGHTS = "weights"
@@ -44,6 +46,7 @@ NOTHING = {torch.float64: 1e-12, torch.float32: 1e-6}
 ENTRY = 3000  # multiply-adds that take as long as pruning an entry and counting its votes, in and out of a space
 PIECE = 1 << 14  # positions that are counted at a time, so that they stay in the processor's cache
 EDGES = (0.5, 0.6, 0.7, 0.8, 0.9, 1.0)
+PHASE = "Counting signs"
 Floats = NDArray[np.float64]
 Counts = NDArray[np.int64]
 
@@ -132,13 +135,13 @@ def inspect_layer(
 ) -> Layer:
     """Votes and elections of the task vectors (K, d_out, d_in) of one linear map, pruned to each of the densities.
 
-    Every expert's matrix is pruned by itself: in the weights by magnitude, in the joint spaces by the entries of its
-    renormalized rows. The joint ``spaces`` H and V are computed one after the other unless they are passed. ``tick``
-    is called with the share of the work that is done.
+    Every expert's matrix is pruned by itself: in the weights as TIES trims one tensor, in the joint spaces as DRM
+    prunes the entries of its renormalized rows. The joint ``spaces`` H and V are computed one after the other unless
+    they are passed. ``tick`` is called with the share of the work that is done.
     """
     votes: dict[tuple[str, float], Counts] = {}
     elections: dict[float, Election] = {}
-    for density, kept in zip(densities, trimmed(vectors, densities), strict=True):
+    for density, kept in zip(densities, trim_each(vectors, densities), strict=True):
         votes[WEIGHTS, density], elections[density] = count_votes(kept), elect(kept)
     ranks = []
     if spaces is None:
@@ -147,7 +150,7 @@ def inspect_layer(
     for step, (way, whole) in enumerate(zip("hv", spaces, strict=True)):
         space = whole.cut(rank_tol)
         ranks.append(len(space.values))
-        renormalized = trimmed(space.entries / units(space.entries), densities)
+        renormalized = trim_each(space.entries / units(space.entries), densities, prune_rank)
         for place, (density, kept) in enumerate(zip(densities, renormalized, strict=True)):
             votes[f"joint_{way}", density] = count_votes(kept)
             back = space.basis @ (space.entries * (kept != 0))
@@ -180,32 +183,78 @@ def measure_signs(context: MeasurementContext) -> MeasurementResult:
     """
     opened = context.checkpoints
     inputs = Inputs(opened.pretrained, opened.experts, None, choose_device(context.device))
-    chosen = [p for p in inputs.parameters if p.role in LINEAR_MAPS]
-    sizes = {p.name: opened.pretrained.infos[p.name].numel for p in chosen}
+    sizes = dict(zip((p.name for p in inputs.parameters), inputs.numels, strict=True))
     meter = Meter(sum(sizes.values()), context.progress, context.cancel)
     rows: dict[str, list[tuple[Any, ...]]] = {name: [] for name in COLUMNS}
     total: dict[tuple[str, float], Counts] = {}
-    for p in chosen:
+    elections: dict[int, Mapping[float, Election]] = {}  # by the layer's order
+    other_votes = dict.fromkeys(DENSITIES, 0)
+    for p in inputs.parameters:
 
         def tick(share: float, name: str = p.name) -> None:
-            meter.within(round(share * sizes[name]), "Counting signs", name)
+            meter.within(round(share * sizes[name]), PHASE, name)
 
-        layer = inspect_layer(double(matrices(inputs.whole(p))), tick=tick)
-        rows["layers"].append((p.name, p.order, p.section, str(p.role), p.part, sizes[p.name], *layer.ranks))
-        for (space, density), counts in layer.votes.items():
-            stats = agreement(counts)
-            rows["agreement"].append((p.order, space, density, stats.mean, stats.null, stats.density, stats.positions))
-            total[space, density] = total.get((space, density), 0) + counts
-        for density, (kept, won) in layer.elections.items():
-            rows["elections"] += [(p.order, density, *row) for row in zip(inputs.names, kept, won, strict=True)]
-        meter.advance(sizes[p.name], "Counting signs", p.name)
+        if p.role not in LINEAR_MAPS:
+            for density, votes in elected_votes(inputs, p).items():
+                other_votes[density] += votes
+        else:
+            vectors = with_doubles(matrices(inputs.whole(p)))  # in the precision in which TIES elects signs
+            exact = double(vectors)
+            layer = inspect_layer(vectors, tick=tick, spaces=(joint_space((), exact, way) for way in (False, True)))
+            rows["layers"].append((p.name, p.order, p.section, str(p.role), p.part, sizes[p.name], *layer.ranks))
+            for (space, density), counts in layer.votes.items():
+                stats = agreement(counts)
+                rows["agreement"].append(
+                    (p.order, space, density, stats.mean, stats.null, stats.density, stats.positions)
+                )
+                total[space, density] = total.get((space, density), 0) + counts
+            elections[p.order] = layer.elections
+        meter.advance(sizes[p.name], PHASE, p.name)
     rows["votes"] = [
         (space, density, votes, majority, int(counts[votes, majority]))
         for (space, density), counts in total.items()
         for votes, majority in np.argwhere(counts).tolist()
     ]
+    rows["elections"] = election_rows(elections, other_votes, inputs.names)
     tables = {name: pd.DataFrame(rows[name], columns=columns) for name, columns in COLUMNS.items()}
-    return MeasurementResult(tables, {"rank_tol": RANK_TOL, "layers": len(chosen), "tasks": len(inputs.names)})
+    return MeasurementResult(tables, {"rank_tol": RANK_TOL, "layers": len(elections), "tasks": len(inputs.names)})
+
+
+def elected_votes(inputs: Inputs, parameter: Parameter) -> dict[float, int]:
+    """The sum of all signs that one tensor elects, by density. It may be a table of tokens, so it is read in blocks."""
+    alone, numel = replace(inputs, only=frozenset({parameter.name})), inputs.pretrained.infos[parameter.name].numel
+
+    def blocks() -> Iterator[Tensor]:
+        return (slot.task_vectors for slot in alone.slots(True, lambda _: False))
+
+    pruned, count = [density for density in DENSITIES if density < 1], len(inputs.names)
+    ranks = [trim_rank(numel, density) for density in pruned for _ in inputs.names]
+    found = kth_smallest(lambda: (block.abs() for block in blocks()), ranks)
+    limits = {density: found[at * count : (at + 1) * count] for at, density in enumerate(pruned)}
+    votes = dict.fromkeys(DENSITIES, 0)
+    for block in blocks():
+        for density in DENSITIES:
+            votes[density] += elect(trimmed(block, limits.get(density))).votes
+    return votes
+
+
+def election_rows(
+    elections: Mapping[int, Mapping[float, Election]], other_votes: Mapping[float, int], experts: Sequence[str]
+) -> list[tuple[Any, ...]]:
+    """Rows of the table "elections" for layers by order, in which exact ties take the sign that wins more of the model.
+
+    ``other_votes`` is by density the sum of the signs that all other tensors elect.
+    """
+    votes = {
+        density: other + sum(layer[density].votes for layer in elections.values())
+        for density, other in other_votes.items()
+    }
+    return [
+        (order, density, *row)
+        for order, layer in elections.items()
+        for density, one in layer.items()
+        for row in zip(experts, one.kept, one.won(votes[density]), strict=True)
+    ]
 
 
 def counts_of(votes: pd.DataFrame, tasks: int) -> dict[tuple[str, float], Counts]:

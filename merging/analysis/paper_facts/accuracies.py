@@ -90,7 +90,7 @@ def altered(weights: pd.DataFrame, exemplars: int) -> Comparison | None:
     """What altering the pretrained weights loses against what merging task vectors loses, with so many exemplars.
 
     From the table "weights" of exemplar sensitivity. The difference is 2v - w - o of the accuracies with task vectors,
-    with whole weights and of the own experts, whose intervals are added as if they were independent.
+    with whole weights and of the own experts, whose intervals are added assuming independence.
     """
     from merging.analysis.measurements.exemplar_sensitivity import OWN, TASK_VECTORS, WHOLE_WEIGHTS
 

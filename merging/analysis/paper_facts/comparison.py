@@ -16,7 +16,7 @@ from merging.benchmarks.metrics import Z95, wilson
 DRAWS, SEED = 2000, 0  # of a bootstrap
 LEVEL = 0.95
 INDEPENDENT, PAIRED, RESAMPLED, REDRAWN, RANGE, COUNTED = (
-    "95% interval as if independent",
+    "95% interval assuming independence",
     "95% interval of pairs",
     "95% interval over tasks drawn again",
     "95% interval over images drawn again",
@@ -32,7 +32,7 @@ class Verdict(StrEnum):
 
     SAME = "same direction"
     OTHER = "other direction"
-    NOT_SHOWN = "not shown here"  # the interval of our difference holds zero
+    NOT_REPRODUCED = "not reproduced here"  # the interval of our difference holds zero
     NOT_MEASURED = "not measured here"
 
 
@@ -79,11 +79,11 @@ def verdict(direction: int, ours: Comparison | None) -> Verdict:
     if ours is None or math.isnan(ours.difference):
         return Verdict.NOT_MEASURED
     if math.isnan(ours.low) or math.isnan(ours.high):
-        return Verdict.NOT_SHOWN
+        return Verdict.NOT_REPRODUCED
     if direction == 0:
         return Verdict.SAME if ours.holds_zero else Verdict.OTHER
     if ours.holds_zero:
-        return Verdict.NOT_SHOWN
+        return Verdict.NOT_REPRODUCED
     return Verdict.SAME if (ours.difference > 0) == (direction > 0) else Verdict.OTHER
 
 
@@ -95,7 +95,7 @@ def of_estimates(
     scale: float = 100.0,
     interval: str = INDEPENDENT,
 ) -> Comparison:
-    """The difference of two estimates as if they were independent (Newcombe's square-and-add interval).
+    """The difference of two estimates assuming independence (Newcombe's square-and-add interval).
 
     Values on the same images are not, which makes the interval wider than it needs to be. ``scale`` turns the values
     into ``unit``.
@@ -155,7 +155,7 @@ def of_counts(first: float, second: float, sample: str, unit: str, texts: tuple[
 
 
 def of_correlation(x: Floats, y: Floats, sample: str) -> Comparison:
-    """Pearson's r against none, with Fisher's interval, as if the points were independent."""
+    """Pearson's r against none, with Fisher's interval, assuming independence."""
     n = len(x)
     r = float(np.corrcoef(x, y)[0, 1]) if n > 1 and np.ptp(x) > 0 and np.ptp(y) > 0 else math.nan
     low = high = math.nan

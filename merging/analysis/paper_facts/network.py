@@ -19,6 +19,7 @@ from merging.analysis.paper_facts.comparison import (
     of_spreads,
 )
 from merging.benchmarks.metrics import wilson
+from merging.text import plural
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -30,14 +31,15 @@ BLOCK = "block"
 
 def components(table: pd.DataFrame) -> pd.Series[str]:
     """The component of every tensor of a table with ``part``: Attention, MLP or Other (LwPTV, section B.11)."""
-    return table["part"].astype(str).str.partition(".")[0].map(COMPONENTS).fillna(OTHER)
+    return table["part"].astype(str).str.partition(".")[0].map(lambda kind: COMPONENTS.get(kind, OTHER))
 
 
 def by_component(masks: pd.DataFrame) -> Comparison:
     """The share of tensors that experts' own masks keep in attention against MLPs: a row per expert and tensor."""
     kinds, kept = components(masks), masks["kept"].astype(bool)
     attention, mlp = ((int(kept[kinds == kind].sum()), int((kinds == kind).sum())) for kind in COMPONENTS.values())
-    return of_shares(attention, mlp, f"{masks['tensor'].nunique()} tensors of {masks['expert'].nunique()} experts")
+    sample = " of ".join(plural(masks[column].nunique(), column) for column in ("tensor", "expert"))
+    return of_shares(attention, mlp, sample)
 
 
 def overlap(masks: pd.DataFrame, ratio: float) -> Comparison:
@@ -46,7 +48,7 @@ def overlap(masks: pd.DataFrame, ratio: float) -> Comparison:
     pruned, n = int((~kept).sum()), len(kept)
     chance = ratio ** masks["expert"].nunique()
     share = BoundedValue(pruned / n, *wilson(pruned, n))
-    return of_estimates(share, BoundedValue(chance, chance, chance), f"{n} tensors")
+    return of_estimates(share, BoundedValue(chance, chance, chance), plural(n, "tensor"))
 
 
 def depth(cumulative: pd.DataFrame) -> Comparison | None:
@@ -119,7 +121,8 @@ def coefficient_sums(first: pd.DataFrame, second: pd.DataFrame) -> Comparison:
     sums = [table.groupby("tensor")["coefficient"].sum(min_count=1).dropna() for table in (first, second)]
     shared = sums[0].index.intersection(sums[1].index)
     one, other = (each[shared].to_numpy(float) for each in sums)
-    return replace(of_pairs(one, other, f"{len(shared)} tensors that are kept", unit="", scale=1.0), digits=2)
+    sample = plural(len(shared), "tensor that is kept", "tensors that are kept")
+    return replace(of_pairs(one, other, sample, unit="", scale=1.0), digits=2)
 
 
 def sizes(first: float, second: float) -> Comparison:

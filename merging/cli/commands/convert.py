@@ -63,11 +63,12 @@ def convert(call: Call, checkpoint: str, base: str | None, how: ExportOptions, o
     from merging.cli.exporting import announce
     from merging.export.export import export
 
-    announce(checkpoint, base, how, out)
+    announced = announce(checkpoint, base, how, out)
     with reporting(None) as progress:
         exported = export(checkpoint, out, base=base, **asdict(how), progress=progress, cancel=call.stop)
     if call.json:
         print(dumps(export_facts(exported)))
     else:
-        print("\n".join((*exported.warnings, f"Written to {exported.folder}: {', '.join(exported.files)}")))
+        notes = () if announced else exported.notes
+        print("\n".join((*exported.warnings, *notes, f"Written to {exported.folder}: {', '.join(exported.files)}")))
     return DONE

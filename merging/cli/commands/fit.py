@@ -19,8 +19,13 @@ from merging.cli.output import columns, dumps, reporting
 if TYPE_CHECKING:
     from merging.inspection.fit_report import FitReport
 
+VERDICT_HELP = (
+    'Without --keep it ends with 0 if they fit, else with 1. --json says which as "verdict": "fits", "doubtful" (a '
+    'merge can run, but something is probably wrong) or "does not fit" (no merge can run).'
+)
 
-@click.command(cls=Command)
+
+@click.command(cls=Command, epilog=VERDICT_HELP)
 @checkpoint_options
 @option("--values", is_flag=True, help="read every number of large files, too, not a sample")
 @activation_option
@@ -47,6 +52,7 @@ def fit(
     from merging.checkpoints.stated_architecture import StatedArchitecture
     from merging.formats.opening import open_checkpoint
     from merging.inspection.fit import fit as compare
+    from merging.inspection.fit_report import FITS
     from merging.runs.store import Store
     from merging.settings import store_root
 
@@ -67,13 +73,13 @@ def fit(
         for checkpoint in (base, *opened.values()):
             DIGESTS.keep(root, checkpoint)
         fit_reports.keep(root, base, opened, report)
-    return DONE if keep or (shown.mergeable and not shown.doubts) else FAILED
+    return DONE if keep or shown.verdict == FITS else FAILED
 
 
 def _facts(report: FitReport) -> dict[str, object]:
     """The report as JSON."""
     return {
-        "ok": report.mergeable,
+        "verdict": report.verdict,
         "tensors": report.tensors,
         "problems": [asdict(problem) for problem in report.problems],
         "doubts": report.doubt_texts,

@@ -13,7 +13,7 @@ from merging.cli.model_options import architecture_option, family_option
 from merging.cli.option_types import CheckpointType
 from merging.cli.options import Command, argument, option
 from merging.cli.output import columns, dumps, reporting
-from merging.text import printable, size_text
+from merging.text import plural, printable, size_text
 
 if TYPE_CHECKING:
     from merging.checkpoints.checkpoint import Checkpoint
@@ -63,6 +63,10 @@ def _tensors(opened: Checkpoint, json: bool) -> str:
     return f"{columns(rows)}\nRoles are told by {says}."
 
 
+def _sizes_text(of: Mapping[str, Any]) -> str:
+    return f"{plural(of['tensors'], 'tensor')} with {plural(of['numbers'], 'number')}"
+
+
 def _lines(facts: Mapping[str, Any]) -> Sequence[str]:
     """The facts for people."""
     sizes = facts["architecture"]
@@ -73,12 +77,12 @@ def _lines(facts: Mapping[str, Any]) -> Sequence[str]:
         ("no family", facts["no_family"]),
         ("architecture", _architecture(sizes) or (facts["no_architecture"] if not facts["no_family"] else "")),
         ("activation", _activation(facts["activation"])),
-        ("in the file", f"{facts['tensors']} tensors with {facts['numbers']:,} numbers, {size_text(facts['bytes'])}"),
+        ("in the file", f"{_sizes_text(facts)}, {size_text(facts['bytes'])}"),
         ("types", ", ".join(f"{count} {name}" for name, count in facts["dtypes"].items())),
     ]
     if facts["dead_text"]["tensors"]:
         dead = facts["dead_text"]
-        rows.append(("unused text", f"{dead['tensors']} tensors with {dead['numbers']:,} numbers"))
+        rows.append(("unused text", _sizes_text(dead)))
     if facts["adapter"]:
         rows.append(("adapter", ", ".join(f"{key} {value}" for key, value in facts["adapter"].items() if value != "")))
     if facts["digest"]:

@@ -16,23 +16,24 @@ from merging.formats.opening import open_path
 from merging.formats.safetensors import save
 from merging.progress import Cancel
 
-EVERY = 30.0  # seconds between two writes
+EVERY, SOON = 30.0, 2.0  # most and fewest seconds between two writes
+SHARE = 100  # times as long as a write took passes before the next one, so that writing takes a hundredth
 State = Callable[[], Mapping[str, Tensor]]
 
 
 class Kept:
     """Named tensors in one file, in parts: one for the merge, one for what adapts it.
 
-    A part offers its state between two steps. The file is written now and then and at a pause; the caller that names
-    it removes it with ``remove`` when the run is finished. Without a path nothing is written, and a pause loses what
-    was learned. ``run`` says whose file it is: that of another run is not gone on from, and ``warnings`` say so.
+    A part offers its state between two steps. The file is written every few seconds and at a pause; the caller that
+    names it removes it with ``remove`` when the run is finished. Without a path nothing is written, and a pause loses
+    what was learned. ``run`` says whose file it is: that of another run is not gone on from, and ``warnings`` say so.
     """
 
     def __init__(self, path: Path | None = None, run: str = "", pause: Cancel | None = None) -> None:
         self.path, self.warnings = path, list[str]()
         self._run, self._pause = run, pause
         self._states: dict[str, State] = {}  # by part; what is not offered anew stays as it was read
-        self._written = time.monotonic()
+        self._written, self._interval = time.monotonic(), min(SOON, EVERY)
         if path is not None and path.exists():
             self._read(path)
 
@@ -48,7 +49,7 @@ class Kept:
             StoreError: the file cannot be written.
         """
         self._states[part] = state
-        if self.path is not None and time.monotonic() - self._written >= EVERY:
+        if self.path is not None and time.monotonic() - self._written >= self._interval:
             self.write()
         self.check()
 
@@ -74,10 +75,12 @@ class Kept:
             for part, state in self._states.items()
             for name, tensor in state().items()
         }
+        began = time.monotonic()
         with explained(self.path.name, OTHER_STORE):
             self.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
             save(self.path, tensors, {"run": self._run})
         self._written = time.monotonic()
+        self._interval = min(max(SOON, SHARE * (self._written - began)), EVERY)
 
     def remove(self) -> None:
         """Remove the file; nothing happens if there is none."""

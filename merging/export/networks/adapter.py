@@ -27,6 +27,7 @@ from merging.numerics.linear_algebra import Factors, truncated_svd
 from merging.numerics.low_rank import core
 from merging.progress import Meter
 from merging.runs.inputs import OpenedRecipe, open_inputs
+from merging.text import plural
 
 BASE = "base_model.model."
 LEAST = 0.5  # share of the squared norm of a change that an adapter must keep
@@ -115,8 +116,8 @@ def adapter_of(source: ExportSource, pretrained: Checkpoint, rank: int, meter: M
         name, share = min(made.lost.items(), key=lambda item: item[1])
         raise CheckpointError(
             f"An adapter of rank {rank} keeps less than half of what was merged in {len(made.lost)} of "
-            f"{len(made.shares)} tensors ({share:.0%} of the squared norm of the change of {name[:80]!r}). Take a "
-            "higher --rank, export the whole model (--to hf), or write it all the same with --force."
+            f"{plural(len(made.shares), 'tensor')} ({share:.0%} of the squared norm of the change of {name[:80]!r}). "
+            "Take a higher --rank, export the whole model (--to hf), or write it all the same with --force."
         )
     if not made.tensors:
         raise CheckpointError("This model is the pretrained one: an adapter would hold nothing.")

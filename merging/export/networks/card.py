@@ -13,7 +13,7 @@ from merging.export.model_card import FILE, LONG, cautions_of, methods_of, paren
 from merging.export.networks.adapter import AdapterFile
 from merging.export.networks.network import HEAD, HEADS, NetworkExport
 from merging.files.plain_yaml import write_yaml
-from merging.text import escape, first_few, printable, table
+from merging.text import escape, first_few, plural, printable, table
 from merging.version import __version__
 
 
@@ -104,7 +104,8 @@ def _inferred(model: Checkpoint) -> str:
     named = f" in {len(towers)} towers ({first_few(map(safe, towers))})" if towers else ""
     counts = Counter(p.role for p in parameters)
     rows = [(role.value.replace("_", " "), f"{counts[role]}") for role in Role if counts[role]]
-    text = f"{len(parameters)} tensors, {blocks} blocks{named}, by names, shapes and types of the tensors alone."
+    counted = f"{plural(len(parameters), 'tensor')}, {plural(blocks, 'block')}{named}"
+    text = f"{counted}, by names, shapes and types of the tensors alone."
     return f"{text}\n\n{table(('Role', 'Tensors'), rows)}"
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from urllib.parse import quote
@@ -14,20 +14,30 @@ from merging.checkpoints.checkpoint import Checkpoint, MappingCheckpoint
 from merging.checkpoints.kinds.facts import title_of
 from merging.checkpoints.references import PRETRAINED, expert_key
 from merging.checkpoints.tensor_info import TensorInfo
-from merging.checkpoints.views import CheckpointView, Derived, TensorSlice
+from merging.checkpoints.views import CheckpointView, Derived, TensorSlice, stored_model
 from merging.errors import CheckpointError, MergingError
-from merging.export.networks.companions import COMPANIONS, CONFIG, copy_companions
+from merging.export.networks.companions import (
+    Companions,
+    copy_companions,
+    has_other_tokens,
+    has_tokenizer,
+    rows_of_tokens,
+)
 from merging.export.source import ExportSource
+from merging.formats.configs import COMPANIONS, TRANSFORMERS
+from merging.formats.lora import AdaptedCheckpoint
 from merging.formats.opening import Source, open_checkpoint
 from merging.formats.safetensors import SafetensorsWriter
 from merging.recipes.recipe import Recipe
 from merging.runs.inputs import open_inputs
 from merging.runs.run import Run
+from merging.team.choices import COMMON
 from merging.team.heads_file import FILE, read_heads
 from merging.team.team import TeamBase, TeamMember
 from merging.text import first_few, printable
 
 WEIGHTS = "model.safetensors"
+NO_HEADS = "CLIP's heads are made of class names, so no task has one of its own; leave out --task."
 HEADS, HEAD = "heads", "head.safetensors"  # the folder of all heads, and a head's file in the folder of its expert
 Heads = Mapping[str, Mapping[str, Tensor]]
 
@@ -39,7 +49,7 @@ class NetworkExport:
     source: ExportSource
     models: Mapping[str, Checkpoint]
     title: str  # what such networks are called; empty if it is not known
-    beside: Path | None  # the folder from which configuration and tokenizer are copied
+    beside: Companions  # configuration and tokenizer
     heads: Heads = field(default_factory=dict)
     experts: Mapping[str, Path | None] = field(default_factory=dict)  # the folder of each expert
     task: str = ""  # whose model it is; empty: the pretrained model's with the merged numbers
@@ -75,7 +85,7 @@ def prepared(source: ExportSource, base: Source | None = None, task: str = "") -
         if task:
             raise CheckpointError("Only runs hold heads of tasks; export the run, or leave out --task.")
         (model,) = source.models.values()
-        return NetworkExport(source, source.models, title, model.folder)
+        return NetworkExport(source, source.models, title, _beside_checkpoint(model, source.base))
     heads = read_heads(run.file(FILE)) if FILE in run.files else {}
     if task:
         return _of_task(source, run, recipe, heads, task, title)
@@ -85,7 +95,16 @@ def prepared(source: ExportSource, base: Source | None = None, task: str = "") -
     except (MergingError, OSError) as error:
         missing = str(error)
     experts = {name: _folder(reference) for name, reference in recipe.experts if name in heads}
-    return NetworkExport(source, source.models, title, folder, heads, experts, missing=missing)
+    return NetworkExport(source, source.models, title, Companions(folder), heads, experts, missing=missing)
+
+
+def _beside_checkpoint(model: Checkpoint, base: Checkpoint | None) -> Companions:
+    """What lies beside a checkpoint; beside an adapter's model and the adapter."""
+    if base is None or not isinstance(stored_model(model), AdaptedCheckpoint):
+        return Companions(model.folder)
+    rows = rows_of_tokens(model)
+    own_tokens = has_other_tokens(model.folder, base.folder, rows)
+    return Companions(base.folder, model.folder, own_tokens, (rows_of_tokens(base), rows))
 
 
 def _folder(reference: str) -> Path | None:
@@ -98,9 +117,7 @@ def _folder(reference: str) -> Path | None:
 
 def _of_task(source: ExportSource, run: Run, recipe: Recipe, heads: Heads, task: str, title: str) -> NetworkExport:
     """The merged model with one task's head, under the names in that expert's file."""
-    if task not in heads:
-        known = f"those of {first_few(heads)}" if heads else "none"
-        raise CheckpointError(f"Run {run.id} keeps no head of {printable(task)!r}; it keeps {known}.")
+    _refuse_unknown(task, heads, f"Run {run.id}")
     opened = open_inputs(recipe)
     expert = opened.experts[task]
     if not isinstance(expert, TeamMember) or opened.digests()[expert_key(task)] != run.inputs.get(expert_key(task)):
@@ -111,13 +128,33 @@ def _of_task(source: ExportSource, run: Run, recipe: Recipe, heads: Heads, task:
     merged = source.models.get("") or next(source.models[p] for p, name in source.tasks.items() if name == task)
     own = MappingCheckpoint(heads[task], task)
     tensors: dict[str, Derived] = {}
+    rows = rows_of_tokens(merged), rows_of_tokens(expert.inner)
+    own_tokens = recipe.vocabulary == COMMON and has_other_tokens(expert.folder, opened.pretrained.folder, rows[1])
+    own_rows = own_tokens or not has_tokenizer(opened.pretrained.folder)
     for name, stored in expert.stored.items():
-        tensors[stored] = _as_stored(merged, name, expert.inner, stored)
+        whole = Derived(merged.infos[name], (TensorSlice.whole(merged, name),))
+        tensors[stored] = _as_stored(merged, name, expert.inner, stored) if own_rows else whole
     assert isinstance(opened.pretrained, TeamBase)
     for name, stored in opened.pretrained.team.heads[task].items():
         tensors[stored] = Derived(own.infos[name], (TensorSlice.whole(own, name),))
     models = {"": CheckpointView(merged, tensors, same=False)}
-    return NetworkExport(source, models, title, opened.pretrained.folder, {}, {task: expert.folder}, task)
+    beside = Companions(opened.pretrained.folder, expert.folder, own_tokens, rows if own_rows else rows[::-1])
+    return NetworkExport(source, models, title, beside, task=task)
+
+
+def check_task(recipe: Recipe, task: str, base: Path | None = None) -> None:
+    """Raise CheckpointError if a recipe's merge will keep no head of a task; only names and shapes are read."""
+    pretrained = open_inputs(recipe, base).pretrained
+    if not pretrained.inferred:
+        raise CheckpointError(NO_HEADS)
+    if isinstance(pretrained, TeamBase):
+        _refuse_unknown(task, pretrained.team.heads, "This merge")
+
+
+def _refuse_unknown(task: str, heads: Collection[str], who: str) -> None:
+    if task not in heads:
+        known = f"those of {first_few(heads)}" if heads else "none"
+        raise CheckpointError(f"{who} keeps no head of {printable(task)!r}; it keeps {known}.")
 
 
 def _as_stored(merged: Checkpoint, name: str, expert: Checkpoint, stored: str) -> Derived:
@@ -139,11 +176,9 @@ def write_beside(folder: Path, export: NetworkExport) -> list[str]:
     notes = [f"Nothing beside the weights was copied: {export.missing}"] if export.missing else []
     for place in export.models:
         target = folder / place
-        refused = copy_companions(export.beside, target)
-        if export.task:
-            refused |= copy_companions(export.experts[export.task], target, (CONFIG,))  # an adapter has none of its own
+        refused = export.beside.copy_to(target)
         notes += [f"{name} was not copied: {why}" for name, why in refused.items()]
-        absent = [name for name in COMPANIONS if not (target / name).exists() and name not in refused]
+        absent = [name for name in COMPANIONS if not export.beside.lies_beside(name)]
         if absent and not export.missing:
             whose = f"{export.task}'s or the pretrained model's" if export.task else "the pretrained model's"
             notes.append(f"Not there, and so not copied from {whose} folder: {first_few(absent, len(absent))}.")
@@ -155,9 +190,9 @@ def write_beside(folder: Path, export: NetworkExport) -> list[str]:
         with SafetensorsWriter(where / HEAD, infos, {"format": "pt", "task": expert}) as writer:
             for name, value in own.items():
                 writer.write(name, value.contiguous())
-        copy_companions(export.experts.get(expert), where, (CONFIG,))
-        if not (where / CONFIG).exists():
-            notes.append(f"The head of {printable(expert)} has no {CONFIG}: none lies beside its expert.")
+        copy_companions(export.experts.get(expert), where, (TRANSFORMERS,))
+        if not (where / TRANSFORMERS).exists():
+            notes.append(f"The head of {printable(expert)} has no {TRANSFORMERS}: none lies beside its expert.")
     return list(dict.fromkeys(notes))
 
 

@@ -12,8 +12,7 @@ from merging.formats.configs import TRANSFORMERS, read_json
 
 def twin(model: Checkpoint, name: str, others: Sequence[str]) -> str | None:
     """The first of other tensors that holds the same bits; None if none does."""
-    info = model.infos[name]
-    return next((o for o in others if o != name and model.infos[o] == info and _equal(model, name, o)), None)
+    return next((o for o in others if o != name and is_equal(model, name, model, o)), None)
 
 
 def is_tied(model: Checkpoint, stored: Sequence[str]) -> bool:
@@ -29,10 +28,10 @@ def is_tied(model: Checkpoint, stored: Sequence[str]) -> bool:
     return config.get("tie_word_embeddings") is not False and not headless
 
 
-def _equal(model: Checkpoint, one: str, other: str) -> bool:
-    numel = model.infos[one].numel
-    for start in range(0, numel, DIGEST_PIECE):
-        place = start, min(start + DIGEST_PIECE, numel)
-        if not torch.equal(model.read_flat(one, *place), model.read_flat(other, *place)):
-            return False
-    return True
+def is_equal(model: Checkpoint, name: str, other: Checkpoint, at: str) -> bool:
+    """Whether a tensor of a model and one of another hold the same bits in one shape."""
+    if other.infos[at] != model.infos[name]:
+        return False
+    numel = model.infos[name].numel
+    places = ((start, min(start + DIGEST_PIECE, numel)) for start in range(0, numel, DIGEST_PIECE))
+    return all(torch.equal(model.read_flat(name, *place), other.read_flat(at, *place)) for place in places)

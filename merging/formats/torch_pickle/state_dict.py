@@ -13,7 +13,7 @@ from merging.formats.byte_range import ByteRange
 from merging.formats.torch_pickle.containers import PickleContents
 from merging.formats.torch_pickle.interpreter import MAX_OPCODES, Name, Persistent, PickledCall, PickledDict
 from merging.formats.torch_pickle.tensors import Resolve, StoredTensor, is_tensor, locate
-from merging.text import first_few
+from merging.text import first_few, plural
 
 MAX_DEPTH = 32  # of nested modules
 MAX_NAME = 1000  # letters of a tensor's name
@@ -174,7 +174,7 @@ def _best(candidates: list[Candidate], label: str) -> Candidate:
     left = averaged or left
     ranked = sorted(left, key=_rank)
     if len(ranked) > 1 and _rank(ranked[0]) == _rank(ranked[1]):
-        listed = first_few(f"{one.path!r} ({len(one.tensors)} tensors)" for one in ranked)
+        listed = first_few(f"{one.path!r} ({plural(len(one.tensors), 'tensor')})" for one in ranked)
         raise CheckpointError(f"{label} holds several models: {listed}. Save the intended one alone.")
     return ranked[0]
 

@@ -30,7 +30,7 @@ def drift(context: LessonContext, arguments: Mapping[str, Any]) -> Fact:
     run = context.needed_run(str(arguments["run"]))
     measured = context.measured(DRIFT, run)
     notes, half = measured.notes, str(measured.notes["split"])
-    source, seed = f"drift of {run.title}", notes.get("exemplar_seed")
+    source, seed = f"drift of {run.name}", notes.get("exemplar_seed")
     if arguments.get("name") == TENSOR:
         rows = measured.table("isolated")
         most = rows.groupby("tensor", sort=False)["relative"].mean()
@@ -116,6 +116,6 @@ def put_back(context: LessonContext, arguments: Mapping[str, Any]) -> Fact:
     row, notes = chosen.iloc[0], measured.notes
     return Fact(
         float(row["change"]), POINTS, float(row["low"]), float(row["high"]), int(row["n"]),
-        str(notes.get("split", "choosing")), notes.get("sample_seed"), f"map of {run.title}",
+        str(notes.get("split", "choosing")), notes.get("sample_seed"), f"map of {run.name}",
         name=str(row["name"]) if "name" in arguments else "",
     )  # fmt: skip

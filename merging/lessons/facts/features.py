@@ -54,7 +54,7 @@ def neighbors(context: LessonContext, arguments: Mapping[str, Any]) -> Fact:
         share, (below, above) = other["correct"] / n, wilson(int(other["correct"]), n)
         down, up = math.hypot(value - low, above - share), math.hypot(high - value, share - below)
         change = float(value - share)
-        return Fact(change, POINTS, change - down, change + up, n, str(notes["split"]), seed, "as if independent")
+        return Fact(change, POINTS, change - down, change + up, n, str(notes["split"]), seed, "assuming independence")
     return Fact(float(value), PERCENT, low, high, n, str(notes["split"]), seed, "nearest neighbors' classes")
 
 

@@ -73,7 +73,7 @@ def _table(
 ) -> tuple[pd.DataFrame, Mapping[str, Any], str]:
     run = context.needed_run(str(arguments["run"]))
     measured = context.measured(DEPTHS, run)
-    return measured.table(name), measured.notes, run.title
+    return measured.table(name), measured.notes, run.name
 
 
 def _row(

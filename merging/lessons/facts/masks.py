@@ -98,11 +98,11 @@ def masks(context: LessonContext, run: Run, ratio: float, shared: bool) -> pd.Da
 
 def _saliency(context: LessonContext, run: Run) -> pd.DataFrame:
     from merging.runs.edit_pairs import same_saliency
-    from merging.runs.run import SALIENCY
+    from merging.runs.run import SALIENCY, same_models
 
     if SALIENCY in run.tables:
         return run.table(SALIENCY)
-    others = [other for other in context.runs if SALIENCY in other.tables and other.inputs == run.inputs]
+    others = [other for other in context.runs if SALIENCY in other.tables and same_models(run, other)]
     holder = same_saliency(run, others) or next(iter(others), None)
     if holder is None:
         raise StoreError("The saliency of these task vectors is not stored. Run LwPTV in front of any merge of them.")
@@ -114,14 +114,14 @@ def _share(table: pd.DataFrame, arguments: Mapping[str, Any], run: Run) -> Fact:
         rows = zip(table["expert"].tolist(), table["tensor"].tolist(), table["kept"].tolist(), strict=True)
         cells = tuple(Cell(str(expert), str(tensor), bool(own)) for expert, tensor, own in rows)
         share = sum(cell.holds for cell in cells) / max(len(cells), 1)
-        return Fact(share, PERCENT, n=len(cells), counted="cells", source=run.title, cells=cells)
+        return Fact(share, PERCENT, n=len(cells), counted="cells", source=run.name, cells=cells)
     if expert := arguments.get("expert"):
         table = table[table["expert"] == expert]
         if table.empty:
             raise LessonError(f"The run has no expert {str(expert)!r}.")
         table = table.assign(final=table["kept"])
     whole = table.groupby("tensor", sort=False).agg(numel=("numel", "first"), final=("final", "any"))
-    return _counted(whole, str(arguments["of"]), run.title)
+    return _counted(whole, str(arguments["of"]), run.name)
 
 
 def _counted(whole: pd.DataFrame, of: str, source: str) -> Fact:

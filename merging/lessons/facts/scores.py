@@ -41,7 +41,7 @@ def rows_of(context: LessonContext, alias: str) -> tuple[pd.DataFrame, tuple[str
     else:
         run = context.needed_run(alias)
         assert run.scores is not None  # the context has runs with scores only
-        scores, title = run.scores, run.title
+        scores, title = run.scores, run.name
         inside = run.experts if run.kind == "merge" else inside
     return scores[scores["split"] == SPLIT], inside, title
 
@@ -87,7 +87,7 @@ def difference(context: LessonContext, arguments: Mapping[str, Any]) -> Fact:
     down = math.hypot(one.value - one.low, other.high - other.value)
     up = math.hypot(one.high - one.value, other.value - other.low)
     change = one.value - other.value
-    source = f"{one.source} and {other.source}, as if independent"
+    source = f"{one.source} and {other.source}, assuming independence"
     return Fact(change, POINTS, change - down, change + up, one.n, SPLIT, source=source)
 
 

@@ -161,10 +161,10 @@ def _reported(context: LessonContext, stored: StoredSweep, row: pd.Series, over:
 
         means = summarize(scores, run.experts)
         ends = (h_score(means.in_low, means.out_low), h_score(means.in_high, means.out_high))
-        return Fact(means.h_score, PERCENT, *ends, means.n_in + means.n_out, SPLIT, source=run.title)
+        return Fact(means.h_score, PERCENT, *ends, means.n_in + means.n_out, SPLIT, source=run.name)
     rows = scores[scores["task"].isin(context.tasks(over, run.experts))]
     value, low, high = average(rows)
-    return Fact(value, PERCENT, low, high, int(rows["n"].sum()), SPLIT, source=run.title)
+    return Fact(value, PERCENT, low, high, int(rows["n"].sum()), SPLIT, source=run.name)
 
 
 def _digits(value: float) -> int:

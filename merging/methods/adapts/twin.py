@@ -14,6 +14,7 @@ from merging.methods.method import Adapt, Needs, register
 from merging.methods.params import Params, fraction, integer
 from merging.methods.shared import citations, fields, routers
 from merging.methods.shared.singular_vectors import thin
+from merging.methods.shared.trimming import floor_share
 from merging.methods.slot import Slot
 
 LEAK, LEAST_SPREAD = 0.01, 1e-6
@@ -48,7 +49,7 @@ def stores(slot: Slot, params: TwinParams) -> list[Parts]:
     if slot.pretrained.ndim < 2 or params.density == 1:
         return [{"": vector} for vector in slot.task_vectors]
     matrices = slot.task_vectors.flatten(2)
-    rank = int(params.density * min(matrices.shape[1:]))
+    rank = floor_share(min(matrices.shape[1:]), params.density)
     return [thin(matrix, rank) for matrix in matrices] if rank else [{} for _ in matrices]
 
 

@@ -12,7 +12,7 @@ from merging.checkpoints.families import Parameter
 from merging.methods.method import Edit, register
 from merging.methods.params import Params, choice, flag
 from merging.methods.shared import citations, fields, saliency
-from merging.methods.shared.trimming import smallest
+from merging.methods.shared.trimming import floor_share, smallest
 from merging.methods.slot import Slot, SlotStream, Survey
 
 
@@ -69,7 +69,7 @@ def _limits(slots: SlotStream, params: LwptvParams) -> Limits:
 
     experts = len(slots.experts)
     counted = slots.numel + slots.dead_numel
-    index = saliency.threshold_index(counted, params.prune_ratio)
+    index = floor_share(counted, params.prune_ratio)
     if params.prune_ratio == 0.0:
         return (-np.inf,) * experts
     if index >= counted:

@@ -10,8 +10,9 @@ from torch import Tensor
 from merging.methods.method import Edit, register
 from merging.methods.params import Params, flag, fraction
 from merging.methods.shared import citations
-from merging.methods.shared.trimming import TrimThresholds, elected_sign, global_thresholds, majority, trimmed
+from merging.methods.shared.trimming import TrimThresholds, global_thresholds, majority
 from merging.methods.slot import Slot, SlotStream, Survey
+from merging.numerics.sign_election import elected_sign, trimmed
 
 if TYPE_CHECKING:
     from merging.files.tables import Table

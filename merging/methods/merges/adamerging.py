@@ -1,4 +1,4 @@
-"""AdaMerging: coefficients of the task vectors, learned without labels by making predictions sure."""
+"""AdaMerging: coefficients of the task vectors, learned without labels by making predictions confident."""
 
 from __future__ import annotations
 
@@ -119,7 +119,7 @@ register(
     Merge(
         key="adamerging",
         title="AdaMerging",
-        summary="Learns a coefficient per task and tensor on unlabeled images, so that predictions become sure.",
+        summary="Learns a coefficient per task and tensor on unlabeled images, so that predictions become confident.",
         formula=r"\theta^l = \theta_0^l + \eta \sum_k \lambda_k^l \tau_k^l, \quad "
         r"\min_\lambda \sum_k \tfrac{1}{|B_k|} \sum_{x \in B_k} H\big(p_k(\cdot \mid x; \theta(\lambda))\big)",
         cite=citations.ADAMERGING,

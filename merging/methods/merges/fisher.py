@@ -79,7 +79,7 @@ def fisher(slot: Slot, params: FisherParams, weighing: Weighing) -> Tensor:
 register(
     Merge(
         key="fisher",
-        title="Fisher merging",
+        title="Fisher Merging",
         summary="Weights every scalar of every expert by its Fisher information: how much predictions depend on it.",
         formula=r"\theta = \frac{\sum_k \tilde F_k \odot \theta_k}{\sum_k \tilde F_k}, \quad "
         r"\tilde F_k = \hat F_k + \epsilon \,\overline{\hat F}, \quad \hat F_k = \frac{F_k}{\lVert F_k \rVert}, "

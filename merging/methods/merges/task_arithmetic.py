@@ -27,7 +27,7 @@ def task_arithmetic(slot: Slot, params: TaskArithmeticParams, statistics: None) 
 register(
     Merge(
         key="task_arithmetic",
-        title="Task arithmetic",
+        title="Task Arithmetic",
         summary="Adds the scaled sum of the task vectors to the pretrained weights.",
         formula=r"\theta = \theta_0 + \lambda \sum_k \tau_k",
         cite=citations.TASK_ARITHMETIC,

@@ -11,15 +11,10 @@ from torch import Tensor
 from merging.methods.method import Merge, register
 from merging.methods.params import Params, choice, fraction
 from merging.methods.shared import citations, fields
-from merging.methods.shared.trimming import (
-    TrimThresholds,
-    elected_sign,
-    global_thresholds,
-    trim_rank,
-    trimmed,
-)
+from merging.methods.shared.trimming import TrimThresholds, global_thresholds
 from merging.methods.slot import Provisional, Slot, SlotStream, Survey
 from merging.numerics.quantile import kth_smallest
+from merging.numerics.sign_election import elected_sign, trim_rank, trimmed
 
 if TYPE_CHECKING:
     from merging.files.tables import Table

@@ -17,7 +17,7 @@ def weight_averaging(slot: Slot, params: NoParams, statistics: None) -> Tensor:
 register(
     Merge(
         key="weight_averaging",
-        title="Weight averaging",
+        title="Weight Averaging",
         summary="Takes the mean of the experts' weights, tensor by tensor.",
         formula=r"\theta = \frac{1}{K} \sum_k \theta_k = \theta_0 + \frac{1}{K} \sum_k \tau_k",
         cite=Citation(

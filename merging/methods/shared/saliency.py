@@ -5,7 +5,6 @@ The edit ``lwptv`` and the live picture of masks use the same functions, so the 
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
@@ -16,6 +15,7 @@ from torch import Tensor
 
 from merging.checkpoints.families import PACKED, Parameter, whole_name
 from merging.files.tables import Columns
+from merging.methods.shared.trimming import floor_share
 from merging.methods.slot import Slot, SlotStream
 
 if TYPE_CHECKING:
@@ -56,18 +56,13 @@ def _row_sums(rows: Tensor) -> Tensor:
     return runs.sum(dim=1, dtype=torch.float64) + rows[:, whole:].sum(dim=1, dtype=torch.float64)
 
 
-def threshold_index(length: int, prune_ratio: float) -> int:
-    """Index of the threshold among the sorted scores; the tiny term keeps 100 · 0.29 from becoming 28."""
-    return math.floor(length * prune_ratio + 1e-9)
-
-
 def thresholds(saliency: NDArray[np.float64], prune_ratio: float, dead_tensors: int = 0) -> NDArray[np.float64]:
     """Per expert the score that must be exceeded to be kept (K,): below all at ratio 0, above all at ratio 1.
 
     ``dead_tensors`` more tensors, of an unused text tower, count with a score of zero.
     """
     counted = np.pad(saliency, ((0, 0), (dead_tensors, 0)))
-    index = threshold_index(counted.shape[1], prune_ratio)
+    index = floor_share(counted.shape[1], prune_ratio)  # of the threshold among the sorted scores
     if prune_ratio == 0.0:
         return np.full(len(saliency), -np.inf)
     if index >= counted.shape[1]:

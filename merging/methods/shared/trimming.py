@@ -1,15 +1,15 @@
-"""The trim of TIES and its election of signs: one rule for TIES, the edit "trim" and magnitude pruning.
+"""Statistics over all tensors for TIES, the edit "trim" and magnitude pruning: thresholds, and the sign of exact ties.
 
 ``smallest`` gives them, and others, exact quantiles over all tensors.
 """
 
 from __future__ import annotations
 
+import math
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
-from functools import lru_cache
 
 import torch
 from torch import Tensor
@@ -17,6 +17,7 @@ from torch import Tensor
 from merging.files.tables import Columns, Table
 from merging.methods.slot import Slot, SlotStream
 from merging.numerics.quantile import Thinned, kth_smallest
+from merging.numerics.sign_election import trim_rank
 
 LARGEST_DENOMINATOR = 1_000_000
 
@@ -33,10 +34,9 @@ class TrimThresholds:
         return replace(self, tie_sign=float((votes > 0) - (votes < 0)))
 
 
-def trim_rank(numel: int, density: float) -> int:
-    """0-based rank, in ascending order, of the smallest scalar that is kept: int(d·ρ) + 1 scalars (and ties) reach it,
-    as in the published code of TIES."""
-    return max(numel - int(numel * density) - 1, 0)
+def floor_share(count: int, share: float) -> int:
+    """A share of so many things, rounded down; the tiny term keeps 100 · 0.29 from becoming 28."""
+    return math.floor(count * share + 1e-9)
 
 
 def density_of(prune_ratio: float) -> float:
@@ -72,30 +72,7 @@ def global_thresholds(slots: SlotStream, density: float) -> tuple[tuple[float, .
     return thresholds, {"trim_thresholds": Columns(rows)}
 
 
-def trimmed(vectors: Tensor, thresholds: tuple[float, ...] | None) -> Tensor:
-    """Task vectors (K, *S) with everything below its expert's threshold set to zero; all of them for None."""
-    if thresholds is None:
-        return vectors
-    # hardshrink drops |x| <= limit in one pass; the limit just below the threshold keeps the threshold itself.
-    below = [_just_below(threshold, vectors.dtype) for threshold in thresholds]
-    kept = torch.empty_like(vectors)
-    for row, limit, out in zip(vectors, below, kept, strict=True):
-        torch.hardshrink(row, limit, out=out)
-    return kept
-
-
-@lru_cache(maxsize=1024)
-def _just_below(threshold: float, dtype: torch.dtype) -> float:
-    return float(torch.nextafter(torch.tensor(threshold, dtype=dtype), torch.tensor(-1.0, dtype=dtype)))
-
-
 def majority(slots: SlotStream, trim: Callable[[Slot], Tensor]) -> float:
     """The sign (-1, 0 or 1) that more scalars of the whole model elect, of what ``trim`` leaves of a slot (K, *S)."""
     votes = sum(slots.map(lambda slot: trim(slot).sum(dim=0).sign().sum().long()))
     return float(torch.as_tensor(votes).sign().cpu())
-
-
-def elected_sign(kept: Tensor, tie_sign: float) -> Tensor:
-    """The sign of every scalar's sum, (K, *S) -> (*S); exact ties take ``tie_sign``."""
-    sign = kept.sum(dim=0).sign()
-    return sign + tie_sign * (1 - sign.abs())

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -71,8 +71,8 @@ def place_of(key: str, store: Path | None = None, into: Path | None = None) -> P
 class ExperimentRun:
     """What is run of which experiment, where its files are, and how: the device, and bytes a second at most.
 
-    ``latest`` takes newer commits than those pinned, once that is agreed to. ``warn`` hears sentences on what may be
-    wrong.
+    ``latest`` takes newer commits than those pinned, and ``revisions`` {repository: branch, tag or commit} other ones,
+    once that is agreed to. ``warn`` hears sentences on what may be wrong.
     """
 
     chosen: Experiment
@@ -80,8 +80,14 @@ class ExperimentRun:
     place: Place
     device: str = "auto"
     latest: bool = False
+    revisions: Mapping[str, str] = field(default_factory=dict)
     limit_rate: float | None = None
     warn: Callable[[str], None] = _say_nothing
+
+    @property
+    def repins(self) -> bool:
+        """Whether other commits may be taken than those pinned."""
+        return self.latest or bool(self.revisions)
 
     def store(self, benchmark: Benchmark) -> Store:
         """The store of its runs."""

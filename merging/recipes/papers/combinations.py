@@ -17,7 +17,7 @@ from merging.text import did_you_mean
 
 PRESETS_FILE = Path(__file__).with_name("presets.yaml")
 SECTIONS = ("papers", "combinations", "variants", "learned", "networks", "families")
-FIELDS = ("key", "title", "edits", "merge", "large", "exemplars", "adapt", "network", "source", "note")
+FIELDS = ("key", "title", "name", "edits", "merge", "large", "exemplars", "adapt", "network", "source", "note")
 # The first page reads the file: libyaml, where PyYAML has it, takes 2 ms; our reader of untrusted YAML takes 30 ms.
 LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
@@ -29,13 +29,15 @@ Chain = tuple[Step, ...]
 class Combination:
     """A chain that a paper reports under a name. ``source`` says where, ``note`` what to know about it.
 
-    ``large`` holds the merge's parameters that the paper sets otherwise for ViT-L/14. ``network`` is the title of the
-    kind of network that the values were reported for, empty for CLIP.
+    ``name`` is what lists show, with parameters of the merge in braces; the title where it is empty. ``large`` holds
+    the merge's parameters that the paper sets otherwise for ViT-L/14. ``network`` is the title of the kind of network
+    that the values were reported for, empty for CLIP.
     """
 
     key: str
     title: str
     merge: str
+    name: str = ""
     params: Mapping[str, Any] = field(default_factory=dict)
     large: Mapping[str, Any] = field(default_factory=dict)
     edits: Chain = ()
@@ -109,6 +111,7 @@ def _combination(row: Any, papers: Mapping[str, str]) -> Combination:
     return Combination(
         key=text_field(row, "key"),
         title=text_field(row, "title"),
+        name=text_field(row, "name") if "name" in row else "",
         merge=merge,
         params=params,
         large=_values(row, "large"),

@@ -15,6 +15,7 @@ from merging.progress import Cancel
 from merging.runs.elsewhere.wire import stored_of
 from merging.runs.estimate import tensor_bytes
 from merging.runs.inputs import OpenedRecipe
+from merging.text import plural
 from merging.workers import pools
 from merging.workers.checking import same_hardware
 from merging.workers.fan_out import Workers, fan_out
@@ -86,7 +87,7 @@ class TensorsOnWorkers:
             ) from None
 
     def _told(self, names: Collection[str]) -> None:
-        again = "1 tensor is" if len(names) == 1 else f"{len(names)} tensors are"
+        again = plural(len(names), "tensor is", "tensors are")
         self.warn(f"A worker was lost; {again} computed again.")
 
 

@@ -103,8 +103,8 @@ def _hover(row: Mapping[Any, Any], word: str) -> str:
 
 def _share_hover(section: str, name: str, members: pd.DataFrame) -> str:
     kept = members["kept"].to_numpy(bool)
-    share = percent(float(kept.mean()))
-    return f"<b>{safe_text(section)}, {safe_text(name)}</b><br>{int(kept.sum())} of {len(kept)} tensors kept: {share}"
+    share, of = percent(float(kept.mean())), plural(len(kept), "tensor")
+    return f"<b>{safe_text(section)}, {safe_text(name)}</b><br>{int(kept.sum())} of {of} kept: {share}"
 
 
 def _alt(table: pd.DataFrame, components: list[str]) -> str:

@@ -13,6 +13,7 @@ from viz import theme
 from viz.chart import chart, in_order, one_of
 from viz.drawing import Drawing, Trace, scatter
 from viz.parts import legends
+from viz.parts.depth import BLOCKS_PASSED
 from viz.text import clean_text, count, percent, plural, safe_text
 
 VALUES = {  # -> title of the axis, and the same in a sentence
@@ -60,15 +61,10 @@ def data_set_depths(
     last = int(table["depth"].max())
     labels = table.drop_duplicates("run").set_index("run")["label"]
     legend, top = legends.above([labels[name] for name in names])
-    fig.update_xaxes(**axis([after(depth) for depth in range(last + 1)], "After which part; numbers are blocks"))
+    fig.update_xaxes(**axis(list(map(str, range(last + 1))), BLOCKS_PASSED))
     fig.update_yaxes(title={"text": VALUES[value][0]}, tickformat=".0%", rangemode="tozero")
     fig.update_layout(legend=legend, margin={"l": LEFT, "r": 24, "t": top + 14, "b": BOTTOM})
     return theme.finish(fig, "data_set_depths", _alt(table, names, value, over), HEIGHT + top, present, value)
-
-
-def after(depth: int) -> str:
-    """A depth as the axis names it: the part of the network after which answers are read out."""
-    return str(depth - 1) if depth else "embeddings"
 
 
 def axis(labels: list[str], title: str) -> dict[str, Any]:
@@ -107,18 +103,13 @@ def line(
 
 
 def hover(row: dict[Any, Any], *, before: bool, last: int = -1) -> str:
-    """Hover text of a share, with the place: ``before`` a block (the ``last`` one is the output), or after it."""
+    """Hover text of a share, with the place: ``before`` a block (the ``last`` one is the output), or its depth."""
     depth = int(row["depth"])
-    place = ("before the output" if depth == last else f"before block {depth}") if before else f"after {part(depth)}"
+    place = ("before the output" if depth == last else f"before block {depth}") if before else f"depth {depth}"
     text = f"<b>{safe_text(row['label'])}</b>, {place}<br>{percent(row['share'])}"
     if np.isfinite(row.get("low", np.nan)) and np.isfinite(row.get("high", np.nan)):
         text += f" ({percent(row['low'])} to {percent(row['high'])})"
     return text + (f"<br>of {count(row['n'])} images" if np.isfinite(row.get("n", np.nan)) else "")
-
-
-def part(depth: int) -> str:
-    """The same in a sentence."""
-    return f"block {depth - 1}" if depth else "the embeddings"
 
 
 def _kind(table: pd.DataFrame, name: str) -> str:
@@ -130,7 +121,7 @@ def _alt(table: pd.DataFrame, names: list[str], value: str, over: str) -> str:
     for name in names[:3]:
         rows = table[table["run"] == name]
         top = rows.iloc[int(rows["share"].to_numpy(np.float64).argmax())]
-        parts.append(f"{clean_text(top['label'], 40)} is highest after {part(int(top['depth']))}, "
+        parts.append(f"{clean_text(top['label'], 40)} is highest at depth {top['depth']:.0f}, "
                      f"{percent(top['share'])}")  # fmt: skip
     of = f", {clean_text(over, 60)}" if over else ""
     return f"Share by depth of {plural(len(names), 'model')}: {VALUES[value][1]}{of}. {'; '.join(parts)}."

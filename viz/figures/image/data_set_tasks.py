@@ -10,14 +10,13 @@ import plotly.graph_objects as go
 
 from viz import theme
 from viz.chart import chart, in_order, one_of
-from viz.figures.image.data_set_depths import after, hover, part
+from viz.figures.image.data_set_depths import hover
 from viz.parts import depth, matrix
 from viz.text import clean_text, percent, plural
 
-AFTER = "After which part: in, the embeddings; numbers, blocks"
 VALUES = {  # -> title of the scale, of the axis, and the share in a sentence
-    "turns": ("answer stays<br>from here", AFTER, "images whose answer stays from there"),
-    "parts": ("parts here", AFTER, "images that part from the reference there"),
+    "turns": ("answer stays<br>from here", depth.BLOCKS_PASSED, "images whose answer stays from there"),
+    "parts": ("parts here", depth.BLOCKS_PASSED, "images that part from the reference there"),
     "mended": ("right again", "Before which block tokens are put in", "broken images that are fixed there"),
 }
 
@@ -44,9 +43,7 @@ def data_set_tasks(table: pd.DataFrame, *, value: str = "turns", present: bool =
     tasks, depths = in_order(table["task"]), sorted(in_order(table["depth"]), key=int)
     titles = table.drop_duplicates("task").set_index("task")["title"]
     last = depths[-1]
-    names = [
-        ("out" if at == last else at) if value == "mended" else (after(int(at)) if int(at) else "in") for at in depths
-    ]
+    names = ["out" if value == "mended" and at == last else at for at in depths]
     rows = {(str(row["task"]), str(row["depth"])): row for row in table.to_dict("records")}
     values = matrix.grid({place: float(row["share"]) for place, row in rows.items()}, tasks, depths)
     places = [(tasks[y], depths[x]) for y, x in zip(*np.nonzero(np.isfinite(values)), strict=True)]
@@ -69,7 +66,7 @@ def _hover(row: dict[Any, Any], value: str, last: int) -> str:
 def _alt(table: pd.DataFrame, titles: pd.Series, value: str) -> str:
     top = table.iloc[int(np.nanargmax(table["share"].to_numpy(np.float64)))]
     run = f" of {clean_text(table['label'].iloc[0], 60)}" if "label" in table else ""
-    place = f"before block {top['depth']}" if value == "mended" else f"after {part(int(top['depth']))}"
+    place = f"before block {top['depth']}" if value == "mended" else f"at depth {top['depth']}"
     return (
         f"Share of {VALUES[value][2]}{run}, for {plural(len(titles), 'data set')}. It is highest for "
         f"{clean_text(top['title'], 40)} {place}, {percent(top['share'])}."

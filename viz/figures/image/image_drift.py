@@ -13,7 +13,7 @@ from viz import theme
 from viz.chart import chart, in_order
 from viz.drawing import Drawing, scatter
 from viz.parts import matrix, picture_grid
-from viz.parts.depth import Scale
+from viz.parts.depth import BLOCKS_PASSED, Scale
 from viz.text import clean_text, plural, real, safe_text
 
 TALLEST, SPARSE = 640, 40  # px of all rows; tokens above which not every one is named
@@ -49,7 +49,7 @@ def image_drift(table: pd.DataFrame, *, sentence: str = "", present: bool = Fals
     scale = Scale("Drift,<br>1 − cosine", log=False, limits=(0.0, max(float(np.nanmax(values)), 1e-6)))
     fig = matrix.draw(
         matrix.Side("Token: class token, patches by row and column", names, names),
-        matrix.Side("Depth: 0 is before block 0, b is after b blocks", across, across),
+        matrix.Side(BLOCKS_PASSED, across, across),
         values,
         [_hover(row) for rows in ordered for row in rows],
         scale,
@@ -73,8 +73,9 @@ def _token(row: Mapping[Any, Any] | pd.Series) -> str:
 
 
 def _hover(row: Mapping[Any, Any]) -> str:
-    where = f"after block {row['depth'] - 1}" if row["depth"] else "before block 0"
-    words = f"<b>{_token(row)}, {where}: {real(row['drift'])}</b><br>{safe_text(row['title'], 40)} against "
+    words = (
+        f"<b>{_token(row)}, depth {row['depth']}: {real(row['drift'])}</b><br>{safe_text(row['title'], 40)} against "
+    )
     words += safe_text(row["against"], 40)
     if "high" in row and np.isfinite(row["high"]):
         words += f"<br>data set: mean {real(row['mean'])}, 90% of its images below {real(row['high'])}"

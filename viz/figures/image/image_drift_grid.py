@@ -11,7 +11,7 @@ import plotly.graph_objects as go
 from viz import theme
 from viz.chart import chart, in_order
 from viz.parts import picture_grid
-from viz.parts.depth import Scale
+from viz.parts.depth import BLOCKS_PASSED, Scale
 from viz.text import clean_text, plural, real, safe_text
 
 
@@ -39,7 +39,7 @@ def image_drift_grid(
     grids: dict[tuple[int, int], picture_grid.Cells] = {}
     for (model, depth), own in table.groupby(["model", "depth"], sort=False):
         grids[depths.index(int(str(depth))), models.index(str(model))] = _cells(own)
-    rows = picture_grid.picked({}, [str(depth) for depth in depths], "Depth: 0 is before block 0, b is after b blocks")
+    rows = picture_grid.picked({}, [str(depth) for depth in depths], BLOCKS_PASSED)
     columns = picture_grid.picked(titles, models, "Run; over each grid: drift of the class token")
     high = max(float(grid.values.max()) for grid in grids.values())
     fig = picture_grid.draw(

@@ -13,11 +13,11 @@ from viz import theme
 from viz.chart import chart, in_order
 from viz.drawing import Drawing, Trace, scatter
 from viz.parts import legends
+from viz.parts.depth import BLOCKS_PASSED
 from viz.text import clean_text, percent, plural, safe_text, span
 
 ACROSS, PANEL, CAPTION, BELOW, LEFT = 2, 250, 62, 60, 64  # panels in a row; px
 NEXT, ACCURACY = 3, "Accuracy on the data set"
-DEPTH = "Depth: 0 is before block 0, b after b blocks"
 GAP = 0.08  # share of the width between panels
 
 
@@ -102,15 +102,11 @@ def _top(rows: pd.DataFrame) -> str:
     """The three highest classes at a depth."""
     first = rows.sort_values("rank").head(NEXT).to_dict("records")
     listed = [f"{row['rank']}. {safe_text(row['class'], 40)}, {percent(row['probability'])}" for row in first]
-    return f"{_where(int(rows['depth'].iloc[0]))}:<br>{'<br>'.join(listed)}"
-
-
-def _where(depth: int) -> str:
-    return f"After block {depth - 1}" if depth else "Before block 0"
+    return f"Depth {rows['depth'].iloc[0]:.0f}:<br>{'<br>'.join(listed)}"
 
 
 def _accuracy(row: Mapping[Any, Any]) -> str:
-    words = f"<b>{percent(row['accuracy'])} of the data set right</b><br>{_where(int(row['depth']))}"
+    words = f"<b>{percent(row['accuracy'])} of the data set right</b><br>Depth {row['depth']:.0f}"
     if {"low", "high", "n"} <= set(row):
         words += f"<br>95% interval {percent(row['low'])} to {percent(row['high'])}, n = {span([row['n']])}"
     return words
@@ -135,7 +131,7 @@ def _axes(fig: Drawing, place: int, own: pd.DataFrame, sizes: tuple[float, float
     last = int(own["depth"].max())
     left = column * (width + gap)
     fig.layout[f"xaxis{number}"] = {
-        "title": {"text": "Depth" if columns > ACROSS else DEPTH}, "range": [-0.3, last + 0.3],
+        "title": {"text": "Depth" if columns > ACROSS else BLOCKS_PASSED}, "range": [-0.3, last + 0.3],
         "dtick": 1 if last < 13 else 4, "showgrid": False, "domain": [left, left + width], "anchor": f"y{number}",
     }  # fmt: skip
     fig.layout[f"yaxis{number}"] = {

@@ -26,11 +26,11 @@ ROOM = 1.3  # of the axis, so that the longest bar's number has room
     rows=("answer",),
     empty="No session has answered yet.",
 )
-def class_answers(table: pd.DataFrame, *, withheld: bool = True, present: bool = False) -> go.Figure:
+def class_answers(table: pd.DataFrame, *, withheld: bool = True, code: str = "", present: bool = False) -> go.Figure:
     """A bar for each answer, in the order of the rows, and a mark on what was measured.
 
     answer (in words), sessions (that gave it), truth (whether it holds what was measured). The mark is not drawn
-    while the truth is ``withheld``.
+    while the truth is ``withheld``. ``code`` is the class's.
     """
     answers = [str(answer) for answer in table["answer"]]
     sessions = np.nan_to_num(table["sessions"].to_numpy(np.float64)).clip(0)
@@ -42,6 +42,7 @@ def class_answers(table: pd.DataFrame, *, withheld: bool = True, present: bool =
         text=[plural(int(number), "session") for number in sessions], textposition="outside", cliponaxis=False,
         hovertemplate="%{text}<extra></extra>",
     ))  # fmt: skip
+    of_class = f" of class {safe_text(code, 20)}" if code else ""
     most = max(1.0, float(sessions.max(initial=0.0)))
     measured = np.flatnonzero(_truth(table, withheld))
     if len(measured):
@@ -53,7 +54,7 @@ def class_answers(table: pd.DataFrame, *, withheld: bool = True, present: bool =
     ticks = [safe_text(answer, NAME) for answer in answers]
     shown = [f"<b>{tick}</b>" if place in measured else tick for place, tick in enumerate(ticks)]
     fig.update_xaxes(
-        title={"text": f"Sessions, not people; n = {count(float(sessions.sum()))}"},
+        title={"text": f"Sessions{of_class}, not people; n = {count(float(sessions.sum()))}"},
         range=[0, ROOM * most],
         dtick=max(1, round(most / 6)),
         tickformat=",d",

@@ -33,16 +33,21 @@ def guess_curve(
     high: float | None = None,
     axis: str = "Value",
     what: str = "Value",
+    guessed: str = guesses.GUESSED,
     present: bool = False,
 ) -> go.Figure:
     """The guess as a dashed line, what was measured as a line with intervals; without ``truth`` a "?" stands there.
 
     x, guess, truth (with low and high of its interval). ``axis`` names x, ``what`` is what is guessed, ``low`` and
-    ``high`` are the ends of its axis.
+    ``high`` are the ends of its axis. ``guessed`` says whose guess it is, for others than the reader's: then it is in
+    the legend even while there is no guess.
     """
     table = table.sort_values("x", kind="stable")
     known = "truth" in table and bool(np.isfinite(table["truth"].to_numpy(np.float64)).any())
-    fig = Drawing([_curve(table, "guess", guesses.GUESSED, guesses.GUESS, unit, "dash")])
+    others = guessed != guesses.GUESSED
+    fig = Drawing()
+    if others or np.isfinite(table["guess"].to_numpy(np.float64)).any():
+        fig.add_trace(_curve(table, "guess", safe_text(guessed), guesses.GUESS, unit, "dash"))
     if known:
         measured = table[np.isfinite(table["truth"].to_numpy(np.float64))]
         fig.add_trace(_curve(measured, "truth", guesses.MEASURED, guesses.TRUTH, unit, "solid"))
@@ -65,7 +70,9 @@ def guess_curve(
     fig.update_layout(
         legend={"orientation": "h", "x": 0, "y": 1, "yanchor": "bottom"}, margin={"l": 64, "r": 24, "t": 36, "b": 52}
     )
-    return theme.finish(fig, "guess_curve", _alt(table, known, unit), HEIGHT, present)
+    if others:
+        fig.update_layout(showlegend=True)
+    return theme.finish(fig, "guess_curve", _alt(table, known, unit, clean_text(guessed)), HEIGHT, present)
 
 
 def _curve(rows: pd.DataFrame, column: str, title: str, look: theme.Look, unit: str, dash: str) -> Trace:
@@ -90,11 +97,11 @@ def _curve(rows: pd.DataFrame, column: str, title: str, look: theme.Look, unit: 
     )  # fmt: skip
 
 
-def _alt(table: pd.DataFrame, known: bool, unit: str) -> str:
+def _alt(table: pd.DataFrame, known: bool, unit: str, guessed: str) -> str:
     def ends(column: str) -> str:
         values = table[column].to_numpy(np.float64)
         values = values[np.isfinite(values)]
         return f"from {values[0]:.4g} to {values[-1]:.4g} {clean_text(unit, 20)}".strip() if len(values) else "nowhere"
 
     measured = f"Measured, it goes {ends('truth')}" if known else "The truth is withheld"
-    return f"Your guess goes {ends('guess')}. {measured}."
+    return f"{guessed} goes {ends('guess')}. {measured}."

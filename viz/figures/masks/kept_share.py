@@ -12,10 +12,12 @@ import plotly.graph_objects as go
 from viz import theme
 from viz.chart import chart, in_forward_order, in_order, one_of
 from viz.drawing import Drawing, Trace, bar, scatter
+from viz.parts import legends
 from viz.text import count, first_few, percent, plural, role_name, safe_text
 
 COLORS = 7  # kinds of layer with a color of their own; the rest share one
 OTHER = "other kinds"
+RIGHT = 64  # px
 SHAPES = ("", "/", "x", ".", "\\", "-", "+")  # beside color, so that a gray print can be read
 PATTERN = {"fgcolor": "white", "fillmode": "overlay", "size": 6, "solidity": 0.2}
 
@@ -64,6 +66,11 @@ def kept_share(table: pd.DataFrame, *, by: str = "role", present: bool = False) 
     traces.append(_rest(shares, totals, rows, sections))
     traces.append(_labels(shares, rows))
     labels = [safe_text(section, 24) for section in sections]
+    shown = [trace for trace in traces if trace.get("showlegend", True)]
+    for trace in shown:
+        trace["legendgroup"] = trace["name"]
+    left = max(map(theme.text_width, labels)) + 40
+    legend, top = legends.above([trace["name"] for trace in shown], margins=left + RIGHT)
     fig = Drawing(traces)
     fig.update_xaxes(title={"text": "Share of the section's scalars that is kept (%)"}, range=[0, 1], tickformat=".0%")
     fig.update_yaxes(
@@ -72,10 +79,10 @@ def kept_share(table: pd.DataFrame, *, by: str = "role", present: bool = False) 
     )  # fmt: skip
     fig.update_layout(
         barmode="stack", bargap=0.22,
-        legend={"orientation": "h", "x": 0, "y": 1, "yanchor": "bottom", "traceorder": "normal"},
-        margin={"l": max(map(theme.text_width, labels)) + 40, "t": 40, "r": 64},
+        legend=legend, margin={"l": left, "t": top + 12, "r": RIGHT},
     )  # fmt: skip
-    return theme.finish(fig, "kept_share", _alt(shares, totals, sections), 130 + 24 * len(sections), present, by)
+    height = top + 102 + 24 * len(sections)
+    return theme.finish(fig, "kept_share", _alt(shares, totals, sections), height, present, by)
 
 
 def _kept_scalars(table: pd.DataFrame) -> pd.Series[float]:

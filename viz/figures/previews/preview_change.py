@@ -54,7 +54,7 @@ def preview_change(table: pd.DataFrame, *, present: bool = False) -> go.Figure:
         range=[at - 0.4, -0.6], fixedrange=True, showgrid=False,
     )  # fmt: skip
     left = max(map(theme.text_width, [*ticks, *(safe_text(group, 40) for group in groups)])) + 44
-    stamp = {"text": f"<b>PREVIEW</b>, no run’s score: {_about(table)}", "y": 1, "yref": "y domain", "yshift": 6}
+    stamp = {"text": f"<b>PREVIEW (sampled)</b>: {_about(table)}", "y": 1, "yref": "y domain", "yshift": 6}
     fig.update_layout(
         annotations=[
             *(_heading(*one) for one in headings),
@@ -96,7 +96,8 @@ def _hover(row: Mapping[Any, Any]) -> str:
     words += f"reference {percent(row['reference'])}<br>change {_points(row['difference'])}"
     if np.isfinite(row["low"]) and np.isfinite(row["high"]):
         words += f" ({_points(row['low'])} to {_points(row['high'])})"
-        words += "" if row["low"] > 0 or row["high"] < 0 else f"<br>no difference to be seen with n = {count(row['n'])}"
+        if row["low"] <= 0 <= row["high"]:
+            words += f"<br>no significant difference with n = {count(row['n'])}"
     return f"{words}<br>{count(row['n'])} images"
 
 
@@ -124,4 +125,4 @@ def _alt(table: pd.DataFrame) -> str:
     rows = table.head(3).to_dict("records")
     changes = "; ".join(f"{clean_text(row['title'], 40)} {_points(row['difference'])}" for row in rows)
     seen = f"{int(sure(table).sum())} of {len(table)} intervals leave zero out"
-    return f"Preview{against}, no run's score, change in points: {changes}. {seen}."
+    return f"Preview (sampled){against}, change in points: {changes}. {seen}."

@@ -50,7 +50,7 @@ def revert_map(
     fig.update_yaxes(title={"text": "Accuracy on"})
     faded = _faded(table, in_order(table["row"]), columns.names)
     veil = heatmap(
-        z=faded, zmin=0, zmax=1, colorscale=FADE, showscale=False, ygap=1, name="No difference to be seen",
+        z=faded, zmin=0, zmax=1, colorscale=FADE, showscale=False, ygap=1, name="No significant difference",
         hoverinfo="skip",
     )  # fmt: skip
     fig.data.insert(1, veil)  # below what takes clicks
@@ -76,7 +76,7 @@ def _hover(row: dict[Any, Any]) -> str:
     if math.isfinite(row.get("before", math.nan)) and math.isfinite(row.get("after", math.nan)):
         text += f"<br>from {percent(row['before'])} to {percent(row['after'])}"
     if not (row["low"] > 0 or row["high"] < 0):
-        text += f"<br>no difference to be seen with n = {count(row['n'])}"
+        text += f"<br>no significant difference with n = {count(row['n'])}"
     else:
         text += f"<br>n = {count(row['n'])} images"
     return text + where

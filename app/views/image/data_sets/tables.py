@@ -29,7 +29,7 @@ def by_depth(pairs: Pairs, value: str, over: str) -> pd.DataFrame:
         rows = rows[rows["over"] == over]
         models = rows["model"] if "model" in rows else pd.Series("run", rows.index)
         own = rows[models == "run"]
-        frames.append(own[COLUMNS].assign(run=run.id, label=run.title, kind="run"))
+        frames.append(own[COLUMNS].assign(run=run.id, label=run.name, kind="run"))
         if place == 0 and (models == REFERENCE).any():  # that of all runs, since they merge the same experts
             known, inside = rows[models == REFERENCE], over == IN_DOMAIN or (rows["group"] == IN_DOMAIN).all()
             label = "Own expert" if inside else "Pretrained"
@@ -45,7 +45,7 @@ def mended(pairs: Pairs, over: str, donor: str) -> pd.DataFrame:
     for run, measured in pairs:
         rows = measurements.table(measured, "mended")
         rows = rows[(rows["over"] == over) & (rows["donor"] == donor)]
-        frames.append(rows[[*COLUMNS, "tokens"]].assign(run=run.id, label=run.title))
+        frames.append(rows[[*COLUMNS, "tokens"]].assign(run=run.id, label=run.name))
     return pd.concat(frames, ignore_index=True)
 
 
@@ -56,7 +56,7 @@ def by_task(run: Run, measured: Measured, value: str) -> pd.DataFrame:
         rows = rows[(rows["donor"] == REFERENCE) & (rows["tokens"] == "class")]
     titles = measurements.titles()
     rows = rows[rows["over"].isin(list(titles))].rename(columns={"over": "task"})
-    return rows[["task", *COLUMNS]].assign(title=rows["task"].map(titles), label=run.title)
+    return rows[["task", *COLUMNS]].assign(title=rows["task"].map(titles), label=run.name)
 
 
 def overs(pairs: Pairs) -> dict[str, str]:

@@ -55,7 +55,7 @@ def data_set_view(runs: Sequence[Run], first: str = "") -> None:
     That is the key of a data set, "in domain" or "out of domain".
     """
     if learned := [run for run in runs if run.adapt]:
-        titles = text.listed([f"**{text.safe_text(run.title, 60)}**" for run in learned])
+        titles = text.listed([f"**{text.safe_text(run.name, 60)}**" for run in learned])
         st.caption(MODULES.format(titles, "has" if len(learned) == 1 else "have"))
     merges = [run for run in runs if run.kind == "merge" and not run.adapt]
     if not merges:
@@ -149,7 +149,7 @@ def every_data_set(pairs: Pairs) -> None:
 def behind(run: Run, measured: Measured, value: str, task: str, depth: int) -> None:
     """The images of a cell as thumbnails that open on this page."""
     found = tables.images(measured, value, task, depth)
-    title = f"{measurements.titles()[task]}, {in_words(value, depth)}, {run.title}"
+    title = f"{measurements.titles()[task]}, {in_words(value, depth)}, {run.name}"
     if found.empty:
         st.caption(f"No image: {text.safe_text(title, 120)}.")
         return
@@ -173,5 +173,6 @@ def in_words(value: str, depth: int) -> str:
     """What a cell counts, in words."""
     if value == "mended":
         return f"fixed by the class token before block {depth}"
-    place = f"block {depth - 1}" if depth else "the embeddings"
-    return f"the answer stays after {place}" if value == "turns" else f"parts from the reference after {place}"
+    return (
+        f"the answer stays from depth {depth} on" if value == "turns" else f"parts from the reference at depth {depth}"
+    )

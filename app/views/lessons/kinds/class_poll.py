@@ -49,10 +49,18 @@ def _draw(at: Place, facts: Sequence[Fact], withheld: bool) -> None:
     if guess is not None and guess.kind == CURVE:
         medians = [median(one) for one in counts]
         key, table, options = guessing.picture(guess, medians, facts, withheld)
+        options["guessed"] = _whose(counts)
         caption = f"The median guess of the class. {caption}"
     else:
-        key, table, options = CHART, rows(at, facts, counts), {"withheld": withheld}
+        key, table, options = CHART, rows(at, facts, counts), {"withheld": withheld, "code": polls.code()}
     chart(key, table, name=name, headed=True, caption=caption, of=[], **options)
+
+
+def _whose(counts: Sequence[dict[float, int]]) -> str:
+    """Whose guess is drawn: the class by its code, and how many sessions count."""
+    sessions = sum(counts[0].values()) if counts else 0
+    said = f"median of {plural(sessions, 'session')}" if sessions else "no session has answered yet"
+    return f"Class {polls.code()}: {said}"
 
 
 def rows(at: Place, facts: Sequence[Fact], counts: Sequence[dict[float, int]]) -> pd.DataFrame:

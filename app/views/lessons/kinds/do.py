@@ -9,7 +9,7 @@ import streamlit as st
 
 from app.reading import data
 from app.reading.lessons import lessons
-from app.session import address, clicks, painted
+from app.session import address, clicks, painted, state
 from app.session.lessons import opening
 from app.views.lessons import learner, texts
 from app.views.lessons.learner import Place
@@ -67,7 +67,7 @@ def view() -> dict[str, str]:
     keys = {value for name, value in vars(address).items() if name.isupper() and isinstance(value, str)}
     keys = (keys | {painted.PAINT, painted.BUDGET}) - {address.BIND}
     kept = {key: st.session_state[key] for key in keys if st.session_state.get(key) is not None}
-    return dict(st.query_params) | {key: _written(value) for key, value in kept.items()}
+    return state.implied() | dict(st.query_params) | {key: _written(value) for key, value in kept.items()}
 
 
 def factors(now: Mapping[str, str]) -> pd.DataFrame | None:

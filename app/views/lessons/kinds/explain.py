@@ -12,7 +12,7 @@ from merging.lessons.verdicts import verdict
 LOOKS = {
     "same direction": ("green", "check_circle"),
     "other direction": ("orange", "swap_horiz"),
-    "not shown here": ("gray", "help"),
+    "not reproduced here": ("gray", "help"),
 }
 
 
@@ -31,6 +31,6 @@ def draw(at: Place) -> None:
         lines.append(f"| {safe_text(name, 60)} | {value:g} {safe_text(paper.unit, 12)} | {here} |")
     st.markdown("\n".join(lines))
     known = lessons.context(at.lesson)
-    said = verdict(paper, known) if known else "not shown here"
+    said = verdict(paper, known) if known else "not reproduced here"
     color, icon = LOOKS.get(said, ("gray", "help"))
     st.badge(said.capitalize(), icon=f":material/{icon}:", color=color)

@@ -171,8 +171,7 @@ def _order(guess: Guess, values: Sequence[float], facts: Sequence[Fact]) -> tupl
 def _curve(guess: Guess, values: Sequence[float], facts: Sequence[Fact]) -> tuple[pd.DataFrame, dict[str, Any]]:
     import pandas as pd
 
-    middle = (guess.low + guess.high) / 2
-    guessed = list(values) or [middle] * len(guess.at)
+    guessed = list(values) or [NO] * len(guess.at)
     table = pd.DataFrame({"x": list(guess.at), "guess": guessed[: len(guess.at)]})
     if facts:
         measured = pd.DataFrame([_row(fact) for fact in facts]).rename(columns={"value": "truth"})

@@ -16,7 +16,7 @@ from app.widgets.chart import chart, clicked
 from merging.lessons.fact import Fact
 from merging.lessons.lesson import Guess
 
-FIX, AGAIN, REVEAL = "Fix my guess", "Change my guess", "Reveal"
+FIX, AGAIN, REVEAL = "Lock in", "Change my guess", "Reveal"
 HIDDEN = "The view is hidden until you reveal what was measured."
 
 
@@ -33,7 +33,9 @@ def picture(at: Place) -> bool:
     open_now = revealed(at)
     facts = lessons.truths(at.lesson, at.step)
     withheld = not open_now or not facts or any(fact.missing for fact in facts)
-    values = learner.answer(at) or st.session_state.get(f"{at.key}_now")
+    values = learner.answer(at)
+    if values is None and not open_now:
+        values = st.session_state.get(f"{at.key}_now")
     key, table, options = guessing.picture(guess, values or (), facts, withheld)
     st.header(texts.filled(at, at.step.ask, "ask"), anchor=False)
     caption = "" if open_now else HIDDEN

@@ -1,6 +1,6 @@
 """Answers by depth of a run on every image of the reporting half: where they turn, how tokens drift, what fixes them.
 
-Every data set is held against its reference: the expert in domain, the pretrained model out of domain. An image is
+Every data set is compared with its reference: the expert in domain, the pretrained model out of domain. An image is
 broken if the reference is right and the run is wrong. A merge with one model per task is measured in domain only.
 """
 

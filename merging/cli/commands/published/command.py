@@ -3,30 +3,35 @@
 from __future__ import annotations
 
 import contextlib
-import functools
 import sys
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
 from merging.cli.call import Call
+from merging.cli.commands.published.options import (
+    FetchOptions,
+    choice_options,
+    expect_option,
+    fetch_options,
+    from_option,
+    into_option,
+    to_option,
+)
 from merging.cli.exit_codes import DONE, FAILED, UsageError
-from merging.cli.option_types import PATH
 from merging.cli.options import (
     Command,
     OrderedGroup,
     argument,
     device_option,
     job_options,
-    option,
     pause_option,
     store_option,
 )
 from merging.cli.output import columns, dumps, reporting, warn
-from merging.errors import Cancelled, HubError, MergingError, Paused, TaskError
+from merging.errors import Cancelled, HubError, MergingError, Paused
 from merging.text import duration_text, size_text
 
 if TYPE_CHECKING:
@@ -38,11 +43,8 @@ if TYPE_CHECKING:
     from merging.published.steps import ExperimentStep
     from merging.published.table import PublishedTable
 
-MEGABYTE = 1e6
 QUESTION = "Fetch and compute this?"
 FETCHING_STEPS = 2  # the steps that need a network come first
-TABLE_FILES = (".md", ".csv", ".json")
-Function = Callable[..., Any]
 
 
 @click.group(cls=OrderedGroup, invoke_without_command=True, no_args_is_help=False, subcommand_metavar="[ACTION ...]")
@@ -82,86 +84,6 @@ def _list(call: Call) -> int:
     return DONE
 
 
-def choice_options(function: Function) -> Function:
-    """What of an experiment is run; the command gets ``experiment`` and ``choice`` in place of the options."""
-
-    @argument("key", help="the key of an experiment; `published` lists them")
-    @option("--images", default="1000", show_default=True, metavar="N", help="images of each test set, or all")
-    @option("--ood", "outside", is_flag=True, help="also score the test sets out of domain")
-    @option("--imagenet/--no-imagenet", default=False, help="ImageNet among them (default: without)")
-    @option("--rows", default="", metavar="KEY,...", help="rows of the table (default: all that need no exemplars)")
-    @option(
-        "--tasks", default="", metavar="KEY,...", help="only these tasks; the papers' averages are then not compared"
-    )
-    @option("--wording", default="clip", help="class names out of domain: clip, or hub as FusionBench writes them")
-    @option("--experts", metavar="WHOSE", help="hub, published, or a folder of the papers' experts")
-    @option(
-        "--exemplars", type=int, is_flag=False, flag_value=64, default=0, metavar="[N]",
-        help="training images of each task for rows that need some (64); train splits are fetched only then",
-    )  # fmt: skip
-    @option("--seed", type=int, default=0, show_default=True, help="of the draw of images")
-    @functools.wraps(function)
-    def with_options(*args: Any, key: str, rows: str, tasks: str, **values: Any) -> Any:
-        from merging.published.catalogue import experiment
-        from merging.published.choice import choose, narrowed
-
-        names = ("images", "outside", "imagenet", "experts", "exemplars", "seed", "wording")
-        given = {name: values.pop(name) for name in names}
-        try:
-            chosen = experiment(key)
-            choice = choose(chosen, rows=_keys(rows), tasks=_keys(tasks), **given)
-        except TaskError as error:
-            raise UsageError([str(error)]) from None
-        return function(*args, chosen=narrowed(chosen, choice), choice=choice, **values)
-
-    return with_options
-
-
-def _keys(listed: str) -> list[str]:
-    return [key.strip() for key in listed.split(",") if key.strip()]
-
-
-def _table_file(ctx: click.Context, param: click.Parameter, value: Path | None) -> Path | None:
-    if value is not None and value.suffix not in TABLE_FILES:
-        raise UsageError([f"A table is written to a file that ends in {', '.join(TABLE_FILES)}; got {value.name}."])
-    return value
-
-
-to_option = option("--to", type=PATH, callback=_table_file, metavar="FILE", help="write the table: .md, .csv or .json")
-expect_option = option("--expect", type=click.Choice(["reproduced"]), help="exit with 1 if a judged row differs")
-into_option = option("--into", type=PATH, metavar="FOLDER", help="a cache of its own, to carry to another machine")
-from_option = option("--from", "into", type=PATH, metavar="FOLDER", help="a folder that `fetch --into` has written")
-
-
-@dataclass(frozen=True, slots=True)
-class FetchOptions:
-    """Whether the question is answered, newer commits are taken, and how many megabytes a second come at most."""
-
-    yes: bool
-    latest: bool
-    limit_rate: float | None
-
-    @property
-    def bytes_a_second(self) -> float | None:
-        """The limit in bytes."""
-        return None if self.limit_rate is None else self.limit_rate * MEGABYTE
-
-
-def fetch_options(function: Function) -> Function:
-    """How files are fetched; the command gets ``fetching``."""
-
-    @option("--yes", is_flag=True, help="do not ask")
-    @option("--latest", is_flag=True, help="take newer commits than those pinned")
-    @option(
-        "--limit-rate", type=click.FloatRange(min=0, min_open=True), metavar="MB/S", help="megabytes a second at most"
-    )
-    @functools.wraps(function)
-    def with_options(*args: Any, yes: bool, latest: bool, limit_rate: float | None, **values: Any) -> Any:
-        return function(*args, fetching=FetchOptions(yes, latest, limit_rate), **values)
-
-    return with_options
-
-
 @published.command(cls=Command)
 @choice_options
 @store_option
@@ -192,8 +114,9 @@ def fetch(
     from merging.published.steps import STEPS
 
     run = ExperimentRun(
-        chosen, choice, place_of(chosen.key, store, into), "cpu", fetching.latest, fetching.bytes_a_second
-    )
+        chosen, choice, place_of(chosen.key, store, into), "cpu", fetching.latest, fetching.revisions,
+        fetching.bytes_a_second,
+    )  # fmt: skip
     if _agreed_to_fetch(call, run, fetching):
         _run(call, run, STEPS[:FETCHING_STEPS])
     after = _plan(run)
@@ -222,7 +145,9 @@ def run(
     from merging.published.steps import STEPS, keep_choice, kept_table
 
     place = _carried(place_of(chosen.key, store, into))
-    run = ExperimentRun(chosen, choice, place, device, fetching.latest, fetching.bytes_a_second, warn)
+    run = ExperimentRun(
+        chosen, choice, place, device, fetching.latest, fetching.revisions, fetching.bytes_a_second, warn
+    )
     missing = _agreed_to_fetch(call, run, fetching)
     keep_choice(place, choice)
     _run(call, run, STEPS if missing else STEPS[FETCHING_STEPS:])
@@ -276,20 +201,20 @@ def _show_plan(call: Call, planned: FetchPlan) -> None:
 def _agreed_to_fetch(call: Call, run: ExperimentRun, fetching: FetchOptions) -> bool:
     """Whether something has to be fetched: then the plan is shown, and the question asked once.
 
-    Newer commits are kept only after a yes.
+    Other commits than those pinned are kept only after a yes.
     """
     from merging.published.steps import pin
 
-    if _plan(run).complete and not run.latest:
+    if not run.repins and _plan(run).complete:
         return False
     with _explained(call, run):
-        lock = pin(run.chosen, run.choice, run.place, latest=run.latest, cancel=call.halts)
+        lock = pin(run.chosen, run.choice, run.place, latest=run.latest, revisions=run.revisions, cancel=call.halts)
         planned = _plan(run, lock)
     if not call.json and call.events is None:
         _show_plan(call, planned)
     if not fetching.yes and not _agreed():
         raise MergingError("Nothing was fetched.")
-    if run.latest:
+    if run.repins:
         run.place.keep_lock(lock)
     return True
 

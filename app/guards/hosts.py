@@ -1,0 +1,40 @@
+"""The names under which the server answers: those of Streamlit's ``server.allowedHosts``, for pages, files and sockets.
+
+A page that was opened elsewhere may come to this machine under its own name (DNS rebinding), and must get nothing.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from starlette.datastructures import Headers
+from starlette.responses import PlainTextResponse
+from streamlit.web.server.starlette.starlette_websocket import is_host_allowed
+
+if TYPE_CHECKING:
+    from starlette.types import ASGIApp, Receive, Scope, Send
+
+FOREIGN = "This host name is not allowed. The operator can add it to STREAMLIT_SERVER_ALLOWED_HOSTS.\n"
+POLICY = 1008  # a socket's code for what the server's rules forbid
+
+
+class Hosts:
+    """Refuses requests and sockets that name another host than this one."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self.app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Pass the request on, or refuse it."""
+        if scope["type"] == "lifespan" or is_own(Headers(scope=scope)):
+            await self.app(scope, receive, send)
+        elif scope["type"] == "websocket":
+            await send({"type": "websocket.close", "code": POLICY})
+        else:
+            await PlainTextResponse(FOREIGN, 403)(scope, receive, send)
+
+
+def is_own(headers: Headers) -> bool:
+    """Whether a request names this server, once."""
+    names = headers.getlist("host")
+    return is_host_allowed(names[0] if len(names) == 1 else None)

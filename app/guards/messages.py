@@ -1,0 +1,77 @@
+"""What a session's socket must not bring: text, bytes that are no message of Streamlit's, and what harms the others."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from google.protobuf.message import DecodeError
+from streamlit.proto.BackMsg_pb2 import BackMsg
+from streamlit.runtime.runtime_util import get_max_widget_state_size_bytes
+
+from app import permission
+from app.guards import uploads
+from merging.errors import ModeError
+
+if TYPE_CHECKING:
+    from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+NO_TEXT, NO_MESSAGE = 1003, 1002  # a socket's codes for what the server does not take, and does not understand
+CLEAR, FILES = "clear_cache", "file_urls_request"
+
+
+class Messages:
+    """Drops messages that this server refuses, and ends sockets that bring something else than messages."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self.app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Pass on what a socket brings and gets."""
+        if scope["type"] != "websocket":
+            await self.app(scope, receive, send)
+            return
+        ended = False
+
+        async def take() -> Message:
+            nonlocal ended
+            while True:
+                message = await receive()
+                if message["type"] != "websocket.receive":
+                    return message
+                raw = message.get("bytes")
+                if (asked := None if raw is None else kind(raw)) is None:
+                    ended, code = True, NO_TEXT if raw is None else NO_MESSAGE
+                    await send({"type": "websocket.close", "code": code})
+                    return {"type": "websocket.disconnect", "code": code}
+                if not is_refused(asked):
+                    return message
+
+        async def give(message: Message) -> None:
+            if ended:
+                raise OSError("The socket is closed.")  # as a server says it where the visitor has gone
+            await send(message)
+
+        await self.app(scope, take, give)
+
+
+def kind(raw: bytes) -> str | None:
+    """What a message asks for; nothing if it is so large that Streamlit refuses it, and None if it is no message."""
+    if len(raw) > get_max_widget_state_size_bytes():
+        return ""
+    try:
+        return BackMsg.FromString(raw).WhichOneof("type") or ""
+    except DecodeError:
+        return None
+
+
+def is_refused(asked: str) -> bool:
+    """Whether the server does as if it had not been asked: it would empty what all share, or take files."""
+    return (asked == CLEAR and has_others()) or (asked == FILES and not uploads.are_allowed())
+
+
+def has_others() -> bool:
+    """Whether several people share the server; in an unknown mode they may."""
+    try:
+        return permission.has_others()
+    except ModeError:
+        return True

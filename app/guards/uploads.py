@@ -1,0 +1,81 @@
+"""Uploads, which Streamlit keeps in memory: none where uploads are not allowed, and a bounded total elsewhere."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import TYPE_CHECKING
+
+from starlette.datastructures import Headers
+from starlette.responses import PlainTextResponse, Response
+from streamlit import config, runtime
+
+from app import permission
+from merging.errors import ModeError
+from merging.modes import Act
+
+if TYPE_CHECKING:
+    from starlette.types import ASGIApp, Receive, Scope, Send
+
+UPLOAD_PATH = "/_stcore/upload_file/"  # then the session and the file; a server may have a path of its own before it
+OF_SESSION, OF_ALL = 2, 4  # how many of the largest files (server.maxUploadSize) may be in memory at a time
+NONE = "This server takes no uploads.\n"
+NO_LENGTH = "An upload must state its length.\n"
+FULL = "There is no room for this file: {}. Remove other uploads, or try again in a few minutes.\n"
+
+
+class Uploads:
+    """Refuses files before a byte of them is read."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self.app = app
+        self._coming: Counter[str] = Counter()  # bytes that are under way, by session
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Pass the request on, or refuse it."""
+        if scope["type"] != "http" or scope["method"] != "PUT" or UPLOAD_PATH not in scope["path"]:
+            await self.app(scope, receive, send)
+            return
+        session, size = scope["path"].rpartition(UPLOAD_PATH)[2].partition("/")[0], length(Headers(scope=scope))
+        if (refusal := self._refusal(session, size)) is not None:
+            refusal.headers["connection"] = "close"  # else the server would take the body to answer what follows it
+            await refusal(scope, receive, send)
+            return
+        self._coming[session] += size
+        try:
+            await self.app(scope, receive, send)
+        finally:
+            self._coming[session] -= size
+            self._coming += Counter()  # forget sessions without files
+
+    def _refusal(self, session: str, size: int) -> Response | None:
+        """The answer to a file of that size which must not be read; ``size`` is negative if it is not stated."""
+        if not are_allowed():
+            return PlainTextResponse(NONE, 403)
+        if size < 0:
+            return PlainTextResponse(NO_LENGTH, 411)
+        in_memory, largest = bytes_in_memory() + self._coming, config.get_option("server.maxUploadSize") * 2**20
+        if in_memory[session] + size > OF_SESSION * largest:
+            return PlainTextResponse(FULL.format("this session has too many"), 413)
+        if in_memory.total() + size > OF_ALL * largest:
+            return PlainTextResponse(FULL.format("all sessions together have too many"), 413)
+        return None
+
+
+def are_allowed() -> bool:
+    """Whether visitors may upload files; in an unknown mode they may not."""
+    try:
+        return permission.allows(Act.UPLOAD)
+    except ModeError:
+        return False
+
+
+def length(headers: Headers) -> int:
+    """The bytes of a request's body as it states them; -1 if it does not."""
+    written = headers.get("content-length", "")
+    return int(written) if written.isdecimal() and "transfer-encoding" not in headers else -1
+
+
+def bytes_in_memory() -> Counter[str]:
+    """The bytes of files that Streamlit has in memory, by session."""
+    sessions = runtime.get_instance().uploaded_file_mgr.file_storage.copy()  # others may add to it meanwhile
+    return Counter({name: sum(len(file.data) for file in files.copy().values()) for name, files in sessions.items()})

@@ -1,0 +1,253 @@
+"""The chosen run stays chosen from page to page, and what pages open on names runs of the library."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import learned_runs
+import pytest
+import streamlit as st
+import tiny_library
+from app_places import ROOT, constants
+from compared_runs import EMR, LWPTV, TIES
+from page_harness import charts, press, runs, words
+
+from app.session import state
+from app.session.runs import run_choice
+from merging.benchmarks.benchmark import Benchmark
+from merging.recipes.presets import preset
+from merging.recipes.recipe import Recipe
+from merging.runs.execute import execute
+from merging.runs.run import Run
+from merging.runs.store import Store
+
+SECTIONS = constants(ROOT / "app" / "main.py")["SECTIONS"]
+PAGES = [entry[0] for entries in SECTIONS.values() for entry in entries]  # type: ignore[attr-defined]
+SHOW_ONE, SHOW_SEVERAL = {"masks", "conflicts", "compare"}, {"drift", "features", "image", "scores"}
+DRIFT_VIEWS = ("by depth", "layer by layer", "put back", "exemplars", "what CAT removes")
+OPENED = {  # page -> the key of the address that names what it opens on
+    "masks": "run", "compare": "run", "conflicts": "run", "drift": "runs", "features": "runs", "image": "runs",
+}  # fmt: skip
+
+
+def go(at: Any, page: str, **query: str) -> Any:
+    """The page after a click on its link, which carries the query and nothing else."""
+    at.query_params.clear()
+    for key, value in query.items():
+        at.query_params[key] = value
+    at.switch_page(f"screens/{page}.py").run()
+    assert not at.exception
+    return at
+
+
+def named(at: Any, key: str) -> list[str]:
+    """The ids that the address has under a key."""
+    value = at.query_params.get(key, "")
+    return str(value if isinstance(value, str) else value[0]).split(",")
+
+
+def shown(at: Any, key: str) -> list[str]:
+    """The ids of the runs that a page shows; its address leaves out a run that was not chosen."""
+    return named(at, key) if key == "runs" else [str(at.selectbox(key="picker").value)]
+
+
+def own(folder: Path, root: Path, key: str, **changes: Any) -> Run:
+    """A run of the user's own: of a preset, with changes to its recipe."""
+    benchmark = Benchmark.load(folder)
+    recipe = replace(preset(key).recipe(benchmark.pretrained, benchmark.experts), **changes)
+    return execute(recipe, Store(root, libraries=()), benchmark=benchmark, keep_model=False)
+
+
+# The chosen run
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("page", PAGES)
+def test_every_page_keeps_the_run_in_the_address_of_another(open_app: Any, compared: Path, page: str) -> None:
+    run = runs(compared)[EMR].id  # none that a page opens on
+    at = go(open_app("masks", compared, run=run), page)
+    if page in SHOW_ONE:
+        assert named(at, "run") == [run]
+    if page in SHOW_SEVERAL:
+        assert run in named(at, "runs") or EMR.replace("-", "\\-") in words(at)
+        assert not any("does not have" in str(warning.value) for warning in at.warning)
+    assert named(go(at, "masks"), "run") == [run]
+
+
+@pytest.mark.slow
+def test_every_page_after_the_other_keeps_it(open_app: Any, compared: Path) -> None:
+    run = runs(compared)[TIES].id
+    at = open_app("masks", compared, run=run)
+    for page in [*PAGES, *reversed(PAGES)]:
+        go(at, page)
+        assert page not in SHOW_ONE or named(at, "run") == [run], page
+        assert page not in SHOW_SEVERAL or named(at, "runs")[0] == run, page
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("view", DRIFT_VIEWS)
+def test_no_view_of_drift_replaces_it(open_app: Any, compared: Path, view: str) -> None:
+    run = runs(compared)[LWPTV].id
+    others = ",".join(one.id for one in runs(compared).values() if one.kind == "merge" and one.id != run)
+    at = open_app("masks", compared, run=run)
+    go(at, "drift", view=view)
+    if at.multiselect:
+        at.multiselect(key="drifting").set_value(others.split(",")).run()
+        assert run not in named(at, "runs") and named(at, "run") in ([run], [""])  # a reload keeps it, too
+    assert named(go(at, "masks"), "run") == [run]
+
+
+def test_a_run_chosen_later_joins_those_of_a_page(open_app: Any, compared: Path) -> None:
+    known = runs(compared)
+    at = go(open_app("scores", compared), "masks")
+    at.selectbox(key="picker").set_value(known[EMR].id).run()
+    shown = named(go(at, "scores"), "runs")
+    assert shown[0] == known[EMR].id and known[TIES].id in shown
+    at.multiselect(key="compare").set_value([known[TIES].id]).run()  # who takes it away there keeps it elsewhere
+    assert named(go(at, "scores"), "runs") == [known[TIES].id]
+    assert named(go(at, "masks"), "run") == [known[EMR].id]
+
+
+def test_the_run_of_a_page_with_several_is_that_of_pages_with_one(open_app: Any, compared: Path) -> None:
+    known = runs(compared)
+    at = open_app("scores", compared, runs=known[TIES].id[:8])
+    assert named(go(at, "masks"), "run") == [known[TIES].id]
+    go(at, "scores", runs=f"{known[EMR].id},{known[TIES].id}")  # it is among those of this link
+    assert shown(go(at, "compare"), "run") == [known[TIES].id]
+    go(at, "scores", runs=known[EMR].id)
+    assert named(go(at, "masks"), "run") == [known[EMR].id]
+
+
+def test_a_page_says_that_it_cannot_show_the_chosen_run(open_app: Any, compared: Path) -> None:
+    known = runs(compared)
+    at = go(open_app("masks", compared, run=known[EMR].id), "features")
+    assert f"**{EMR}** is not among these runs. Features shows merges" in words(at).replace("\\", "")
+    assert named(go(at, "scores"), "runs")[0] == known[EMR].id and charts(at)
+
+
+def test_links_to_a_chosen_tensor_name_the_chosen_run(open_app: Any, compared: Path) -> None:
+    run = runs(compared)[TIES].id
+    at = go(open_app("masks", compared, run=run), "scores", tensor="visual.proj")
+    links = [link.proto for link in at.get("page_link") if link.proto.label in ("Masks", "Drift")]
+    assert links and all(f"run={run}" in link.query_string for link in links if "tensor" in link.query_string)
+
+
+def test_a_run_that_was_not_chosen_is_not_chosen_by_a_reload(open_app: Any, compared: Path) -> None:
+    known = runs(compared)
+    at = open_app("masks", compared)
+    (opened,) = shown(at, "run")
+    again = open_app("masks", compared, **{key: ",".join(value) for key, value in at.query_params.items()})
+    assert "run" not in again.query_params and "_chosen_run" not in again.session_state
+    assert shown(again, "run") == [opened] and again.session_state["_implied"] == {"run": opened}
+    again.selectbox(key="picker").set_value(known[EMR].id).run()
+    assert named(again, "run") == [known[EMR].id] and again.session_state["_implied"] == {}
+
+
+def test_a_link_names_what_its_page_shows_and_the_address_only_what_was_chosen(monkeypatch: Any) -> None:
+    monkeypatch.setattr(st, "session_state", {"_page": "masks"})
+    monkeypatch.setattr(st, "query_params", AddressBar(run="a", ratio="0.5"))
+    state.imply("run", "b")
+    assert st.query_params == {"ratio": "0.5"}
+    assert state.query() == {"run": "b", "ratio": "0.5"} and state.place() == "masks?run=b&ratio=0.5"
+    state.enter("masks")
+    assert state.query() == {"ratio": "0.5"}
+
+
+class AddressBar(dict[str, str]):
+    """The query of an address."""
+
+    def to_dict(self) -> dict[str, str]:
+        return dict(self)
+
+
+def test_a_deleted_run_is_chosen_no_more(monkeypatch: pytest.MonkeyPatch) -> None:
+    gone, left = "0123456789ab", "abcdef012345"
+    kept = {"_chosen_run": gone[:8], "_run": gone, "_other": left, "_runs": [gone, left], "_chosen": [gone]}
+    monkeypatch.setattr(st, "session_state", kept)
+    monkeypatch.setattr(st, "query_params", AddressBar(run=gone[:6], chosen=f"{left},{gone}", b=left))
+    run_choice.drop([gone])
+    assert kept == {"_other": left, "_runs": [left], "_chosen": []}
+    assert st.query_params == {"chosen": left, "b": left}
+
+
+@pytest.mark.parametrize("page", ["compare", "masks"])
+def test_a_run_that_was_deleted_elsewhere_is_no_longer_available(
+    open_app: Any, compared: Path, tmp_path: Path, page: str
+) -> None:
+    few = tuple(list(Benchmark.load(compared).experts.items())[:2])
+    run = own(compared, tmp_path / "store", "ties", title="Mine", experts=few)
+    at = open_app("conflicts", compared, run=run.id)
+    assert shown(at, "run") == [run.id]
+    shutil.rmtree(run.path)
+    assert [one.value for one in go(at, page).warning] == ["The chosen run is no longer available."]
+    press(at, "Show an available run")
+    assert not at.warning
+
+
+def test_learning_opens_on_a_run_that_learned_unless_one_was_chosen(open_app: Any, learned: Path) -> None:
+    at = open_app("masks", learned)
+    assert shown(at, "run")[0] not in learned_runs.TITLES
+    assert "learned nothing" not in words(go(at, "learning")) and shown(at, "run")[0] in learned_runs.TITLES
+    chosen = run_ids(learned) - set(learned_runs.TITLES)
+    at = go(open_app("masks", learned, run=min(chosen)), "learning")
+    assert "learned nothing" in words(at)
+
+
+@pytest.fixture(scope="module")
+def learned(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tiny_library.write(tmp_path_factory.mktemp("learned"), ("ties",))
+    learned_runs.add(folder)
+    return folder
+
+
+def run_ids(folder: Path) -> set[str]:
+    """The ids of the merges in a library."""
+    return {run.id for run in Store(libraries=(folder / "runs",)).runs() if run.kind == "merge"}
+
+
+# What pages open on
+
+
+@pytest.fixture(scope="module")
+def shelf(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A library with all that pages open on."""
+    keys = ("weight_averaging", "task_arithmetic_lwptv", "ties", "ties_mean", "cat", "lot")
+    return tiny_library.write(tmp_path_factory.mktemp("shelf"), keys)
+
+
+@pytest.fixture(scope="module")
+def own_runs(shelf: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """A store with runs of the library's chains: other values, other experts, another order, and equal ones."""
+    root, experts = tmp_path_factory.mktemp("own"), Benchmark.load(shelf).experts
+    other = Recipe.build("task_arithmetic", {"scaling": 0.5}, [], "", {}).merge
+    own(shelf, root, "task_arithmetic", merge=other)
+    own(shelf, root, "lot", experts=tuple(list(experts.items())[:2]))
+    own(shelf, root, "ties", experts=tuple(reversed(experts.items())))
+    for key in ("ties_mean", "task_arithmetic_lwptv", "weight_averaging"):
+        own(shelf, root, key, title="Mine")
+    yield root
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("page", OPENED)
+def test_own_runs_take_no_place_of_the_library(
+    open_app: Any, shelf: Path, own_runs: Path, tmp_path: Path, page: str
+) -> None:
+    opened = shown(open_app(page, shelf), OPENED[page])
+    shutil.copytree(own_runs, tmp_path / "store", dirs_exist_ok=True)
+    assert shown(open_app(page, shelf), OPENED[page]) == opened
+    assert page != "drift" or len(opened) == 6
+
+
+def test_an_equal_run_of_ones_own_stands_where_the_library_has_it(
+    open_app: Any, shelf: Path, own_runs: Path, tmp_path: Path
+) -> None:
+    before = open_app("masks", shelf).selectbox(key="picker").options
+    shutil.copytree(own_runs, tmp_path / "store", dirs_exist_ok=True)
+    at = open_app("masks", shelf)
+    ids = [option[-6:] for option in at.selectbox(key="picker").options]
+    assert len(before) == 7 and ids[-7:] == [option[-6:] for option in before]

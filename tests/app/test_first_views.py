@@ -1,0 +1,73 @@
+"""Every view opens on something that is stored: a picture is drawn, and no offer to measure stands alone."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+import pytest
+from page_harness import SLOW, charts, labels, words
+
+from merging import settings
+
+VIEWS = {  # page -> the control that chooses its view, as the address names it; empty where a page has one view
+    "masks": "", "conflicts": "about", "drift": "view", "features": "look", "image": "see", "learning": "learned",
+    "scores": "show", "sweeps": "", "methods": "",
+}  # fmt: skip
+COMPARED = ("scores", "charts", "images")
+
+
+def pictures(at: Any) -> int:
+    """How many charts and tables a page shows once what it computes meanwhile is there."""
+    limit = time.monotonic() + SLOW
+    while not charts(at) + len(at.dataframe) and "Reading the image" in words(at) and time.monotonic() < limit:
+        time.sleep(0.3)
+        at.run()
+    return charts(at) + len(at.dataframe)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("page", VIEWS)
+def test_every_view_opens_with_a_picture(open_app: Any, page: str) -> None:
+    control = VIEWS[page]
+    at = open_app(page, settings.BUNDLED)
+    names = at.button_group(key=control).options if control else [""]
+    assert len(names) > 1 or not control
+    without = []
+    for name in names:
+        at = open_app(page, settings.BUNDLED, **({control: name} if control else {}))
+        assert not at.exception and not at.error
+        offered = "Measure" in labels(at, "button") and page != "methods"  # where it times this machine, too
+        if not pictures(at) or offered:
+            without.append(name)
+    assert without == []
+
+
+@pytest.mark.slow
+def test_every_comparison_has_a_picture_for_a_run_that_is_suggested(open_app: Any) -> None:
+    at = open_app("compare", settings.BUNDLED)
+    suggested = [str(button.key).removeprefix("beside_") for button in at.button if button.label == "Compare"]
+    assert len(suggested) == 3
+    for view in COMPARED:
+        opened = [open_app("compare", settings.BUNDLED, b=other, between=view) for other in suggested]
+        assert not any(at.exception for at in opened) and any(pictures(at) for at in opened), view
+
+
+@pytest.mark.slow
+def test_what_one_page_opens_on_does_not_follow_to_another(open_app: Any) -> None:
+    at = open_app("drift", settings.BUNDLED)
+    for page in ("features", "image", "drift"):
+        at.query_params.clear()
+        at.switch_page(f"screens/{page}.py").run()
+        assert not at.exception and pictures(at) and "Measure" not in labels(at, "button"), page
+
+
+@pytest.mark.slow
+def test_putting_back_opens_on_a_run_that_is_measured_also_after_masks(open_app: Any) -> None:
+    at = open_app("masks", settings.BUNDLED)  # whose run is one that is not measured, and that nobody chose
+    at.query_params.clear()
+    at.query_params["view"] = "put back"
+    at.switch_page("screens/drift.py").run()
+    assert charts(at) == 3 and "Measure" not in labels(at, "button")
+    at = open_app("drift", settings.BUNDLED, view="put back")
+    assert charts(at) == 3 and "Measure" not in labels(at, "button")

@@ -1,0 +1,189 @@
+"""What a mode forbids is decided in one place, which everything of the app that writes passes."""
+
+from __future__ import annotations
+
+import importlib
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+import streamlit as st
+import writing_calls
+from stand_in_jobs import SLEEP, ended, until
+
+from app import permission
+from app.guards import messages
+from app.reading import data
+from app.session.clicks import PROBLEM
+from app.session.job_queue import SessionQueue
+from merging import modes
+from merging.errors import ModeError
+from merging.jobs.records import JobFiles
+from merging.jobs.runner import Runner
+from merging.modes import Act
+from merging.runs.store import Store
+
+# What changes something in every mode, and why it may.
+FOR_EVERYBODY = {
+    ("app.reading.lessons.polls", "answer"): "counts in a class",
+    ("app.reading.previews", "stop"): "drops a preview of the session's own",
+    ("app.serve", "problem"): "the server's start",
+    ("app.session.job_queue", "cancel"): "the session's own jobs only, see below",
+    ("app.session.report.report_keeper", "_changing"): "the report of whoever has its token",
+    ("app.session.report.report_keeper", "delete"): "the report of whoever has its token",
+    ("app.snapshot.folder", "_swap"): "a command, which no visitor reaches",
+    ("app.snapshot.folder", "put"): "a command, which no visitor reaches",
+    ("app.views.lessons.learner", "say"): "counts in a class",
+    ("app.views.lessons.teach", "_begin"): "a class",
+    ("app.views.lessons.teach", "_end"): "the session's own class",
+}
+ALONE = {Act.UPLOAD, Act.PATH, Act.DELETE}
+SERVERS = {  # {how a server is set up: what its visitors may do}
+    "full": set(Act),
+    "switch": set(Act) - ALONE,
+    "address": set(Act) - ALONE,
+    "class": {Act.MERGE, Act.MEASURE, Act.PREVIEW},
+    "read": set(),
+}
+
+
+@pytest.fixture(params=SERVERS)
+def server(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+    """A server that is set up in this way."""
+    how = str(request.param)
+    monkeypatch.delenv(modes.SHARED, raising=False)
+    monkeypatch.setenv(modes.VARIABLE, how if how in modes.LISTED else "full")
+    if how == "switch":
+        monkeypatch.setenv(modes.SHARED, "1")
+    if how == "address":
+        monkeypatch.setattr(permission, "is_here", lambda _host: False)
+    return how
+
+
+def unasked(more: str = "") -> set[tuple[str, str]]:
+    """The functions that write without asking, by module and name."""
+    added = writing_calls.functions_in("app.new", more)
+    found = [function for function, _ in writing_calls.writing_calls(added).values()]
+    return {(one.module, one.node.name) for one in found if not writing_calls.asks(one)}
+
+
+def test_everything_that_writes_asks() -> None:
+    assert unasked() == set(FOR_EVERYBODY)
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "storage.delete(data.store(), 'x')",
+        "data.store().delete('x')",
+        "st.button('Delete', on_click=data.store().damaged.remove)",
+        "Path('x').unlink()",
+        "write_json(Path('x'), {})",
+        "data.runner().runner.cancel('x')",
+        "keep(data.store().root, made)",
+    ],
+)
+def test_what_would_write_without_asking_is_found(line: str) -> None:
+    head = (
+        "from merging.sweeps import storage\nfrom merging.files.records import write_json\n"
+        "from merging.catalog.model_sets import keep\n"
+    )
+    assert unasked(f"{head}def new():\n    {line}\n") - set(FOR_EVERYBODY) == {("app.new", "new")}
+    asking = f"{head}@asks(Act.DELETE)\ndef new():\n    {line}\n"
+    assert unasked(asking) == set(FOR_EVERYBODY)
+
+
+def test_each_writing_call_is_refused_where_its_act_is(server: str) -> None:
+    for function, _ in writing_calls.writing_calls().values():
+        importlib.import_module(function.module)
+    assert {act for act, _ in permission.ASKING.values()} > ALONE
+    for name, (act, call) in permission.ASKING.items():
+        assert permission.allows(act) == (act in SERVERS[server]), name
+        if not permission.allows(act):
+            with pytest.raises(ModeError, match="own machine"):
+                call()
+
+
+@pytest.fixture
+def queues(
+    tmp_path: Path, tiny_folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[Callable[[str], SessionQueue]]:
+    """The queue as the session of that name sees it; its jobs do nothing until they are stopped."""
+
+    def start(files: JobFiles, *_: object) -> subprocess.Popen[bytes]:
+        with (files.folder / "log.txt").open("wb") as log:
+            return subprocess.Popen([sys.executable, "-c", SLEEP], stdout=log, start_new_session=True)
+
+    monkeypatch.setenv("MERGESCOPE_BENCHMARK", str(tiny_folder))
+    monkeypatch.setattr(JobFiles, "start", start)
+    store = Store(tmp_path / "store", libraries=())
+    runner = Runner(store, device="cpu")
+    yield lambda session: SessionQueue(runner, store, tiny_folder, lambda: None, session)
+    runner.close()
+
+
+def said() -> str:
+    """What the last click refused, once."""
+    return str(st.session_state.pop(PROBLEM, ""))
+
+
+def test_a_command_asks_by_what_it_does(server: str, queues: Callable[[str], SessionQueue]) -> None:
+    queue = queues("" if server in ("full", "address") else "mine")
+    for words, act in ((["export", "x"], Act.EXPORT), (["digest", "x"], Act.COMMAND)):
+        if act in SERVERS[server]:
+            job = queue.command(words[0], "x", "title", words)
+            assert job.live and queue.may_stop(job.id)
+            queue.cancel(job.id)
+            assert said() == ""
+        else:
+            with pytest.raises(ModeError, match="own machine"):
+                queue.command(words[0], "x", "title", words)
+
+
+@pytest.mark.parametrize("server", ["switch", "class"], indirect=True)
+def test_the_job_of_another_session_is_left_alone(server: str, queues: Callable[[str], SessionQueue]) -> None:
+    mine, theirs = queues("mine"), queues("theirs")
+    job = mine.runner.command("kind", "x", "title", ["digest", "x"], session="mine")
+    until(lambda: mine.get(job.id).state == "running")
+    for change in (theirs.cancel, theirs.pause, theirs.dismiss):
+        change(job.id)
+        assert "another session" in said().casefold() or server == "class"  # where nobody may pause and dismiss
+        assert mine.get(job.id).state == "running"
+    with pytest.raises(ModeError):
+        theirs.again(job.id)
+    assert mine.may_stop(job.id) and not theirs.may_stop(job.id)
+    assert [one.id for one in mine.mine()] == [job.id] and theirs.mine() == []
+    mine.cancel(job.id)
+    assert said() == "" and ended(mine, job.id).state == "cancelled"
+
+
+def test_a_job_for_which_others_wait_is_not_paused(
+    monkeypatch: pytest.MonkeyPatch, queues: Callable[[str], SessionQueue]
+) -> None:
+    monkeypatch.setenv(modes.SHARED, "1")
+    first, other, second = queues("first"), queues("other"), queues("second")
+    busy = other.sweep("a" * 12, "Before it")
+    job = first.sweep("b" * 12, "Both want it")
+    assert second.sweep("b" * 12, "Both want it").id == job.id
+    first.pause(job.id)
+    assert "Others wait" in said() and first.get(job.id).state == "queued"
+    first.cancel(job.id)  # leaves it
+    assert said() == "" and second.get(job.id).state == "queued"
+    second.pause(job.id)
+    assert said() == "" and second.get(job.id).state == "paused" and other.get(busy.id).live
+
+
+@pytest.mark.parametrize(("address", "others"), [("127.0.0.1", False), ("::1", False), ("0.0.0.0", True)])
+def test_a_server_that_other_machines_reach_is_shared_for_all_that_asks(
+    address: str, others: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("MERGESCOPE_STORE", str(tmp_path / "store"))
+    monkeypatch.delenv(modes.SHARED, raising=False)
+    monkeypatch.delenv(modes.VARIABLE, raising=False)
+    monkeypatch.setattr(permission.st, "get_option", {"server.address": address}.get)
+    assert permission.has_others() == messages.has_others() == messages.is_refused(messages.CLEAR) == others
+    assert permission.allows(Act.DELETE) != others
+    monkeypatch.setattr(data, "session_name", lambda: "name")
+    assert data.runner().session == ("name" if others else "")

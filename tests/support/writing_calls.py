@@ -1,0 +1,152 @@
+"""Which functions of the app change what is stored, found in the source: they must ask whether visitors may."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+# Functions that change the disk, whatever they are called with.
+BY_PATH = {
+    "chmod", "hardlink_to", "mkdir", "mkdtemp", "rmdir", "rmtree", "symlink_to", "touch", "unlink", "write_bytes",
+    "write_text", "makedirs", "copytree", "copyfile", "copy2",
+}  # fmt: skip
+OF_OS = {"os.link", "os.remove", "os.rename", "os.replace", "os.symlink", "shutil.move"}
+OF_FILES = {
+    f"merging.files.{name}"
+    for name in (
+        "atomic.drop", "atomic.make_temporary", "atomic.publish", "atomic.replace", "atomic.retire", "atomic.sweep",
+        "atomic.written", "records.JsonRecords.remove", "records.JsonRecords.write", "records.write_bytes",
+        "records.write_json", "records.write_text",
+    )
+}  # fmt: skip
+# Rooms of merging/ that keep what visitors ask for; the others write into caches or are run by jobs.
+KEEPING = (
+    "analysis.stored", "benchmarks.benchmark", "benchmarks.referenced", "catalog", "classroom", "evaluator",
+    "export.stored", "jobs", "previews", "published", "runs.drafts", "runs.given", "runs.quarantine",
+    "runs.reference_models", "runs.store", "sweeps.points", "sweeps.storage",
+)  # fmt: skip
+# What holds objects of those rooms, by how it ends, and those of their methods that only read.
+HOLDERS = ("bench", "benchmark", "damaged", "drafts", "files", "polls", "records", "runner", "sets", "store")
+READING = {
+    "asked", "charge", "close", "counts", "details", "find", "find_so_far", "get", "is_open", "jobs", "listed", "part",
+    "read", "run", "runs", "state", "take",
+}  # fmt: skip
+ALSO = {("bench", "ask"), ("benchmark", "find")}  # computes, and keeps where files lie
+QUEUE = "app.session.job_queue.SessionQueue"  # what data.runner() gives
+
+
+@dataclass
+class Function:
+    """A function; ``calls`` are (name, what it is an attribute of), the names resolved by the imports of its module."""
+
+    module: str
+    name: str
+    node: ast.FunctionDef
+    calls: list[tuple[str, str]]
+
+
+@cache
+def functions(package: str) -> tuple[Function, ...]:
+    """Every function and method of a package, or of a part of it."""
+    found: list[Function] = []
+    for path in sorted((ROOT / package).rglob("*.py")):
+        module = ".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__")
+        found += functions_in(module, path.read_text("utf-8"))
+    return tuple(found)
+
+
+def functions_in(module: str, source: str) -> Iterator[Function]:
+    """Every function and method of a module."""
+    tree = ast.parse(source)
+    known = _imported(tree)
+    known |= {one.name: f"{module}.{one.name}" for one in tree.body if isinstance(one, ast.FunctionDef)}
+    for one in tree.body:
+        prefix = f"{module}.{one.name}." if isinstance(one, ast.ClassDef) else f"{module}."
+        for node in one.body if isinstance(one, ast.ClassDef) else [one]:
+            if isinstance(node, ast.FunctionDef):
+                yield Function(module, f"{prefix}{node.name}", node, list(_names(node, known, prefix)))
+
+
+def _imported(tree: ast.Module) -> dict[str, str]:
+    found = {}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.ImportFrom) and node.module:
+            found |= {one.asname or one.name: f"{node.module}.{one.name}" for one in node.names}
+        elif isinstance(node, ast.Import):
+            found |= {one.asname or one.name.partition(".")[0]: one.name for one in node.names}
+    return found
+
+
+def _names(node: ast.FunctionDef, known: dict[str, str], own: str) -> Iterator[tuple[str, str]]:
+    """The functions that a function calls, or passes on as a callback."""
+    for one in ast.walk(node):
+        if isinstance(one, ast.Name) and one.id in known:
+            yield known[one.id], ""
+        elif isinstance(one, ast.Attribute):
+            base = one.value
+            if isinstance(base, ast.Name) and base.id in known:
+                yield f"{known[base.id]}.{one.attr}", ast.unparse(base)
+            elif isinstance(base, ast.Name) and base.id == "self":
+                yield f"{own}{one.attr}", "self"
+            else:
+                yield f".{one.attr}", ast.unparse(base)
+
+
+def _is_primitive(name: str, base: str) -> bool:
+    return name in OF_OS | OF_FILES or (name.rpartition(".")[2] in BY_PATH and base != "self")
+
+
+def _is_held(name: str, base: str, methods: set[str]) -> bool:
+    """Whether it is a method of what holds something stored: data.store().delete, self._files(job).remove."""
+    called, holder = name.rpartition(".")[2], re.sub(r"\(.*\)$", "", base)
+    return (called in methods and holder.endswith(HOLDERS)) or any(
+        holder.endswith(end) and called == other for end, other in ALSO
+    )
+
+
+@cache
+def writers() -> frozenset[str]:
+    """The functions and methods of the keeping rooms that change the disk, also through others there."""
+    rooms = sorted({name.partition(".")[0] for name in KEEPING})
+    every = [one for room in rooms for one in functions(f"merging/{room}")]
+    kept = [one for one in every if one.module.removeprefix("merging.").startswith(KEEPING)]
+    found = {one.name for one in kept if any(_is_primitive(*call) for call in one.calls)}
+    while True:
+        methods = {name.rpartition(".")[2] for name in found | OF_FILES} - READING
+        more = {
+            one.name for one in kept if any(name in found or _is_held(name, base, methods) for name, base in one.calls)
+        }
+        if more <= found:
+            return frozenset(found)
+        found |= more
+
+
+def writing_calls(more: Iterable[Function] = ()) -> dict[str, tuple[Function, list[str]]]:
+    """{function of the app, or of ``more``: what it calls that changes what is stored}; callbacks count as called."""
+    known, found = writers(), {}
+    methods = {name.rpartition(".")[2] for name in known} - READING
+    app = {one.name: one for one in (*functions("app"), *more)}
+    for one in app.values():
+        hits = []
+        for name, base in one.calls:
+            queued = f"{QUEUE}.{name.rpartition('.')[2]}"
+            if base == "data.runner()" and queued in app:
+                continue  # that function asks
+            if _is_primitive(name, base) or name in known or _is_held(name, base, methods):
+                hits.append(f"{base}.{name.rpartition('.')[2]}".lstrip("."))
+        if hits:
+            found[one.name] = one, hits
+    return found
+
+
+def asks(function: Function) -> bool:
+    """Whether a function asks whether visitors may do that: by its decorator, or in its own body."""
+    named = [ast.unparse(one) for one in function.node.decorator_list]
+    return any(one.startswith("asks(Act.") for one in named) or any(
+        name == "app.permission.require" for name, _ in function.calls
+    )
