@@ -249,7 +249,7 @@ def choose(monkeypatch: pytest.MonkeyPatch, document: str) -> None:
 
 def test_a_view_becomes_a_step_that_opens_it(open_app: Any, library: Path, tmp_path: Path) -> None:
     at = open_app("masks", library, ratio="0.35")
-    run_id = said(at, "run")
+    run_id = at.selectbox(key="picker").value
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(step_text.state, "place", lambda: f"masks?run={run_id}")
         written = step_text.of_view({"run": run_id, "ratio": "0.35", "lesson": "x"}, "saliency_matrix")

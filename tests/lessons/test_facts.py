@@ -14,9 +14,11 @@ import pandas as pd
 import pytest
 
 from merging.analysis import stored
+from merging.jobs.runner import Runner
 from merging.lessons.context import LessonContext
 from merging.lessons.fact import Fact
 from merging.lessons.facts.computing import compute
+from merging.lessons.facts.scores import rows_of
 from merging.lessons.kinds import FACTS
 from merging.lessons.lesson import FactSpec
 from merging.sweeps import compute as sweeping
@@ -299,3 +301,13 @@ def test_the_lens_of_the_pretrained_model_is_that_of_every_merges_reference(smal
     assert through.value == pytest.approx(fact(small, "lens", run="ta", of="reference", depth=6).value)
     assert through.value == pytest.approx(mean(small, "pretrained", False), abs=0.01)
     assert fact(small, "lens", run="pretrained", depth=6, over="in").missing
+
+
+def test_facts_and_stored_jobs_name_runs_as_lists_do(small: Context, monkeypatch: pytest.MonkeyPatch) -> None:
+    run = next(run for run in small.merges if run.title == "Ties")
+    assert run.name == "TIES (sum, λ 0.3)"
+    monkeypatch.setattr(LessonContext, "needed_run", lambda _context, _alias: run)
+    assert rows_of(small, "x")[2] == run.name
+    runner = Runner(small.store)
+    assert runner._stored_job(run.id).title == run.name
+    runner.close()

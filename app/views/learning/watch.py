@@ -62,12 +62,12 @@ def _charts(job: Job) -> None:
 
     recipe = Recipe.from_yaml(job.recipe_yaml)
     experts, path = [name for name, _ in recipe.experts], data.store().learned_so_far(job.id)
-    table = losses_so_far(watching.losses(path, experts), data.runner().details(job.id))
+    table = with_means(watching.losses(path, experts), data.runner().details(job.id))
     if len(table):
         unit = next((method.loss for method, _ in reversed(recipe.stages) if method.loss), "Loss")
         chart.live(
             "learning_loss", table, job.id, name=f"learning_{job.id[:8]}", unit=unit, experts=experts, window=WINDOW,
-            overall=ALL, caption=f"{falling_sentence(table)} {WATCH.format(WINDOW)}".strip(),
+            overall=ALL, caption=f"{falls(table)} {WATCH.format(WINDOW)}".strip(),
         )  # fmt: skip
     now = watching.coefficients(path, experts)
     if len(now):
@@ -75,7 +75,7 @@ def _charts(job: Job) -> None:
         chart.live("coefficient_map", now.merge(known, on="tensor"), job.id, name=f"coefficients_{job.id[:8]}")
 
 
-def losses_so_far(tasks: pd.DataFrame, details: list[str]) -> pd.DataFrame:
+def with_means(tasks: pd.DataFrame, details: list[str]) -> pd.DataFrame:
     """The losses of each task, and their mean also at steps that the job has told of and not yet written."""
     import pandas as pd
 
@@ -85,15 +85,15 @@ def losses_so_far(tasks: pd.DataFrame, details: list[str]) -> pd.DataFrame:
     return pd.DataFrame(rows, columns=["step", "expert", "loss"]).astype({"step": "int64", "loss": "float64"})
 
 
-def falling_sentence(table: pd.DataFrame) -> str:
+def falls(table: pd.DataFrame) -> str:
     """On how many tasks the running mean falls, and on which it does not; empty before there are enough steps."""
     tasks = table[table["expert"] != ALL]
     by_step = tasks.pivot(index="step", columns="expert", values="loss").rolling(WINDOW, min_periods=1).mean()
     if len(by_step) < 2 * WINDOW:
         return ""
-    falls = by_step.iloc[-1] < by_step.iloc[-1 - WINDOW]
-    others = [text.safe_text(names.expert(name), 40) for name in falls.index[~falls]]
-    return FALLS.format(WINDOW, int(falls.sum()), len(falls), f", and not on {text.listed(others)}" if others else "")
+    lower = by_step.iloc[-1] < by_step.iloc[-1 - WINDOW]
+    others = [text.safe_text(names.expert(name), 40) for name in lower.index[~lower]]
+    return FALLS.format(WINDOW, int(lower.sum()), len(lower), f", and not on {text.listed(others)}" if others else "")
 
 
 @st.cache_data(max_entries=8, show_spinner=False)
