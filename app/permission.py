@@ -28,7 +28,7 @@ def allows(act: Act) -> bool:
 
 def has_others() -> bool:
     """Whether several people may use this server: it says so, or other machines can reach it."""
-    return modes.shared() or not is_here(str(st.get_option("server.address")))
+    return modes.is_shared() or not is_here(str(st.get_option("server.address")))
 
 
 def require(act: Act) -> None:

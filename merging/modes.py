@@ -66,7 +66,7 @@ def mode() -> Mode:
     return Mode(written)
 
 
-def shared() -> bool:
+def is_shared() -> bool:
     """Whether several people use this server: as $MERGESCOPE_SHARED says, or in a mode for many."""
     said = os.environ.get(SHARED, "").strip().casefold()
     return mode() != Mode.FULL or said not in {"", "0", "no", "off", "false"}
@@ -74,7 +74,7 @@ def shared() -> bool:
 
 def allows(act: Act) -> bool:
     """Whether visitors of this server may do that."""
-    return act in ALLOWED[mode()] and not (act in FOR_ONE and shared())
+    return act in ALLOWED[mode()] and not (act in FOR_ONE and is_shared())
 
 
 def refusal(act: Act) -> str:

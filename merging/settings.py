@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from merging import modes
 from merging.errors import StoreError
 from merging.text import printable
 
@@ -73,11 +72,6 @@ def jobs_at_once() -> int:
 def store_words() -> list[str]:
     """The option with which a command uses this program's store wherever it is typed; empty for the usual store."""
     return ["--store", str(store_root().absolute())] if os.environ.get(STORE) else []
-
-
-def shared() -> bool:
-    """Whether the app serves several people ($MERGESCOPE_SHARED, or a mode): they choose from listed paths only."""
-    return modes.shared()
 
 
 def models_folders() -> dict[str, Path]:

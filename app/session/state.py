@@ -83,10 +83,10 @@ def write(key: str, value: str) -> None:
 def imply(key: str, value: str) -> None:
     """Leave ``key`` out of the address, as its value was not chosen; links that restore the view still have it."""
     write(key, "")
-    st.session_state[_IMPLIED] = implied() | {key: value}
+    st.session_state[_IMPLIED] = implied_query() | {key: value}
 
 
-def implied() -> dict[str, str]:
+def implied_query() -> dict[str, str]:
     """What the page shows though its address does not say so."""
     kept: dict[str, str] = st.session_state.get(_IMPLIED, {})
     return kept
@@ -94,7 +94,7 @@ def implied() -> dict[str, str]:
 
 def query() -> dict[str, str]:
     """The keys and values that restore this view; the report's token is left out."""
-    return without_token(implied() | st.query_params.to_dict())
+    return without_token(implied_query() | st.query_params.to_dict())
 
 
 def _picked(key: str, remembered: str, available: Sequence[str], first: str) -> tuple[str, str]:

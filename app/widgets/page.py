@@ -126,7 +126,7 @@ def link() -> None:
 def address_of_view() -> None:
     """The address, and what it holds."""
     st.code(view_address(), language=None, wrap_lines=True)
-    also = SECRET if DRAFT in st.query_params else "" if state.implied() else ALSO
+    also = SECRET if DRAFT in st.query_params else "" if state.implied_query() else ALSO
     st.caption(f"{also} It names runs by their recipes: it works wherever they are.".strip())
 
 

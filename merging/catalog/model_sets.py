@@ -15,7 +15,7 @@ from merging.errors import StoreError
 from merging.files.disk import OTHER_STORE, explained
 from merging.files.records import JsonRecords
 from merging.files.short_digest import SHORT_DIGEST, short_digest
-from merging.modes import shared
+from merging.modes import is_shared
 from merging.text import first_few, printable
 
 FOLDER, VERSION = "sets", 1
@@ -40,7 +40,7 @@ class ModelSet:
     def offered(self) -> bool:
         """Whether it may be used here: a server for several people allows only models from its own folders."""
         references = (self.pretrained, *(reference for _, reference in self.experts))
-        return not shared() or all(reference.startswith(NAMED) for reference in references)
+        return not is_shared() or all(reference.startswith(NAMED) for reference in references)
 
 
 def make(title: str, pretrained: str, experts: Mapping[str, str]) -> ModelSet:

@@ -83,7 +83,7 @@ def evaluator() -> Evaluator | None:
     Raises:
         EvaluatorError: the variable is no command line.
     """
-    if modes.shared() or not (written := os.environ.get(settings.EVALUATOR, "").strip()):
+    if modes.is_shared() or not (written := os.environ.get(settings.EVALUATOR, "").strip()):
         return None
     try:
         words = shlex.split(written)

@@ -35,7 +35,7 @@ def trim_rank(numel: int, density: float) -> int:
     return max(numel - int(numel * density) - 1, 0)
 
 
-def trimmed(vectors: Tensor, thresholds: Sequence[float] | None) -> Tensor:
+def trim_vectors(vectors: Tensor, thresholds: Sequence[float] | None) -> Tensor:
     """Task vectors (K, *S) with everything below its expert's threshold set to zero; all of them for None."""
     if thresholds is None:
         return vectors
@@ -67,7 +67,7 @@ def trim_each(
     sizes = tensors.abs().reshape(len(tensors), -1).cpu().numpy()
     smallest = np.partition(sizes, sorted(set(ranks)), axis=1)[:, ranks].T
     for density, row in zip(densities, smallest.tolist(), strict=True):
-        yield trimmed(tensors, row if density < 1 else None)
+        yield trim_vectors(tensors, row if density < 1 else None)
 
 
 def elected_sign(kept: Tensor, tie_sign: float) -> Tensor:

@@ -125,7 +125,7 @@ def test_what_is_no_message_ends_the_socket_without_a_word_in_the_log(
         async with SessionClient(urlsplit(url).netloc) as client:
             await client.open("", {})
             await client.tell(message)
-            return await client.ended()
+            return await client.close_code()
 
     with serve(library, tmp_path, entry=entry) as url:
         assert asyncio.run(send(url, "a text")) == 1003

@@ -12,7 +12,7 @@ import torch
 from safetensors.torch import save_file
 from shelf_folders import listed
 
-from merging import settings
+from merging import modes, settings
 from merging.catalog import folder_walk, scan
 from merging.catalog.recognize import recognize
 from merging.checkpoints import references
@@ -55,7 +55,7 @@ def test_a_file_in_a_models_folder_has_one_reference(root: Path, place: str) -> 
 @pytest.mark.parametrize(("text", "on"), [("", False), ("0", False), ("off", False), ("1", True), ("yes", True)])
 def test_shared_is_a_switch(text: str, on: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("MERGESCOPE_SHARED", text)
-    assert settings.shared() is on
+    assert modes.is_shared() is on
 
 
 def test_links_to_folders_are_named_and_not_followed(root: Path, tmp_path: Path) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from merging import modes, settings
+from merging import modes
 from merging.errors import ModeError
 from merging.modes import ALLOWED, Act, Mode
 
@@ -13,10 +13,10 @@ def test_full_allows_everything_class_less_and_read_nothing(monkeypatch):
     assert ALLOWED[Mode.FULL] == set(Act) > ALLOWED[Mode.CLASS] > ALLOWED[Mode.READ] == set()
     monkeypatch.delenv(modes.VARIABLE, raising=False)
     monkeypatch.delenv("MERGESCOPE_SHARED", raising=False)
-    assert modes.mode() == Mode.FULL and not settings.shared()
+    assert modes.mode() == Mode.FULL and not modes.is_shared()
     for written, mode in ((" Class ", Mode.CLASS), ("read", Mode.READ)):
         monkeypatch.setenv(modes.VARIABLE, written)
-        assert modes.mode() == mode and settings.shared()
+        assert modes.mode() == mode and modes.is_shared()
 
 
 def test_where_several_people_share_a_server_in_full_mode_nothing_is_uploaded_typed_or_deleted(monkeypatch):

@@ -90,7 +90,7 @@ class SessionClient:
                 pass
         return [one.upload_url for one in said.file_urls_response.file_urls]
 
-    async def ended(self) -> int:
+    async def close_code(self) -> int:
         """The code with which the server closes the socket."""
         assert self._socket is not None
         with contextlib.suppress(ConnectionClosed):

@@ -28,7 +28,7 @@ from merging.methods.shared.least_squares import matrices
 from merging.numerics.drm_space import prune_rank, units
 from merging.numerics.linear_algebra import double, with_doubles
 from merging.numerics.quantile import kth_smallest
-from merging.numerics.sign_election import Election, elect, trim_each, trim_rank, trimmed
+from merging.numerics.sign_election import Election, elect, trim_each, trim_rank, trim_vectors
 from merging.progress import Meter
 
 WEIGHTS = "weights"
@@ -234,7 +234,7 @@ def elected_votes(inputs: Inputs, parameter: Parameter) -> dict[float, int]:
     votes = dict.fromkeys(DENSITIES, 0)
     for block in blocks():
         for density in DENSITIES:
-            votes[density] += elect(trimmed(block, limits.get(density))).votes
+            votes[density] += elect(trim_vectors(block, limits.get(density))).votes
     return votes
 
 

@@ -12,7 +12,7 @@ from merging.methods.params import Params, flag, fraction
 from merging.methods.shared import citations
 from merging.methods.shared.trimming import TrimThresholds, global_thresholds, majority
 from merging.methods.slot import Slot, SlotStream, Survey
-from merging.numerics.sign_election import elected_sign, trimmed
+from merging.numerics.sign_election import elected_sign, trim_vectors
 
 if TYPE_CHECKING:
     from merging.files.tables import Table
@@ -34,7 +34,7 @@ def survey(slots: SlotStream, params: TrimParams) -> Survey:
     table: dict[str, Table] = {}
     if params.density < 1.0:
         thresholds, table = global_thresholds(slots, params.density)
-    tie_sign = majority(slots, lambda slot: trimmed(slot.task_vectors, thresholds)) if params.elect else 0.0
+    tie_sign = majority(slots, lambda slot: trim_vectors(slot.task_vectors, thresholds)) if params.elect else 0.0
     return Survey(TrimThresholds(thresholds, tie_sign), table)
 
 
@@ -42,7 +42,7 @@ def _own(slot: Slot, params: TrimParams, statistics: TrimThresholds) -> Tensor:
     """Which scalars each expert keeps, (K, *S)."""
     vectors = slot.task_vectors
     if params.elect:
-        kept = trimmed(vectors, statistics.thresholds)
+        kept = trim_vectors(vectors, statistics.thresholds)
         return kept * elected_sign(kept, statistics.tie_sign) > 0
     assert statistics.thresholds is not None
     return vectors.abs() >= vectors.new_tensor(statistics.thresholds).reshape(-1, *[1] * slot.pretrained.dim())

@@ -14,7 +14,7 @@ from merging.methods.shared import citations, fields
 from merging.methods.shared.trimming import TrimThresholds, global_thresholds
 from merging.methods.slot import Provisional, Slot, SlotStream, Survey
 from merging.numerics.quantile import kth_smallest
-from merging.numerics.sign_election import elected_sign, trim_rank, trimmed
+from merging.numerics.sign_election import elected_sign, trim_rank, trim_vectors
 
 if TYPE_CHECKING:
     from merging.files.tables import Table
@@ -42,7 +42,7 @@ def _trim(slot: Slot, params: TiesParams, thresholds: tuple[float, ...] | None) 
     if params.density < 1.0 and thresholds is None:
         flat = slot.task_vectors.abs().flatten(1)
         thresholds = tuple(kth_smallest(lambda: [flat], [trim_rank(flat.shape[1], params.density)] * len(flat)))
-    return trimmed(slot.task_vectors, thresholds)
+    return trim_vectors(slot.task_vectors, thresholds)
 
 
 def survey(slots: SlotStream, params: TiesParams) -> Survey:

@@ -67,7 +67,7 @@ def view() -> dict[str, str]:
     keys = {value for name, value in vars(address).items() if name.isupper() and isinstance(value, str)}
     keys = (keys | {painted.PAINT, painted.BUDGET}) - {address.BIND}
     kept = {key: st.session_state[key] for key in keys if st.session_state.get(key) is not None}
-    return state.implied() | dict(st.query_params) | {key: _written(value) for key, value in kept.items()}
+    return state.implied_query() | dict(st.query_params) | {key: _written(value) for key, value in kept.items()}
 
 
 def factors(now: Mapping[str, str]) -> pd.DataFrame | None:
