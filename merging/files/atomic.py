@@ -25,6 +25,7 @@ from merging.files.records import write_json
 from merging.files.temporary import OLD, kind_left_behind, temporary_name
 
 MANIFEST = "manifest.json"
+TAKEN = {errno.ENOTEMPTY, errno.EEXIST}  # what a rename says where another writer was first
 SWAPS = 10  # how often an entry may be replaced while it is checked
 SHA256, BLAKE3 = "sha256", "blake3"
 NAMES = {SHA256: "sha-256", BLAKE3: "BLAKE3"}
@@ -75,7 +76,7 @@ def publish(folder: Path, final: Path) -> bool:
         with disk.renaming(folder, final):
             folder.rename(final)
     except OSError as error:
-        if error.errno not in {errno.ENOTEMPTY, errno.EEXIST}:
+        if error.errno not in TAKEN:
             raise
         drop(folder)
         return False
@@ -125,11 +126,15 @@ def replace(folder: Path, final: Path) -> bool:
 
 
 def _put_back(aside: Path) -> None:
-    """Rename what lies aside to its place if that is free, and remove it otherwise; what cannot be renamed stays."""
+    """Rename what lies aside to its final path if that is free, else remove it; what cannot be renamed stays."""
     with contextlib.suppress(OSError):
         for old in aside.iterdir():
-            if not (final := aside.with_name(old.name)).exists():
-                old.rename(final)
+            try:
+                if not (final := aside.with_name(old.name)).exists():
+                    old.rename(final)
+            except OSError as error:
+                if error.errno not in TAKEN:  # else another writer has put its own there since we looked
+                    raise
         shutil.rmtree(aside)
 
 

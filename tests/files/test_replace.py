@@ -55,6 +55,24 @@ def test_the_old_one_comes_back_if_the_new_one_cannot_take_its_place(final: Path
     assert there(final) == ("old", 1)
 
 
+def test_nothing_stays_aside_where_another_writer_is_first(
+    final: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The other one comes between the look at the final path and the rename to it."""
+    exists = Path.exists
+
+    def then_written(path: Path) -> bool:
+        found = exists(path)
+        if path == final and not found:
+            folder(final, "theirs")
+        return found
+
+    with monkeypatch.context() as patch, pytest.raises(FileNotFoundError):
+        patch.setattr(Path, "exists", then_written)
+        atomic.replace(tmp_path / "nothing", final)
+    assert there(final) == ("theirs", 1)
+
+
 @pytest.mark.parametrize(("late", "text"), [(False, "old"), (True, "new")])
 def test_the_sweep_puts_back_what_a_dead_process_had_put_aside(final: Path, late: bool, text: str) -> None:
     die(final, late)
