@@ -51,8 +51,10 @@ def named(at: Any, key: str) -> list[str]:
 
 
 def shown(at: Any, key: str) -> list[str]:
-    """The ids of the runs that a page shows; its address leaves out a run that was not chosen."""
-    return named(at, key) if key == "runs" else [str(at.selectbox(key="picker").value)]
+    """The ids of the runs that a page shows; its address leaves out runs that were not chosen."""
+    if key != "runs":
+        return [str(at.selectbox(key="picker").value)]
+    return named(at, key) if key in at.query_params else str(at.session_state["_implied"].get(key, "")).split(",")
 
 
 def own(folder: Path, root: Path, key: str, **changes: Any) -> Run:
@@ -73,7 +75,7 @@ def test_every_page_keeps_the_run_in_the_address_of_another(open_app: Any, compa
     if page in SHOW_ONE:
         assert named(at, "run") == [run]
     if page in SHOW_SEVERAL:
-        assert run in named(at, "runs") or EMR.replace("-", "\\-") in words(at)
+        assert run in shown(at, "runs") or EMR.replace("-", "\\-") in words(at)
         assert not any("does not have" in str(warning.value) for warning in at.warning)
     assert named(go(at, "masks"), "run") == [run]
 
@@ -85,7 +87,7 @@ def test_every_page_after_the_other_keeps_it(open_app: Any, compared: Path) -> N
     for page in [*PAGES, *reversed(PAGES)]:
         go(at, page)
         assert page not in SHOW_ONE or named(at, "run") == [run], page
-        assert page not in SHOW_SEVERAL or named(at, "runs")[0] == run, page
+        assert page not in SHOW_SEVERAL or shown(at, "runs")[0] == run, page
 
 
 @pytest.mark.slow
@@ -105,8 +107,9 @@ def test_a_run_chosen_later_joins_those_of_a_page(open_app: Any, compared: Path)
     known = runs(compared)
     at = go(open_app("scores", compared), "masks")
     at.selectbox(key="picker").set_value(known[EMR].id).run()
-    shown = named(go(at, "scores"), "runs")
-    assert shown[0] == known[EMR].id and known[TIES].id in shown
+    several = shown(go(at, "scores"), "runs")
+    assert several[0] == known[EMR].id and known[TIES].id in several
+    assert named(at, "run") == [known[EMR].id] and "runs" not in at.query_params
     at.multiselect(key="compare").set_value([known[TIES].id]).run()  # who takes it away there keeps it elsewhere
     assert named(go(at, "scores"), "runs") == [known[TIES].id]
     assert named(go(at, "masks"), "run") == [known[EMR].id]
@@ -126,7 +129,7 @@ def test_a_page_says_that_it_cannot_show_the_chosen_run(open_app: Any, compared:
     known = runs(compared)
     at = go(open_app("masks", compared, run=known[EMR].id), "features")
     assert f"**{EMR}** is not among these runs. Features shows merges" in words(at).replace("\\", "")
-    assert named(go(at, "scores"), "runs")[0] == known[EMR].id and charts(at)
+    assert shown(go(at, "scores"), "runs")[0] == known[EMR].id and charts(at)
 
 
 def test_links_to_a_chosen_tensor_name_the_chosen_run(open_app: Any, compared: Path) -> None:
@@ -145,6 +148,16 @@ def test_a_run_that_was_not_chosen_is_not_chosen_by_a_reload(open_app: Any, comp
     assert shown(again, "run") == [opened] and again.session_state["_implied"] == {"run": opened}
     again.selectbox(key="picker").set_value(known[EMR].id).run()
     assert named(again, "run") == [known[EMR].id] and again.session_state["_implied"] == {}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("page", sorted(SHOW_SEVERAL))
+def test_the_runs_that_a_page_opens_on_are_not_chosen_by_a_reload(open_app: Any, compared: Path, page: str) -> None:
+    at = open_app(page, compared)
+    opened = shown(at, "runs")
+    again = open_app(page, compared, **{key: ",".join(value) for key, value in at.query_params.items()})
+    assert shown(again, "runs") == opened and opened[0] and "runs" not in again.query_params
+    assert not [key for key in ("_chosen_run", "_named_run", "_runs") if key in again.session_state]
 
 
 def test_a_link_names_what_its_page_shows_and_the_address_only_what_was_chosen(monkeypatch: Any) -> None:

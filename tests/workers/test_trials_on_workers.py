@@ -115,19 +115,20 @@ def test_a_killed_worker_loses_no_trial(tiny_benchmark: Benchmark, here: Store, 
 def test_an_error_of_ours_is_raised_once(
     tiny_benchmark: Benchmark, store: Store, threads: Workers, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    merge, begun = task_counts.merge, list[str]()
+    merge, begun = task_counts.merge, list[tuple[str, tuple[str, ...]]]()
 
     def fail(context: TrialContext, recipe: Recipe, progress: Any) -> Any:
-        begun.append(f"{recipe.merge.key} of {len(recipe.experts)}")
-        if begun[-1] == "drm of 3":
+        begun.append((recipe.merge.key, tuple(name for name, _ in recipe.experts)))
+        if recipe.merge.key == "drm" and len(recipe.experts) == 3:
             raise MergingError("The merged tensor overflows.")
         return merge(context, recipe, progress)
 
     monkeypatch.setattr(task_counts, "merge", fail)
     with pytest.raises(MergingError, match=r"^The merged tensor overflows\.$"):
         measured("task_counts", store, tiny_benchmark, threads)
-    assert begun[0].endswith("of 4"), "what takes longest is begun first"
-    assert begun.count("drm of 3") == 1 and not bytes_of(store)
+    assert len(begun[0][1]) == 4, "what takes longest is begun first"
+    assert len(begun) == len(set(begun)), "an error is an answer: no trial is begun twice"
+    assert not bytes_of(store)
 
 
 @pytest.mark.usefixtures("here")

@@ -193,9 +193,10 @@ def _many(key: str, name: str, available: Sequence[str], first: Sequence[str]) -
     """The runs that the link or the session names, each once, and those of them that are not available."""
     linked_ids = _linked_ids(key, available)
     ids = list(dict.fromkeys(linked_ids or st.session_state.get(name, first)))
-    if linked_ids or name in st.session_state:
+    chosen = bool(linked_ids) or name in st.session_state
+    if chosen:
         st.session_state[name] = ids
-    write(key, ",".join(ids))
+    (write if chosen or not ids else imply)(key, ",".join(ids))
     available_ids = [run_id for run_id in ids if run_id in available]
     for run_id in available_ids:
         _found(run_id)
@@ -205,7 +206,8 @@ def _many(key: str, name: str, available: Sequence[str], first: Sequence[str]) -
 def picked_runs(available: Sequence[str], default: Sequence[str]) -> tuple[list[str], list[str]]:
     """The runs to compare, the chosen one first, and the ids among them that are not available.
 
-    Each page has its own ``default``, which does not follow the visitor to other pages.
+    Each page has its own ``default``, which does not follow the visitor to other pages. The address leaves it out, and
+    names the chosen run only: opened again, it would choose the first run that it names.
     """
     if several := _linked_ids(address.RUNS, available):
         st.session_state[_NAMED] = several[0]
@@ -216,6 +218,8 @@ def picked_runs(available: Sequence[str], default: Sequence[str]) -> tuple[list[
     if added and _CURRENT_MANY in st.session_state:
         _forget(_ADDED)
         st.session_state[_CURRENT_MANY] = [added, *st.session_state[_CURRENT_MANY]]
+    if added:
+        write(address.RUN, added)
     return _many(address.RUNS, _CURRENT_MANY, available, [added, *default] if added else default)
 
 
