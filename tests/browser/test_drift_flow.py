@@ -48,11 +48,10 @@ def test_the_sidebar_keeps_the_run_that_another_page_shows(app: App, library: Pa
     app.wait_for_address("tensor=visual.")
     menu = app.page.get_by_test_id("stSidebarNav")
     menu.get_by_role("link", name="Scores").click()
-    app.wait_for_address(f"runs={run}")  # first
+    app.wait_for_address(f"run={run}")
     app.settled()
     app.page.locator(".st-key-selection").get_by_role("link", name="Drift").click()
     app.wait_for_address("view=layer")
-    app.wait_for_address(f"runs={run}")
     app.settled().charted()
     app.wait_for_address(f"run={run}")
     menu.get_by_role("link", name="Masks").click()
