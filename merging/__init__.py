@@ -16,6 +16,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
+from merging.tasks.context import Context
 from merging.version import __version__
 
 # libgomp's threads otherwise spin at barriers, which is ruinous beside a busy neighbor (another merge, the app's
@@ -183,7 +184,7 @@ def preview(
     """
     from merging.previews.preview import preview as one
 
-    return one(recipe, sample, reference, benchmark=benchmark, device=device, cancel=cancel)
+    return one(recipe, sample, reference, benchmark=benchmark, context=Context(device=device, cancel=cancel))
 
 
 def _computed(
@@ -199,7 +200,11 @@ def _computed(
 
     models = (inputs.pretrained, inputs.experts)
     result = engine.run(
-        inputs.recipe, *models, **data, gradients=gradients, device=device, progress=progress, cancel=cancel
+        inputs.recipe,
+        *models,
+        **data,
+        gradients=gradients,
+        context=Context(device=device, progress=progress, cancel=cancel),
     )
     if inputs.recipe.adapt is None:
         return result
@@ -208,7 +213,9 @@ def _computed(
 
     merged = MappingCheckpoint(result.state_dict, "merged")
     merged.metadata = inputs.pretrained.metadata
-    adapted = adapt(inputs.recipe, *models, merged, **data, device=device, progress=progress, cancel=cancel)
+    adapted = adapt(
+        inputs.recipe, *models, merged, context=Context(device=device, progress=progress, cancel=cancel), **data
+    )
     return adapted.added_to(result)
 
 

@@ -16,6 +16,7 @@ from merging.files import atomic
 from merging.progress import Cancel, Phases, ProgressCallback
 from merging.runs.run import Run
 from merging.runs.store import Store
+from merging.tasks.context import Context
 from merging.text import first_few
 
 if TYPE_CHECKING:
@@ -190,10 +191,8 @@ class MeasurementContext:
                     self.recipe,
                     Store(folder, libraries=()),
                     benchmark=self.benchmark,
-                    device=self.device,
-                    progress=phases.callback(REMAKING),
-                    cancel=self.cancel,
                     evaluate=False,
+                    context=Context(device=self.device, progress=phases.callback(REMAKING), cancel=self.cancel),
                 )
             if run.id != self.run_id:
                 raise CheckpointError(OTHERS)

@@ -13,6 +13,7 @@ import logging
 import time
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -22,8 +23,9 @@ from merging.analysis.stored import MEMORY, Measured, entry_name, find, shown_so
 from merging.errors import StoreError, TaskError
 from merging.files import atomic
 from merging.files.processes import ProcessId
-from merging.progress import Cancel, Meter, Progress, ProgressCallback
+from merging.progress import Meter, Progress, ProgressCallback
 from merging.runs.store import Store
+from merging.tasks.context import QUIET, Context
 from merging.workers.fan_out import Workers
 
 if TYPE_CHECKING:
@@ -41,11 +43,8 @@ def measure(
     benchmark: Benchmark,
     run_id: str = "",
     *,
-    device: str = "auto",
-    progress: ProgressCallback | None = None,
-    cancel: Cancel | None = None,
+    context: Context = QUIET,
     workers: AbstractContextManager[Workers | None] = NO_WORKERS,
-    warn: Callable[[str], None] = log.warning,
     layer_inputs: Mapping[str, str] | None = None,
 ) -> Measured:
     """The stored measurement, or a new one; always a new one of what is timed, and with files of ``layer_inputs``.
@@ -68,20 +67,18 @@ def measure(
     name = required_name(measurement_kind, store, benchmark, run_id)
     if run_id and (reason := refusal(measurement_kind, store.run(run_id).network)):
         raise TaskError(reason)
-    with store.lock(name, Meter(0, None, cancel).check, partial(_say_who_measures, progress=progress)):
+    with store.lock(name, Meter(0, None, context.cancel).check, partial(_say_who_measures, context=context)):
         if not anew and (stored := find(key, store, benchmark, run_id)):
             return stored  # another process has measured it meanwhile
-        _measure_anew(measurement_kind, name, store, benchmark, run_id, device, progress, cancel, workers, warn,
-                      layer_inputs=files)  # fmt: skip
+        _measure_anew(measurement_kind, name, store, benchmark, run_id, context, workers, layer_inputs=files)  # fmt: skip
     if (stored := find(key, store, benchmark, run_id)) is None:
         raise StoreError("It was measured but cannot be read back; is the store's folder being cleared?")
     return stored
 
 
-def _measure_anew(  # noqa: PLR0913 - all that ``measure`` was given
-    measurement_kind: Measurement, name: str, store: Store, benchmark: Benchmark, run_id: str, device: str,
-    progress: ProgressCallback | None, cancel: Cancel | None, workers: AbstractContextManager[Workers | None],
-    warn: Callable[[str], None], *, layer_inputs: Mapping[str, str],
+def _measure_anew(
+    measurement_kind: Measurement, name: str, store: Store, benchmark: Benchmark, run_id: str, context: Context, workers: AbstractContextManager[Workers | None],
+    *, layer_inputs: Mapping[str, str],
 ) -> None:  # fmt: skip
     """Measure, and store that under a name."""
     from merging.analysis.trials.kept import KeptAnswers
@@ -94,7 +91,7 @@ def _measure_anew(  # noqa: PLR0913 - all that ``measure`` was given
     started, kept = time.monotonic(), KeptAnswers(store, name)
 
     def measurement(key: str, callback: ProgressCallback | None) -> Measured:
-        return measure(key, store, benchmark, run_id, device=device, progress=callback, cancel=cancel)
+        return measure(key, store, benchmark, run_id, context=replace(context, progress=callback))
 
     facts = {"key": key, "version": measurement_kind.version, "run": run_id}
     module, _, function = measurement_kind.compute.partition(":")
@@ -104,28 +101,28 @@ def _measure_anew(  # noqa: PLR0913 - all that ``measure`` was given
         about = {**facts, "device": describe_device(on)}
         with shown_so_far(store, name, about, started) as show, _threads(measurement_kind, on):
             context = MeasurementContext(
-                store, benchmark, run_id, str(on), progress, cancel, measurement_kind.of, measurement, show,
+                store, benchmark, run_id, str(on), context.progress, context.cancel, measurement_kind.of, measurement, show,
                 layer_inputs=layer_inputs,
             )  # fmt: skip
-            shared = TrialContext(benchmark, str(on) if computing is None else device, cancel)
-            trials = Trials(key, shared, progress, computing, warn, kept)
+            shared = TrialContext(benchmark, str(on) if computing is None else context.device, context.cancel)
+            trials = Trials(key, shared, context.progress, computing, context.warn, kept)
             context.tried = trials.answers
             return trials.noted(compute(context)), about | trials.about()
 
     with workers if measurement_kind.trial else NO_WORKERS as computing:
-        (result, about), words = in_room(HOST if computing is not None else choose_device(device), measured_on)
+        (result, about), words = in_room(HOST if computing is not None else choose_device(context.device), measured_on)
     if words:
         result = result._replace(notes={**result.notes, MEMORY: " ".join(words)})
     write(store, name, result, about, started, replace=measurement_kind.timed or bool(layer_inputs))
     kept.forget()
 
 
-def _say_who_measures(holder: ProcessId, progress: ProgressCallback | None) -> None:
+def _say_who_measures(holder: ProcessId, context: Context) -> None:
     """Report that another process measures the same, which is waited for."""
-    if progress is not None:
+    if context.progress is not None:
         who = f"process {holder.pid}" if holder.pid else "another process"
         who += " of another computer" if holder.away else ""
-        progress(Progress(f"Waiting for {who}, which measures the same", 0, 1, None))
+        context.progress(Progress(f"Waiting for {who}, which measures the same", 0, 1, None))
 
 
 def _threads(measurement: Measurement, on: torch.device) -> AbstractContextManager[None]:

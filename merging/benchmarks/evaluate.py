@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
@@ -25,7 +25,8 @@ from merging.clip.image_encoder import Encoder
 from merging.devices import choose_device, free_for_models, in_room
 from merging.formats.opening import Source, open_checkpoint
 from merging.modules.modules import Modules
-from merging.progress import Cancel, Meter, ProgressCallback
+from merging.progress import Meter
+from merging.tasks.context import QUIET, Context
 
 KEPT_BYTES = 1 << 28  # of images that stay in memory for the next model
 Warn = Callable[[str], None]  # called with a sentence on what may be wrong with a result
@@ -39,11 +40,8 @@ def evaluate(
     *,
     splits: Sequence[str] = SPLITS,
     tasks: Sequence[str] | None = None,
-    device: str = "auto",
-    progress: ProgressCallback | None = None,
-    cancel: Cancel | None = None,
+    context: Context = QUIET,
     modules: Modules | None = None,
-    warn: Warn = log_warning,
     kept: KeptFeatures | None = None,
 ) -> pd.DataFrame:
     """Zero-shot top-1 accuracy: one row per (task, split) with classes, correct, n, accuracy and Wilson interval.
@@ -53,7 +51,7 @@ def evaluate(
     """
     keys = list(tasks) if tasks is not None else [task.key for task in benchmark.tasks]
     work = [EvaluatedModel("", model, keys, modules, kept)]
-    return score_table(_counted(work, benchmark, splits, device, progress, cancel, warn))
+    return score_table(_counted(work, benchmark, splits, context))
 
 
 def evaluate_per_task(
@@ -61,10 +59,7 @@ def evaluate_per_task(
     benchmark: Benchmark,
     *,
     splits: Sequence[str] = SPLITS,
-    device: str = "auto",
-    progress: ProgressCallback | None = None,
-    cancel: Cancel | None = None,
-    warn: Warn = log_warning,
+    context: Context = QUIET,
     kept: KeptFeatures | None = None,
 ) -> pd.DataFrame:
     """The same where every task has a model of its own, as {task: model}.
@@ -72,24 +67,17 @@ def evaluate_per_task(
     A task without one takes the mean over all models: nothing says which of them to use.
     """
     work = per_task_parts(models, benchmark, kept)
-    return score_table(_counted(work, benchmark, splits, device, progress, cancel, warn))
+    return score_table(_counted(work, benchmark, splits, context))
 
 
 def evaluate_together(
-    work: Sequence[EvaluatedModel],
-    benchmark: Benchmark,
-    *,
-    splits: Sequence[str] = SPLITS,
-    device: str = "auto",
-    progress: ProgressCallback | None = None,
-    cancel: Cancel | None = None,
-    warn: Warn = log_warning,
+    work: Sequence[EvaluatedModel], benchmark: Benchmark, *, splits: Sequence[str] = SPLITS, context: Context = QUIET
 ) -> dict[str, pd.DataFrame]:
     """{name: scores as ``evaluate`` gives them} of several models with different names, each on its own tasks.
 
     Images that lie in files are decoded once for as many models as fit in memory.
     """
-    counted = _counted(work, benchmark, splits, device, progress, cancel, warn)
+    counted = _counted(work, benchmark, splits, context)
     return {part.name: score_table(("", *one[1:]) for one in counted if one[0] == part.name) for part in work}
 
 
@@ -97,25 +85,19 @@ Counted = tuple[str, Task, str, int, int]  # model, task, split, correct, n
 
 
 def _counted(
-    work: Sequence[EvaluatedModel],
-    benchmark: Benchmark,
-    splits: Sequence[str],
-    device: str,
-    progress: ProgressCallback | None,
-    cancel: Cancel | None,
-    warn: Warn,
+    work: Sequence[EvaluatedModel], benchmark: Benchmark, splits: Sequence[str], context: Context
 ) -> list[Counted]:
     """Correct answers of every model by task and split, one model after another."""
 
     def counted_on(on: torch.device) -> list[Counted]:
-        every = answers(work, benchmark, splits, str(on), progress, cancel)
+        every = answers(work, benchmark, splits, replace(context, device=str(on)))
         counted = [(one.model, one.task, one.split, one.correct, one.n) for one in every]
         order = {part.name: number for number, part in enumerate(work)}
         return sorted(counted, key=lambda one: order[one[0]])
 
-    counted, words = in_room(choose_device(device), counted_on)
+    counted, words = in_room(choose_device(context.device), counted_on)
     for sentence in words:
-        warn(sentence)
+        context.warn(sentence)
     return counted
 
 
@@ -170,23 +152,22 @@ def per_task_parts(
 
 
 def answers(
-    work: Sequence[EvaluatedModel],
-    benchmark: Benchmark,
-    splits: Sequence[str],
-    device: str = "auto",
-    progress: ProgressCallback | None = None,
-    cancel: Cancel | None = None,
+    work: Sequence[EvaluatedModel], benchmark: Benchmark, splits: Sequence[str], context: Context = QUIET
 ) -> Iterator[Answer]:
     """Every model's answers, by task and split; a data set's splits that it does not have are left out.
 
     One model after another is in memory; of models whose images lie in files, as many as fit, for one pass.
     """
     pairs = {(key, split): benchmark.count(key, split) for part in work for key in part.tasks for split in splits}
-    meter = Meter(sum(pairs[key, split] for part in work for key in part.tasks for split in splits), progress, cancel)
+    meter = Meter(
+        sum(pairs[key, split] for part in work for key in part.tasks for split in splits),
+        context.progress,
+        context.cancel,
+    )
     benchmark.check_images(dict.fromkeys(key for part in work for key in part.tasks))
     read = _Images(benchmark)
-    for group in _groups(work, benchmark, choose_device(device)):
-        models = [_Opened(part, benchmark, device) for part in group]
+    for group in _groups(work, benchmark, choose_device(context.device)):
+        models = [_Opened(part, benchmark, context.device) for part in group]
         for task in [benchmark.task(key) for key in dict.fromkeys(key for part in group for key in part.tasks)]:
             asked = [model for model in models if task.key in model.part.tasks]
             for split in splits:

@@ -11,13 +11,14 @@ import torch
 from torch import Tensor
 
 from merging.benchmarks.benchmark import SPLITS, Benchmark
-from merging.benchmarks.evaluate import COLUMNS, Warn, log_warning
+from merging.benchmarks.evaluate import COLUMNS
 from merging.benchmarks.image_features import BATCH, cosines
 from merging.benchmarks.metrics import wilson
 from merging.clip.batches import at_most, forward_bytes
 from merging.devices import choose_device, in_room
 from merging.modules.modules import Modules
-from merging.progress import Cancel, Meter, ProgressCallback
+from merging.progress import Meter
+from merging.tasks.context import QUIET, Context
 from merging.threads import side_by_side
 
 UNKNOWN_TASK = "task_unknown"  # the table's name
@@ -33,14 +34,7 @@ def choose(features: Tensor, named: Tensor, heads: Mapping[str, Tensor]) -> tupl
 
 
 def evaluate_unknown_task(
-    modules: Modules,
-    benchmark: Benchmark,
-    *,
-    splits: Sequence[str] = SPLITS,
-    device: str = "auto",
-    progress: ProgressCallback | None = None,
-    cancel: Cancel | None = None,
-    warn: Warn = log_warning,
+    modules: Modules, benchmark: Benchmark, *, splits: Sequence[str] = SPLITS, context: Context = QUIET
 ) -> pd.DataFrame:
     """One row per (task, split) of the merged tasks: as ``evaluate``, and ``own_head``, the share with the right head.
 
@@ -50,11 +44,11 @@ def evaluate_unknown_task(
     """
 
     def scores_on(on: torch.device) -> pd.DataFrame:
-        return _scores(modules.on(on), benchmark, splits, progress, cancel)
+        return _scores(modules.on(on), benchmark, splits, context)
 
-    scores, words = in_room(choose_device(device), scores_on)
+    scores, words = in_room(choose_device(context.device), scores_on)
     for sentence in words:
-        warn(sentence)
+        context.warn(sentence)
     return scores
 
 
@@ -65,15 +59,11 @@ def _chosen(here: Modules, batch: Tensor, heads: Mapping[str, Tensor]) -> tuple[
     return choose(here.features(batch), named, heads)
 
 
-def _scores(
-    here: Modules,
-    benchmark: Benchmark,
-    splits: Sequence[str],
-    progress: ProgressCallback | None,
-    cancel: Cancel | None,
-) -> pd.DataFrame:
+def _scores(here: Modules, benchmark: Benchmark, splits: Sequence[str], context: Context) -> pd.DataFrame:
     heads = {task: benchmark.head(task) for task in here.tasks}
-    meter = Meter(sum(benchmark.count(task, split) for task in here.tasks for split in splits), progress, cancel)
+    meter = Meter(
+        sum(benchmark.count(task, split) for task in here.tasks for split in splits), context.progress, context.cancel
+    )
     rows, size = [], at_most(BATCH, here.architecture, here.device)
     for number, key in enumerate(here.tasks):
         task = benchmark.task(key)

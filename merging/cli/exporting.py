@@ -23,7 +23,7 @@ from merging.export.names import NO_TASK, NO_TEXT, PEFT, TARGETS
 from merging.export.networks.network import check_task
 from merging.export.provenance import check_hub_ids
 from merging.formats.opening import Source
-from merging.progress import Cancel, ProgressCallback
+from merging.progress import ProgressCallback
 from merging.recipes.recipe import Recipe
 from merging.runs.estimate import Estimate
 from merging.runs.execute import execute
@@ -31,6 +31,7 @@ from merging.runs.given.scores import GivenScore, given_scores
 from merging.runs.inputs import open_inputs
 from merging.runs.run import PRECOMPUTED, Run
 from merging.runs.store import Store
+from merging.tasks.context import Context
 from merging.text import duration_text, percent, printable, size_text
 
 WHILE = 60.0  # seconds from which a merge of matrices says what it takes
@@ -91,27 +92,23 @@ def compute(  # noqa: PLR0913 - all that the commands merge and run are given
         run = execute(
             recipe,
             Store(store),
-            device=device,
-            progress=progress,
-            cancel=call.stop,
-            pause=call.pauses,
             evaluate=evaluate,
             need_model=need_model or out is not None,
             base=base,
             strict=strict,
-            warn=print_doubt,
             announce=None if call.json or call.events else print_estimate,
             workers=workers,
+            context=Context(device=device, progress=progress, cancel=call.stop, pause=call.pauses, warn=print_doubt),
         )
         if evaluate:
-            measured(run, Store(store), progress, call.stop)
+            measured(run, Store(store), Context(progress=progress, cancel=call.stop))
         exported = None if out is None else write(call, run, out, how, progress, pretrained)
     work = _work(recipe, base) if call.json else None
     given = given_scores(Store(store).root, run.id) if run.network else ("", ())
     report(call, run, exported, printed, announced=announced, work=work, given=given)
 
 
-def measured(run: Run, store: Store, progress: ProgressCallback | None, cancel: Cancel | None) -> bool:
+def measured(run: Run, store: Store, context: Context) -> bool:
     """Let the user's program, if there is one, measure a run of another network that has no scores.
 
     Returns whether it did.
@@ -126,7 +123,7 @@ def measured(run: Run, store: Store, progress: ProgressCallback | None, cancel: 
     if program is None:
         return False
     try:
-        return measure(run, store, program, progress, cancel)
+        return measure(run, store, program, context)
     except EvaluatorError as error:
         raise EvaluatorError(f"{error} Run {run.id} is kept, without scores.") from None
 
@@ -194,9 +191,13 @@ def write(
     """Export a run: to one file or to a folder, as the ending of ``out`` says."""
     if out.suffix == SINGLE:
         return export_file(
-            run, out, activation=how.activation, architecture=how.architecture, progress=progress, cancel=call.stop
+            run,
+            out,
+            activation=how.activation,
+            architecture=how.architecture,
+            context=Context(progress=progress, cancel=call.stop),
         )
-    return export(run, out, base=pretrained, **asdict(how), progress=progress, cancel=call.stop)
+    return export(run, out, base=pretrained, context=Context(progress=progress, cancel=call.stop), **asdict(how))
 
 
 def marks(run: Run) -> list[str]:

@@ -36,8 +36,9 @@ from merging.modules import tables
 from merging.modules.mixed_tower import tower_tensors
 from merging.modules.modules import Modules
 from merging.modules.temporary_tensors import TemporaryTensors
-from merging.progress import Cancel, Meter, ProgressCallback
+from merging.progress import Meter
 from merging.recipes import chain_rules
+from merging.tasks.context import QUIET, Context
 from merging.text import first_few
 from merging.threads import one_thread, side_by_side
 
@@ -69,7 +70,7 @@ class Adapted:
         )
 
 
-def adapt(  # noqa: PLR0913 - all that an adapt can be given
+def adapt(
     recipe: Recipe,
     pretrained: Checkpoint,
     experts: Mapping[str, Checkpoint],
@@ -78,9 +79,7 @@ def adapt(  # noqa: PLR0913 - all that an adapt can be given
     layer_inputs: LayerInputs | Evidence | None = None,
     exemplars: Mapping[str, Any] | None = None,
     test_data: Mapping[str, Any] | None = None,
-    device: str = "auto",
-    progress: ProgressCallback | None = None,
-    cancel: Cancel | None = None,
+    context: Context = QUIET,
     kept: Kept | None = None,
 ) -> Adapted:
     """What the adapt of a recipe puts on top of its merged model, in memory or in a file.
@@ -106,7 +105,7 @@ def adapt(  # noqa: PLR0913 - all that an adapt can be given
 
     def adapt_on(on: torch.device) -> Adapted:
         work = _Work(method, params, Inputs(merged, experts, None, on), tasks, architecture)
-        meter = Meter(work.total, progress, cancel)
+        meter = Meter(work.total, context.progress, context.cancel)
         stored = work.stored(recipe, pretrained, {"layer_inputs": layer_inputs, "exemplars": given}, meter)
         base = work.base(pretrained) if method.mixes_on_pretrained else None
         bare = Modules(method.key, params, tuple(experts), Learned(), merged, architecture, stored, base, on)
@@ -126,7 +125,7 @@ def adapt(  # noqa: PLR0913 - all that an adapt can be given
             return adapt_on(on)
 
     with kept.removed_on_failure():
-        adapted, words = in_room(choose_device(device), adapt_in_one_thread)
+        adapted, words = in_room(choose_device(context.device), adapt_in_one_thread)
     chain = chain_rules.doubts([(one, step.params) for one, step in recipe.stages])
     return replace(adapted, warnings=(*adapted.warnings, *chain, *few(tasks), *kept.warnings, *words))
 

@@ -41,7 +41,8 @@ from merging.methods.apart import apart, packed_tensors
 from merging.methods.exemplars import TaskExemplars
 from merging.methods.method import Merge, Needs
 from merging.methods.slot import Survey
-from merging.progress import Cancel, Meter, ProgressCallback
+from merging.progress import Meter
+from merging.tasks.context import QUIET, Context
 from merging.team.team import TeamMember, head_tensors
 from merging.threads import one_thread
 
@@ -84,9 +85,7 @@ def run(  # noqa: PLR0913 - all that a merge can be given
     gradients: GradientsOf | None = None,
     exemplars: Mapping[str, Any] | None = None,
     test_data: Mapping[str, Any] | None = None,
-    device: str = "auto",
-    progress: ProgressCallback | None = None,
-    cancel: Cancel | None = None,
+    context: Context = QUIET,
     kept: Kept | None = None,
     make_sink: Callable[[str], Sink] | None = None,
     only: Collection[str] | None = None,
@@ -112,14 +111,14 @@ def run(  # noqa: PLR0913 - all that a merge can be given
         evidence = _evidence(recipe, pretrained, experts, layer_inputs, task_exemplars, on)
         dead = pretrained.dead if recipe.count_dead_params else UnusedText()
         inputs = _through_merged(recipe, Inputs(pretrained, experts, evidence, on, dead), task_exemplars)
-        meter = Meter(inputs.work * passes_of(recipe), progress, cancel)
+        meter = Meter(inputs.work * passes_of(recipe), context.progress, context.cancel)
         meter.check()
         output = Output(pretrained, inputs.names if recipe.per_task else (MERGED,), sink)
         with one_thread(on):
             images = task_exemplars or {}, task_images or {}
             return _merged(recipe, inputs, *images, gradients, meter, output, kept, only, elsewhere)
 
-    result, doubts = in_room(choose_device(device), merge_on)
+    result, doubts = in_room(choose_device(context.device), merge_on)
     unseen = not_looked_at(recipe, task_exemplars, task_images)
     warnings = (*_fit_warnings(report), *few_matrices(recipe, pretrained), *unseen, *result.warnings, *doubts)
     heads = head_tensors(pretrained)

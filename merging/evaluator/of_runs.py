@@ -11,10 +11,10 @@ from merging.errors import CheckpointError, EvaluatorError, MergingError, StoreE
 from merging.evaluator.program import Evaluator
 from merging.export.export import export
 from merging.files.temporary import temporary_name
-from merging.progress import Cancel, ProgressCallback
 from merging.runs.given.scores import given_id, given_scores, keep_scores
 from merging.runs.run import Run
 from merging.runs.store import Store
+from merging.tasks.context import QUIET, Context
 from merging.text import printable
 
 LONGEST = 100  # characters of an expert's name that enter a folder's name
@@ -25,8 +25,7 @@ def measure(
     run: Run,
     store: Store,
     evaluator: Evaluator,
-    progress: ProgressCallback | None = None,
-    cancel: Cancel | None = None,
+    context: Context = QUIET,
     *,
     again: bool = False,
 ) -> bool:
@@ -46,21 +45,15 @@ def measure(
         )
     folder = store.root / FOLDER / temporary_name()
     try:
-        _export(run, folder, progress, cancel)
-        scores = evaluator.scores(folder, progress, cancel)
+        _export(run, folder, context)
+        scores = evaluator.scores(folder, context.progress, context.cancel)
     finally:
         shutil.rmtree(folder, ignore_errors=True)
     keep_scores(store.root, run.id, scores, evaluator.name)
     return True
 
 
-def measure_references(
-    run: Run,
-    store: Store,
-    evaluator: Evaluator,
-    progress: ProgressCallback | None = None,
-    cancel: Cancel | None = None,
-) -> list[str]:
+def measure_references(run: Run, store: Store, evaluator: Evaluator, context: Context = QUIET) -> list[str]:
     """Measure the models that a run merged: the pretrained one and each expert, unless they have scores.
 
     The program gets each as a folder that is named like the expert, or "pretrained". Returns a sentence for each that
@@ -78,8 +71,10 @@ def measure_references(
         folder = within / (quote(name, safe=" ")[:LONGEST].strip(" .") or "_")
         try:
             within.mkdir(parents=True, exist_ok=True)
-            export(reference, folder, base=recipe.pretrained if recipe else None, progress=progress, cancel=cancel)
-            keep_scores(store.root, given_id(digest), evaluator.scores(folder, progress, cancel), evaluator.name)
+            export(reference, folder, base=recipe.pretrained if recipe else None, context=context)
+            keep_scores(
+                store.root, given_id(digest), evaluator.scores(folder, context.progress, context.cancel), evaluator.name
+            )
         except (CheckpointError, StoreError, EvaluatorError) as error:
             failed.append(f"{printable(name, 60)}: {error}")
         finally:
@@ -87,13 +82,13 @@ def measure_references(
     return failed
 
 
-def _export(run: Run, folder: Path, progress: ProgressCallback | None, cancel: Cancel | None) -> None:
+def _export(run: Run, folder: Path, context: Context) -> None:
     """Write the folder that the program reads."""
     try:
         folder.parent.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise StoreError(f"{folder.parent} cannot be written to: {error.strerror}.") from None
     try:
-        export(run, folder, progress=progress, cancel=cancel)
+        export(run, folder, context=context)
     except StoreError as error:
         raise MergingError(f"Run {run.id} cannot be exported for its scores: {error}") from None

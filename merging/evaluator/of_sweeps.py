@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -15,12 +14,12 @@ from merging.evaluator.program import Evaluator
 from merging.export.export import export
 from merging.files import atomic
 from merging.files.temporary import temporary_name
-from merging.progress import Cancel, Meter, Phases, Progress, ProgressCallback
+from merging.progress import Meter, Phases, Progress, ProgressCallback
 from merging.runs.execute import execute
-from merging.runs.inputs import log_warning
 from merging.runs.store import Store
 from merging.sweeps.compute import EVERYTHING, Outcome, distinct
 from merging.sweeps.sweep import NamedPoint, Sweep
+from merging.tasks.context import QUIET, Context
 
 MERGING, WRITING, MEASURING = STAGES = ("merging", "writing", "measuring")
 
@@ -38,11 +37,7 @@ def run_given(
     store: Store,
     evaluator: Evaluator,
     *,
-    device: str = "auto",
-    progress: ProgressCallback | None = None,
-    cancel: Cancel | None = None,
-    paused: Callable[[], bool] = lambda: False,
-    warn: Callable[[str], None] = log_warning,
+    context: Context = QUIET,
     share: tuple[int, int] = EVERYTHING,
 ) -> Outcome:
     """Measure the missing points and store each as soon as it is done; arguments as of ``merging.sweeps.compute.run``.
@@ -55,22 +50,24 @@ def run_given(
     atomic.sweep(store.root / FOLDER)
     mine = distinct(plan_given(sweep, command_of(evaluator)))[share[0] :: share[1]]
     missing = [one for one in mine if find_point(store, one.name) is None]
-    phases = Phases({f"{one.name} {stage}": 1.0 for one in missing for stage in STAGES}, progress)
+    phases = Phases({f"{one.name} {stage}": 1.0 for one in missing for stage in STAGES}, context.progress)
     warned: dict[str, None] = {}
 
     def warn_once(sentence: str) -> None:
         if sentence not in warned:
             warned[sentence] = None
-            warn(sentence)
+            context.warn(sentence)
 
     failures: dict[str, MergingError] = {}
     for number, one in enumerate(missing):
-        Meter(0, None, cancel).check()
-        if paused():
+        Meter(0, None, context.cancel).check()
+        if context.pause():
             return Outcome(len(mine) - len(missing) + number - len(failures), len(mine), True)
         words = f"Point {len(mine) - len(missing) + number + 1} of {len(mine)}"
         try:
-            _measure(one, store, evaluator, device, partial(_stage, phases, one, words), cancel, warn_once)
+            _measure(
+                one, store, evaluator, replace(context, progress=partial(_stage, phases, one, words), warn=warn_once)
+            )
         except (Cancelled, StoreError):
             raise
         except MergingError as error:
@@ -85,26 +82,16 @@ def run_given(
     return Outcome(len(mine), len(mine), False)
 
 
-def _measure(
-    one: NamedPoint,
-    store: Store,
-    evaluator: Evaluator,
-    device: str,
-    progress: Callable[[str], ProgressCallback | None],
-    cancel: Cancel | None,
-    warn: Callable[[str], None],
-) -> None:
+def _measure(one: NamedPoint, store: Store, evaluator: Evaluator, context: Context) -> None:
     """Merge, export, measure and store a point; the merged model and its folder are removed, however that ends."""
     within = store.root / FOLDER / temporary_name()
     try:
         _make(within)
         run = execute(
-            one.place.recipe, Store(within / "store", libraries=()), device=device, progress=progress(MERGING),
-            cancel=cancel, evaluate=False, need_model=True, warn=warn,
-        )  # fmt: skip
-        export(run, within / "model", progress=progress(WRITING), cancel=cancel)
+            one.place.recipe, Store(within / "store", libraries=()), evaluate=False, need_model=True, context=replace(context, progress=context.progress(MERGING)))  # fmt: skip
+        export(run, within / "model", context=replace(context, progress=context.progress(WRITING)))
         shutil.rmtree(within / "store", ignore_errors=True)
-        scores = evaluator.scores(within / "model", progress(MEASURING), cancel)
+        scores = evaluator.scores(within / "model", context.progress(MEASURING), context.cancel)
     finally:
         shutil.rmtree(within, ignore_errors=True)
     write_point(store, one.name, GivenPoint(one.run_id, command_of(evaluator), evaluator.name, scores))

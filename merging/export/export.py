@@ -26,8 +26,9 @@ from merging.files.records import write_json
 from merging.files.tables import SCORES, csv_bytes, table_file
 from merging.formats.named_architecture import named_architecture
 from merging.formats.opening import Source
-from merging.progress import Cancel, Meter, Phases, ProgressCallback
+from merging.progress import Meter, Phases
 from merging.runs.run import RECIPE, Run
+from merging.tasks.context import QUIET, Context
 
 SLACK = 1 << 20  # bytes for everything that is not weights
 ONLY_NETWORKS = "Adapters are written of networks other than CLIP; export this model with --to hf."
@@ -61,8 +62,7 @@ def export(  # noqa: PLR0913 - the public contract
     task: str = "",
     rank: int = 0,
     force: bool = False,
-    progress: ProgressCallback | None = None,
-    cancel: Cancel | None = None,
+    context: Context = QUIET,
 ) -> Exported:
     """Write a model as a folder: weights, configurations, recipe, tables, scores and a model card.
 
@@ -86,15 +86,19 @@ def export(  # noqa: PLR0913 - the public contract
         Cancelled: ``cancel`` requested it; nothing is kept.
     """
     library, folder = target(TARGETS[0] if to == PEFT else to), Path(folder)
-    phases = Phases({READING: 0.0 if isinstance(source, Run) else 1.0, WRITING: 1.0}, progress)
-    opened = _opened(source, base, hub_ids or {}, task, phases.callback(READING), cancel)
+    phases = Phases({READING: 0.0 if isinstance(source, Run) else 1.0, WRITING: 1.0}, context.progress)
+    opened = _opened(source, base, hub_ids or {}, task, replace(context, progress=phases.callback(READING)))
     if to == PEFT:
-        return _export_adapter(opened, folder, base, task, rank, force, overwrite, phases.callback(WRITING), cancel)
+        return _export_adapter(
+            opened, folder, base, task, rank, force, overwrite, replace(context, progress=phases.callback(WRITING))
+        )
     if is_network(opened):
-        return _export_network(opened, folder, to, base, task, overwrite, shard_bytes, phases.callback(WRITING), cancel)
+        return _export_network(
+            opened, folder, to, base, task, overwrite, shard_bytes, replace(context, progress=phases.callback(WRITING))
+        )
     towers = _towers(opened, library, activation, _stated(opened, architecture), text_tower)
     tensors = {place: library.tensors(tower) for place, tower in towers.items()}
-    meter = Meter(needed := sum(one.nbytes for one in tensors.values()), phases.callback(WRITING), cancel)
+    meter = Meter(needed := sum(one.nbytes for one in tensors.values()), phases.callback(WRITING), context.cancel)
     meter.within(0, WRITING)
     require_room(folder, needed + _modules_bytes(opened) + SLACK)
     with appearing(folder, overwrite=overwrite) as inside:
@@ -109,18 +113,13 @@ def export(  # noqa: PLR0913 - the public contract
 
 
 def _opened(
-    source: Run | Source,
-    base: Source | None,
-    hub_ids: Mapping[str, str],
-    task: str,
-    progress: ProgressCallback | None,
-    cancel: Cancel | None,
+    source: Run | Source, base: Source | None, hub_ids: Mapping[str, str], task: str, context: Context
 ) -> ExportSource:
     """What is exported, with its parents."""
     if isinstance(source, Run):
-        opened = of_run(source, hub_ids, base, progress, cancel)
+        opened = of_run(source, hub_ids, base, context)
     else:
-        opened = of_checkpoint(source, base, hub_ids, progress, cancel)
+        opened = of_checkpoint(source, base, hub_ids, context)
     if task and not is_network(opened):
         raise CheckpointError(NO_HEADS)
     return opened
@@ -134,8 +133,7 @@ def _export_network(
     task: str,
     overwrite: bool,
     shard_bytes: int,
-    progress: ProgressCallback | None,
-    cancel: Cancel | None,
+    context: Context,
 ) -> Exported:
     """``export`` of a network other than CLIP."""
     from merging.export.networks.card import write_network_card
@@ -143,7 +141,7 @@ def _export_network(
     if to != TARGETS[0]:
         refuse_open_clip(next(iter(opened.models.values())))
     export = prepared(opened, base, task)
-    meter = Meter(export.nbytes, progress, cancel)
+    meter = Meter(export.nbytes, context.progress, context.cancel)
     require_room(folder, export.nbytes + SLACK)
     with appearing(folder, overwrite=overwrite) as inside:
         for place, model in export.models.items():
@@ -169,8 +167,7 @@ def _export_adapter(
     rank: int,
     force: bool,
     overwrite: bool,
-    progress: ProgressCallback | None,
-    cancel: Cancel | None,
+    context: Context,
 ) -> Exported:
     """``export`` of the change of a network other than CLIP as a LoRA adapter."""
     from merging.export.networks.adapter import adapter_of, pretrained_of, write_adapter
@@ -178,7 +175,7 @@ def _export_adapter(
 
     if task or not is_network(opened):
         raise CheckpointError(NO_TASK if task else ONLY_NETWORKS)
-    meter = Meter(0, progress, cancel)
+    meter = Meter(0, context.progress, context.cancel)
     pretrained = pretrained_of(opened, base, meter)
     made = adapter_of(opened, pretrained, rank, meter, force=force)
     with appearing(folder, overwrite=overwrite) as inside:
@@ -275,13 +272,7 @@ def _text(
 
 
 def export_file(
-    run: Run,
-    path: Path,
-    *,
-    activation: str | None = None,
-    architecture: str = "",
-    progress: ProgressCallback | None = None,
-    cancel: Cancel | None = None,
+    run: Run, path: Path, *, activation: str | None = None, architecture: str = "", context: Context = QUIET
 ) -> Exported:
     """Write a run's model as one safetensors file under the pretrained model's names, with the same metadata.
 
@@ -294,7 +285,7 @@ def export_file(
     source = of_run(run, {})
     (model,) = source.models.values()
     tower = None if model.inferred else ready(model, None, activation, _stated(source, architecture))
-    meter = Meter(model.nbytes, progress, cancel)
+    meter = Meter(model.nbytes, context.progress, context.cancel)
     require_room(path, model.nbytes)
     with appearing_file(path) as inside:
         metadata = {**source.metadata, "format": "pt"} if tower is None else _metadata(source, tower, "")

@@ -18,9 +18,10 @@ from merging.export.text_side import beside, holds_tokens, lenders
 from merging.formats.lora import AdapterCheckpoint
 from merging.formats.opening import Source, open_checkpoint
 from merging.modules.modules import Modules
-from merging.progress import Cancel, Meter, ProgressCallback
+from merging.progress import Meter
 from merging.recipes.recipe import Recipe
 from merging.runs.run import Run
+from merging.tasks.context import QUIET, Context
 from merging.version import __version__
 
 TASKS = "tasks"  # the folder of the models if there is one for each task
@@ -49,13 +50,7 @@ class ExportSource:
     modules: Modules | None = None  # on top of a run's model
 
 
-def of_run(
-    run: Run,
-    hub_ids: Mapping[str, str],
-    base: Source | None = None,
-    progress: ProgressCallback | None = None,
-    cancel: Cancel | None = None,
-) -> ExportSource:
+def of_run(run: Run, hub_ids: Mapping[str, str], base: Source | None = None, context: Context = QUIET) -> ExportSource:
     """A stored run's models. ``base`` is the pretrained model, if it is not where the recipe says.
 
     Raises:
@@ -71,7 +66,7 @@ def of_run(
     places = _distinct(places)
     models = {places[key]: open_checkpoint(path, key) for key, path in run.model_paths.items()}
     first = next(iter(models.values()))
-    lent, no_text = ([], "") if holds_tokens(first) else _pretrained(run, recipe, base, progress, cancel)
+    lent, no_text = ([], "") if holds_tokens(first) else _pretrained(run, recipe, base, context)
     return ExportSource(
         title=run.title,
         models=models,
@@ -88,9 +83,7 @@ def of_run(
     )
 
 
-def _pretrained(
-    run: Run, recipe: Recipe, base: Source | None, progress: ProgressCallback | None, cancel: Cancel | None
-) -> tuple[list[Checkpoint], str]:
+def _pretrained(run: Run, recipe: Recipe, base: Source | None, context: Context) -> tuple[list[Checkpoint], str]:
     """A run's pretrained model and the text tower beside it, if they are still the same; or why they are not taken."""
     reference, name = recipe.pretrained, without_folders(recipe.pretrained)
     try:
@@ -102,7 +95,7 @@ def _pretrained(
         return [], f"the pretrained model {name} cannot be opened from here"
     if not kept and not holds_tokens(opened):
         return [opened], ""
-    digest = DIGESTS.digest(opened, Meter(opened.nbytes, progress, cancel))
+    digest = DIGESTS.digest(opened, Meter(opened.nbytes, context.progress, context.cancel))
     if digest == run.inputs[PRETRAINED]:
         return [opened, *kept], ""
     if base is not None:
@@ -111,11 +104,7 @@ def _pretrained(
 
 
 def of_checkpoint(
-    source: Source,
-    base: Source | None,
-    hub_ids: Mapping[str, str],
-    progress: ProgressCallback | None = None,
-    cancel: Cancel | None = None,
+    source: Source, base: Source | None, hub_ids: Mapping[str, str], context: Context = QUIET
 ) -> ExportSource:
     """One checkpoint in any format; an adapter becomes a model with its ``base``.
 
@@ -127,7 +116,7 @@ def of_checkpoint(
     named = [(opened.name, opened)] + ([] if below is None else [(PRETRAINED, below)])
     check_hub_ids(hub_ids, [name for name, _ in named])
     state = opened.state()
-    meter = Meter(sum(checkpoint.nbytes for _, checkpoint in named), progress, cancel)
+    meter = Meter(sum(checkpoint.nbytes for _, checkpoint in named), context.progress, context.cancel)
     meter.within(0, READING)
     origins = [_parent(name, checkpoint, hub_ids, meter) for name, checkpoint in named]
     carried = {key: opened.metadata[key] for key in CARRIED if key in opened.metadata}

@@ -21,7 +21,8 @@ from merging.hub.facts import facts
 from merging.hub.fetch import fetch as fetch_files
 from merging.hub.permission import require_on
 from merging.hub.repository import Repository
-from merging.progress import Cancel, ProgressCallback, watchers
+from merging.progress import watchers
+from merging.tasks.context import QUIET, Context
 from merging.text import did_you_mean, printable
 
 NAME = re.compile(r"[\w.-]{1,96}/[\w.-]{1,96}")
@@ -34,7 +35,7 @@ WEIGHTS = (
 )  # fmt: skip
 
 
-def fetch(reference: str, progress: ProgressCallback | None = None, cancel: Cancel | None = None) -> Path:
+def fetch(reference: str, context: Context = QUIET) -> Path:
     """The file or folder that a reference means, fetched if it is not in the cache.
 
     Raises:
@@ -49,7 +50,9 @@ def fetch(reference: str, progress: ProgressCallback | None = None, cancel: Canc
         if cached := _cached(repository):
             return cached
         require_on(reference)
-        return _fetched(repository, progress or watching[0], cancel or watching[1])
+        return _fetched(
+            repository, Context(progress=context.progress or watching[0], cancel=context.cancel or watching[1])
+        )
     except HubError as error:
         raise CheckpointError(str(error)) from None
 
@@ -131,14 +134,14 @@ def _complete(index: Path) -> bool:
     return isinstance(shards, dict) and all((index.parent / Path(str(name)).name).exists() for name in shards.values())
 
 
-def _fetched(repository: Repository, progress: ProgressCallback | None, cancel: Cancel | None) -> Path:
+def _fetched(repository: Repository, context: Context) -> Path:
     """The path to open of a model, whose files are fetched."""
-    stated = facts(repository, cancel)
+    stated = facts(repository, context)
     names = needed_files(file.name for file in stated.files)
     if not names:
         raise CheckpointError(
             f"{repository.name} on {host()} has no weights that can be read ({', '.join(WEIGHTS[:2])})."
         )
     files = [file for file in stated.files if file.name in names]
-    folder = fetch_files(repository, files, progress=progress, cancel=cancel, stated=stated)
+    folder = fetch_files(repository, files, stated=stated, context=context)
     return _path_to_open(folder, names)

@@ -10,13 +10,14 @@ from merging.hub.failures import explained
 from merging.hub.line import Line
 from merging.hub.permission import require_on
 from merging.hub.repository import COMMIT, SHA256, Repository, RepositoryFacts, RepositoryFile
-from merging.progress import Cancel, Meter
+from merging.progress import Meter
+from merging.tasks.context import QUIET, Context
 from merging.text import printable
 
 TIMEOUT = 10.0  # seconds to wait for an answer
 
 
-def facts(repository: Repository, cancel: Cancel | None = None) -> RepositoryFacts:
+def facts(repository: Repository, context: Context = QUIET) -> RepositoryFacts:
     """Ask the Hub about a repository at its revision.
 
     Raises:
@@ -24,7 +25,7 @@ def facts(repository: Repository, cancel: Cancel | None = None) -> RepositoryFac
         Cancelled: ``cancel`` asked to stop.
     """
     require_on(repository.name)
-    hub, line, meter = client.library(), Line(), Meter(0, None, cancel)
+    hub, line, meter = client.library(), Line(), Meter(0, None, context.cancel)
     answers: list[Any] = []
 
     def ask() -> Any:

@@ -16,7 +16,8 @@ from merging.hub.failures import explained
 from merging.hub.line import Line
 from merging.hub.permission import require_on
 from merging.hub.repository import BRANCH, Repository, RepositoryFacts, RepositoryFile
-from merging.progress import Cancel, Meter, ProgressCallback
+from merging.progress import Meter
+from merging.tasks.context import QUIET, Context
 from merging.text import size_text
 
 AT_ONCE = 4  # files
@@ -27,8 +28,7 @@ def fetch(
     files: Iterable[RepositoryFile],
     *,
     into: Path | None = None,
-    progress: ProgressCallback | None = None,
-    cancel: Cancel | None = None,
+    context: Context = QUIET,
     limit_rate: float | None = None,
     stated: RepositoryFacts | None = None,
 ) -> Path:
@@ -50,15 +50,15 @@ def fetch(
     downloads: list[Download] = []
     try:
         if not repository.pinned and stated is None:
-            stated = facts(repository, cancel)
+            stated = facts(repository, context)
         at = repository if stated is None else Repository(repository.kind, repository.name, stated.revision)
         missing = _total(files) - cache.bytes_here(at, files, into)
         _require_room(at, missing, place)
         downloads = [Download(at, file, place, line) for file in files]
-        _run(downloads, at, line, Meter(missing, progress, cancel))
+        _run(downloads, at, line, Meter(missing, context.progress, context.cancel))
         for download in downloads:
             cache.link(place, str(at.revision), download.file.name, download.file.key)
-        _note_branch(repository, at, place, cancel)
+        _note_branch(repository, at, place, context)
     except Cancelled:
         raise Cancelled(f"Cancelled; {_kept(repository, files, downloads, into)}") from None
     except Exception as error:  # several libraries raise errors that have no common class
@@ -111,7 +111,7 @@ def _kept(
     return f"{size_text(here)} of {size_text(_total(known))} are kept, and the next download goes on from there."
 
 
-def _note_branch(repository: Repository, at: Repository, place: Path, cancel: Cancel | None) -> None:
+def _note_branch(repository: Repository, at: Repository, place: Path, context: Context) -> None:
     """Note which commit the branch has, so that programs that ask for no commit find the files without a network.
 
     The branch is asked for once if a commit was fetched; where it has moved on since, nothing is noted.
@@ -120,6 +120,6 @@ def _note_branch(repository: Repository, at: Repository, place: Path, cancel: Ca
         cache.write_ref(place, repository.revision or BRANCH, str(at.revision))
     elif not cache.read_ref(place, BRANCH):
         with contextlib.suppress(HubError):  # the files are here, which is what was asked for
-            branch = facts(Repository(repository.kind, repository.name), cancel)
+            branch = facts(Repository(repository.kind, repository.name), context)
             if branch.revision == repository.revision:
                 cache.write_ref(place, BRANCH, branch.revision)

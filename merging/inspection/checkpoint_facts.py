@@ -23,7 +23,8 @@ from merging.formats.opening import open_checkpoint
 from merging.formats.safetensors import SafetensorsCheckpoint
 from merging.formats.sharded import ShardedCheckpoint
 from merging.formats.torch_pickle.checkpoint import PickledCheckpoint
-from merging.progress import Cancel, Meter, ProgressCallback
+from merging.progress import Meter
+from merging.tasks.context import QUIET, Context
 from merging.text import printable
 
 LONGEST = 2000  # characters of a metadata value that are reported
@@ -37,13 +38,7 @@ def published_tower(architecture: Architecture) -> str:
     return PUBLISHED.get((architecture.width, architecture.layers, architecture.patch_size), "")
 
 
-def inspect(
-    source: str | Path | Checkpoint,
-    *,
-    digest: bool = True,
-    progress: ProgressCallback | None = None,
-    cancel: Cancel | None = None,
-) -> dict[str, Any]:
+def inspect(source: str | Path | Checkpoint, *, digest: bool = True, context: Context = QUIET) -> dict[str, Any]:
     """Facts about a file, a folder or an opened checkpoint; texts from it are cut, invisible characters escaped.
 
     With ``digest`` every number is read, for the SHA-256 of the tensors that recipes and model cards name.
@@ -70,7 +65,7 @@ def inspect(
         "bytes": stored.nbytes,
         "dtypes": dict(Counter(dtype_name(info.dtype) for info in stored.infos.values()).most_common()),
         "adapter": _adapter(adapter) if adapter else None,
-        "digest": DIGESTS.digest(opened, Meter(opened.nbytes, progress, cancel)) if digest else None,
+        "digest": DIGESTS.digest(opened, Meter(opened.nbytes, context.progress, context.cancel)) if digest else None,
         "metadata": {printable(k): printable(v, LONGEST) for k, v in sorted(opened.metadata.items())},
         "notes": list(opened.notes),
         "cautions": list(opened.cautions),

@@ -20,7 +20,7 @@ from merging.inspection.fit_report import ALL_READ, SAMPLED, FitReport, Problem,
 from merging.inspection.name_mismatch import other_names
 from merging.inspection.number_problems import Numbers
 from merging.inspection.sampling import WHOLE, SampledCheckpoint
-from merging.progress import Cancel, ProgressCallback
+from merging.tasks.context import QUIET, Context
 from merging.team.choices import COMMON
 from merging.team.team import Team, formed
 from merging.text import first_few, plural
@@ -37,8 +37,7 @@ def fit(
     values: bool | None = None,
     sample: bool = False,
     vocabulary: str = COMMON,
-    progress: ProgressCallback | None = None,
-    cancel: Cancel | None = None,
+    context: Context = QUIET,
 ) -> FitReport:
     """The report on pretrained and experts; tensors are compared under the pretrained model's names.
 
@@ -63,10 +62,10 @@ def fit(
     if sample and not values:  # of small tensors a sample is all
         values = all(info.numel <= WHOLE for info in base.infos.values())
     team = formed(base, opened, vocabulary)
-    return _report(team, ALL_READ if values else SAMPLED if sample else "", progress, cancel)
+    return _report(team, ALL_READ if values else SAMPLED if sample else "", context)
 
 
-def _report(team: Team, read: str, progress: ProgressCallback | None, cancel: Cancel | None) -> FitReport:
+def _report(team: Team, read: str, context: Context) -> FitReport:
     pretrained, experts, no_family = team.pretrained, team.experts, ""
     try:
         parameters = pretrained.parameters
@@ -83,7 +82,7 @@ def _report(team: Team, read: str, progress: ProgressCallback | None, cancel: Ca
         if read == SAMPLED:
             models = (SampledCheckpoint(pretrained), {name: SampledCheckpoint(one) for name, one in experts.items()})
         numbers = Numbers(*models, parameters, sampled=read == SAMPLED)
-        of_numbers, distances = numbers.check(progress, cancel)
+        of_numbers, distances = numbers.check(context.progress, context.cancel)
         problems += of_numbers
     notes = (
         ()

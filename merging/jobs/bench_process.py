@@ -32,6 +32,7 @@ from merging.previews.worker import Worker
 from merging.recipes.recipe import Recipe
 from merging.runs.inputs import open_inputs
 from merging.runs.store import Store
+from merging.tasks.context import Context
 from merging.text import first_few
 
 if TYPE_CHECKING:
@@ -170,7 +171,9 @@ class ImageBench:
             refuse_learning(opened)
             learns = recipe.exemplars is not None and recipe.needs
             states = merged(
-                opened, self.device, cancel, lambda: KeptMoments(opened, benchmark, self.device) if learns else None
+                opened,
+                Context(device=self.device, cancel=cancel),
+                lambda: KeptMoments(opened, benchmark, self.device) if learns else None,
             )
             if MERGED not in states and task not in states:
                 raise TaskError(f"The draft has one model per expert, and none is of {task}.")

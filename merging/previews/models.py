@@ -16,7 +16,7 @@ from merging.engine import run as engine
 from merging.engine.layer_inputs import Evidence
 from merging.engine.outputs import MERGED, MemorySink
 from merging.previews.felt import put_back
-from merging.progress import Cancel
+from merging.tasks.context import Context
 
 if TYPE_CHECKING:
     from merging.recipes.recipe import Recipe
@@ -115,8 +115,7 @@ class _SomeTensors:
 
 def merged(
     opened: OpenedRecipe,
-    device: str,
-    cancel: Cancel | None = None,
+    context: Context,
     evidence: Callable[[], Evidence | None] = lambda: None,
     near: tuple[Mapping[str, HeldModel], Collection[str]] | None = None,
 ) -> dict[str, dict[str, Tensor]]:
@@ -130,7 +129,7 @@ def merged(
     """
     base = opened.pretrained
     if near is None:
-        result = _run(opened, device, cancel, evidence(), None, lambda _: MemorySink(base))
+        result = _run(opened, context, evidence(), None, lambda _: MemorySink(base))
     else:
         models, changed = near
         back = put_back(opened.recipe, base.parameters) & set(changed)
@@ -138,7 +137,7 @@ def merged(
         state = {name: base.read(name) for name in back}
         result = {name: {**model.tensors, **state} for name, model in models.items()}
         if rest:
-            written = _run(opened, device, cancel, evidence(), rest, lambda _: _SomeTensors(base, rest))
+            written = _run(opened, context, evidence(), rest, lambda _: _SomeTensors(base, rest))
             result = {name: {**tensors, **written[name]} for name, tensors in result.items()}
     opened.raise_if_changed()
     return result
@@ -146,8 +145,7 @@ def merged(
 
 def _run(
     opened: OpenedRecipe,
-    device: str,
-    cancel: Cancel | None,
+    context: Context,
     evidence: Evidence | None,
     only: Collection[str] | None,
     make_sink: Callable[[str], MemorySink | _SomeTensors],
@@ -164,9 +162,8 @@ def _run(
         opened.pretrained,
         opened.experts,
         layer_inputs=evidence,
-        device=device,
-        cancel=cancel,
         make_sink=remembered,
         only=only,
+        context=replace(context, progress=None),
     )
     return {name: sink.state_dict for name, sink in sinks.items()}

@@ -6,9 +6,9 @@ from merging.benchmarks.benchmark import Benchmark
 from merging.previews.result import Preview
 from merging.previews.samples import PreviewSample
 from merging.previews.work import Previewer
-from merging.progress import Cancel
 from merging.recipes.recipe import Recipe
 from merging.runs.run import Run
+from merging.tasks.context import QUIET, Context
 
 
 def preview(
@@ -17,12 +17,13 @@ def preview(
     reference: Recipe | Run | None = None,
     *,
     benchmark: Benchmark | None = None,
-    device: str = "auto",
-    cancel: Cancel | None = None,
+    context: Context = QUIET,
 ) -> Preview:
     """What a recipe would score; see ``merging.preview``."""
     chosen = sample if isinstance(sample, PreviewSample) else PreviewSample(sample)
-    work = Previewer(benchmark or Benchmark.load(), device).begin(recipe, chosen, reference, cancel=cancel)
+    work = Previewer(benchmark or Benchmark.load(), context.device).begin(
+        recipe, chosen, reference, cancel=context.cancel
+    )
     while not work.done:
-        work.advance(cancel)
+        work.advance(context.cancel)
     return work.result()

@@ -38,6 +38,7 @@ from merging.progress import Cancel, Meter
 from merging.recipes.recipe import Recipe
 from merging.runs.inputs import OpenedRecipe, open_inputs
 from merging.runs.run import Run
+from merging.tasks.context import Context
 
 MODELS = 64  # recipes whose models stay in memory
 PREDICTIONS = 1 << 14  # batches whose predictions stay in memory
@@ -184,7 +185,9 @@ class Previewer:
         if run_id not in self._merges:
             refuse_learning(opened)
             near = self._nearest(opened, digests)
-            states = merged(opened, self.device, cancel, lambda: self._evidence(opened, digests), near)
+            states = merged(
+                opened, Context(device=self.device, cancel=cancel), lambda: self._evidence(opened, digests), near
+            )
             models = {name: self._hold(state, opened.pretrained) for name, state in states.items()}
             self._merges[run_id] = HeldMerge(digests, models, opened.recipe)
         self._merges.move_to_end(run_id)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
@@ -28,6 +28,7 @@ from merging.published.parts import parts
 from merging.published.plan import FetchPlan, make_plan
 from merging.published.speed.rates import FETCHED, keep_rate, rates
 from merging.published.table import PublishedTable, build
+from merging.tasks.context import QUIET, Context
 from merging.text import did_you_mean, first_few, printable, size_text
 
 if TYPE_CHECKING:
@@ -73,7 +74,7 @@ def pin(
     *,
     latest: bool = False,
     revisions: Mapping[str, str] = NO_REVISIONS,
-    cancel: Cancel | None = None,
+    context: Context = QUIET,
 ) -> Lock:
     """The lock with a commit for every repository of a choice; the Hub is asked for those that have none.
 
@@ -97,7 +98,7 @@ def pin(
         if name in lock.repositories and not asked:
             continue
         at = repository_of(known[name], lock)
-        stated = facts(Repository(at.kind, at.name, revisions.get(name)) if asked else at, cancel)
+        stated = facts(Repository(at.kind, at.name, revisions.get(name)) if asked else at, context)
         lock = lock.with_facts(known[name], stated, latest=asked)
         for use in (use for use in needed if use.repository == name):
             files_of(known[name], use.part, lock)
@@ -106,7 +107,7 @@ def pin(
     return lock
 
 
-def fetch_parts(run: ExperimentRun, progress: ProgressCallback | None = None, cancel: Cancel | None = None) -> None:
+def fetch_parts(run: ExperimentRun, context: Context = QUIET) -> None:
     """Fetch what a choice needs and is not here; a second call asks for nothing.
 
     Raises:
@@ -117,7 +118,7 @@ def fetch_parts(run: ExperimentRun, progress: ProgressCallback | None = None, ca
     needed = sorted(needed_parts(run.chosen, run.choice), key=lambda use: not _is_gated(use.repository, lock))
     planned = plan(run.chosen, run.choice, place, "cpu")
     _require_room(planned)
-    transfer, started = Transfer(planned.to_fetch, progress), time.monotonic()
+    transfer, started = Transfer(planned.to_fetch, context.progress), time.monotonic()
     try:
         for use in needed:
             listed = known[use.repository]
@@ -125,9 +126,8 @@ def fetch_parts(run: ExperimentRun, progress: ProgressCallback | None = None, ca
                 repository_of(listed, lock),
                 files_of(listed, use.part, lock),
                 into=place.into,
-                progress=transfer.part(),
-                cancel=cancel,
                 limit_rate=run.limit_rate,
+                context=replace(context, progress=transfer.part()),
             )
     except Cancelled:
         after = plan(run.chosen, run.choice, place, "cpu")
@@ -153,9 +153,7 @@ def _require_room(planned: FetchPlan) -> None:
         )
 
 
-def make_benchmark(
-    run: ExperimentRun, progress: ProgressCallback | None = None, cancel: Cancel | None = None
-) -> Benchmark:
+def make_benchmark(run: ExperimentRun, context: Context = QUIET) -> Benchmark:
     """The benchmark of a choice, made unless it is there already; images and models stay where they are.
 
     Raises:
@@ -173,31 +171,27 @@ def make_benchmark(
         return Benchmark.load(folder)
     folder.parent.mkdir(parents=True, exist_ok=True)
     description = Description.of(described, place.folder)
-    made = make(description, folder, force=True, device=run.device, progress=progress, cancel=cancel)
+    made = make(description, folder, force=True, context=replace(context, device=run.device))
     write_json(record, described)
     return made
 
 
-def score_references(
-    run: ExperimentRun, progress: ProgressCallback | None = None, cancel: Cancel | None = None
-) -> MeasuredTable:
+def score_references(run: ExperimentRun, context: Context = QUIET) -> MeasuredTable:
     """Score the pretrained model, and each expert on its own task; what was measured before is not repeated."""
     from merging.published.computing.references import measure_references
 
-    return measure_references(run, make_benchmark(run, None, cancel), progress, cancel)
+    return measure_references(run, make_benchmark(run, replace(context, progress=None)), context)
 
 
-def score_rows(
-    run: ExperimentRun, progress: ProgressCallback | None = None, cancel: Cancel | None = None
-) -> MeasuredTable:
+def score_rows(run: ExperimentRun, context: Context = QUIET) -> MeasuredTable:
     """Merge and score every row of the choice; stored runs are not computed again."""
     from merging.published.computing.row_runs import measure_rows
 
-    return measure_rows(run, make_benchmark(run, None, cancel), progress, cancel)
+    return measure_rows(run, make_benchmark(run, replace(context, progress=None)), context)
 
 
-def _pin(run: ExperimentRun, progress: ProgressCallback | None, cancel: Cancel | None) -> None:
-    pin(run.chosen, run.choice, run.place, cancel=cancel)
+def _pin(run: ExperimentRun, context: Context) -> None:
+    pin(run.chosen, run.choice, run.place, context=context)
 
 
 @dataclass(frozen=True, slots=True)
@@ -218,16 +212,11 @@ STEPS = (
 )
 
 
-def run_steps(
-    run: ExperimentRun,
-    steps: Sequence[ExperimentStep],
-    progress: ProgressCallback | None = None,
-    cancel: Cancel | None = None,
-) -> None:
+def run_steps(run: ExperimentRun, steps: Sequence[ExperimentStep], context: Context = QUIET) -> None:
     """Run steps one after another, each of which goes on from what is there."""
-    phases = Phases({step.title: step.share for step in steps}, progress)
+    phases = Phases({step.title: step.share for step in steps}, context.progress)
     for step in steps:
-        step.call(run, phases.callback(step.title), cancel)
+        step.call(run, phases.callback(step.title), context.cancel)
 
 
 # The table

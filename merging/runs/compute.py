@@ -34,6 +34,7 @@ from merging.runs.facts import facts
 from merging.runs.inputs import OpenedRecipe, log_warning
 from merging.runs.run import FACTS, RECIPE, Run
 from merging.runs.store import Store
+from merging.tasks.context import Context
 from merging.team.heads_file import FILE as HEADS
 from merging.team.heads_file import write_heads
 from merging.text import first_few, size_text
@@ -152,14 +153,15 @@ class Work:
                 path = folder / self.models[name]
                 return files.enter_context(SafetensorsWriter(path, self.opened.pretrained.infos, self._metadata(name)))
 
-            elsewhere = tensors_on_workers(self.opened, self.workers, self.device, self.cancel, self.warn)
+            elsewhere = tensors_on_workers(
+                self.opened, self.workers, Context(device=self.device, cancel=self.cancel, warn=self.warn)
+            )
             return engine.run(
                 self.recipe, self.opened.pretrained, self.opened.experts,
                 layer_inputs=self.opened.given.layer_inputs or None, gradients=self.opened.given.gradients or None,
-                exemplars=self.images.exemplars, test_data=self.images.test_data, device=self.device,
-                progress=self.phases.callback(MERGING), cancel=self.cancel, kept=self.kept, make_sink=sink,
+                exemplars=self.images.exemplars, test_data=self.images.test_data, kept=self.kept, make_sink=sink,
                 elsewhere=files.enter_context(elsewhere),
-            )  # fmt: skip
+            context=Context(device=self.device, progress=self.phases.callback(MERGING), cancel=self.cancel))  # fmt: skip
 
     def _adapt(self, folder: Path, merged: engine.MergeResult) -> engine.MergeResult:
         """The result with the recipe's adapt on the merged model in ``folder``, where its files are written."""
@@ -175,10 +177,8 @@ class Work:
             open_checkpoint(folder / self.models[MERGED], MERGED),
             exemplars=self.images.exemplars,
             test_data=self.images.test_data,
-            device=self.device,
-            progress=self.phases.callback(ADAPTING),
-            cancel=self.cancel,
             kept=self.kept,
+            context=Context(device=self.device, progress=self.phases.callback(ADAPTING), cancel=self.cancel),
         )
         self.modules = adapted.modules.write(folder)
         self.seconds[ADAPTING] = time.monotonic() - started
@@ -231,20 +231,21 @@ class Work:
         progress, kept = self.phases.callback(EVALUATING), self.store.features_of(self.run_id)
         if self.recipe.per_task:
             scores = evaluate_per_task(
-                paths, self.benchmark, device=self.device, progress=progress, cancel=self.cancel, warn=self._warn,
-                kept=kept,
-            )  # fmt: skip
+                paths, self.benchmark, kept=kept,
+            context=Context(device=self.device, progress=progress, cancel=self.cancel, warn=self._warn))  # fmt: skip
         else:
             modules = self._modules(folder)
             if modules is None:
                 model = paths[MERGED], self.benchmark, kept
-                keep_answers_of_workers(*model, self.workers, self.device, progress, self.cancel, self.warn)
+                keep_answers_of_workers(
+                    *model, self.workers, self.device, progress, self.cancel, Context(device=self.warn)
+                )
             parts = Phases({SCORES: len(self.benchmark.tasks), UNKNOWN_TASK: len(self.opened.experts)}, progress)
             names_tasks = modules is not None and modules.method.names is not None
             scores = evaluate(
-                paths[MERGED], self.benchmark, device=self.device, cancel=self.cancel, modules=modules,
-                progress=parts.callback(SCORES) if names_tasks else progress, warn=self._warn, kept=kept,
-            )  # fmt: skip
+                paths[MERGED], self.benchmark, modules=modules,
+                kept=kept,
+            context=Context(device=self.device, progress=parts.callback(SCORES) if names_tasks else progress, cancel=self.cancel, warn=self._warn))  # fmt: skip
             if modules is not None and names_tasks:
                 self._score_unknown(folder, modules, parts.callback(UNKNOWN_TASK))
         self.schemas[SCORES] = write_table(folder, SCORES, scores)
@@ -262,7 +263,9 @@ class Work:
             )
             return
         table = evaluate_unknown_task(
-            modules, self.benchmark, device=self.device, progress=progress, cancel=self.cancel, warn=self._warn
+            modules,
+            self.benchmark,
+            context=Context(device=self.device, progress=progress, cancel=self.cancel, warn=self._warn),
         )
         self.schemas[UNKNOWN_TASK] = write_table(folder, UNKNOWN_TASK, table)
 

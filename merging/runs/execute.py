@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -18,9 +19,10 @@ from merging.progress import Cancel, Meter, Phases, Progress, ProgressCallback
 from merging.recipes.recipe import Recipe
 from merging.runs.compute import ChainImages, GivenScores, Work
 from merging.runs.estimate import READING, Estimate, estimate
-from merging.runs.inputs import OpenedRecipe, log_warning, open_inputs
+from merging.runs.inputs import OpenedRecipe, open_inputs
 from merging.runs.run import NOT_EVALUATED, Run
 from merging.runs.store import Store
+from merging.tasks.context import QUIET, Context
 
 if TYPE_CHECKING:
     from merging.engine.learning.kept import Kept
@@ -32,16 +34,12 @@ def execute(  # noqa: PLR0913 - all that distinguishes the app, the command line
     store: Store,
     *,
     benchmark: Benchmark | None = None,
-    device: str = "auto",
-    progress: ProgressCallback | None = None,
-    cancel: Cancel | None = None,
-    pause: Cancel | None = None,
+    context: Context = QUIET,
     evaluate: bool = True,
     keep_model: bool = True,
     need_model: bool = False,
     base: Path | None = None,
     strict: bool = False,
-    warn: Callable[[str], None] = log_warning,
     announce: Callable[[Estimate], None] | None = None,
     scored: GivenScores | None = None,
     workers: str = "",
@@ -68,21 +66,23 @@ def execute(  # noqa: PLR0913 - all that distinguishes the app, the command line
     opened = _open_recipe(recipe, base, benchmark, strict)
     fitting, reason = fitting_benchmark(opened, benchmark) if evaluate or recipe.needs else (None, "")
     scored_on = fitting if evaluate else None
-    plan = _planned(opened, scored_on, store, device, announce)
-    phases = Phases(plan.phases, progress)
-    digests, reading = _read(opened, phases.callback(READING), cancel)
+    plan = _planned(opened, scored_on, store, context.device, announce)
+    phases = Phases(plan.phases, context.progress)
+    digests, reading = _read(opened, replace(context, progress=phases.callback(READING)))
     run_id = opened.run_id(digests)
     if run := stored_run(store, run_id, scored_on, need_model):
         return run
-    with store.lock(run_id, Meter(0, None, cancel).check, partial(_say_who_computes, report=phases.callback(READING))):
+    with store.lock(
+        run_id, Meter(0, None, context.cancel).check, partial(_say_who_computes, report=phases.callback(READING))
+    ):
         if run := stored_run(store, run_id, scored_on, need_model):
             return run
         images = ChainImages(_exemplars(recipe, fitting, reason), _test_data(recipe, fitting, reason))
         work = Work(
-            run_id, opened, digests, store, scored_on, images, device, phases, cancel, plan, keep_model, scored=scored,
-            workers=workers, warn=warn, seconds={READING: reading}, warnings=[reason] if reason and evaluate else [],
+            run_id, opened, digests, store, scored_on, images, context.device, phases, context.cancel, plan, keep_model, scored=scored,
+            workers=workers, warn=context.warn, seconds={READING: reading}, warnings=[reason] if reason and evaluate else [],
         )  # fmt: skip
-        _compute(work, warn, pause, announce)
+        _compute(work, context.warn, context.pause, announce)
     return _own(store, run_id)
 
 
@@ -115,12 +115,10 @@ def _is_known(recipe: Recipe, store: Store) -> bool:
     return False
 
 
-def _read(
-    opened: OpenedRecipe, progress: ProgressCallback | None, cancel: Cancel | None
-) -> tuple[dict[str, str], float]:
+def _read(opened: OpenedRecipe, context: Context) -> tuple[dict[str, str], float]:
     """The digests of the checkpoints, and the seconds that reading them took."""
     started = time.monotonic()
-    return opened.digests(progress, cancel), time.monotonic() - started
+    return opened.digests(context.progress, context.cancel), time.monotonic() - started
 
 
 @contextlib.contextmanager

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from merging.benchmarks.benchmark import MULTITASK, Benchmark
@@ -16,11 +17,12 @@ from merging.files.records import write_json
 from merging.files.short_digest import short_digest
 from merging.files.tables import SCORES, write_table
 from merging.formats.opening import open_checkpoint
-from merging.progress import Cancel, Phases, ProgressCallback
+from merging.progress import Phases
 from merging.runs.estimate import EVALUATING
 from merging.runs.facts import facts
 from merging.runs.run import FACTS, Run
 from merging.runs.store import Store
+from merging.tasks.context import QUIET, Context
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -30,9 +32,7 @@ def references(
     store: Store,
     benchmark: Benchmark,
     *,
-    device: str = "auto",
-    progress: ProgressCallback | None = None,
-    cancel: Cancel | None = None,
+    context: Context = QUIET,
     compute: bool = True,
 ) -> dict[str, Run]:
     """Stored evaluations of the reference models: {"pretrained", each expert's task, "multitask": run}.
@@ -41,7 +41,7 @@ def references(
     """
     runs = {}
     models = _reference_models(benchmark)
-    phases = Phases(dict.fromkeys(models, 1.0), progress)
+    phases = Phases(dict.fromkeys(models, 1.0), context.progress)
     for name, reference in models.items():
         checkpoint = open_checkpoint(reference, name)
         content = DIGESTS.digest(checkpoint)
@@ -50,11 +50,10 @@ def references(
             started = time.monotonic()
             warnings: list[str] = []
             scores = evaluate_model(
-                checkpoint, benchmark, device=device, progress=phases.callback(name), cancel=cancel,
-                warn=warnings.append, kept=store.features_of(run_id),
-            )  # fmt: skip
+                checkpoint, benchmark, kept=store.features_of(run_id),
+            context=replace(context, progress=phases.callback(name), warn=warnings.append))  # fmt: skip
             seconds = time.monotonic() - started
-            _write_reference(store, benchmark, run_id, name, content, scores, seconds, device, warnings)
+            _write_reference(store, benchmark, run_id, name, content, scores, seconds, context.device, warnings)
         if run := store.find(run_id):
             runs[name] = run
     return runs

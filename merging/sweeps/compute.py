@@ -25,7 +25,7 @@ from merging.recipes.recipe import Recipe
 from merging.runs import inputs
 from merging.runs.estimate import EVALUATING, MERGING, in_memory_bytes
 from merging.runs.facts import computing, versions
-from merging.runs.inputs import OpenedRecipe, log_warning
+from merging.runs.inputs import OpenedRecipe
 from merging.runs.run import THIS_MACHINE
 from merging.runs.store import Store
 from merging.sweeps import points
@@ -35,6 +35,7 @@ from merging.sweeps.spread import MissingPoints
 from merging.sweeps.sweep import NamedPoint, Sweep, SweepPoint
 from merging.sweeps.weighted_sum import CombinedCheckpoint, coefficients
 from merging.sweeps.wire import plain_place, plain_sample
+from merging.tasks.context import QUIET, Context
 from merging.text import size_text
 from merging.threads import one_thread
 from merging.workers.fan_out import Workers
@@ -170,10 +171,8 @@ class Session:
             opened.recipe,
             opened.pretrained,
             opened.experts,
+            context=Context(device=self.device, progress=progress, cancel=self.cancel),
             **self._images(opened.recipe),
-            device=self.device,
-            progress=progress,
-            cancel=self.cancel,
         )
         opened.raise_if_changed()
         models: dict[str, Checkpoint] = {}
@@ -190,7 +189,12 @@ class Session:
 
         opened, images = self.opened(recipe), self._images(recipe)
         adapted = adapt(
-            recipe, opened.pretrained, opened.experts, models[MERGED], **images, device=self.device, cancel=self.cancel
+            recipe,
+            opened.pretrained,
+            opened.experts,
+            models[MERGED],
+            context=Context(device=self.device, cancel=self.cancel),
+            **images,
         )
         doubts.extend(adapted.warnings)
         return adapted.modules
@@ -265,11 +269,7 @@ def run(
     store: Store,
     benchmark: Benchmark,
     *,
-    device: str = "auto",
-    progress: ProgressCallback | None = None,
-    cancel: Cancel | None = None,
-    paused: Callable[[], bool] = lambda: False,
-    warn: Callable[[str], None] = log_warning,
+    context: Context = QUIET,
     workers: Workers | None = None,
     share: tuple[int, int] = EVERYTHING,
 ) -> Outcome:
@@ -287,7 +287,7 @@ def run(
     """
     points.sweep_up(store)
     mine = distinct(plan(sweep, benchmark))[share[0] :: share[1]]
-    session = Session(benchmark, sweep.sample, device, cancel)
+    session = Session(benchmark, sweep.sample, context.device, context.cancel)
     there = KnownPoints(mine, store, benchmark, session.sample).now()
     missing = [planned for planned in mine if planned.name not in there]
     warned: set[str] = set()
@@ -295,13 +295,13 @@ def run(
     def warn_once(sentence: str) -> None:
         if sentence not in warned:
             warned.add(sentence)
-            warn(sentence)
+            context.warn(sentence)
 
     for doubt in doubts(sweep, session) if missing else ():
         warn_once(doubt)
     if workers is not None and missing:
         _check_workers(sweep, session, workers)
-    work = MissingPoints(missing, len(mine), store, paused, progress, cancel, warn_once)
+    work = MissingPoints(missing, len(mine), store, context.pause, context.progress, context.cancel, warn_once)
     failures = work.here(session.compute) if workers is None else work.on(workers, session.request)
     if work.halted:
         return Outcome(len(mine) - len(missing) + work.taken - len(failures), len(mine), True)

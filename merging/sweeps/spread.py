@@ -18,6 +18,7 @@ from merging.sweeps import points
 from merging.sweeps.points import Point
 from merging.sweeps.sweep import NamedPoint
 from merging.sweeps.wire import point_of
+from merging.tasks.context import Context
 from merging.workers.fan_out import Workers, fan_out
 from merging.workers.sentences import Arrivals
 from merging.workers.units import POINT, Plain
@@ -87,9 +88,8 @@ class MissingPoints:
             arriving = _Coming(self, writers, Arrivals("Point", self.total, workers, meter, before))
             try:
                 fan_out(
-                    workers, POINT, requests, arriving.done, arriving.failed, self.cancel, told=arriving.told,
-                    seen=arriving.arrivals.tell,
-                )  # fmt: skip
+                    workers, POINT, requests, arriving.done, arriving.failed, Context(cancel=self.cancel), told=arriving.told,
+                    seen=arriving.arrivals.tell)  # fmt: skip
             except WorkersGone as gone:
                 kept = f"{before + len(arriving.stored)} of {self.total} points are kept."
                 raise WorkersGone(f"{gone} {kept} Resume when they are back.") from None

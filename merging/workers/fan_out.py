@@ -16,6 +16,7 @@ from typing import Any
 from merging.errors import MergingError, WorkerError, WorkersGone
 from merging.free_memory import MemoryWatch
 from merging.progress import Cancel, Meter
+from merging.tasks.context import QUIET, Context
 from merging.text import size_text
 from merging.workers.units import Plain, answered, call, written
 
@@ -83,7 +84,7 @@ def fan_out(
     requests: Iterable[Request],
     done: Callable[[str, Plain], None],
     failed: Callable[[str, MergingError], None],
-    cancel: Cancel | None = None,
+    context: Context = QUIET,
     tries: int = 3,
     told: Callable[[Collection[str]], None] = lambda names: None,
     size: Callable[[str], int] = lambda name: 0,
@@ -100,7 +101,7 @@ def fan_out(
     Raises:
         Cancelled: ``cancel`` asked for it; what waits is dropped. WorkersGone: there was no worker for a minute.
     """
-    work = _Fan(workers, unit, tries, told, cancel, size, seen)
+    work = _Fan(workers, unit, tries, told, context.cancel, size, seen)
     source = iter(requests)
     try:
         while work.submit(source):

@@ -18,6 +18,7 @@ from merging.errors import MergingError, Paused, WorkerError, WorkersGone
 from merging.files.disk import OTHER_STORE, explained
 from merging.files.temporary import temporary_name
 from merging.progress import Cancel, Meter, ProgressCallback
+from merging.tasks.context import Context
 from merging.workers.about import sees
 from merging.workers.checking import survey
 from merging.workers.fan_out import Request, Workers, fan_out
@@ -108,9 +109,8 @@ class InStore:
             begun = list[str]()
             try:
                 fan_out(
-                    workers, self.unit, self._each(requests, mark, begun), done, failed, self.cancel, told=told,
-                    seen=arrivals.tell,
-                )  # fmt: skip
+                    workers, self.unit, self._each(requests, mark, begun), done, failed, Context(cancel=self.cancel), told=told,
+                    seen=arrivals.tell)  # fmt: skip
             except WorkersGone as gone:
                 raise WorkersGone(f"{gone} {self._kept(arrivals, failures)}") from None
         if len(begun) < len(requests):

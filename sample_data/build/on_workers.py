@@ -14,6 +14,7 @@ from merging.recipes.recipe import Recipe
 from merging.runs.run import Run
 from merging.runs.several.execute_several import RunOptions, WantedRun, execute_several
 from merging.runs.store import Store
+from merging.tasks.context import Context
 from merging.workers.fan_out import Workers
 
 WITHOUT_WEIGHTS = RunOptions(keep_model=False)
@@ -24,7 +25,12 @@ def run(recipes: Sequence[Recipe], store: Store, benchmark: Benchmark, workers: 
     wanted = [WantedRun(recipe) for recipe in recipes]
     _end_with_failures(
         execute_several(
-            wanted, store, WITHOUT_WEIGHTS, benchmark=benchmark, workers=workers, warn=say, progress=_told()
+            wanted,
+            store,
+            WITHOUT_WEIGHTS,
+            benchmark=benchmark,
+            workers=workers,
+            context=Context(progress=_told(), warn=say),
         )
     )
 
@@ -32,7 +38,9 @@ def run(recipes: Sequence[Recipe], store: Store, benchmark: Benchmark, workers: 
 def measure(measured: Sequence[tuple[str, Run | None]], store: Store, benchmark: Benchmark, workers: Workers) -> None:
     """Measure what is missing, but what is timed: kinds, and the runs that they are of, None for the benchmark."""
     wanted = [WantedMeasurement(key, of.id if of else "") for key, of in measured if not kind(key).timed]
-    _end_with_failures(measure_several(wanted, store, benchmark, workers=workers, warn=say, progress=_told()))
+    _end_with_failures(
+        measure_several(wanted, store, benchmark, workers=workers, context=Context(progress=_told(), warn=say))
+    )
 
 
 def say(sentence: str) -> None:

@@ -15,6 +15,7 @@ from merging.recipes.recipe import Recipe
 from merging.runs.execute import execute
 from merging.runs.run import Run
 from merging.runs.store import Store
+from merging.tasks.context import Context
 
 ADAPTS = {"surgery": {"rank": 4, "steps": 60, "lr": 0.05}, "twin": {"steps": 20}}
 
@@ -30,7 +31,7 @@ def run(store: Store, tiny_benchmark: Benchmark) -> Any:
         adapt = (key, ADAPTS[key]) if key else None
         models = (tiny_benchmark.pretrained, tiny_benchmark.experts)
         recipe = Recipe.build("task_arithmetic", {}, [], *models, adapt=adapt)
-        return execute(recipe, store, benchmark=tiny_benchmark, device="cpu", **options)
+        return execute(recipe, store, benchmark=tiny_benchmark, context=Context(device="cpu"), **options)
 
     return of
 
@@ -40,7 +41,7 @@ def run(store: Store, tiny_benchmark: Benchmark) -> Any:
 def test_predictions_are_those_of_the_scores(key, keep, run, store, tiny_benchmark) -> None:
     one = run(key, keep_model=keep)
     assert one.has_model == keep
-    measured = measure("predictions", store, tiny_benchmark, one.id, device="cpu")
+    measured = measure("predictions", store, tiny_benchmark, one.id, context=Context(device="cpu"))
     assert measured.notes["differing"] == 0
     predicted = scores(measured, tiny_benchmark).set_index("task")["correct"]
     stored = one.scores[one.scores["split"] == "reporting"].set_index("task")["correct"]
@@ -49,7 +50,10 @@ def test_predictions_are_those_of_the_scores(key, keep, run, store, tiny_benchma
 
 @pytest.mark.slow
 def test_surgery_moves_the_embedding_towards_the_experts_and_no_layer(run, store, tiny_benchmark) -> None:
-    adapted, plain = (measure("drift", store, tiny_benchmark, one.id, device="cpu") for one in (run("surgery"), run()))
+    adapted, plain = (
+        measure("drift", store, tiny_benchmark, one.id, context=Context(device="cpu"))
+        for one in (run("surgery"), run())
+    )
     keys = ["task", "model", "place", "token"]
     l1 = [of.table("cumulative").set_index(keys)["l1"].xs("merged", level="model") for of in (adapted, plain)]
     ends = l1[0].index.get_level_values("place") == "embedding"
@@ -62,4 +66,4 @@ def test_what_would_leave_modules_out_is_refused(run, store, tiny_benchmark) -> 
     surgery, twin = run("surgery"), run("twin")
     for key, one in (("put_back", surgery), ("first_order", surgery), ("ablation", surgery), ("drift", twin)):
         with pytest.raises(TaskError, match=f"{one.adapt} sits on the merged model of this run, and would be left out"):
-            measure(key, store, tiny_benchmark, one.id, device="cpu")
+            measure(key, store, tiny_benchmark, one.id, context=Context(device="cpu"))

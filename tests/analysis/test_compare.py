@@ -28,6 +28,7 @@ from merging.formats.opening import open_checkpoint
 from merging.recipes.presets import preset
 from merging.runs.run import Run
 from merging.runs.store import Store
+from merging.tasks.context import Context
 from sample_data.library import PREDICTIONS
 
 RNG = np.random.default_rng(0)
@@ -53,7 +54,7 @@ def run_of(store: Store, title: str) -> Run:
 
 
 def found(store: Store, benchmark: Benchmark, title: str) -> stored_measurements.Measured:
-    return measure.measure("predictions", store, benchmark, run_of(store, title).id, device="cpu")
+    return measure.measure("predictions", store, benchmark, run_of(store, title).id, context=Context(device="cpu"))
 
 
 # Predictions
@@ -126,7 +127,7 @@ def test_a_model_of_another_size_is_refused(store: Store, benchmark: Benchmark, 
 
 
 def test_evaluation_still_counts_what_it_predicts(benchmark: Benchmark) -> None:
-    table = evaluate(benchmark.pretrained, benchmark, splits=(SPLIT,), device="cpu")
+    table = evaluate(benchmark.pretrained, benchmark, splits=(SPLIT,), context=Context(device="cpu"))
     assert list(table["task"]) == [task.key for task in benchmark.tasks]
     assert (table["accuracy"] == table["correct"] / table["n"]).all()
 

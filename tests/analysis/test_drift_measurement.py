@@ -23,6 +23,7 @@ from merging.recipes.presets import preset
 from merging.recipes.recipe import Recipe
 from merging.runs.execute import execute
 from merging.runs.store import Store
+from merging.tasks.context import Context
 
 # As measurements of stored runs
 
@@ -47,7 +48,7 @@ def test_a_run_without_weights_is_merged_again_and_measured(library, tmp_path, t
     store = Store(tmp_path / "store", libraries=(folder,))
     assert stored.find("drift", store, tiny_benchmark, run_id) is None
     told = []
-    found = measure.measure("drift", store, tiny_benchmark, run_id, device="cpu", progress=told.append)
+    found = measure.measure("drift", store, tiny_benchmark, run_id, context=Context(device="cpu", progress=told.append))
     fractions = [progress.fraction for progress in told]
     assert fractions == sorted(fractions) and fractions[-1] == 1.0
     assert {"Merging with LOT", "Measuring feature drift", "Measuring every layer"} <= {p.phase for p in told}
@@ -55,7 +56,9 @@ def test_a_run_without_weights_is_merged_again_and_measured(library, tmp_path, t
     notes = {"images": tiny.CHOOSING, "split": "choosing", **shown}
     assert (found.notes, found.device, found.provenance) == (notes, "CPU", "this machine")
     assert {"cumulative", "isolated", "objective"} == set(found.tables)
-    again = measure.measure("drift", store, tiny_benchmark, run_id, cancel=lambda: True)  # nothing is computed
+    again = measure.measure(
+        "drift", store, tiny_benchmark, run_id, context=Context(cancel=lambda: True)
+    )  # nothing is computed
     assert again == found
     assert [path.name for path in (store.root / "measured").iterdir()] == [found.path.name]  # no model stays
     assert not (store.root / "runs").exists()
@@ -125,9 +128,7 @@ def test_a_cancelled_measurement_leaves_nothing(store, tiny_benchmark):
         seen = []
         with pytest.raises(Cancelled):
             measure.measure(
-                "drift", store, tiny_benchmark, run.id, progress=lambda p, seen=seen: seen.append(p.phase),
-                cancel=lambda seen=seen, stop=stop: bool(seen) and seen[-1].startswith(stop),
-            )  # fmt: skip
+                "drift", store, tiny_benchmark, run.id, context=Context(progress=lambda p, seen=seen: seen.append(p.phase), cancel=lambda seen=seen, stop=stop: bool(seen) and seen[-1].startswith(stop)))  # fmt: skip
         assert list((store.root / "measured").iterdir()) == []
 
 

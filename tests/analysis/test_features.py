@@ -17,6 +17,7 @@ from merging.clip.image_encoder import Encoder
 from merging.errors import StoreError, TaskError
 from merging.progress import Progress
 from merging.runs.store import Store
+from merging.tasks.context import Context
 
 RNG = np.random.default_rng(0)
 LABELS = RNG.integers(0, 4, 60)
@@ -232,7 +233,9 @@ def test_a_benchmark_of_experts_only_has_nothing_outside(tiny_benchmark: Benchma
 def test_features_of_all_kinds_of_models_are_of_the_same_images(store: Store, library: Path) -> None:
     benchmark = Benchmark.load(library)
     titles = ("Pretrained", "Expert for Digits", "LwPTV")
-    found = [measure.measure("features", store, benchmark, run_id(store, t), device="cpu") for t in titles]
+    found = [
+        measure.measure("features", store, benchmark, run_id(store, t), context=Context(device="cpu")) for t in titles
+    ]
     tables = [one.table("images") for one in found]
     assert {one.notes["images"] for one in found} == {len(tiny.OUTSIDE) * tiny.CHOOSING}
     assert all(table["image"].equals(tables[0]["image"]) for table in tables)
@@ -255,10 +258,10 @@ def test_features_of_all_kinds_of_models_are_of_the_same_images(store: Store, li
 
 def test_maps_reuse_stored_features(store: Store, library: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     benchmark, run = Benchmark.load(library), run_id(store, "LwPTV")
-    measure.measure("features", store, benchmark, run, device="cpu")
+    measure.measure("features", store, benchmark, run, context=Context(device="cpu"))
     monkeypatch.setattr(Encoder, "of", lambda *_, **__: pytest.fail("extracted again"))
     told: list[Progress] = []
-    found = measure.measure("tsne", store, benchmark, run, device="cpu", progress=told.append)
+    found = measure.measure("tsne", store, benchmark, run, context=Context(device="cpu", progress=told.append))
     quality = found.table("quality")
     wanted = [("all", 5, 40), ("all", 30, 40), ("letters", 5, 20), ("tiles", 5, 20)]
     assert list(zip(quality["map"], quality["perplexity"], quality["n"], strict=True)) == wanted
@@ -278,25 +281,25 @@ def test_features_too_large_for_half_precision_are_kept_whole() -> None:
 
 def test_maps_compute_features_that_are_missing(store: Store, library: Path) -> None:
     benchmark, run = Benchmark.load(library), run_id(store, "Pretrained")
-    measure.measure("tsne", store, benchmark, run, device="cpu")
+    measure.measure("tsne", store, benchmark, run, context=Context(device="cpu"))
     assert stored.find("features", store, benchmark, run) is not None
 
 
 def test_a_damaged_array_is_measured_again(store: Store, library: Path) -> None:
     benchmark, run = Benchmark.load(library), run_id(store, "Pretrained")
-    found = measure.measure("features", store, benchmark, run, device="cpu")
+    found = measure.measure("features", store, benchmark, run, context=Context(device="cpu"))
     rows = found.array("features")
     (found.path / "features.npy").write_bytes(b"x")
     with pytest.raises(StoreError, match="Measure it again"):
         found.array("features")
     assert stored.find("features", store, benchmark, run) is None
-    again = measure.measure("features", store, benchmark, run, device="cpu")
+    again = measure.measure("features", store, benchmark, run, context=Context(device="cpu"))
     assert np.array_equal(again.array("features"), rows)
 
 
 def test_one_model_per_task_has_no_features_out_of_domain(store: Store, library: Path) -> None:
     with pytest.raises(TaskError, match="one model per task"):
-        measure.measure("features", store, Benchmark.load(library), run_id(store, "EMR"), device="cpu")
+        measure.measure("features", store, Benchmark.load(library), run_id(store, "EMR"), context=Context(device="cpu"))
 
 
 def test_a_map_of_equal_features_is_one_place():

@@ -23,6 +23,7 @@ from merging.recipes.recipe import Recipe
 from merging.runs.execute import execute
 from merging.runs.run import Run
 from merging.runs.store import Store
+from merging.tasks.context import Context
 
 DATA = {"a": slice(0, 2), "b": slice(1, 4)}  # which batches an expert saw
 
@@ -55,7 +56,7 @@ def merged_run(files: dict[str, str], store: Store, merge: str, keep_model: bool
     rows = given(files) if merge == "lot" else {}
     recipe = Recipe.build(merge, pretrained=files["base"], experts={name: files[name] for name in DATA},
                           **({"layer_inputs": rows} if rows else {}))  # fmt: skip
-    return execute(recipe, store, device="cpu", evaluate=False, keep_model=keep_model)
+    return execute(recipe, store, evaluate=False, keep_model=keep_model, context=Context(device="cpu"))
 
 
 def by_hooks(expert: nn.Module, merged: dict[str, Tensor], given: list[dict[str, Tensor]]) -> dict[str, Any]:
@@ -91,7 +92,7 @@ def test_it_is_what_hooks_see(kind: str, tmp_path: Path) -> None:
     run = merged_run(files, store, "lot", keep_model=kind != "t5")
     merged = merging.merge(files["base"], {name: files[name] for name in DATA}, "lot", layer_inputs=given(files),
                            device="cpu").state_dict  # fmt: skip
-    found = measure.measure("layer_drift", store, Benchmark.load(), run.id, device="cpu")
+    found = measure.measure("layer_drift", store, Benchmark.load(), run.id, context=Context(device="cpu"))
     isolated = found.table("isolated").set_index(["tensor", "task"])
     seen = {name: by_hooks(models[name], merged, batches(kind, 4)[some]) for name, some in DATA.items()}
     compared = [name for name in seen["a"] if (name, "a") in isolated.index]

@@ -21,6 +21,7 @@ from merging.recipes.recipe import Recipe
 from merging.runs.execute import execute
 from merging.runs.run import Run
 from merging.runs.store import Store
+from merging.tasks.context import Context
 
 LEARNING = {"steps": 15, "lr": 0.02, "batch": 4}
 TRIM = [("trim", {"density": 0.5})]
@@ -34,7 +35,7 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> Store:
 
 def run_of(store: Store, benchmark: Benchmark, merge: str, params: Any, edits: Any = (), adapt: Any = None) -> Run:
     recipe = Recipe.build(merge, params, edits, benchmark.pretrained, benchmark.experts, adapt=adapt)
-    return execute(recipe, store, benchmark=benchmark, device="cpu", evaluate=False)
+    return execute(recipe, store, benchmark=benchmark, evaluate=False, context=Context(device="cpu"))
 
 
 def plain(model: Any, benchmark: Benchmark, task: str) -> tuple[float, float, float]:
@@ -65,7 +66,7 @@ def assert_plain(measured: Measured, step: int, model: Any, benchmark: Benchmark
 def test_losses_are_those_of_the_coefficients_of_each_step(granularity: str, store: Store, tiny_benchmark) -> None:
     params = {**LEARNING, "granularity": granularity, "shrink": 0.5}  # what the merge shrinks, learning did not
     run = run_of(store, tiny_benchmark, "adamerging", params)
-    measured = measure("along_steps", store, tiny_benchmark, run.id, device="cpu")
+    measured = measure("along_steps", store, tiny_benchmark, run.id, context=Context(device="cpu"))
     history = run.table("coefficient_steps")
     assert sorted(set(measured.table("losses")["step"])) == [0, 10, 15]
     base = open_checkpoint(tiny_benchmark.pretrained, "pretrained")
@@ -94,7 +95,7 @@ def test_edits_come_first_and_no_reporting_image_is_read(store: Store, tiny_benc
 
     with monkeypatch.context() as patch:
         patch.setattr(Benchmark, "images", watched)
-        measured = measure("along_steps", store, tiny_benchmark, learned.id, device="cpu")
+        measured = measure("along_steps", store, tiny_benchmark, learned.id, context=Context(device="cpu"))
     assert read == {"choosing"}
     for step, run in ((0, start), (15, learned)):  # the files of the models are in half precision
         assert_plain(measured, step, run.model_paths["merged"], tiny_benchmark, 0.03)
@@ -128,7 +129,7 @@ def test_a_run_without_coefficients_or_modules_is_refused(store: Store, tiny_ben
     plain_run = run_of(store, tiny_benchmark, "task_arithmetic", {})
     for key, words in (("along_steps", "kept no coefficients"), ("modules", "has no modules")):
         with pytest.raises(TaskError, match=words):
-            measure(key, store, tiny_benchmark, plain_run.id, device="cpu")
+            measure(key, store, tiny_benchmark, plain_run.id, context=Context(device="cpu"))
 
 
 # Modules
@@ -137,7 +138,7 @@ def test_a_run_without_coefficients_or_modules_is_refused(store: Store, tiny_ben
 def test_modules_of_tasks_are_measured_on_images_that_they_have_not_seen(store: Store, tiny_benchmark) -> None:
     adapt = ("surgery", {"rank": 4, "steps": 40, "lr": 0.05})
     run = run_of(store, tiny_benchmark, "task_arithmetic", {}, adapt=adapt)
-    measured = measure("modules", store, tiny_benchmark, run.id, device="cpu")
+    measured = measure("modules", store, tiny_benchmark, run.id, context=Context(device="cpu"))
     assert measured.tables == ("feature_shift",)
     modules = run.open_modules()
     for row in measured.table("feature_shift").to_dict("records"):
@@ -153,7 +154,7 @@ def test_modules_of_tasks_are_measured_on_images_that_they_have_not_seen(store: 
 
 def test_a_router_is_asked_about_unseen_images_too_and_the_oracle_stays_a_table(store: Store, tiny_benchmark) -> None:
     run = run_of(store, tiny_benchmark, "task_arithmetic", {}, adapt=("twin", {"steps": 20, "density": 1.0}))
-    measured = measure("modules", store, tiny_benchmark, run.id, device="cpu")
+    measured = measure("modules", store, tiny_benchmark, run.id, context=Context(device="cpu"))
     assert set(measured.tables) == {"routing", "confusion", "oracle"}
     confusion = measured.table("confusion")
     assert set(confusion["task"]) == {task.key for task in tiny_benchmark.tasks}

@@ -18,6 +18,7 @@ from merging.errors import Cancelled, CheckpointError
 from merging.methods import registry
 from merging.runs.run import PRECOMPUTED, THIS_MACHINE
 from merging.runs.store import Store
+from merging.tasks.context import Context
 
 COSTS = {"task_arithmetic": 1.0, "lwptv → task_arithmetic": 1.5, "ties": 3.0, "drm": 40.0}  # of a chain, in references
 METHODS = (registry.edit("lwptv"), *(registry.merge(key) for key in ("task_arithmetic", "ties", "drm", "emr")))
@@ -57,7 +58,7 @@ def store(tmp_path: Path) -> Store:
 
 def test_a_machine_that_slows_down_changes_no_ratio(machine: Machine, store: Store, tiny_benchmark: Benchmark) -> None:
     before = torch.get_num_threads()
-    measured = measuring.measure("method_times", store, tiny_benchmark, device="cpu")
+    measured = measuring.measure("method_times", store, tiny_benchmark, context=Context(device="cpu"))
     assert torch.get_num_threads() == before
     assert machine.slowness > 2  # seconds of the first and the last round differ by that
     rows = measured.table("times").set_index("chain")
@@ -82,13 +83,21 @@ def test_the_first_run_only_loads(
             machine.now += 50
 
     monkeypatch.setattr(method_times, "engine", SimpleNamespace(run=slow_at_first))
-    rows = measuring.measure("method_times", store, tiny_benchmark, device="cpu").table("times").set_index("chain")
+    rows = (
+        measuring.measure("method_times", store, tiny_benchmark, context=Context(device="cpu"))
+        .table("times")
+        .set_index("chain")
+    )
     assert rows.loc["ties", "high"] == pytest.approx(3, rel=0.01)
 
 
 def test_short_merges_are_repeated(machine: Machine, store: Store, tiny_benchmark: Benchmark, monkeypatch: Any) -> None:
     monkeypatch.setattr(method_times, "BRIEF", 2.5)
-    rows = measuring.measure("method_times", store, tiny_benchmark, device="cpu").table("times").set_index("chain")
+    rows = (
+        measuring.measure("method_times", store, tiny_benchmark, context=Context(device="cpu"))
+        .table("times")
+        .set_index("chain")
+    )
     assert rows.loc["lwptv → task_arithmetic", "ratio"] == pytest.approx(1.5, rel=0.05)
     assert machine.calls > 1.5 * (method_times.ROUNDS + 1) * len(METHODS)
 
@@ -96,9 +105,9 @@ def test_short_merges_are_repeated(machine: Machine, store: Store, tiny_benchmar
 def test_times_are_measured_anew_whenever_asked(
     machine: Machine, store: Store, tiny_benchmark: Benchmark, tmp_path: Path
 ) -> None:
-    first = measuring.measure("method_times", store, tiny_benchmark, device="cpu")
+    first = measuring.measure("method_times", store, tiny_benchmark, context=Context(device="cpu"))
     calls = machine.calls
-    again = measuring.measure("method_times", store, tiny_benchmark, device="cpu")
+    again = measuring.measure("method_times", store, tiny_benchmark, context=Context(device="cpu"))
     assert machine.calls > calls and again.path == first.path
     assert len(list(first.path.parent.iterdir())) == 1  # the earlier one is gone
     (tmp_path / "library" / "runs").mkdir(parents=True)
@@ -106,11 +115,16 @@ def test_times_are_measured_anew_whenever_asked(
     elsewhere = Store(tmp_path / "store", libraries=(tmp_path / "library" / "runs",))
     known = stored.find("method_times", elsewhere, tiny_benchmark)
     assert known is not None and known.provenance == PRECOMPUTED
-    assert measuring.measure("method_times", elsewhere, tiny_benchmark, device="cpu").provenance == THIS_MACHINE
+    assert (
+        measuring.measure("method_times", elsewhere, tiny_benchmark, context=Context(device="cpu")).provenance
+        == THIS_MACHINE
+    )
 
 
 def test_nothing_is_kept_of_a_cancelled_one(machine: Machine, store: Store, tiny_benchmark: Benchmark) -> None:
     with pytest.raises(Cancelled):
-        measuring.measure("method_times", store, tiny_benchmark, device="cpu", cancel=lambda: machine.calls > 12)
+        measuring.measure(
+            "method_times", store, tiny_benchmark, context=Context(device="cpu", cancel=lambda: machine.calls > 12)
+        )
     assert stored.find("method_times", store, tiny_benchmark) is None
     assert torch.get_num_threads() == 1

@@ -27,6 +27,7 @@ from merging.recipes.recipe import Recipe
 from merging.runs.execute import execute
 from merging.runs.run import Run
 from merging.runs.store import Store
+from merging.tasks.context import Context
 
 CHAINS: dict[str, dict[str, Any]] = {
     "plain": {"merge": "task_arithmetic"},
@@ -63,14 +64,14 @@ class Stores:
         given = CHAINS[chain]
         models = (self.benchmark.pretrained, self.benchmark.experts)
         recipe = Recipe.build(given["merge"], given.get("params", {}), [], *models, adapt=given.get("adapt"))
-        return execute(recipe, self.of[device], benchmark=self.benchmark, device=device)
+        return execute(recipe, self.of[device], benchmark=self.benchmark, context=Context(device=device))
 
     def measured(self, key: str, device: str) -> Measured:
         """A measurement, of a run if it is of one."""
         chain = ON_CHAIN.get(key, "plain")
         run = "" if registry.kind(key).of == Of.BENCHMARK else self.run(chain, device).id
         files = self.layer_inputs() if key == OF_FILES else {}
-        return measure(key, self.of[device], self.benchmark, run, device=device, layer_inputs=files)
+        return measure(key, self.of[device], self.benchmark, run, layer_inputs=files, context=Context(device=device))
 
     def layer_inputs(self) -> dict[str, str]:
         """Files of rows that enter the first layer of an MLP, for every expert."""

@@ -28,6 +28,7 @@ from merging.analysis.measurements.pairs import (
 )
 from merging.engine.inputs import Inputs
 from merging.errors import Cancelled
+from merging.tasks.context import Context
 
 
 def inputs_of(base: tiny.StateDict, experts: dict[str, tiny.StateDict]) -> Inputs:
@@ -158,7 +159,10 @@ def test_clusters_stand_together_in_any_order() -> None:
 def test_comparing_can_be_cancelled(family: Any) -> None:
     said: list[float] = []
     with pytest.raises(Cancelled):
-        compare(inputs_of(*family), lambda progress: said.append(progress.fraction), lambda: len(said) > 5)
+        compare(
+            inputs_of(*family),
+            Context(progress=lambda progress: said.append(progress.fraction), cancel=lambda: len(said) > 5),
+        )
     assert len(said) == 6
 
 

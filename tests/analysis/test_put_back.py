@@ -27,6 +27,7 @@ from merging.recipes.recipe import Recipe
 from merging.runs.execute import execute
 from merging.runs.reference_models import references
 from merging.runs.store import Store
+from merging.tasks.context import Context
 
 AVERAGES = ("in domain", "out of domain")
 
@@ -37,7 +38,10 @@ def measured(tmp_path_factory, tiny_benchmark):
     store = Store(tmp_path_factory.mktemp("store"), libraries=())
     recipe = preset("task_arithmetic").recipe(tiny_benchmark.pretrained, tiny_benchmark.experts)
     run = execute(recipe, store, benchmark=tiny_benchmark)
-    both = [measure.measure(key, store, tiny_benchmark, run.id, device="cpu") for key in ("put_back", "first_order")]
+    both = [
+        measure.measure(key, store, tiny_benchmark, run.id, context=Context(device="cpu"))
+        for key in ("put_back", "first_order")
+    ]
     return store, run, *both
 
 
@@ -242,7 +246,7 @@ def test_results_are_shown_while_it_runs(measured, tmp_path, tiny_benchmark):
         if progress.done % 20 == 0:  # now and then, since every look reads the table
             counts.append(next(reading))
 
-    measure.measure("put_back", store, tiny_benchmark, run.id, progress=look)
+    measure.measure("put_back", store, tiny_benchmark, run.id, context=Context(progress=look))
     whole = true_map.table("changes")["name"].nunique()
     assert counts[0] == 0 and len(set(counts)) > tiny.LAYERS and max(counts) < whole
     assert sorted(counts) == counts
@@ -255,7 +259,7 @@ def test_a_cancelled_one_leaves_nothing(measured, tmp_path, tiny_benchmark):
     store = Store(tmp_path / "store", libraries=(without_measurements(library, tmp_path),))
     reading = so_far(store, tiny_benchmark, run.id)
     with pytest.raises(Cancelled):
-        measure.measure("put_back", store, tiny_benchmark, run.id, cancel=lambda: next(reading) > 0)
+        measure.measure("put_back", store, tiny_benchmark, run.id, context=Context(cancel=lambda: next(reading) > 0))
     assert list((store.root / "measured").iterdir()) == []
 
 

@@ -25,6 +25,7 @@ from merging.recipes.recipe import Recipe
 from merging.runs.execute import execute
 from merging.runs.run import same_models
 from merging.runs.store import Store
+from merging.tasks.context import Context
 
 # As a measurement
 
@@ -40,7 +41,7 @@ def measured(tmp_path_factory: pytest.TempPathFactory, tiny_benchmark: Benchmark
     fewer = dict(list(tiny_benchmark.experts.items())[:3])
     recipes = [uniform(tiny_benchmark), uniform(tiny_benchmark, merge="ties"), uniform(tiny_benchmark, fewer)]
     ids = [execute(r, store, benchmark=tiny_benchmark, evaluate=False, keep_model=False).id for r in recipes]
-    return store, ids, measure.measure("signs", store, tiny_benchmark, ids[0], device="cpu")
+    return store, ids, measure.measure("signs", store, tiny_benchmark, ids[0], context=Context(device="cpu"))
 
 
 def test_runs_on_the_same_experts_share_what_is_measured(
@@ -48,7 +49,7 @@ def test_runs_on_the_same_experts_share_what_is_measured(
 ) -> None:
     store, (first, second, fewer), found = measured
     assert stored.find("signs", store, tiny_benchmark, second) == found
-    assert measure.measure("signs", store, tiny_benchmark, second, cancel=lambda: True) == found
+    assert measure.measure("signs", store, tiny_benchmark, second, context=Context(cancel=lambda: True)) == found
     assert stored.find("signs", store, tiny_benchmark, fewer) is None
     assert stored.find("signs", store, tiny_benchmark, "0" * 12) is None
     run, other, less = map(store.run, (first, second, fewer))
@@ -113,7 +114,7 @@ def test_what_survives_is_what_ties_merges(tmp_path: Path, tiny_benchmark: Bench
     recipe = Recipe.build("weight_averaging", {}, [], str(tmp_path / "pretrained.safetensors"), experts)
     store = Store(tmp_path / "store", libraries=())
     run = execute(recipe, store, benchmark=tiny_benchmark, evaluate=False, keep_model=False)
-    found = measure.measure("signs", store, tiny_benchmark, run.id, device="cpu")
+    found = measure.measure("signs", store, tiny_benchmark, run.id, context=Context(device="cpu"))
     layers = found.table("layers").set_index("tensor")["order"]
     rows = found.table("elections").set_index(["order", "density"]).sort_index()
     tied = 0
@@ -146,10 +147,14 @@ def test_measuring_tells_how_far_it_is_and_can_be_cancelled(
     before = sorted((store.root / context.FOLDER).iterdir())
     with pytest.raises(Cancelled):
         measure.measure(
-            "signs", store, tiny_benchmark, fewer, progress=told.append, cancel=lambda: bool(told) and told[-1].done > 9
+            "signs",
+            store,
+            tiny_benchmark,
+            fewer,
+            context=Context(progress=told.append, cancel=lambda: bool(told) and told[-1].done > 9),
         )
     assert sorted((store.root / context.FOLDER).iterdir()) == before
-    measure.measure("signs", store, tiny_benchmark, fewer, progress=told.append)
+    measure.measure("signs", store, tiny_benchmark, fewer, context=Context(progress=told.append))
     assert told[-1].fraction == 1.0
     assert {progress.phase for progress in told} == {"Counting signs"}
 

@@ -25,6 +25,7 @@ from merging.recipes.recipe import Recipe
 from merging.runs.execute import execute
 from merging.runs.run import Run
 from merging.runs.store import Store
+from merging.tasks.context import Context
 from viz.chart import ChartError
 from viz.figures.scores.storage import ACCOUNTS as DRAWN
 
@@ -171,7 +172,7 @@ def run_it(tiny_benchmark, tmp_path):
 
     def call(key, params=None, edits=(), **options):
         recipe = Recipe.build(key, params or {}, edits, tiny_benchmark.pretrained, tiny_benchmark.experts)
-        return execute(recipe, store, benchmark=tiny_benchmark, device="cpu", **options)
+        return execute(recipe, store, benchmark=tiny_benchmark, context=Context(device="cpu"), **options)
 
     return call
 

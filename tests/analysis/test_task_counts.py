@@ -33,6 +33,7 @@ from merging.recipes.presets import preset
 from merging.recipes.recipe import Recipe
 from merging.runs.execute import execute
 from merging.runs.store import Store
+from merging.tasks.context import Context
 
 VARIANTS = drm_ablations.VARIANTS
 METHODS, CUTS = ("drm_h", "drm_v", "task_arithmetic_lwptv"), (0.0, 0.01, 0.2)
@@ -51,7 +52,10 @@ def found(folder: Path) -> dict[str, Measured]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(task_counts, "METHODS", METHODS)
         patch.setattr(drm_ablations, "CUTS", CUTS)
-        made = {key: measure.measure(key, store, benchmark, device="cpu") for key in ("drm_ablations", "task_counts")}
+        made = {
+            key: measure.measure(key, store, benchmark, context=Context(device="cpu"))
+            for key in ("drm_ablations", "task_counts")
+        }
     assert {path.name for path in (folder / "making").iterdir()} == {"measured", "locks"}  # no run is stored
     return made
 
@@ -83,7 +87,7 @@ def assert_is(row: pd.Series[Any], params: dict[str, Any], folder: Path) -> None
     benchmark = Benchmark.load(folder)
     recipe = Recipe.build("drm", params, [], benchmark.pretrained, benchmark.experts)
     assert row["chain"] == recipe.text()
-    run = execute(recipe, Store(folder / "runs_made", libraries=()), benchmark=benchmark, device="cpu")
+    run = execute(recipe, Store(folder / "runs_made", libraries=()), benchmark=benchmark, context=Context(device="cpu"))
     assert run.scores is not None
     own = summarize(run.scores, list(benchmark.experts))
     for name in drm_ablations.SCORES:
@@ -104,7 +108,9 @@ def test_a_chain_is_merged_once_however_many_rows_show_it(
         return whole(subject, recipe, progress)
 
     monkeypatch.setattr(drm_ablations, "merge", counted)
-    made = measure.measure("drm_ablations", Store(tmp_path, libraries=()), tiny_benchmark, device="cpu")
+    made = measure.measure(
+        "drm_ablations", Store(tmp_path, libraries=()), tiny_benchmark, context=Context(device="cpu")
+    )
     assert len(merged) == len(set(merged)) == made.notes["chains"] == 6  # 2 · (2 variants + 2 cuts - the default cut)
     rows, ranks = made.table("ablations"), made.table("ranks")
     same = ranks[ranks["cut"] == 0.01]["in_domain"].to_numpy()
@@ -161,7 +167,7 @@ def assert_counts(counts: pd.DataFrame, key: str, chosen: tuple[str, ...], folde
     """The rows of a method and a subset are what the preset scores with these experts."""
     benchmark = Benchmark.load(folder)
     recipe = preset(key).recipe(benchmark.pretrained, {name: benchmark.experts[name] for name in chosen})
-    run = execute(recipe, Store(folder / "runs_made", libraries=()), benchmark=benchmark, device="cpu")
+    run = execute(recipe, Store(folder / "runs_made", libraries=()), benchmark=benchmark, context=Context(device="cpu"))
     assert run.model_path is not None
     own = evaluate(run.model_path, benchmark, splits=("reporting",), tasks=chosen)
     rows = counts[counts["method"] == recipe.title].groupby("subset").filter(lambda g: tuple(g["task"]) == chosen)
@@ -203,10 +209,7 @@ def test_what_is_cancelled_leaves_nothing(key: str, tiny_benchmark: Benchmark, t
         seen: list[tuple[str, float]] = []
         with pytest.raises(Cancelled):
             measure.measure(
-                key, Store(tmp_path, libraries=()), tiny_benchmark, device="cpu",
-                progress=lambda p, seen=seen: seen.append((p.phase, p.fraction)),
-                cancel=lambda seen=seen, stop=stop: bool(seen) and seen[-1][0].startswith(stop),
-            )  # fmt: skip
+                key, Store(tmp_path, libraries=()), tiny_benchmark, context=Context(device="cpu", progress=lambda p, seen=seen: seen.append((p.phase, p.fraction)), cancel=lambda seen=seen, stop=stop: bool(seen) and seen[-1][0].startswith(stop)))  # fmt: skip
         assert [share for _, share in seen] == sorted(share for _, share in seen)
     assert not (tmp_path / "measured").exists() or not list((tmp_path / "measured").iterdir())
 

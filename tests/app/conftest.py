@@ -18,6 +18,7 @@ from merging.catalog.model_sets import make as make_set
 from merging.recipes.recipe import Recipe
 from merging.runs.execute import execute
 from merging.runs.store import Store
+from merging.tasks.context import Context
 
 
 @pytest.fixture(scope="session")
@@ -39,11 +40,11 @@ def compared(tmp_path_factory: pytest.TempPathFactory) -> Path:
     for run in store.runs():
         if run.title in (LWPTV, TIES, EMR, FEW):
             for key in ("predictions", "drift", "signs", "pairs"):
-                measure.measure(key, store, benchmark, run.id, device="cpu")
+                measure.measure(key, store, benchmark, run.id, context=Context(device="cpu"))
         if run.title in (LWPTV, TIES, PRETRAINED):
-            measure.measure("features", store, benchmark, run.id, device="cpu")
+            measure.measure("features", store, benchmark, run.id, context=Context(device="cpu"))
         if run.title == PRETRAINED:
-            measure.measure("predictions", store, benchmark, run.id, device="cpu")
+            measure.measure("predictions", store, benchmark, run.id, context=Context(device="cpu"))
     (folder / "measuring" / context.FOLDER).rename(folder / context.FOLDER)
     return folder
 

@@ -19,6 +19,7 @@ from merging.jobs.runner import Runner
 from merging.recipes.recipe import Recipe
 from merging.runs.execute import execute
 from merging.runs.store import Store
+from merging.tasks.context import Context
 
 LAYER = "visual.transformer.resblocks.1.mlp.c_fc.weight"
 OTHER = "visual.transformer.resblocks.0.attn.out_proj.weight"
@@ -30,7 +31,7 @@ def counted(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tiny_library.write(tmp_path_factory.mktemp("counted"), ("weight_averaging", "ties"))
     store = Store(folder / "measuring", libraries=(folder / "runs",), dated=False)
     first = next(run for run in store.runs() if run.recipe is not None)
-    found = measure.measure("signs", store, Benchmark.load(folder), first.id, device="cpu")
+    found = measure.measure("signs", store, Benchmark.load(folder), first.id, context=Context(device="cpu"))
     shutil.copytree(found.path, folder / context.FOLDER / found.path.name)
     return folder
 

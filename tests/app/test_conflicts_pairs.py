@@ -14,6 +14,7 @@ from merging.analysis import context, measure
 from merging.benchmarks.benchmark import Benchmark
 from merging.jobs.runner import Runner
 from merging.runs.store import Store
+from merging.tasks.context import Context
 
 VIEW = "experts against experts"
 
@@ -27,7 +28,7 @@ def compared(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tiny_library.write(tmp_path_factory.mktemp("compared"), ("ties",))
     store = Store(folder / "measuring", libraries=(folder / "runs",), dated=False)
     run = next(run for run in store.runs() if run.recipe is not None)
-    measure.measure("pairs", store, Benchmark.load(folder), run.id, device="cpu")
+    measure.measure("pairs", store, Benchmark.load(folder), run.id, context=Context(device="cpu"))
     (folder / "measuring" / context.FOLDER).rename(folder / context.FOLDER)
     return folder
 

@@ -25,6 +25,7 @@ from merging.jobs.runner import Runner
 from merging.recipes.recipe import Recipe
 from merging.runs.execute import execute
 from merging.runs.store import Store
+from merging.tasks.context import Context
 
 EXPERTS = ("fruit", "cars")
 HOSTILE = "<img src=x onerror=alert(1)> **b**"
@@ -213,7 +214,7 @@ def two(library: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple
     (made / "tasks.json").write_text(json.dumps({**json.loads((made / "tasks.json").read_text()), "more": 1}))
     first = Benchmark.load(library)
     recipe = Recipe.build("task_arithmetic", {"scaling": 0.7}, [], first.pretrained, first.experts)
-    run = execute(recipe, Store(tmp_path / "store", libraries=()), benchmark=first, device="cpu")
+    run = execute(recipe, Store(tmp_path / "store", libraries=()), benchmark=first, context=Context(device="cpu"))
     return made, run.id
 
 

@@ -15,6 +15,7 @@ from app.views.image.data_sets import tables
 from merging.analysis import context, measure
 from merging.benchmarks.benchmark import Benchmark
 from merging.runs.store import Store
+from merging.tasks.context import Context
 
 TIES, LWPTV = "Ties", "Task Arithmetic w/ LwPTV"
 PAGE = """
@@ -39,7 +40,7 @@ def measured(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tiny_library.write(tmp_path_factory.mktemp("measured"))
     store = Store(folder / "measuring", libraries=(folder / "runs",), dated=False)
     for title in (TIES, LWPTV):
-        measure.measure("depths", store, Benchmark.load(folder), runs(folder)[title].id, device="cpu")
+        measure.measure("depths", store, Benchmark.load(folder), runs(folder)[title].id, context=Context(device="cpu"))
     (folder / "measuring" / context.FOLDER).rename(folder / context.FOLDER)
     return folder
 

@@ -16,6 +16,7 @@ from merging.analysis.measurements import exemplar_sensitivity
 from merging.benchmarks.benchmark import Benchmark
 from merging.jobs.runner import Runner
 from merging.runs.store import Store
+from merging.tasks.context import Context
 
 DEPTH, LAYERS, CASES, EXEMPLARS, CAT = (
     "by depth",
@@ -37,7 +38,7 @@ def measured(tmp_path_factory: pytest.TempPathFactory) -> Path:
         patch.setattr(exemplar_sensitivity, "COUNTS", (1, 4))
         patch.setattr(exemplar_sensitivity, "SEEDS", (0,))
         patch.setattr(exemplar_sensitivity, "CANDIDATES", exemplar_sensitivity.CANDIDATES[:2])
-        found = measure.measure("exemplars", store, Benchmark.load(folder), device="cpu")
+        found = measure.measure("exemplars", store, Benchmark.load(folder), context=Context(device="cpu"))
     shutil.copytree(found.path, folder / context.FOLDER / found.path.name)
     return folder
 
@@ -123,7 +124,7 @@ def test_what_is_measured_is_drawn_beside_the_offer_to_measure_the_rest(
     known = runs(library)
     run = known["Weight Averaging"].id
     store = Store(tmp_path / "store", libraries=(library / "runs",))
-    measure.measure("drift", store, Benchmark.load(library), run, device="cpu")
+    measure.measure("drift", store, Benchmark.load(library), run, context=Context(device="cpu"))
     at = open_app("drift", library, runs=f"{run},{known['Ties'].id}")
     assert charts(at) == 2
     assert "Feature drift has not been measured for **TIES (sum, λ 0.3)" in words(at).replace("\\", "")

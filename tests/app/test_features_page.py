@@ -24,6 +24,7 @@ from merging.jobs.runner import Runner
 from merging.recipes.recipe import Recipe
 from merging.runs import execute
 from merging.runs.store import Store
+from merging.tasks.context import Context
 
 MAPS, PERPLEXITIES, NUMBERS, DISTANCE, COMPONENTS = (
     "maps",
@@ -44,7 +45,7 @@ def extracted(tmp_path_factory: pytest.TempPathFactory) -> Path:
     for run in store.runs():
         if run.title in WANTED:
             for key in ("features", "tsne"):
-                measure.measure(key, store, benchmark, run.id, device="cpu")
+                measure.measure(key, store, benchmark, run.id, context=Context(device="cpu"))
     (folder / "measuring" / context.FOLDER).rename(folder / context.FOLDER)
     return folder
 
@@ -122,7 +123,7 @@ def test_maps_are_a_job_of_their_own(open_app: Any, library: Path, tmp_path: Pat
     """With features but no t-SNE, PCA is there at once and t-SNE is offered."""
     known, store = runs(library), Store(tmp_path / "store", libraries=(library / "runs",))
     for title in ("Pretrained", "Ties"):
-        measure.measure("features", store, Benchmark.load(library), known[title].id, device="cpu")
+        measure.measure("features", store, Benchmark.load(library), known[title].id, context=Context(device="cpu"))
     at = open_app("features", library, runs=known["Ties"].id)
     assert charts(at) == 1
     assert "t-SNE maps" not in words(at)
@@ -137,7 +138,7 @@ def test_a_run_with_features_comes_before_a_newer_one(open_app: Any, extracted: 
     newer = Recipe.build(
         "task_arithmetic", {}, [("lwptv", {"prune_ratio": 0.5})], benchmark.pretrained, benchmark.experts
     )
-    execute.execute(newer, Store(tmp_path / "store", libraries=()), benchmark=benchmark, device="cpu")
+    execute.execute(newer, Store(tmp_path / "store", libraries=()), benchmark=benchmark, context=Context(device="cpu"))
     at = open_app("features", extracted)
     assert known["Task Arithmetic w/ LwPTV"].id in at.multiselect(key="featuring").value
 

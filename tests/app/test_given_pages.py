@@ -18,6 +18,7 @@ from merging.runs.execute import execute
 from merging.runs.given.scores import FOLDER, given_id, given_scores, keep_scores, scores_in
 from merging.runs.run import Run
 from merging.runs.store import Store
+from merging.tasks.context import Context
 
 TABLE = (
     b"task,split,metric,value,n\nqasc,,accuracy,0.5,100\nrte,,accuracy,0.7,277\ncb,,accuracy,0.3,\n"
@@ -31,7 +32,7 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Run:
     monkeypatch.setenv("MERGESCOPE_MODELS", str(tmp_path / "t5"))
     experts = other_kinds.write_team(tmp_path / "t5", "T5", ("qasc", "rte"))
     recipe = Recipe.build("ties", pretrained=experts.pop("pretrained"), experts=experts)
-    return execute(recipe, Store(tmp_path / "store", libraries=()), device="cpu")
+    return execute(recipe, Store(tmp_path / "store", libraries=()), context=Context(device="cpu"))
 
 
 def give(run: Run, tmp_path: Path) -> None:

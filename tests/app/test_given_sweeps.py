@@ -23,6 +23,7 @@ from merging.runs.given.scores import GivenScore
 from merging.runs.store import Store
 from merging.sweeps import storage
 from merging.sweeps.sweep import Axis, Sweep
+from merging.tasks.context import Context
 
 LINES = [
     {"task": "rte", "metric": "accuracy", "value": 0.5, "n": 40},
@@ -85,6 +86,6 @@ def test_the_form_names_the_command_where_such_runs_are_stored(
     open_app: Any, library: Path, sweep: Sweep, tmp_path: Path
 ) -> None:
     assert "are swept on a command line" not in words(open_app("sweeps", library, sweep="new"))
-    execute(sweep.recipes[0], Store(tmp_path / "store", libraries=()), device="cpu", evaluate=False)
+    execute(sweep.recipes[0], Store(tmp_path / "store", libraries=()), evaluate=False, context=Context(device="cpu"))
     at = open_app("sweeps", library, sweep="new")
     assert not at.exception and "Recipes of T5 are swept on a command line" in words(at)

@@ -25,6 +25,7 @@ from merging.benchmarks.benchmark import Benchmark
 from merging.errors import TaskError
 from merging.jobs.bench import TableName
 from merging.runs.store import Store
+from merging.tasks.context import Context
 
 INSIDE, OUTSIDE = "digits:reporting:1", "letters:reporting:2"
 VIEWS = {
@@ -44,7 +45,7 @@ def measured(tmp_path_factory: pytest.TempPathFactory) -> Path:
     store, benchmark = Store(folder / "measuring", libraries=(folder / "runs",), dated=False), Benchmark.load(folder)
     for title in (LWPTV, TIES):
         for key in ("predictions", "depths"):
-            measure.measure(key, store, benchmark, runs(folder)[title].id, device="cpu")
+            measure.measure(key, store, benchmark, runs(folder)[title].id, context=Context(device="cpu"))
     (folder / "measuring" / context.FOLDER).rename(folder / context.FOLDER)
     return folder
 

@@ -25,6 +25,7 @@ from merging.jobs.records import Job
 from merging.recipes.recipe import Recipe
 from merging.runs import execute
 from merging.runs.store import Store
+from merging.tasks.context import Context
 
 VIEWS = {  # view -> a run that has it, and its charts
     "coefficients": (learned_runs.LAYERWISE, ["coefficient_map", "coefficient_steps", "coefficient_sums"]),
@@ -233,9 +234,9 @@ def measured(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
         "adamerging", {"steps": 12}, [("trim", {"density": 0.2})], benchmark.pretrained, benchmark.experts,
         adapt=("twin", {"steps": 5}),
     )  # fmt: skip
-    run = execute.execute(recipe, making, benchmark=benchmark, device="cpu")
+    run = execute.execute(recipe, making, benchmark=benchmark, context=Context(device="cpu"))
     for key in ("along_steps", "modules"):
-        measure(key, making, benchmark, run.id, device="cpu")
+        measure(key, making, benchmark, run.id, context=Context(device="cpu"))
     shutil.copytree(run.path, folder / "runs" / run.id)
     (folder / "more" / FOLDER).rename(folder / FOLDER)
     return folder, run.id
@@ -284,12 +285,12 @@ def test_a_router_that_learns_nothing_is_shown_once_it_is_measured_with_unseen_s
     folder = tiny_library.write(tmp_path / "library", ())
     benchmark, making = Benchmark.load(folder), Store(folder / "more", libraries=(), dated=False)
     recipe = Recipe.build("tsv_m", {}, [], benchmark.pretrained, benchmark.experts, adapt=("mass", {}))
-    run = execute.execute(recipe, making, benchmark=benchmark, device="cpu")
+    run = execute.execute(recipe, making, benchmark=benchmark, context=Context(device="cpu"))
     shutil.copytree(run.path, folder / "runs" / run.id)
     at = open_app("learning", folder, run=run.id)
     assert not at.exception and keys(at) == []
     assert at.button(key="measure_modules") and "unseen data sets are taken for" in words(at)
-    measure("modules", making, benchmark, run.id, device="cpu")
+    measure("modules", making, benchmark, run.id, context=Context(device="cpu"))
     (folder / "more" / FOLDER).rename(folder / FOLDER)
     at = open_app("learning", folder, run=run.id)
     assert not at.exception and keys(at)[0] == "router_confusion"

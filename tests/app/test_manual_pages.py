@@ -13,6 +13,7 @@ from merging.recipes.recipe import Recipe
 from merging.runs.execute import execute
 from merging.runs.run import Run
 from merging.runs.store import Store
+from merging.tasks.context import Context
 
 
 def said(at: Any) -> str:
@@ -31,7 +32,7 @@ def runs(library: Path, tmp_path: Path) -> list[Run]:
             ),
             store,
             benchmark=benchmark,
-            device="cpu",
+            context=Context(device="cpu"),
         )
         for rules in ("b0=0", "b0=0+r.norm_scale=2+s.output=0.5", "b0=0+r.norm_scale=3+s.output=0.5")
     ]

@@ -19,6 +19,7 @@ from merging.recipes.recipe import Recipe
 from merging.runs.execute import execute
 from merging.runs.run import Run
 from merging.runs.store import Store
+from merging.tasks.context import Context
 
 
 @pytest.fixture
@@ -33,7 +34,7 @@ def run(t5: dict[str, str], tmp_path: Path) -> Run:
     """A stored run of them."""
     experts = {name: reference for name, reference in t5.items() if name != "pretrained"}
     recipe = Recipe.build("ties", edits=["lwptv"], pretrained=t5["pretrained"], experts=experts)
-    return execute(recipe, Store(tmp_path / "store", libraries=()), device="cpu")
+    return execute(recipe, Store(tmp_path / "store", libraries=()), context=Context(device="cpu"))
 
 
 def test_they_are_listed_as_models_that_belong_together(open_app: Any, library: Path, t5: dict[str, str]) -> None:
@@ -140,7 +141,7 @@ def test_drift_shows_a_run_layer_by_layer_if_its_recipe_names_layer_inputs(
         save_layer_inputs(files[name], rows)
     recipe = Recipe.build("lot", pretrained=t5["pretrained"], layer_inputs=files,
                           experts={name: t5[name] for name in files})  # fmt: skip
-    lot = execute(recipe, data.store(), device="cpu")
+    lot = execute(recipe, data.store(), context=Context(device="cpu"))
     at = open_app("drift", library, view="layer by layer", runs=lot.id)
     assert not at.exception and "1 run of T5 is not offered here" in words(at)
     assert "Drift layer by layer, from the layer inputs that the recipe names, has not been measured" in words(at)

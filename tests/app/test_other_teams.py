@@ -26,6 +26,7 @@ from merging.recipes.recipe import Recipe
 from merging.runs.execute import execute
 from merging.runs.run import Run
 from merging.runs.store import Store
+from merging.tasks.context import Context
 
 NAMES = ("qasc", "rte")
 Teams = Mapping[str, tuple[ModelSet, Run]]
@@ -82,7 +83,7 @@ def teams(tmp_path_factory: pytest.TempPathFactory) -> Teams:
         team = make_set(kind, files["pretrained"], experts)
         keep_set(root / "store", team)
         recipe = Recipe.build("ties", edits=["lwptv"], pretrained=team.pretrained, experts=experts, title=f"{kind} run")
-        made[kind] = team, execute(recipe, Store(root / "store", libraries=()), device="cpu")
+        made[kind] = team, execute(recipe, Store(root / "store", libraries=()), context=Context(device="cpu"))
     return made
 
 

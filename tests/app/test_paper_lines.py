@@ -22,6 +22,7 @@ from merging.runs.execute import execute
 from merging.runs.store import Store
 from merging.sweeps import storage
 from merging.sweeps.axis import EXPERTS
+from merging.tasks.context import Context
 
 APP = Path(paper_line.__file__).resolve().parents[1]
 SOURCES = {path: path.read_text("utf-8") for room in ("views", "screens") for path in (APP / room).rglob("*.py")}
@@ -156,7 +157,7 @@ def test_under_a_run_of_ones_own_the_librarys_lines_are_folded_and_say_whose_the
 ) -> None:
     models = Benchmark.load(settings.BUNDLED)
     recipe = Recipe.build("ties", {"density": 0.35}, ["lwptv"], models.pretrained, models.experts, "Mine")
-    run = execute(recipe, Store(tmp_path / "store", libraries=()), device="cpu", keep_model=False)
+    run = execute(recipe, Store(tmp_path / "store", libraries=()), keep_model=False, context=Context(device="cpu"))
     at = open_app("masks", settings.BUNDLED, run=run.id)
     assert not at.exception
     assert folded(at) == ["Paper and here: the bundled library, none of what is shown above"] * 2

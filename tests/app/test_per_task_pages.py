@@ -15,6 +15,7 @@ from merging.recipes.recipe import Recipe
 from merging.runs.execute import execute
 from merging.runs.reference_models import references
 from merging.runs.store import Store
+from merging.tasks.context import Context
 
 pytestmark = pytest.mark.usefixtures("doubles")
 
@@ -23,7 +24,7 @@ pytestmark = pytest.mark.usefixtures("doubles")
 def page(open_app, tiny_benchmark, tmp_path):
     """A function that opens a page on a store with one such run and one single model, and their ids."""
     store = Store(tmp_path / "store", libraries=())
-    references(store, tiny_benchmark, device="cpu")
+    references(store, tiny_benchmark, context=Context(device="cpu"))
     runs = [
         execute(
             Recipe.build(key, {}, [], tiny_benchmark.pretrained, tiny_benchmark.experts, key.upper()),
@@ -96,7 +97,7 @@ def test_the_result_of_merging_says_so(page):
 
 def test_scores_show_what_is_right_where_the_task_is_unknown(open_app, tiny_benchmark, tmp_path):
     store = Store(tmp_path / "store", libraries=())
-    references(store, tiny_benchmark, device="cpu")
+    references(store, tiny_benchmark, context=Context(device="cpu"))
     recipe = Recipe.build("tsv_m", {}, [], tiny_benchmark.pretrained, tiny_benchmark.experts, adapt="mass")
     run = execute(recipe, store, benchmark=tiny_benchmark)
     at = open_app("scores", tiny_benchmark.folder, runs=run.id)

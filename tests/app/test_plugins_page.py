@@ -23,6 +23,7 @@ from merging.recipes.presets import bases, preset
 from merging.recipes.recipe import Recipe
 from merging.runs import execute
 from merging.runs.store import Store
+from merging.tasks.context import Context
 
 MATRIX, ABLATIONS = "plug-in matrix", "ablations"
 
@@ -164,7 +165,7 @@ def test_the_experts_can_be_chosen_where_runs_merged_others(open_app: Any, libra
     own = Store(tmp_path / "store", libraries=(library / "runs",))
     for key in ("ties", "ties_lwptv"):
         recipe = preset(key).recipe(benchmark.pretrained, few)
-        execute.execute(recipe, own, benchmark=benchmark, keep_model=False, device="cpu")
+        execute.execute(recipe, own, benchmark=benchmark, keep_model=False, context=Context(device="cpu"))
     at = open_app("scores", library, show=MATRIX)
     assert at.dataframe[0].value["", "Merge"].tolist() == ["Task Arithmetic"]
     picker = at.selectbox(key="merged")

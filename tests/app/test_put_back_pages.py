@@ -24,6 +24,7 @@ from merging.recipes.chain_text import parse_chain
 from merging.recipes.recipe import Recipe
 from merging.runs.inputs import open_inputs
 from merging.runs.store import Store
+from merging.tasks.context import Context
 
 BACK = "put back"
 TENSOR = "visual.transformer.resblocks.1.mlp.c_fc.weight"
@@ -37,7 +38,7 @@ def mapped(tmp_path_factory: pytest.TempPathFactory) -> Path:
     store = Store(folder / "measuring", libraries=(folder / "runs",), dated=False)
     for run in store.runs():
         for key in ("put_back", "first_order", "drift") if run.recipe else ():
-            measure.measure(key, store, benchmark, run.id, device="cpu")
+            measure.measure(key, store, benchmark, run.id, context=Context(device="cpu"))
     (folder / "measuring" / context.FOLDER).rename(folder / context.FOLDER)
     return folder
 

@@ -21,6 +21,7 @@ from merging.recipes.presets import preset
 from merging.runs.execute import execute
 from merging.runs.reference_models import references
 from merging.runs.store import Store
+from merging.tasks.context import Context
 
 pytestmark = pytest.mark.slow
 ON = "own:mine"
@@ -55,7 +56,7 @@ def computed(tmp_path: Path, *measured: str, **options: Any) -> dict[str, str]:
         run = execute(preset(key).recipe(benchmark.pretrained, benchmark.experts), store, benchmark=benchmark)
         runs[key] = run.id
         for measurement in measured or ("predictions", "features"):
-            measure.measure(measurement, store, benchmark, run.id, device="cpu")
+            measure.measure(measurement, store, benchmark, run.id, context=Context(device="cpu"))
     return runs
 
 

@@ -26,6 +26,7 @@ from merging.recipes.recipe import Recipe
 from merging.runs.execute import execute
 from merging.runs.run import Run
 from merging.runs.store import Store
+from merging.tasks.context import Context
 
 PRESET = "ties_lwptv"
 TEXT = {
@@ -109,7 +110,9 @@ def test_three_ways_in_give_the_same_bytes(
             by_code = chain.recipe(benchmark.pretrained, benchmark.experts)
         else:
             by_code = Recipe.build("ties", {}, ["lwptv"], benchmark.pretrained, benchmark.experts)
-    in_python = execute(by_code, Store(tmp_path / "python", libraries=()), evaluate=False, device="cpu")
+    in_python = execute(
+        by_code, Store(tmp_path / "python", libraries=()), evaluate=False, context=Context(device="cpu")
+    )
     options = {"count_dead_params": True} if counted else {}
     edits, params = (chain.edits, chain.params) if counted else (["lwptv"], {})
     in_memory = merging.merge(

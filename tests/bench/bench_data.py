@@ -20,6 +20,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from merging.tasks.context import Context
+
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT))
 
@@ -165,7 +167,7 @@ def child(chain: str, count: int, wanted: str, files: list[str]) -> None:
     recipe = Recipe.build(merge, edits=edits)
     before = time.process_time()
     with _spent(CapturedInputs, "_run", device) as running, _spent(Moments, "add", device) as adding:
-        result = engine.run(recipe, pretrained, experts, exemplars=exemplars, device=wanted)
+        result = engine.run(recipe, pretrained, experts, exemplars=exemplars, context=Context(device=wanted))
     # Sums of products are made as the rows come, in passes of several experts at once.
     forward = running.of_clock * (1 - adding.of_threads / running.of_threads)
     found = {"plain": plain, "forward": forward, "whole": result.seconds, "device": result.device}

@@ -22,6 +22,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from merging.tasks.context import Context
+
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 from merging import settings
@@ -52,7 +54,7 @@ def compute(key: str, split: str, store: Store, benchmark: Benchmark) -> None:
     if store.find(run_id) is not None:
         return
     part = store.learned_so_far(run_id).exists()
-    execute(recipe, store, benchmark=benchmark, device="cpu", keep_model=False)
+    execute(recipe, store, benchmark=benchmark, keep_model=False, context=Context(device="cpu"))
     seconds, peak = time.process_time() - started, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
     note = {"run": run_id, "key": key, "split": split, "cpu_seconds": round(seconds, 1), "peak_mib": round(peak)}
     with (store.root / COSTS).open("a") as file:

@@ -22,6 +22,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from merging.tasks.context import Context
+
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "support"))
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
@@ -144,14 +146,14 @@ def main() -> None:
         with measured("Its plan"):
             planned = plan(found, benchmark)
         with measured("What to compute, if nothing is stored"):
-            run(found, store, benchmark, device="cpu", paused=lambda: True)
+            run(found, store, benchmark, context=Context(device="cpu", pause=lambda: True))
         with measured("All points are stored but one"):
             entries = made_up(planned, Session(benchmark, found.sample, "cpu"))
             held = next(entries)
             for entry in entries:
                 points.write(store, *entry)
         with measured("What to compute, if all but one is stored"):
-            run(found, store, benchmark, device="cpu", paused=lambda: True)
+            run(found, store, benchmark, context=Context(device="cpu", pause=lambda: True))
         with measured("The cost of what is left"):
             budget(found, store, benchmark, planned, "cpu")
         files = JobFiles(store.root / "jobs", job_of(SWEEP, found.id))

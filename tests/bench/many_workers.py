@@ -23,6 +23,8 @@ from concurrent.futures import Executor, Future
 from pathlib import Path
 from typing import Any
 
+from merging.tasks.context import Context
+
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "support"))
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
@@ -92,7 +94,13 @@ def simulated(benchmark: Benchmark, made: Sweep, answer: dict[str, Any], count: 
     pool = Pretended(count, seconds, answer)
     with tempfile.TemporaryDirectory() as folder:
         started, cpu = time.monotonic(), time.process_time()
-        run(made, Store(Path(folder), libraries=()), benchmark, workers=Workers(pool, count), warn=print)
+        run(
+            made,
+            Store(Path(folder), libraries=()),
+            benchmark,
+            workers=Workers(pool, count),
+            context=Context(warn=print),
+        )
         wall, cpu = time.monotonic() - started, time.process_time() - cpu
     pool.shutdown()
     points = pool.number

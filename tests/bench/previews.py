@@ -28,6 +28,7 @@ from merging.previews.work import Previewer
 from merging.recipes.presets import preset
 from merging.recipes.recipe import Recipe
 from merging.runs.inputs import open_inputs
+from merging.tasks.context import Context
 
 MOST = 1.3
 TIMES = 5  # of each measurement; the least counts
@@ -83,7 +84,7 @@ def times(benchmark: Benchmark, sample: PreviewSample) -> dict[str, float]:
     base = preset("task_arithmetic").recipe(benchmark.pretrained, benchmark.experts)
     opened = open_inputs(base, benchmark=benchmark)
     opened.run_id()
-    merge = least(lambda: engine.run(base, opened.pretrained, opened.experts, device="cpu"))
+    merge = least(lambda: engine.run(base, opened.pretrained, opened.experts, context=Context(device="cpu")))
     warm = Previewer(benchmark, "cpu")
     whole = least(one_pass(warm, base, sample))
     layers = benchmark.tower and benchmark.tower.parameters
@@ -91,7 +92,7 @@ def times(benchmark: Benchmark, sample: PreviewSample) -> dict[str, float]:
     ratios = {}
 
     lwptv = preset("task_arithmetic_lwptv").recipe(benchmark.pretrained, benchmark.experts)
-    merge_lwptv = least(lambda: engine.run(lwptv, opened.pretrained, opened.experts, device="cpu"))
+    merge_lwptv = least(lambda: engine.run(lwptv, opened.pretrained, opened.experts, context=Context(device="cpu")))
     state: dict[str, Previewer] = {}
 
     def fresh(*known: Recipe) -> None:

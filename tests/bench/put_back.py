@@ -19,6 +19,8 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
+from merging.tasks.context import Context
+
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 import pandas as pd
@@ -105,7 +107,7 @@ def gains(benchmark: Benchmark, keys: list[str], store: Store) -> pd.DataFrame:
             print(f"{one.key}: the library has no such run", file=sys.stderr)
             continue
         started = time.monotonic()
-        table = measure.measure("put_back", store, benchmark, run_id, device="cpu").table("changes")
+        table = measure.measure("put_back", store, benchmark, run_id, context=Context(device="cpu")).table("changes")
         print(f"[{number + 1}] {one.key}: {time.monotonic() - started:.0f} s", file=sys.stderr, flush=True)
         averages = table[table["group"] == "average"]
         wide = 100 * averages.pivot(index=["level", "name"], columns="over", values=["change", "low", "high"])

@@ -29,6 +29,7 @@ from merging.recipes.recipe import Recipe
 from merging.runs.execute import execute
 from merging.runs.inputs import open_inputs
 from merging.runs.store import Store
+from merging.tasks.context import Context
 
 L14 = {"width": 1024, "patch": 14, "side": 16, "embed": 768}
 BLOCKS = 24
@@ -84,7 +85,9 @@ def merged(recipe: Recipe, workers: str) -> tuple[str, float, float]:
     with tempfile.TemporaryDirectory() as folder:
         started = time.monotonic()
         psutil.cpu_percent()
-        execute(recipe, Store(Path(folder), libraries=()), device="cpu", evaluate=False, workers=workers)
+        execute(
+            recipe, Store(Path(folder), libraries=()), evaluate=False, workers=workers, context=Context(device="cpu")
+        )
         wall, busy = time.monotonic() - started, psutil.cpu_percent() / 100
         (file,) = Path(folder).glob("runs/*/model.safetensors")
         return hashlib.sha256(file.read_bytes()).hexdigest(), wall, busy

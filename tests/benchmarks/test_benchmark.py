@@ -18,6 +18,7 @@ from merging.benchmarks.evaluate import evaluate
 from merging.benchmarks.image_features import cosines, features, predict
 from merging.clip.image_encoder import Encoder
 from merging.errors import TaskError
+from merging.tasks.context import Context
 
 
 @pytest.fixture
@@ -103,7 +104,7 @@ def test_an_image_is_of_the_class_with_the_highest_cosine() -> None:
 
 def test_scores_count_the_right_answers_of_every_split(tiny_benchmark: Benchmark) -> None:
     model = tiny.checkpoint(tiny.family()[1]["flags"])
-    table = evaluate(model, tiny_benchmark, tasks=["flags", "tiles"], device="cpu")
+    table = evaluate(model, tiny_benchmark, tasks=["flags", "tiles"], context=Context(device="cpu"))
     for row in table.to_dict("records"):
         images, labels = tiny_benchmark.images(row["task"], row["split"])
         rows = torch.cat([Encoder.of(model)(tiny_benchmark.preprocess(image[None])) for image in images])

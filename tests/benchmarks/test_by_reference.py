@@ -34,6 +34,7 @@ from merging.recipes.recipe import Recipe
 from merging.runs.execute import execute
 from merging.runs.reference_models import references
 from merging.runs.store import Store
+from merging.tasks.context import Context
 
 PARTS = {"train": tiny_data.rows(4), "test": tiny_data.rows(6, 100)}
 ALL = ("exemplars", *SPLITS)
@@ -75,7 +76,7 @@ def test_pixels_and_scores_are_those_of_stored_images(base: Path, tmp_path: Path
     referred = made(base, tmp_path / "referred", images)
     for split in ALL:
         assert sorted(rows(referred, split)) == sorted(rows(stored, split)), "the same images, in the order of files"
-    scores, others = (evaluate(one.experts["fruit"], one, device="cpu") for one in (referred, stored))
+    scores, others = (evaluate(one.experts["fruit"], one, context=Context(device="cpu")) for one in (referred, stored))
     assert scores.to_dict("records") == others.to_dict("records")
     assert (tmp_path / "referred/data/fruit.npz").stat().st_size < 4_000 + 200 * (images == "folder")
     assert "fruit.places.json" not in json.dumps(json.loads((tmp_path / "referred/manifest.json").read_text())["files"])
@@ -114,19 +115,21 @@ def test_a_request_to_stop_ends_the_threads(base: Path, tmp_path: Path) -> None:
     before = threading.active_count()
     stop = threading.Event()
     with pytest.raises(Cancelled):
-        evaluate(benchmark.pretrained, benchmark, device="cpu", cancel=stop, progress=lambda _: stop.set())
+        evaluate(
+            benchmark.pretrained, benchmark, context=Context(device="cpu", progress=lambda _: stop.set(), cancel=stop)
+        )
     assert threading.active_count() <= before
 
 
 def test_several_models_decode_an_image_once(base: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     benchmark = made(base, tmp_path / "bench", images=0)
     models = {"pretrained": benchmark.pretrained, "expert": benchmark.experts["fruit"]}
-    alone = {name: evaluate(model, benchmark, device="cpu") for name, model in models.items()}
+    alone = {name: evaluate(model, benchmark, context=Context(device="cpu")) for name, model in models.items()}
     decoded: list[str] = []
     read = decoding.read_image
     monkeypatch.setattr(decoding, "read_image", lambda data, label: decoded.append(label) or read(data, label))
     work = [EvaluatedModel(name, model, ["fruit"]) for name, model in models.items()]
-    together = evaluate_together(work, benchmark, device="cpu")
+    together = evaluate_together(work, benchmark, context=Context(device="cpu"))
     assert len(decoded) == len(set(decoded)) == 18
     for name, scores in together.items():
         assert scores.to_dict("records") == alone[name].to_dict("records"), name
@@ -143,7 +146,7 @@ def test_files_that_are_gone_are_named_and_can_be_found(
     (data / "data").rename(tmp_path / "elsewhere")
     assert len(benchmark.labels("fruit", "reporting")) == 4, "labels need no images"
     with pytest.raises(TaskError, match=r"missing: .*parquet.*benchmark find /.*/bench FOLDER"):
-        evaluate(benchmark.pretrained, benchmark, device="cpu")
+        evaluate(benchmark.pretrained, benchmark, context=Context(device="cpu"))
     assert main(["benchmark", "check", str(benchmark.folder)]) == 1
     assert main(["benchmark", "find", str(benchmark.folder), str(tmp_path / "own")]) == 1
     assert main(["benchmark", "find", str(benchmark.folder), str(tmp_path)]) == 0
@@ -265,7 +268,7 @@ def test_a_balanced_draw_takes_all_classes_alike() -> None:
 def test_whole_test_sets_are_reported_on(base: Path, tmp_path: Path) -> None:
     benchmark = made(base, tmp_path / "bench", images="all", whole=True)
     assert benchmark.count("fruit", "reporting") == 18 and benchmark.task("fruit").splits == ("reporting",)
-    assert evaluate(benchmark.pretrained, benchmark, device="cpu")["split"].tolist() == ["reporting"]
+    assert evaluate(benchmark.pretrained, benchmark, context=Context(device="cpu"))["split"].tolist() == ["reporting"]
     with pytest.raises(TaskError, match="has no choosing half: its whole test set is there to report on"):
         benchmark.images("fruit", "choosing")
     assert draws(benchmark.folder)["fruit"].text == "all 18"
@@ -297,7 +300,7 @@ def test_every_score_says_which_images_it_is_of(
     assert main(["evaluate", benchmark.pretrained, "--device", "cpu", "--json"]) == 0
     assert json.loads(capsys.readouterr().out)[1]["drawn"] == {"n": 4, "of": 18, "seed": 0, "balanced": True}
     recipe = Recipe.from_plain({"pretrained": benchmark.pretrained, "experts": benchmark.experts, "merge": "ties"})
-    run = execute(recipe, Store(tmp_path / "store", libraries=()), benchmark=benchmark, device="cpu")
+    run = execute(recipe, Store(tmp_path / "store", libraries=()), benchmark=benchmark, context=Context(device="cpu"))
     words = "4 of 18 images of each test set, drawn with seed 0, class-balanced"
     assert run.test_images == words
     assert all(one.test_images == words for one in references(Store(tmp_path / "store"), benchmark).values())

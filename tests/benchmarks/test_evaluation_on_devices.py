@@ -20,6 +20,7 @@ from merging.formats.opening import open_checkpoint
 from merging.recipes.recipe import Recipe
 from merging.runs.execute import execute
 from merging.runs.store import Store
+from merging.tasks.context import Context
 
 SMALLER = "PRETEND ran out of memory, so pieces were 1/4 of the usual size."
 ON_CPU = "PRETEND ran out of memory even with small pieces, so the CPU computed this."
@@ -34,9 +35,9 @@ def limit(monkeypatch: pytest.MonkeyPatch) -> int:
 
 def test_every_input_is_copied_once_and_the_features_of_each_batch(tiny_benchmark: Benchmark) -> None:
     model = open_checkpoint(tiny_benchmark.pretrained)
-    expected = evaluate(model, tiny_benchmark, device="cpu")
+    expected = evaluate(model, tiny_benchmark, context=Context(device="cpu"))
     with pretended() as copied:
-        scores = evaluate(model, tiny_benchmark, device=NAME)
+        scores = evaluate(model, tiny_benchmark, context=Context(device=NAME))
     assert scores.equals(expected)
     weights = [model.infos[name].numel for parts in Encoder.of(model).names.values() for name in parts]
     images = [n * 3 * tiny.SIZE**2 for n in scores["n"]]
@@ -65,11 +66,11 @@ def test_the_next_images_are_prepared_before_anybody_waits_for_features(
 
 
 def test_without_memory_batches_get_smaller_and_the_caller_is_told(tiny_benchmark: Benchmark, limit: int) -> None:
-    expected = evaluate(tiny_benchmark.pretrained, tiny_benchmark, device="cpu")
+    expected = evaluate(tiny_benchmark.pretrained, tiny_benchmark, context=Context(device="cpu"))
     for largest, sentence in ((limit, SMALLER), (limit >> 10, ON_CPU)):
         told: list[str] = []
         with pretended(largest=largest) as memory:
-            scores = evaluate(tiny_benchmark.pretrained, tiny_benchmark, device=NAME, warn=told.append)
+            scores = evaluate(tiny_benchmark.pretrained, tiny_benchmark, context=Context(device=NAME, warn=told.append))
         assert memory.refused and told == [sentence]
         assert scores.equals(expected)
 
@@ -77,12 +78,12 @@ def test_without_memory_batches_get_smaller_and_the_caller_is_told(tiny_benchmar
 def test_runs_and_measurements_keep_what_was_told(tiny_benchmark: Benchmark, limit: int, tmp_path: Path) -> None:
     store = Store(tmp_path / "store", libraries=())
     recipe = Recipe.build("task_arithmetic", {}, [], tiny_benchmark.pretrained, tiny_benchmark.experts)
-    execute(recipe, store, benchmark=tiny_benchmark, device="cpu", evaluate=False)
+    execute(recipe, store, benchmark=tiny_benchmark, evaluate=False, context=Context(device="cpu"))
     with pretended(largest=limit):
-        run = execute(recipe, store, benchmark=tiny_benchmark, device=NAME)
+        run = execute(recipe, store, benchmark=tiny_benchmark, context=Context(device=NAME))
         assert run.warnings == (SMALLER,)
-        measured = measure("predictions", store, tiny_benchmark, run.id, device=NAME)
+        measured = measure("predictions", store, tiny_benchmark, run.id, context=Context(device=NAME))
     assert measured.notes[MEMORY] == SMALLER and measured.device == NAME.upper()
     with pretended(largest=limit >> 10):
-        measured = measure("features", store, tiny_benchmark, run.id, device=NAME)
+        measured = measure("features", store, tiny_benchmark, run.id, context=Context(device=NAME))
     assert measured.notes[MEMORY] == ON_CPU and measured.device == "CPU"

@@ -18,6 +18,7 @@ from merging.cli.main import main
 from merging.errors import CheckpointError
 from merging.runs.execute import execute
 from merging.runs.store import Store
+from merging.tasks.context import Context
 
 
 @pytest.fixture
@@ -103,7 +104,9 @@ def test_recipes_tell_no_folder_of_a_benchmark(
         assert found.pretrained == f"{prefix}/models/pretrained.safetensors"
         assert references.locate(found.pretrained) == folder / "models" / "pretrained.safetensors"
         assert str(tmp_path) not in plain_recipe(found).to_yaml()
-        run = execute(plain_recipe(found), Store(tmp_path / "runs", libraries=()), benchmark=found, device="cpu")
+        run = execute(
+            plain_recipe(found), Store(tmp_path / "runs", libraries=()), benchmark=found, context=Context(device="cpu")
+        )
         assert run.has_scores
     assert tiny_benchmark.pretrained.startswith("/")
     for odd in ("own:../x", "own:mine/../../x", "own:", "own:mine/\0", "own:/etc/passwd"):

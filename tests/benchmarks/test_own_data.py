@@ -30,6 +30,7 @@ from merging.datasets.opening import open_data
 from merging.errors import Cancelled, MergingError, TaskError
 from merging.formats.opening import open_checkpoint
 from merging.formats.safetensors import save
+from merging.tasks.context import Context
 
 PARTS = {"train": tiny_data.rows(4), "test": tiny_data.rows(6, 100)}
 
@@ -271,7 +272,7 @@ def test_a_folder_is_never_overwritten_by_mistake_and_a_stop_leaves_nothing(base
     asked = []
     with pytest.raises(Cancelled):
         make(described(base, {"fruit": "folder"}), tmp_path / "stopped", tokenize=tiny_data.letters,
-             cancel=lambda: asked.append(1) or len(asked) > 5)  # fmt: skip
+             context=Context(cancel=lambda: asked.append(1) or len(asked) > 5))  # fmt: skip
     assert sorted(path.name for path in tmp_path.iterdir()) == ["bench", "mine"]
 
 

@@ -26,6 +26,7 @@ from merging.runs.store import Store
 from merging.sweeps.compute import Session
 from merging.sweeps.points import Sample
 from merging.sweeps.sweep import SweepPoint
+from merging.tasks.context import Context
 
 NAMES = ("circles", "digits")
 
@@ -101,7 +102,7 @@ def test_a_recipe_keeps_it():
 
 def test_runs_are_made_and_scored_with_it(silent, store, tiny_benchmark):
     runs = [
-        execute(recipe(silent, named), store, benchmark=tiny_benchmark, device="cpu")
+        execute(recipe(silent, named), store, benchmark=tiny_benchmark, context=Context(device="cpu"))
         for named in ("", "quick_gelu", "gelu")
     ]
     assert len({run.id for run in runs}) == 3
@@ -113,7 +114,9 @@ def test_runs_are_made_and_scored_with_it(silent, store, tiny_benchmark):
     with safe_open(runs[2].model_path, "pt") as file:
         assert json.loads(file.metadata()["recipe"])["activation"] == "gelu"
     expected = evaluate(
-        with_activation(MappingCheckpoint(gelu.state_dict(), "m"), "gelu"), tiny_benchmark, device="cpu"
+        with_activation(MappingCheckpoint(gelu.state_dict(), "m"), "gelu"),
+        tiny_benchmark,
+        context=Context(device="cpu"),
     )
     assert runs[2].scores.equals(expected)
     images = torch.randn(3, 3, tiny.SIZE, tiny.SIZE)
@@ -123,12 +126,12 @@ def test_runs_are_made_and_scored_with_it(silent, store, tiny_benchmark):
 def test_experts_tell_it_where_the_pretrained_model_does_not(silent, store, tiny_benchmark, tmp_path):
     about = {"architecture": json.dumps(tiny.ARCHITECTURE | {"quick_gelu": False})}
     save_file(tiny.expert(tiny.pretrained(), 0), tmp_path / "circles.safetensors", about)
-    run = execute(recipe(silent, "", "ties"), store, benchmark=tiny_benchmark, device="cpu")
+    run = execute(recipe(silent, "", "ties"), store, benchmark=tiny_benchmark, context=Context(device="cpu"))
     assert stated_activation(open_checkpoint(run.model_path)) == "gelu" and "was assumed" not in " ".join(run.warnings)
     save_file(tiny.pretrained(), tmp_path / "pretrained.safetensors", {"architecture": json.dumps(tiny.ARCHITECTURE)})
     with pytest.raises(CompatibilityError, match="circles: activation: expected quick_gelu, found gelu"):
-        execute(recipe(silent, "", "emr"), store, benchmark=tiny_benchmark, device="cpu")
-    run = execute(recipe(silent, "gelu", "emr"), store, benchmark=tiny_benchmark, device="cpu")
+        execute(recipe(silent, "", "emr"), store, benchmark=tiny_benchmark, context=Context(device="cpu"))
+    run = execute(recipe(silent, "gelu", "emr"), store, benchmark=tiny_benchmark, context=Context(device="cpu"))
     assert not [text for text in run.warnings if "activation" in text]
 
 

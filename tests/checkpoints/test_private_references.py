@@ -20,6 +20,7 @@ from merging.runs.execute import execute
 from merging.runs.run import Run
 from merging.runs.store import Store
 from merging.sweeps.sweep import Axis, Sweep
+from merging.tasks.context import Context
 from viz.report import render
 from viz.report.contents import Report, ReportView, Source
 from viz.report.guard import Private, leak
@@ -144,7 +145,7 @@ def run(tiny_benchmark: Any, recipe: Recipe, tmp_path_factory: pytest.TempPathFa
     """A merge that says of itself that its checkpoints were those of ``recipe``."""
     merged = Recipe.build("ties", {}, [], tiny_benchmark.pretrained, tiny_benchmark.experts, "A title")
     store = Store(tmp_path_factory.mktemp("runs"), libraries=())
-    stored = execute(merged, store, benchmark=tiny_benchmark, device="cpu")
+    stored = execute(merged, store, benchmark=tiny_benchmark, context=Context(device="cpu"))
     digests = {f"experts/{name}": f"{number:064x}" for number, (name, _) in enumerate(recipe.experts)}
     run = replace(stored, inputs={"pretrained": stored.inputs["pretrained"], **digests})
     vars(run)["recipe"] = recipe  # in place of what it reads from its folder

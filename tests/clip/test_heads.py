@@ -21,6 +21,7 @@ from merging.clip.text_encoder import TextTower
 from merging.errors import CheckpointError, MergingError, TaskError
 from merging.formats.safetensors import save
 from merging.open_clip_import import prepare_torchvision
+from merging.tasks.context import Context
 
 EMBED = 12
 NAMES = ["a dog", "ein großes Haus", 'the "{number}" 7 / [8]']
@@ -60,7 +61,7 @@ def of_open_clip(model):
 def test_heads_are_those_of_open_clip(clip):
     expected, scale = of_open_clip(clip)
     seen = []
-    found = build(TextTower.open(described(clip.state_dict())), NAMES, TEMPLATES, progress=seen.append)
+    found = build(TextTower.open(described(clip.state_dict())), NAMES, TEMPLATES, context=Context(progress=seen.append))
     assert torch.allclose(found.rows, expected, atol=1e-6) and found.rows.dtype == torch.float32
     assert found.scale == pytest.approx(scale) and torch.allclose(found.weight, expected * scale, atol=1e-4)
     assert seen[-1].fraction == 1.0

@@ -21,6 +21,7 @@ from merging.errors import Cancelled, MergingError, NeedsError, Paused
 from merging.methods.learning import Adam
 from merging.progress import Progress
 from merging.recipes.recipe import Recipe
+from merging.tasks.context import Context
 
 WEMOE = {"steps": 6, "lr": 0.02, "batch": 4}
 
@@ -34,7 +35,7 @@ def run(key: str, params: dict[str, Any], images: Any = None, edits: Any = (), *
     opened = {name: MappingCheckpoint(expert, name) for name, expert in experts.items()}
     data = {"exemplars" if key == "twin" else "test_data": golden_adapt.images() if images is None else images}
     merged = MappingCheckpoint(mean, "merged")
-    return adapt(recipe, pretrained, opened, merged, device="cpu", **(data | options))
+    return adapt(recipe, pretrained, opened, merged, context=Context(device="cpu"), **(data | options))
 
 
 @pytest.mark.parametrize("after", [1, 4])

@@ -28,6 +28,7 @@ from merging.progress import Progress
 from merging.recipes.recipe import Exemplars, Recipe, TestData
 from merging.recipes.step import Step
 from merging.runs.inputs import open_inputs
+from merging.tasks.context import Context
 from merging.threads import AT_ONCE
 
 METHODS = registry.methods()
@@ -85,10 +86,12 @@ def test_bytes_and_order_do_not_depend_on_the_number_of_workers(method: Any, tin
     outcomes = []
     for count in (1, 2, 4):
         with workers(count):
-            result = engine.run(recipe, inputs.pretrained, inputs.experts, **data, device="cpu")
+            result = engine.run(recipe, inputs.pretrained, inputs.experts, context=Context(device="cpu"), **data)
             if recipe.adapt:
                 merged = tiny.checkpoint(result.state_dict)
-                result = adapt(recipe, inputs.pretrained, inputs.experts, merged, **data, device="cpu").added_to(result)
+                result = adapt(
+                    recipe, inputs.pretrained, inputs.experts, merged, context=Context(device="cpu"), **data
+                ).added_to(result)
         states = result.task_state_dicts or {"merged": result.state_dict}
         stored = result.modules.stored if result.modules else {}
         parts = {task: {name: file.read(name) for name in file.infos} for task, file in stored.items()}
@@ -194,7 +197,7 @@ def test_a_merge_of_several_layers_at_once_reports_and_cancels(count: int) -> No
     pretrained, experts = tiny.checkpoint(base), {name: tiny.checkpoint(state) for name, state in tuned.items()}
     recipe, reports = Recipe.build("tsv_m"), list[Progress]()
     with workers(count):
-        engine.run(recipe, pretrained, experts, device="cpu", progress=reports.append)
+        engine.run(recipe, pretrained, experts, context=Context(device="cpu", progress=reports.append))
         assert all(one.done <= other.done for one, other in itertools.pairwise(reports) if not one.detail)
         assert reports[-1].fraction == 1.0
         assert all(report.phase == "Merging with TSV-M" for report in reports)
@@ -204,7 +207,9 @@ def test_a_merge_of_several_layers_at_once_reports_and_cancels(count: int) -> No
 
         reports.clear()
         with pytest.raises(Cancelled):
-            engine.run(recipe, pretrained, experts, device="cpu", progress=reports.append, cancel=cancel)
+            engine.run(
+                recipe, pretrained, experts, context=Context(device="cpu", progress=reports.append, cancel=cancel)
+            )
         assert torch.get_num_threads() == count
 
 
@@ -219,7 +224,7 @@ def test_several_layers_are_worked_on_at_once(monkeypatch: pytest.MonkeyPatch) -
 
     monkeypatch.setattr(stream, "at_once", noted)
     with workers(3):
-        engine.run(Recipe.build("drm"), pretrained, experts, device="cpu")
+        engine.run(Recipe.build("drm"), pretrained, experts, context=Context(device="cpu"))
     assert [count for count, _ in asked] == [3]
     assert 0 < asked[0][1] <= AT_ONCE
 
@@ -238,7 +243,9 @@ def test_whole_tensors_have_one_thread_wherever_they_are_worked_on(count: int, m
 
     monkeypatch.setattr(stream.Stage, "run", noted)
     with workers(count):
-        engine.run(Recipe.build("ties", edits=["cat"]), pretrained, experts, exemplars=images, device="cpu")
+        engine.run(
+            Recipe.build("ties", edits=["cat"]), pretrained, experts, exemplars=images, context=Context(device="cpu")
+        )
     assert len(seen) >= 2 * len(base) and set(seen) == {1}
 
 

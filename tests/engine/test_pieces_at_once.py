@@ -21,6 +21,7 @@ from merging.errors import Cancelled
 from merging.methods.slot import Slot
 from merging.progress import Meter
 from merging.recipes.recipe import Recipe
+from merging.tasks.context import Context
 
 PATIENCE = 60.0  # seconds that a busy machine may take
 SLOW = {"dare > ties", "pcb"}  # over a second
@@ -58,7 +59,7 @@ def test_bytes_and_tables_do_not_depend_on_the_number_of_threads(chain: str) -> 
     results = []
     for count in (1, 2, 3):
         with threads(count):
-            results.append(engine.run(recipe, pretrained, experts, device="cpu"))
+            results.append(engine.run(recipe, pretrained, experts, context=Context(device="cpu")))
     first = results[0]
     for other in results[1:]:
         states = zip(

@@ -19,6 +19,7 @@ from merging.methods import registry
 from merging.recipes.recipe import Exemplars, Recipe, TestData
 from merging.recipes.step import Step
 from merging.runs.inputs import open_inputs
+from merging.tasks.context import Context
 
 METHODS = registry.methods()
 TOLERANCE = 1.5  # either way: decompositions are estimates, and minor products are left out
@@ -105,7 +106,7 @@ def counted_as_stated(recipe: Recipe, tiny_benchmark: Any) -> float:
     shown = images_of(recipe, tiny_benchmark)
     counter = FlopCounterMode(display=False, custom_mapping=ADDED)
     with counter:
-        engine.run(recipe, inputs.pretrained, inputs.experts, **shown, device="cpu")
+        engine.run(recipe, inputs.pretrained, inputs.experts, context=Context(device="cpu"), **shown)
     counted, work = counter.get_total_flops(), chain_work(recipe, inputs.pretrained, inputs.experts)
     stated = work.matrix_flops + work.tower_flops
     assert (counted == 0) == (stated == 0)
@@ -132,7 +133,7 @@ def test_bytes_are_those_that_are_read_and_written(method: Any, tiny_benchmark: 
     pretrained, experts = Counting(base), {name: Counting(tensors) for name, tensors in tuned.items()}
     recipe = chain_of(method)
     shown = images_of(recipe, tiny_benchmark)
-    result = engine.run(recipe, pretrained, experts, **shown, device="cpu")
+    result = engine.run(recipe, pretrained, experts, context=Context(device="cpu"), **shown)
     work = chain_work(recipe, pretrained, experts)
     counted = sum(model.bytes_read for model in (pretrained, *experts.values()))
     states = (result.task_state_dicts or {"": result.state_dict}).values()

@@ -17,6 +17,7 @@ from merging.export.export import export
 from merging.recipes.recipe import Recipe
 from merging.runs.execute import execute
 from merging.runs.store import Store
+from merging.tasks.context import Context
 
 DOCS = Path(__file__).resolve().parents[2] / "docs" / "evaluators"
 WORDS = [f"w{n}" for n in range(30)]
@@ -34,7 +35,7 @@ def scores_by(program: str, data: Path, source, folder: Path, monkeypatch, capsy
 def run_of(pretrained: Path, experts: list[Path], store: Store):
     named = {path.name: str(path) for path in experts}
     recipe = Recipe.build("weight_averaging", pretrained=str(pretrained), experts=named)
-    return execute(recipe, store, device="cpu", evaluate=False)
+    return execute(recipe, store, evaluate=False, context=Context(device="cpu"))
 
 
 def moved(model, seed: int):

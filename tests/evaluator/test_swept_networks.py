@@ -26,6 +26,7 @@ from merging.recipes.recipe import Recipe
 from merging.runs.given.scores import GivenScore
 from merging.runs.store import Store
 from merging.sweeps.sweep import LINE, Axis, NamedPoint, Sweep
+from merging.tasks.context import Context
 
 PROGRAM = """
 import json, pathlib, sys
@@ -103,11 +104,11 @@ def test_the_command_measures_every_point_and_goes_on(
 
 def test_another_command_line_gives_other_points(recipe: Recipe, program: Evaluator, tmp_path: Path) -> None:
     sweep, store = sweep_of(recipe, 0.2, 0.4), Store(tmp_path / "store", libraries=())
-    of_sweeps.run_given(sweep, store, program, device="cpu")
+    of_sweeps.run_given(sweep, store, program, context=Context(device="cpu"))
     other = Evaluator((*program.words, "--few"))
     assert not stored(store, sweep, other) and len(stored(store, sweep, program)) == 2
     (tmp_path / "my_eval.py").write_text(PROGRAM.replace("sys.argv[1]", "sys.argv[2]"), "utf-8")
-    of_sweeps.run_given(sweep, store, other, device="cpu")
+    of_sweeps.run_given(sweep, store, other, context=Context(device="cpu"))
     assert len(calls(tmp_path)) == 4 and len(stored(store, sweep, other)) == len(stored(store, sweep, program)) == 2
     assert not store.runs()
 
@@ -120,7 +121,7 @@ def test_a_point_that_fails_is_named_and_the_others_are_kept(
     fails = f"import pathlib, sys\n{first} / 'calls.txt', 'w').close(); sys.exit('bad day')\n"
     (tmp_path / "my_eval.py").write_text(fails + PROGRAM, "utf-8")
     with pytest.raises(MergingError, match=r"1 of 3 points .*\.scaling 0.2: .*bad day"):
-        of_sweeps.run_given(sweep, store, program, device="cpu")
+        of_sweeps.run_given(sweep, store, program, context=Context(device="cpu"))
     assert len(stored(store, sweep, program)) == 2
 
 
@@ -139,7 +140,7 @@ def test_cancelling_stops_the_program_and_keeps_the_points(recipe: Recipe, progr
         return cancel.is_set()
 
     with pytest.raises(Cancelled):
-        of_sweeps.run_given(sweep, store, program, device="cpu", cancel=asked)
+        of_sweeps.run_given(sweep, store, program, context=Context(device="cpu", cancel=asked))
     assert not psutil.pid_exists(int(pid.read_text()))
     assert len(stored(store, sweep, program)) == 1 and not list((store.root / "evaluating").iterdir())
 

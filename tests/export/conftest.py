@@ -8,6 +8,7 @@ import pytest
 from merging.recipes.recipe import Recipe
 from merging.runs.execute import execute
 from merging.runs.store import Store
+from merging.tasks.context import Context
 
 
 @pytest.fixture(autouse=True)
@@ -30,4 +31,4 @@ def store(tmp_path):
 def run(tiny_benchmark, tmp_path_factory):
     recipe = Recipe.build("ties", {}, ["lwptv"], tiny_benchmark.pretrained, tiny_benchmark.experts, "A title")
     store = Store(tmp_path_factory.mktemp("runs"), libraries=())
-    return execute(recipe, store, benchmark=tiny_benchmark, device="cpu")
+    return execute(recipe, store, benchmark=tiny_benchmark, context=Context(device="cpu"))

@@ -17,6 +17,7 @@ from merging.export.export import export
 from merging.recipes.recipe import Recipe
 from merging.runs.execute import execute
 from merging.runs.store import Store
+from merging.tasks.context import Context
 
 SIZES = {"hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 32}
 TOKENS = torch.tensor([[5, 6, 7, 8], [9, 3, 2, 1]])
@@ -57,7 +58,7 @@ def run_of(peft, kind, folder, merge):
         wrapped.save_pretrained(folder / name)
     experts = {name: str(folder / name) for name in "ab"}
     recipe = Recipe.build(merge, pretrained=str(folder / "base"), experts=experts)
-    return model, execute(recipe, Store(folder / "store", libraries=()), device="cpu", evaluate=False)
+    return model, execute(recipe, Store(folder / "store", libraries=()), evaluate=False, context=Context(device="cpu"))
 
 
 @pytest.mark.parametrize(("kind", "merge"), [("Llama", "tsv_m"), ("GPT-2", "weight_averaging")])

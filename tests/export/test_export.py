@@ -19,6 +19,7 @@ from merging.export.export import export
 from merging.export.weights import divided
 from merging.formats.opening import open_checkpoint
 from merging.inspection import checkpoint_facts
+from merging.tasks.context import Context
 
 
 @pytest.fixture(autouse=True)
@@ -133,7 +134,7 @@ def test_weights_are_copied_in_pieces(small, tmp_path, monkeypatch):
         MappingCheckpoint, "read_flat", lambda self, n, a, b: largest.append(b - a) or read(self, n, a, b)
     )
     seen = []
-    export(small, tmp_path / "hf", progress=seen.append)
+    export(small, tmp_path / "hf", context=Context(progress=seen.append))
     assert max(largest) == 1000
     assert [p.fraction for p in seen] == sorted(p.fraction for p in seen)
     assert seen[0].fraction == 0 and seen[-1].fraction == 1.0 and len(seen) > 100

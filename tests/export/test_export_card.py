@@ -14,6 +14,7 @@ from merging.errors import MergingError
 from merging.export.export import export
 from merging.recipes.recipe import Recipe
 from merging.runs.execute import execute
+from merging.tasks.context import Context
 
 
 def test_the_card_is_what_the_hub_reads(run, tmp_path):
@@ -44,7 +45,7 @@ def test_the_card_is_what_the_hub_reads(run, tmp_path):
 def test_a_card_says_once_why_there_are_no_scores(tiny_benchmark, store, tmp_path, monkeypatch):
     monkeypatch.setenv("MERGESCOPE_BENCHMARK", str(tmp_path / "nowhere"))
     recipe = Recipe.build("ties", {}, [], tiny_benchmark.pretrained, tiny_benchmark.experts)
-    export(execute(recipe, store, device="cpu"), tmp_path / "hf")
+    export(execute(recipe, store, context=Context(device="cpu")), tmp_path / "hf")
     _, text = front(tmp_path / "hf")
     assert text.count("Not evaluated") == 1 and "It was not evaluated" not in text
 
@@ -55,7 +56,7 @@ HOSTILE = "x\n---\nlicense: mit\n# <script>alert(1)</script> | `a` ``` $y$ [l](h
 def test_hostile_names_break_out_of_nothing(tiny_benchmark, store, tmp_path):
     first, second = list(tiny_benchmark.experts.values())[:2]
     recipe = Recipe.build("ties", {}, [], tiny_benchmark.pretrained, {HOSTILE: first, "=1+1: {": second}, HOSTILE)
-    export(execute(recipe, store, benchmark=tiny_benchmark, device="cpu"), tmp_path / "hf")
+    export(execute(recipe, store, benchmark=tiny_benchmark, context=Context(device="cpu")), tmp_path / "hf")
     head, text = front(tmp_path / "hf")
     assert head["model-index"][0]["name"].startswith(r"x\n---\nlicense: mit\n# <script>")
     assert "license" not in head and head["base_model_relation"] == "merge"

@@ -22,6 +22,7 @@ from merging.export.destination import refusal
 from merging.export.export import export
 from merging.runs.execute import execute
 from merging.runs.store import Store
+from merging.tasks.context import Context
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -201,7 +202,7 @@ def test_a_run_of_which_tables_are_kept_is_computed_again(run, tmp_path, capsys,
     shutil.copytree(tiny_folder, library)
     keeping = Store(library / "runs", libraries=())
     bench = Benchmark.load(tiny_folder)
-    kept = execute(run.recipe, keeping, benchmark=bench, device="cpu", keep_model=False)
+    kept = execute(run.recipe, keeping, benchmark=bench, keep_model=False, context=Context(device="cpu"))
     (library / "runs" / kept.id).mkdir(exist_ok=True)
     shutil.copytree(kept.path, library / "runs" / kept.id, dirs_exist_ok=True)
     monkeypatch.setenv("MERGESCOPE_BENCHMARK", str(library))

@@ -30,6 +30,7 @@ from merging.recipes.recipe import Recipe
 from merging.runs.execute import execute
 from merging.runs.reference_models import references
 from merging.runs.store import Store
+from merging.tasks.context import Context
 
 
 def contents(folder):
@@ -45,7 +46,9 @@ def test_the_same_recipe_gives_the_same_bytes(run, tiny_benchmark, tiny_folder, 
     shutil.copytree(tiny_folder / "models", elsewhere)
     experts = {name: str(elsewhere / f"{name}.safetensors") for name in tiny_benchmark.experts}
     recipe = Recipe.build("ties", {}, ["lwptv"], str(elsewhere / "pretrained.safetensors"), experts, "A title")
-    again = execute(recipe, Store(tmp_path / "other", libraries=()), benchmark=tiny_benchmark, device="cpu")
+    again = execute(
+        recipe, Store(tmp_path / "other", libraries=()), benchmark=tiny_benchmark, context=Context(device="cpu")
+    )
     for to in ("hf", "open_clip"):
         one, other = (export(found, tmp_path / to / name, to=to) for name, found in (("1", run), ("2", again)))
         assert contents(one.folder) == contents(other.folder)
@@ -117,10 +120,10 @@ def test_images_are_prepared_as_those_that_were_scored(run, tiny_benchmark, tmp_
 
 
 def test_runs_without_weights_are_refused(run, store, tiny_benchmark, tmp_path):
-    bare = execute(run.recipe, Store(tmp_path / "bare", libraries=()), device="cpu", keep_model=False)
+    bare = execute(run.recipe, Store(tmp_path / "bare", libraries=()), keep_model=False, context=Context(device="cpu"))
     with pytest.raises(StoreError, match="keeps no weights; run its recipe again"):
         export(bare, tmp_path / "out")
-    reference = references(store, tiny_benchmark, device="cpu")["pretrained"]
+    reference = references(store, tiny_benchmark, context=Context(device="cpu"))["pretrained"]
     with pytest.raises(StoreError, match="not a merge; convert that file"):
         export(reference, tmp_path / "out")
     assert not (tmp_path / "out").exists()
@@ -133,7 +136,12 @@ def test_runs_without_weights_are_refused(run, store, tiny_benchmark, tmp_path):
 def per_task(tiny_benchmark, store):
     names = {"../x": "circles", "a/b\n---": "digits", "flags": "flags", "Flags": "leaves"}
     experts = {name: tiny_benchmark.experts[key] for name, key in names.items()}
-    return execute(Recipe.build("emr", {}, [], tiny_benchmark.pretrained, experts), store, device="cpu", evaluate=False)
+    return execute(
+        Recipe.build("emr", {}, [], tiny_benchmark.pretrained, experts),
+        store,
+        evaluate=False,
+        context=Context(device="cpu"),
+    )
 
 
 def test_one_model_per_task_is_one_folder_per_task(per_task, tmp_path):
@@ -238,9 +246,9 @@ def test_a_disk_without_room_is_told_before(small, tmp_path, monkeypatch):
 def test_cancel_leaves_nothing(small, run, tmp_path):
     seen = []
     with pytest.raises(Cancelled):
-        export(small, tmp_path / "new" / "out", progress=seen.append, cancel=lambda: len(seen) > 5)
+        export(small, tmp_path / "new" / "out", context=Context(progress=seen.append, cancel=lambda: len(seen) > 5))
     with pytest.raises(Cancelled):
-        export_file(run, tmp_path / "x.safetensors", cancel=lambda: True)
+        export_file(run, tmp_path / "x.safetensors", context=Context(cancel=lambda: True))
     assert list(tmp_path.iterdir()) == []
 
 
@@ -252,7 +260,7 @@ def test_a_file_that_changes_meanwhile_is_not_exported(run, tmp_path):
         os.utime(path, (1, 1))
 
     with pytest.raises(CheckpointError, match="was changed while it was being read"):
-        export(path, tmp_path / "out", progress=touch)
+        export(path, tmp_path / "out", context=Context(progress=touch))
     assert not (tmp_path / "out").exists()
 
 

@@ -15,6 +15,7 @@ from merging.methods import registry
 from merging.recipes.recipe import Recipe
 from merging.runs.execute import execute
 from merging.runs.store import Store
+from merging.tasks.context import Context
 
 ADAPTS = {"surgery": {"steps": 4, "rank": 4}, "wemoe": {"steps": 1, "batch": 4}, "twin": {"steps": 4},
           "mass": {"most": 2}}  # fmt: skip
@@ -27,7 +28,12 @@ def adapted(request, tiny_benchmark, tmp_path_factory):
         "task_arithmetic", {}, [], tiny_benchmark.pretrained, tiny_benchmark.experts,
         adapt=(request.param, ADAPTS[request.param]), **data,
     )  # fmt: skip
-    return execute(recipe, Store(tmp_path_factory.mktemp("runs"), libraries=()), benchmark=tiny_benchmark, device="cpu")
+    return execute(
+        recipe,
+        Store(tmp_path_factory.mktemp("runs"), libraries=()),
+        benchmark=tiny_benchmark,
+        context=Context(device="cpu"),
+    )
 
 
 @pytest.mark.parametrize("to", ["hf", "open_clip"])
@@ -72,7 +78,7 @@ def test_the_card_counts_the_images_that_there_were(tiny_benchmark, tmp_path):
     recipe = Recipe.build("regmean", {}, [], tiny_benchmark.pretrained, tiny_benchmark.experts,
                           exemplars={"per_task": 5000})  # fmt: skip
     store = Store(tmp_path / "runs", libraries=())
-    run = execute(recipe, store, benchmark=tiny_benchmark, device="cpu", evaluate=False)
+    run = execute(recipe, store, benchmark=tiny_benchmark, evaluate=False, context=Context(device="cpu"))
     most = tiny_benchmark.count(run.experts[0], "exemplars")
     assert run.images == {"exemplars": dict.fromkeys(run.experts, most)}
     export(run, tmp_path / "out")

@@ -15,6 +15,7 @@ from merging.export.export import export
 from merging.recipes.recipe import Recipe
 from merging.runs.execute import execute
 from merging.runs.store import Store
+from merging.tasks.context import Context
 
 SIZES = {"hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 32}
 TOKENS = torch.tensor([[5, 6, 7, 8], [9, 3, 2, 1]])
@@ -37,7 +38,7 @@ def saved(model, folder):
 
 def merged_run(folder, pretrained, experts, merge="weight_averaging"):
     recipe = Recipe.build(merge, pretrained=pretrained, experts=experts)
-    return execute(recipe, Store(folder / "store", libraries=()), device="cpu", evaluate=False)
+    return execute(recipe, Store(folder / "store", libraries=()), evaluate=False, context=Context(device="cpu"))
 
 
 @pytest.fixture(scope="module")

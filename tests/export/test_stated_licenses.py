@@ -14,6 +14,7 @@ from merging.benchmarks.manifest import MADE_BY
 from merging.export.export import export
 from merging.recipes.recipe import Recipe
 from merging.runs.execute import execute
+from merging.tasks.context import Context
 
 COMMIT = "0123456789ab"
 STATED = {
@@ -35,7 +36,7 @@ def licensed(tiny_folder, tmp_path_factory):
 
 def test_cards_and_reports_state_what_was_read(licensed, run, store, tmp_path):
     recipe = Recipe.build("weight_averaging", {}, [], licensed.pretrained, licensed.experts, "A title")
-    made = execute(recipe, store, benchmark=licensed, device="cpu")
+    made = execute(recipe, store, benchmark=licensed, context=Context(device="cpu"))
     assert made.licenses == STATED == store.find(made.id).licenses
     export(made, tmp_path / "hf")
     head, text = front(tmp_path / "hf")

@@ -15,6 +15,7 @@ from merging.export.export import export
 from merging.recipes.recipe import Recipe
 from merging.runs.execute import execute
 from merging.runs.store import Store
+from merging.tasks.context import Context
 
 SIZES = {"hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 32}
 WORDS = ["[PAD]", "[UNK]", *(f"w{number}" for number in range(2, 40))]
@@ -68,7 +69,7 @@ def classifiers(base, tmp_path):
 def merged(base, experts, vocabulary="common"):
     named = {name: str(path) for name, path in experts.items()}
     recipe = Recipe.build("weight_averaging", pretrained=str(base), experts=named, vocabulary=vocabulary)
-    return execute(recipe, Store(base.parent / "store", libraries=()), device="cpu", evaluate=False)
+    return execute(recipe, Store(base.parent / "store", libraries=()), evaluate=False, context=Context(device="cpu"))
 
 
 def loaded(folder):

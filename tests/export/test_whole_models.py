@@ -20,6 +20,7 @@ from merging.export.export import check, export
 from merging.formats.opening import open_checkpoint
 from merging.recipes.recipe import Recipe
 from merging.runs.execute import execute
+from merging.tasks.context import Context
 
 TOKENS = torch.arange(16).reshape(2, 8) % 20
 ABOUT = {"heads": 1, "text_heads": 2, "activation": "quick_gelu"}
@@ -66,7 +67,7 @@ def merged(pretrained, folder, store, **stated):
     recipe = Recipe.build(
         "task_arithmetic", {}, [], str(pretrained), {name: str(folder / f"{name}.pt") for name in "ab"}, **stated
     )
-    return execute(recipe, store, device="cpu", evaluate=False)
+    return execute(recipe, store, evaluate=False, context=Context(device="cpu"))
 
 
 @pytest.mark.parametrize("naming", NAMINGS)
@@ -156,7 +157,7 @@ def test_models_of_a_benchmark_are_exported_with_the_text_tower_that_it_keeps(ti
     models = folder / "models"
     experts = {name: str(models / f"{name}.safetensors") for name in tiny.EXPERTS[:2]}
     recipe = Recipe.build("ties", {}, [], str(models / "pretrained.safetensors"), experts)
-    run = execute(recipe, store, device="cpu", evaluate=False)
+    run = execute(recipe, store, evaluate=False, context=Context(device="cpu"))
     for to in ("hf", "open_clip"):
         done = export(run, tmp_path / to, to=to)
         assert done.notes == ()

@@ -28,6 +28,7 @@ from merging.runs.store import Store
 from merging.sweeps import compute as sweep_compute
 from merging.sweeps import storage
 from merging.sweeps.sweep import Axis, Sweep
+from merging.tasks.context import Context
 
 
 @pytest.fixture(scope="session")
@@ -42,12 +43,12 @@ def full_store(library: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     benchmark, store = Benchmark.load(library), Store(root, libraries=(library / "runs",))
     recipe = preset("task_arithmetic_lwptv").recipe(benchmark.pretrained, benchmark.experts)
     own = Recipe.build("ties", {"density": 0.3}, ["lwptv"], recipe.pretrained, dict(recipe.experts), "An own run")
-    run = execute(own, store, benchmark=benchmark, device="cpu")
+    run = execute(own, store, benchmark=benchmark, context=Context(device="cpu"))
     for key in ("drift", "signs"):
-        measure.measure(key, store, benchmark, run.id, device="cpu")
+        measure.measure(key, store, benchmark, run.id, context=Context(device="cpu"))
     sweep = Sweep(recipes=(recipe,), axes=(Axis("lwptv.prune_ratio", (0.0, 0.5)),), images=8, title="An own sweep")
     storage.keep(sweep, store)
-    sweep_compute.run(sweep, store, benchmark, device="cpu")
+    sweep_compute.run(sweep, store, benchmark, context=Context(device="cpu"))
     words = ("export", run.id, "--out", "x")
     files = JobFiles(store.root / "jobs", f"export-hf-{run.id}")
     files.create("", title="An export", base=root, kind="export-hf", subject=run.id, words=words)

@@ -31,6 +31,7 @@ from merging.runs.run import Run
 from merging.runs.store import Store, recipe_of
 from merging.sweeps import compute as sweep_compute
 from merging.sweeps import points, storage
+from merging.tasks.context import Context
 
 
 @pytest.fixture
@@ -151,12 +152,14 @@ def test_what_was_set_aside_is_computed_again(store: Store, filled: Run, library
     for path in (filled.path / "scores.csv", measured.path / "tables" / "votes.csv", point / "scores.csv"):
         path.write_bytes(path.read_bytes()[:-1])
     all_points = names(store)
-    again = execute(filled.recipe, store, benchmark=benchmark, device="cpu")
+    again = execute(filled.recipe, store, benchmark=benchmark, context=Context(device="cpu"))
     assert {name: data for name in before if (data := again.file(name).read_bytes()) != before[name]}.keys() <= {
         "run.json"
     }
-    assert measure.measure("signs", store, benchmark, filled.id, device="cpu").table("votes") is not None
-    sweep_compute.run(sweep, store, benchmark, device="cpu")
+    assert (
+        measure.measure("signs", store, benchmark, filled.id, context=Context(device="cpu")).table("votes") is not None
+    )
+    sweep_compute.run(sweep, store, benchmark, context=Context(device="cpu"))
     assert names(store) == all_points
     assert sorted(damage.kind for damage in store.damaged.listed() if damage.replaced) == [
         "measurement",

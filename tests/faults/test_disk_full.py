@@ -36,6 +36,7 @@ from merging.runs.store import Store
 from merging.sweeps import compute as sweep_compute
 from merging.sweeps import points, storage
 from merging.sweeps.sweep import Axis, Sweep
+from merging.tasks.context import Context
 
 SENTENCE = re.compile(r"The disk is full \(No space left on device[^)]*\): .{3,80} was not written\. .*Free some space")
 SCRATCH = ("/locks/",)  # what may stay: it is no result, and is made again
@@ -45,7 +46,7 @@ TIMED = ("run.json", "manifest.json", "measured.json", "point.json")  # they hol
 @pytest.fixture
 def light(tiny_benchmark: Benchmark, monkeypatch: pytest.MonkeyPatch) -> Benchmark:
     """The tiny benchmark, on which every merge has the scores of the pretrained model: writing is what is tested."""
-    scores = evaluation.evaluate(tiny_benchmark.pretrained, tiny_benchmark, device="cpu")
+    scores = evaluation.evaluate(tiny_benchmark.pretrained, tiny_benchmark, context=Context(device="cpu"))
     monkeypatch.setattr(evaluation, "evaluate", lambda *given, **options: scores)
     monkeypatch.setattr(sweep_compute, "evaluate", lambda *given, **options: scores)
     return tiny_benchmark
@@ -101,7 +102,7 @@ def test_a_merge_with_evaluation(tmp_path: Path, light: Benchmark, alone: bool) 
         shutil.rmtree(store.root, ignore_errors=True)
 
     def work() -> None:
-        run = execute(recipe, store, benchmark=light, device="cpu")
+        run = execute(recipe, store, benchmark=light, context=Context(device="cpu"))
         assert atomic.is_whole(run.path)
 
     # The lock and the sync behind the last rename do not decide over the result.
@@ -113,14 +114,14 @@ def test_a_merge_with_evaluation(tmp_path: Path, light: Benchmark, alone: bool) 
 def test_a_measurement(tmp_path: Path, light: Benchmark, key: str) -> None:
     store = Store(tmp_path / "store", libraries=())
     recipe = plain(light)
-    run = execute(recipe, store, benchmark=light, device="cpu")
+    run = execute(recipe, store, benchmark=light, context=Context(device="cpu"))
 
     def clean() -> None:
         shutil.rmtree(store.root / "measured", ignore_errors=True)
 
     refuse_each(
         tmp_path,
-        lambda: measure.measure(key, store, light, run.id, device="cpu"),
+        lambda: measure.measure(key, store, light, run.id, context=Context(device="cpu")),
         clean,
         every=1 if key == "signs" else 4,
     )
@@ -134,7 +135,7 @@ def test_a_sweep(tmp_path: Path, light: Benchmark) -> None:
 
     def work() -> None:
         storage.keep(sweep, store)
-        sweep_compute.run(sweep, store, light, device="cpu")
+        sweep_compute.run(sweep, store, light, context=Context(device="cpu"))
 
     calls = count(tmp_path, work)
     names = small_sweeps.names(store)
@@ -179,7 +180,7 @@ def test_a_benchmark_in_the_making(tmp_path: Path) -> None:
 def test_an_export(tmp_path: Path, light: Benchmark, to: str) -> None:
     store = Store(tmp_path / "store", libraries=())
     recipe = plain(light)
-    run = execute(recipe, store, benchmark=light, device="cpu")
+    run = execute(recipe, store, benchmark=light, context=Context(device="cpu"))
     place = tmp_path / "exports"
 
     def work() -> None:
@@ -193,7 +194,7 @@ def test_an_export(tmp_path: Path, light: Benchmark, to: str) -> None:
 
 def test_an_earlier_export_stays(tmp_path: Path, light: Benchmark) -> None:
     store = Store(tmp_path / "store", libraries=())
-    run = execute(plain(light), store, benchmark=light, device="cpu")
+    run = execute(plain(light), store, benchmark=light, context=Context(device="cpu"))
     place = tmp_path / "exports" / "model"
     export(run, place)
     before = contents(place)

@@ -29,6 +29,7 @@ from merging.jobs.runner import Runner
 from merging.progress import Progress
 from merging.runs.execute import execute
 from merging.runs.store import Store
+from merging.tasks.context import Context
 
 Child = Callable[[str], None]
 
@@ -176,7 +177,7 @@ def test_caches_that_cannot_be_kept_cost_only_time(
     with faulty(store.root / "digests"), faulty(store.root / "locks"):
         assert DIGESTS.keep(store.root, open_checkpoint(reference)) == open_checkpoint(reference).digest
         assert main(["digest", reference, "--store", str(store.root)]) == 0
-        run = execute(plain_recipe(tiny_benchmark), store, benchmark=tiny_benchmark, device="cpu")
+        run = execute(plain_recipe(tiny_benchmark), store, benchmark=tiny_benchmark, context=Context(device="cpu"))
     assert run.has_scores and not (store.root / "digests").exists()
     capsys.readouterr()
     expert = f"flags={tiny_benchmark.experts['flags']}"

@@ -34,6 +34,7 @@ from merging.runs.execute import execute
 from merging.runs.run import Run
 from merging.runs.store import Store
 from merging.sweeps import points, storage
+from merging.tasks.context import Context
 from viz.report.guard import this_machine
 
 CHECKOUT = Path(__file__).resolve().parents[2]
@@ -92,7 +93,7 @@ def test_a_checkout_that_cannot_be_written_to(open_app: Any, tmp_path: Path) -> 
     store = Store(tmp_path / "other", libraries=(settings.LIBRARY,))
     recipe = Recipe.build("ties", {}, [], "bundled:pretrained", {"flags": "bundled:flags", "digits": "bundled:digits"})
     with faulty(CHECKOUT, errno.EROFS) as disk:
-        assert execute(recipe, store, device="cpu", evaluate=False).has_model
+        assert execute(recipe, store, evaluate=False, context=Context(device="cpu")).has_model
         at = open_app("scores", settings.BUNDLED)
     assert not at.exception and not at.error and disk.calls == []
 
@@ -191,9 +192,7 @@ def test_the_clock_goes_back_while_a_run_is_made(
     seen: list[float | None] = []
     store = Store(tmp_path / "store", libraries=())
     run = execute(
-        plain_recipe(tiny_benchmark), store, benchmark=tiny_benchmark, device="cpu",
-        progress=lambda progress: seen.append(progress.seconds_left),
-    )  # fmt: skip
+        plain_recipe(tiny_benchmark), store, benchmark=tiny_benchmark, context=Context(device="cpu", progress=lambda progress: seen.append(progress.seconds_left)))  # fmt: skip
     assert all(left is None or left >= 0 for left in seen) and all(value >= 0 for value in run.seconds.values())
     assert Store(tmp_path / "store", libraries=()).has(run.id)
 

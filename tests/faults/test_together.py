@@ -22,6 +22,7 @@ from merging.recipes.recipe import Recipe
 from merging.runs.execute import execute
 from merging.runs.inputs import open_inputs
 from merging.runs.store import Store
+from merging.tasks.context import Context
 
 pytestmark = pytest.mark.slow
 WORKS = ("merge", "evaluation", "measurement", "sweep", "export", "benchmark")
@@ -135,7 +136,7 @@ def test_nobody_waits_for_a_holder_of_the_lock_that_is_stopped_or_killed(shared:
     store, holder = Store(shared.root, libraries=()), shared.hold(open_inputs(recipe).run_id())
     holder.send_signal(sent)
     end = time.monotonic() + PATIENCE
-    run = execute(recipe, store, device="cpu", evaluate=False, cancel=lambda: time.monotonic() > end)
+    run = execute(recipe, store, evaluate=False, context=Context(device="cpu", cancel=lambda: time.monotonic() > end))
     assert run.has_model
     holder.send_signal(signal.SIGKILL)
     holder.wait()
@@ -149,9 +150,7 @@ def test_whoever_waits_says_for_whom_and_stops_when_asked(shared: Shared) -> Non
     words = f"Waiting for process {holder.pid}, which computes the same run"
     with pytest.raises(Cancelled):
         execute(
-            recipe, store, device="cpu", evaluate=False, progress=lambda said: phases.append(said.phase),
-            cancel=lambda: words in phases,
-        )  # fmt: skip
+            recipe, store, evaluate=False, context=Context(device="cpu", progress=lambda said: phases.append(said.phase), cancel=lambda: words in phases))  # fmt: skip
     holder.send_signal(signal.SIGKILL)
     holder.wait()
 

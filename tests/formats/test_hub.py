@@ -27,6 +27,7 @@ from merging.hub.cache import cache_folder
 from merging.open_clip_import import prepare_torchvision
 from merging.progress import Progress, watched
 from merging.recipes import chain_text
+from merging.tasks.context import Context
 
 CONFIG = {"model_cfg": {"embed_dim": tiny.EMBED, "quick_gelu": True, "vision_cfg": tiny.ARCHITECTURE["vision_cfg"]}}
 FILES = {
@@ -47,7 +48,7 @@ def there(loopback: LoopbackHub) -> LoopbackHub:
 
 def test_a_model_is_fetched_once_and_opened(there: LoopbackHub) -> None:
     seen: list[Progress] = []
-    path = hub.fetch("hf-hub:tiny/clip", progress=seen.append)
+    path = hub.fetch("hf-hub:tiny/clip", context=Context(progress=seen.append))
     assert path.name == "open_clip_model.safetensors" and seen[-1].phase == f"Fetching from {there.host}"
     assert sorted(file.name for file in path.parent.iterdir()) == [
         "open_clip_config.json",
@@ -152,7 +153,7 @@ def test_it_can_be_switched_off_and_held_to_the_cache(there: LoopbackHub, monkey
 
 def test_a_download_can_be_stopped_and_needs_room(there: LoopbackHub, monkeypatch) -> None:
     with pytest.raises(Cancelled):
-        hub.fetch("hf-hub:tiny/clip", cancel=lambda: True)
+        hub.fetch("hf-hub:tiny/clip", context=Context(cancel=lambda: True))
     monkeypatch.setattr(fetch_module, "free_bytes", lambda folder: 10)
     with pytest.raises(CheckpointError, match="10 bytes are free"):
         hub.fetch("hf-hub:tiny/clip")

@@ -17,6 +17,7 @@ from merging.recipes.recipe import Recipe
 from merging.runs.execute import execute
 from merging.runs.run import Run
 from merging.runs.store import Store
+from merging.tasks.context import Context
 
 MEASURED = ("predictions", "drift", "signs", "pairs", "features")
 
@@ -35,7 +36,7 @@ def hostile_library(tmp_path_factory: pytest.TempPathFactory) -> Path:
     benchmark, making = Benchmark.load(folder), Store(folder / "made", libraries=(), dated=False)
     for run in [_run(making, benchmark, start) for start in range(0, len(TEXTS), len(benchmark.experts))][:1]:
         for key in MEASURED:
-            measure.measure(key, making, benchmark, run.id, device="cpu")
+            measure.measure(key, making, benchmark, run.id, context=Context(device="cpu"))
     (folder / "made" / "runs").rename(folder / "runs")
     (folder / "made" / context.FOLDER).rename(folder / context.FOLDER)
     return folder

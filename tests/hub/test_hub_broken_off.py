@@ -20,6 +20,7 @@ from merging.hub.cache import bytes_here, cached, place_of
 from merging.hub.fetch import fetch
 from merging.hub.repository import Repository, RepositoryFile
 from merging.progress import Progress
+from merging.tasks.context import Context
 
 BYTES = bytes(range(256)) * 4000  # 1 MB
 DIGEST = hashlib.sha256(BYTES).hexdigest()
@@ -95,7 +96,7 @@ def test_bytes_that_come_again_are_counted_as_more_to_do(loopback: LoopbackHub, 
     part.write_bytes(BYTES[:300_000])
     loopback.fail(port=STORAGE, ranges=False)
     seen: list[Progress] = []
-    fetch(model, [FILE], progress=seen.append)
+    fetch(model, [FILE], context=Context(progress=seen.append))
     assert (seen[0].total, seen[-1].done, seen[-1].total) == (len(BYTES) - 300_000, len(BYTES), len(BYTES))
     assert all(progress.done >= 0 for progress in seen)
 
@@ -182,14 +183,14 @@ def test_cancel_is_heeded_at_once_and_says_what_is_kept(loopback, model, monkeyp
     with pytest.raises(
         Cancelled, match=r"Cancelled; [\d.]+ kB of 1.02 MB are kept, and the next download goes on"
     ) as end:
-        fetch(model, [FILE], cancel=ask)
+        fetch(model, [FILE], context=Context(cancel=ask))
     assert time.monotonic() - times[0] < 10  # a silent server would hold it for a minute; alone it takes 1 s
     assert "nothing" not in str(end.value)
 
 
 def test_cancelled_before_a_byte_came(loopback: LoopbackHub, model: Repository) -> None:
     with pytest.raises(Cancelled, match="Cancelled; nothing was kept"):
-        fetch(model, [FILE], cancel=lambda: True)
+        fetch(model, [FILE], context=Context(cancel=lambda: True))
 
 
 def test_the_rate_is_limited(loopback: LoopbackHub, model: Repository) -> None:
@@ -210,7 +211,7 @@ def test_four_files_come_at_once(loopback: LoopbackHub) -> None:
         return stop.is_set()
 
     with pytest.raises(Cancelled):
-        fetch(Repository("dataset", "tiny/data", commit), map(RepositoryFile, names), cancel=ask)
+        fetch(Repository("dataset", "tiny/data", commit), map(RepositoryFile, names), context=Context(cancel=ask))
     assert len(ranges(loopback)) == 4
 
 

@@ -16,6 +16,7 @@ from merging.hub import client
 from merging.hub import facts as facts_module
 from merging.hub.facts import facts
 from merging.hub.repository import Repository, RepositoryFile
+from merging.tasks.context import Context
 
 FILES = {"config.json": b"{}", "model.safetensors": b"weights"}
 
@@ -88,7 +89,7 @@ def test_waiting_for_an_answer_is_cancelled_at_once(loopback: LoopbackHub, monke
     threading.Timer(0.3, stop.set).start()
     start = time.monotonic()
     with pytest.raises(Cancelled):
-        facts(Repository("model", "tiny/clip"), stop)
+        facts(Repository("model", "tiny/clip"), Context(cancel=stop))
     assert time.monotonic() - start < 10  # the server answers after a minute; alone it takes 1.5 s
 
 

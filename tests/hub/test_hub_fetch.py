@@ -17,6 +17,7 @@ from merging.hub.fetch import fetch
 from merging.hub.repository import Repository, RepositoryFile
 from merging.progress import Progress
 from merging.settings import HUB_SWITCH
+from merging.tasks.context import Context
 
 MODEL = Repository("model", "tiny/clip")
 FILES = {"config.json": b"{}", "model.safetensors": b"weights", "data/test-0.parquet": b"rows"}
@@ -177,7 +178,7 @@ def test_progress_counts_the_bytes_that_are_missing(loopback: LoopbackHub) -> No
     fetch(repository, files[:1])
     assert bytes_here(repository, files) == 300_000
     seen: list[Progress] = []
-    fetch(repository, files, progress=seen.append)
+    fetch(repository, files, context=Context(progress=seen.append))
     assert (seen[0].done, seen[-1].done, seen[-1].total) == (0, 500_007, 500_007)
     assert seen[-1].phase == f"Fetching from {loopback.host}"
     assert bytes_here(repository, files) == 800_007

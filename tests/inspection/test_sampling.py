@@ -23,6 +23,7 @@ from merging.inspection.model_sample import draw
 from merging.inspection.sampling import RUNS, WHOLE, pieces
 from merging.progress import Progress
 from merging.settings import BUNDLED
+from merging.tasks.context import Context
 
 EXPERTS = ("digits", "fashion", "flags", "land", "letters", "multitask", "signs", "street", "textures")
 PROJ = "visual.proj"
@@ -181,14 +182,20 @@ def test_reading_an_expert_whole_is_followed_and_can_be_stopped() -> None:
     below, scalars = MappingCheckpoint(base, "base"), sum(value.numel() for value in base.values())
     steps: list[Progress] = []
     tuned = MappingCheckpoint({name: 1.01 * value for name, value in base.items()}, "b")
-    fit(below, {"b": tuned}, values=False, sample=True, progress=steps.append)
+    fit(below, {"b": tuned}, values=False, sample=True, context=Context(progress=steps.append))
     assert steps == []  # a sample is quick
     experts = {"a": MappingCheckpoint(elsewhere(base), "a"), "b": tuned}
-    fit(below, experts, values=False, sample=True, progress=steps.append)
+    fit(below, experts, values=False, sample=True, context=Context(progress=steps.append))
     assert [step.done for step in steps] == sorted({step.done for step in steps})
     assert len(steps) == len(base) and steps[-1].done == steps[-1].total == 2 * scalars
     with pytest.raises(Cancelled):
-        fit(below, experts, values=False, sample=True, progress=steps.append, cancel=lambda: len(steps) > len(base))
+        fit(
+            below,
+            experts,
+            values=False,
+            sample=True,
+            context=Context(progress=steps.append, cancel=lambda: len(steps) > len(base)),
+        )
 
 
 @pytest.mark.parametrize("kept", [0, 1])

@@ -23,6 +23,7 @@ from merging.previews.worker import Worker
 from merging.recipes.recipe import Recipe
 from merging.runs.execute import execute
 from merging.runs.store import Store
+from merging.tasks.context import Context
 
 LONG = 120  # seconds that a process may take on a busy machine
 ROOT = Path(__file__).resolve().parents[2]
@@ -162,7 +163,7 @@ def test_a_benchmark_that_was_made_anew_is_opened_anew(other_benchmark):
 def test_one_warm_process_answers_and_ends_when_idle(tiny_benchmark, tmp_path):
     store = Store(tmp_path, libraries=())
     asked = request(tiny_benchmark)
-    run = execute(Recipe.from_yaml(asked.recipe), store, benchmark=tiny_benchmark, device="cpu")
+    run = execute(Recipe.from_yaml(asked.recipe), store, benchmark=tiny_benchmark, context=Context(device="cpu"))
     charged: list[tuple[str, int]] = []
     bench = Bench("cpu", idle=2.0, charge=lambda session, images: charged.append((session, images)))
     try:

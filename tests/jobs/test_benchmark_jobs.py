@@ -15,13 +15,14 @@ from merging.jobs.cleanup import sweep_up
 from merging.jobs.records import State
 from merging.runs.execute import execute
 from merging.runs.store import Store
+from merging.tasks.context import Context
 
 
 def test_a_run_is_not_done_before_it_is_scored_on_the_benchmark(
     runner, store, child, tiny_benchmark, other_benchmark
 ) -> None:
     child(SLEEP)
-    execute(plain_recipe(tiny_benchmark), store, benchmark=tiny_benchmark, device="cpu")
+    execute(plain_recipe(tiny_benchmark), store, benchmark=tiny_benchmark, context=Context(device="cpu"))
     assert runner.submit(plain_recipe(tiny_benchmark), benchmark=tiny_benchmark).state == State.DONE
     job = runner.submit(plain_recipe(tiny_benchmark), benchmark=other_benchmark)
     assert job.live and job.benchmark == str(other_benchmark.folder)

@@ -26,6 +26,7 @@ from merging.recipes.recipe import Recipe
 from merging.runs.execute import execute
 from merging.runs.inputs import OpenedRecipe
 from merging.runs.store import Store
+from merging.tasks.context import QUIET
 
 IMAGE = "letters:reporting:4"
 
@@ -94,7 +95,7 @@ def test_drafts_of_sessions_that_take_turns_stay_in_memory(tiny_benchmark, run, 
 
     def merged(opened: OpenedRecipe, *given: Any) -> dict[str, dict[str, Tensor]]:
         merged_scalings.append(opened.recipe.merge.params.values()["scaling"])
-        return models.merged(opened, *given)
+        return models.merged(opened, *given, context=QUIET)
 
     monkeypatch.setattr(bench_process, "merged", merged)
     bench = ImageBench("cpu")

@@ -18,6 +18,7 @@ from merging.jobs import child_process
 from merging.jobs.records import JobFiles, State
 from merging.recipes.recipe import Recipe
 from merging.runs.execute import execute
+from merging.tasks.context import Context
 
 
 @pytest.mark.slow
@@ -38,7 +39,7 @@ def test_a_real_merge_ends_up_in_the_store(runner, store, tiny_benchmark):
 
 def test_what_is_stored_is_done_at_once(runner, store, child, tiny_benchmark):
     child("raise SystemExit('not to be started')")
-    run = execute(plain_recipe(tiny_benchmark), store, benchmark=tiny_benchmark, device="cpu")
+    run = execute(plain_recipe(tiny_benchmark), store, benchmark=tiny_benchmark, context=Context(device="cpu"))
     job = runner.submit(plain_recipe(tiny_benchmark))
     assert (job.id, job.state, job.fraction) == (run.id, State.DONE, 1.0)
     assert runner.get(run.id).state == State.DONE
@@ -46,10 +47,10 @@ def test_what_is_stored_is_done_at_once(runner, store, child, tiny_benchmark):
 
 def test_a_run_without_scores_is_not_done_unless_it_cannot_have_any(runner, store, child, tiny_benchmark):
     child(SLEEP)
-    execute(plain_recipe(tiny_benchmark, 0.1), store, device="cpu", evaluate=False)
+    execute(plain_recipe(tiny_benchmark, 0.1), store, evaluate=False, context=Context(device="cpu"))
     assert runner.submit(plain_recipe(tiny_benchmark, 0.1)).live
     bigger = replace(tiny_benchmark, image_size=32)
-    execute(plain_recipe(tiny_benchmark, 0.2), store, benchmark=bigger, device="cpu")
+    execute(plain_recipe(tiny_benchmark, 0.2), store, benchmark=bigger, context=Context(device="cpu"))
     assert runner.submit(plain_recipe(tiny_benchmark, 0.2)).state == State.DONE
 
 

@@ -19,6 +19,7 @@ from merging.methods.moments import Moments
 from merging.methods.registry import edit
 from merging.methods.shared.cat_conflicts import Conflict, LinearConflicts, joined
 from merging.recipes.recipe import Recipe
+from merging.tasks.context import Context
 
 
 def _matrix(vectors, rows, task, tradeoff):
@@ -222,7 +223,7 @@ def test_cat_looks_at_the_exemplars_once_however_often_its_result_is_streamed(mo
     monkeypatch.setattr(Encoder, "run", run)
     images = {n: torch.randn(2, 3, tiny.SIZE, tiny.SIZE) for n in states}
     chain = Recipe.build("ties", edits=["cat"])
-    result = engine.run(chain, tiny.checkpoint(base), experts, exemplars=images, device="cpu")
+    result = engine.run(chain, tiny.checkpoint(base), experts, exemplars=images, context=Context(device="cpu"))
     assert ran == [section for section in range(4) for _ in experts]
     assert len(result.tables["cat"]) == len(base) * len(states)
 

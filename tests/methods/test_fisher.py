@@ -19,6 +19,7 @@ from merging.methods.slot import Gradients
 from merging.recipes.recipe import Recipe
 from merging.runs.execute import execute
 from merging.runs.store import Store
+from merging.tasks.context import Context
 
 # --- Fisher ----------------------------------------------------------------------------------------------------------
 
@@ -111,7 +112,7 @@ def test_labels_belong_to_the_images_that_unlabeled_methods_see(tiny_benchmark):
 def test_a_recipe_draws_labeled_exemplars(tmp_path, tiny_benchmark, merge, edits):
     sources = tiny_benchmark.pretrained, tiny_benchmark.experts
     recipe = Recipe.build(merge, {}, edits, *sources, exemplars={"per_task": 4, "seed": 2})
-    run = execute(recipe, Store(tmp_path, libraries=()), benchmark=tiny_benchmark, device="cpu")
+    run = execute(recipe, Store(tmp_path, libraries=()), benchmark=tiny_benchmark, context=Context(device="cpu"))
     assert run.scores is not None and run.seed == 2
     stored = open_checkpoint(run.model_path)
     again = engine.run(
@@ -119,6 +120,6 @@ def test_a_recipe_draws_labeled_exemplars(tmp_path, tiny_benchmark, merge, edits
         open_checkpoint(sources[0]),
         {name: open_checkpoint(path) for name, path in sources[1].items()},
         exemplars=tiny_benchmark.labeled_exemplars(4, 2),
-        device="cpu",
+        context=Context(device="cpu"),
     )
     assert all(torch.equal(value, stored.read(n)) for n, value in again.state_dict.items())

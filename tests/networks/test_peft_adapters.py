@@ -17,6 +17,7 @@ from merging.formats.opening import open_checkpoint
 from merging.recipes.recipe import Recipe
 from merging.runs.execute import execute
 from merging.runs.store import Store
+from merging.tasks.context import Context
 
 TARGETS = {
     "Llama": ["q_proj", "v_proj"], "Mixtral": ["q_proj", "v_proj"], "T5": ["q", "v"], "GPT-2": ["c_attn"],
@@ -49,7 +50,7 @@ def test_merged_adapters_are_what_peft_and_the_library_compute(kind, files_of, t
     experts = {name: tmp_path / name for name in "ab"}
     places = {name: str(path) for name, path in experts.items()}
     recipe = Recipe.build("weight_averaging", pretrained=str(base), experts=places)
-    run = execute(recipe, Store(tmp_path / "store", libraries=()), device="cpu", evaluate=False)
+    run = execute(recipe, Store(tmp_path / "store", libraries=()), evaluate=False, context=Context(device="cpu"))
     export(run, tmp_path / "out", to="hf")
     by_hand = family_files.mean_by_hand(family_files.load(kind, base), others)
     given = KINDS[kind].given()

@@ -16,6 +16,7 @@ from merging.inspection.fit import fit
 from merging.recipes.recipe import Recipe
 from merging.runs.execute import execute
 from merging.runs.store import Store
+from merging.tasks.context import Context
 
 
 def is_like(state, opened):
@@ -47,7 +48,7 @@ def test_the_mean_is_what_the_library_computes_from_weights_put_in_by_hand(kind,
     base, experts = files_of(kind)
     places = {name: str(path) for name, path in experts.items()}
     recipe = Recipe.build("weight_averaging", pretrained=str(base), experts=places)
-    run = execute(recipe, Store(tmp_path / "store", libraries=()), device="cpu", evaluate=False)
+    run = execute(recipe, Store(tmp_path / "store", libraries=()), evaluate=False, context=Context(device="cpu"))
     export(run, tmp_path / "out", to="hf")
     written, was = open_checkpoint(tmp_path / "out"), open_checkpoint(base)
     assert sorted(written.infos) == sorted(was.infos) and dict(written.infos) == dict(was.infos)

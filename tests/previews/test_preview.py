@@ -20,6 +20,7 @@ from merging.runs.execute import execute
 from merging.runs.inputs import open_inputs
 from merging.runs.reference_models import references
 from merging.runs.store import Store
+from merging.tasks.context import Context
 
 CHAINS = {
     "task_arithmetic": ("task_arithmetic", []),
@@ -49,7 +50,7 @@ def previewed(previewer: Previewer, recipe: Recipe, *reference) -> Preview:
 @pytest.mark.parametrize("chain", CHAINS)
 def test_its_answers_are_those_of_a_stored_run(chain, tiny_benchmark, tmp_path):
     recipe = recipe_of(tiny_benchmark, chain)
-    run = execute(recipe, Store(tmp_path, libraries=()), benchmark=tiny_benchmark, device="cpu")
+    run = execute(recipe, Store(tmp_path, libraries=()), benchmark=tiny_benchmark, context=Context(device="cpu"))
     preview = merging.preview(recipe, benchmark=tiny_benchmark, device="cpu")
     table = preview.tables["answers"]
     scores = run.scores[run.scores["split"] == "choosing"].set_index("task")
@@ -57,7 +58,7 @@ def test_its_answers_are_those_of_a_stored_run(chain, tiny_benchmark, tmp_path):
     assert preview.n == scores["n"].sum() and preview.half == "choosing"
     if not run.per_task:
         parts = per_task_parts({"merged": run.model_path}, tiny_benchmark)
-        for answer in answers(parts, tiny_benchmark, ("choosing",), "cpu"):
+        for answer in answers(parts, tiny_benchmark, ("choosing",), Context(device="cpu")):
             rows = table[table["task"] == answer.task.key]
             assert (rows["predicted"].to_numpy() == answer.predicted[rows["place"].to_numpy()]).all()
             assert (rows["label"].to_numpy() == answer.labels[rows["place"].to_numpy()]).all()
@@ -81,7 +82,9 @@ def test_the_reference_is_scored_on_the_same_images(tiny_benchmark):
 
 def test_without_a_reference_it_is_the_pretrained_model(tiny_benchmark):
     preview = merging.preview(recipe_of(tiny_benchmark), benchmark=tiny_benchmark, device="cpu")
-    scores = evaluate(tiny_benchmark.pretrained, tiny_benchmark, splits=("choosing",), device="cpu").set_index("task")
+    scores = evaluate(
+        tiny_benchmark.pretrained, tiny_benchmark, splits=("choosing",), context=Context(device="cpu")
+    ).set_index("task")
     own = preview.tables["answers"].groupby("task")["reference_right"].mean()
     assert preview.reference == "Pretrained" and (own - scores["accuracy"]).abs().max() < 1e-12
 
@@ -140,14 +143,14 @@ def test_models_made_by_parts_are_the_engine_s(chain, tiny_benchmark):
         previewer.begin(recipe_of(tiny_benchmark, chain), PreviewSample(2))
         models = previewer.begin(changed, PreviewSample(2)).merges[0].models
         opened = open_inputs(changed, benchmark=tiny_benchmark)
-        whole = engine.run(changed, opened.pretrained, opened.experts, device="cpu")
+        whole = engine.run(changed, opened.pretrained, opened.experts, context=Context(device="cpu"))
         for name, state in (whole.task_state_dicts or {"merged": whole.state_dict}).items():
             assert all((models[name].tensors[key] == value).all() for key, value in state.items()), (rules, name)
 
 
 def test_a_stored_run_with_weights_is_not_merged_again(tiny_benchmark, tmp_path, monkeypatch):
     store = Store(tmp_path, libraries=())
-    run = execute(recipe_of(tiny_benchmark, "lot"), store, benchmark=tiny_benchmark, device="cpu")
+    run = execute(recipe_of(tiny_benchmark, "lot"), store, benchmark=tiny_benchmark, context=Context(device="cpu"))
     monkeypatch.setattr(engine, "run", None)
     monkeypatch.setattr(moments, "LIMIT", 0)
     put_back = recipe_of(tiny_benchmark, "lot", "b0=0")
@@ -157,11 +160,13 @@ def test_a_stored_run_with_weights_is_not_merged_again(tiny_benchmark, tmp_path,
 
 def test_a_reference_that_is_no_merge_or_has_other_files_is_refused(tiny_benchmark, tmp_path):
     store = Store(tmp_path, libraries=())
-    expert = next(run for run in references(store, tiny_benchmark, device="cpu").values() if run.kind == "expert")
+    expert = next(
+        run for run in references(store, tiny_benchmark, context=Context(device="cpu")).values() if run.kind == "expert"
+    )
     with pytest.raises(StoreError, match="is no merge"):
         merging.preview(recipe_of(tiny_benchmark), 8, expert, benchmark=tiny_benchmark)
     odd = recipe_of(tiny_benchmark)
-    run = execute(odd, store, benchmark=tiny_benchmark, device="cpu", keep_model=False)
+    run = execute(odd, store, benchmark=tiny_benchmark, keep_model=False, context=Context(device="cpu"))
     object.__setattr__(run, "id", "0" * 12)
     with pytest.raises(StoreError, match="no longer those of this run"):
         merging.preview(recipe_of(tiny_benchmark), 8, run, benchmark=tiny_benchmark)
@@ -223,6 +228,6 @@ def test_what_learns_has_no_preview(tiny_benchmark, tmp_path):
     for recipe, title in ((learning, "AdaMerging"), (adapted, "Surgery")):
         with pytest.raises(NeedsError, match=f"{title} learns from images, which takes longer than a preview. Run it"):
             merging.preview(recipe, benchmark=tiny_benchmark, device="cpu")
-    run = execute(adapted, Store(tmp_path, libraries=()), benchmark=tiny_benchmark, device="cpu")
+    run = execute(adapted, Store(tmp_path, libraries=()), benchmark=tiny_benchmark, context=Context(device="cpu"))
     with pytest.raises(NeedsError, match="has modules on top of its merged model"):
         merging.preview(recipe_of(tiny_benchmark), reference=run, benchmark=tiny_benchmark, device="cpu")

@@ -27,6 +27,7 @@ from merging.runs import compute
 from merging.runs import execute as execution
 from merging.runs.inputs import open_inputs
 from merging.runs.store import Store
+from merging.tasks.context import Context
 
 
 def test_a_run_holds_everything(recipe, run_it, tiny_benchmark):
@@ -38,7 +39,7 @@ def test_a_run_holds_everything(recipe, run_it, tiny_benchmark):
     assert {"tensors", "saliency"} <= set(run.tables)
     for name, table in expected.tables.items():
         pd.testing.assert_frame_equal(run.table(name), table)
-    pd.testing.assert_frame_equal(run.scores, evaluate(run.model_path, tiny_benchmark, device="cpu"))
+    pd.testing.assert_frame_equal(run.scores, evaluate(run.model_path, tiny_benchmark, context=Context(device="cpu")))
     assert run.recipe == recipe
     assert run.experts == tiny.EXPERTS
     assert (run.kind, run.device, run.title) == ("merge", "CPU", "lwptv → ties")

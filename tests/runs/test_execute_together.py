@@ -16,6 +16,7 @@ from merging.runs import compute
 from merging.runs.execute import execute
 from merging.runs.inputs import open_inputs
 from merging.runs.store import Store
+from merging.tasks.context import Context
 
 
 def _execute_apart(root, folder, results):
@@ -23,7 +24,7 @@ def _execute_apart(root, folder, results):
     Store.lock = lambda self, *args: contextlib.nullcontext()  # type: ignore[method-assign]
     benchmark = Benchmark.load(folder)
     recipe = Recipe.build("ties", {}, ["lwptv"], benchmark.pretrained, benchmark.experts)
-    run = execute(recipe, Store(root, libraries=()), benchmark=benchmark, device="cpu")
+    run = execute(recipe, Store(root, libraries=()), benchmark=benchmark, context=Context(device="cpu"))
     results.put((run.id, open_inputs(recipe).run_id(), run.model_path.read_bytes()))
 
 

@@ -17,6 +17,7 @@ from merging.runs import edit_pairs
 from merging.runs.execute import execute
 from merging.runs.inputs import open_inputs
 from merging.runs.store import Store
+from merging.tasks.context import Context
 
 
 @pytest.fixture
@@ -41,19 +42,23 @@ def test_two_ways_of_painting_one_table_are_one_run(painted: Any) -> None:
 
 def test_a_run_keeps_its_rules_and_its_factors(painted: Any, tiny_benchmark: Any, tmp_path: Path) -> None:
     store = Store(tmp_path / "store", libraries=())
-    run = execute(painted("b0=0+b1=0.5"), store, benchmark=tiny_benchmark, device="cpu", evaluate=False)
+    run = execute(
+        painted("b0=0+b1=0.5"), store, benchmark=tiny_benchmark, evaluate=False, context=Context(device="cpu")
+    )
     assert run.title == "manual(block 0 × 0; block 1 × 0.5) → ties"
     assert run.recipe == painted("b0=0+b1=0.5")
     factors = run.table("factors")
     assert set(factors["factor"]) == {0.0, 0.5, 1.0} and set(factors["rule"]) == {0, 1, 2}
     assert len(factors) == len(run.experts) * len(run.table("tensors"))
-    again = execute(painted("b1=0.5+b0=0"), store, benchmark=tiny_benchmark, device="cpu", evaluate=False)
+    again = execute(
+        painted("b1=0.5+b0=0"), store, benchmark=tiny_benchmark, evaluate=False, context=Context(device="cpu")
+    )
     assert (again.id, again.created) == (run.id, run.created)
 
 
 def test_a_run_that_changes_nothing_is_made_with_a_caution(painted: Any, tiny_benchmark: Any, tmp_path: Path) -> None:
     store = Store(tmp_path / "store", libraries=())
-    run = execute(painted("b0=1"), store, benchmark=tiny_benchmark, device="cpu", evaluate=False)
+    run = execute(painted("b0=1"), store, benchmark=tiny_benchmark, evaluate=False, context=Context(device="cpu"))
     assert run.cautions == ("manual changes nothing: every factor is 1.",)
 
 
@@ -112,7 +117,7 @@ def test_rules_that_give_the_same_factors_are_one_edit_in_pairs(tiny_benchmark: 
     def run(merge: str, *rules: str, when: str = "before") -> Any:
         edits = [("manual", {"rules": one, "when": when}) for one in rules]
         recipe = Recipe.build(merge, {}, edits, tiny_benchmark.pretrained, tiny_benchmark.experts)
-        return execute(recipe, store, benchmark=tiny_benchmark, device="cpu", evaluate=False)
+        return execute(recipe, store, benchmark=tiny_benchmark, evaluate=False, context=Context(device="cpu"))
 
     runs = [run("ties"), run("ties", "b1=0.5+b0=0"), run("task_arithmetic"), run("task_arithmetic", "b0-1=0+b1=0.5")]
     first, other = edit_pairs.pairs(runs)

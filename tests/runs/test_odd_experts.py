@@ -17,6 +17,7 @@ from merging.files import atomic
 from merging.recipes.recipe import Recipe
 from merging.runs.run import FACTS
 from merging.runs.store import Store
+from merging.tasks.context import Context
 
 
 @pytest.fixture
@@ -32,7 +33,7 @@ def test_a_result_names_them_and_its_numbers_stay(caplog):
     assert not odd_experts.unsaid("\n".join(result.warnings)) and len(result.warnings) == 3
     assert [record.getMessage() for record in caplog.records] == list(result.warnings)
     opened = {name: tiny.checkpoint(state) for name, state in experts.items()}
-    unchecked = engine.run(Recipe.build("ties"), tiny.checkpoint(base), opened, device="cpu")
+    unchecked = engine.run(Recipe.build("ties"), tiny.checkpoint(base), opened, context=Context(device="cpu"))
     assert all(torch.equal(result.state_dict[name], unchecked.state_dict[name]) for name in base)
 
 

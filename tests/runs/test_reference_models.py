@@ -5,11 +5,12 @@ from __future__ import annotations
 import tiny
 
 from merging.runs.reference_models import accuracy_of_experts, references
+from merging.tasks.context import Context
 
 
 def test_references(store, tiny_benchmark):
     assert references(store, tiny_benchmark, compute=False) == {}
-    found = references(store, tiny_benchmark, device="cpu")
+    found = references(store, tiny_benchmark, context=Context(device="cpu"))
     assert list(found) == ["pretrained", *tiny.EXPERTS, "multitask"]
     assert [run.kind for run in found.values()] == ["pretrained", *["expert"] * 4, "multitask"]
     assert found["digits"].experts == ("digits",)

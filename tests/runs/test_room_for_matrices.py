@@ -18,6 +18,7 @@ from merging.runs.estimate import MERGING, estimate
 from merging.runs.execute import execute
 from merging.runs.inputs import OpenedRecipe, open_inputs
 from merging.runs.store import Store
+from merging.tasks.context import Context
 
 MATRIX = ("drm", "tsv_m", "lot")
 
@@ -46,13 +47,13 @@ def test_what_does_not_fit_is_named_before_anything_is_read(
     monkeypatch.setattr(module, "free_memory", lambda: free)
     monkeypatch.setattr(OpenedRecipe, "digests", lambda *_: pytest.fail("the files were read"))
     with pytest.raises(MergingError) as refused:
-        execute(recipe, store, evaluate=False, device="cpu")
+        execute(recipe, store, evaluate=False, context=Context(device="cpu"))
     said = str(refused.value)
     assert said.startswith("Memory is too small for what DRM works on as a whole: ") and " are free. Free" in said
     assert next(name for name in plan.whole if name in largest) in said
     monkeypatch.setattr(module, "free_memory", lambda: free + 1)
     with pytest.raises(pytest.fail.Exception, match="were read"):  # it fits
-        execute(recipe, store, evaluate=False, device="cpu")
+        execute(recipe, store, evaluate=False, context=Context(device="cpu"))
 
 
 @pytest.mark.parametrize("merge", MATRIX)
@@ -76,7 +77,7 @@ def test_long_merges_of_matrices_say_what_they_take_before_they_start(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     recipe, store = recipe_of("T5", "drm", tmp_path), Store(tmp_path / "store", libraries=())
-    execute(recipe, store, evaluate=False, device="cpu", announce=exporting.print_estimate)
+    execute(recipe, store, evaluate=False, announce=exporting.print_estimate, context=Context(device="cpu"))
     assert capsys.readouterr().err == ""  # it takes no time
     monkeypatch.setattr(exporting, "WHILE", 0.0)
     execute(recipe, Store(tmp_path / "other", libraries=()), evaluate=False, announce=exporting.print_estimate)

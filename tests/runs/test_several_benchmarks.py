@@ -9,15 +9,21 @@ from plain_recipes import plain_recipe
 from merging.benchmarks.benchmark import Benchmark
 from merging.runs.execute import execute
 from merging.runs.store import Store
+from merging.tasks.context import Context
 
 
 def test_a_store_prefers_scores_on_its_benchmark(
     tmp_path: Path, tiny_benchmark: Benchmark, other_benchmark: Benchmark
 ) -> None:
     library = Store(tmp_path / "library", libraries=())
-    run = execute(plain_recipe(tiny_benchmark), library, benchmark=tiny_benchmark, device="cpu", keep_model=False)
+    run = execute(
+        plain_recipe(tiny_benchmark), library, benchmark=tiny_benchmark, keep_model=False, context=Context(device="cpu")
+    )
     own = Store(tmp_path / "own", libraries=())
-    assert execute(plain_recipe(tiny_benchmark), own, benchmark=other_benchmark, device="cpu").id == run.id
+    assert (
+        execute(plain_recipe(tiny_benchmark), own, benchmark=other_benchmark, context=Context(device="cpu")).id
+        == run.id
+    )
     for benchmark in (tiny_benchmark, other_benchmark):
         both = Store(tmp_path / "own", libraries=(tmp_path / "library" / "runs",), benchmark=benchmark.digest)
         assert both.run(run.id).benchmark == benchmark.digest
@@ -34,16 +40,16 @@ def test_scores_on_one_benchmark_survive_those_on_another(
     def at(benchmark: Benchmark) -> Store:
         return Store(root, libraries=(), benchmark=benchmark.digest)
 
-    first = execute(asked, Store(root, libraries=()), benchmark=tiny_benchmark, device="cpu")
-    second = execute(asked, Store(root, libraries=()), benchmark=other_benchmark, device="cpu")
+    first = execute(asked, Store(root, libraries=()), benchmark=tiny_benchmark, context=Context(device="cpu"))
+    second = execute(asked, Store(root, libraries=()), benchmark=other_benchmark, context=Context(device="cpu"))
     assert second.id == first.id
     for benchmark in (tiny_benchmark, other_benchmark):
         (found,) = at(benchmark).runs()
         assert (found.benchmark, found.provenance) == (benchmark.digest, "this machine")
-        assert execute(asked, at(benchmark), benchmark=benchmark, device="cpu").id == first.id
+        assert execute(asked, at(benchmark), benchmark=benchmark, context=Context(device="cpu")).id == first.id
         assert found.scores is not None and at(benchmark).run(first.id).benchmark == benchmark.digest
     assert not at(tiny_benchmark).run(first.id).has_model and at(other_benchmark).run(first.id).has_model
-    again = execute(asked, at(tiny_benchmark), benchmark=tiny_benchmark, device="cpu", need_model=True)
+    again = execute(asked, at(tiny_benchmark), benchmark=tiny_benchmark, need_model=True, context=Context(device="cpu"))
     assert again.has_model and again.benchmark == tiny_benchmark.digest
     assert at(other_benchmark).run(first.id).benchmark == other_benchmark.digest, "kept apart in its turn"
     at(tiny_benchmark).delete(first.id)

@@ -21,6 +21,7 @@ from merging.engine import run as engine
 from merging.methods.method import Edit, Merge, Method, Needs
 from merging.methods.slot import Slot
 from merging.recipes.recipe import Recipe
+from merging.tasks.context import Context
 
 State = dict[str, Tensor]
 PROJECTIONS = ("visual.proj", "visual_projection.weight")  # transposed among Transformers' tensors
@@ -64,7 +65,7 @@ def data_of(method: Method, names: Mapping[str, Any]) -> dict[str, Any]:
 def merged(recipe: Recipe, base: State, experts: Mapping[str, State], **options: Any) -> engine.MergeResult:
     """The merge of state dicts under the names that they have."""
     opened = {name: MappingCheckpoint(state, name) for name, state in experts.items()}
-    return engine.run(recipe, tiny.checkpoint(base), opened, device="cpu", **options)
+    return engine.run(recipe, tiny.checkpoint(base), opened, context=Context(device="cpu"), **options)
 
 
 def difference(one: Mapping[str, Tensor], other: Mapping[str, Tensor], base: Mapping[str, Tensor]) -> float:

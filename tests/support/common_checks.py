@@ -23,6 +23,7 @@ from merging.errors import MergingError, NeedsError, ParameterError
 from merging.methods.exemplars import TaskExemplars
 from merging.methods.method import Adapt, Edit, Method, Needs
 from merging.recipes.recipe import Recipe
+from merging.tasks.context import Context
 
 State = dict[str, torch.Tensor]
 TOLERANCE = 1e-9  # relative to the size of the change, in float64
@@ -212,7 +213,7 @@ def one_expert_at_full_strength(method: Method) -> None:
     chain = Recipe.build("task_arithmetic", {"scaling": 1.0}, edits=[method.key]) if isinstance(method, Edit) else None
     opened = {name: MappingCheckpoint(state, name) for name, state in experts.items()}
     chain = chain or recipe(method, full)
-    found = engine.run(chain, tiny.checkpoint(base), opened, device=DEVICE, **data(method, experts))
+    found = engine.run(chain, tiny.checkpoint(base), opened, context=Context(device=DEVICE), **data(method, experts))
     for state in states(found):
         assert_close(state, expert, base)
 

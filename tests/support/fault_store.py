@@ -27,6 +27,7 @@ from merging.runs.execute import execute
 from merging.runs.store import Store
 from merging.sweeps import storage
 from merging.sweeps.sweep import Axis
+from merging.tasks.context import Context
 
 VISIBLE = ("runs", "measured", "points", "sweeps", "exports", "benchmarks")  # folders of what pages and commands list
 VARYING = {"seconds", "created", "work"}  # in JSON files
@@ -63,9 +64,9 @@ def write(folder: Path, benchmark: Benchmark) -> FaultStore:
     store = Store(root, libraries=())
     recipe, unscored = (small_sweeps.recipe(benchmark, merge, edits=[]) for merge in ("task_arithmetic", "ties"))
     fresh = small_sweeps.recipe(benchmark, "weight_averaging")
-    run = execute(recipe, store, benchmark=benchmark, device="cpu")
-    execute(unscored, store, device="cpu", evaluate=False)
-    measure.measure("signs", store, benchmark, run.id, device="cpu")
+    run = execute(recipe, store, benchmark=benchmark, context=Context(device="cpu"))
+    execute(unscored, store, evaluate=False, context=Context(device="cpu"))
+    measure.measure("signs", store, benchmark, run.id, context=Context(device="cpu"))
     sweep = small_sweeps.sweep(benchmark, "task_arithmetic", images=8)
     half = Axis(small_sweeps.RATIO.target, small_sweeps.RATIO.values[:2])
     small_sweeps.run(small_sweeps.sweep(benchmark, images=8, axes=(half,)), store, benchmark)

@@ -12,6 +12,7 @@ from merging.sweeps import compute as sweep_compute
 from merging.sweeps import points, storage
 from merging.sweeps.known_points import KnownPoints
 from merging.sweeps.sweep import Axis, Sweep
+from merging.tasks.context import Context
 
 RATIO = Axis("lwptv.prune_ratio", (0.0, 0.5, 0.9))
 
@@ -28,7 +29,7 @@ def sweep(benchmark: Benchmark, *merges: str, **said: Any) -> Sweep:
 
 def run(found: Sweep, store: Store, benchmark: Benchmark, **said: Any) -> sweep_compute.Outcome:
     storage.keep(found, store)
-    return sweep_compute.run(found, store, benchmark, device="cpu", **said)
+    return sweep_compute.run(found, store, benchmark, context=Context(device="cpu"), **said)
 
 
 def names(store: Store) -> set[str]:

@@ -14,6 +14,7 @@ from merging.sweeps import compute as sweep_compute
 from merging.sweeps import points, storage
 from merging.sweeps.sweep import Axis, Sweep
 from merging.sweeps.tables import averages, table
+from merging.tasks.context import Context
 
 
 def swept(folder: Path, store: Path, compute: int | None = None, **said: Any) -> Sweep:
@@ -25,7 +26,10 @@ def swept(folder: Path, store: Path, compute: int | None = None, **said: Any) ->
     storage.keep(found, own)
     asked = iter(range(10_000))
     sweep_compute.run(
-        found, own, benchmark, device="cpu", paused=lambda: compute is not None and next(asked) >= compute
+        found,
+        own,
+        benchmark,
+        context=Context(device="cpu", pause=lambda: compute is not None and next(asked) >= compute),
     )
     return found
 

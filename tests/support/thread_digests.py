@@ -36,6 +36,7 @@ from merging.methods.exemplars import TaskExemplars
 from merging.recipes.recipe import Recipe
 from merging.runs.store import Store
 from merging.sweeps import points
+from merging.tasks.context import Context
 
 NARROW, WIDE, OUT = 256, 512, 64
 SIDE, PATCH, IMAGES = 224, 32, 5  # with so few, products are cut between two threads
@@ -94,12 +95,12 @@ def merged(recipe: Recipe, models: dict[str, MappingCheckpoint]) -> str:
     shown = tasks(list(named))
     data: dict[str, Any] = {"exemplars": shown if recipe.exemplars else None}
     data["test_data"] = common_checks.unlabeled(shown) if recipe.test_data else None
-    result = engine.run(recipe, pretrained, named, **data, device="cpu")
+    result = engine.run(recipe, pretrained, named, context=Context(device="cpu"), **data)
     parts, tables = dict(result.task_state_dicts or {"merged": result.state_dict}), dict(result.tables)
     if recipe.adapt:
         below = MappingCheckpoint(result.state_dict, "merged")
         below.metadata = pretrained.metadata
-        adapted = adapt(recipe, pretrained, named, below, **data, device="cpu")
+        adapted = adapt(recipe, pretrained, named, below, context=Context(device="cpu"), **data)
         modules = adapted.modules
         parts |= {task: {name: file.read(name) for name in file.infos} for task, file in modules.stored.items()}
         parts |= {"learned": modules.tensors, "features": {"": modules.features(shown["a"].images, "a")}}

@@ -14,6 +14,7 @@ from merging.benchmarks.benchmark import Benchmark
 from merging.recipes.presets import preset
 from merging.runs import execute, reference_models
 from merging.runs.store import Store
+from merging.tasks.context import Context
 
 PRESETS = ("weight_averaging", "task_arithmetic_lwptv", "ties")
 # Text of anybody's: it must be shown as it is, wherever a title appears.
@@ -40,8 +41,8 @@ def measure(folder: Path, *ablated: str) -> None:
     store = Store(folder / "measuring", libraries=(folder / "runs",), dated=False)
     for run in store.runs():
         if run.recipe is not None:
-            measuring.measure("drift", store, benchmark, run.id, device="cpu")
-            measuring.measure("signs", store, benchmark, run.id, device="cpu")
+            measuring.measure("drift", store, benchmark, run.id, context=Context(device="cpu"))
+            measuring.measure("signs", store, benchmark, run.id, context=Context(device="cpu"))
         if run.title in ablated:
-            measuring.measure("ablation", store, benchmark, run.id, device="cpu")
+            measuring.measure("ablation", store, benchmark, run.id, context=Context(device="cpu"))
     (folder / "measuring" / context.FOLDER).rename(folder / context.FOLDER)

@@ -19,6 +19,7 @@ from merging.sweeps import sweep as sweeps
 from merging.sweeps.known_points import KnownPoints, absent
 from merging.sweeps.points import Sample
 from merging.sweeps.sweep import Axis, Sweep
+from merging.tasks.context import Context
 
 
 @pytest.fixture
@@ -71,7 +72,7 @@ def test_points_that_are_runs_are_known(tiny_benchmark: Benchmark, store: Store)
     planned, sample = compute.plan(found, tiny_benchmark), found.sample.on(tiny_benchmark)
     known = KnownPoints(planned, store, tiny_benchmark, sample)
     assert not known.now() and len(absent(planned, store, tiny_benchmark, sample)) == 3
-    execute(planned[0].place.recipe, store, benchmark=tiny_benchmark, device="cpu")
+    execute(planned[0].place.recipe, store, benchmark=tiny_benchmark, context=Context(device="cpu"))
     assert list(known.now()) == [planned[0].name]
     known.now()
     assert known.changes == 1

@@ -14,6 +14,7 @@ from merging.runs.execute import execute
 from merging.runs.store import Store
 from merging.sweeps import axis as axes
 from merging.sweeps.sweep import LINE, Axis, Sweep
+from merging.tasks.context import Context
 
 STEPS = Axis("surgery.steps", (0.0, 60.0))
 
@@ -55,7 +56,10 @@ def test_points_are_scored_through_the_modules(tiny_benchmark: Benchmark, store:
     expected = set()
     for value in STEPS.values:
         stored = execute(
-            axes.varied(adapted(tiny_benchmark), STEPS.target, value), runs, benchmark=tiny_benchmark, device="cpu"
+            axes.varied(adapted(tiny_benchmark), STEPS.target, value),
+            runs,
+            benchmark=tiny_benchmark,
+            context=Context(device="cpu"),
         )
         assert stored.scores is not None
         expected.add(stored.scores[stored.scores["split"] == "choosing"]["correct"].sum())

@@ -25,6 +25,7 @@ from merging.sweeps.axis import EXPERTS
 from merging.sweeps.points import DrawnImages, Sample
 from merging.sweeps.sweep import LINE, PLANE, Axis, Sweep
 from merging.sweeps.weighted_sum import CombinedCheckpoint
+from merging.tasks.context import Context
 
 # Weighted sums
 
@@ -74,7 +75,13 @@ def test_where_a_merge_lies_in_its_plane(tiny_benchmark: Benchmark, store: Store
     rows = tables.table(plain, sweep_compute.plan(plain, tiny_benchmark), found)
     assert set(rows["task"]) == set(pair) and len(rows) == 8
     corner = rows[(rows["x"] == 1) & (rows["y"] == 0)].set_index("task")["correct"]
-    own = evaluate(tiny_benchmark.experts["circles"], tiny_benchmark, splits=("choosing",), tasks=pair, device="cpu")
+    own = evaluate(
+        tiny_benchmark.experts["circles"],
+        tiny_benchmark,
+        splits=("choosing",),
+        tasks=pair,
+        context=Context(device="cpu"),
+    )
     assert corner.to_dict() == own.set_index("task")["correct"].to_dict()
 
 
@@ -90,7 +97,7 @@ def test_points_have_the_scores_of_the_run_of_the_same_recipe(tiny_benchmark: Be
     means = tables.averages(tables.table(made, every, found)).set_index("point")
     other = Store(store.root / "other", libraries=())
     for one in every:
-        stored = execute.execute(one.place.recipe, other, benchmark=tiny_benchmark, device="cpu")
+        stored = execute.execute(one.place.recipe, other, benchmark=tiny_benchmark, context=Context(device="cpu"))
         assert stored.id == one.run_id and stored.scores is not None
         expected = stored.scores[stored.scores["split"] == "choosing"].reset_index(drop=True)
         assert found[one.name].scores.to_csv() == expected.to_csv()
@@ -115,7 +122,7 @@ def test_merges_of_one_model_per_task_are_judged_as_runs_are(tiny_benchmark: Ben
 def test_points_that_a_stored_run_has_are_taken_from_it(tiny_benchmark: Benchmark, store: Store) -> None:
     made = sweep(tiny_benchmark)
     middle = axes.varied(made.recipes[0], RATIO.target, 0.5)
-    execute.execute(middle, store, benchmark=tiny_benchmark, device="cpu")
+    execute.execute(middle, store, benchmark=tiny_benchmark, context=Context(device="cpu"))
     assert tables.budget(made, store, tiny_benchmark).stored == 1
     run(made, store, tiny_benchmark)
     assert len(names(store)) == 2
@@ -129,7 +136,7 @@ def test_a_line_ends_in_the_pretrained_and_the_merged_model(tiny_benchmark: Benc
     run(line, store, tiny_benchmark)
     every = {one.place.values[0]: one for one in sweep_compute.plan(line, tiny_benchmark)}
     found = points_of(line, store, tiny_benchmark)
-    zero = evaluate(tiny_benchmark.pretrained, tiny_benchmark, splits=("choosing",), device="cpu")
+    zero = evaluate(tiny_benchmark.pretrained, tiny_benchmark, splits=("choosing",), context=Context(device="cpu"))
     assert found[every[0.0].name].scores["correct"].tolist() == zero["correct"].tolist()
     stored = execute.execute(line.recipes[0], Store(store.root / "x", libraries=()), benchmark=tiny_benchmark)
     assert every[1.0].run_id == stored.id and not every[0.5].run_id

@@ -30,6 +30,7 @@ from merging.runs.store import Store
 from merging.sweeps import compute as sweep_compute
 from merging.sweeps import points, storage, tables
 from merging.sweeps.sweep import LINE, Axis, Sweep
+from merging.tasks.context import Context
 
 ROOT = Path(__file__).resolve().parents[2]
 ON_CPU = "PRETEND ran out of memory even with small pieces, so the CPU computed this."
@@ -206,7 +207,7 @@ def test_a_point_names_the_device_that_computed_it_and_the_sweep_warns_once(
 ) -> None:
     made, told = sweep(tiny_benchmark, axes=(Axis("lwptv.prune_ratio", (0.0, 0.5)),)), list[str]()
     with pretended(largest=limit):
-        sweep_compute.run(made, store, tiny_benchmark, device=NAME, warn=told.append)
+        sweep_compute.run(made, store, tiny_benchmark, context=Context(device=NAME, warn=told.append))
     assert [point.device for point in points_of(made, store, tiny_benchmark).values()] == [device] * 2
     assert told == words
     assert all(facts.get("warnings", []) == words for facts in facts_of(store))

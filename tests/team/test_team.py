@@ -19,6 +19,7 @@ from merging.recipes.recipe import Recipe
 from merging.runs.execute import execute
 from merging.runs.inputs import opened
 from merging.runs.store import Store
+from merging.tasks.context import Context
 from merging.team.heads_file import FILE, read_heads
 from merging.team.tokenizers import tokens
 
@@ -249,7 +250,7 @@ def test_heads_are_stored_with_the_run_and_the_vocabulary_enters_its_id(tmp_path
         save_file({n: value.contiguous() for n, value in state.items()}, paths[name])
     experts = {name: str(path) for name, path in paths.items() if name != "pretrained"}
     recipe = Recipe.build("weight_averaging", pretrained=str(paths["pretrained"]), experts=experts)
-    run = execute(recipe, Store(tmp_path / "store", libraries=()), device="cpu", evaluate=False)
+    run = execute(recipe, Store(tmp_path / "store", libraries=()), evaluate=False, context=Context(device="cpu"))
     assert not run.has_scores and SCORES not in run.files
     heads = read_heads(run.file(FILE))
     assert torch.equal(heads["b/c"]["classifier.weight"], states["b/c"]["classifier.weight"])

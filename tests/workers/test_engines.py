@@ -32,6 +32,7 @@ from merging.runs.store import Store
 from merging.settings import CERTIFICATES
 from merging.sweeps import points
 from merging.sweeps.sweep import Axis, Sweep
+from merging.tasks.context import Context
 from merging.workers.about import about
 from merging.workers.checking import survey
 from merging.workers.pools import opened
@@ -116,9 +117,11 @@ def test_dask_does_the_trials_of_a_measurement(
     cluster: Cluster, tiny_benchmark: Benchmark, store: Store, tmp_path: Path
 ) -> None:
     said, other = list[str](), Store(tmp_path / "other", libraries=())
-    here = measure("drm_ablations", other, tiny_benchmark, device="cpu")
+    here = measure("drm_ablations", other, tiny_benchmark, context=Context(device="cpu"))
     workers, tell = opened(str(cluster.file), device="cpu"), lambda done: said.append(done.phase)
-    there = measure("drm_ablations", store, tiny_benchmark, device="cpu", workers=workers, progress=tell)
+    there = measure(
+        "drm_ablations", store, tiny_benchmark, workers=workers, context=Context(device="cpu", progress=tell)
+    )
     assert said[0].startswith("Trial 0 of 27, on ") and there.tables == here.tables and there.device == here.device
     for name in here.tables:
         assert there.table(name).equals(here.table(name)), name
@@ -131,9 +134,8 @@ def test_dask_merges_the_same_file(cluster: Cluster, tiny_benchmark: Benchmark, 
     until(lambda: len(cluster.workers()) == 2)  # the one that was killed is back
     for own, workers in ((store, str(cluster.file)), (Store(tmp_path / "here", libraries=()), "")):
         execute(
-            chain, own, benchmark=tiny_benchmark, device="cpu", evaluate=False, workers=workers,
-            progress=lambda done: said.append(done.phase),
-        )  # fmt: skip
+            chain, own, benchmark=tiny_benchmark, evaluate=False, workers=workers,
+            context=Context(device="cpu", progress=lambda done: said.append(done.phase)))  # fmt: skip
     there, here = (next(root.glob("runs/*/model.safetensors")) for root in (store.root, tmp_path / "here"))
     assert there.read_bytes() == here.read_bytes()
     assert len([phase for phase in said if phase.startswith("Tensor 9 of 9, on ")]) == 1
@@ -149,16 +151,19 @@ def test_dask_computes_whole_runs_and_stops_where_they_are(
     with opened(f"{cluster.file} only={platform.node()}", device="cpu") as workers:
         assert workers is not None and workers.count == 2
         (made,) = execute_several(
-            wanted, store, benchmark=tiny_benchmark, device="cpu", workers=workers,
-            progress=lambda done: said.append(done.phase),
-        )  # fmt: skip
+            wanted, store, benchmark=tiny_benchmark, workers=workers,
+            context=Context(device="cpu", progress=lambda done: said.append(done.phase)))  # fmt: skip
         assert store.runs() == [made]
         assert (said[0], said[-1]) == ("Run 0 of 1, on 2 workers", "Run 1 of 1, on 2 workers")
         long = recipe(tiny_benchmark, "wudi", params={"steps": 100_000})
         with pytest.raises(Cancelled):
             threading.Timer(3.0, stop.set).start()
             execute_several(
-                [WantedRun(long)], store, benchmark=tiny_benchmark, device="cpu", workers=workers, cancel=stop
+                [WantedRun(long)],
+                store,
+                benchmark=tiny_benchmark,
+                workers=workers,
+                context=Context(device="cpu", cancel=stop),
             )
         until(lambda: not list(store.root.rglob("*tmp-*")), 10)  # what the worker was writing
         kind = str(about({"device": "cpu"})["kind"])

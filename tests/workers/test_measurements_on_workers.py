@@ -27,6 +27,7 @@ from merging.errors import Cancelled, CheckpointError, MergingError, WorkerError
 from merging.recipes.recipe import Recipe
 from merging.runs.execute import execute
 from merging.runs.store import Store
+from merging.tasks.context import Context
 from merging.threads import cores
 from merging.workers.fan_out import Workers
 from merging.workers.pools import processes
@@ -51,8 +52,8 @@ def made(tiny_benchmark: Benchmark, tmp_path_factory: pytest.TempPathFactory) ->
     return folder, [
         execute(
             Recipe.build(merge, {}, (), tiny_benchmark.pretrained, tiny_benchmark.experts),
-            Store(folder, libraries=()), benchmark=tiny_benchmark, device="cpu", keep_model=merge == "ties",
-        ).id
+            Store(folder, libraries=()), benchmark=tiny_benchmark, keep_model=merge == "ties",
+        context=Context(device="cpu")).id
         for merge in ("ties", "task_arithmetic")
     ]  # fmt: skip
 
@@ -77,14 +78,13 @@ def test_tables_are_the_same_bytes_whoever_measures(
     tiny_benchmark: Benchmark, made: tuple[Path, list[str]], tmp_path: Path
 ) -> None:
     each, here = wanted(made[1]), copied(made, tmp_path / "here")
-    own = measure_several(each, here, tiny_benchmark, device="cpu")
+    own = measure_several(each, here, tiny_benchmark, context=Context(device="cpu"))
     for count in (1, 2):
         other, said = copied(made, tmp_path / f"store {count}"), list[str]()
         workers = processes([""] * count, f"{count} processes")
         there = measure_several(
-            each, other, tiny_benchmark, device="cpu", workers=workers,
-            progress=lambda now, said=said: said.append(now.phase),
-        )  # fmt: skip
+            each, other, tiny_benchmark, workers=workers,
+            context=Context(device="cpu", progress=lambda now, said=said: said.append(now.phase)))  # fmt: skip
         workers.close(workers.executor)
         assert [(one.key, one.path.name) for one in there] == [(one.key, one.path.name) for one in own]  # type: ignore[union-attr]
         assert bytes_of(other) == bytes_of(here) and len(bytes_of(here)) >= 5
@@ -112,7 +112,7 @@ def test_one_failure_does_not_stop_others_and_what_is_timed_comes_last(
     monkeypatch.setattr(several, "measure", here)
     each = [("method_times", ""), ("signs", first), ("task_counts", ""), ("drift", first), ("signs", "0" * 12)]
     found = measure_several(
-        [WantedMeasurement(*one) for one in each], store, tiny_benchmark, device="cpu", workers=threads
+        [WantedMeasurement(*one) for one in each], store, tiny_benchmark, workers=threads, context=Context(device="cpu")
     )
     assert sorted(began[:2]) == ["drift", "signs"] and began[2:] == ["task_counts here", "method_times here"]
     assert isinstance(found[1], Measured) and str(found[3]) == "The features overflow."
@@ -128,9 +128,7 @@ def test_cancel_keeps_what_is_finished(
     store, stop = copied(made, tmp_path / "store"), threading.Event()
     with pytest.raises(Cancelled):
         measure_several(
-            wanted(made[1]), store, tiny_benchmark, device="cpu", workers=threads, cancel=stop,
-            progress=lambda now: now.done and stop.set(),
-        )  # fmt: skip
+            wanted(made[1]), store, tiny_benchmark, workers=threads, context=Context(device="cpu", progress=lambda now: now.done and stop.set(), cancel=stop))  # fmt: skip
     threads.executor.shutdown()
     assert 1 <= len([path for path in (store.root / "measured").iterdir() if len(path.name) == 12]) < 5
 
@@ -139,7 +137,7 @@ def test_a_worker_refuses_other_files_and_names_a_missing_one(tiny_folder: Path,
     shutil.copytree(tiny_folder, tmp_path / "copied")
     benchmark = Benchmark.load(tmp_path / "copied")
     recipe = Recipe.build("ties", {}, (), benchmark.pretrained, benchmark.experts)
-    run = execute(recipe, store, benchmark=benchmark, device="cpu", evaluate=False)
+    run = execute(recipe, store, benchmark=benchmark, evaluate=False, context=Context(device="cpu"))
     asker = several.SeveralMeasurements([], store, benchmark, "cpu", None, None, print, None, print)
     one = WantedMeasurement("drift", run.id)
     name = several.required_name(several.kind("drift"), store, benchmark, run.id)
@@ -176,8 +174,8 @@ def test_a_measurement_has_one_thread_and_leaves_the_cores_to_pieces(
     monkeypatch.setattr("merging.analysis.measurements.method_times.measure_times", noted)
     torch.set_num_threads(3)
     try:
-        measure("drift", store, tiny_benchmark, made[1][0], device="cpu")
-        measure("method_times", store, tiny_benchmark, device="cpu")
+        measure("drift", store, tiny_benchmark, made[1][0], context=Context(device="cpu"))
+        measure("method_times", store, tiny_benchmark, context=Context(device="cpu"))
     finally:
         torch.set_num_threads(before)
     assert seen == [(1, 3), (3, 3)], "what is timed chooses itself"

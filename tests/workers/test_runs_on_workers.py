@@ -25,6 +25,7 @@ from merging.runs.several import execute_several as several
 from merging.runs.several import run_unit
 from merging.runs.several.execute_several import WantedRun, execute_several
 from merging.runs.store import Store
+from merging.tasks.context import Context
 from merging.workers import checking, shared_store
 from merging.workers.fan_out import Workers
 from merging.workers.pools import processes
@@ -50,7 +51,9 @@ def wanted(benchmark: Benchmark, *merges: str) -> list[WantedRun]:
 
 
 def ran(benchmark: Benchmark, store: Store, *merges: str, **said: Any) -> list[Run | MergingError]:
-    return execute_several(wanted(benchmark, *merges), store, benchmark=benchmark, device="cpu", **said)
+    return execute_several(
+        wanted(benchmark, *merges), store, benchmark=benchmark, context=Context(device="cpu"), **said
+    )
 
 
 def bytes_of(store: Store) -> dict[str, Any]:

@@ -35,6 +35,7 @@ from merging.runs.execute import execute
 from merging.runs.inputs import open_inputs
 from merging.runs.run import Run
 from merging.runs.store import Store
+from merging.tasks.context import Context
 from merging.workers import checking, fan_out, pools
 from merging.workers.fan_out import Workers
 from merging.workers.pools import processes
@@ -50,7 +51,7 @@ def chain(benchmark: Benchmark, merge: str, edits: Any = ("lwptv",), **said: Any
 
 def ran(recipe: Recipe, benchmark: Benchmark, folder: Path, **said: Any) -> Run:
     store = Store(folder, libraries=())
-    return execute(recipe, store, benchmark=benchmark, device="cpu", evaluate=False, **said)
+    return execute(recipe, store, benchmark=benchmark, evaluate=False, context=Context(device="cpu"), **said)
 
 
 def alone(recipe: Recipe) -> int:
@@ -247,7 +248,9 @@ def test_workers_on_other_hardware_are_left_alone(
 def test_a_worker_refuses_other_files_and_names_a_missing_one(tiny_folder: Path, tmp_path: Path) -> None:
     shutil.copytree(tiny_folder, tmp_path / "copied")
     recipe = chain(Benchmark.load(tmp_path / "copied"), "tsv_m")
-    with whole_tensors.tensors_on_workers(open_inputs(recipe), "1", "cpu", None, print) as found:
+    with whole_tensors.tensors_on_workers(
+        open_inputs(recipe), "1", Context(device="cpu", cancel=None, warn=print)
+    ) as found:
         assert found is not None
         request = written({**found.asked, "tensor": WIDE})
     assert len(request) < 10_000

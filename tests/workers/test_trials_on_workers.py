@@ -30,6 +30,7 @@ from merging.jobs.runner import Runner
 from merging.recipes.recipe import Recipe
 from merging.runs.execute import execute
 from merging.runs.store import Store
+from merging.tasks.context import Context
 from merging.workers.fan_out import Workers
 from merging.workers.pools import processes
 from merging.workers.units import TRIAL, answered, call, written
@@ -64,7 +65,7 @@ def threads() -> Iterator[Workers]:
 
 
 def measured(key: str, store: Store, benchmark: Benchmark, workers: Workers | None = None, **said: Any) -> Any:
-    return measure(key, store, benchmark, device="cpu", workers=nullcontext(workers), **said)
+    return measure(key, store, benchmark, workers=nullcontext(workers), context=Context(device="cpu"), **said)
 
 
 def bytes_of(store: Store) -> dict[str, bytes]:
@@ -292,10 +293,10 @@ def test_requests_and_answers_are_small(tiny_benchmark: Benchmark) -> None:
 @pytest.mark.usefixtures("here")
 def test_what_has_no_trials_or_is_stored_opens_no_workers(tiny_benchmark: Benchmark, here: Store) -> None:
     closed: AbstractContextManager[Workers] = never()
-    measure("task_counts", here, tiny_benchmark, device="cpu", workers=closed)
+    measure("task_counts", here, tiny_benchmark, workers=closed, context=Context(device="cpu"))
     recipe = Recipe.build("weight_averaging", {}, [], tiny_benchmark.pretrained, tiny_benchmark.experts)
-    run = execute(recipe, here, benchmark=tiny_benchmark, device="cpu", evaluate=False)
-    assert measure("pairs", here, tiny_benchmark, run.id, device="cpu", workers=closed).key == "pairs"
+    run = execute(recipe, here, benchmark=tiny_benchmark, evaluate=False, context=Context(device="cpu"))
+    assert measure("pairs", here, tiny_benchmark, run.id, workers=closed, context=Context(device="cpu")).key == "pairs"
 
 
 def test_the_command_refuses_workers_that_there_are_not(

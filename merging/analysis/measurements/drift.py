@@ -37,8 +37,9 @@ from merging.methods.moments import Moments
 from merging.methods.shared.least_squares import matrices
 from merging.methods.slot import Slot
 from merging.numerics.linear_algebra import double, numbers
-from merging.progress import Cancel, Meter, ProgressCallback
+from merging.progress import Meter
 from merging.recipes.recipe import Exemplars
+from merging.tasks.context import QUIET, Context
 
 if TYPE_CHECKING:
     from merging.benchmarks.benchmark import Benchmark
@@ -82,7 +83,7 @@ def measure_drift(context: MeasurementContext) -> MeasurementResult:
         meter = Meter(sum(map(len, images.values())), phases.callback(FEATURES), context.cancel)
         cumulative = cumulative_drift(models, images, device, meter)
         own = {task: exemplars[task] for task in images}
-        isolated, objective = isolated_drift(models, own, device, phases.callback(LAYERS), context.cancel)
+        isolated, objective = isolated_drift(models, own, device, replace(context, progress=phases.callback(LAYERS)))
     counts = [len(shown) for shown in own.values()]
     n = {"images": max(map(len, images.values())), "exemplars": max(counts), "fewest_exemplars": min(counts)}
     notes = {**n, "split": SPLIT, "exemplar_seed": drawn.seed}
@@ -175,11 +176,7 @@ def _distances(tokens: Tensor, reference: Tensor) -> Floats:
 
 
 def isolated_drift(
-    models: MergeModels,
-    exemplars: Mapping[str, Tensor],
-    device: torch.device | str = "cpu",
-    progress: ProgressCallback | None = None,
-    cancel: Cancel | None = None,
+    models: MergeModels, exemplars: Mapping[str, Tensor], device: torch.device | str = "cpu", context: Context = QUIET
 ) -> tuple[pd.DataFrame, pd.DataFrame]:
     """Drift of every single layer, and the objective of LOT for every tensor.
 
@@ -194,7 +191,7 @@ def isolated_drift(
     layers = [
         layer_outputs(expert, exemplars[task], device, models.pretrained) for task, expert in models.experts.items()
     ]
-    meter = Meter(inputs.work, progress, cancel)
+    meter = Meter(inputs.work, context.progress, context.cancel)
     return isolated_tables(Stream(inputs, (), False, meter, MEASURING), models.merged, layers)
 
 

@@ -123,9 +123,7 @@ def trial(context: TrialContext, asked: Mapping[str, Any], progress: ProgressCal
     inner = Phases({"merge": 1.0, "evaluate": 2.0}, progress)
     merged = merge(context, recipe_of(context.benchmark, asked["recipe"]), inner.callback("merge"))
     scores = evaluate(
-        merged.state_dict, context.benchmark, splits=(SPLIT,), device=context.device,
-        progress=inner.callback("evaluate"), cancel=context.cancel,
-    )  # fmt: skip
+        merged.state_dict, context.benchmark, splits=(SPLIT,), context=replace(context, progress=inner.callback("evaluate")))  # fmt: skip
     summary = summarize(scores, list(context.benchmark.experts), split=SPLIT)
     return {name: getattr(summary, name) for name in SCORES}
 

@@ -5,6 +5,7 @@ have full rank, and then such a merge alters the pretrained weights."""
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -150,9 +151,7 @@ def _scored(
     context: TrialContext, model: Source, tasks: Sequence[str], progress: ProgressCallback | None
 ) -> list[list[Any]]:
     scores = evaluate(
-        model, context.benchmark, splits=(SPLIT,), tasks=tasks, device=context.device, progress=progress,
-        cancel=context.cancel,
-    )  # fmt: skip
+        model, context.benchmark, splits=(SPLIT,), tasks=tasks, context=replace(context, progress=progress))  # fmt: skip
     return [list(row) for row in zip(*(scores[name].tolist() for name in ROW), strict=True)]
 
 

@@ -11,7 +11,7 @@ import datetime
 import statistics
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import pandas as pd
@@ -82,8 +82,7 @@ class Stopwatch:
         while spent < BRIEF:
             engine.run(
                 opened.recipe, opened.pretrained, opened.experts, exemplars=self._shown if draw else None,
-                device=self._context.device, cancel=self._context.cancel,
-            )  # fmt: skip
+                context=replace(self._context, progress=None))  # fmt: skip
             spent, merges = self.clock() - started, merges + 1
         return spent / merges
 

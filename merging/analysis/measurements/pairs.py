@@ -24,7 +24,8 @@ from merging.engine.inputs import Inputs
 from merging.engine.stream import Stream
 from merging.numerics.linear_algebra import double
 from merging.numerics.sign_election import trim_each
-from merging.progress import Cancel, Meter, ProgressCallback
+from merging.progress import Meter
+from merging.tasks.context import QUIET, Context
 
 COSINE, CONFLICT, OVERLAP = "cosine", "conflict", "overlap"
 VALUES = (COSINE, CONFLICT, OVERLAP)
@@ -92,15 +93,15 @@ def measure_pairs(context: MeasurementContext) -> MeasurementResult:
     opened = context.checkpoints
     inputs = Inputs(opened.pretrained, opened.experts, None, choose_device(context.device))
     notes = {"experts": len(inputs.names), "tensors": len(inputs.parameters), "numel": sum(inputs.numels)}
-    return MeasurementResult(as_tables(compare(inputs, context.progress, context.cancel)), notes)
+    return MeasurementResult(as_tables(compare(inputs, context)), notes)
 
 
-def compare(inputs: Inputs, progress: ProgressCallback | None = None, cancel: Cancel | None = None) -> Pairs:
+def compare(inputs: Inputs, context: Context = QUIET) -> Pairs:
     """The sums of all pairs, tensor by tensor. Every tensor of every expert is pruned by itself. Raises Cancelled."""
     count, places = len(inputs.names), {p.name: at for at, p in enumerate(inputs.parameters)}
     dot = np.zeros((len(places), count, count))
     both, opposed = (np.zeros((len(DENSITIES), *dot.shape), np.int64) for _ in range(2))
-    for slot in Stream(inputs, (), False, Meter(inputs.work, progress, cancel), "Comparing experts"):
+    for slot in Stream(inputs, (), False, Meter(inputs.work, context.progress, context.cancel), "Comparing experts"):
         at, vectors = places[slot.name], slot.task_vectors.reshape(count, -1)
         exact = double(vectors)
         dot[at] = (exact @ exact.T).cpu().numpy()

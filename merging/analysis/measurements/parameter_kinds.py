@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pandas as pd
@@ -52,9 +53,7 @@ def measure_ablation(context: MeasurementContext) -> MeasurementResult:
             for group in groups.values():
                 model = without(merged[group[0]], pretrained, roles)
                 rows = evaluate(
-                    model, context.benchmark, splits=(SPLIT,), tasks=group, device=context.device,
-                    progress=inner.callback(group[0]), cancel=context.cancel,
-                )  # fmt: skip
+                    model, context.benchmark, splits=(SPLIT,), tasks=group, context=replace(context, progress=inner.callback(group[0])))  # fmt: skip
                 frames.append(rows.assign(kind=kind)[list(ABLATION)])
     table = pd.concat(frames, ignore_index=True)
     return MeasurementResult({"ablation": table}, {"split": SPLIT, "images": int(table["n"].max())})

@@ -6,7 +6,7 @@ was scored: each model alone on its own task, all of them on the other tasks; wh
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -48,7 +48,7 @@ def measure_predictions(context: MeasurementContext) -> MeasurementResult:
     first = 0
     with context.models(phases) as models:
         work, progress = evaluated_parts(models, context), phases.callback(PREDICTING)
-        for answer in answers(work, benchmark, (SPLIT,), context.device, progress, context.cancel):
+        for answer in answers(work, benchmark, (SPLIT,), replace(context, progress=progress)):
             rows.append((answer.model or MERGED, answer.task.key, first, answer.n, answer.correct))
             predicted.append(answer.predicted.astype(np.uint16))
             margins.append(answer.margins.astype(np.float16))

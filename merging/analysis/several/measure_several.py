@@ -11,7 +11,7 @@ from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
-from merging.analysis.measure import log, measure, required_name
+from merging.analysis.measure import measure, required_name
 from merging.analysis.registry import kind
 from merging.analysis.stored import Measured, find
 from merging.benchmarks.benchmark import Benchmark
@@ -22,6 +22,7 @@ from merging.runs.estimate import estimate
 from merging.runs.inputs import open_inputs
 from merging.runs.several.wire import plain_store
 from merging.runs.store import Store
+from merging.tasks.context import QUIET, Context
 from merging.workers.fan_out import Workers
 from merging.workers.shared_store import InStore
 from merging.workers.units import MEASURE, Plain
@@ -39,10 +40,7 @@ def measure_several(
     store: Store,
     benchmark: Benchmark,
     *,
-    device: str = "auto",
-    progress: ProgressCallback | None = None,
-    cancel: Cancel | None = None,
-    warn: Callable[[str], None] = log.warning,
+    context: Context = QUIET,
     workers: Workers | None = None,
     told: Callable[[WantedMeasurement], None] = lambda one: None,
 ) -> list[Measured | MergingError]:
@@ -54,7 +52,9 @@ def measure_several(
     Raises:
         StoreError: the disk cannot be written to. Cancelled: as asked; what is finished is kept.
     """
-    return SeveralMeasurements(list(wanted), store, benchmark, device, progress, cancel, warn, workers, told).all()
+    return SeveralMeasurements(
+        list(wanted), store, benchmark, context.device, context.progress, context.cancel, context.warn, workers, told
+    ).all()
 
 
 @dataclass
@@ -95,9 +95,8 @@ class SeveralMeasurements:
     def _here(self, one: WantedMeasurement, progress: ProgressCallback | None) -> None:
         try:
             self._found[one] = measure(
-                one.key, self.store, self.benchmark, one.run_id, device=self.device, cancel=self.cancel,
-                warn=self.warn, progress=progress, workers=nullcontext(self.workers),
-            )  # fmt: skip
+                one.key, self.store, self.benchmark, one.run_id, workers=nullcontext(self.workers),
+            context=Context(device=self.device, progress=progress, cancel=self.cancel, warn=self.warn))  # fmt: skip
         except (Cancelled, StoreError):
             raise
         except MergingError as error:

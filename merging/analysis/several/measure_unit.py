@@ -15,6 +15,7 @@ from merging.analysis.registry import kind
 from merging.benchmarks.benchmark import Benchmark
 from merging.benchmarks.folders import seen_here
 from merging.runs.several.wire import opened_as_given, store_of
+from merging.tasks.context import Context
 from merging.workers.sentences import sees_others
 from merging.workers.shared_store import forsaken
 
@@ -39,7 +40,5 @@ def measure(request: Mapping[str, Any]) -> dict[str, Any]:
             opened_as_given(recipe, None, None, request["digests"])
         said: dict[str, None] = {}
         made = measuring.measure(
-            key, store, benchmark, run_id, device=str(request["device"]), cancel=cancel,
-            warn=lambda sentence: said.update({sentence: None}),
-        )  # fmt: skip
+            key, store, benchmark, run_id, context=Context(device=str(request["device"]), cancel=cancel, warn=lambda sentence: said.update({sentence: None})))  # fmt: skip
         return {"name": made.path.name, "warnings": list(said)}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -60,9 +61,7 @@ def merge(
         _zero(opened.pretrained) if whole_weights else opened.pretrained,
         opened.experts,
         exemplars=context.benchmark.labeled_exemplars(drawn.per_task, drawn.seed) if drawn else None,
-        device=context.device,
-        progress=progress,
-        cancel=context.cancel,
+        context=replace(context, progress=progress),
     )
     opened.raise_if_changed()
     return result

@@ -122,7 +122,7 @@ class Trials:
         first = [trial for trial in first if trial.name not in found]
         requests = ((trial.name, self.request(trial)) for trial in first)
         try:
-            fan_out(workers, TRIAL, requests, done, failed, self.context.cancel, told=told, seen=arrivals.tell)
+            fan_out(workers, TRIAL, requests, done, failed, self.context, told=told, seen=arrivals.tell)
         except WorkersGone as gone:
             answers = before | {names[name]: answer for name, answer in found.items()}
             kept = self.kept is not None and self.kept.keep(workers.kind, answers)

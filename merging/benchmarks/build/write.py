@@ -27,7 +27,8 @@ from merging.files.disk import sync_all
 from merging.files.records import write_json
 from merging.formats.opening import open_checkpoint
 from merging.formats.safetensors import save
-from merging.progress import Cancel, Meter, Phases, ProgressCallback
+from merging.progress import Cancel, Meter, Phases
+from merging.tasks.context import QUIET, Context
 from merging.text import printable
 from merging.version import __version__
 
@@ -43,10 +44,8 @@ def make(
     folder: Path,
     *,
     force: bool = False,
-    device: str = "auto",
+    context: Context = QUIET,
     tokenize: Tokenize | None = None,
-    progress: ProgressCallback | None = None,
-    cancel: Cancel | None = None,
     complete: Callable[[Benchmark], object] = lambda made: None,
 ) -> Benchmark:
     """The benchmark of a description, written to ``folder``, which appears whole or not at all.
@@ -63,10 +62,10 @@ def make(
         Cancelled: ``cancel`` asked for it; nothing is kept.
     """
     _check_target(folder, force)
-    planned = plan(description, choose_device(device))
+    planned = plan(description, choose_device(context.device))
     check_room(planned, folder)
     with temporary_beside(folder) as partial:
-        _Build(planned, partial, Phases(SHARES, progress), cancel).run(tokenize)
+        _Build(planned, partial, Phases(SHARES, context.progress), context.cancel).run(tokenize)
         complete(Benchmark.load(partial))
         sync_all(partial)
         partial.chmod(0o755)  # it was private while it was incomplete
@@ -135,8 +134,7 @@ class _Build:
                 continue
             heads[key] = build(
                 tower, task.classes.names, task.templates,
-                tokenize=tokenize, progress=parts.callback(key), cancel=self.cancel,
-            )  # fmt: skip
+                tokenize=tokenize, context=Context(progress=parts.callback(key), cancel=self.cancel))  # fmt: skip
         scales = {key: head.scale for key, head in heads.items()}
         low, high = min(scales, key=lambda key: scales[key]), max(scales, key=lambda key: scales[key])
         if scales[high] - scales[low] > SAME_SCALE * scales[high]:

@@ -14,6 +14,7 @@ from merging.cli.exit_codes import DONE, FAILED
 from merging.cli.option_types import PATH
 from merging.cli.options import Command, OrderedGroup, argument, device_option, events_option, nice_option, option
 from merging.cli.output import columns, dumps, reporting
+from merging.tasks.context import Context
 from merging.text import percent
 
 if TYPE_CHECKING:
@@ -52,9 +53,11 @@ def make(call: Call, folder: Path, described: Mapping[str, Any], overwrite: bool
         def complete(made: Benchmark) -> None:
             if evaluate:
                 library = Store(made.folder, libraries=(), dated=False)  # where the app looks for precomputed runs
-                references(library, made, progress=phases.callback(EVALUATING), **how)
+                references(library, made, context=Context(progress=phases.callback(EVALUATING)), **how)
 
-        made = write.make(plan, folder, force=overwrite, progress=phases.callback(MAKING), complete=complete, **how)
+        made = write.make(
+            plan, folder, force=overwrite, complete=complete, context=Context(progress=phases.callback(MAKING)), **how
+        )
     _show(call, made, folder)
     return DONE
 

@@ -11,6 +11,7 @@ from merging.cli.exit_codes import DONE
 from merging.cli.export_options import ExportOptions, export_options
 from merging.cli.option_types import PATH
 from merging.cli.options import Command, argument, device_option, job_options, no_evaluate_option, option
+from merging.tasks.context import Context
 
 
 @click.command(cls=Command)
@@ -50,11 +51,9 @@ def export(
             stored = execute(
                 recipe,
                 runs,
-                device=device,
-                progress=phases.callback(MERGING),
-                cancel=call.stop,
                 evaluate=not no_evaluate,
                 need_model=True,
+                context=Context(device=device, progress=phases.callback(MERGING), cancel=call.stop),
             )
         exported = write(call, stored, out, how, phases.callback(WRITING))
     report(call, stored, exported, announced=announced)

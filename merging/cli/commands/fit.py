@@ -15,6 +15,7 @@ from merging.cli.model_options import activation_option, architecture_option, ch
 from merging.cli.option_types import CheckpointType
 from merging.cli.options import Command, argument, job_options, option
 from merging.cli.output import columns, dumps, reporting
+from merging.tasks.context import Context
 
 if TYPE_CHECKING:
     from merging.inspection.fit_report import FitReport
@@ -64,7 +65,12 @@ def fit(
     }
     with reporting(call.events) as progress:
         report = compare(
-            base, opened, values=values or None, sample=True, vocabulary=vocabulary, progress=progress, cancel=call.stop
+            base,
+            opened,
+            values=values or None,
+            sample=True,
+            vocabulary=vocabulary,
+            context=Context(progress=progress, cancel=call.stop),
         )
     shown = report.without("activation") if activation else report  # one for all, whatever the files state
     print(dumps(_facts(shown)) if call.json else "\n".join(_lines(shown)))

@@ -13,6 +13,7 @@ from merging.cli.model_options import architecture_option, family_option
 from merging.cli.option_types import CheckpointType
 from merging.cli.options import Command, argument, option
 from merging.cli.output import columns, dumps, reporting
+from merging.tasks.context import Context
 from merging.text import plural, printable, size_text
 
 if TYPE_CHECKING:
@@ -38,7 +39,9 @@ def inspect(call: Call, checkpoint: str, architecture: str, family: str, no_dige
         print(_tensors(opened, call.json))
         return DONE
     with reporting(None) as progress:
-        facts = checkpoint_facts.inspect(opened, digest=not no_digest, progress=progress, cancel=call.stop)
+        facts = checkpoint_facts.inspect(
+            opened, digest=not no_digest, context=Context(progress=progress, cancel=call.stop)
+        )
     print(dumps(facts) if call.json else "\n".join(_lines(facts)))
     return DONE
 

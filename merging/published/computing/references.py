@@ -9,7 +9,6 @@ from dataclasses import replace
 from merging.benchmarks.benchmark import SPLITS, Benchmark
 from merging.benchmarks.evaluate import EvaluatedModel
 from merging.devices import choose_device, describe_device
-from merging.progress import Cancel, ProgressCallback
 from merging.published.choice import models, needed_parts
 from merging.published.computing.experiment_run import ExperimentRun
 from merging.published.computing.measured import FILE, MeasuredFiles, MeasuredTable, read_measured, write_measured
@@ -18,11 +17,10 @@ from merging.published.rows import INDIVIDUAL, PRETRAINED
 from merging.published.speed.rates import encoded, keep_rate
 from merging.published.table import MeasuredRow
 from merging.runs.reference_models import keep_reference, reference_id
+from merging.tasks.context import QUIET, Context
 
 
-def measure_references(
-    run: ExperimentRun, benchmark: Benchmark, progress: ProgressCallback | None = None, cancel: Cancel | None = None
-) -> MeasuredTable:
+def measure_references(run: ExperimentRun, benchmark: Benchmark, context: Context = QUIET) -> MeasuredTable:
     """What was measured, with the rows of the references, of which those that are missing are computed.
 
     The pretrained model's scores are stored like those of any reference model. An expert is scored on its own task
@@ -40,8 +38,7 @@ def measure_references(
     work = [EvaluatedModel(name, places[name], on, kept=store.features_of(ids[name])) for name, on in tasks.items()]
     warnings: list[str] = []
     scored = score_together(
-        work, benchmark, device=run.device, progress=progress, cancel=cancel, warn=warnings.append
-    )  # fmt: skip
+        work, benchmark, context=replace(context, device=run.device, warn=warnings.append))  # fmt: skip
     seconds = time.monotonic() - started
     keep_speed(run, benchmark, work, seconds)
     for sentence in warnings:

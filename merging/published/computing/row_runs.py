@@ -29,6 +29,7 @@ from merging.runs.execute import execute
 from merging.runs.inputs import open_inputs
 from merging.runs.run import Run
 from merging.runs.store import Store
+from merging.tasks.context import QUIET, Context
 
 MOST = 8  # rows whose models lie on the disk at a time
 DISK = 4  # one of so many parts of the free disk may be taken by them
@@ -43,16 +44,16 @@ class _Row:
     run_id: str
 
 
-def measure_rows(
-    run: ExperimentRun, benchmark: Benchmark, progress: ProgressCallback | None = None, cancel: Cancel | None = None
-) -> MeasuredTable:
+def measure_rows(run: ExperimentRun, benchmark: Benchmark, context: Context = QUIET) -> MeasuredTable:
     """What was measured, with every row of the choice; a row that cannot be computed is there with the reason.
 
     Raises:
         StoreError: the disk is full or cannot be written to.
         Cancelled: asked to stop; what was computed so far is kept.
     """
-    return _Rows(run, benchmark, run.store(benchmark), known_measured(run, benchmark), cancel).run(progress)
+    return _Rows(run, benchmark, run.store(benchmark), known_measured(run, benchmark), context.cancel).run(
+        context.progress
+    )
 
 
 class _Rows:
@@ -133,9 +134,7 @@ class _Rows:
             return
         started = time.monotonic()
         scored = score_together(
-            work, self.benchmark, device=self.of.device, progress=phases.callback(evaluating), cancel=self.cancel,
-            warn=self.of.warn,
-        )  # fmt: skip
+            work, self.benchmark, context=Context(device=self.of.device, progress=phases.callback(evaluating), cancel=self.cancel, warn=self.of.warn))  # fmt: skip
         seconds = time.monotonic() - started
         keep_speed(self.of, self.benchmark, work, seconds)
         for row, _ in done:
@@ -146,9 +145,7 @@ class _Rows:
 
     def _execute(self, row: _Row, progress: ProgressCallback | None, **how: Any) -> Run:
         return execute(
-            row.recipe, self.store, benchmark=self.benchmark, device=self.of.device, progress=progress,
-            cancel=self.cancel, warn=self.of.warn, **how,
-        )  # fmt: skip
+            row.recipe, self.store, benchmark=self.benchmark, context=Context(device=self.of.device, progress=progress, cancel=self.cancel, warn=self.of.warn), **how)  # fmt: skip
 
     def _keep_merging_speed(self, seconds: float) -> None:
         """Keep how fast merges read models of this tower on this device, for the next plan."""

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 
 import numpy as np
 import pandas as pd
@@ -15,8 +15,8 @@ from merging.benchmarks.drawn import REPORTING
 from merging.benchmarks.evaluate import Counted, EvaluatedModel, answers, score_table
 from merging.benchmarks.kept_features import KeptFeatures
 from merging.devices import choose_device, in_room
-from merging.progress import Cancel, ProgressCallback
 from merging.published.verdicts import TaskScore
+from merging.tasks.context import QUIET, Context
 
 Right = dict[str, NDArray[np.bool_]]
 
@@ -35,28 +35,22 @@ class ScoredModel:
 
 
 def score_together(
-    work: Sequence[EvaluatedModel],
-    benchmark: Benchmark,
-    *,
-    device: str = "auto",
-    progress: ProgressCallback | None = None,
-    cancel: Cancel | None = None,
-    warn: Callable[[str], None] = lambda sentence: None,
+    work: Sequence[EvaluatedModel], benchmark: Benchmark, *, context: Context = QUIET
 ) -> dict[str, ScoredModel]:
     """{name: scores} of models with different names, each on its own tasks. Raises Cancelled if asked to stop."""
 
     def scored_on(on: torch.device) -> dict[str, ScoredModel]:
         counted: dict[str, list[Counted]] = {part.name: [] for part in work}
         right: dict[str, Right] = {part.name: {} for part in work}
-        for one in answers(work, benchmark, SPLITS, str(on), progress, cancel):
+        for one in answers(work, benchmark, SPLITS, replace(context, device=str(on))):
             counted[one.model].append(("", one.task, one.split, one.correct, one.n))
             if one.split == REPORTING:
                 right[one.model][one.task.key] = one.predicted == one.labels
         return {name: ScoredModel(score_table(each), right[name]) for name, each in counted.items()}
 
-    scored, words = in_room(choose_device(device), scored_on)
+    scored, words = in_room(choose_device(context.device), scored_on)
     for sentence in words:
-        warn(sentence)
+        context.warn(sentence)
     return scored
 
 

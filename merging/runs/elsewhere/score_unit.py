@@ -21,6 +21,7 @@ from merging.errors import WorkerError
 from merging.formats.handed_out import believe
 from merging.formats.one_tensor import file_bytes
 from merging.formats.opening import open_checkpoint
+from merging.tasks.context import Context
 
 FEATURES, FACTS = "features", "facts"
 _one_at_a_time = threading.Lock()
@@ -40,6 +41,6 @@ def score(request: Mapping[str, Any]) -> bytes:
         if benchmark.digest != request["images"] or DIGESTS.digest(model) != given["digest"]:
             raise WorkerError("A worker sees other images, or another model, than the program that asked for scores.")
         work = EvaluatedModel("", model, [str(request["task"])])
-        (answer,) = answers([work], benchmark, (str(request["split"]),), str(request["device"]))
+        (answer,) = answers([work], benchmark, (str(request["split"]),), Context(device=str(request["device"])))
     facts = {"predicted": answer.predicted.tolist(), "margins": answer.margins.tolist()}
     return file_bytes(FEATURES, answer.features, {FACTS: json.dumps(facts)})

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Collection
+from collections.abc import Collection
 from pathlib import Path
 
 import numpy as np
@@ -16,24 +16,16 @@ from merging.errors import Cancelled, MergingError, WorkerError, WorkersGone
 from merging.formats.handed_out import handed_out
 from merging.formats.one_tensor import tensor_of
 from merging.formats.opening import open_checkpoint
-from merging.progress import Cancel, Meter, ProgressCallback
+from merging.progress import Meter
 from merging.runs.elsewhere.score_unit import FACTS
+from merging.tasks.context import Context
 from merging.workers import pools
 from merging.workers.checking import same_hardware
 from merging.workers.fan_out import Workers, fan_out
 from merging.workers.units import SCORE, Plain
 
 
-def keep_answers_of_workers(
-    path: Path,
-    benchmark: Benchmark,
-    kept: KeptFeatures,
-    spec: str,
-    device: str,
-    progress: ProgressCallback | None,
-    cancel: Cancel | None,
-    warn: Callable[[str], None],
-) -> None:
+def keep_answers_of_workers(path: Path, benchmark: Benchmark, kept: KeptFeatures, spec: str, context: Context) -> None:
     """Let workers compute the features of a model that take long, so that an evaluation finds them ``kept``.
 
     What they do not compute is left to the evaluation; ``warn`` gets the reason. Raises Cancelled as asked.
@@ -47,8 +39,8 @@ def keep_answers_of_workers(
     missing = [pair for pair in pairs if worth(counts[pair], tower) and kept.read(benchmark, *pair) is None]
     if not missing:
         return
-    meter = Meter(sum(counts[pair] for pair in missing), progress, cancel)
-    asked = {"model": str(path), "digest": handed_out(model), "device": device}
+    meter = Meter(sum(counts[pair] for pair in missing), context.progress, context.cancel)
+    asked = {"model": str(path), "digest": handed_out(model), "device": context.device}
     asked |= {"benchmark": str(benchmark.folder.absolute()), "images": benchmark.digest}
     missing.sort(key=lambda pair: -counts[pair])
     named = {f"{task} {split}": (task, split) for task, split in missing}
@@ -62,19 +54,19 @@ def keep_answers_of_workers(
             meter.advance(counts[named[name]], words, benchmark.task(named[name][0]).title)
 
         requests = ((name, {**asked, "task": task, "split": split}) for name, (task, split) in named.items())
-        fan_out(workers, SCORE, requests, done, _failed, cancel, told=told)
+        fan_out(workers, SCORE, requests, done, _failed, context, told=told)
 
     def told(names: Collection[str]) -> None:
-        warn(f"A worker was lost; {len(names)} of {len(named)} evaluations are done again.")
+        context.warn(f"A worker was lost; {len(names)} of {len(named)} evaluations are done again.")
 
     try:
-        with pools.opened(spec, warn, device) as workers:
-            if workers is not None and same_hardware(workers, device, warn, "evaluation"):
+        with pools.opened(spec, context.warn, context.device) as workers:
+            if workers is not None and same_hardware(workers, context.device, context.warn, "evaluation"):
                 ask(workers)
     except MergingError as error:
         if isinstance(error, Cancelled) and not isinstance(error, WorkersGone):
             raise
-        warn(f"Evaluated here, what is left: {error}")
+        context.warn(f"Evaluated here, what is left: {error}")
 
 
 def _answered(answer: Plain) -> Answered:

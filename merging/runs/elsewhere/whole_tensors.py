@@ -15,6 +15,7 @@ from merging.progress import Cancel
 from merging.runs.elsewhere.wire import stored_of
 from merging.runs.estimate import tensor_bytes
 from merging.runs.inputs import OpenedRecipe
+from merging.tasks.context import Context
 from merging.text import plural
 from merging.workers import pools
 from merging.workers.checking import same_hardware
@@ -23,9 +24,7 @@ from merging.workers.units import TENSOR, Plain
 
 
 @contextlib.contextmanager
-def tensors_on_workers(
-    opened: OpenedRecipe, spec: str, device: str, cancel: Cancel | None, warn: Callable[[str], None]
-) -> Iterator[TensorsOnWorkers | None]:
+def tensors_on_workers(opened: OpenedRecipe, spec: str, context: Context) -> Iterator[TensorsOnWorkers | None]:
     """The tensors of a merge that the workers of ``spec`` compute while the block runs.
 
     None where it names no workers, where the chain has no tensors of that kind, or where they would differ from those
@@ -39,15 +38,15 @@ def tensors_on_workers(
     if not names or not all(digests):  # what lies in memory alone is seen by no worker
         yield None
         return
-    with pools.opened(spec, warn, device) as workers:
-        if workers is None or not same_hardware(workers, device, warn, "merge"):
+    with pools.opened(spec, context.warn, context.device) as workers:
+        if workers is None or not same_hardware(workers, context.device, context.warn, "merge"):
             yield None
             return
         workers.check_memory(tensor_bytes(opened, names), "a tensor")
         base = (opened.base or Path.cwd()).absolute()
         recipe = opened.recipe.plain()
-        asked = {"recipe": recipe, "base": str(base), "device": device, "digests": digests}
-        yield TensorsOnWorkers(opened, names, asked, workers, cancel, warn)
+        asked = {"recipe": recipe, "base": str(base), "device": context.device, "digests": digests}
+        yield TensorsOnWorkers(opened, names, asked, workers, context.cancel, context.warn)
 
 
 @dataclass
@@ -78,9 +77,8 @@ class TensorsOnWorkers:
         requests = ((name, {**self.asked, "tensor": name}) for name in self.names)
         try:
             fan_out(
-                self.workers, TENSOR, requests, done, _failed, self.cancel, told=self._told,
-                size=lambda name: infos[name].nbytes,
-            )  # fmt: skip
+                self.workers, TENSOR, requests, done, _failed, Context(cancel=self.cancel), told=self._told,
+                size=lambda name: infos[name].nbytes)  # fmt: skip
         except WorkersGone as gone:
             raise WorkersGone(
                 f"{gone} Nothing of this merge is kept. Resume when they are back; it begins anew."

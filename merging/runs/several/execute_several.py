@@ -13,10 +13,11 @@ from merging.progress import Cancel, Phases, Progress, ProgressCallback
 from merging.recipes.recipe import Recipe
 from merging.runs.estimate import estimate
 from merging.runs.execute import execute, fitting_benchmark, stored_run
-from merging.runs.inputs import log_warning, open_inputs
+from merging.runs.inputs import open_inputs
 from merging.runs.run import Run
 from merging.runs.several.wire import plain_store
 from merging.runs.store import Store
+from merging.tasks.context import QUIET, Context
 from merging.workers.fan_out import Workers
 from merging.workers.shared_store import InStore
 from merging.workers.units import RUN, Plain
@@ -46,11 +47,7 @@ def execute_several(
     options: RunOptions = RunOptions(),
     *,
     benchmark: Benchmark | None = None,
-    device: str = "auto",
-    progress: ProgressCallback | None = None,
-    cancel: Cancel | None = None,
-    pause: Callable[[], bool] = lambda: False,
-    warn: Callable[[str], None] = log_warning,
+    context: Context = QUIET,
     workers: Workers | None = None,
 ) -> list[Run | MergingError]:
     """The stored runs of recipes, in their order, and the error in place of each that fails.
@@ -63,7 +60,9 @@ def execute_several(
     """
     if benchmark is None and len(wanted) > 0:
         benchmark = _bundled()
-    work = SeveralRuns(wanted, store, options, benchmark, device, progress, cancel, pause, warn)
+    work = SeveralRuns(
+        wanted, store, options, benchmark, context.device, context.progress, context.cancel, context.pause, context.warn
+    )
     if workers is not None and (found := work.on(workers)) is not None:
         return found
     return work.here()
@@ -94,10 +93,7 @@ class SeveralRuns:
             callback = _named(phases.callback(names[number]), f"Run {number + 1} of {len(self.wanted)}")
             try:
                 self._found[number] = execute(
-                    one.recipe, self.store, benchmark=self.benchmark, device=self.device, cancel=self.cancel,
-                    pause=self.pause, base=one.base, warn=self.warn, progress=callback,
-                    **vars(self.options),
-                )  # fmt: skip
+                    one.recipe, self.store, benchmark=self.benchmark, base=one.base, context=Context(device=self.device, progress=callback, cancel=self.cancel, pause=self.pause, warn=self.warn), **vars(self.options))  # fmt: skip
             except (Cancelled, StoreError):
                 raise
             except MergingError as error:

@@ -16,6 +16,7 @@ from merging.benchmarks.folders import seen_here
 from merging.recipes.recipe import Recipe
 from merging.runs.execute import execute
 from merging.runs.several.wire import opened_as_given, store_of
+from merging.tasks.context import Context
 from merging.workers.sentences import sees_others
 from merging.workers.shared_store import forsaken
 
@@ -38,7 +39,5 @@ def run(request: Mapping[str, Any]) -> dict[str, Any]:
             raise sees_others("run")
         said: dict[str, None] = {}
         made = execute(
-            recipe, store_of(request["store"]), benchmark=benchmark, device=str(request["device"]), cancel=cancel,
-            base=base, warn=lambda sentence: said.update({sentence: None}), **request["options"],
-        )  # fmt: skip
+            recipe, store_of(request["store"]), benchmark=benchmark, base=base, context=Context(device=str(request["device"]), cancel=cancel, warn=lambda sentence: said.update({sentence: None})), **request["options"])  # fmt: skip
         return {"name": made.id, "warnings": list(said)}

@@ -18,13 +18,14 @@ from merging.checkpoints.references import PRETRAINED
 from merging.errors import TaskError
 from merging.previews.bootstrap import share_interval
 from merging.runs.reference_models import references
+from merging.tasks.context import Context
 
 D = tiny.LAYERS + 1
 
 
 @pytest.fixture(scope="module")
 def measured(store, run, tiny_benchmark):
-    return measure.measure("depths", store, tiny_benchmark, run.id, device="cpu")
+    return measure.measure("depths", store, tiny_benchmark, run.id, context=Context(device="cpu"))
 
 
 @pytest.fixture(scope="module")
@@ -35,8 +36,11 @@ def by_task(measured, tiny_benchmark):
 @pytest.fixture(scope="module")
 def answered(store, run, tiny_benchmark):
     """Stored predictions of the run and of the pretrained model."""
-    base = references(store, tiny_benchmark, device="cpu")[PRETRAINED]
-    stored = {r.id: measure.measure("predictions", store, tiny_benchmark, r.id, device="cpu") for r in (run, base)}
+    base = references(store, tiny_benchmark, context=Context(device="cpu"))[PRETRAINED]
+    stored = {
+        r.id: measure.measure("predictions", store, tiny_benchmark, r.id, context=Context(device="cpu"))
+        for r in (run, base)
+    }
     return {key: predictions.of_data_sets(one, tiny_benchmark) for key, one in stored.items()}
 
 

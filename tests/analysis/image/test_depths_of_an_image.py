@@ -15,6 +15,7 @@ from merging.analysis.image import attention, drift, lens, trace
 from merging.analysis.image.studied import image_of
 from merging.analysis.measurements import predictions
 from merging.checkpoints.references import PRETRAINED
+from merging.tasks.context import Context
 
 BLOCKS, PATCHES = tiny.LAYERS, tiny.TOKENS - 1
 NAME = "digits:reporting:3"
@@ -25,7 +26,7 @@ NAME = "digits:reporting:3"
 
 @pytest.mark.parametrize("task", ["digits", "letters"])
 def test_the_last_depth_is_the_stored_prediction_of_every_image(store, run, made, tiny_benchmark, task):
-    measured = measure.measure("predictions", store, tiny_benchmark, run.id, device="cpu")
+    measured = measure.measure("predictions", store, tiny_benchmark, run.id, context=Context(device="cpu"))
     stored = predictions.of_data_sets(measured, tiny_benchmark)[task]
     for number, expected in enumerate(stored.predicted[0]):
         studied = image_of(tiny_benchmark, f"{task}:reporting:{number}")

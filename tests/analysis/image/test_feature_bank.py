@@ -15,10 +15,11 @@ from merging.analysis.image.towers import Towers, expert_of
 from merging.checkpoints.references import PRETRAINED
 from merging.errors import StoreError, TaskError
 from merging.runs.reference_models import references
+from merging.tasks.context import Context
 
 
 def test_stored_features_are_those_that_are_read(store, run, towers, tiny_benchmark):
-    references(store, tiny_benchmark, device="cpu")
+    references(store, tiny_benchmark, context=Context(device="cpu"))
     tasks = ["flags", "digits"]  # another order than the benchmark's
     for key in (run.id, PRETRAINED, expert_of("digits")):
         kept, read = neighbors.kept_bank(towers, key, tasks), bank(towers(key).encoder, tiny_benchmark, tasks)

@@ -22,6 +22,7 @@ from merging.checkpoints.references import PRETRAINED
 from merging.recipes.presets import preset
 from merging.runs.execute import execute
 from merging.runs.store import Store
+from merging.tasks.context import Context
 
 WIDTH, HEADS, BLOCKS, PATCH, SIDE, EMBED, CLASSES = 40, 5, 5, 4, 7, 12, 7
 TOKENS = 1 + SIDE**2
@@ -76,7 +77,7 @@ def test_every_table_has_the_shape_of_the_tower(other):
 @pytest.mark.slow
 def test_data_sets_by_depth_have_it_too(other):
     benchmark, store, run = other
-    measured = measure.measure("depths", store, benchmark, run.id, device="cpu")
+    measured = measure.measure("depths", store, benchmark, run.id, context=Context(device="cpu"))
     by_task = of_data_sets(measured, benchmark)
     assert set(by_task) == {*EXPERTS, *tiny.OUTSIDE}
     assert all(one.mended.shape == (tiny.REPORTING, BLOCKS + 1, len(restore.KINDS)) for one in by_task.values())

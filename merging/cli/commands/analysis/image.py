@@ -12,6 +12,7 @@ from merging.cli.exit_codes import DONE
 from merging.cli.options import Command, argument, device_option, option, store_option
 from merging.cli.output import columns, dumps, reporting
 from merging.errors import TaskError
+from merging.tasks.context import Context
 from merging.text import first_few, printable
 
 if TYPE_CHECKING:
@@ -75,9 +76,7 @@ def _find(towers: Towers, run: Run, question: str, depth: int) -> pd.DataFrame:
     from merging.analysis.measurements.image import depths
 
     measured = measure.measure(
-        "depths", towers.store, towers.benchmark, run.id, device=towers.device, progress=towers.progress,
-        cancel=towers.cancel,
-    )  # fmt: skip
+        "depths", towers.store, towers.benchmark, run.id, context=Context(device=towers.device, progress=towers.progress, cancel=towers.cancel))  # fmt: skip
     by_task = depths.of_data_sets(measured, towers.benchmark)
     return find_by_depth(question, by_task, towers.benchmark, depth=depth)
 

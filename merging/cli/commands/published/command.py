@@ -32,6 +32,7 @@ from merging.cli.options import (
 )
 from merging.cli.output import columns, dumps, reporting, warn
 from merging.errors import Cancelled, HubError, MergingError, Paused
+from merging.tasks.context import Context
 from merging.text import duration_text, size_text
 
 if TYPE_CHECKING:
@@ -208,7 +209,14 @@ def _agreed_to_fetch(call: Call, run: ExperimentRun, fetching: FetchOptions) -> 
     if not run.repins and _plan(run).complete:
         return False
     with _explained(call, run):
-        lock = pin(run.chosen, run.choice, run.place, latest=run.latest, revisions=run.revisions, cancel=call.halts)
+        lock = pin(
+            run.chosen,
+            run.choice,
+            run.place,
+            latest=run.latest,
+            revisions=run.revisions,
+            context=Context(cancel=call.halts),
+        )
         planned = _plan(run, lock)
     if not call.json and call.events is None:
         _show_plan(call, planned)
@@ -224,7 +232,7 @@ def _run(call: Call, run: ExperimentRun, steps: Sequence[ExperimentStep]) -> Non
     from merging.published.steps import run_steps
 
     with _explained(call, run), reporting(call.events) as progress:
-        run_steps(run, steps, progress, call.halts)
+        run_steps(run, steps, Context(progress=progress, cancel=call.halts))
 
 
 @contextlib.contextmanager

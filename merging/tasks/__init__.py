@@ -1,0 +1,1 @@
+"""One way to compute: what a computation is handed down."""

@@ -1,0 +1,52 @@
+"""What a computation is handed down: where it runs, who hears how far it is, and who can end or pause it."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from typing import Self
+
+from merging.progress import Cancel, Meter, Phases, ProgressCallback
+
+log_warning: Callable[[str], None] = logging.getLogger("merging").warning
+
+
+@dataclass(frozen=True)
+class Context:
+    """The surroundings of a computation; its result depends on none of them, up to rounding on another device.
+
+    ``device`` is "auto" (CUDA, then MPS, then CPU) or a torch device name. ``progress`` is called with a Progress after
+    every piece of work. ``cancel`` and ``pause`` are asked between two pieces: the first ends the computation, and the
+    second makes one that can go on later stop. ``warn`` gets each sentence on what may be wrong with the result.
+    """
+
+    device: str = "auto"
+    progress: ProgressCallback | None = None
+    cancel: Cancel | None = None
+    pause: Cancel | None = None
+    warn: Callable[[str], None] = log_warning
+
+    def check(self) -> None:
+        """Raise Cancelled if asked to stop."""
+        self.meter(0).check()
+
+    def meter(self, total: int) -> Meter:
+        """A meter of ``total`` work, which reports and can be cancelled as this context says."""
+        return Meter(total, self.progress, self.cancel)
+
+    def parts(self, weights: Mapping[str, float]) -> dict[str, Self]:
+        """A context for each of several parts in their order; together they are one fraction, shared by ``weights``."""
+        phases = Phases(weights, self.progress)
+        return {name: replace(self, progress=phases.callback(name)) for name in weights}
+
+    def silent(self) -> Self:
+        """The same without reports, for what is counted by its caller."""
+        return replace(self, progress=None)
+
+    def on(self, device: object) -> Self:
+        """The same on another device, a torch device or its name."""
+        return replace(self, device=str(device))
+
+
+QUIET = Context()  # reports nothing, and nobody can stop it
