@@ -23,7 +23,7 @@ from merging.analysis.stored import MEMORY, Measured, entry_name, find, shown_so
 from merging.errors import StoreError, TaskError
 from merging.files import atomic
 from merging.files.processes import ProcessId
-from merging.progress import Meter, Progress, ProgressCallback
+from merging.progress import Progress, ProgressCallback
 from merging.runs.store import Store
 from merging.tasks.context import QUIET, Context
 from merging.workers.fan_out import Workers
@@ -67,7 +67,7 @@ def measure(
     name = required_name(measurement_kind, store, benchmark, run_id)
     if run_id and (reason := refusal(measurement_kind, store.run(run_id).network)):
         raise TaskError(reason)
-    with store.lock(name, Meter(0, None, context.cancel).check, partial(_say_who_measures, context=context)):
+    with store.lock(name, context.check, partial(_say_who_measures, context=context)):
         if not anew and (stored := find(key, store, benchmark, run_id)):
             return stored  # another process has measured it meanwhile
         _measure_anew(measurement_kind, name, store, benchmark, run_id, context, workers, layer_inputs=files)  # fmt: skip

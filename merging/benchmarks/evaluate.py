@@ -159,11 +159,7 @@ def answers(
     One model after another is in memory; of models whose images lie in files, as many as fit, for one pass.
     """
     pairs = {(key, split): benchmark.count(key, split) for part in work for key in part.tasks for split in splits}
-    meter = Meter(
-        sum(pairs[key, split] for part in work for key in part.tasks for split in splits),
-        context.progress,
-        context.cancel,
-    )
+    meter = context.meter(sum(pairs[key, split] for part in work for key in part.tasks for split in splits))
     benchmark.check_images(dict.fromkeys(key for part in work for key in part.tasks))
     read = _Images(benchmark)
     for group in _groups(work, benchmark, choose_device(context.device)):

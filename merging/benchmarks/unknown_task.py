@@ -17,7 +17,6 @@ from merging.benchmarks.metrics import wilson
 from merging.clip.batches import at_most, forward_bytes
 from merging.devices import choose_device, in_room
 from merging.modules.modules import Modules
-from merging.progress import Meter
 from merging.tasks.context import QUIET, Context
 from merging.threads import side_by_side
 
@@ -61,9 +60,7 @@ def _chosen(here: Modules, batch: Tensor, heads: Mapping[str, Tensor]) -> tuple[
 
 def _scores(here: Modules, benchmark: Benchmark, splits: Sequence[str], context: Context) -> pd.DataFrame:
     heads = {task: benchmark.head(task) for task in here.tasks}
-    meter = Meter(
-        sum(benchmark.count(task, split) for task in here.tasks for split in splits), context.progress, context.cancel
-    )
+    meter = context.meter(sum(benchmark.count(task, split) for task in here.tasks for split in splits))
     rows, size = [], at_most(BATCH, here.architecture, here.device)
     for number, key in enumerate(here.tasks):
         task = benchmark.task(key)

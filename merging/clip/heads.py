@@ -16,7 +16,6 @@ from merging.clip.text_encoder import TextTower
 from merging.devices import is_host
 from merging.errors import TaskError
 from merging.formats.opening import open_path
-from merging.progress import Meter
 from merging.tasks.context import QUIET, Context
 from merging.text import printable
 from merging.threads import side_by_side
@@ -68,7 +67,7 @@ def build(
         raise TaskError("A head needs at least one class name and one template.")
     tokenize = tokenize or clip_tokens
     prompts = [fill(template, name) for name in class_names for template in templates]
-    meter = Meter(len(prompts), context.progress, context.cancel)
+    meter = context.meter(len(prompts))
     device, features = tower.embedding.device, list[Tensor]()
     size = PART if is_host(device) else BATCH
     batches = [prompts[start : start + size] for start in range(0, len(prompts), size)]

@@ -105,7 +105,7 @@ def adapt(
 
     def adapt_on(on: torch.device) -> Adapted:
         work = _Work(method, params, Inputs(merged, experts, None, on), tasks, architecture)
-        meter = Meter(work.total, context.progress, context.cancel)
+        meter = context.meter(work.total)
         stored = work.stored(recipe, pretrained, {"layer_inputs": layer_inputs, "exemplars": given}, meter)
         base = work.base(pretrained) if method.mixes_on_pretrained else None
         bare = Modules(method.key, params, tuple(experts), Learned(), merged, architecture, stored, base, on)

@@ -111,7 +111,7 @@ def run(  # noqa: PLR0913 - all that a merge can be given
         evidence = _evidence(recipe, pretrained, experts, layer_inputs, task_exemplars, on)
         dead = pretrained.dead if recipe.count_dead_params else UnusedText()
         inputs = _through_merged(recipe, Inputs(pretrained, experts, evidence, on, dead), task_exemplars)
-        meter = Meter(inputs.work * passes_of(recipe), context.progress, context.cancel)
+        meter = context.meter(inputs.work * passes_of(recipe))
         meter.check()
         output = Output(pretrained, inputs.names if recipe.per_task else (MERGED,), sink)
         with one_thread(on):

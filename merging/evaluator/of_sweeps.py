@@ -14,7 +14,7 @@ from merging.evaluator.program import Evaluator
 from merging.export.export import export
 from merging.files import atomic
 from merging.files.temporary import temporary_name
-from merging.progress import Meter, Phases, Progress, ProgressCallback
+from merging.progress import Phases, Progress, ProgressCallback
 from merging.runs.execute import execute
 from merging.runs.store import Store
 from merging.sweeps.compute import EVERYTHING, Outcome, distinct
@@ -60,7 +60,7 @@ def run_given(
 
     failures: dict[str, MergingError] = {}
     for number, one in enumerate(missing):
-        Meter(0, None, context.cancel).check()
+        context.check()
         if context.pause():
             return Outcome(len(mine) - len(missing) + number - len(failures), len(mine), True)
         words = f"Point {len(mine) - len(missing) + number + 1} of {len(mine)}"

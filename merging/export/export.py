@@ -141,7 +141,7 @@ def _export_network(
     if to != TARGETS[0]:
         refuse_open_clip(next(iter(opened.models.values())))
     export = prepared(opened, base, task)
-    meter = Meter(export.nbytes, context.progress, context.cancel)
+    meter = context.meter(export.nbytes)
     require_room(folder, export.nbytes + SLACK)
     with appearing(folder, overwrite=overwrite) as inside:
         for place, model in export.models.items():
@@ -175,7 +175,7 @@ def _export_adapter(
 
     if task or not is_network(opened):
         raise CheckpointError(NO_TASK if task else ONLY_NETWORKS)
-    meter = Meter(0, context.progress, context.cancel)
+    meter = context.meter(0)
     pretrained = pretrained_of(opened, base, meter)
     made = adapter_of(opened, pretrained, rank, meter, force=force)
     with appearing(folder, overwrite=overwrite) as inside:
@@ -285,7 +285,7 @@ def export_file(
     source = of_run(run, {})
     (model,) = source.models.values()
     tower = None if model.inferred else ready(model, None, activation, _stated(source, architecture))
-    meter = Meter(model.nbytes, context.progress, context.cancel)
+    meter = context.meter(model.nbytes)
     require_room(path, model.nbytes)
     with appearing_file(path) as inside:
         metadata = {**source.metadata, "format": "pt"} if tower is None else _metadata(source, tower, "")

@@ -95,7 +95,7 @@ def _pretrained(run: Run, recipe: Recipe, base: Source | None, context: Context)
         return [], f"the pretrained model {name} cannot be opened from here"
     if not kept and not holds_tokens(opened):
         return [opened], ""
-    digest = DIGESTS.digest(opened, Meter(opened.nbytes, context.progress, context.cancel))
+    digest = DIGESTS.digest(opened, context.meter(opened.nbytes))
     if digest == run.inputs[PRETRAINED]:
         return [opened, *kept], ""
     if base is not None:
@@ -116,7 +116,7 @@ def of_checkpoint(
     named = [(opened.name, opened)] + ([] if below is None else [(PRETRAINED, below)])
     check_hub_ids(hub_ids, [name for name, _ in named])
     state = opened.state()
-    meter = Meter(sum(checkpoint.nbytes for _, checkpoint in named), context.progress, context.cancel)
+    meter = context.meter(sum(checkpoint.nbytes for _, checkpoint in named))
     meter.within(0, READING)
     origins = [_parent(name, checkpoint, hub_ids, meter) for name, checkpoint in named]
     carried = {key: opened.metadata[key] for key in CARRIED if key in opened.metadata}

@@ -10,7 +10,6 @@ from merging.hub.failures import explained
 from merging.hub.line import Line
 from merging.hub.permission import require_on
 from merging.hub.repository import COMMIT, SHA256, Repository, RepositoryFacts, RepositoryFile
-from merging.progress import Meter
 from merging.tasks.context import QUIET, Context
 from merging.text import printable
 
@@ -25,7 +24,7 @@ def facts(repository: Repository, context: Context = QUIET) -> RepositoryFacts:
         Cancelled: ``cancel`` asked to stop.
     """
     require_on(repository.name)
-    hub, line, meter = client.library(), Line(), Meter(0, None, context.cancel)
+    hub, line, meter = client.library(), Line(), context.silent().meter(0)
     answers: list[Any] = []
 
     def ask() -> Any:

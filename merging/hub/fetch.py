@@ -55,7 +55,7 @@ def fetch(
         missing = _total(files) - cache.bytes_here(at, files, into)
         _require_room(at, missing, place)
         downloads = [Download(at, file, place, line) for file in files]
-        _run(downloads, at, line, Meter(missing, context.progress, context.cancel))
+        _run(downloads, at, line, context.meter(missing))
         for download in downloads:
             cache.link(place, str(at.revision), download.file.name, download.file.key)
         _note_branch(repository, at, place, context)

@@ -23,7 +23,6 @@ from merging.formats.opening import open_checkpoint
 from merging.formats.safetensors import SafetensorsCheckpoint
 from merging.formats.sharded import ShardedCheckpoint
 from merging.formats.torch_pickle.checkpoint import PickledCheckpoint
-from merging.progress import Meter
 from merging.tasks.context import QUIET, Context
 from merging.text import printable
 
@@ -65,7 +64,7 @@ def inspect(source: str | Path | Checkpoint, *, digest: bool = True, context: Co
         "bytes": stored.nbytes,
         "dtypes": dict(Counter(dtype_name(info.dtype) for info in stored.infos.values()).most_common()),
         "adapter": _adapter(adapter) if adapter else None,
-        "digest": DIGESTS.digest(opened, Meter(opened.nbytes, context.progress, context.cancel)) if digest else None,
+        "digest": DIGESTS.digest(opened, context.meter(opened.nbytes)) if digest else None,
         "metadata": {printable(k): printable(v, LONGEST) for k, v in sorted(opened.metadata.items())},
         "notes": list(opened.notes),
         "cautions": list(opened.cautions),

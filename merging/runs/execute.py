@@ -15,7 +15,7 @@ from merging.engine.needs import check_kind
 from merging.errors import Cancelled, MergingError, NeedsError, Paused, StoreError, TaskError
 from merging.files.processes import ProcessId
 from merging.free_memory import free_memory
-from merging.progress import Cancel, Meter, Phases, Progress, ProgressCallback
+from merging.progress import Cancel, Phases, Progress, ProgressCallback
 from merging.recipes.recipe import Recipe
 from merging.runs.compute import ChainImages, GivenScores, Work
 from merging.runs.estimate import READING, Estimate, estimate
@@ -72,9 +72,7 @@ def execute(  # noqa: PLR0913 - all that distinguishes the app, the command line
     run_id = opened.run_id(digests)
     if run := stored_run(store, run_id, scored_on, need_model):
         return run
-    with store.lock(
-        run_id, Meter(0, None, context.cancel).check, partial(_say_who_computes, report=phases.callback(READING))
-    ):
+    with store.lock(run_id, context.check, partial(_say_who_computes, report=phases.callback(READING))):
         if run := stored_run(store, run_id, scored_on, need_model):
             return run
         images = ChainImages(_exemplars(recipe, fitting, reason), _test_data(recipe, fitting, reason))

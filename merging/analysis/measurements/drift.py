@@ -191,7 +191,7 @@ def isolated_drift(
     layers = [
         layer_outputs(expert, exemplars[task], device, models.pretrained) for task, expert in models.experts.items()
     ]
-    meter = Meter(inputs.work, context.progress, context.cancel)
+    meter = context.meter(inputs.work)
     return isolated_tables(Stream(inputs, (), False, meter, MEASURING), models.merged, layers)
 
 

@@ -23,7 +23,6 @@ from merging.engine import run as engine
 from merging.errors import Cancelled, MergingError
 from merging.methods import registry
 from merging.methods.method import Adapt, Method
-from merging.progress import Meter
 from merging.recipes.recipe import DEFAULT_MERGE, Exemplars, Recipe
 from merging.runs.facts import versions
 from merging.runs.inputs import OpenedRecipe, open_inputs
@@ -99,7 +98,7 @@ def measure_times(context: MeasurementContext) -> MeasurementResult:
         TimedMethod(method, _opened(context, method)) for method in registry.methods() if not isinstance(method, Adapt)
     ]
     reference = _opened(context, registry.merge(DEFAULT_MERGE))
-    meter = Meter((ROUNDS + 1) * len(trials), context.progress, context.cancel)
+    meter = context.meter((ROUNDS + 1) * len(trials))
     watch, threads = Stopwatch(context), torch.get_num_threads()
     torch.set_num_threads(1)
     try:

@@ -24,7 +24,6 @@ from merging.engine.inputs import Inputs
 from merging.engine.stream import Stream
 from merging.numerics.linear_algebra import double
 from merging.numerics.sign_election import trim_each
-from merging.progress import Meter
 from merging.tasks.context import QUIET, Context
 
 COSINE, CONFLICT, OVERLAP = "cosine", "conflict", "overlap"
@@ -101,7 +100,7 @@ def compare(inputs: Inputs, context: Context = QUIET) -> Pairs:
     count, places = len(inputs.names), {p.name: at for at, p in enumerate(inputs.parameters)}
     dot = np.zeros((len(places), count, count))
     both, opposed = (np.zeros((len(DENSITIES), *dot.shape), np.int64) for _ in range(2))
-    for slot in Stream(inputs, (), False, Meter(inputs.work, context.progress, context.cancel), "Comparing experts"):
+    for slot in Stream(inputs, (), False, context.meter(inputs.work), "Comparing experts"):
         at, vectors = places[slot.name], slot.task_vectors.reshape(count, -1)
         exact = double(vectors)
         dot[at] = (exact @ exact.T).cpu().numpy()

@@ -29,7 +29,6 @@ from merging.numerics.drm_space import prune_rank, units
 from merging.numerics.linear_algebra import double, with_doubles
 from merging.numerics.quantile import kth_smallest
 from merging.numerics.sign_election import Election, elect, trim_each, trim_rank, trim_vectors
-from merging.progress import Meter
 
 WEIGHTS = "weights"
 SPACES = {  # key -> the paper's name: original weights, the decomposed space, back in the original space
@@ -184,7 +183,7 @@ def measure_signs(context: MeasurementContext) -> MeasurementResult:
     opened = context.checkpoints
     inputs = Inputs(opened.pretrained, opened.experts, None, choose_device(context.device))
     sizes = dict(zip((p.name for p in inputs.parameters), inputs.numels, strict=True))
-    meter = Meter(sum(sizes.values()), context.progress, context.cancel)
+    meter = context.meter(sum(sizes.values()))
     rows: dict[str, list[tuple[Any, ...]]] = {name: [] for name in COLUMNS}
     total: dict[tuple[str, float], Counts] = {}
     elections: dict[int, Mapping[float, Election]] = {}  # by the layer's order

@@ -16,7 +16,6 @@ from merging.errors import Cancelled, MergingError, WorkerError, WorkersGone
 from merging.formats.handed_out import handed_out
 from merging.formats.one_tensor import tensor_of
 from merging.formats.opening import open_checkpoint
-from merging.progress import Meter
 from merging.runs.elsewhere.score_unit import FACTS
 from merging.tasks.context import Context
 from merging.workers import pools
@@ -39,7 +38,7 @@ def keep_answers_of_workers(path: Path, benchmark: Benchmark, kept: KeptFeatures
     missing = [pair for pair in pairs if worth(counts[pair], tower) and kept.read(benchmark, *pair) is None]
     if not missing:
         return
-    meter = Meter(sum(counts[pair] for pair in missing), context.progress, context.cancel)
+    meter = context.meter(sum(counts[pair] for pair in missing))
     asked = {"model": str(path), "digest": handed_out(model), "device": context.device}
     asked |= {"benchmark": str(benchmark.folder.absolute()), "images": benchmark.digest}
     missing.sort(key=lambda pair: -counts[pair])

@@ -60,7 +60,7 @@ def measure_along_steps(context: MeasurementContext) -> MeasurementResult:
     inputs = Inputs(opened.pretrained, opened.experts, None, choose_device(context.device))
     images = sum(len(task.labels) for task in sampled.values())
     work = len(steps) * (inputs.work + images * sum(inputs.numels))
-    meter, exemplars = Meter(work, context.progress, context.cancel), context.recipe.exemplars
+    meter, exemplars = context.meter(work), context.recipe.exemplars
     rows = []
     with edited(
         context.recipe, opened.pretrained, opened.experts, layer_inputs=None,
