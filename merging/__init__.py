@@ -16,7 +16,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
-from merging.tasks.context import Context
 from merging.version import __version__
 
 # libgomp's threads otherwise spin at barriers, which is ruinous beside a busy neighbor (another merge, the app's
@@ -45,6 +44,7 @@ if TYPE_CHECKING:
     from merging.recipes.recipe import Recipe
     from merging.runs.inputs import OpenedRecipe
     from merging.runs.run import Run
+    from merging.tasks.context import Context
 __all__ = [
     "MergeResult", "Modules", "Preview", "PreviewSample", "TaskExemplars", "__version__", "capture", "describe",
     "gradient_means", "load_modules", "merge", "methods", "preview", "recalibrate", "save_gradients",
@@ -112,11 +112,13 @@ def merge(  # noqa: PLR0913 - the public contract
             problem is named.
         Cancelled: ``cancel`` asked for it; nothing is kept.
     """
+    from merging.tasks.context import Context
+
     stated = {"activation": activation, "architecture": architecture, "family": family, "vocabulary": vocabulary}
     base, inputs = _opened(pretrained, experts, merge, params, edits, count_dead_params, stated, adapt)
     _warn(inputs, strict)
     data = {"layer_inputs": layer_inputs, "exemplars": exemplars, "test_data": test_data}
-    result = _computed(inputs, data, gradients, device, progress, cancel)
+    result = _computed(inputs, data, gradients, Context(device, progress, cancel))
     inputs.raise_if_changed()
     return _under_own_names(result, base, inputs.doubts)
 
@@ -183,29 +185,22 @@ def preview(
         Cancelled: ``cancel`` asked for it.
     """
     from merging.previews.preview import preview as one
+    from merging.tasks.context import Context
 
-    return one(recipe, sample, reference, benchmark=benchmark, context=Context(device=device, cancel=cancel))
+    return one(recipe, sample, reference, benchmark=benchmark, context=Context(device, cancel=cancel))
 
 
 def _computed(
     inputs: OpenedRecipe,
     data: Mapping[str, Any],
     gradients: GradientsOf | None,
-    device: str,
-    progress: ProgressCallback | None,
-    cancel: Cancel | None,
+    context: Context,
 ) -> MergeResult:
     """The merged model of an opened recipe, with the modules of its adapt if it has one."""
     from merging.engine import run as engine
 
     models = (inputs.pretrained, inputs.experts)
-    result = engine.run(
-        inputs.recipe,
-        *models,
-        **data,
-        gradients=gradients,
-        context=Context(device=device, progress=progress, cancel=cancel),
-    )
+    result = engine.run(inputs.recipe, *models, **data, gradients=gradients, context=context)
     if inputs.recipe.adapt is None:
         return result
     from merging.checkpoints.checkpoint import MappingCheckpoint
@@ -213,9 +208,7 @@ def _computed(
 
     merged = MappingCheckpoint(result.state_dict, "merged")
     merged.metadata = inputs.pretrained.metadata
-    adapted = adapt(
-        inputs.recipe, *models, merged, context=Context(device=device, progress=progress, cancel=cancel), **data
-    )
+    adapted = adapt(inputs.recipe, *models, merged, **data, context=context)
     return adapted.added_to(result)
 
 
@@ -232,7 +225,7 @@ def _under_own_names(result: MergeResult, base: Checkpoint, doubts: tuple[str, .
 
 def _warn(inputs: OpenedRecipe, strict: bool) -> None:
     """Log what probably does not belong together, or raise CompatibilityError if that is asked for."""
-    from merging.runs.inputs import log_warning
+    from merging.tasks.context import log_warning
 
     if strict:
         inputs.raise_if_doubtful()

@@ -54,6 +54,11 @@ def watchers() -> tuple[ProgressCallback | None, Cancel | None]:
     return _watching[-1]
 
 
+def is_asked(cancel: Cancel | None) -> bool:
+    """Whether an Event is set, or a callable says yes."""
+    return cancel is not None and (cancel.is_set() if isinstance(cancel, Event) else cancel())
+
+
 class Meter:
     """Counts work, estimates the time left, and raises Cancelled when asked to stop."""
 
@@ -68,9 +73,7 @@ class Meter:
 
     def check(self) -> None:
         """Raise Cancelled if the caller wants to stop."""
-        if self._cancel is None:
-            return
-        if self._cancel.is_set() if isinstance(self._cancel, Event) else self._cancel():
+        if is_asked(self._cancel):
             raise Cancelled("Cancelled; nothing was kept.")
 
     def advance(self, work: int, phase: str, detail: str = "") -> None:

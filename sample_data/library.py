@@ -32,7 +32,7 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from merging import settings
-from merging.analysis import context, registry, stored
+from merging.analysis import subject, registry, stored
 from merging.analysis import measure as measuring
 from merging.benchmarks.benchmark import Benchmark
 from merging.benchmarks.metrics import summarize
@@ -57,7 +57,7 @@ LEARNED = tuple(Path(__file__).with_name(LIST).read_text("utf-8").split())
 AWAITED = LEARNING - set(LEARNED)
 RELEARNED = {"wemoe", "e_wemoe", "adamerging_surgery"}  # whose modules would take long to learn again to be measured
 RUNS: tuple[Preset, ...] = tuple(one for one in (*PRESETS, *partners()) if one.key not in AWAITED)
-MEASURED = settings.LIBRARY.parent / context.FOLDER
+MEASURED = settings.LIBRARY.parent / subject.FOLDER
 DRIFT = (  # presets whose feature drift is measured; the others' is on demand
     "weight_averaging",
     "task_arithmetic",
@@ -183,10 +183,10 @@ def rebuild(benchmark: Benchmark, *, keep: bool, workers: Workers | None = None)
                 measure(kind, store, benchmark, of)
         for wanted in planned(benchmark):
             sweep(wanted, store, benchmark, old, workers)
-        for name, facts in {"runs": FACTS, context.FOLDER: stored.FACTS, points.FOLDER: points.FACTS}.items():
+        for name, facts in {"runs": FACTS, subject.FOLDER: stored.FACTS, points.FOLDER: points.FACTS}.items():
             shelf.finish(store.root / name, facts)
         shelf.swap(store.root / "runs", settings.LIBRARY)
-        for name in (context.FOLDER, points.FOLDER, storage.FOLDER):
+        for name in (subject.FOLDER, points.FOLDER, storage.FOLDER):
             shelf.swap(store.root / name, settings.BUNDLED / name)
 
 
@@ -237,7 +237,7 @@ def complete(keys: Sequence[str], benchmark: Benchmark) -> None:
         measure(kind, store, benchmark, run)
         found = stored.find(kind, store, benchmark, run.id)
         if found is not None and found.provenance != PRECOMPUTED:
-            shelf.put(found.path, settings.LIBRARY.parent / context.FOLDER, stored.FACTS)
+            shelf.put(found.path, settings.LIBRARY.parent / subject.FOLDER, stored.FACTS)
 
 
 def take_over(preset: Preset, store: Store, benchmark: Benchmark, old: Store | None) -> None:
@@ -253,7 +253,7 @@ def take_over_measurement(
     """Copy a measurement, if there is one; whether that would be measured anew otherwise, as it is timed."""
     if old is None or not (kept := stored.find(key, old, benchmark, run.id if run else "")):
         return False
-    shutil.copytree(kept.path, store.root / context.FOLDER / kept.path.name, dirs_exist_ok=True)
+    shutil.copytree(kept.path, store.root / subject.FOLDER / kept.path.name, dirs_exist_ok=True)
     return registry.kind(key).timed
 
 

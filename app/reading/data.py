@@ -247,7 +247,7 @@ def measured_saliency(run_id: str) -> pd.DataFrame:
         CheckpointError: a checkpoint of the run is not where its recipe says, or has changed.
     """
     import merging
-    from merging.analysis.context import open_merged
+    from merging.analysis.subject import open_merged
 
     run = store().run(run_id)
     assert run.recipe is not None  # called for merges only

@@ -19,7 +19,7 @@ from viz.text import role_name
 if TYPE_CHECKING:
     import pandas as pd
 
-    from merging.analysis.context import MeasurementResult
+    from merging.analysis.subject import MeasurementResult
 
 TITLES = {IN_DOMAIN: "In domain", OUT_OF_DOMAIN: "Out of domain"}
 BLOCKS = "Blocks, "

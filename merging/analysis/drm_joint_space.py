@@ -17,7 +17,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from merging.analysis.context import open_merged
+from merging.analysis.subject import open_merged
 from merging.engine.inputs import Inputs
 from merging.errors import StoreError
 from merging.methods.shared.least_squares import matrices

@@ -14,16 +14,13 @@ import time
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from merging.analysis.context import MeasurementContext, MeasurementResult, Of, TrialContext, own_folder
 from merging.analysis.registry import Measurement, kind, refusal
 from merging.analysis.stored import MEMORY, Measured, entry_name, find, shown_so_far, write
+from merging.analysis.subject import MeasurementResult, Of, Subject, TrialInputs, own_folder
 from merging.errors import StoreError, TaskError
 from merging.files import atomic
-from merging.files.processes import ProcessId
-from merging.progress import Progress, ProgressCallback
 from merging.runs.store import Store
 from merging.tasks.context import QUIET, Context
 from merging.workers.fan_out import Workers
@@ -50,11 +47,11 @@ def measure(
     """The stored measurement, or a new one; always a new one of what is timed, and with files of ``layer_inputs``.
 
     These are {expert: file} for "layer_drift", in place of those that the run's recipe names.
-    Where a measurement consists of trials, ``workers`` are opened and do them; ``warn`` is told of lost ones.
+    Where a measurement consists of trials, ``workers`` are opened and do them; a lost one is a warning.
 
     Raises:
         StoreError: no such run or measurement, or the disk cannot be written to.
-        CheckpointError, TaskError: the run cannot be measured. Cancelled: ``cancel`` requested it.
+        CheckpointError, TaskError: the run cannot be measured. Cancelled: as asked.
         WorkerError: workers cannot be opened, or a trial was lost with them again and again. WorkersGone: there was no
             worker for a minute; the trials so far are kept.
     """
@@ -67,62 +64,55 @@ def measure(
     name = required_name(measurement_kind, store, benchmark, run_id)
     if run_id and (reason := refusal(measurement_kind, store.run(run_id).network)):
         raise TaskError(reason)
-    with store.lock(name, context.check, partial(_say_who_measures, context=context)):
+    with store.lock(name, context, "measures the same"):
         if not anew and (stored := find(key, store, benchmark, run_id)):
             return stored  # another process has measured it meanwhile
-        _measure_anew(measurement_kind, name, store, benchmark, run_id, context, workers, layer_inputs=files)  # fmt: skip
+        subject = Subject(store, benchmark, run_id, measurement_kind.of, layer_inputs=files)
+        _measure_anew(measurement_kind, name, subject, context, workers)
     if (stored := find(key, store, benchmark, run_id)) is None:
         raise StoreError("It was measured but cannot be read back; is the store's folder being cleared?")
     return stored
 
 
 def _measure_anew(
-    measurement_kind: Measurement, name: str, store: Store, benchmark: Benchmark, run_id: str, context: Context, workers: AbstractContextManager[Workers | None],
-    *, layer_inputs: Mapping[str, str],
-) -> None:  # fmt: skip
+    measurement_kind: Measurement,
+    name: str,
+    subject: Subject,
+    context: Context,
+    workers: AbstractContextManager[Workers | None],
+) -> None:
     """Measure, and store that under a name."""
     from merging.analysis.trials.kept import KeptAnswers
     from merging.analysis.trials.spread import Trials
     from merging.devices import HOST, choose_device, describe_device, in_room
 
-    key = measurement_kind.key
+    key, store = measurement_kind.key, subject.store
     atomic.sweep(own_folder(store))
     atomic.require_writable(own_folder(store), "The measurement")
     started, kept = time.monotonic(), KeptAnswers(store, name)
 
-    def measurement(key: str, callback: ProgressCallback | None) -> Measured:
-        return measure(key, store, benchmark, run_id, context=replace(context, progress=callback))
+    def measurement(other: str, part: Context) -> Measured:
+        return measure(other, store, subject.benchmark, subject.run_id, context=part)
 
-    facts = {"key": key, "version": measurement_kind.version, "run": run_id}
+    facts = {"key": key, "version": measurement_kind.version, "run": subject.run_id}
     module, _, function = measurement_kind.compute.partition(":")
-    compute: Callable[[MeasurementContext], MeasurementResult] = getattr(importlib.import_module(module), function)
+    compute: Callable[[Subject, Context], MeasurementResult] = getattr(importlib.import_module(module), function)
 
     def measured_on(on: torch.device) -> tuple[MeasurementResult, dict[str, Any]]:
         about = {**facts, "device": describe_device(on)}
         with shown_so_far(store, name, about, started) as show, _threads(measurement_kind, on):
-            context = MeasurementContext(
-                store, benchmark, run_id, str(on), context.progress, context.cancel, measurement_kind.of, measurement, show,
-                layer_inputs=layer_inputs,
-            )  # fmt: skip
-            shared = TrialContext(benchmark, str(on) if computing is None else context.device, context.cancel)
-            trials = Trials(key, shared, context.progress, computing, context.warn, kept)
-            context.tried = trials.answers
-            return trials.noted(compute(context)), about | trials.about()
+            trials = Trials(
+                key, TrialInputs(subject.benchmark), context.on(on) if computing is None else context, computing, kept
+            )
+            asked = replace(subject, measurement=measurement, show=show, tried=trials.answers)
+            return trials.noted(compute(asked, context.on(on))), about | trials.about()
 
     with workers if measurement_kind.trial else NO_WORKERS as computing:
         (result, about), words = in_room(HOST if computing is not None else choose_device(context.device), measured_on)
     if words:
         result = result._replace(notes={**result.notes, MEMORY: " ".join(words)})
-    write(store, name, result, about, started, replace=measurement_kind.timed or bool(layer_inputs))
+    write(store, name, result, about, started, replace=measurement_kind.timed or bool(subject.layer_inputs))
     kept.forget()
-
-
-def _say_who_measures(holder: ProcessId, context: Context) -> None:
-    """Report that another process measures the same, which is waited for."""
-    if context.progress is not None:
-        who = f"process {holder.pid}" if holder.pid else "another process"
-        who += " of another computer" if holder.away else ""
-        context.progress(Progress(f"Waiting for {who}, which measures the same", 0, 1, None))
 
 
 def _threads(measurement: Measurement, on: torch.device) -> AbstractContextManager[None]:

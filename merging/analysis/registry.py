@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from merging.analysis.context import Of
+from merging.analysis.subject import Of
 from merging.errors import StoreError
 from merging.text import did_you_mean
 

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from merging.analysis.context import FOLDER, MeasurementResult, Of, own_folder
 from merging.analysis.registry import Measurement, kind
+from merging.analysis.subject import FOLDER, MeasurementResult, Of, own_folder
 from merging.checkpoints.references import PRETRAINED, expert_key
 from merging.errors import StoreError
 from merging.files import atomic, records

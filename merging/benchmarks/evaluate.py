@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import logging
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
@@ -29,8 +28,6 @@ from merging.progress import Meter
 from merging.tasks.context import QUIET, Context
 
 KEPT_BYTES = 1 << 28  # of images that stay in memory for the next model
-Warn = Callable[[str], None]  # called with a sentence on what may be wrong with a result
-log_warning = logging.getLogger("merging").warning
 COLUMNS = ("task", "title", "split", "classes", "correct", "n", "accuracy", "low", "high")
 
 
@@ -47,7 +44,7 @@ def evaluate(
     """Zero-shot top-1 accuracy: one row per (task, split) with classes, correct, n, accuracy and Wilson interval.
 
     Accuracies are fractions. With ``modules``, which sit on the model, images go through them. Where a device runs out
-    of memory, batches get smaller and ``warn`` is called. Raises Cancelled between batches if asked to stop.
+    of memory, batches get smaller, with a warning. Raises Cancelled between batches if asked to stop.
     """
     keys = list(tasks) if tasks is not None else [task.key for task in benchmark.tasks]
     work = [EvaluatedModel("", model, keys, modules, kept)]
@@ -90,7 +87,7 @@ def _counted(
     """Correct answers of every model by task and split, one model after another."""
 
     def counted_on(on: torch.device) -> list[Counted]:
-        every = answers(work, benchmark, splits, replace(context, device=str(on)))
+        every = answers(work, benchmark, splits, context.on(on))
         counted = [(one.model, one.task, one.split, one.correct, one.n) for one in every]
         order = {part.name: number for number, part in enumerate(work)}
         return sorted(counted, key=lambda one: order[one[0]])

@@ -39,7 +39,7 @@ def evaluate_unknown_task(
 
     An image counts as correct if both its head and its class are right. Data sets of other tasks have no head among
     those that can be chosen, and are left out. Every task of the modules must be in the benchmark. Where a device runs
-    out of memory, batches get smaller and ``warn`` is called. Raises Cancelled between batches if asked to stop.
+    out of memory, batches get smaller, with a warning. Raises Cancelled between batches if asked to stop.
     """
 
     def scores_on(on: torch.device) -> pd.DataFrame:

@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING, Any
 
 from merging.checkpoints.content_digest import OnBytes, ignore
 from merging.files.records import JsonRecords
-from merging.progress import Cancel, Meter, ProgressCallback
+from merging.progress import Meter
+from merging.tasks.context import QUIET, Context
 
 if TYPE_CHECKING:  # it loads torch, which digests that another process computes do not need
     from merging.checkpoints.checkpoint import Checkpoint
@@ -96,21 +97,15 @@ class DigestCache:
             _remember(root, state, digest)
         return digest
 
-    def read(
-        self,
-        root: Path,
-        checkpoints: Iterable[Checkpoint],
-        progress: ProgressCallback | None = None,
-        cancel: Cancel | None = None,
-    ) -> dict[str, str]:
+    def read(self, root: Path, checkpoints: Iterable[Checkpoint], context: Context = QUIET) -> dict[str, str]:
         """{name: digest} of checkpoints, all read and stored.
 
         Raises:
             CheckpointError: a file became shorter.
-            Cancelled: ``cancel`` asked to stop; digests computed until then are kept.
+            Cancelled: as asked; digests computed until then are kept.
         """
         opened = list(checkpoints)
-        meter = Meter(sum(checkpoint.nbytes for checkpoint in opened), progress, cancel)
+        meter = context.meter(sum(checkpoint.nbytes for checkpoint in opened))
         return {checkpoint.name: self.keep(root, checkpoint, meter) for checkpoint in opened}
 
 

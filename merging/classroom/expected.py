@@ -10,8 +10,8 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from merging.analysis import registry
-from merging.analysis.context import own_folder
 from merging.analysis.stored import FACTS
+from merging.analysis.subject import own_folder
 
 if TYPE_CHECKING:
     from merging.benchmarks.benchmark import Benchmark

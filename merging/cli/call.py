@@ -6,15 +6,20 @@ from dataclasses import dataclass, field
 from threading import Event
 from typing import TYPE_CHECKING
 
+from merging.tasks.context import Context, log_warning
+
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from pathlib import Path
+
+    from merging.progress import ProgressCallback
 
 
 @dataclass
 class Call:
     """How a call is stopped, whether it prints JSON, and the file that its progress goes to (None: a bar on stderr).
 
-    What is learned pauses as soon as there is a ``pause_file``.
+    What can go on later pauses as soon as there is a ``pause_file``.
     """
 
     stop: Event = field(default_factory=Event)
@@ -29,3 +34,9 @@ class Call:
     def pauses(self) -> bool:
         """Whether it is asked to pause."""
         return self.pause_file is not None and self.pause_file.exists()
+
+    def context(
+        self, progress: ProgressCallback | None, device: str = "auto", warn: Callable[[str], None] = log_warning
+    ) -> Context:
+        """The context of what it computes."""
+        return Context(device, progress, cancel=self.stop, pause=self.pauses, warn=warn)

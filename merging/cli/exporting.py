@@ -23,7 +23,6 @@ from merging.export.names import NO_TASK, NO_TEXT, PEFT, TARGETS
 from merging.export.networks.network import check_task
 from merging.export.provenance import check_hub_ids
 from merging.formats.opening import Source
-from merging.progress import ProgressCallback
 from merging.recipes.recipe import Recipe
 from merging.runs.estimate import Estimate
 from merging.runs.execute import execute
@@ -89,6 +88,7 @@ def compute(  # noqa: PLR0913 - all that the commands merge and run are given
     for sentence in recipe.unused:
         print_doubt(sentence)
     with reporting(call.events) as progress:
+        context = call.context(progress, device, print_doubt)
         run = execute(
             recipe,
             Store(store),
@@ -98,11 +98,11 @@ def compute(  # noqa: PLR0913 - all that the commands merge and run are given
             strict=strict,
             announce=None if call.json or call.events else print_estimate,
             workers=workers,
-            context=Context(device=device, progress=progress, cancel=call.stop, pause=call.pauses, warn=print_doubt),
+            context=context,
         )
         if evaluate:
-            measured(run, Store(store), Context(progress=progress, cancel=call.stop))
-        exported = None if out is None else write(call, run, out, how, progress, pretrained)
+            measured(run, Store(store), context)
+        exported = None if out is None else write(run, out, how, context, pretrained)
     work = _work(recipe, base) if call.json else None
     given = given_scores(Store(store).root, run.id) if run.network else ("", ())
     report(call, run, exported, printed, announced=announced, work=work, given=given)
@@ -180,24 +180,11 @@ def announce_run(run: Run, recipe: Recipe, how: ExportOptions, out: Path) -> boo
         return announce(first, None, how, out)
 
 
-def write(
-    call: Call,
-    run: Run,
-    out: Path,
-    how: ExportOptions,
-    progress: ProgressCallback | None,
-    pretrained: str | None = None,
-) -> Exported:
+def write(run: Run, out: Path, how: ExportOptions, context: Context, pretrained: str | None = None) -> Exported:
     """Export a run: to one file or to a folder, as the ending of ``out`` says."""
     if out.suffix == SINGLE:
-        return export_file(
-            run,
-            out,
-            activation=how.activation,
-            architecture=how.architecture,
-            context=Context(progress=progress, cancel=call.stop),
-        )
-    return export(run, out, base=pretrained, context=Context(progress=progress, cancel=call.stop), **asdict(how))
+        return export_file(run, out, activation=how.activation, architecture=how.architecture, context=context)
+    return export(run, out, base=pretrained, context=context, **asdict(how))
 
 
 def marks(run: Run) -> list[str]:

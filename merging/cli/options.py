@@ -172,14 +172,16 @@ events_option = option(
     callback=_remember,
     help="append progress to this file, one JSON object a line",
 )
-pause_option = option(
-    "--pause-file",
-    type=PATH,
-    is_eager=True,
-    expose_value=False,
-    callback=_remember,
-    help="stop learning as soon as this file is there; the same command then goes on from where it was",
+
+
+def _pause_option(stops: str) -> Callable[[Decorated], Decorated]:
+    return option("--pause-file", type=PATH, is_eager=True, expose_value=False, callback=_remember, help=stops)
+
+
+pause_option = _pause_option(
+    "stop learning as soon as this file is there; the same command then goes on from where it was"
 )
+pause_sweep_option = _pause_option("stop between two points as soon as this file is there")
 nice_option = option(
     "--nice", type=int, default=0, expose_value=False, callback=_lower_priority, help="lower the priority by this much"
 )

@@ -21,21 +21,14 @@ LONGEST = 100  # characters of an expert's name that enter a folder's name
 FOLDER = "evaluating"  # of a store: exported models, as long as a program reads them
 
 
-def measure(
-    run: Run,
-    store: Store,
-    evaluator: Evaluator,
-    context: Context = QUIET,
-    *,
-    again: bool = False,
-) -> bool:
+def measure(run: Run, store: Store, evaluator: Evaluator, context: Context = QUIET, *, again: bool = False) -> bool:
     """Measure a run of another network than CLIP, unless it has scores; ``again`` replaces those.
 
     Returns whether it was measured.
 
     Raises:
         EvaluatorError: the run keeps no weights, or the program fails; the run stays as it is.
-        Cancelled: ``cancel`` requested it; the program is stopped.
+        Cancelled: asked to stop; the program is stopped.
     """
     if not run.network or (given_scores(store.root, run.id)[1] and not again):
         return False
@@ -46,7 +39,7 @@ def measure(
     folder = store.root / FOLDER / temporary_name()
     try:
         _export(run, folder, context)
-        scores = evaluator.scores(folder, context.progress, context.cancel)
+        scores = evaluator.scores(folder, context)
     finally:
         shutil.rmtree(folder, ignore_errors=True)
     keep_scores(store.root, run.id, scores, evaluator.name)
@@ -60,7 +53,7 @@ def measure_references(run: Run, store: Store, evaluator: Evaluator, context: Co
     has no scores; a pretrained model without heads often has none.
 
     Raises:
-        Cancelled: ``cancel`` requested it; the program is stopped.
+        Cancelled: asked to stop; the program is stopped.
     """
     recipe, failed = run.recipe, []
     for name, reference in {PRETRAINED: recipe.pretrained, **dict(recipe.experts)}.items() if recipe else ():
@@ -72,9 +65,7 @@ def measure_references(run: Run, store: Store, evaluator: Evaluator, context: Co
         try:
             within.mkdir(parents=True, exist_ok=True)
             export(reference, folder, base=recipe.pretrained if recipe else None, context=context)
-            keep_scores(
-                store.root, given_id(digest), evaluator.scores(folder, context.progress, context.cancel), evaluator.name
-            )
+            keep_scores(store.root, given_id(digest), evaluator.scores(folder, context), evaluator.name)
         except (CheckpointError, StoreError, EvaluatorError) as error:
             failed.append(f"{printable(name, 60)}: {error}")
         finally:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import shutil
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 
 from merging.errors import Cancelled, EvaluatorError, MergingError, StoreError
@@ -14,7 +13,6 @@ from merging.evaluator.program import Evaluator
 from merging.export.export import export
 from merging.files import atomic
 from merging.files.temporary import temporary_name
-from merging.progress import Phases, Progress, ProgressCallback
 from merging.runs.execute import execute
 from merging.runs.store import Store
 from merging.sweeps.compute import EVERYTHING, Outcome, distinct
@@ -33,24 +31,19 @@ def no_evaluator(network: str) -> EvaluatorError:
 
 
 def run_given(
-    sweep: Sweep,
-    store: Store,
-    evaluator: Evaluator,
-    *,
-    context: Context = QUIET,
-    share: tuple[int, int] = EVERYTHING,
+    sweep: Sweep, store: Store, evaluator: Evaluator, *, context: Context = QUIET, share: tuple[int, int] = EVERYTHING
 ) -> Outcome:
     """Measure the missing points and store each as soon as it is done; arguments as of ``merging.sweeps.compute.run``.
 
     Raises:
         MergingError: points failed; the message counts them and gives the first reason.
-        StoreError: the disk cannot be written to. Cancelled: ``cancel`` requested it; the program is stopped, and the
-            points so far are kept.
+        StoreError: the disk cannot be written to. Cancelled: asked to stop; the program is stopped, and the points so
+            far are kept.
     """
     atomic.sweep(store.root / FOLDER)
     mine = distinct(plan_given(sweep, command_of(evaluator)))[share[0] :: share[1]]
     missing = [one for one in mine if find_point(store, one.name) is None]
-    phases = Phases({f"{one.name} {stage}": 1.0 for one in missing for stage in STAGES}, context.progress)
+    parts = context.parts({one.name: 1.0 for one in missing})
     warned: dict[str, None] = {}
 
     def warn_once(sentence: str) -> None:
@@ -61,13 +54,11 @@ def run_given(
     failures: dict[str, MergingError] = {}
     for number, one in enumerate(missing):
         context.check()
-        if context.pause():
+        if context.pauses():
             return Outcome(len(mine) - len(missing) + number - len(failures), len(mine), True)
         words = f"Point {len(mine) - len(missing) + number + 1} of {len(mine)}"
         try:
-            _measure(
-                one, store, evaluator, replace(context, progress=partial(_stage, phases, one, words), warn=warn_once)
-            )
+            _measure(one, store, evaluator, replace(_saying(words, parts[one.name]), pause=None, warn=warn_once))
         except (Cancelled, StoreError):
             raise
         except MergingError as error:
@@ -84,14 +75,14 @@ def run_given(
 
 def _measure(one: NamedPoint, store: Store, evaluator: Evaluator, context: Context) -> None:
     """Merge, export, measure and store a point; the merged model and its folder are removed, however that ends."""
-    within = store.root / FOLDER / temporary_name()
+    within, parts = store.root / FOLDER / temporary_name(), context.parts(dict.fromkeys(STAGES, 1.0))
     try:
         _make(within)
-        run = execute(
-            one.place.recipe, Store(within / "store", libraries=()), evaluate=False, need_model=True, context=replace(context, progress=context.progress(MERGING)))  # fmt: skip
-        export(run, within / "model", context=replace(context, progress=context.progress(WRITING)))
+        scratch = Store(within / "store", libraries=())
+        run = execute(one.place.recipe, scratch, evaluate=False, need_model=True, context=parts[MERGING])
+        export(run, within / "model", context=parts[WRITING])
         shutil.rmtree(within / "store", ignore_errors=True)
-        scores = evaluator.scores(within / "model", context.progress(MEASURING), context.cancel)
+        scores = evaluator.scores(within / "model", parts[MEASURING])
     finally:
         shutil.rmtree(within, ignore_errors=True)
     write_point(store, one.name, GivenPoint(one.run_id, command_of(evaluator), evaluator.name, scores))
@@ -104,12 +95,8 @@ def _make(folder: Path) -> None:
         raise StoreError(f"{folder} cannot be written to: {error.strerror}.") from None
 
 
-def _stage(phases: Phases, one: NamedPoint, words: str, stage: str) -> ProgressCallback | None:
-    """The callback of one stage of a point, whose phase says which point it is."""
-    callback = phases.callback(f"{one.name} {stage}")
-
-    def report(inner: Progress) -> None:
-        if callback is not None:
-            callback(replace(inner, phase=words, detail=inner.phase))
-
-    return report if callback is not None else None
+def _saying(words: str, context: Context) -> Context:
+    """The context of a point, whose phase is ``words`` that say which point it is."""
+    if (heard := context.progress) is None:
+        return context
+    return replace(context, progress=lambda inner: heard(replace(inner, phase=words, detail=inner.phase)))

@@ -16,8 +16,8 @@ from typing import IO, Any
 
 from merging import modes, settings
 from merging.errors import EvaluatorError, MergingError
-from merging.progress import Cancel, Meter, ProgressCallback
 from merging.runs.given.scores import MOST_BYTES, GivenScore, checked
+from merging.tasks.context import QUIET, Context
 from merging.text import first_few, printable
 
 KEYS = ("task", "metric", "value", "n", "better", "split")
@@ -36,16 +36,14 @@ class Evaluator:
         """How pages and commands call it: its words, without the folders of paths."""
         return printable(" ".join(Path(word).name or word for word in self.words), 80)
 
-    def scores(
-        self, folder: Path, progress: ProgressCallback | None = None, cancel: Cancel | None = None
-    ) -> tuple[GivenScore, ...]:
+    def scores(self, folder: Path, context: Context = QUIET) -> tuple[GivenScore, ...]:
         """What the program measures of an exported folder.
 
         Raises:
             EvaluatorError: it cannot be started, fails, or prints anything else than lines of scores.
-            Cancelled: ``cancel`` requested it; the program and all that it started are stopped.
+            Cancelled: asked to stop; the program and all that it started are stopped.
         """
-        meter = Meter(1, progress, cancel)
+        meter = context.meter(1)
         with tempfile.TemporaryFile() as printed, tempfile.TemporaryFile() as said:
             process = self._start(folder, printed, said)
             try:

@@ -26,7 +26,7 @@ from merging.files.records import write_json
 from merging.files.tables import SCORES, csv_bytes, table_file
 from merging.formats.named_architecture import named_architecture
 from merging.formats.opening import Source
-from merging.progress import Meter, Phases
+from merging.progress import Meter
 from merging.runs.run import RECIPE, Run
 from merging.tasks.context import QUIET, Context
 
@@ -78,27 +78,22 @@ def export(  # noqa: PLR0913 - the public contract
         overwrite, shard_bytes: replace an earlier export; size above which weights for Transformers are divided.
         task: of other networks than CLIP, the expert whose head the model gets, under its configuration.
         rank, force: of an adapter, and whether one is written that keeps less than half of some tensor's change.
-        progress, cancel: called with a Progress after every piece; an Event or a callable, checked there, too.
 
     Raises:
         StoreError: the run keeps no weights, the folder exists already, or the disk is full.
         CheckpointError: not a whole visual tower, or no file states what its shapes do not.
-        Cancelled: ``cancel`` requested it; nothing is kept.
+        Cancelled: asked to stop; nothing is kept.
     """
     library, folder = target(TARGETS[0] if to == PEFT else to), Path(folder)
-    phases = Phases({READING: 0.0 if isinstance(source, Run) else 1.0, WRITING: 1.0}, context.progress)
-    opened = _opened(source, base, hub_ids or {}, task, replace(context, progress=phases.callback(READING)))
+    parts = context.parts({READING: 0.0 if isinstance(source, Run) else 1.0, WRITING: 1.0})
+    opened = _opened(source, base, hub_ids or {}, task, parts[READING])
     if to == PEFT:
-        return _export_adapter(
-            opened, folder, base, task, rank, force, overwrite, replace(context, progress=phases.callback(WRITING))
-        )
+        return _export_adapter(opened, folder, base, task, rank, force, overwrite, parts[WRITING])
     if is_network(opened):
-        return _export_network(
-            opened, folder, to, base, task, overwrite, shard_bytes, replace(context, progress=phases.callback(WRITING))
-        )
+        return _export_network(opened, folder, to, base, task, overwrite, shard_bytes, parts[WRITING])
     towers = _towers(opened, library, activation, _stated(opened, architecture), text_tower)
     tensors = {place: library.tensors(tower) for place, tower in towers.items()}
-    meter = Meter(needed := sum(one.nbytes for one in tensors.values()), phases.callback(WRITING), context.cancel)
+    meter = parts[WRITING].meter(needed := sum(one.nbytes for one in tensors.values()))
     meter.within(0, WRITING)
     require_room(folder, needed + _modules_bytes(opened) + SLACK)
     with appearing(folder, overwrite=overwrite) as inside:
@@ -278,7 +273,7 @@ def export_file(
 
     Raises:
         StoreError: the run has one model per task or keeps no weights, or the file cannot be written.
-        Cancelled: ``cancel`` requested it; nothing is kept.
+        Cancelled: asked to stop; nothing is kept.
     """
     if run.per_task:
         raise StoreError(f"Run {run.id} has one model per task; they need a folder.")

@@ -110,7 +110,7 @@ def of_checkpoint(
 
     Raises:
         CheckpointError: it cannot be read, or it is an adapter and there is no base.
-        Cancelled: ``cancel`` requested it.
+        Cancelled: asked to stop.
     """
     opened, below = open_with(source, base)
     named = [(opened.name, opened)] + ([] if below is None else [(PRETRAINED, below)])

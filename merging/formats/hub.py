@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
+from dataclasses import replace
 from pathlib import Path
 
 from merging.checkpoints.references import HUB_PREFIX
@@ -40,9 +41,9 @@ def fetch(reference: str, context: Context = QUIET) -> Path:
 
     Raises:
         CheckpointError: the Hub is switched off, a package is missing, there is no network, or no such model.
-        Cancelled: ``cancel`` asked to stop; the text says what is kept for the next download.
+        Cancelled: asked to stop; the text says what is kept for the next download.
     """
-    watching = watchers()
+    progress, cancel = watchers()
     try:
         if switched_off() == OFF:
             require_on(reference)
@@ -50,9 +51,8 @@ def fetch(reference: str, context: Context = QUIET) -> Path:
         if cached := _cached(repository):
             return cached
         require_on(reference)
-        return _fetched(
-            repository, Context(progress=context.progress or watching[0], cancel=context.cancel or watching[1])
-        )
+        heard = replace(context, progress=context.progress or progress, cancel=context.cancel or cancel)
+        return _fetched(repository, heard)
     except HubError as error:
         raise CheckpointError(str(error)) from None
 

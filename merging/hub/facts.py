@@ -21,10 +21,10 @@ def facts(repository: Repository, context: Context = QUIET) -> RepositoryFacts:
 
     Raises:
         HubError: a setting forbids it, there is no connection, or no such repository or revision.
-        Cancelled: ``cancel`` asked to stop.
+        Cancelled: asked to stop.
     """
     require_on(repository.name)
-    hub, line, meter = client.library(), Line(), context.silent().meter(0)
+    hub, line = client.library(), Line()
     answers: list[Any] = []
 
     def ask() -> Any:
@@ -33,7 +33,7 @@ def facts(repository: Repository, context: Context = QUIET) -> RepositoryFacts:
         return info(repository.name, revision=repository.revision, timeout=TIMEOUT, files_metadata=True)
 
     try:
-        line.run([lambda: answers.append(line.persist(ask))], 1, lambda count, name: meter.check())
+        line.run([lambda: answers.append(line.persist(ask))], 1, lambda count, name: context.check())
     except Exception as error:  # several libraries raise errors that have no common class
         raise explained(error, repository) from None
     (answer,) = answers

@@ -40,7 +40,7 @@ def fetch(
 
     Raises:
         HubError: in one sentence what is wrong and what to do.
-        Cancelled: ``cancel`` asked to stop; the text says what is kept.
+        Cancelled: asked to stop; the text says what is kept.
     """
     files = tuple({file.name: file for file in files}.values())
     if folder := cache.whole(repository, files, into):

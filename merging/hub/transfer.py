@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import time
 from collections import deque
+from dataclasses import replace
 
-from merging.progress import Progress, ProgressCallback
+from merging.progress import Progress
+from merging.tasks.context import Context
 from merging.text import size_text
 
 RECENT = 10.0  # seconds over which the rate is measured
@@ -15,15 +17,15 @@ SOON = 0.5  # seconds after which there is a rate
 class Transfer:
     """Progress over fetches that follow each other; ``total`` is the bytes that all of them have to fetch."""
 
-    def __init__(self, total: int, progress: ProgressCallback | None) -> None:
-        self._total, self._progress = total, progress
+    def __init__(self, total: int, context: Context) -> None:
+        self._total, self._context = total, context
         self._before, self._current = 0, 0  # bytes of the fetches before this one, and of this one
         self._seen = deque([(time.monotonic(), 0)])  # when how many bytes had come
 
-    def part(self) -> ProgressCallback | None:
-        """What the next fetch reports to."""
+    def part(self) -> Context:
+        """The context of the next fetch."""
         self._before, self._current = self._before + self._current, 0
-        return self._report if self._progress is not None else None
+        return self._context if self._context.progress is None else replace(self._context, progress=self._report)
 
     def _report(self, inner: Progress) -> None:
         self._current = inner.done
@@ -34,8 +36,8 @@ class Transfer:
         words = f"{size_text(done)} of {size_text(total)}"
         words += "" if rate is None else f", {size_text(rate)}/s"
         words += f": {inner.detail.strip()}" if inner.detail.strip() else ""
-        assert self._progress is not None  # without one nobody reports
-        self._progress(Progress(inner.phase, done, total, left, words))
+        assert self._context.progress is not None  # without one nobody reports
+        self._context.progress(Progress(inner.phase, done, total, left, words))
 
     def _rate(self, done: int) -> float | None:
         """Bytes a second of late; None before there is one."""

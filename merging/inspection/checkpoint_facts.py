@@ -44,7 +44,7 @@ def inspect(source: str | Path | Checkpoint, *, digest: bool = True, context: Co
 
     Raises:
         CheckpointError: the message says what it is instead, or which part of it is damaged.
-        Cancelled: ``cancel`` asked to stop.
+        Cancelled: asked to stop.
     """
     opened = open_checkpoint(source)
     stored = stored_model(opened)

@@ -53,7 +53,7 @@ def fit(
     Raises:
         CheckpointError: a file that is no checkpoint or holds a head alone, or an adapter that does not belong to the
             pretrained model.
-        Cancelled: ``cancel`` asked to stop.
+        Cancelled: asked to stop.
     """
     base = refuse_head(open_checkpoint(pretrained, "pretrained"))
     opened = {name: refuse_head(open_checkpoint(expert, name, like=base)) for name, expert in experts.items()}
@@ -82,7 +82,7 @@ def _report(team: Team, read: str, context: Context) -> FitReport:
         if read == SAMPLED:
             models = (SampledCheckpoint(pretrained), {name: SampledCheckpoint(one) for name, one in experts.items()})
         numbers = Numbers(*models, parameters, sampled=read == SAMPLED)
-        of_numbers, distances = numbers.check(context.progress, context.cancel)
+        of_numbers, distances = numbers.check(context)
         problems += of_numbers
     notes = (
         ()

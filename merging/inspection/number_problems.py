@@ -13,7 +13,8 @@ from merging.checkpoints.tensor_info import dtype_name
 from merging.inspection.distance import ALIKE, FAR, HUGE, LOST, TYPICAL_SCALING, Distance, measure
 from merging.inspection.fit_report import Problem, problem
 from merging.inspection.sampling import pieces
-from merging.progress import Cancel, Meter, ProgressCallback
+from merging.progress import Meter
+from merging.tasks.context import QUIET, Context
 
 CHECKING = "Checking every number"
 HALVES = (torch.float16, torch.bfloat16)
@@ -28,17 +29,15 @@ class Numbers:
     parameters: tuple[Parameter, ...]
     sampled: bool
 
-    def check(
-        self, progress: ProgressCallback | None = None, cancel: Cancel | None = None
-    ) -> tuple[list[Problem], dict[str, Distance]]:
+    def check(self, context: Context = QUIET) -> tuple[list[Problem], dict[str, Distance]]:
         """All problems, and the distances of the experts. Progress is reported where every number is read.
 
         Where a sample cannot tell whether an expert is related, or shows no change, all its numbers are read.
 
         Raises:
-            Cancelled: ``cancel`` asked to stop.
+            Cancelled: asked to stop.
         """
-        meter = Meter(self._work(), None if self.sampled else progress, cancel)
+        meter = (context.silent() if self.sampled else context).meter(self._work())
         problems: list[Problem] = []
         for name, checkpoint in (("pretrained", self.pretrained), *self.experts.items()):
             problems.extend(self._not_finite(name, checkpoint, meter))
@@ -48,7 +47,7 @@ class Numbers:
         unclear = [name for name, d in distances.items() if d.sampled and (d.undecided or d.unchanged)]
         if unclear:
             experts = {name: self.experts[name] for name in unclear}
-            whole = Meter(_numel(self.pretrained) * (len(experts) + 1), progress, cancel)
+            whole = context.meter(_numel(self.pretrained) * (len(experts) + 1))
             distances |= measure(self.pretrained, experts, self.parameters, sampled=False, meter=whole)
         problems.extend(_of_distances(self.pretrained, distances))
         problems.extend(self._repeated(distances, meter))

@@ -32,11 +32,11 @@ from merging.previews.worker import Worker
 from merging.recipes.recipe import Recipe
 from merging.runs.inputs import open_inputs
 from merging.runs.store import Store
-from merging.tasks.context import Context
+from merging.tasks.context import QUIET, Context
 from merging.text import first_few
 
 if TYPE_CHECKING:
-    from merging.progress import Cancel
+    pass
 
 DRAFT = "draft"  # the key of the model of a recipe that is not stored
 ERROR = "error"  # the only column of a table that cannot be made
@@ -61,11 +61,12 @@ class ImageWork:
         """Whether every table was made."""
         return self._next >= len(self.names)
 
-    def advance(self, cancel: Cancel | None = None) -> None:
+    def advance(self, context: Context = QUIET) -> None:
         """Make the next table; one that cannot be made says why. Raises Cancelled if asked to stop."""
         if self.done:
             return
-        name, self.made.towers.cancel = self.names[self._next], cancel
+        name, towers = self.names[self._next], self.made.towers
+        towers.context = context.on(towers.context.device)
         self._next += 1
         try:
             model, other = (self.models.get(key, key) for key in (name.model, name.other))
@@ -76,9 +77,9 @@ class ImageWork:
         columns = [column for column in ("model", "other", "reference", "donor") if column in table]
         self._new.append((name, table.assign(**{column: table[column].replace(back) for column in columns})))
 
-    def slice(self, cancel: Cancel | None = None) -> bool:
+    def slice(self, context: Context = QUIET) -> bool:
         """The same; a table is a stage."""
-        self.advance(cancel)
+        self.advance(context)
         return True
 
     def answer(self) -> dict[str, Any]:
@@ -131,7 +132,7 @@ class ImageBench:
     _made: ImageTables | None = None
     _drafts: dict[str, tuple[str, Checkpoint]] = field(default_factory=dict)  # the last ones
 
-    def begin(self, request: Mapping[str, Any], cancel: Cancel) -> ImageWork:
+    def begin(self, request: Mapping[str, Any], context: Context) -> ImageWork:
         """The work of a request; its draft is merged if that is not in memory.
 
         Raises:
@@ -150,7 +151,7 @@ class ImageBench:
         else:
             image = image_of(benchmark, request["image"], request["head"])
         names = [TableName(*name) for name in request["tables"]]
-        drafts = {DRAFT: self._draft(request, image.task.key, benchmark, cancel)} if request["draft"] else {}
+        drafts = {DRAFT: self._draft(request, image.task.key, benchmark, context)} if request["draft"] else {}
         return ImageWork(made, image, names, drafts)
 
     def _tables(self, folder: Path, store: Path) -> ImageTables:
@@ -158,11 +159,11 @@ class ImageBench:
         if self._made is None or key != self._key:
             self._drafts.clear()
             runs = Store(store, libraries=(folder / "runs",))
-            towers = Towers(runs, Benchmark.load(folder), self.device, drafts=self._drafts)
+            towers = Towers(runs, Benchmark.load(folder), QUIET.on(self.device), drafts=self._drafts)
             self._key, self._made = key, ImageTables(towers)
         return self._made
 
-    def _draft(self, request: Mapping[str, Any], task: str, benchmark: Benchmark, cancel: Cancel) -> str:
+    def _draft(self, request: Mapping[str, Any], task: str, benchmark: Benchmark, context: Context) -> str:
         """The key among the towers of a draft's model for a data set."""
         key = f"{DRAFT}:{hashlib.sha256((request['draft'] + task).encode()).hexdigest()[:DIGITS]}"
         if key not in self._drafts:
@@ -172,7 +173,7 @@ class ImageBench:
             learns = recipe.exemplars is not None and recipe.needs
             states = merged(
                 opened,
-                Context(device=self.device, cancel=cancel),
+                context.on(self.device),
                 lambda: KeptMoments(opened, benchmark, self.device) if learns else None,
             )
             if MERGED not in states and task not in states:

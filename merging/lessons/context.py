@@ -172,8 +172,8 @@ class LessonContext:
             NotMeasured: it is not stored.
         """
         from merging.analysis import stored
-        from merging.analysis.context import Of
         from merging.analysis.registry import kind
+        from merging.analysis.subject import Of
 
         of = kind(key).of
         if run is None and of == Of.EXPERTS:

@@ -164,6 +164,6 @@ def _run(
         layer_inputs=evidence,
         make_sink=remembered,
         only=only,
-        context=replace(context, progress=None),
+        context=context.silent(),
     )
     return {name: sink.state_dict for name, sink in sinks.items()}

@@ -21,9 +21,7 @@ def preview(
 ) -> Preview:
     """What a recipe would score; see ``merging.preview``."""
     chosen = sample if isinstance(sample, PreviewSample) else PreviewSample(sample)
-    work = Previewer(benchmark or Benchmark.load(), context.device).begin(
-        recipe, chosen, reference, cancel=context.cancel
-    )
+    work = Previewer(benchmark or Benchmark.load(), context.device).begin(recipe, chosen, reference, context=context)
     while not work.done:
-        work.advance(context.cancel)
+        work.advance(context)
     return work.result()

@@ -34,11 +34,10 @@ from merging.previews.moments import nbytes as moments_bytes
 from merging.previews.result import ANSWERS, CHANGES, Preview
 from merging.previews.samples import ImageBatch, PreviewSample, SampledTask, batches, drawn
 from merging.previews.token_cache import LIMIT, Keeping, TokenCache
-from merging.progress import Cancel, Meter
 from merging.recipes.recipe import Recipe
 from merging.runs.inputs import OpenedRecipe, open_inputs
 from merging.runs.run import Run
-from merging.tasks.context import Context
+from merging.tasks.context import QUIET, Context
 
 MODELS = 64  # recipes whose models stay in memory
 PREDICTIONS = 1 << 14  # batches whose predictions stay in memory
@@ -99,7 +98,7 @@ class Previewer:
         sample: PreviewSample,
         reference: Recipe | Run | None = None,
         base: Path | None = None,
-        cancel: Cancel | None = None,
+        context: Context = QUIET,
     ) -> PreviewWork:
         """A preview whose models are merged and whose images are not looked at yet.
 
@@ -111,8 +110,8 @@ class Previewer:
         opened = open_inputs(recipe, base, self.benchmark)
         if reason := self.benchmark.misfit(opened.pretrained):
             raise TaskError(f"It cannot be previewed on this benchmark: {reason}")
-        against, name = self.in_room(lambda: self._reference(reference, opened, base, cancel))
-        new = self.in_room(lambda: self._merge(opened, cancel))
+        against, name = self.in_room(lambda: self._reference(reference, opened, base, context))
+        new = self.in_room(lambda: self._merge(opened, context))
         self._compared = (new, against)
         while len(self._merges) > max(MODELS, len(self._compared)):
             self.drop()
@@ -143,14 +142,14 @@ class Previewer:
     # Models
 
     def _reference(
-        self, reference: Recipe | Run | None, opened: OpenedRecipe, base: Path | None, cancel: Cancel | None
+        self, reference: Recipe | Run | None, opened: OpenedRecipe, base: Path | None, context: Context
     ) -> tuple[HeldMerge, str]:
         """The models that a preview is compared with, and their name."""
         if reference is None:
             return self._pretrained(opened), "Pretrained"
         if isinstance(reference, Recipe):
             name = reference.title or reference.text()
-            return self._merge(open_inputs(reference, base, self.benchmark), cancel), name
+            return self._merge(open_inputs(reference, base, self.benchmark), context), name
         if reference.id in self._merges:
             return self._merges[reference.id], reference.name
         if reference.recipe is None:
@@ -168,7 +167,7 @@ class Previewer:
         again = open_inputs(reference.recipe, base, self.benchmark)
         if again.run_id() != reference.id:
             raise StoreError(f"The files that the recipe of “{reference.title}” names are no longer those of this run.")
-        return self._merge(again, cancel), reference.name
+        return self._merge(again, context), reference.name
 
     def _pretrained(self, opened: OpenedRecipe) -> HeldMerge:
         digest = DIGESTS.digest(opened.pretrained)
@@ -178,16 +177,14 @@ class Previewer:
             self._merges[key] = HeldMerge({PRETRAINED: digest}, {MERGED: model})
         return self._merges[key]
 
-    def _merge(self, opened: OpenedRecipe, cancel: Cancel | None) -> HeldMerge:
+    def _merge(self, opened: OpenedRecipe, context: Context) -> HeldMerge:
         """The models of a recipe: those in memory, or merged where it differs from the nearest ones there."""
-        digests = opened.digests(cancel=cancel)
+        digests = opened.digests(context)
         run_id = opened.run_id(digests)
         if run_id not in self._merges:
             refuse_learning(opened)
             near = self._nearest(opened, digests)
-            states = merged(
-                opened, Context(device=self.device, cancel=cancel), lambda: self._evidence(opened, digests), near
-            )
+            states = merged(opened, context.on(self.device), lambda: self._evidence(opened, digests), near)
             models = {name: self._hold(state, opened.pretrained) for name, state in states.items()}
             self._merges[run_id] = HeldMerge(digests, models, opened.recipe)
         self._merges.move_to_end(run_id)
@@ -278,14 +275,14 @@ class PreviewWork:
         """Whether all images of the sample were looked at."""
         return self._seen == len(self._stages)
 
-    def advance(self, cancel: Cancel | None = None) -> None:
+    def advance(self, context: Context = QUIET) -> None:
         """Look at the images of the next stage. Raises Cancelled between two batches if asked to stop."""
-        while not self.slice(cancel):
+        while not self.slice(context):
             pass
 
-    def slice(self, cancel: Cancel | None = None) -> bool:
+    def slice(self, context: Context = QUIET) -> bool:
         """Look at one more batch; whether that ended a stage. Raises Cancelled if asked to stop."""
-        Meter(0, None, cancel).check()
+        context.check()
         if self._looks is None:
             self._looks = self._batches()
         if next(self._looks, False):

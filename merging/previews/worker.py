@@ -27,10 +27,10 @@ from merging.errors import Cancelled, MergingError
 from merging.previews.memory import Memory
 from merging.previews.samples import PreviewSample
 from merging.previews.work import Previewer
-from merging.progress import Cancel
 from merging.recipes.recipe import Recipe
 from merging.runs.run import Run
 from merging.runs.store import Store
+from merging.tasks.context import QUIET, Context
 
 BENCHMARKS = 2  # that are kept at a time
 TIME_ENOUGH = 5.0  # seconds after which a smaller sample is the answer while other sessions wait
@@ -47,14 +47,14 @@ class BenchWork(Protocol):
     def done(self) -> bool:
         """Whether there is no further stage."""
 
-    def slice(self, cancel: Cancel | None = None) -> bool:
+    def slice(self, context: Context = QUIET) -> bool:
         """Compute for a moment; whether that ended a stage. Raises Cancelled if asked to stop."""
 
     def answer(self) -> dict[str, Any]:
         """What is known now, as fields of a line of JSON."""
 
 
-Begin = Callable[[Mapping[str, Any], Cancel], BenchWork]  # raises MergingError
+Begin = Callable[[Mapping[str, Any], Context], BenchWork]  # raises MergingError
 
 
 @dataclass
@@ -129,12 +129,13 @@ class Worker:
         def cancel() -> bool:
             return self._newest.get(session) != number
 
+        context = Context(cancel=cancel)
         try:
             if cancel():
                 return False
             if task.work is None:
-                task.work = self._begin(task.request, cancel)
-            if not task.work.slice(cancel):
+                task.work = self._begin(task.request, context)
+            if not task.work.slice(context):
                 return True
             if cancel():
                 return False
@@ -150,14 +151,14 @@ class Worker:
         self._answer({"id": number, **answer})
         return not answer["done"]
 
-    def _begin(self, request: Mapping[str, Any], cancel: Cancel) -> BenchWork:
+    def _begin(self, request: Mapping[str, Any], context: Context) -> BenchWork:
         if begin := self._others.get(request.get("kind", "")):
-            return begin(request, cancel)
+            return begin(request, context)
         previewer = self._previewer(Path(request["benchmark"]))
         sample = PreviewSample(request["per_task"], request["seed"])
         reference = _reference(request)
         base = Path(request["base"]) if request["base"] else None
-        return previewer.begin(Recipe.from_yaml(request["recipe"]), sample, reference, base, cancel)
+        return previewer.begin(Recipe.from_yaml(request["recipe"]), sample, reference, base, context)
 
     def _previewer(self, folder: Path) -> Previewer:
         """What is kept for a benchmark, begun anew if its files have changed."""

@@ -1,13 +1,13 @@
 """The steps of an experiment, each a function that goes on from what is there: pin, fetch, make, score, score rows.
 
-A step takes an ``ExperimentRun``, where its progress goes, and what cancels it. ``STEPS`` lists them in their order.
+A step takes an ``ExperimentRun`` and a context. ``STEPS`` lists them in their order.
 """
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
@@ -18,7 +18,6 @@ from merging.hub.facts import facts
 from merging.hub.fetch import fetch
 from merging.hub.repository import Repository
 from merging.hub.transfer import Transfer
-from merging.progress import Cancel, Phases, ProgressCallback
 from merging.published.catalogue import Experiment
 from merging.published.choice import Choice, models, narrowed, needed_parts
 from merging.published.computing.experiment_run import ExperimentRun, Place
@@ -118,7 +117,7 @@ def fetch_parts(run: ExperimentRun, context: Context = QUIET) -> None:
     needed = sorted(needed_parts(run.chosen, run.choice), key=lambda use: not _is_gated(use.repository, lock))
     planned = plan(run.chosen, run.choice, place, "cpu")
     _require_room(planned)
-    transfer, started = Transfer(planned.to_fetch, context.progress), time.monotonic()
+    transfer, started = Transfer(planned.to_fetch, context), time.monotonic()
     try:
         for use in needed:
             listed = known[use.repository]
@@ -127,7 +126,7 @@ def fetch_parts(run: ExperimentRun, context: Context = QUIET) -> None:
                 files_of(listed, use.part, lock),
                 into=place.into,
                 limit_rate=run.limit_rate,
-                context=replace(context, progress=transfer.part()),
+                context=transfer.part(),
             )
     except Cancelled:
         after = plan(run.chosen, run.choice, place, "cpu")
@@ -171,7 +170,7 @@ def make_benchmark(run: ExperimentRun, context: Context = QUIET) -> Benchmark:
         return Benchmark.load(folder)
     folder.parent.mkdir(parents=True, exist_ok=True)
     description = Description.of(described, place.folder)
-    made = make(description, folder, force=True, context=replace(context, device=run.device))
+    made = make(description, folder, force=True, context=context.on(run.device))
     write_json(record, described)
     return made
 
@@ -180,14 +179,14 @@ def score_references(run: ExperimentRun, context: Context = QUIET) -> MeasuredTa
     """Score the pretrained model, and each expert on its own task; what was measured before is not repeated."""
     from merging.published.computing.references import measure_references
 
-    return measure_references(run, make_benchmark(run, replace(context, progress=None)), context)
+    return measure_references(run, make_benchmark(run, context.silent()), context)
 
 
 def score_rows(run: ExperimentRun, context: Context = QUIET) -> MeasuredTable:
     """Merge and score every row of the choice; stored runs are not computed again."""
     from merging.published.computing.row_runs import measure_rows
 
-    return measure_rows(run, make_benchmark(run, replace(context, progress=None)), context)
+    return measure_rows(run, make_benchmark(run, context.silent()), context)
 
 
 def _pin(run: ExperimentRun, context: Context) -> None:
@@ -200,7 +199,7 @@ class ExperimentStep:
 
     title: str
     share: float
-    call: Callable[[ExperimentRun, ProgressCallback | None, Cancel | None], object]
+    call: Callable[[ExperimentRun, Context], object]
 
 
 STEPS = (
@@ -214,9 +213,9 @@ STEPS = (
 
 def run_steps(run: ExperimentRun, steps: Sequence[ExperimentStep], context: Context = QUIET) -> None:
     """Run steps one after another, each of which goes on from what is there."""
-    phases = Phases({step.title: step.share for step in steps}, context.progress)
+    shares = context.parts({step.title: step.share for step in steps})
     for step in steps:
-        step.call(run, phases.callback(step.title), context.cancel)
+        step.call(run, shares[step.title])
 
 
 # The table

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import ExitStack
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
@@ -26,12 +26,11 @@ from merging.formats.safetensors import SafetensorsWriter
 from merging.free_memory import free_memory
 from merging.methods.exemplars import TaskExemplars
 from merging.methods.params import Params
-from merging.progress import Cancel, Phases, ProgressCallback
 from merging.recipes.recipe import Recipe
 from merging.runs.elsewhere.whole_tensors import tensors_on_workers
 from merging.runs.estimate import ADAPTING, EVALUATING, MERGING, Estimate
 from merging.runs.facts import facts
-from merging.runs.inputs import OpenedRecipe, log_warning
+from merging.runs.inputs import OpenedRecipe
 from merging.runs.run import FACTS, RECIPE, Run
 from merging.runs.store import Store
 from merging.tasks.context import Context
@@ -82,15 +81,13 @@ class Work:
     store: Store
     benchmark: Benchmark | None
     images: ChainImages
-    device: str
-    phases: Phases
-    cancel: Cancel | None
+    context: Context
+    parts: Mapping[str, Context]  # of it, by the phases of the plan
     plan: Estimate
     keep_model: bool
     kept: Kept | None = None  # of what is learned, for a later run to go on from
     scored: GivenScores | None = None
     workers: str = ""  # who computes whole tensors, as ``merging.workers.pools`` reads it
-    warn: Callable[[str], None] = log_warning
     seconds: dict[str, float] = field(default_factory=dict)
     warnings: list[str] = field(default_factory=list)
     models: dict[str, str] = field(default_factory=dict)
@@ -153,15 +150,13 @@ class Work:
                 path = folder / self.models[name]
                 return files.enter_context(SafetensorsWriter(path, self.opened.pretrained.infos, self._metadata(name)))
 
-            elsewhere = tensors_on_workers(
-                self.opened, self.workers, Context(device=self.device, cancel=self.cancel, warn=self.warn)
-            )
+            elsewhere = tensors_on_workers(self.opened, self.workers, self.context)
             return engine.run(
                 self.recipe, self.opened.pretrained, self.opened.experts,
                 layer_inputs=self.opened.given.layer_inputs or None, gradients=self.opened.given.gradients or None,
                 exemplars=self.images.exemplars, test_data=self.images.test_data, kept=self.kept, make_sink=sink,
-                elsewhere=files.enter_context(elsewhere),
-            context=Context(device=self.device, progress=self.phases.callback(MERGING), cancel=self.cancel))  # fmt: skip
+                elsewhere=files.enter_context(elsewhere), context=self.parts[MERGING],
+            )  # fmt: skip
 
     def _adapt(self, folder: Path, merged: engine.MergeResult) -> engine.MergeResult:
         """The result with the recipe's adapt on the merged model in ``folder``, where its files are written."""
@@ -178,7 +173,7 @@ class Work:
             exemplars=self.images.exemplars,
             test_data=self.images.test_data,
             kept=self.kept,
-            context=Context(device=self.device, progress=self.phases.callback(ADAPTING), cancel=self.cancel),
+            context=self.parts[ADAPTING],
         )
         self.modules = adapted.modules.write(folder)
         self.seconds[ADAPTING] = time.monotonic() - started
@@ -228,30 +223,23 @@ class Work:
 
         started = time.monotonic()
         paths = {key: folder / name for key, name in self.models.items()}
-        progress, kept = self.phases.callback(EVALUATING), self.store.features_of(self.run_id)
+        context, kept = replace(self.parts[EVALUATING], warn=self._warn), self.store.features_of(self.run_id)
         if self.recipe.per_task:
-            scores = evaluate_per_task(
-                paths, self.benchmark, kept=kept,
-            context=Context(device=self.device, progress=progress, cancel=self.cancel, warn=self._warn))  # fmt: skip
+            scores = evaluate_per_task(paths, self.benchmark, kept=kept, context=context)
         else:
             modules = self._modules(folder)
             if modules is None:
-                model = paths[MERGED], self.benchmark, kept
-                keep_answers_of_workers(
-                    *model, self.workers, self.device, progress, self.cancel, Context(device=self.warn)
-                )
-            parts = Phases({SCORES: len(self.benchmark.tasks), UNKNOWN_TASK: len(self.opened.experts)}, progress)
+                keep_answers_of_workers(paths[MERGED], self.benchmark, kept, self.workers, self.parts[EVALUATING])
             names_tasks = modules is not None and modules.method.names is not None
-            scores = evaluate(
-                paths[MERGED], self.benchmark, modules=modules,
-                kept=kept,
-            context=Context(device=self.device, progress=parts.callback(SCORES) if names_tasks else progress, cancel=self.cancel, warn=self._warn))  # fmt: skip
+            parts = context.parts({SCORES: len(self.benchmark.tasks), UNKNOWN_TASK: len(self.opened.experts)})
+            scoring = parts[SCORES] if names_tasks else context
+            scores = evaluate(paths[MERGED], self.benchmark, modules=modules, kept=kept, context=scoring)
             if modules is not None and names_tasks:
-                self._score_unknown(folder, modules, parts.callback(UNKNOWN_TASK))
+                self._score_unknown(folder, modules, parts[UNKNOWN_TASK])
         self.schemas[SCORES] = write_table(folder, SCORES, scores)
         self.seconds[EVALUATING] = time.monotonic() - started
 
-    def _score_unknown(self, folder: Path, modules: Modules, progress: ProgressCallback | None) -> None:
+    def _score_unknown(self, folder: Path, modules: Modules, context: Context) -> None:
         """Evaluate modules that name tasks, where the task of an image is not known: another score."""
         from merging.benchmarks.unknown_task import UNKNOWN_TASK, evaluate_unknown_task
 
@@ -262,11 +250,7 @@ class Work:
                 f"{UNSCORED} whose task is unknown: the benchmark has no head for {first_few(missing)}."
             )
             return
-        table = evaluate_unknown_task(
-            modules,
-            self.benchmark,
-            context=Context(device=self.device, progress=progress, cancel=self.cancel, warn=self._warn),
-        )
+        table = evaluate_unknown_task(modules, self.benchmark, context=context)
         self.schemas[UNKNOWN_TASK] = write_table(folder, UNKNOWN_TASK, table)
 
     def _warn(self, sentence: str) -> None:

@@ -5,17 +5,14 @@ from __future__ import annotations
 import contextlib
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from merging.benchmarks.benchmark import Benchmark
 from merging.engine.needs import check_kind
 from merging.errors import Cancelled, MergingError, NeedsError, Paused, StoreError, TaskError
-from merging.files.processes import ProcessId
 from merging.free_memory import free_memory
-from merging.progress import Cancel, Phases, Progress, ProgressCallback
+from merging.progress import Cancel
 from merging.recipes.recipe import Recipe
 from merging.runs.compute import ChainImages, GivenScores, Work
 from merging.runs.estimate import READING, Estimate, estimate
@@ -48,13 +45,13 @@ def execute(  # noqa: PLR0913 - all that distinguishes the app, the command line
 
     Args:
         benchmark: what the merged model is evaluated on; default: the bundled one, if it fits the model.
-        progress: called with a Progress whose fraction covers reading, merging and evaluating together.
-        pause: asked while something is learned; the same recipe then goes on from where it stopped.
+        context: its progress covers reading, merging and evaluating together. It can pause while something is learned;
+            the same recipe then goes on from where it stopped. Every doubt about what belongs together is a warning
+            before anything is computed; the run has them, too.
         evaluate: whether the run must have scores; a stored run without them gets them.
         keep_model, need_model: whether the weights of a new run stay; whether a stored run must have some.
         base: the folder from which relative paths in the recipe count.
         strict: whether to refuse experts that probably do not belong to the pretrained model.
-        warn: called with every doubt about what belongs together, before anything is computed; the run has them, too.
         announce: called with the cost before anything is learned, or matrices of networks other than CLIP are read.
         scored: scores of the run's model on the benchmark, if it was evaluated together with others.
         workers: who computes whole tensors, as MERGESCOPE_WORKERS says it; empty: this process.
@@ -67,20 +64,20 @@ def execute(  # noqa: PLR0913 - all that distinguishes the app, the command line
     fitting, reason = fitting_benchmark(opened, benchmark) if evaluate or recipe.needs else (None, "")
     scored_on = fitting if evaluate else None
     plan = _planned(opened, scored_on, store, context.device, announce)
-    phases = Phases(plan.phases, context.progress)
-    digests, reading = _read(opened, replace(context, progress=phases.callback(READING)))
+    parts = context.parts(plan.phases)
+    digests, reading = _read(opened, parts[READING])
     run_id = opened.run_id(digests)
     if run := stored_run(store, run_id, scored_on, need_model):
         return run
-    with store.lock(run_id, context.check, partial(_say_who_computes, report=phases.callback(READING))):
+    with store.lock(run_id, parts[READING], "computes the same run"):
         if run := stored_run(store, run_id, scored_on, need_model):
             return run
-        images = ChainImages(_exemplars(recipe, fitting, reason), _test_data(recipe, fitting, reason))
+        seen = ChainImages(_exemplars(recipe, fitting, reason), _test_data(recipe, fitting, reason))
         work = Work(
-            run_id, opened, digests, store, scored_on, images, context.device, phases, context.cancel, plan, keep_model, scored=scored,
-            workers=workers, warn=context.warn, seconds={READING: reading}, warnings=[reason] if reason and evaluate else [],
+            run_id, opened, digests, store, scored_on, seen, context, parts, plan, keep_model, scored=scored,
+            workers=workers, seconds={READING: reading}, warnings=[reason] if reason and evaluate else [],
         )  # fmt: skip
-        _compute(work, context.warn, context.pause, announce)
+        _compute(work, announce)
     return _own(store, run_id)
 
 
@@ -116,7 +113,7 @@ def _is_known(recipe: Recipe, store: Store) -> bool:
 def _read(opened: OpenedRecipe, context: Context) -> tuple[dict[str, str], float]:
     """The digests of the checkpoints, and the seconds that reading them took."""
     started = time.monotonic()
-    return opened.digests(context.progress, context.cancel), time.monotonic() - started
+    return opened.digests(context), time.monotonic() - started
 
 
 @contextlib.contextmanager
@@ -134,28 +131,18 @@ def _learning(store: Store, run_id: str, pause: Cancel | None) -> Iterator[Kept]
     store.forget_learned(run_id)
 
 
-def _say_who_computes(holder: ProcessId, report: ProgressCallback | None) -> None:
-    """Report that another process computes the same run, which is waited for."""
-    if report is not None:
-        who = f"process {holder.pid}" if holder.pid else "another process"
-        who += " of another computer" if holder.away else ""
-        report(Progress(f"Waiting for {who}, which computes the same run", 1, 1, None))
-
-
-def _compute(
-    work: Work, warn: Callable[[str], None], pause: Cancel | None, announce: Callable[[Estimate], None] | None
-) -> None:
+def _compute(work: Work, announce: Callable[[Estimate], None] | None) -> None:
     """Add scores to the stored run if only they are missing, or merge."""
     stored = next((run for run in work.store.candidates(work.run_id) if run.has_model), None)
     if stored is not None and work.benchmark is not None:
         work.add_scores(stored)
         return
     for doubt in work.opened.doubts:
-        warn(doubt)
+        work.context.warn(doubt)
     learns = work.recipe.learns
     if learns and announce is not None:
         announce(work.plan)
-    with _learning(work.store, work.run_id, pause) if learns else contextlib.nullcontext() as work.kept:
+    with _learning(work.store, work.run_id, work.context.pause) if learns else contextlib.nullcontext() as work.kept:
         work.merge()
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -21,15 +20,14 @@ from merging.errors import CheckpointError, CompatibilityError
 from merging.formats.opening import open_checkpoint
 from merging.inspection.fit import fit
 from merging.inspection.fit_report import FitReport
-from merging.progress import Cancel, Meter, ProgressCallback
 from merging.recipes.recipe import Recipe
 from merging.runs.given.files import GivenFiles
 from merging.runs.run import Run
+from merging.tasks.context import QUIET, Context
 from merging.team.team import TeamBase, formed
 from merging.text import printable
 
 LONG = 2000  # characters of a warning
-log = logging.getLogger("merging")
 
 
 @dataclass(frozen=True)
@@ -59,13 +57,13 @@ class OpenedRecipe:
         new = [checkpoint for checkpoint in self if not DIGESTS.remembered(checkpoint.state())]
         return sum(info.nbytes for checkpoint in new for info in checkpoint.infos.values())
 
-    def digests(self, progress: ProgressCallback | None = None, cancel: Cancel | None = None) -> dict[str, str]:
+    def digests(self, context: Context = QUIET) -> dict[str, str]:
         """{"pretrained": digest, "experts/<name>": digest}; files that this process has read are not read again.
 
         Raises:
             TaskError: a model of a benchmark that was made here is not as it was written.
         """
-        meter = Meter(self.nbytes, progress, cancel)
+        meter = context.meter(self.nbytes)
         names = [PRETRAINED, *(expert_key(name) for name in self.experts)]
         digests = {}
         references = [self.recipe.pretrained, *(reference for _, reference in self.recipe.experts)]
@@ -171,11 +169,6 @@ def opened(
     team = formed(pretrained, experts, recipe.vocabulary, count_untouched=recipe.count_dead_params)
     states = tuple(checkpoint.state() for checkpoint in (pretrained, *experts.values()))
     return OpenedRecipe(recipe, team.pretrained, team.experts, states, benchmark)
-
-
-def log_warning(sentence: str) -> None:
-    """Pass a warning to the logger "merging"."""
-    log.warning("%s", sentence)
 
 
 def settled(opened: OpenedRecipe, runs: Sequence[Run]) -> bool:

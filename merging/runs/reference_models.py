@@ -17,7 +17,6 @@ from merging.files.records import write_json
 from merging.files.short_digest import short_digest
 from merging.files.tables import SCORES, write_table
 from merging.formats.opening import open_checkpoint
-from merging.progress import Phases
 from merging.runs.estimate import EVALUATING
 from merging.runs.facts import facts
 from merging.runs.run import FACTS, Run
@@ -28,20 +27,14 @@ if TYPE_CHECKING:
     import pandas as pd
 
 
-def references(
-    store: Store,
-    benchmark: Benchmark,
-    *,
-    context: Context = QUIET,
-    compute: bool = True,
-) -> dict[str, Run]:
+def references(store: Store, benchmark: Benchmark, *, context: Context = QUIET, compute: bool = True) -> dict[str, Run]:
     """Stored evaluations of the reference models: {"pretrained", each expert's task, "multitask": run}.
 
     With ``compute=False`` only those that are already stored.
     """
     runs = {}
     models = _reference_models(benchmark)
-    phases = Phases(dict.fromkeys(models, 1.0), context.progress)
+    parts = context.parts(dict.fromkeys(models, 1.0))
     for name, reference in models.items():
         checkpoint = open_checkpoint(reference, name)
         content = DIGESTS.digest(checkpoint)
@@ -49,9 +42,8 @@ def references(
         if compute and not store.has(run_id):
             started = time.monotonic()
             warnings: list[str] = []
-            scores = evaluate_model(
-                checkpoint, benchmark, kept=store.features_of(run_id),
-            context=replace(context, progress=phases.callback(name), warn=warnings.append))  # fmt: skip
+            part = replace(parts[name], warn=warnings.append)
+            scores = evaluate_model(checkpoint, benchmark, kept=store.features_of(run_id), context=part)
             seconds = time.monotonic() - started
             _write_reference(store, benchmark, run_id, name, content, scores, seconds, context.device, warnings)
         if run := store.find(run_id):

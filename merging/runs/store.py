@@ -6,7 +6,7 @@ import contextlib
 import json
 import shutil
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -18,10 +18,12 @@ from merging.files.disk import appeared
 from merging.files.locks import held
 from merging.files.processes import ProcessId
 from merging.files.short_digest import SHORT_DIGEST, beginning_with, resolved
+from merging.progress import Progress
 from merging.recipes.recipe import Recipe
 from merging.runs.given.scores import forget_scores
 from merging.runs.quarantine import RUN, Damage, Quarantine
 from merging.runs.run import FACTS, PRECOMPUTED, RECIPE, THIS_MACHINE, OtherFormatError, Run
+from merging.tasks.context import QUIET, Context
 from merging.text import first_few
 
 if TYPE_CHECKING:
@@ -216,17 +218,20 @@ class Store:
                 for inner in _folders(folder):
                     atomic.sweep(inner)
 
-    def lock(
-        self,
-        run_id: str,
-        check: Callable[[], None] = lambda: None,
-        tell: Callable[[ProcessId], None] = lambda holder: None,
-    ) -> contextlib.AbstractContextManager[bool]:
-        """Wait until no other process computes this run; see ``locks.held``.
+    def lock(self, name: str, context: Context = QUIET, work: str = "") -> contextlib.AbstractContextManager[bool]:
+        """Wait until no other process computes what has this name; see ``locks.held``.
 
-        It only avoids computing a run twice; correctness does not depend on it.
+        ``work`` says what that process does, "computes the same run" say. The lock only avoids computing a thing twice;
+        correctness does not depend on it.
         """
-        return held(self.root / "locks" / f"{run_id}.lock", check, tell)
+
+        def report(holder: ProcessId) -> None:
+            if context.progress is not None:
+                who = f"process {holder.pid}" if holder.pid else "another process"
+                who += " of another computer" if holder.away else ""
+                context.progress(Progress(f"Waiting for {who}, which {work}", 0, 1, None))
+
+        return held(self.root / "locks" / f"{name}.lock", context.check, report)
 
     def _read(self, path: Path) -> Run | None:
         """The run in a folder, read again only where a file changed; a damaged one is set aside and gives None."""

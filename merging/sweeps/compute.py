@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -20,7 +20,6 @@ from merging.formats.handed_out import handed_out
 from merging.formats.opening import open_checkpoint
 from merging.free_memory import free_memory
 from merging.modules.modules import Modules
-from merging.progress import Cancel, ProgressCallback
 from merging.recipes.recipe import Recipe
 from merging.runs import inputs
 from merging.runs.estimate import EVALUATING, MERGING, in_memory_bytes
@@ -58,8 +57,7 @@ class Session:
 
     benchmark: Benchmark
     sample: Sample
-    device: str = "auto"
-    cancel: Cancel | None = None
+    context: Context = QUIET
     _opened: dict[tuple[str, str, str], Checkpoint] = field(default_factory=dict)
     _same: dict[tuple[Any, ...], OpenedRecipe] = field(default_factory=dict)  # by the files that are opened
     _named: dict[tuple[Any, ...], dict[str, str]] = field(default_factory=dict)  # digests, likewise
@@ -108,45 +106,41 @@ class Session:
             "place": plain_place(planned.place),
             "sample": plain_sample(self.sample),
             "benchmark": str(self.benchmark.folder),
-            "device": self.device,
+            "device": self.context.device,
             "digests": [handed_out(checkpoint) for checkpoint in self.opened(planned.place.recipe)],
         }
 
-    def compute(
-        self, planned: NamedPoint, progress: Callable[[str], ProgressCallback | None]
-    ) -> tuple[Point, dict[str, Any]]:
-        """The point, and facts about it. ``progress`` gives the callbacks of the merge and of the evaluation."""
+    def compute(self, planned: NamedPoint, stages: Mapping[str, Context]) -> tuple[Point, dict[str, Any]]:
+        """The point, and facts about it; ``stages`` are the contexts of its merge and of its evaluation."""
         place, started = planned.place, time.monotonic()
         about: dict[str, Any] = {
             "chain": [step.key for _, step in place.recipe.stages],
             "experts": len(place.recipe.experts),
         }
         doubts: list[str] = []
-        models = self._models(place, progress(MERGING), about, doubts)
+        models = self._models(place, stages[MERGING], about, doubts)
         modules = self._modules(place.recipe, models, doubts)
         merged = time.monotonic()
-        options: dict[str, Any] = {
-            "device": self.device, "progress": progress(EVALUATING), "cancel": self.cancel, "warn": doubts.append,
-        }  # fmt: skip
+        context = replace(stages[EVALUATING], warn=doubts.append)
         splits, tasks = (self.sample.split,), self.sample.tasks or None
         if list(models) == [MERGED]:
-            scores = evaluate(models[MERGED], self.drawn, splits=splits, tasks=tasks, modules=modules, **options)
+            scores = evaluate(models[MERGED], self.drawn, splits=splits, tasks=tasks, modules=modules, context=context)
         else:
-            scores = evaluate_per_task(models, self.drawn, splits=splits, **options)
+            scores = evaluate_per_task(models, self.drawn, splits=splits, context=context)
         seconds = {MERGING: merged - started, EVALUATING: time.monotonic() - merged}
-        device = devices.describe_computed(devices.choose_device(self.device), doubts)
+        device = devices.describe_computed(devices.choose_device(self.context.device), doubts)
         about |= computing()
         about |= {"images": int(scores["n"].sum()), "weights": place.terms is not None, "sample": self.sample.split}
         about |= {"warnings": list(dict.fromkeys(doubts))} if doubts else {}
         return Point(planned.name, scores, device, THIS_MACHINE, seconds, versions=versions()), about
 
     def _models(
-        self, place: SweepPoint, progress: ProgressCallback | None, about: dict[str, Any], doubts: list[str]
+        self, place: SweepPoint, context: Context, about: dict[str, Any], doubts: list[str]
     ) -> Mapping[str, Checkpoint]:
         """The models of a point; ``doubts`` gets the warnings of its merge, ``about`` what else is noted of it."""
         opened = self.opened(place.recipe)
         if place.terms is None:
-            models, warnings = self._merge(opened, progress)
+            models, warnings = self._merge(opened, context)
             doubts.extend(warnings)
             if not place.values:
                 with one_thread():
@@ -155,23 +149,21 @@ class Session:
         parts: dict[str, Checkpoint] = dict(opened.experts)
         if any(what == MERGED for _, what in place.terms):
             if self._line is None or self._line[0] != place.recipe:
-                models, warnings = self._merge(opened, progress)
+                models, warnings = self._merge(opened, context)
                 self._line = place.recipe, models[MERGED], warnings
             parts = {MERGED: self._line[1]}
             doubts.extend(self._line[2])
         terms = [(coefficient, parts[what]) for coefficient, what in place.terms]
         return {MERGED: CombinedCheckpoint(opened.pretrained, terms)}
 
-    def _merge(
-        self, opened: OpenedRecipe, progress: ProgressCallback | None
-    ) -> tuple[dict[str, Checkpoint], tuple[str, ...]]:
+    def _merge(self, opened: OpenedRecipe, context: Context) -> tuple[dict[str, Checkpoint], tuple[str, ...]]:
         """The merged models by task, or the one as "merged", in memory and in its base's dtype; and warnings."""
         self._check_memory(opened)
         result = engine.run(
             opened.recipe,
             opened.pretrained,
             opened.experts,
-            context=Context(device=self.device, progress=progress, cancel=self.cancel),
+            context=context,
             **self._images(opened.recipe),
         )
         opened.raise_if_changed()
@@ -193,7 +185,7 @@ class Session:
             opened.pretrained,
             opened.experts,
             models[MERGED],
-            context=Context(device=self.device, cancel=self.cancel),
+            context=self.context.silent(),
             **images,
         )
         doubts.extend(adapted.warnings)
@@ -215,7 +207,7 @@ class Session:
 
     def memory_of(self, opened: OpenedRecipe) -> int:
         """Bytes of memory that a point needs: what the merge takes, and the merged weights; an estimate."""
-        return in_memory_bytes(opened, self.device)
+        return in_memory_bytes(opened, self.context.device)
 
     def _check_memory(self, opened: OpenedRecipe) -> None:
         needed = self.memory_of(opened)
@@ -275,19 +267,19 @@ def run(
 ) -> Outcome:
     """Compute the missing points and store each as soon as it is done.
 
-    ``paused`` is called between two points. A point that fails does not stop the others. ``warn`` is called with every
-    doubt about what belongs together, before the first point is computed, and once with each warning of the points.
+    It can pause between two points. A point that fails does not stop the others. Every doubt about what belongs
+    together is a warning before the first point is computed, and so is, once, each warning of the points.
     With ``workers`` they compute, and this process stores. A ``share`` (number, of how many) computes every so many-th
     point, from 0: together the shares are the sweep.
 
     Raises:
         MergingError: points failed; the message counts them and gives the first reason.
-        StoreError: the disk cannot be written to. Cancelled: ``cancel`` requested it, or all workers are gone
+        StoreError: the disk cannot be written to. Cancelled: as asked, or all workers are gone
             (WorkersGone); the points so far are kept.
     """
     points.sweep_up(store)
     mine = distinct(plan(sweep, benchmark))[share[0] :: share[1]]
-    session = Session(benchmark, sweep.sample, context.device, context.cancel)
+    session = Session(benchmark, sweep.sample, context)
     there = KnownPoints(mine, store, benchmark, session.sample).now()
     missing = [planned for planned in mine if planned.name not in there]
     warned: set[str] = set()
@@ -301,7 +293,7 @@ def run(
         warn_once(doubt)
     if workers is not None and missing:
         _check_workers(sweep, session, workers)
-    work = MissingPoints(missing, len(mine), store, context.pause, context.progress, context.cancel, warn_once)
+    work = MissingPoints(missing, len(mine), store, replace(context, warn=warn_once))
     failures = work.here(session.compute) if workers is None else work.on(workers, session.request)
     if work.halted:
         return Outcome(len(mine) - len(missing) + work.taken - len(failures), len(mine), True)

@@ -17,8 +17,10 @@ from merging.errors import CheckpointError
 from merging.formats.handed_out import believe, unseen
 from merging.sweeps.compute import Session
 from merging.sweeps.points import Point, Sample
+from merging.sweeps.spread import STAGES
 from merging.sweeps.sweep import NamedPoint, SweepPoint
 from merging.sweeps.wire import place_of, plain_point, sample_of
+from merging.tasks.context import QUIET
 from merging.workers.sentences import sees_others
 
 _sessions: dict[str, Session] = {}  # the last one of this process
@@ -46,14 +48,16 @@ def _computed(request: Mapping[str, Any], place: SweepPoint, sample: Sample) -> 
         planned = _planned(session, place, request)
     if planned.name != request["name"]:
         raise sees_others("point")
-    return session.compute(planned, lambda _stage: None)
+    return session.compute(planned, dict.fromkeys(STAGES, session.context))
 
 
 def _session(request: Mapping[str, Any], sample: Sample) -> Session:
     key = repr((request["benchmark"], request["device"], sample))
     if key not in _sessions:
         _sessions.clear()
-        _sessions[key] = Session(Benchmark.load(seen_here(str(request["benchmark"]))), sample, str(request["device"]))
+        _sessions[key] = Session(
+            Benchmark.load(seen_here(str(request["benchmark"]))), sample, QUIET.on(request["device"])
+        )
     return _sessions[key]
 
 

@@ -5,13 +5,11 @@ Workers compute; this process stores each point as soon as it is there, so that 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
-from functools import partial
 
 from merging.errors import Cancelled, MergingError, StoreError, WorkerError, WorkersGone
-from merging.progress import Cancel, Meter, Phases, ProgressCallback
 from merging.runs.estimate import EVALUATING, MERGING
 from merging.runs.store import Store
 from merging.sweeps import points
@@ -25,7 +23,7 @@ from merging.workers.units import POINT, Plain
 
 STAGES = (MERGING, EVALUATING)
 WRITERS = 8  # threads that store what workers compute: most of it is waiting for the disk
-Compute = Callable[[NamedPoint, Callable[[str], ProgressCallback | None]], tuple[Point, Plain]]
+Compute = Callable[[NamedPoint, Mapping[str, Context]], tuple[Point, Plain]]
 
 
 @dataclass
@@ -35,18 +33,15 @@ class MissingPoints:
     points: Sequence[NamedPoint]
     total: int  # points of the sweep, or of a share of it
     store: Store
-    paused: Callable[[], bool]
-    progress: ProgressCallback | None
-    cancel: Cancel | None
-    warn: Callable[[str], None]
+    context: Context
     halted: bool = False
     taken: int = 0
 
     def _each(self) -> Iterator[NamedPoint]:
         """The points, unless another sweep has computed one meanwhile, until it is asked to pause."""
         for planned in self.points:
-            Meter(0, None, self.cancel).check()
-            if self.paused():
+            self.context.check()
+            if self.context.pauses():
                 self.halted = True
                 return
             self.taken += 1
@@ -60,12 +55,13 @@ class MissingPoints:
             StoreError: the disk cannot be written to. Cancelled: as asked; finished points are kept.
         """
         names = [f"{planned.name} {stage}" for planned in self.points for stage in STAGES]
-        phases, failures = Phases(dict.fromkeys(names, 1.0), self.progress), dict[str, MergingError]()
+        parts, failures = self.context.parts(dict.fromkeys(names, 1.0)), dict[str, MergingError]()
         before = self.total - len(self.points)
         for planned in self._each():
             words = f"Point {before + self.taken} of {self.total}"
+            stages = {stage: reporting_as(words, parts[f"{planned.name} {stage}"]) for stage in STAGES}
             try:
-                point, about = compute(planned, partial(_stage, phases, planned, words))
+                point, about = compute(planned, stages)
             except (Cancelled, StoreError):
                 raise
             except MergingError as error:
@@ -73,7 +69,7 @@ class MissingPoints:
             else:
                 points.write(self.store, point, about)
                 for warning in about.get("warnings", ()):
-                    self.warn(warning)
+                    self.context.warn(warning)
         return failures
 
     def on(self, workers: Workers, request: Callable[[NamedPoint], Plain]) -> dict[str, MergingError]:
@@ -83,13 +79,14 @@ class MissingPoints:
             StoreError, Cancelled: as ``here``. WorkersGone: there was no worker for a minute; finished points are kept.
         """
         before, requests = self.total - len(self.points), ((each.name, request(each)) for each in self._each())
-        meter = Meter(len(self.points), self.progress, self.cancel)
+        meter = self.context.meter(len(self.points))
         with ThreadPoolExecutor(WRITERS) as writers:
             arriving = _Coming(self, writers, Arrivals("Point", self.total, workers, meter, before))
             try:
                 fan_out(
-                    workers, POINT, requests, arriving.done, arriving.failed, Context(cancel=self.cancel), told=arriving.told,
-                    seen=arriving.arrivals.tell)  # fmt: skip
+                    workers, POINT, requests, arriving.done, arriving.failed, self.context, told=arriving.told,
+                    seen=arriving.arrivals.tell,
+                )  # fmt: skip
             except WorkersGone as gone:
                 kept = f"{before + len(arriving.stored)} of {self.total} points are kept."
                 raise WorkersGone(f"{gone} {kept} Resume when they are back.") from None
@@ -121,7 +118,7 @@ class _Coming:
         self.writing.append(self.writers.submit(points.write, self.missing.store, point, about))
         self.stored.add(name)
         for warning in about.get("warnings", ()):
-            self.missing.warn(warning)
+            self.missing.context.warn(warning)
         self.arrivals.count()
 
     def failed(self, name: str, error: MergingError) -> None:
@@ -131,10 +128,12 @@ class _Coming:
 
     def told(self, names: Collection[str]) -> None:
         """Say that a worker was lost."""
-        self.missing.warn(self.arrivals.lost(names))
+        self.missing.context.warn(self.arrivals.lost(names))
 
 
-def _stage(phases: Phases, point: NamedPoint, words: str, stage: str) -> ProgressCallback | None:
-    """The callback of one stage of a point; its phase is ``words``, which say which point it is."""
-    callback = phases.callback(f"{point.name} {stage}")
-    return None if callback is None else lambda inner: callback(replace(inner, phase=words, detail=inner.phase))
+def reporting_as(words: str, context: Context) -> Context:
+    """The context of one stage of a point; it reports ``words``, which say which point it is, and then its phase."""
+    report = context.progress
+    if report is None:
+        return context
+    return replace(context, progress=lambda inner: report(replace(inner, phase=words, detail=inner.phase)))

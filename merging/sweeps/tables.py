@@ -19,6 +19,7 @@ from merging.sweeps.compute import Session, distinct, plan
 from merging.sweeps.known_points import absent
 from merging.sweeps.points import Point
 from merging.sweeps.sweep import VALUES, NamedPoint, Sweep
+from merging.tasks.context import QUIET
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -53,7 +54,7 @@ def budget(
 ) -> SweepCost:
     """The cost of the sweep on a device of this machine; ``planned`` is its plan, if it is known."""
     planned = distinct(plan(sweep, benchmark) if planned is None else planned)
-    session, here = Session(benchmark, sweep.sample, device), describe_device(choose_device(device))
+    session, here = Session(benchmark, sweep.sample, QUIET.on(device)), describe_device(choose_device(device))
     missing = absent(planned, store, benchmark, session.sample)
     if not missing:
         return SweepCost(len(planned), len(planned), 0.0, 0.0, True)
@@ -86,7 +87,7 @@ def _each(
                 merges.append(float(facts["seconds"][MERGING]))
         except (KeyError, TypeError, ValueError, ZeroDivisionError):
             continue
-    estimated = estimate(session.opened(recipe), drawn, runs, session.device).phases
+    estimated = estimate(session.opened(recipe), drawn, runs, session.context.device).phases
     count = sum(drawn.count(task.key, split) for task in drawn.tasks for split in SPLITS)
     evaluating = statistics.median(rates) * images if rates else estimated[EVALUATING] * images / max(count, 1)
     merging = (

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Self
 
-from merging.progress import Cancel, Meter, Phases, ProgressCallback
+from merging.progress import Cancel, Meter, Phases, Progress, ProgressCallback, is_asked
 
 log_warning: Callable[[str], None] = logging.getLogger("merging").warning
 
@@ -31,6 +31,10 @@ class Context:
         """Raise Cancelled if asked to stop."""
         self.meter(0).check()
 
+    def pauses(self) -> bool:
+        """Whether it is asked to pause."""
+        return is_asked(self.pause)
+
     def meter(self, total: int) -> Meter:
         """A meter of ``total`` work, which reports and can be cancelled as this context says."""
         return Meter(total, self.progress, self.cancel)
@@ -39,6 +43,15 @@ class Context:
         """A context for each of several parts in their order; together they are one fraction, shared by ``weights``."""
         phases = Phases(weights, self.progress)
         return {name: replace(self, progress=phases.callback(name)) for name in weights}
+
+    def titled(self, words: str) -> Self:
+        """The same; what it reports begins with ``words``, such as the number of one of several."""
+
+        def report(inner: Progress) -> None:
+            assert self.progress is not None
+            self.progress(replace(inner, phase=f"{words}: {inner.phase}"))
+
+        return self if self.progress is None else replace(self, progress=report)
 
     def silent(self) -> Self:
         """The same without reports, for what is counted by its caller."""

@@ -15,7 +15,6 @@ from typing import Any
 
 from merging.errors import MergingError, WorkerError, WorkersGone
 from merging.free_memory import MemoryWatch
-from merging.progress import Cancel, Meter
 from merging.tasks.context import QUIET, Context
 from merging.text import size_text
 from merging.workers.units import Plain, answered, call, written
@@ -101,7 +100,7 @@ def fan_out(
     Raises:
         Cancelled: ``cancel`` asked for it; what waits is dropped. WorkersGone: there was no worker for a minute.
     """
-    work = _Fan(workers, unit, tries, told, context.cancel, size, seen)
+    work = _Fan(workers, unit, tries, told, context, size, seen)
     source = iter(requests)
     try:
         while work.submit(source):
@@ -124,7 +123,7 @@ class _Fan:
     unit: str
     tries: int
     told: Callable[[Collection[str]], None]
-    cancel: Cancel | None
+    context: Context
     size: Callable[[str], int]
     seen: Callable[[], None]
     words: str = ""  # of the workers, as they were seen
@@ -134,7 +133,7 @@ class _Fan:
 
     def check(self) -> None:
         """Raise Cancelled if asked to stop."""
-        Meter(0, None, self.cancel).check()
+        self.context.check()
 
     def look(self) -> None:
         """Say if there are other workers than before; note how much memory is free."""

@@ -17,8 +17,7 @@ from typing import Any
 from merging.errors import MergingError, Paused, WorkerError, WorkersGone
 from merging.files.disk import OTHER_STORE, explained
 from merging.files.temporary import temporary_name
-from merging.progress import Cancel, Meter, ProgressCallback
-from merging.tasks.context import Context
+from merging.tasks.context import QUIET, Context
 from merging.workers.about import sees
 from merging.workers.checking import survey
 from merging.workers.fan_out import Request, Workers, fan_out
@@ -70,30 +69,26 @@ class InStore:
     what: str
     folder: Path
     total: int  # with those that are there already
-    device: str = "auto"
-    progress: ProgressCallback | None = None
-    cancel: Cancel | None = None
-    paused: Callable[[], bool] = lambda: False
-    warn: Callable[[str], None] = lambda sentence: None
+    context: Context = QUIET
 
     def on(self, workers: Workers, requests: Sequence[Request]) -> dict[str, MergingError] | None:
         """Let workers do them; the errors of those that fail, by name. None if some worker does not see the store.
 
         Raises:
-            Cancelled: as asked. Paused: ``paused`` asked for it. WorkersGone: there was no worker for a minute. What
+            Cancelled: as asked. Paused: likewise. WorkersGone: there was no worker for a minute. What
                 is finished is kept.
         """
-        meter, failures = Meter(len(requests), self.progress, self.cancel), dict[str, MergingError]()
+        meter, failures = self.context.meter(len(requests)), dict[str, MergingError]()
         arrivals = Arrivals(self.what, self.total, workers, meter, self.total - len(requests))
         with marked(self.folder) as mark:
-            if not all(each["sees_store"] for each in survey(workers, self.device, mark)):
+            if not all(each["sees_store"] for each in survey(workers, self.context.device, mark)):
                 what = f"{self.what.lower()}s"
-                self.warn(f"{does_not_see_store(self.folder)}, or {what} are computed here.")
+                self.context.warn(f"{does_not_see_store(self.folder)}, or {what} are computed here.")
                 return None
 
             def done(name: str, answer: Plain) -> None:
                 for sentence in answer.get("warnings", ()):
-                    self.warn(str(sentence))
+                    self.context.warn(str(sentence))
                 if answer.get("name") != name:
                     failures[name] = WorkerError(f"a worker wrote {answer.get('name')} instead of {name}.")
                 Path(mark["path"]).touch()  # what is a day old would be swept up
@@ -104,13 +99,14 @@ class InStore:
                 arrivals.count()
 
             def told(names: Collection[str]) -> None:
-                self.warn(arrivals.lost(names))
+                self.context.warn(arrivals.lost(names))
 
             begun = list[str]()
             try:
                 fan_out(
-                    workers, self.unit, self._each(requests, mark, begun), done, failed, Context(cancel=self.cancel), told=told,
-                    seen=arrivals.tell)  # fmt: skip
+                    workers, self.unit, self._each(requests, mark, begun), done, failed, self.context, told=told,
+                    seen=arrivals.tell,
+                )  # fmt: skip
             except WorkersGone as gone:
                 raise WorkersGone(f"{gone} {self._kept(arrivals, failures)}") from None
         if len(begun) < len(requests):
@@ -119,7 +115,7 @@ class InStore:
 
     def _each(self, requests: Sequence[Request], mark: Mark, begun: list[str]) -> Iterator[Request]:
         for name, asked in requests:
-            if self.paused():
+            if self.context.pauses():
                 return
             begun.append(name)
             yield name, {**asked, "probe": mark}

@@ -14,7 +14,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 
 import merging
 from merging.analysis import registry
-from merging.analysis.context import Of
+from merging.analysis.subject import Of
 from merging.analysis.measure import measure
 from merging.analysis.measurements import drm_ablations, exemplar_sensitivity, method_times, task_counts
 from merging.analysis.measurements.put_back import images

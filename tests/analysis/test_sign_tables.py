@@ -14,7 +14,7 @@ from safetensors.torch import save_file
 
 import viz
 from app.views.conflicts import signs as conflict_signs
-from merging.analysis import context, measure, stored
+from merging.analysis import subject, measure, stored
 from merging.analysis.measurements.signs import DENSITIES, SPACES, agreement, inspect_layer
 from merging.analysis.stored import Measured, share_measurements
 from merging.benchmarks.benchmark import Benchmark
@@ -144,7 +144,7 @@ def test_measuring_tells_how_far_it_is_and_can_be_cancelled(
 ) -> None:
     store, (_, _, fewer), _ = measured
     told: list[Progress] = []
-    before = sorted((store.root / context.FOLDER).iterdir())
+    before = sorted((store.root / subject.FOLDER).iterdir())
     with pytest.raises(Cancelled):
         measure.measure(
             "signs",
@@ -153,7 +153,7 @@ def test_measuring_tells_how_far_it_is_and_can_be_cancelled(
             fewer,
             context=Context(progress=told.append, cancel=lambda: bool(told) and told[-1].done > 9),
         )
-    assert sorted((store.root / context.FOLDER).iterdir()) == before
+    assert sorted((store.root / subject.FOLDER).iterdir()) == before
     measure.measure("signs", store, tiny_benchmark, fewer, context=Context(progress=told.append))
     assert told[-1].fraction == 1.0
     assert {progress.phase for progress in told} == {"Counting signs"}

@@ -11,7 +11,7 @@ import tiny_library
 import torch
 from compared_runs import EMR, FEW, LWPTV, PRETRAINED, TIES
 
-from merging.analysis import context, measure
+from merging.analysis import subject, measure
 from merging.benchmarks.benchmark import Benchmark
 from merging.catalog.model_sets import keep as keep_set
 from merging.catalog.model_sets import make as make_set
@@ -45,7 +45,7 @@ def compared(tmp_path_factory: pytest.TempPathFactory) -> Path:
             measure.measure("features", store, benchmark, run.id, context=Context(device="cpu"))
         if run.title == PRETRAINED:
             measure.measure("predictions", store, benchmark, run.id, context=Context(device="cpu"))
-    (folder / "measuring" / context.FOLDER).rename(folder / context.FOLDER)
+    (folder / "measuring" / subject.FOLDER).rename(folder / subject.FOLDER)
     return folder
 
 

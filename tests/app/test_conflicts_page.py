@@ -12,7 +12,7 @@ from page_harness import charts, click, labels, picker, runs, words
 from streamlit.testing.v1 import AppTest
 
 from app.views.conflicts import layers, signs
-from merging.analysis import context, drm_joint_space, measure
+from merging.analysis import subject, drm_joint_space, measure
 from merging.analysis.measurements.signs import DENSITIES, RANK_TOL
 from merging.benchmarks.benchmark import Benchmark
 from merging.jobs.runner import Runner
@@ -32,7 +32,7 @@ def counted(tmp_path_factory: pytest.TempPathFactory) -> Path:
     store = Store(folder / "measuring", libraries=(folder / "runs",), dated=False)
     first = next(run for run in store.runs() if run.recipe is not None)
     found = measure.measure("signs", store, Benchmark.load(folder), first.id, context=Context(device="cpu"))
-    shutil.copytree(found.path, folder / context.FOLDER / found.path.name)
+    shutil.copytree(found.path, folder / subject.FOLDER / found.path.name)
     return folder
 
 

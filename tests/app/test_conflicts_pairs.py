@@ -10,7 +10,7 @@ import tiny_library
 from page_harness import charts, click, words
 from streamlit.testing.v1 import AppTest
 
-from merging.analysis import context, measure
+from merging.analysis import subject, measure
 from merging.benchmarks.benchmark import Benchmark
 from merging.jobs.runner import Runner
 from merging.runs.store import Store
@@ -29,7 +29,7 @@ def compared(tmp_path_factory: pytest.TempPathFactory) -> Path:
     store = Store(folder / "measuring", libraries=(folder / "runs",), dated=False)
     run = next(run for run in store.runs() if run.recipe is not None)
     measure.measure("pairs", store, Benchmark.load(folder), run.id, context=Context(device="cpu"))
-    (folder / "measuring" / context.FOLDER).rename(folder / context.FOLDER)
+    (folder / "measuring" / subject.FOLDER).rename(folder / subject.FOLDER)
     return folder
 
 

@@ -12,7 +12,7 @@ from page_harness import SLOW, charts, click, runs, words
 
 from app.reading import measurements
 from app.views.image.data_sets import tables
-from merging.analysis import context, measure
+from merging.analysis import subject, measure
 from merging.benchmarks.benchmark import Benchmark
 from merging.runs.store import Store
 from merging.tasks.context import Context
@@ -41,7 +41,7 @@ def measured(tmp_path_factory: pytest.TempPathFactory) -> Path:
     store = Store(folder / "measuring", libraries=(folder / "runs",), dated=False)
     for title in (TIES, LWPTV):
         measure.measure("depths", store, Benchmark.load(folder), runs(folder)[title].id, context=Context(device="cpu"))
-    (folder / "measuring" / context.FOLDER).rename(folder / context.FOLDER)
+    (folder / "measuring" / subject.FOLDER).rename(folder / subject.FOLDER)
     return folder
 
 

@@ -11,7 +11,7 @@ import tiny
 import tiny_library
 from page_harness import charts, click, labels, picker, runs, words
 
-from merging.analysis import context, measure
+from merging.analysis import subject, measure
 from merging.analysis.measurements import exemplar_sensitivity
 from merging.benchmarks.benchmark import Benchmark
 from merging.jobs.runner import Runner
@@ -39,7 +39,7 @@ def measured(tmp_path_factory: pytest.TempPathFactory) -> Path:
         patch.setattr(exemplar_sensitivity, "SEEDS", (0,))
         patch.setattr(exemplar_sensitivity, "CANDIDATES", exemplar_sensitivity.CANDIDATES[:2])
         found = measure.measure("exemplars", store, Benchmark.load(folder), context=Context(device="cpu"))
-    shutil.copytree(found.path, folder / context.FOLDER / found.path.name)
+    shutil.copytree(found.path, folder / subject.FOLDER / found.path.name)
     return folder
 
 

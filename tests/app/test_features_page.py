@@ -18,7 +18,7 @@ from streamlit.testing.v1 import AppTest
 import viz
 from app.views.features import data
 from app.views.features.data import Model
-from merging.analysis import context, measure, stored
+from merging.analysis import subject, measure, stored
 from merging.benchmarks.benchmark import Benchmark
 from merging.jobs.runner import Runner
 from merging.recipes.recipe import Recipe
@@ -46,7 +46,7 @@ def extracted(tmp_path_factory: pytest.TempPathFactory) -> Path:
         if run.title in WANTED:
             for key in ("features", "tsne"):
                 measure.measure(key, store, benchmark, run.id, context=Context(device="cpu"))
-    (folder / "measuring" / context.FOLDER).rename(folder / context.FOLDER)
+    (folder / "measuring" / subject.FOLDER).rename(folder / subject.FOLDER)
     return folder
 
 

@@ -20,7 +20,7 @@ from app.reading import data as reading
 from app.reading import previews
 from app.reading.images import pictures
 from app.views.image import find, own
-from merging.analysis import context, measure
+from merging.analysis import subject, measure
 from merging.benchmarks.benchmark import Benchmark
 from merging.errors import TaskError
 from merging.jobs.bench import TableName
@@ -46,7 +46,7 @@ def measured(tmp_path_factory: pytest.TempPathFactory) -> Path:
     for title in (LWPTV, TIES):
         for key in ("predictions", "depths"):
             measure.measure(key, store, benchmark, runs(folder)[title].id, context=Context(device="cpu"))
-    (folder / "measuring" / context.FOLDER).rename(folder / context.FOLDER)
+    (folder / "measuring" / subject.FOLDER).rename(folder / subject.FOLDER)
     return folder
 
 

@@ -14,8 +14,8 @@ from app.reading import put_back
 from app.session import address
 from app.session.draft import parse_chain as parse_draft
 from app.session.job_queue import SessionQueue
-from merging.analysis import context, measure, stored
-from merging.analysis.context import MeasurementResult
+from merging.analysis import subject, measure, stored
+from merging.analysis.subject import MeasurementResult
 from merging.benchmarks.benchmark import Benchmark
 from merging.jobs.records import Job
 from merging.jobs.runner import Runner
@@ -39,7 +39,7 @@ def mapped(tmp_path_factory: pytest.TempPathFactory) -> Path:
     for run in store.runs():
         for key in ("put_back", "first_order", "drift") if run.recipe else ():
             measure.measure(key, store, benchmark, run.id, context=Context(device="cpu"))
-    (folder / "measuring" / context.FOLDER).rename(folder / context.FOLDER)
+    (folder / "measuring" / subject.FOLDER).rename(folder / subject.FOLDER)
     return folder
 
 

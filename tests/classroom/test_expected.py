@@ -7,7 +7,7 @@ import json
 import pytest
 
 from merging.analysis import registry
-from merging.analysis.context import own_folder
+from merging.analysis.subject import own_folder
 from merging.analysis.stored import FACTS
 from merging.classroom import expected
 from merging.runs.store import Store

@@ -11,7 +11,7 @@ import tiny
 import tiny_library
 from hostile_texts import TEXTS
 
-from merging.analysis import context, measure
+from merging.analysis import subject, measure
 from merging.benchmarks.benchmark import Benchmark
 from merging.recipes.recipe import Recipe
 from merging.runs.execute import execute
@@ -38,7 +38,7 @@ def hostile_library(tmp_path_factory: pytest.TempPathFactory) -> Path:
         for key in MEASURED:
             measure.measure(key, making, benchmark, run.id, context=Context(device="cpu"))
     (folder / "made" / "runs").rename(folder / "runs")
-    (folder / "made" / context.FOLDER).rename(folder / context.FOLDER)
+    (folder / "made" / subject.FOLDER).rename(folder / subject.FOLDER)
     return folder
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import tiny
 
-from merging.analysis import context
+from merging.analysis import subject
 from merging.analysis import measure as measuring
 from merging.benchmarks.benchmark import Benchmark
 from merging.recipes.presets import preset
@@ -45,4 +45,4 @@ def measure(folder: Path, *ablated: str) -> None:
             measuring.measure("signs", store, benchmark, run.id, context=Context(device="cpu"))
         if run.title in ablated:
             measuring.measure("ablation", store, benchmark, run.id, context=Context(device="cpu"))
-    (folder / "measuring" / context.FOLDER).rename(folder / context.FOLDER)
+    (folder / "measuring" / subject.FOLDER).rename(folder / subject.FOLDER)

@@ -14,7 +14,7 @@ import pandas as pd
 import pytest
 import torch
 
-from merging.analysis.context import MeasurementResult
+from merging.analysis.subject import MeasurementResult
 from merging.analysis.measure import measure
 from merging.analysis.several import measure_several as several
 from merging.analysis.several import measure_unit

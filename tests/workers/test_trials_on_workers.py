@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 
-from merging.analysis.context import MeasurementResult, PlannedTrial, TrialContext
+from merging.analysis.subject import MeasurementResult, PlannedTrial, TrialContext
 from merging.analysis.measure import measure
 from merging.analysis.measurements import drm_ablations, exemplar_sensitivity, task_counts
 from merging.analysis.registry import kind

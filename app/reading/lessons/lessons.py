@@ -82,7 +82,7 @@ def _looked(lesson: Lesson, folder: Path) -> Known | None:
 
 def _last_stored() -> tuple[int, ...]:
     """When a measurement, a sweep or a point of one was last stored here or deleted: facts are of all that there is."""
-    from merging.analysis.context import own_folder
+    from merging.analysis.subject import own_folder
     from merging.sweeps import points, storage
 
     store = data.store()

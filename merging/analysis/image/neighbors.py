@@ -17,7 +17,6 @@ from merging.benchmarks.image_features import features
 from merging.checkpoints.references import EXPERTS, PRETRAINED
 from merging.errors import StoreError
 from merging.runs.reference_models import reference_id
-from merging.tasks.context import Context
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -82,8 +81,7 @@ def kept_bank(towers: Towers, key: str, tasks: Sequence[str]) -> FeatureBank:
     if run_id:
         measured: Measured | None
         try:
-            measured = measure(
-                BANK, towers.store, towers.benchmark, run_id, context=Context(device=towers.device, progress=towers.progress, cancel=towers.cancel))  # fmt: skip
+            measured = measure(BANK, towers.store, towers.benchmark, run_id, context=towers.context)
         except StoreError:
             measured = stored.find(BANK, towers.store, towers.benchmark, run_id)
         if measured is not None:

@@ -15,7 +15,6 @@ from merging.analysis.image.data_set import images_by_depth
 from merging.analysis.image.towers import RecentlyUsed, Towers
 from merging.analysis.image.trace import Trace, trace
 from merging.checkpoints.references import EXPERTS, PRETRAINED
-from merging.progress import Meter
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -166,7 +165,7 @@ class ImageTables:
             return known
         images, labels = benchmark.images(task, SPLIT)
         own, other = (self.towers(name).encoder for name in (key, reference))
-        meter = Meter(0, None, self.towers.cancel)
+        meter = self.towers.context.silent().meter(0)
         measured = images_by_depth(own, other, images, labels, benchmark.head(task), benchmark.preprocess, meter)
         return DataSetScale(measured.accuracy(), measured.accuracy(measured.reference), measured.drift())
 

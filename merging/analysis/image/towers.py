@@ -8,12 +8,13 @@ from collections.abc import Callable, Hashable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Generic, TypeVar
 
-from merging.analysis.context import MeasurementContext
+from merging.analysis.subject import Subject
 from merging.checkpoints.references import EXPERTS, PRETRAINED
 from merging.clip.image_encoder import Encoder
 from merging.devices import choose_device, in_room
 from merging.errors import TaskError
 from merging.formats.opening import open_checkpoint
+from merging.tasks.context import QUIET, Context
 from merging.text import first_few
 
 if TYPE_CHECKING:
@@ -23,7 +24,6 @@ if TYPE_CHECKING:
 
     from merging.benchmarks.benchmark import Benchmark
     from merging.checkpoints.checkpoint import Checkpoint
-    from merging.progress import Cancel, ProgressCallback
     from merging.runs.run import Run
     from merging.runs.store import Store
 
@@ -106,9 +106,7 @@ class Towers:
 
     store: Store
     benchmark: Benchmark
-    device: str = "auto"
-    progress: ProgressCallback | None = None
-    cancel: Cancel | None = None
+    context: Context = QUIET
     drafts: Mapping[str, tuple[str, Checkpoint]] = field(default_factory=dict)
     _kept: RecentlyUsed[NamedTower] = field(default_factory=lambda: RecentlyUsed(IN_MEMORY))
 
@@ -132,11 +130,11 @@ class Towers:
 
         def computed_on(device: torch.device) -> V:
             if rounds or device != chosen:
-                self.device, self._kept = str(device), RecentlyUsed(IN_MEMORY)
+                self.context, self._kept = self.context.on(device), RecentlyUsed(IN_MEMORY)
             rounds.append(device)
             return compute()
 
-        chosen = choose_device(self.device)
+        chosen = choose_device(self.context.device)
         rounds: list[torch.device] = []
         return in_room(chosen, computed_on)[0]
 
@@ -150,8 +148,8 @@ class Towers:
         run_id, _, model = key.partition("/")
         run = self.store.run(self.store.full_id(run_id))
         _refuse_adapt(run)
-        context = MeasurementContext(self.store, self.benchmark, run.id, self.device, self.progress, self.cancel)
-        with context.models(context.phases({})) as models:
+        subject = Subject(self.store, self.benchmark, run.id)
+        with subject.models(subject.stages(self.context, {})) as models:
             title = f"{run.name}, model of {model}" if model else run.name
             return self._named(key, title, _chosen(run, models, model))
 
@@ -164,7 +162,7 @@ class Towers:
     def _named(self, key: str, title: str, checkpoint: Checkpoint) -> NamedTower:
         if reason := self.benchmark.misfit(checkpoint):
             raise TaskError(f"{title} does not fit the benchmark: {reason}")
-        encoder = Encoder.of(checkpoint, choose_device(self.device), like=self.benchmark.tower)
+        encoder = Encoder.of(checkpoint, choose_device(self.context.device), like=self.benchmark.tower)
         return NamedTower(key, title, encoder)
 
 

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn.functional import cosine_similarity
 
-from merging.analysis.context import MeasurementContext, MeasurementResult
+from merging.analysis.subject import MeasurementResult, Subject
 from merging.benchmarks.image_features import BATCH
 from merging.checkpoints.checkpoint import Checkpoint
 from merging.checkpoints.families import Parameter, Role
@@ -48,7 +48,7 @@ if TYPE_CHECKING:
 SPLIT, LIMIT, SEED = "choosing", 256, 0  # the images of cumulative drift: at most so many a task, a seeded draw
 TOKENS = ("class", "mean")  # the features at a place: the class token, or the mean over all tokens
 STEM, OUTPUT = "stem", "embedding"
-FEATURES, LAYERS = "features", "layers"  # phases of the work
+FEATURES, LAYERS = "features", "layers"  # stages of the work
 MEASURING = "Measuring every layer"
 Floats = NDArray[np.float64]
 
@@ -66,24 +66,24 @@ class MergeModels:
     modules: Modules | None = None
 
 
-def measure_drift(context: MeasurementContext) -> MeasurementResult:
+def measure_drift(subject: Subject, context: Context) -> MeasurementResult:
     """The tables "cumulative", "isolated" and "objective" of a run.
 
     Raises:
         CheckpointError, TaskError: what the run merged cannot be read, or the benchmark lacks images for it.
     """
-    context.refuse_modules(routed_only=True)
-    opened, benchmark = context.opened, context.benchmark
-    drawn = context.recipe.exemplars or Exemplars()
+    subject.refuse_modules(routed_only=True)
+    opened, benchmark = subject.opened, subject.benchmark
+    drawn = subject.recipe.exemplars or Exemplars()
     images = {task: choosing_images(benchmark, task) for task in opened.experts}
     exemplars = benchmark.exemplars(drawn.per_task, drawn.seed)
-    device, phases = choose_device(context.device), context.phases({FEATURES: 2.0, LAYERS: 3.0})
-    with context.merged(phases) as merged:
-        models = MergeModels(opened.pretrained, opened.experts, merged, context.modules)
-        meter = Meter(sum(map(len, images.values())), phases.callback(FEATURES), context.cancel)
+    device, stages = choose_device(context.device), subject.stages(context, {FEATURES: 2.0, LAYERS: 3.0})
+    with subject.merged(stages) as merged:
+        models = MergeModels(opened.pretrained, opened.experts, merged, subject.modules)
+        meter = stages[FEATURES].meter(sum(map(len, images.values())))
         cumulative = cumulative_drift(models, images, device, meter)
         own = {task: exemplars[task] for task in images}
-        isolated, objective = isolated_drift(models, own, device, replace(context, progress=phases.callback(LAYERS)))
+        isolated, objective = isolated_drift(models, own, device, stages[LAYERS])
     counts = [len(shown) for shown in own.values()]
     n = {"images": max(map(len, images.values())), "exemplars": max(counts), "fewest_exemplars": min(counts)}
     notes = {**n, "split": SPLIT, "exemplar_seed": drawn.seed}

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import pandas as pd
 import torch
 
-from merging.analysis.context import MeasurementContext, MeasurementResult, PlannedTrial, TrialContext
+from merging.analysis.subject import MeasurementResult, PlannedTrial, Subject, TrialInputs
 from merging.analysis.trials.merges import merge, plain_recipe, recipe_of
 from merging.benchmarks.benchmark import Benchmark
 from merging.benchmarks.evaluate import evaluate
@@ -22,9 +22,9 @@ from merging.errors import TaskError
 from merging.formats.opening import open_checkpoint
 from merging.methods.shared.least_squares import matrices
 from merging.numerics.linear_algebra import left_factors
-from merging.progress import Meter, Phases, ProgressCallback
 from merging.recipes.presets import Preset, preset
 from merging.recipes.recipe import Recipe
+from merging.tasks.context import QUIET, Context
 from merging.threads import side_by_side
 
 if TYPE_CHECKING:
@@ -90,7 +90,7 @@ def _trial(base: Preset, variant: Variant, benchmark: Benchmark) -> Trial:
     return Trial(base, variant, changed.recipe(benchmark.pretrained, benchmark.experts))
 
 
-def measure_ablations(context: MeasurementContext) -> MeasurementResult:
+def measure_ablations(subject: Subject, context: Context) -> MeasurementResult:
     """The tables "ablations" and "ranks": a row per variant of each direction, with its averages in and out of domain.
 
     Every chain is merged and evaluated once, even for several rows. In "ranks", kept is the mean over matrices of
@@ -99,13 +99,13 @@ def measure_ablations(context: MeasurementContext) -> MeasurementResult:
     Raises:
         TaskError: fewer than two experts. CheckpointError: a checkpoint cannot be read. Cancelled: on request.
     """
-    benchmark = context.benchmark
+    benchmark = subject.benchmark
     if len(benchmark.experts) < 2:
         raise TaskError("DRM's parts can only be compared where the benchmark has two experts or more.")
     ablated, truncated = trials(benchmark)
     chains = {trial.recipe.text(): trial for trial in (*ablated, *(trial for _, trial in truncated))}
     planned = [PlannedTrial(chain, {"recipe": plain_recipe(trial.recipe)}) for chain, trial in chains.items()]
-    shares, *summaries = context.tried([PlannedTrial(RANKS, {"cuts": list(CUTS)}), *planned])
+    shares, *summaries = subject.tried([PlannedTrial(RANKS, {"cuts": list(CUTS)}), *planned])
     scores = dict(zip(chains, summaries, strict=True))
     rows = [{**trial.row, **scores[trial.recipe.text()]} for trial in ablated]
     ranks = [
@@ -116,27 +116,26 @@ def measure_ablations(context: MeasurementContext) -> MeasurementResult:
     return MeasurementResult({"ablations": pd.DataFrame(rows), "ranks": pd.DataFrame(ranks)}, notes)
 
 
-def trial(context: TrialContext, asked: Mapping[str, Any], progress: ProgressCallback | None) -> dict[str, Any]:
+def trial(inputs: TrialInputs, asked: Mapping[str, Any], context: Context) -> dict[str, Any]:
     """The averages of a merge in and out of domain; or the shares of ranks, where cuts are asked for."""
     if "cuts" in asked:
-        return kept_shares(context, asked["cuts"], progress)
-    inner = Phases({"merge": 1.0, "evaluate": 2.0}, progress)
-    merged = merge(context, recipe_of(context.benchmark, asked["recipe"]), inner.callback("merge"))
-    scores = evaluate(
-        merged.state_dict, context.benchmark, splits=(SPLIT,), context=replace(context, progress=inner.callback("evaluate")))  # fmt: skip
-    summary = summarize(scores, list(context.benchmark.experts), split=SPLIT)
+        return kept_shares(inputs.benchmark, asked["cuts"], context)
+    parts = context.parts({"merge": 1.0, "evaluate": 2.0})
+    merged = merge(recipe_of(inputs.benchmark, asked["recipe"]), inputs.benchmark, parts["merge"])
+    scores = evaluate(merged.state_dict, inputs.benchmark, splits=(SPLIT,), context=parts["evaluate"])
+    summary = summarize(scores, list(inputs.benchmark.experts), split=SPLIT)
     return {name: getattr(summary, name) for name in SCORES}
 
 
 def kept_shares(
-    context: TrialContext, cuts: Sequence[float], progress: ProgressCallback | None = None
+    benchmark: Benchmark, cuts: Sequence[float], context: Context = QUIET
 ) -> dict[str, list[dict[str, float]]]:
     """{preset: for each cut, the share of ranks above it: mean over the matrices, least and most}."""
-    benchmark, device = context.benchmark, choose_device(context.device)
+    device = choose_device(context.device)
     experts = {name: open_checkpoint(reference, name) for name, reference in benchmark.experts.items()}
     inputs = Inputs(open_checkpoint(benchmark.pretrained), experts, None, device)
     chosen = [parameter for parameter in inputs.parameters if parameter.role in LINEAR_MAPS]
-    meter = Meter(len(chosen), progress, context.cancel)
+    meter = context.meter(len(chosen))
     shares: dict[str, list[list[float]]] = {key: [] for key in BASES}
 
     def of_matrix(parameter: Parameter) -> list[list[float]]:

@@ -5,20 +5,19 @@ have full rank, and then such a merge alters the pretrained weights."""
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
 
-from merging.analysis.context import MeasurementContext, MeasurementResult, PlannedTrial, TrialContext
+from merging.analysis.subject import MeasurementResult, PlannedTrial, Subject, TrialInputs
 from merging.analysis.trials.merges import merge, plain_recipe, recipe_of
 from merging.benchmarks.benchmark import Benchmark
 from merging.benchmarks.evaluate import evaluate
 from merging.errors import TaskError, UnknownMethodError
 from merging.formats.opening import Source
-from merging.progress import Phases, ProgressCallback
 from merging.recipes.recipe import Recipe
+from merging.tasks.context import Context
 
 SPLIT = "reporting"
 COUNTS = (1, 2, 4, 8, 16, 32, 64)  # exemplars per task
@@ -57,7 +56,7 @@ CANDIDATES = (
 )
 
 
-def measure_sensitivity(context: MeasurementContext) -> MeasurementResult:
+def measure_sensitivity(subject: Subject, context: Context) -> MeasurementResult:
     """The tables "accuracy", "rank" and "weights", over all counts and seeds.
 
     "accuracy": in-domain accuracy of every registered candidate, a row per method, exemplars, seed and task. "rank": a
@@ -69,7 +68,7 @@ def measure_sensitivity(context: MeasurementContext) -> MeasurementResult:
     Raises:
         TaskError: the benchmark has no expert.
     """
-    benchmark = context.benchmark
+    benchmark = subject.benchmark
     if not benchmark.experts:
         raise TaskError("The benchmark has no experts, so there is nothing to merge.")
     draws = [(n, seed) for n in COUNTS for seed in SEEDS]
@@ -78,7 +77,7 @@ def measure_sensitivity(context: MeasurementContext) -> MeasurementResult:
     solved = [DrawnMerge(lot[way], n, seed, way == WHOLE_WEIGHTS) for n, seed in draws for way in lot]
     own = [PlannedTrial(f"{OWN}, {task}", {"own": task}, 0.2) for task in benchmark.experts]
     # Many exemplars take longest, but the evaluation, which is the same for all, takes longer still.
-    answers = iter(context.tried([*(work.planned(benchmark) for work in (*methods, *solved)), *own]))
+    answers = iter(subject.tried([*(work.planned(benchmark) for work in (*methods, *solved)), *own]))
     of_methods = [(work, next(answers)) for work in methods]
     of_solved = [(work, next(answers)) for work in solved]
     accuracy = [work.rows("method", answer) for work, answer in of_methods]
@@ -131,15 +130,15 @@ def _registered(benchmark: Benchmark) -> list[MethodCandidate]:
     return registered
 
 
-def trial(context: TrialContext, asked: Mapping[str, Any], progress: ProgressCallback | None) -> dict[str, Any]:
+def trial(inputs: TrialInputs, asked: Mapping[str, Any], context: Context) -> dict[str, Any]:
     """The rows of scores of a merge in domain, or of a task's own expert; and what LOT's layers say of their ranks."""
     if "own" in asked:
         task = str(asked["own"])
-        return {"rows": _scored(context, context.benchmark.experts[task], [task], progress)}
-    inner = Phases({"merge": 1.0, "evaluate": 1.0}, progress)
-    recipe = recipe_of(context.benchmark, asked["recipe"])
-    merged = merge(context, recipe, inner.callback("merge"), whole_weights=bool(asked["whole_weights"]))
-    rows = _scored(context, merged.state_dict, list(context.benchmark.experts), inner.callback("evaluate"))
+        return {"rows": _scored(inputs.benchmark, inputs.benchmark.experts[task], [task], context)}
+    parts = context.parts({"merge": 1.0, "evaluate": 1.0})
+    recipe = recipe_of(inputs.benchmark, asked["recipe"])
+    merged = merge(recipe, inputs.benchmark, parts["merge"], whole_weights=bool(asked["whole_weights"]))
+    rows = _scored(inputs.benchmark, merged.state_dict, list(inputs.benchmark.experts), parts["evaluate"])
     lot, full = merged.tables.get("lot"), None
     if lot is not None:
         lot = lot[lot["role"] != "norm_scale"]
@@ -147,11 +146,8 @@ def trial(context: TrialContext, asked: Mapping[str, Any], progress: ProgressCal
     return {"rows": rows, "full": full}
 
 
-def _scored(
-    context: TrialContext, model: Source, tasks: Sequence[str], progress: ProgressCallback | None
-) -> list[list[Any]]:
-    scores = evaluate(
-        model, context.benchmark, splits=(SPLIT,), tasks=tasks, context=replace(context, progress=progress))  # fmt: skip
+def _scored(benchmark: Benchmark, model: Source, tasks: Sequence[str], context: Context) -> list[list[Any]]:
+    scores = evaluate(model, benchmark, splits=(SPLIT,), tasks=tasks, context=context)
     return [list(row) for row in zip(*(scores[name].tolist() for name in ROW), strict=True)]
 
 

@@ -14,11 +14,11 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from merging.analysis.context import MeasurementContext, MeasurementResult
 from merging.analysis.separability import separability
+from merging.analysis.subject import MeasurementResult, Subject
 from merging.benchmarks.image_features import ImageModel, ModulesOfTask, features, predict
 from merging.errors import TaskError
-from merging.progress import Meter, Phases
+from merging.tasks.context import Context
 
 if TYPE_CHECKING:
     from merging.benchmarks.benchmark import Benchmark
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 SPLIT, TOTAL, SEED = "choosing", 1500, 0  # the images: at most so many in all, a seeded draw
 TOGETHER = "all"  # the name of the map of all data sets; the others are named after their data set
-EXTRACTING = "features"  # phases
+EXTRACTING = "features"  # stages
 
 
 def outside(benchmark: Benchmark) -> list[str]:
@@ -62,7 +62,7 @@ def name_of(task: str, place: int) -> str:
 # Features
 
 
-def measure_features(context: MeasurementContext) -> MeasurementResult:
+def measure_features(subject: Subject, context: Context) -> MeasurementResult:
     """The array "features" (n, d), in half precision, with the tables "images" and "separability" of one model.
 
     All is computed from the stored features. A row of "images" has image, task, truth and predicted (class
@@ -72,10 +72,10 @@ def measure_features(context: MeasurementContext) -> MeasurementResult:
     Raises:
         CheckpointError, TaskError: the model cannot be read, or does not fit these images.
     """
-    benchmark, phases = context.benchmark, context.phases({EXTRACTING: 1.0})
+    benchmark, stages = subject.benchmark, subject.stages(context, {EXTRACTING: 1.0})
     chosen = draw(benchmark)
-    with _model(context, phases) as model:
-        rows, tables = _extract(model, context, chosen, phases)
+    with _model(subject, stages) as model:
+        rows, tables = _extract(model, subject, chosen, stages[EXTRACTING])
     rows, kept = rows.astype(np.float32), rows
     images = pd.concat(tables, ignore_index=True)
     labels = images["task"] + ":" + images["truth"]
@@ -88,29 +88,29 @@ def measure_features(context: MeasurementContext) -> MeasurementResult:
 
 
 @contextmanager
-def _model(context: MeasurementContext, phases: Phases) -> Iterator[Checkpoint]:
+def _model(subject: Subject, stages: Mapping[str, Context]) -> Iterator[Checkpoint]:
     """The single model of a run, or a reference model."""
-    run = context.store.run(context.run_id)
+    run = subject.store.run(subject.run_id)
     if run.per_task:
         raise TaskError("This run has one model per task, so none of them is its model out of domain.")
-    with context.models(phases) as models:
-        if reason := context.benchmark.misfit(models["merged"]):
+    with subject.models(stages) as models:
+        if reason := subject.benchmark.misfit(models["merged"]):
             raise TaskError(f"It cannot be measured on this benchmark: {reason}")
         yield models["merged"]
 
 
 def _extract(
-    model: Checkpoint, context: MeasurementContext, chosen: Mapping[str, NDArray[np.intp]], phases: Phases
+    model: Checkpoint, subject: Subject, chosen: Mapping[str, NDArray[np.intp]], context: Context
 ) -> tuple[NDArray[np.floating[Any]], list[pd.DataFrame]]:
     """Features (n, d) of all images, and the rows about them of each data set."""
     from merging.clip.image_encoder import Encoder
     from merging.devices import choose_device
 
-    benchmark = context.benchmark
+    benchmark = subject.benchmark
     encoder: ImageModel = Encoder.of(model, choose_device(context.device), like=benchmark.tower)
-    if context.modules is not None:  # a module of a task is not used: these images are of none of the merged ones
-        encoder = ModulesOfTask(context.modules.on(choose_device(context.device)), "")
-    meter = Meter(sum(map(len, chosen.values())), phases.callback(EXTRACTING), context.cancel)
+    if subject.modules is not None:  # a module of a task is not used: these images are of none of the merged ones
+        encoder = ModulesOfTask(subject.modules.on(choose_device(context.device)), "")
+    meter = context.meter(sum(map(len, chosen.values())))
     feature_rows, tables = [], []
     for key, places in chosen.items():
         images, labels = benchmark.images(key, SPLIT)

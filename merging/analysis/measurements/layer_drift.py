@@ -13,8 +13,8 @@ from functools import partial
 
 from torch import Tensor
 
-from merging.analysis.context import MeasurementContext, MeasurementResult
 from merging.analysis.measurements.drift import LAYERS, MEASURING, LayerOutput, isolated_tables, through
+from merging.analysis.subject import MeasurementResult, Subject
 from merging.checkpoints.checkpoint import Checkpoint
 from merging.checkpoints.families import Role
 from merging.devices import choose_device
@@ -26,9 +26,9 @@ from merging.methods.moments import Moments
 from merging.methods.shared.least_squares import matrices
 from merging.methods.slot import Slot
 from merging.numerics.linear_algebra import double
-from merging.progress import Meter
 from merging.recipes.given_data import GivenData
 from merging.runs.given.files import GivenFiles
+from merging.tasks.context import Context
 from merging.team.own_names import under_team_names
 from merging.text import first_few
 
@@ -39,19 +39,19 @@ NO_FILES = (
 BIASES = {"weight": "bias", "gamma": "beta"}  # the last part of a weight's name, and of its bias's
 
 
-def measure_layer_drift(context: MeasurementContext) -> MeasurementResult:
+def measure_layer_drift(subject: Subject, context: Context) -> MeasurementResult:
     """The tables "isolated" and "objective" of a run, as ``drift`` has them.
 
     Raises:
         CheckpointError: what the run merged, or a file of layer inputs, cannot be read.
         NeedsError: the files do not fit the models. TaskError: there are none, or not of every expert.
     """
-    context.refuse_modules(routed_only=True)
-    opened, device, phases = context.checkpoints, choose_device(context.device), context.phases({LAYERS: 1.0})
+    subject.refuse_modules(routed_only=True)
+    opened, device, stages = subject.checkpoints, choose_device(context.device), subject.stages(context, {LAYERS: 1.0})
     given = opened.given
-    if context.layer_inputs:
-        files = GivenData.build(layer_inputs=context.layer_inputs)
-        given = GivenFiles.of(replace(context.recipe, given=files), None)
+    if subject.layer_inputs:
+        files = GivenData.build(layer_inputs=subject.layer_inputs)
+        given = GivenFiles.of(replace(subject.recipe, given=files), None)
     if not given.layer_inputs:
         raise TaskError(NO_FILES)
     if without := [name for name in opened.experts if name not in given.layer_inputs]:
@@ -62,11 +62,11 @@ def measure_layer_drift(context: MeasurementContext) -> MeasurementResult:
     }
     biases = {bias for name in names if (bias := _bias(name)) in opened.pretrained.infos}
     inputs = Inputs(opened.pretrained, opened.experts, evidence, device, only=frozenset(names | biases))
-    per_task = context.store.run(context.run_id).per_task
-    with context.models(phases) as models:
+    per_task = subject.store.run(subject.run_id).per_task
+    with subject.models(stages) as models:
         merged = {task: models[task if per_task else "merged"] for task in opened.experts}
         work = sum(opened.pretrained.infos[p.name].numel for p in inputs.ordered) * (len(opened.experts) + 1)
-        stream = Stream(inputs, (), False, Meter(work, phases.callback(LAYERS), context.cancel), MEASURING)
+        stream = Stream(inputs, (), False, stages[LAYERS].meter(work), MEASURING)
         layers: list[dict[str, LayerOutput]] = [{} for _ in opened.experts]
         isolated, objective = isolated_tables(_noted(stream, opened.experts, layers), merged, layers)
     counts = [output.rows for layer in layers for output in layer.values()]

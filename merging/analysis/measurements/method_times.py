@@ -11,13 +11,13 @@ import datetime
 import statistics
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 import pandas as pd
 import torch
 
-from merging.analysis.context import MeasurementContext, MeasurementResult
+from merging.analysis.subject import MeasurementResult, Subject
 from merging.devices import choose_device, describe_machine
 from merging.engine import run as engine
 from merging.errors import Cancelled, MergingError
@@ -26,6 +26,7 @@ from merging.methods.method import Adapt, Method
 from merging.recipes.recipe import DEFAULT_MERGE, Exemplars, Recipe
 from merging.runs.facts import versions
 from merging.runs.inputs import OpenedRecipe, open_inputs
+from merging.tasks.context import Context
 
 ROUNDS = 5  # timings of a method; the run before the first of them only loads what it needs
 BRIEF = 0.3  # seconds by the clock that a timing takes at least: short merges are repeated, and their mean counts
@@ -65,8 +66,8 @@ def _spread(ratios: list[float]) -> dict[str, float]:
 class Stopwatch:
     """Runs chains on a benchmark's models and times them; methods that need exemplars get the same draw."""
 
-    def __init__(self, context: MeasurementContext) -> None:
-        self._context = context
+    def __init__(self, subject: Subject, context: Context) -> None:
+        self._benchmark, self._context = subject.benchmark, context.silent()
         on_cpu = choose_device(context.device).type == "cpu"
         self.clock: Callable[[], float] = time.process_time if on_cpu else time.perf_counter
         self.clock_name = CPU_CLOCK if on_cpu else WALL_CLOCK
@@ -76,17 +77,18 @@ class Stopwatch:
         """Mean seconds of one merge, from opened checkpoints to a state dict in memory."""
         draw = opened.recipe.exemplars
         if draw and not self._shown:
-            self._shown = self._context.benchmark.labeled_exemplars(draw.per_task, draw.seed)
+            self._shown = self._benchmark.labeled_exemplars(draw.per_task, draw.seed)
         started, spent, merges = self.clock(), 0.0, 0
         while spent < BRIEF:
             engine.run(
                 opened.recipe, opened.pretrained, opened.experts, exemplars=self._shown if draw else None,
-                context=replace(self._context, progress=None))  # fmt: skip
+                context=self._context,
+            )  # fmt: skip
             spent, merges = self.clock() - started, merges + 1
         return spent / merges
 
 
-def measure_times(context: MeasurementContext) -> MeasurementResult:
+def measure_times(subject: Subject, context: Context) -> MeasurementResult:
     """The table "times": a row for each method with the median of its ratios, the least and the most of them.
 
     ``problem`` says why a method could not be run on these models; it has no ratio then.
@@ -95,11 +97,11 @@ def measure_times(context: MeasurementContext) -> MeasurementResult:
         CheckpointError: a checkpoint cannot be read. Cancelled: on request.
     """
     trials = [
-        TimedMethod(method, _opened(context, method)) for method in registry.methods() if not isinstance(method, Adapt)
+        TimedMethod(method, _opened(subject, method)) for method in registry.methods() if not isinstance(method, Adapt)
     ]
-    reference = _opened(context, registry.merge(DEFAULT_MERGE))
+    reference = _opened(subject, registry.merge(DEFAULT_MERGE))
     meter = context.meter((ROUNDS + 1) * len(trials))
-    watch, threads = Stopwatch(context), torch.get_num_threads()
+    watch, threads = Stopwatch(subject, context), torch.get_num_threads()
     torch.set_num_threads(1)
     try:
         watch(reference)  # loads what every merge needs
@@ -118,8 +120,8 @@ def measure_times(context: MeasurementContext) -> MeasurementResult:
     return MeasurementResult({"times": pd.DataFrame([trial.row for trial in trials])}, notes)
 
 
-def _opened(context: MeasurementContext, method: Method) -> OpenedRecipe:
-    benchmark = context.benchmark
+def _opened(subject: Subject, method: Method) -> OpenedRecipe:
+    benchmark = subject.benchmark
     return open_inputs(Recipe.of_method(method, benchmark.pretrained, benchmark.experts), benchmark=benchmark)
 
 

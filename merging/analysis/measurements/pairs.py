@@ -17,8 +17,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from merging.analysis.context import MeasurementContext, MeasurementResult
 from merging.analysis.measurements.signs import DENSITIES
+from merging.analysis.subject import MeasurementResult, Subject
 from merging.devices import choose_device
 from merging.engine.inputs import Inputs
 from merging.engine.stream import Stream
@@ -87,9 +87,9 @@ def _ratio(part: NDArray[Any], whole: NDArray[Any]) -> Floats:
 # Measuring
 
 
-def measure_pairs(context: MeasurementContext) -> MeasurementResult:
+def measure_pairs(subject: Subject, context: Context) -> MeasurementResult:
     """The tables of ``as_tables`` for the experts of a run; raises CheckpointError if they can no longer be read."""
-    opened = context.checkpoints
+    opened = subject.checkpoints
     inputs = Inputs(opened.pretrained, opened.experts, None, choose_device(context.device))
     notes = {"experts": len(inputs.names), "tensors": len(inputs.parameters), "numel": sum(inputs.numels)}
     return MeasurementResult(as_tables(compare(inputs, context)), notes)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pandas as pd
@@ -13,8 +12,9 @@ from merging.checkpoints.families import Role
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from merging.analysis.context import MeasurementContext, MeasurementResult
+    from merging.analysis.subject import MeasurementResult, Subject
     from merging.checkpoints.checkpoint import Checkpoint
+    from merging.tasks.context import Context
 
 SPLIT = "reporting"
 # The paper's three kinds; embeddings, which it does not name, are kept apart.
@@ -28,32 +28,30 @@ NOTHING = "nothing"
 ABLATION = ("kind", "task", "title", "correct", "n", "accuracy", "low", "high")
 
 
-def measure_ablation(context: MeasurementContext) -> MeasurementResult:
+def measure_ablation(subject: Subject, context: Context) -> MeasurementResult:
     """The table "ablation": in-domain accuracy with each kind of parameter reset to pretrained, and with none reset.
 
     Raises:
         CheckpointError, TaskError: what the run merged cannot be read, or the benchmark lacks images for it.
     """
-    from merging.analysis.context import MeasurementResult
+    from merging.analysis.subject import MeasurementResult
     from merging.benchmarks.evaluate import evaluate
-    from merging.progress import Phases
 
-    context.refuse_modules()
-    pretrained, tasks = context.opened.pretrained, list(context.opened.experts)
+    subject.refuse_modules()
+    pretrained, tasks = subject.opened.pretrained, list(subject.opened.experts)
     present = {parameter.role for parameter in pretrained.parameters}
     kinds = {NOTHING: frozenset[Role](), **{kind: roles for kind, roles in KINDS.items() if roles & present}}
-    phases = context.phases(dict.fromkeys(kinds, 1.0))
+    stages = subject.stages(context, dict.fromkeys(kinds, 1.0))
     frames = []
-    with context.merged(phases) as merged:
+    with subject.merged(stages) as merged:
         groups: dict[int, list[str]] = {}
         for task in tasks:
             groups.setdefault(id(merged[task]), []).append(task)
         for kind, roles in kinds.items():
-            inner = Phases({group[0]: float(len(group)) for group in groups.values()}, phases.callback(kind))
+            parts = stages[kind].parts({group[0]: float(len(group)) for group in groups.values()})
             for group in groups.values():
                 model = without(merged[group[0]], pretrained, roles)
-                rows = evaluate(
-                    model, context.benchmark, splits=(SPLIT,), tasks=group, context=replace(context, progress=inner.callback(group[0])))  # fmt: skip
+                rows = evaluate(model, subject.benchmark, splits=(SPLIT,), tasks=group, context=parts[group[0]])
                 frames.append(rows.assign(kind=kind)[list(ABLATION)])
     table = pd.concat(frames, ignore_index=True)
     return MeasurementResult({"ablation": table}, {"split": SPLIT, "images": int(table["n"].max())})

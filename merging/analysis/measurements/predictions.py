@@ -6,17 +6,18 @@ was scored: each model alone on its own task, all of them on the other tasks; wh
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from merging.analysis.context import MeasurementContext, MeasurementResult
 from merging.analysis.stored import Measured
+from merging.analysis.subject import MeasurementResult, Subject
 from merging.engine.outputs import MERGED
 from merging.errors import TaskError
+from merging.tasks.context import Context
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -29,7 +30,7 @@ SPLIT = "reporting"
 PREDICTING = "predictions"  # a phase
 
 
-def measure_predictions(context: MeasurementContext) -> MeasurementResult:
+def measure_predictions(subject: Subject, context: Context) -> MeasurementResult:
     """The arrays "predicted" (class, uint16) and "margin" (float16) over all images, and the table "answers".
 
     "answers" has a row for each model and data set, with the index of its first image in the arrays, n and
@@ -41,14 +42,13 @@ def measure_predictions(context: MeasurementContext) -> MeasurementResult:
     """
     from merging.benchmarks.evaluate import answers
 
-    benchmark, phases = context.benchmark, context.phases({PREDICTING: 1.0})
+    benchmark, stages = subject.benchmark, subject.stages(context, {PREDICTING: 1.0})
     rows: list[tuple[str, str, int, int, int]] = []
     predicted: list[NDArray[np.uint16]] = []
     margins: list[NDArray[np.float16]] = []
     first = 0
-    with context.models(phases) as models:
-        work, progress = evaluated_parts(models, context), phases.callback(PREDICTING)
-        for answer in answers(work, benchmark, (SPLIT,), replace(context, progress=progress)):
+    with subject.models(stages) as models:
+        for answer in answers(evaluated_parts(models, subject), benchmark, (SPLIT,), stages[PREDICTING]):
             rows.append((answer.model or MERGED, answer.task.key, first, answer.n, answer.correct))
             predicted.append(answer.predicted.astype(np.uint16))
             margins.append(answer.margins.astype(np.float16))
@@ -56,26 +56,26 @@ def measure_predictions(context: MeasurementContext) -> MeasurementResult:
     table = pd.DataFrame(rows, columns=["model", "task", "first", "n", "correct"])
     arrays = {"predicted": np.concatenate(predicted), "margin": np.concatenate(margins)}
     notes = {"split": SPLIT, "images": sum(benchmark.count(task.key, SPLIT) for task in benchmark.tasks)}
-    return MeasurementResult({"answers": table}, {**notes, "differing": _differing(table, context)}, arrays)
+    return MeasurementResult({"answers": table}, {**notes, "differing": _differing(table, subject)}, arrays)
 
 
-def evaluated_parts(models: Mapping[str, Checkpoint], context: MeasurementContext) -> list[EvaluatedModel]:
+def evaluated_parts(models: Mapping[str, Checkpoint], subject: Subject) -> list[EvaluatedModel]:
     """The models of a run, each with its data sets. Raises TaskError if the benchmark's images do not fit them."""
     from merging.benchmarks.evaluate import EvaluatedModel, per_task_parts
 
-    benchmark = context.benchmark
+    benchmark = subject.benchmark
     if reason := benchmark.misfit(next(iter(models.values()))):
         raise TaskError(f"It cannot be measured on this benchmark: {reason}")
-    kept = context.store.features_of(context.run_id)
-    if context.store.run(context.run_id).per_task:
+    kept = subject.store.features_of(subject.run_id)
+    if subject.store.run(subject.run_id).per_task:
         return per_task_parts(models, benchmark, kept)
-    return [EvaluatedModel("", models[MERGED], [task.key for task in benchmark.tasks], context.modules, kept)]
+    return [EvaluatedModel("", models[MERGED], [task.key for task in benchmark.tasks], subject.modules, kept)]
 
 
-def _differing(table: pd.DataFrame, context: MeasurementContext) -> int:
+def _differing(table: pd.DataFrame, subject: Subject) -> int:
     """Images by which the answers differ from the run's scores, 0 if it has none on this benchmark."""
-    run = context.store.run(context.run_id)
-    if run.scores is None or run.benchmark != context.benchmark.digest:
+    run = subject.store.run(subject.run_id)
+    if run.scores is None or run.benchmark != subject.benchmark.digest:
         return 0
     stored = run.scores[run.scores["split"] == SPLIT].set_index("task")["accuracy"]
     own = table.assign(right=table["correct"] / table["n"]).groupby("task", sort=False)[["right", "n"]].mean()

@@ -19,8 +19,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from merging.analysis.context import MeasurementContext, MeasurementResult
 from merging.analysis.drm_joint_space import JointSpace, joint_space, speed
+from merging.analysis.subject import MeasurementResult, Subject
 from merging.checkpoints.families import LINEAR_MAPS, Parameter
 from merging.devices import choose_device
 from merging.engine.inputs import Inputs
@@ -29,6 +29,7 @@ from merging.numerics.drm_space import prune_rank, units
 from merging.numerics.linear_algebra import double, with_doubles
 from merging.numerics.quantile import kth_smallest
 from merging.numerics.sign_election import Election, elect, trim_each, trim_rank, trim_vectors
+from merging.tasks.context import Context
 
 WEIGHTS = "weights"
 SPACES = {  # key -> the paper's name: original weights, the decomposed space, back in the original space
@@ -170,7 +171,7 @@ def _without_rounding(values: Tensor) -> Tensor:
     return values * (sizes >= NOTHING[values.dtype] * sizes.amax(dim=(1, 2), keepdim=True))
 
 
-def measure_signs(context: MeasurementContext) -> MeasurementResult:
+def measure_signs(subject: Subject, context: Context) -> MeasurementResult:
     """Sign agreement and elections of a run's experts, for every linear layer, space and density, layer by layer.
 
     The tables: "layers", facts by ``order``; "agreement", by order, space and density; "votes", positions of
@@ -180,7 +181,7 @@ def measure_signs(context: MeasurementContext) -> MeasurementResult:
     Raises:
         CheckpointError: the checkpoints that the run merged can no longer be read.
     """
-    opened = context.checkpoints
+    opened = subject.checkpoints
     inputs = Inputs(opened.pretrained, opened.experts, None, choose_device(context.device))
     sizes = dict(zip((p.name for p in inputs.parameters), inputs.numels, strict=True))
     meter = context.meter(sum(sizes.values()))

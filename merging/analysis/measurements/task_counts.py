@@ -10,7 +10,7 @@ import numpy as np
 import pandas as pd
 from torch import Tensor
 
-from merging.analysis.context import MeasurementContext, MeasurementResult, PlannedTrial, TrialContext
+from merging.analysis.subject import MeasurementResult, PlannedTrial, Subject, TrialInputs
 from merging.analysis.trials.merges import merge, plain_recipe, recipe_of
 from merging.benchmarks.benchmark import Benchmark
 from merging.benchmarks.image_features import features, predict
@@ -18,8 +18,8 @@ from merging.clip.image_encoder import Encoder
 from merging.devices import choose_device
 from merging.errors import TaskError
 from merging.formats.opening import Source, open_checkpoint
-from merging.progress import Meter, Phases, ProgressCallback
 from merging.recipes.presets import preset
+from merging.tasks.context import Context
 
 SPLIT = "reporting"
 IMAGES = 160  # per task, a seeded draw: hundreds of models are evaluated
@@ -55,7 +55,7 @@ def subsets(names: Sequence[str], size: int, most: int = SUBSETS, seed: int = SE
     return [tuple(names[place] for place in places) for places in sorted(drawn)]
 
 
-def measure_counts(context: MeasurementContext) -> MeasurementResult:
+def measure_counts(subject: Subject, context: Context) -> MeasurementResult:
     """The tables "counts", correct answers by method, size, subset and merged task, and "experts", those of experts.
 
     A method merges each subset once and is evaluated on the merged tasks only; all methods get the same subsets and the
@@ -64,14 +64,14 @@ def measure_counts(context: MeasurementContext) -> MeasurementResult:
     Raises:
         TaskError: fewer than two experts. CheckpointError: a checkpoint cannot be read. Cancelled: on request.
     """
-    benchmark = context.benchmark
+    benchmark = subject.benchmark
     names = list(benchmark.experts)
     if len(names) < 2:
         raise TaskError("The number of tasks can only be varied where the benchmark has two experts or more.")
     work = [chosen for size in range(2, len(names) + 1) for chosen in subsets(names, size)]
     own = [PlannedTrial(f"expert of {task}", {"own": task}) for task in names]
     merges = [(number, chosen, key) for number, chosen in enumerate(work) for key in METHODS]
-    answers = context.tried([*own, *(_planned(benchmark, chosen, key) for _, chosen, key in merges)])
+    answers = subject.tried([*own, *(_planned(benchmark, chosen, key) for _, chosen, key in merges)])
     images = [answer["n"][0] for answer in answers[: len(own)]]
     experts = [
         (task, benchmark.task(task).title, answer["correct"][0], n)
@@ -92,38 +92,36 @@ def _planned(benchmark: Benchmark, chosen: Subset, key: str) -> PlannedTrial:
     return PlannedTrial(f"{key} of {' + '.join(chosen)}", {"recipe": plain_recipe(recipe)}, float(len(chosen)))
 
 
-def trial(context: TrialContext, asked: Mapping[str, Any], progress: ProgressCallback | None) -> dict[str, Any]:
+def trial(inputs: TrialInputs, asked: Mapping[str, Any], context: Context) -> dict[str, Any]:
     """Correct answers of a merge on the tasks that it merges, or of an expert on its own, and numbers of images."""
     if "own" in asked:
-        return _correct(context, context.benchmark.experts[asked["own"]], [asked["own"]], progress)
-    recipe = recipe_of(context.benchmark, asked["recipe"])
-    steps = Phases({"merge": 1.0, "evaluate": 1.0}, progress)
-    merged = merge(context, recipe, steps.callback("merge"))
-    return _correct(context, merged.state_dict, [name for name, _ in recipe.experts], steps.callback("evaluate"))
+        return _correct(inputs, inputs.benchmark.experts[asked["own"]], [asked["own"]], context)
+    recipe = recipe_of(inputs.benchmark, asked["recipe"])
+    parts = context.parts({"merge": 1.0, "evaluate": 1.0})
+    merged = merge(recipe, inputs.benchmark, parts["merge"])
+    return _correct(inputs, merged.state_dict, [name for name, _ in recipe.experts], parts["evaluate"])
 
 
-def _correct(
-    context: TrialContext, model: Source, tasks: Sequence[str], progress: ProgressCallback | None
-) -> dict[str, Any]:
+def _correct(inputs: TrialInputs, model: Source, tasks: Sequence[str], context: Context) -> dict[str, Any]:
     """Correct answers of a model, and images, by task."""
-    images = [_shown(context, task) for task in tasks]
-    encoder = Encoder.of(open_checkpoint(model), choose_device(context.device), like=context.benchmark.tower)
-    meter = Meter(sum(len(task.labels) for task in images), progress, context.cancel)
+    images = [_shown(inputs, task) for task in tasks]
+    encoder = Encoder.of(open_checkpoint(model), choose_device(context.device), like=inputs.benchmark.tower)
+    meter = context.meter(sum(len(task.labels) for task in images))
     correct = []
     for name, task in zip(tasks, images, strict=True):
-        feature_rows = features(encoder, task.images, meter, "Evaluating", context.benchmark.task(name).title)
+        feature_rows = features(encoder, task.images, meter, "Evaluating", inputs.benchmark.task(name).title)
         correct.append(int((predict(feature_rows, task.head) == task.labels).sum()))
     return {"correct": correct, "n": [len(task.labels) for task in images]}
 
 
-def _shown(context: TrialContext, task: str) -> TaskImages:
+def _shown(inputs: TrialInputs, task: str) -> TaskImages:
     """The images of a task, which stay for the next model."""
-    if task not in context.kept:
-        benchmark = context.benchmark
+    if task not in inputs.cached:
+        benchmark = inputs.benchmark
         images, labels = benchmark.images(task, SPLIT)
         drawn = np.sort(np.random.default_rng(SEED).permutation(len(images))[:IMAGES])
-        context.kept[task] = TaskImages(benchmark.preprocess(images[drawn]), labels[drawn], benchmark.head(task))
-    found: TaskImages = context.kept[task]
+        inputs.cached[task] = TaskImages(benchmark.preprocess(images[drawn]), labels[drawn], benchmark.head(task))
+    found: TaskImages = inputs.cached[task]
     return found
 
 

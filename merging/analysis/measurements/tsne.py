@@ -8,17 +8,17 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from merging.analysis.context import MeasurementContext, MeasurementResult
 from merging.analysis.measurements.features import SEED, TOGETHER
 from merging.analysis.separability import NEAR, trustworthiness, unit
-from merging.progress import Meter, Phases
+from merging.analysis.subject import MeasurementResult, Subject
+from merging.tasks.context import Context
 
 PERPLEXITIES = (5, 30, 50)
-READING, MAPPING = "reading features", "maps"  # phases
-WEIGHTS = {READING: 1.0, MAPPING: 5.0}  # of the phases
+READING, MAPPING = "reading features", "maps"  # stages
+WEIGHTS = {READING: 1.0, MAPPING: 5.0}  # of the stages
 
 
-def measure_tsne(context: MeasurementContext) -> MeasurementResult:
+def measure_tsne(subject: Subject, context: Context) -> MeasurementResult:
     """Maps by t-SNE of one model's unit features: an array (n, 2) for each, and the table "quality".
 
     There is one of all data sets together and one of each, at every perplexity below its n; ``map_name`` gives the name
@@ -27,14 +27,14 @@ def measure_tsne(context: MeasurementContext) -> MeasurementResult:
     Raises:
         CheckpointError, TaskError: the model's features cannot be computed.
     """
-    phases = Phases(WEIGHTS, context.progress)
-    assert context.measurement is not None  # `measure` passes it
-    features = context.measurement("features", phases.callback(READING))
+    stages = context.parts(WEIGHTS)
+    assert subject.measurement is not None  # `measure` passes it
+    features = subject.measurement("features", stages[READING])
     images, rows = features.table("images"), unit(features.array("features").astype(np.float32))
     parts = {TOGETHER: np.ones(len(images), bool)}
     parts |= {key: (images["task"] == key).to_numpy() for key in dict.fromkeys(images["task"])}
     work = [(name, at, p) for name, at in parts.items() for p in PERPLEXITIES if p < at.sum()]
-    meter = Meter(sum(int(at.sum()) for _, at, _ in work), phases.callback(MAPPING), context.cancel)
+    meter = stages[MAPPING].meter(sum(int(at.sum()) for _, at, _ in work))
     maps, quality = {}, []
     for name, at, perplexity in work:
         meter.within(0, "Drawing maps", f"{name}, perplexity {perplexity}")

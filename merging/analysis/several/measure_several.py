@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import nullcontext
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from merging.analysis.measure import measure, required_name
@@ -17,7 +17,6 @@ from merging.analysis.stored import Measured, find
 from merging.benchmarks.benchmark import Benchmark
 from merging.errors import Cancelled, MergingError, StoreError
 from merging.formats.handed_out import handed_out
-from merging.progress import Cancel, Phases, Progress, ProgressCallback
 from merging.runs.estimate import estimate
 from merging.runs.inputs import open_inputs
 from merging.runs.several.wire import plain_store
@@ -52,9 +51,7 @@ def measure_several(
     Raises:
         StoreError: the disk cannot be written to. Cancelled: as asked; what is finished is kept.
     """
-    return SeveralMeasurements(
-        list(wanted), store, benchmark, context.device, context.progress, context.cancel, context.warn, workers, told
-    ).all()
+    return SeveralMeasurements(list(wanted), store, benchmark, context, workers, told).all()
 
 
 @dataclass
@@ -64,10 +61,7 @@ class SeveralMeasurements:
     wanted: Sequence[WantedMeasurement]
     store: Store
     benchmark: Benchmark
-    device: str
-    progress: ProgressCallback | None
-    cancel: Cancel | None
-    warn: Callable[[str], None]
+    context: Context
     workers: Workers | None
     told: Callable[[WantedMeasurement], None]
     _found: dict[WantedMeasurement, Measured | MergingError] = field(default_factory=dict)
@@ -76,11 +70,11 @@ class SeveralMeasurements:
         each = list(dict.fromkeys(self.wanted))
         alone = [one for one in each if not kind(one.key).trial and not kind(one.key).timed]
         weights = {"alone": _seconds(alone) if self.workers else 0.0, "rest": _seconds(set(each) - set(alone))}
-        phases = Phases(weights if self.workers else {"rest": 1.0}, self.progress)
+        halves = self.context.parts(weights if self.workers else {"rest": 1.0})
         if self.workers is not None and alone:
-            self._on(self.workers, alone, phases.callback("alone"))
+            self._on(self.workers, alone, halves["alone"])
         rest = sorted((one for one in each if one not in self._found), key=lambda one: kind(one.key).timed)
-        parts = Phases({repr(one): kind(one.key).seconds for one in rest}, phases.callback("rest"))
+        parts = halves["rest"].parts({repr(one): kind(one.key).seconds for one in rest})
         for one in rest:  # what is timed last; the others stay in their order
             self.told(one)
             words = f"Measurement {each.index(one) + 1} of {len(each)}"
@@ -89,20 +83,21 @@ class SeveralMeasurements:
             except MergingError as error:
                 self._found[one] = error
             else:
-                self._here(one, _named(parts.callback(repr(one)), words))
+                self._here(one, parts[repr(one)].titled(words))
         return [self._found[one] for one in self.wanted]
 
-    def _here(self, one: WantedMeasurement, progress: ProgressCallback | None) -> None:
+    def _here(self, one: WantedMeasurement, context: Context) -> None:
         try:
+            workers = nullcontext(self.workers)
             self._found[one] = measure(
-                one.key, self.store, self.benchmark, one.run_id, workers=nullcontext(self.workers),
-            context=Context(device=self.device, progress=progress, cancel=self.cancel, warn=self.warn))  # fmt: skip
+                one.key, self.store, self.benchmark, one.run_id, context=context, workers=workers
+            )
         except (Cancelled, StoreError):
             raise
         except MergingError as error:
             self._found[one] = error
 
-    def _on(self, workers: Workers, each: Sequence[WantedMeasurement], progress: ProgressCallback | None) -> None:
+    def _on(self, workers: Workers, each: Sequence[WantedMeasurement], context: Context) -> None:
         """Measure on workers, what takes longest first; nothing is found where they do not see the store."""
         asked, names, found = dict[str, Plain](), dict[WantedMeasurement, str](), dict[WantedMeasurement, Measured]()
         failures: dict[str, MergingError] | None
@@ -118,8 +113,7 @@ class SeveralMeasurements:
                 self._found[one] = error
         missing = list(asked.items())
         total = len({*names.values()}) + len(found)
-        where = self.store.root, total, self.device
-        work = InStore(MEASURE, "Measurement", *where, progress, self.cancel, warn=self.warn)
+        work = InStore(MEASURE, "Measurement", self.store.root, total, context)
         failures = work.on(workers, missing) if missing else {}
         if failures is None:
             return
@@ -136,7 +130,9 @@ class SeveralMeasurements:
         run, digests = self.store.run(one.run_id), list[Plain]()
         if run.recipe is not None:
             opened = open_inputs(run.recipe, benchmark=self.benchmark)
-            workers.check_memory(estimate(opened, self.benchmark, device=self.device).anonymous_bytes, "a measurement")
+            workers.check_memory(
+                estimate(opened, self.benchmark, device=self.context.device).anonymous_bytes, "a measurement"
+            )
             digests = [handed_out(checkpoint) for checkpoint in opened]
         return {
             "name": name,
@@ -145,22 +141,12 @@ class SeveralMeasurements:
             "digests": digests,
             "benchmark": str(self.benchmark.folder.absolute()),
             "store": plain_store(self.store),
-            "device": self.device,
+            "device": self.context.device,
         }
 
     def _read(self, one: WantedMeasurement) -> Measured | MergingError:
         found = find(one.key, self.store, self.benchmark, one.run_id)
         return found or StoreError(f"{kind(one.key).title} was measured, but cannot be read here. Measure it again.")
-
-
-def _named(callback: ProgressCallback | None, words: str) -> ProgressCallback | None:
-    """A callback whose phases begin with the number of the measurement."""
-
-    def report(inner: Progress) -> None:
-        assert callback is not None
-        callback(replace(inner, phase=f"{words}: {inner.phase}"))
-
-    return None if callback is None else report
 
 
 def _seconds(each: Iterable[WantedMeasurement]) -> float:

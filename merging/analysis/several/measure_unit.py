@@ -39,6 +39,6 @@ def measure(request: Mapping[str, Any]) -> dict[str, Any]:
         if recipe := store.run(run_id).recipe:  # none for the evaluation of a model that was not merged
             opened_as_given(recipe, None, None, request["digests"])
         said: dict[str, None] = {}
-        made = measuring.measure(
-            key, store, benchmark, run_id, context=Context(device=str(request["device"]), cancel=cancel, warn=lambda sentence: said.update({sentence: None})))  # fmt: skip
+        context = Context(str(request["device"]), cancel=cancel, warn=lambda sentence: said.update({sentence: None}))
+        made = measuring.measure(key, store, benchmark, run_id, context=context)
         return {"name": made.path.name, "warnings": list(said)}

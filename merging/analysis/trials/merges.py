@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -15,14 +14,13 @@ from merging.free_memory import free_memory
 from merging.recipes.recipe import Recipe
 from merging.runs.estimate import in_memory_bytes
 from merging.runs.inputs import open_inputs
+from merging.tasks.context import QUIET, Context
 from merging.text import size_text
 
 if TYPE_CHECKING:
-    from merging.analysis.context import TrialContext
     from merging.benchmarks.benchmark import Benchmark
     from merging.checkpoints.checkpoint import Checkpoint
     from merging.engine.run import MergeResult
-    from merging.progress import ProgressCallback
 
 
 def plain_recipe(recipe: Recipe) -> dict[str, Any]:
@@ -37,11 +35,7 @@ def recipe_of(benchmark: Benchmark, plain: Mapping[str, Any]) -> Recipe:
 
 
 def merge(
-    context: TrialContext,
-    recipe: Recipe,
-    progress: ProgressCallback | None = None,
-    *,
-    whole_weights: bool = False,
+    recipe: Recipe, benchmark: Benchmark, context: Context = QUIET, *, whole_weights: bool = False
 ) -> MergeResult:
     """The merge of a recipe, which is not stored. Exemplars are drawn as the recipe says.
 
@@ -52,7 +46,7 @@ def merge(
         CheckpointError, CompatibilityError: its checkpoints cannot be merged. Cancelled: on request.
         MergingError: there is not enough memory.
     """
-    opened, drawn = open_inputs(recipe, benchmark=context.benchmark), recipe.exemplars
+    opened, drawn = open_inputs(recipe, benchmark=benchmark), recipe.exemplars
     needed, free = in_memory_bytes(opened, context.device), free_memory()
     if needed > free:
         raise MergingError(f"A trial needs about {size_text(needed)} of memory; {size_text(free)} are free.")
@@ -60,8 +54,8 @@ def merge(
         recipe,
         _zero(opened.pretrained) if whole_weights else opened.pretrained,
         opened.experts,
-        exemplars=context.benchmark.labeled_exemplars(drawn.per_task, drawn.seed) if drawn else None,
-        context=replace(context, progress=progress),
+        exemplars=benchmark.labeled_exemplars(drawn.per_task, drawn.seed) if drawn else None,
+        context=context,
     )
     opened.raise_if_changed()
     return result

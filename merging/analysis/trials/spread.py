@@ -12,17 +12,17 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
-from merging.analysis.context import MeasurementResult, PlannedTrial, TrialContext
 from merging.analysis.registry import kind
 from merging.analysis.stored import MEMORY
+from merging.analysis.subject import MeasurementResult, PlannedTrial, TrialInputs
 from merging.analysis.trials.kept import KeptAnswers
 from merging.analysis.trials.merges import most_memory
 from merging.checkpoints.digests import DIGESTS
 from merging.errors import MergingError, WorkerError, WorkersGone
 from merging.files.short_digest import short_digest
 from merging.formats.handed_out import handed_out
-from merging.progress import Meter, Phases, ProgressCallback
 from merging.runs.inputs import open_models
+from merging.tasks.context import Context
 from merging.workers.fan_out import Workers, fan_out
 from merging.workers.sentences import Arrivals
 from merging.workers.units import TRIAL, Plain
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from merging.checkpoints.checkpoint import Checkpoint
 
 STEPS = 1000  # of progress for a trial of weight 1
-Compute = Callable[[TrialContext, Mapping[str, Any], ProgressCallback | None], Plain]
+Compute = Callable[[TrialInputs, Mapping[str, Any], Context], Plain]
 
 
 def computation(key: str) -> Compute:
@@ -58,17 +58,16 @@ def name_of(key: str, benchmark: Benchmark, models: Sequence[Checkpoint], asked:
 
 @dataclass
 class Trials:
-    """The trials of one measurement, done here or by ``workers``, on the device of ``context``.
+    """The trials of one measurement, done here or by ``workers``.
 
-    ``warn`` is called with a sentence where a worker is lost. Afterwards ``devices`` says what workers computed on,
+    ``context`` is warned where a worker is lost. Afterwards ``devices`` says what workers computed on,
     ``memory`` what they said of memory that did not suffice.
     """
 
     key: str
-    context: TrialContext
-    progress: ProgressCallback | None
+    inputs: TrialInputs
+    context: Context
     workers: Workers | None
-    warn: Callable[[str], None]
     kept: KeptAnswers | None = None
     devices: dict[str, None] = field(default_factory=dict)
     memory: dict[str, None] = field(default_factory=dict)
@@ -92,15 +91,15 @@ class Trials:
         return result._replace(notes={**result.notes, MEMORY: " ".join(self.memory)}) if self.memory else result
 
     def _here(self, planned: Sequence[PlannedTrial]) -> list[Plain]:
-        phases, compute = Phases({trial.name: trial.weight for trial in planned}, self.progress), computation(self.key)
-        return [compute(self.context, trial.asked, phases.callback(trial.name)) for trial in planned]
+        parts, compute = self.context.parts({trial.name: trial.weight for trial in planned}), computation(self.key)
+        return [compute(self.inputs, trial.asked, parts[trial.name]) for trial in planned]
 
     def _on(self, workers: Workers, planned: Sequence[PlannedTrial]) -> list[Plain]:
         """What takes longest is begun first. Raises WorkerError if a merge does not fit into each worker's memory."""
         if workers.memory:
             recipes = [trial.asked["recipe"] for trial in planned if "recipe" in trial.asked]
-            workers.check_memory(most_memory(self.context.benchmark, recipes, self.context.device), "a trial")
-        meter = Meter(sum(map(_steps, planned)), self.progress, self.context.cancel)
+            workers.check_memory(most_memory(self.inputs.benchmark, recipes, self.context.device), "a trial")
+        meter = self.context.meter(sum(map(_steps, planned)))
         arrivals = Arrivals("Trial", len(planned), workers, meter)
         by_name, found = {trial.name: trial for trial in planned}, dict[str, Plain]()
         names = {trial.name: self.name(trial) for trial in planned}
@@ -114,7 +113,7 @@ class Trials:
             raise WorkerError(f"Trial “{name}”: {error}") if isinstance(error, WorkerError) else error
 
         def told(names: Collection[str]) -> None:
-            self.warn(arrivals.lost(names))
+            self.context.warn(arrivals.lost(names))
 
         first = sorted(planned, key=lambda trial: trial.weight, reverse=True)
         found |= {trial.name: before[names[trial.name]] for trial in first if names[trial.name] in before}
@@ -135,7 +134,7 @@ class Trials:
 
     @cached_property
     def _models(self) -> list[Checkpoint]:
-        return models_of(self.context.benchmark)
+        return models_of(self.inputs.benchmark)
 
     @cached_property
     def _handed_out(self) -> list[Plain]:
@@ -143,17 +142,17 @@ class Trials:
 
     def name(self, trial: PlannedTrial) -> str:
         """The name of a trial, see ``name_of``."""
-        return name_of(self.key, self.context.benchmark, self._models, trial.asked)
+        return name_of(self.key, self.inputs.benchmark, self._models, trial.asked)
 
     def request(self, trial: PlannedTrial) -> Plain:
         """What a worker is asked for a trial."""
         return {
-            "experts": list(self.context.benchmark.experts),
+            "experts": list(self.inputs.benchmark.experts),
             "digests": self._handed_out,
             "name": self.name(trial),
             "measurement": self.key,
             "trial": trial.asked,
-            "benchmark": str(self.context.benchmark.folder),
+            "benchmark": str(self.inputs.benchmark.folder),
             "device": self.context.device,
         }
 

@@ -8,21 +8,21 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from merging.analysis.context import TrialContext
+from merging.analysis.subject import TrialInputs
 from merging.analysis.trials.spread import computation, models_of, name_of
 from merging.benchmarks.benchmark import Benchmark
 from merging.benchmarks.folders import seen_here
 from merging.devices import choose_device, describe_device, in_room
 from merging.formats.handed_out import believe, does_not_see, first_missing
+from merging.tasks.context import QUIET
 from merging.workers.sentences import sees_others
 
 if TYPE_CHECKING:
     import torch
 
-_contexts: dict[str, TrialContext] = {}  # the last one of this process
+_inputs: dict[str, TrialInputs] = {}  # the last one of this process
 _one_at_a_time = threading.Lock()
 
 
@@ -33,33 +33,33 @@ def trial(request: Mapping[str, Any]) -> dict[str, Any]:
         WorkerError: this worker does not see a file, or sees another one. MergingError: the trial cannot be computed.
     """
     with _one_at_a_time:  # what is kept is for one thread
-        compute, context = computation(str(request["measurement"])), _checked(request)
+        compute, inputs = computation(str(request["measurement"])), _checked(request)
 
         def on(device: torch.device) -> tuple[dict[str, Any], str]:
-            return compute(replace(context, device=str(device)), request["trial"], None), describe_device(device)
+            return compute(inputs, request["trial"], QUIET.on(device)), describe_device(device)
 
-        (answer, device), memory = in_room(choose_device(context.device), on)
+        (answer, device), memory = in_room(choose_device(str(request["device"])), on)
         return {"trial": answer, "device": device, "memory": list(memory)}
 
 
-def _checked(request: Mapping[str, Any]) -> TrialContext:
-    """The context of a trial, if this worker sees the files that it was asked for."""
+def _checked(request: Mapping[str, Any]) -> TrialInputs:
+    """The inputs of a trial, if this worker sees the files that it was asked for."""
     missing = ""
     for _ in range(2):
-        context = _context(request)
-        missing = _missing(context.benchmark, request)
-        if not missing and _named(context.benchmark, request) == request["name"]:
-            return context
-        _contexts.clear()  # the benchmark may have changed since it was opened
+        inputs = _opened(request)
+        missing = _missing(inputs.benchmark, request)
+        if not missing and _named(inputs.benchmark, request) == request["name"]:
+            return inputs
+        _inputs.clear()  # the benchmark may have changed since it was opened
     raise does_not_see(missing, "MERGESCOPE_BENCHMARK") if missing else sees_others("trial")
 
 
-def _context(request: Mapping[str, Any]) -> TrialContext:
-    key = repr((request["measurement"], request["benchmark"], request["device"]))
-    if key not in _contexts:
-        _contexts.clear()
-        _contexts[key] = TrialContext(Benchmark.load(seen_here(str(request["benchmark"]))), str(request["device"]))
-    return _contexts[key]
+def _opened(request: Mapping[str, Any]) -> TrialInputs:
+    key = repr((request["measurement"], request["benchmark"]))
+    if key not in _inputs:
+        _inputs.clear()
+        _inputs[key] = TrialInputs(Benchmark.load(seen_here(str(request["benchmark"]))))
+    return _inputs[key]
 
 
 def _missing(benchmark: Benchmark, request: Mapping[str, Any]) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -27,7 +27,6 @@ from merging.files.disk import sync_all
 from merging.files.records import write_json
 from merging.formats.opening import open_checkpoint
 from merging.formats.safetensors import save
-from merging.progress import Cancel, Meter, Phases
 from merging.tasks.context import QUIET, Context
 from merging.text import printable
 from merging.version import __version__
@@ -59,13 +58,13 @@ def make(
         TaskError: a data set, class names or a head that cannot be used; says which and why.
         CheckpointError: a model that cannot be opened, or that does not fit the pretrained one.
         StoreError: the folder cannot be written, or the disk is full; an earlier one has not changed.
-        Cancelled: ``cancel`` asked for it; nothing is kept.
+        Cancelled: asked to stop; nothing is kept.
     """
     _check_target(folder, force)
     planned = plan(description, choose_device(context.device))
     check_room(planned, folder)
     with temporary_beside(folder) as partial:
-        _Build(planned, partial, Phases(SHARES, context.progress), context.cancel).run(tokenize)
+        _Build(planned, partial, context.parts(SHARES)).run(tokenize)
         complete(Benchmark.load(partial))
         sync_all(partial)
         partial.chmod(0o755)  # it was private while it was incomplete
@@ -87,12 +86,11 @@ def _check_target(folder: Path, force: bool) -> None:
 
 @dataclass
 class _Build:
-    """The work on one folder."""
+    """The work on one folder, with a context for each of its parts."""
 
     plan: Plan
     folder: Path
-    phases: Phases
-    cancel: Cancel | None
+    parts: Mapping[str, Context]
     written: dict[str, Written] = field(default_factory=dict)
 
     def run(self, tokenize: Tokenize | None) -> None:
@@ -100,7 +98,7 @@ class _Build:
         self._images()
         self._heads(tokenize)
         models, text = self.plan.models, self.plan.copied_text
-        meter = Meter(models.nbytes + (text.nbytes if text else 0), self.phases.callback(MODELS), self.cancel)
+        meter = self.parts[MODELS].meter(models.nbytes + (text.nbytes if text else 0))
         if self.plan.description.models_by_reference:
             write_references(self.folder / "models", models, self.plan.model_places())
         else:
@@ -113,7 +111,7 @@ class _Build:
     def _images(self) -> None:
         (self.folder / "data").mkdir()
         description, size = self.plan.description, self.plan.models.architecture.image_size
-        meter = Meter(self.plan.images, self.phases.callback(IMAGES), self.cancel)
+        meter = self.parts[IMAGES].meter(self.plan.images)
         for task in self.plan.tasks:
             path = self.folder / "data" / f"{task.source.key}.npz"
             self.written[task.source.key] = write_task(
@@ -122,19 +120,15 @@ class _Build:
 
     def _heads(self, tokenize: Tokenize | None) -> None:
         heads: dict[str, Head] = {}
-        parts = Phases(
-            {task.source.key: len(task.classes.names) * len(task.templates) for task in self.plan.tasks},
-            self.phases.callback(HEADS),
-        )
+        prompts = {task.source.key: len(task.classes.names) * len(task.templates) for task in self.plan.tasks}
+        parts = self.parts[HEADS].parts(prompts)
         for task in self.plan.tasks:
             key, tower = task.source.key, self.plan.tower
             if task.head is not None or tower is None:
                 assert task.head is not None  # the plan has a tower if any head is to be built
                 heads[key] = task.head
                 continue
-            heads[key] = build(
-                tower, task.classes.names, task.templates,
-                tokenize=tokenize, context=Context(progress=parts.callback(key), cancel=self.cancel))  # fmt: skip
+            heads[key] = build(tower, task.classes.names, task.templates, tokenize=tokenize, context=parts[key])
         scales = {key: head.scale for key, head in heads.items()}
         low, high = min(scales, key=lambda key: scales[key]), max(scales, key=lambda key: scales[key])
         if scales[high] - scales[low] > SAME_SCALE * scales[high]:

@@ -14,7 +14,6 @@ from merging.cli.exit_codes import DONE, FAILED
 from merging.cli.option_types import PATH
 from merging.cli.options import Command, OrderedGroup, argument, device_option, events_option, nice_option, option
 from merging.cli.output import columns, dumps, reporting
-from merging.tasks.context import Context
 from merging.text import percent
 
 if TYPE_CHECKING:
@@ -41,23 +40,19 @@ def benchmark() -> None:
 def make(call: Call, folder: Path, described: Mapping[str, Any], overwrite: bool, evaluate: bool, device: str) -> int:
     """Write a benchmark folder from data sets, experts and heads."""
     from merging.benchmarks.build import write
-    from merging.progress import Phases
     from merging.runs.reference_models import references
     from merging.runs.store import Store
 
     plan, shares = description(described), {MAKING: 1.0, EVALUATING: float(evaluate)}
     with reporting(call.events) as progress:
-        phases = Phases(shares, progress)
-        how: dict[str, Any] = {"device": device, "cancel": call.stop}
+        parts = call.context(progress, device).parts(shares)
 
         def complete(made: Benchmark) -> None:
             if evaluate:
                 library = Store(made.folder, libraries=(), dated=False)  # where the app looks for precomputed runs
-                references(library, made, context=Context(progress=phases.callback(EVALUATING)), **how)
+                references(library, made, context=parts[EVALUATING])
 
-        made = write.make(
-            plan, folder, force=overwrite, complete=complete, context=Context(progress=phases.callback(MAKING)), **how
-        )
+        made = write.make(plan, folder, force=overwrite, complete=complete, context=parts[MAKING])
     _show(call, made, folder)
     return DONE
 
@@ -96,10 +91,9 @@ def check(call: Call, folder: Path) -> int:
 def find(call: Call, folder: Path, place: Path) -> int:
     """Find the images' files and the models that a benchmark refers to where they lie now."""
     from merging.benchmarks.benchmark import Benchmark
-    from merging.progress import Meter
 
     with reporting(None) as progress:
-        problems = Benchmark.load(folder.resolve()).find(place.resolve(), Meter(0, progress, call.stop))
+        problems = Benchmark.load(folder.resolve()).find(place.resolve(), call.context(progress).meter(0))
     if call.json:
         print(dumps({"problems": problems}))
     else:

@@ -13,7 +13,6 @@ from merging.cli.export_options import SINGLE, ExportOptions, export_options
 from merging.cli.option_types import PATH, CheckpointType
 from merging.cli.options import Command, argument, option
 from merging.cli.output import dumps, export_facts, reporting
-from merging.tasks.context import Context
 
 
 def _destination(ctx: click.Context, param: click.Parameter, out: Path | None) -> Path | None:
@@ -66,9 +65,7 @@ def convert(call: Call, checkpoint: str, base: str | None, how: ExportOptions, o
 
     announced = announce(checkpoint, base, how, out)
     with reporting(None) as progress:
-        exported = export(
-            checkpoint, out, base=base, context=Context(progress=progress, cancel=call.stop), **asdict(how)
-        )
+        exported = export(checkpoint, out, base=base, context=call.context(progress), **asdict(how))
     if call.json:
         print(dumps(export_facts(exported)))
     else:

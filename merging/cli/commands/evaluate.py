@@ -11,7 +11,6 @@ from merging.cli.option_types import CheckpointType
 from merging.cli.options import Command, argument, device_option
 from merging.cli.output import drawn_of, dumps, reporting, score_table
 from merging.errors import MergingError
-from merging.tasks.context import Context
 
 
 @click.command(cls=Command)
@@ -35,7 +34,7 @@ def evaluate(call: Call, checkpoint: str, activation: str | None, architecture: 
     if reason := benchmark.misfit(opened):
         raise MergingError(f"{opened.name} cannot be evaluated: {reason}")
     with reporting(None) as progress:
-        scores = score(opened, benchmark, context=Context(device=device, progress=progress, cancel=call.stop))
+        scores = score(opened, benchmark, context=call.context(progress, device))
     taken = {split: draws(benchmark.folder, split) for split in SPLITS}
     if call.json:
         rows = scores.to_dict("records")

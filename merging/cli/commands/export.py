@@ -11,7 +11,6 @@ from merging.cli.exit_codes import DONE
 from merging.cli.export_options import ExportOptions, export_options
 from merging.cli.option_types import PATH
 from merging.cli.options import Command, argument, device_option, job_options, no_evaluate_option, option
-from merging.tasks.context import Context
 
 
 @click.command(cls=Command)
@@ -31,7 +30,6 @@ def export(
     from merging.cli.output import reporting
     from merging.errors import StoreError
     from merging.export.weights import WRITING
-    from merging.progress import Phases
     from merging.runs.estimate import MERGING
     from merging.runs.execute import execute
     from merging.runs.store import Store
@@ -46,15 +44,9 @@ def export(
     check_export(recipe, out, how)
     announced = announce_run(stored, recipe, how, out)
     with reporting(call.events) as progress:
-        phases = Phases({MERGING: 0.0 if stored.has_model else 5.0, WRITING: 1.0}, progress)
+        parts = call.context(progress, device).parts({MERGING: 0.0 if stored.has_model else 5.0, WRITING: 1.0})
         if not stored.has_model:  # of some runs only tables are kept
-            stored = execute(
-                recipe,
-                runs,
-                evaluate=not no_evaluate,
-                need_model=True,
-                context=Context(device=device, progress=phases.callback(MERGING), cancel=call.stop),
-            )
-        exported = write(call, stored, out, how, phases.callback(WRITING))
+            stored = execute(recipe, runs, evaluate=not no_evaluate, need_model=True, context=parts[MERGING])
+        exported = write(stored, out, how, parts[WRITING])
     report(call, stored, exported, announced=announced)
     return DONE

@@ -15,7 +15,6 @@ from merging.cli.model_options import activation_option, architecture_option, ch
 from merging.cli.option_types import CheckpointType
 from merging.cli.options import Command, argument, job_options, option
 from merging.cli.output import columns, dumps, reporting
-from merging.tasks.context import Context
 
 if TYPE_CHECKING:
     from merging.inspection.fit_report import FitReport
@@ -64,14 +63,8 @@ def fit(
         for name, reference in experts.items()
     }
     with reporting(call.events) as progress:
-        report = compare(
-            base,
-            opened,
-            values=values or None,
-            sample=True,
-            vocabulary=vocabulary,
-            context=Context(progress=progress, cancel=call.stop),
-        )
+        context = call.context(progress)
+        report = compare(base, opened, values=values or None, sample=True, vocabulary=vocabulary, context=context)
     shown = report.without("activation") if activation else report  # one for all, whatever the files state
     print(dumps(_facts(shown)) if call.json else "\n".join(_lines(shown)))
     if keep:  # the report is printed already, whatever the store takes
@@ -122,6 +115,6 @@ def digest(call: Call, checkpoints: Sequence[str], store: Path | None) -> int:
 
     opened = [open_checkpoint(reference, reference) for reference in checkpoints]
     with reporting(call.events) as progress:
-        digests = DIGESTS.read(Store(store or store_root(), libraries=()).root, opened, progress, call.stop)
+        digests = DIGESTS.read(Store(store or store_root(), libraries=()).root, opened, call.context(progress))
     print(dumps(digests) if call.json else columns([(value, name) for name, value in digests.items()]))
     return DONE

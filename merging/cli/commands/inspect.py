@@ -13,7 +13,6 @@ from merging.cli.model_options import architecture_option, family_option
 from merging.cli.option_types import CheckpointType
 from merging.cli.options import Command, argument, option
 from merging.cli.output import columns, dumps, reporting
-from merging.tasks.context import Context
 from merging.text import plural, printable, size_text
 
 if TYPE_CHECKING:
@@ -39,9 +38,7 @@ def inspect(call: Call, checkpoint: str, architecture: str, family: str, no_dige
         print(_tensors(opened, call.json))
         return DONE
     with reporting(None) as progress:
-        facts = checkpoint_facts.inspect(
-            opened, digest=not no_digest, context=Context(progress=progress, cancel=call.stop)
-        )
+        facts = checkpoint_facts.inspect(opened, digest=not no_digest, context=call.context(progress))
     print(dumps(facts) if call.json else "\n".join(_lines(facts)))
     return DONE
 

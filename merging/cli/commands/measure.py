@@ -14,7 +14,6 @@ from merging.cli.exit_codes import DONE, FAILED, UsageError
 from merging.cli.model_options import layer_inputs_option
 from merging.cli.options import Command, argument, chosen_workers, device_option, job_options, workers_option
 from merging.cli.output import dumps, reporting, warn
-from merging.tasks.context import Context
 
 if TYPE_CHECKING:
     from merging.analysis.stored import Measured
@@ -55,7 +54,8 @@ def measure(
     with reporting(call.events) as progress:
         result = measuring.measure(
             what, there, Benchmark.load(), ids[0], workers=opened(spec, warn, device), layer_inputs=layer_inputs,
-        context=Context(device=device, progress=progress, cancel=call.stop, warn=warn))  # fmt: skip
+            context=call.context(progress, device, warn),
+        )  # fmt: skip
     if call.json:
         print(dumps(_facts_of(result)))
     else:
@@ -71,9 +71,8 @@ def _several(call: Call, wanted: Sequence[tuple[str, str]], store: Store, spec: 
 
     each = [WantedMeasurement(*one) for one in wanted]
     with reporting(call.events) as progress, opened(spec, warn, device) as computing:
-        found = measure_several(
-            each, store, Benchmark.load(), workers=computing,
-        context=Context(device=device, progress=progress, cancel=call.stop, warn=warn))  # fmt: skip
+        context = call.context(progress, device, warn)
+        found = measure_several(each, store, Benchmark.load(), workers=computing, context=context)
     done = [one for one in found if not isinstance(one, Exception)]
     failures = {" ".join(one).strip(): str(came) for one, came in zip(wanted, found, strict=True) if came not in done}
     if call.json:

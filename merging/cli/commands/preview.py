@@ -12,7 +12,6 @@ from merging.cli.exit_codes import DONE
 from merging.cli.options import Command, argument, device_option, option, store_option
 from merging.cli.output import columns, dumps
 from merging.cli.recipe_words import recipe_of
-from merging.tasks.context import Context
 from merging.text import printable
 
 if TYPE_CHECKING:
@@ -40,9 +39,8 @@ def preview(
     from merging.runs.store import Store
 
     sample, runs = PreviewSample(per_task, seed), Store(store, libraries=(settings.benchmark_folder() / "runs",))
-    result = previewed(
-        recipe_of(recipe, runs), sample, _reference(against, runs), context=Context(device=device, cancel=call.stop)
-    )
+    context = call.context(None, device)
+    result = previewed(recipe_of(recipe, runs), sample, _reference(against, runs), context=context)
     print(dumps({"preview": True, "half": result.half, **result.plain()}) if call.json else _text(result))
     return DONE
 

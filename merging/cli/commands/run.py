@@ -27,7 +27,6 @@ from merging.cli.options import (
     workers_option,
 )
 from merging.cli.output import dumps, reporting, warn
-from merging.tasks.context import Context
 
 if TYPE_CHECKING:
     from merging.runs.several.execute_several import RunOptions, WantedRun
@@ -124,13 +123,12 @@ def _several(
         printed.append(doubt)
 
     with reporting(call.events) as progress, opened(spec, warn, device) as computing:
-        found = execute_several(
-            wanted, Store(store), options, workers=computing,
-        context=Context(device=device, progress=progress, cancel=call.stop, pause=call.pauses, warn=print_doubt))  # fmt: skip
+        context = call.context(progress, device, print_doubt)
+        found = execute_several(wanted, Store(store), options, workers=computing, context=context)
         kept = Store(store)
         for each in found:
             if options.evaluate and not isinstance(each, Exception):
-                measured(each, kept, Context(progress=progress, cancel=call.stop))
+                measured(each, kept, context)
     failures = {str(file): str(each) for file, each in zip(files, found, strict=True) if isinstance(each, Exception)}
     runs = [each for each in found if not isinstance(each, Exception)]
     if call.json:

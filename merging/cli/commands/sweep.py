@@ -13,7 +13,7 @@ import click
 from merging.cli.call import Call
 from merging.cli.commands.given.sweep import planned_for, program_for, show_given, tell_given_cost
 from merging.cli.exit_codes import CANCELLED, DONE, PAUSED, UsageError
-from merging.cli.option_types import PATH, SHARE
+from merging.cli.option_types import SHARE
 from merging.cli.options import (
     Command,
     argument,
@@ -22,6 +22,7 @@ from merging.cli.options import (
     job_options,
     mixed_option,
     option,
+    pause_sweep_option,
     workers_option,
 )
 from merging.cli.output import columns, dumps, reporting, warn
@@ -72,7 +73,7 @@ class SweepOptions:
     "--subject-to", metavar="OF=X", help="the best point has at least X: out=0.8, in=0.6 or a task such as kana=0.7"
 )
 @option("--best-by", type=click.Choice(("h", "in")), default="h", show_default=True, help="H-score, or in domain")
-@option("--pause-file", type=PATH, help="stop between two points as soon as this file is there")
+@pause_sweep_option
 @option("--describe", is_flag=True, help="print the id that --stored takes, and compute nothing")
 @option("--share", type=SHARE, metavar="K/N", help="every Nth point from the Kth, from 0: 3/16 of a job array of 16")
 @workers_option
@@ -86,7 +87,6 @@ def sweep(
     stored: str | None,
     subject_to: str | None,
     best_by: str,
-    pause_file: Path | None,
     describe: bool,
     share: tuple[int, int] | None,
     workers: str | None,
@@ -125,8 +125,8 @@ def sweep(
     run: Callable[..., Outcome] = partial(compute.run, chosen, runs, benchmark)
     if program is not None:
         run = partial(run_given, chosen, runs, program)
-    run = partial(run, device=device, share=share or compute.EVERYTHING)
-    code = _computed(call, run, chosen, pause_file, chosen_workers(workers if program is None else ""), device)
+    run = partial(run, share=share or compute.EVERYTHING)
+    code = _computed(call, run, chosen, chosen_workers(workers if program is None else ""), device)
     if code != DONE:
         return code
     if share:
@@ -146,21 +146,14 @@ def _tell_cost(cost: SweepCost) -> None:
     print(f"{cost.points} points, {cost.stored} of them stored; about {cost.seconds:.0f} s ({source}).", flush=True)
 
 
-def _computed(
-    call: Call, run: Callable[..., Outcome], sweep: Sweep, pause_file: Path | None, workers: str, device: str
-) -> int:
+def _computed(call: Call, run: Callable[..., Outcome], sweep: Sweep, workers: str, device: str) -> int:
     """Compute what is missing, and say how that ended unless it is done."""
     from merging.workers.pools import opened
 
     try:
         with reporting(call.events) as progress, opened(workers, warn, device, True) as computing:
-            outcome = run(
-                progress=progress,
-                cancel=call.stop,
-                paused=lambda: pause_file is not None and pause_file.exists(),
-                warn=warn,
-                **({} if computing is None else {"workers": computing}),
-            )
+            how: dict[str, Any] = {} if computing is None else {"workers": computing}
+            outcome = run(context=call.context(progress, device, warn), **how)
     except Paused:
         raise
     except Cancelled:

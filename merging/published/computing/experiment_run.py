@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -18,10 +18,6 @@ if TYPE_CHECKING:
     from merging.runs.store import Store
 
 PUBLISHED = "published"  # the folder of a store that holds what belongs to experiments
-
-
-def _say_nothing(sentence: str) -> None:
-    """Where warnings are not heard."""
 
 
 @dataclass(frozen=True)
@@ -72,7 +68,7 @@ class ExperimentRun:
     """What is run of which experiment, where its files are, and how: the device, and bytes a second at most.
 
     ``latest`` takes newer commits than those pinned, and ``revisions`` {repository: branch, tag or commit} other ones,
-    once that is agreed to. ``warn`` hears sentences on what may be wrong.
+    once that is agreed to.
     """
 
     chosen: Experiment
@@ -82,7 +78,6 @@ class ExperimentRun:
     latest: bool = False
     revisions: Mapping[str, str] = field(default_factory=dict)
     limit_rate: float | None = None
-    warn: Callable[[str], None] = _say_nothing
 
     @property
     def repins(self) -> bool:

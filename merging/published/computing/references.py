@@ -37,12 +37,11 @@ def measure_references(run: ExperimentRun, benchmark: Benchmark, context: Contex
     places = {PRETRAINED: benchmark.pretrained, **benchmark.experts}
     work = [EvaluatedModel(name, places[name], on, kept=store.features_of(ids[name])) for name, on in tasks.items()]
     warnings: list[str] = []
-    scored = score_together(
-        work, benchmark, context=replace(context, device=run.device, warn=warnings.append))  # fmt: skip
+    scored = score_together(work, benchmark, context=replace(context.on(run.device), warn=warnings.append))
     seconds = time.monotonic() - started
     keep_speed(run, benchmark, work, seconds)
     for sentence in warnings:
-        run.warn(sentence)
+        context.warn(sentence)
     if plain := scored.get(PRETRAINED):
         keep_reference(store, benchmark, PRETRAINED, plain.table, seconds / len(work), run.device, warnings)
         known = known.with_row(MeasuredRow(PRETRAINED, plain.scores, plain.right, run=ids[PRETRAINED]))

@@ -14,7 +14,6 @@ from merging.devices import choose_device, free_for_models
 from merging.errors import Cancelled, HubError, MergingError, StoreError
 from merging.files.disk import free_bytes
 from merging.formats.opening import open_checkpoint
-from merging.progress import Cancel, Phases, ProgressCallback
 from merging.published.choice import models
 from merging.published.computing.experiment_run import ExperimentRun
 from merging.published.computing.measured import MeasuredTable, write_measured
@@ -51,25 +50,23 @@ def measure_rows(run: ExperimentRun, benchmark: Benchmark, context: Context = QU
         StoreError: the disk is full or cannot be written to.
         Cancelled: asked to stop; what was computed so far is kept.
     """
-    return _Rows(run, benchmark, run.store(benchmark), known_measured(run, benchmark), context.cancel).run(
-        context.progress
-    )
+    return _Rows(run, benchmark, run.store(benchmark), known_measured(run, benchmark), context.on(run.device)).run()
 
 
 class _Rows:
     """The work on the rows of one table."""
 
     def __init__(
-        self, run: ExperimentRun, benchmark: Benchmark, store: Store, measured: MeasuredTable, cancel: Cancel | None
+        self, run: ExperimentRun, benchmark: Benchmark, store: Store, measured: MeasuredTable, context: Context
     ) -> None:
-        self.of, self.benchmark, self.store, self.measured, self.cancel = run, benchmark, store, measured, cancel
+        self.of, self.benchmark, self.store, self.measured, self.context = run, benchmark, store, measured, context
 
-    def run(self, progress: ProgressCallback | None) -> MeasuredTable:
+    def run(self) -> MeasuredTable:
         pending = [row for variant in variants(self.of.chosen, self.of.choice) if (row := self._pending(variant))]
         groups = self._groups(pending)
-        phases = Phases({str(number): len(group) for number, group in enumerate(groups)}, progress)
+        parts = self.context.parts({str(number): len(group) for number, group in enumerate(groups)})
         for number, group in enumerate(groups):
-            self._measure(group, phases.callback(str(number)))
+            self._measure(group, parts[str(number)])
         return self.measured
 
     def _pending(self, variant: RowVariant) -> _Row | None:
@@ -105,7 +102,7 @@ class _Rows:
         except MergingError as error:
             self.measured = self.measured.with_problem(variant.key, str(error))
             write_measured(self.of.place.folder, self.measured)
-            self.of.warn(f"{variant.title}: {error}")
+            self.context.warn(f"{variant.title}: {error}")
 
     def _groups(self, rows: Sequence[_Row]) -> list[Sequence[_Row]]:
         """Rows whose models fit into memory and on the disk together, for one pass over the images."""
@@ -114,15 +111,15 @@ class _Rows:
         each = max(1, min(MOST, room))
         return [rows[start : start + each] for start in range(0, len(rows), each)]
 
-    def _measure(self, group: Sequence[_Row], progress: ProgressCallback | None) -> None:
+    def _measure(self, group: Sequence[_Row], context: Context) -> None:
         """Merge the rows of a group, evaluate their models together, and keep their scores in place of the models."""
         merging, evaluating = "merging", "evaluating"
-        phases = Phases({merging: 1.0, evaluating: 2.0}, progress)
-        parts, done = Phases(dict.fromkeys((row.run_id for row in group), 1.0), phases.callback(merging)), []
+        parts = context.parts({merging: 1.0, evaluating: 2.0})
+        merges, done = parts[merging].parts(dict.fromkeys((row.run_id for row in group), 1.0)), []
         for row in group:
             with self._said(row.variant):
                 started = time.monotonic()
-                stored = self._execute(row, parts.callback(row.run_id), evaluate=False, need_model=True)
+                stored = self._execute(row, merges[row.run_id], evaluate=False, need_model=True)
                 self._keep_merging_speed(time.monotonic() - started)
                 done.append((row, stored))
         work = [
@@ -133,19 +130,17 @@ class _Rows:
         if not work:
             return
         started = time.monotonic()
-        scored = score_together(
-            work, self.benchmark, context=Context(device=self.of.device, progress=phases.callback(evaluating), cancel=self.cancel, warn=self.of.warn))  # fmt: skip
+        scored = score_together(work, self.benchmark, context=parts[evaluating])
         seconds = time.monotonic() - started
         keep_speed(self.of, self.benchmark, work, seconds)
         for row, _ in done:
             own = scored[row.run_id]
-            self._execute(row, None, scored=GivenScores(own.table, seconds / len(done)))
+            self._execute(row, context.silent(), scored=GivenScores(own.table, seconds / len(done)))
             self.store.drop_models(row.run_id)
             self._keep(MeasuredRow(row.variant, own.scores, own.right, run=row.run_id))
 
-    def _execute(self, row: _Row, progress: ProgressCallback | None, **how: Any) -> Run:
-        return execute(
-            row.recipe, self.store, benchmark=self.benchmark, context=Context(device=self.of.device, progress=progress, cancel=self.cancel, warn=self.of.warn), **how)  # fmt: skip
+    def _execute(self, row: _Row, context: Context, **how: Any) -> Run:
+        return execute(row.recipe, self.store, benchmark=self.benchmark, context=context, **how)
 
     def _keep_merging_speed(self, seconds: float) -> None:
         """Keep how fast merges read models of this tower on this device, for the next plan."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 import pandas as pd
@@ -42,7 +42,7 @@ def score_together(
     def scored_on(on: torch.device) -> dict[str, ScoredModel]:
         counted: dict[str, list[Counted]] = {part.name: [] for part in work}
         right: dict[str, Right] = {part.name: {} for part in work}
-        for one in answers(work, benchmark, SPLITS, replace(context, device=str(on))):
+        for one in answers(work, benchmark, SPLITS, context.on(on)):
             counted[one.model].append(("", one.task, one.split, one.correct, one.n))
             if one.split == REPORTING:
                 right[one.model][one.task.key] = one.predicted == one.labels

@@ -11,7 +11,6 @@ from merging.engine.outputs import Rows, Stored
 from merging.engine.work import one_by_one
 from merging.errors import MergingError, WorkersGone
 from merging.formats.handed_out import handed_out
-from merging.progress import Cancel
 from merging.runs.elsewhere.wire import stored_of
 from merging.runs.estimate import tensor_bytes
 from merging.runs.inputs import OpenedRecipe
@@ -46,7 +45,7 @@ def tensors_on_workers(opened: OpenedRecipe, spec: str, context: Context) -> Ite
         base = (opened.base or Path.cwd()).absolute()
         recipe = opened.recipe.plain()
         asked = {"recipe": recipe, "base": str(base), "device": context.device, "digests": digests}
-        yield TensorsOnWorkers(opened, names, asked, workers, context.cancel, context.warn)
+        yield TensorsOnWorkers(opened, names, asked, workers, context)
 
 
 @dataclass
@@ -57,8 +56,7 @@ class TensorsOnWorkers:
     names: Sequence[str]
     asked: Plain
     workers: Workers
-    cancel: Cancel | None
-    warn: Callable[[str], None]
+    context: Context
 
     def compute(self, take: Callable[[Stored, Rows, str], None]) -> None:
         """Hand on each tensor as it comes, with the words of progress.
@@ -77,8 +75,9 @@ class TensorsOnWorkers:
         requests = ((name, {**self.asked, "tensor": name}) for name in self.names)
         try:
             fan_out(
-                self.workers, TENSOR, requests, done, _failed, Context(cancel=self.cancel), told=self._told,
-                size=lambda name: infos[name].nbytes)  # fmt: skip
+                self.workers, TENSOR, requests, done, _failed, self.context, told=self._told,
+                size=lambda name: infos[name].nbytes,
+            )  # fmt: skip
         except WorkersGone as gone:
             raise WorkersGone(
                 f"{gone} Nothing of this merge is kept. Resume when they are back; it begins anew."
@@ -86,7 +85,7 @@ class TensorsOnWorkers:
 
     def _told(self, names: Collection[str]) -> None:
         again = plural(len(names), "tensor is", "tensors are")
-        self.warn(f"A worker was lost; {again} computed again.")
+        self.context.warn(f"A worker was lost; {again} computed again.")
 
 
 def _failed(name: str, error: MergingError) -> None:

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from merging.benchmarks.benchmark import Benchmark
 from merging.errors import Cancelled, MergingError, Paused, StoreError, TaskError
 from merging.formats.handed_out import handed_out
-from merging.progress import Cancel, Phases, Progress, ProgressCallback
 from merging.recipes.recipe import Recipe
 from merging.runs.estimate import estimate
 from merging.runs.execute import execute, fitting_benchmark, stored_run
@@ -53,16 +52,14 @@ def execute_several(
     """The stored runs of recipes, in their order, and the error in place of each that fails.
 
     With ``workers`` they compute and write the missing runs, if they see the store; else they are computed here, and
-    ``warn`` gets a sentence. ``pause`` is asked between two runs, and while something is learned here.
+    with a warning. It can pause between two runs, and while something is learned here.
 
     Raises:
         StoreError: the disk cannot be written to. Cancelled, Paused: as asked; what is finished is kept.
     """
     if benchmark is None and len(wanted) > 0:
         benchmark = _bundled()
-    work = SeveralRuns(
-        wanted, store, options, benchmark, context.device, context.progress, context.cancel, context.pause, context.warn
-    )
+    work = SeveralRuns(wanted, store, options, benchmark, context)
     if workers is not None and (found := work.on(workers)) is not None:
         return found
     return work.here()
@@ -76,24 +73,21 @@ class SeveralRuns:
     store: Store
     options: RunOptions
     benchmark: Benchmark | None
-    device: str
-    progress: ProgressCallback | None
-    cancel: Cancel | None
-    pause: Callable[[], bool]
-    warn: Callable[[str], None]
+    context: Context
     _found: dict[int, Run | MergingError] = field(default_factory=dict)
 
     def here(self) -> list[Run | MergingError]:
         """One after another."""
         names = [str(number) for number in range(len(self.wanted))]
-        phases = Phases(dict.fromkeys(names, 1.0), self.progress)
+        parts = self.context.parts(dict.fromkeys(names, 1.0))
         for number, one in enumerate(self.wanted):
-            if self.pause():
+            if self.context.pauses():
                 raise Paused(f"Paused. {number} of {len(self.wanted)} runs are kept.")
-            callback = _named(phases.callback(names[number]), f"Run {number + 1} of {len(self.wanted)}")
+            part = parts[names[number]].titled(f"Run {number + 1} of {len(self.wanted)}")
             try:
                 self._found[number] = execute(
-                    one.recipe, self.store, benchmark=self.benchmark, base=one.base, context=Context(device=self.device, progress=callback, cancel=self.cancel, pause=self.pause, warn=self.warn), **vars(self.options))  # fmt: skip
+                    one.recipe, self.store, benchmark=self.benchmark, base=one.base, context=part, **vars(self.options)
+                )
             except (Cancelled, StoreError):
                 raise
             except MergingError as error:
@@ -116,9 +110,7 @@ class SeveralRuns:
         failures: dict[str, MergingError] | None = {}
         if missing:
             total = len({*places.values()})
-            failures = InStore(
-                RUN, "Run", self.store.root, total, self.device, self.progress, self.cancel, self.pause, self.warn
-            ).on(workers, missing)
+            failures = InStore(RUN, "Run", self.store.root, total, self.context).on(workers, missing)
         if failures is None:
             return None
         for number, name in places.items():
@@ -134,10 +126,10 @@ class SeveralRuns:
         options, base = self.options, (one.base or Path.cwd()).absolute()
         opened = open_inputs(one.recipe, base, self.benchmark)
         scored_on = fitting_benchmark(opened, self.benchmark)[0] if options.evaluate else None
-        name = opened.run_id(opened.digests(None, self.cancel))
+        name = opened.run_id(opened.digests(self.context.silent()))
         if stored_run(self.store, name, scored_on, options.need_model):
             return name, {}, 0.0
-        plan = estimate(opened, scored_on, device=self.device)
+        plan = estimate(opened, scored_on, device=self.context.device)
         workers.check_memory(plan.anonymous_bytes, "a run")
         request = {
             "name": name,
@@ -148,7 +140,7 @@ class SeveralRuns:
             "images": self.benchmark.digest if self.benchmark else "",
             "store": plain_store(self.store),
             "options": vars(options),
-            "device": self.device,
+            "device": self.context.device,
         }
         return name, request, plan.seconds
 
@@ -158,16 +150,6 @@ class SeveralRuns:
 
     def _all(self) -> list[Run | MergingError]:
         return [self._found[number] for number in range(len(self.wanted))]
-
-
-def _named(callback: ProgressCallback | None, words: str) -> ProgressCallback | None:
-    """A callback whose phases begin with the number of the run."""
-
-    def report(inner: Progress) -> None:
-        assert callback is not None
-        callback(replace(inner, phase=f"{words}: {inner.phase}"))
-
-    return None if callback is None else report
 
 
 def _bundled() -> Benchmark | None:

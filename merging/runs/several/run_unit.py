@@ -38,6 +38,7 @@ def run(request: Mapping[str, Any]) -> dict[str, Any]:
         if opened.run_id() != request["name"] or (benchmark and benchmark.digest != request["images"]):
             raise sees_others("run")
         said: dict[str, None] = {}
-        made = execute(
-            recipe, store_of(request["store"]), benchmark=benchmark, base=base, context=Context(device=str(request["device"]), cancel=cancel, warn=lambda sentence: said.update({sentence: None})), **request["options"])  # fmt: skip
+        context = Context(str(request["device"]), cancel=cancel, warn=lambda sentence: said.update({sentence: None}))
+        store, options = store_of(request["store"]), request["options"]
+        made = execute(recipe, store, benchmark=benchmark, base=base, context=context, **options)
         return {"name": made.id, "warnings": list(said)}

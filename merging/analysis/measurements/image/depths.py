@@ -14,17 +14,17 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from merging.analysis.context import MeasurementContext, MeasurementResult
 from merging.analysis.image.data_set import ImagesByDepth, images_by_depth, mended
 from merging.analysis.image.lens import parts_from, stays_from
 from merging.analysis.image.restore import KINDS
 from merging.analysis.image.towers import expert_of
+from merging.analysis.subject import MeasurementResult, Subject
 from merging.checkpoints.references import PRETRAINED
 from merging.clip.image_encoder import Encoder
 from merging.devices import choose_device
 from merging.errors import TaskError
 from merging.previews.bootstrap import AVERAGE, DRAWS, IN_DOMAIN, OUT_OF_DOMAIN, share_interval
-from merging.progress import Meter
+from merging.tasks.context import Context
 
 if TYPE_CHECKING:
     from merging.analysis.stored import Measured
@@ -59,7 +59,7 @@ def broken(images: ImagesByDepth) -> NDArray[np.bool_]:
     return both
 
 
-def measure_depths(context: MeasurementContext) -> MeasurementResult:
+def measure_depths(subject: Subject, context: Context) -> MeasurementResult:
     """Tables of accuracy, of where answers turn and part, of drift, and of restoring, with arrays to find images by.
 
     All have over (a task, or "in domain" and "out of domain", all images of those together), group ("average", or the
@@ -72,14 +72,13 @@ def measure_depths(context: MeasurementContext) -> MeasurementResult:
     Raises:
         CheckpointError, TaskError: what the run merged cannot be read, or does not fit the benchmark's images.
     """
-    context.refuse_modules()
-    phases = context.phases({READING: 3.0})
-    with context.models(phases) as models:
-        meter = Meter(_work(context), phases.callback(READING), context.cancel)
-        measured = dict(_measured(context, models, meter))
+    subject.refuse_modules()
+    stages = subject.stages(context, {READING: 3.0})
+    with subject.models(stages) as models:
+        measured = dict(_measured(subject, models, stages[READING]))
     if not measured:
         raise TaskError("This run has one model per task, and none is of a data set of this benchmark.")
-    inside = [task for task in measured if task in context.checkpoints.experts]
+    inside = [task for task in measured if task in subject.checkpoints.experts]
     arrays, places = _arrays(measured)
     tables = {
         "accuracy": _accuracy(measured, inside),
@@ -96,17 +95,18 @@ def measure_depths(context: MeasurementContext) -> MeasurementResult:
     return MeasurementResult(tables, notes, arrays)
 
 
-def _work(context: MeasurementContext) -> int:
-    per_task = context.store.run(context.run_id).per_task
-    keys = [task.key for task in context.benchmark.tasks if not per_task or task.key in context.checkpoints.experts]
-    return 2 * sum(context.benchmark.count(key, SPLIT) for key in keys)
+def _work(subject: Subject) -> int:
+    per_task = subject.store.run(subject.run_id).per_task
+    keys = [task.key for task in subject.benchmark.tasks if not per_task or task.key in subject.checkpoints.experts]
+    return 2 * sum(subject.benchmark.count(key, SPLIT) for key in keys)
 
 
 def _measured(
-    context: MeasurementContext, models: Mapping[str, Checkpoint], meter: Meter
+    subject: Subject, models: Mapping[str, Checkpoint], context: Context
 ) -> Iterator[tuple[str, TaskByDepth]]:
     """Every data set that has a model, in the order of the benchmark; a few towers are in memory at a time."""
-    benchmark, opened, device = context.benchmark, context.checkpoints, choose_device(context.device)
+    benchmark, opened, device = subject.benchmark, subject.checkpoints, choose_device(context.device)
+    meter = context.meter(_work(subject))
     pretrained, merged = Encoder.of(opened.pretrained, device), None
     for task in benchmark.tasks:
         model = models.get("merged") or models.get(task.key)

@@ -8,33 +8,33 @@ from __future__ import annotations
 import numpy as np
 import pandas as pd
 
-from merging.analysis.context import MeasurementContext, MeasurementResult
 from merging.analysis.image.neighbors import SPLIT, bank
+from merging.analysis.subject import MeasurementResult, Subject
 from merging.clip.image_encoder import Encoder
 from merging.devices import choose_device
 from merging.errors import TaskError
-from merging.progress import Meter
+from merging.tasks.context import Context
 
 EXTRACTING = "features of the choosing half"  # a phase
 
 
-def measure_bank(context: MeasurementContext) -> MeasurementResult:
+def measure_bank(subject: Subject, context: Context) -> MeasurementResult:
     """The array "features" (N, e) of all data sets, and the table "images" with task, first and n of each.
 
     Raises:
         CheckpointError, TaskError: the model cannot be read, does not fit the images, or is not a single network.
     """
-    context.refuse_modules()
-    if context.store.run(context.run_id).per_task:
+    subject.refuse_modules()
+    if subject.store.run(subject.run_id).per_task:
         raise TaskError("This run has one model per task; features are kept of runs with a single model.")
-    benchmark, phases = context.benchmark, context.phases({EXTRACTING: 1.0})
+    benchmark, stages = subject.benchmark, subject.stages(context, {EXTRACTING: 1.0})
     keys = [task.key for task in benchmark.tasks]
-    with context.models(phases) as models:
+    with subject.models(stages) as models:
         if reason := benchmark.misfit(models["merged"]):
             raise TaskError(f"It cannot be measured on this benchmark: {reason}")
         encoder = Encoder.of(models["merged"], choose_device(context.device), like=benchmark.tower)
         counts = [benchmark.count(key, SPLIT) for key in keys]
-        meter = Meter(sum(counts), phases.callback(EXTRACTING), context.cancel)
+        meter = stages[EXTRACTING].meter(sum(counts))
         kept = bank(encoder, benchmark, keys, meter)
     first = np.cumsum([0, *counts[:-1]])
     images = pd.DataFrame({"task": keys, "first": first, "n": counts})

@@ -13,7 +13,7 @@ import numpy as np
 import pandas as pd
 import torch
 
-from merging.analysis.context import MeasurementContext, MeasurementResult
+from merging.analysis.subject import MeasurementResult, Subject
 from merging.devices import choose_device
 from merging.engine.inputs import Inputs
 from merging.engine.learning.network import Network
@@ -24,6 +24,7 @@ from merging.methods.shared.coefficients import TASK
 from merging.numerics.linear_algebra import double, weighted_sum
 from merging.previews.samples import HALF, PreviewSample, drawn
 from merging.progress import Meter
+from merging.tasks.context import Context
 
 if TYPE_CHECKING:
     from merging.benchmarks.benchmark import Benchmark
@@ -43,7 +44,7 @@ NO_HISTORY = (
 )
 
 
-def measure_along_steps(context: MeasurementContext) -> MeasurementResult:
+def measure_along_steps(subject: Subject, context: Context) -> MeasurementResult:
     """The table "losses": step, task, entropy and loss (means over images, nats), accuracy (a fraction), n (images).
 
     The models are those that learning had at these steps: before coefficients are shrunk, before edits of the merged
@@ -53,25 +54,25 @@ def measure_along_steps(context: MeasurementContext) -> MeasurementResult:
         CheckpointError: what the run merged is missing or has changed.
         TaskError: the run kept no coefficients, or the benchmark does not fit its models.
     """
-    history = kept(context.store.run(context.run_id))
-    opened, steps = context.opened, marked(history["step"])
-    every = drawn(context.benchmark, SAMPLE)
+    history = kept(subject.store.run(subject.run_id))
+    opened, steps = subject.opened, marked(history["step"])
+    every = drawn(subject.benchmark, SAMPLE)
     sampled = {key: task for key, task in every.items() if key in opened.experts and len(task.labels)}
     inputs = Inputs(opened.pretrained, opened.experts, None, choose_device(context.device))
     images = sum(len(task.labels) for task in sampled.values())
     work = len(steps) * (inputs.work + images * sum(inputs.numels))
-    meter, exemplars = context.meter(work), context.recipe.exemplars
+    meter, exemplars = context.meter(work), subject.recipe.exemplars
     rows = []
     with edited(
-        context.recipe, opened.pretrained, opened.experts, layer_inputs=None,
-        exemplars=context.benchmark.labeled_exemplars(exemplars.per_task, exemplars.seed) if exemplars else None,
+        subject.recipe, opened.pretrained, opened.experts, layer_inputs=None,
+        exemplars=subject.benchmark.labeled_exemplars(exemplars.per_task, exemplars.seed) if exemplars else None,
         device=inputs.device, meter=meter, phase=BUILDING, only=[p.name for p in inputs.parameters],
     ) as slots:  # fmt: skip
         network = Network(inputs, ())
         for step in steps:
             build(network, slots, of_tensors(history[history["step"] == step], slots.experts))
             for key, task in sampled.items():
-                rows.append((step, key, *judge(network, task, context.benchmark, meter), len(task.labels)))
+                rows.append((step, key, *judge(network, task, subject.benchmark, meter), len(task.labels)))
     opened.raise_if_changed()
     notes = {"split": HALF, "sample_seed": SAMPLE.seed, "images": images, "steps": len(steps)}
     return MeasurementResult({LOSSES: pd.DataFrame(rows, columns=list(COLUMNS))}, notes)

@@ -16,7 +16,7 @@ import pandas as pd
 import torch
 from torch import Tensor
 
-from merging.analysis.context import MeasurementContext, MeasurementResult
+from merging.analysis.subject import MeasurementResult, Subject
 from merging.benchmarks.image_features import features, predict
 from merging.clip.image_encoder import Encoder
 from merging.devices import choose_device
@@ -24,6 +24,7 @@ from merging.errors import TaskError
 from merging.methods.shared.feature_shift import shift_row
 from merging.modules.tables import of_routing
 from merging.progress import Meter
+from merging.tasks.context import Context
 
 if TYPE_CHECKING:
     from merging.benchmarks.benchmark import Benchmark
@@ -37,7 +38,7 @@ SHIFT, ROUTING, CONFUSION, ORACLE = "feature_shift", "routing", "confusion", "or
 NO_MODULES = "This run has no modules beside its merged model. Runs of a chain with an adapt have some."
 
 
-def measure_modules(context: MeasurementContext) -> MeasurementResult:
+def measure_modules(subject: Subject, context: Context) -> MeasurementResult:
     """The tables "feature_shift" of modules that need the task, "routing" and "confusion" of modules that route.
 
     The columns are those of the tables that a run has of the images that it learned from. Where exclusive vectors are
@@ -46,14 +47,14 @@ def measure_modules(context: MeasurementContext) -> MeasurementResult:
     Raises:
         CheckpointError, TaskError: there are no modules, or what the run merged is missing or does not fit.
     """
-    run, benchmark = context.store.run(context.run_id), context.benchmark
+    run, benchmark = subject.store.run(subject.run_id), subject.benchmark
     if not run.adapt:
         raise TaskError(NO_MODULES)
-    experts, phases = context.opened.experts, context.phases({ASKING: 1.0})
-    with context.models(phases):
-        assert context.modules is not None  # the run has an adapt
-        modules = context.modules.on(choose_device(context.device))
-        half = _Half(benchmark, modules, Meter(_images(modules, benchmark), phases.callback(ASKING), context.cancel))
+    experts, stages = subject.opened.experts, subject.stages(context, {ASKING: 1.0})
+    with subject.models(stages):
+        assert subject.modules is not None  # the run has an adapt
+        modules = subject.modules.on(choose_device(context.device))
+        half = _Half(benchmark, modules, stages[ASKING].meter(_images(modules, benchmark)))
         tables = {}
         if modules.method.needs_task:
             tables[SHIFT] = _shift(half, experts)

@@ -21,10 +21,10 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from merging.analysis.context import MeasurementContext, MeasurementResult
 from merging.analysis.measurements.predictions import evaluated_parts
 from merging.analysis.measurements.put_back import images
 from merging.analysis.measurements.put_back.images import SampleImages
+from merging.analysis.subject import MeasurementResult, Subject
 from merging.benchmarks.image_features import margins
 from merging.checkpoints.checkpoint import Checkpoint
 from merging.checkpoints.tower_names import assemble
@@ -40,11 +40,12 @@ from merging.numerics.linear_algebra import double, numbers
 from merging.previews.bootstrap import AVERAGE
 from merging.previews.samples import BATCH
 from merging.progress import Meter
+from merging.tasks.context import Context
 
 if TYPE_CHECKING:
     from merging.benchmarks.evaluate import EvaluatedModel
 
-GRADIENTS, PRODUCTS = "gradients", "products"  # phases
+GRADIENTS, PRODUCTS = "gradients", "products"  # stages
 ACTIVATION_BYTES = 1 << 30  # that the images of one backward pass may keep, roughly
 NUMBERS_KEPT = 24  # for a token in a block, in units of the width
 Floats = NDArray[np.float64]
@@ -58,7 +59,7 @@ class Predictions(NamedTuple):
     give_back: Floats
 
 
-def measure_first_order(context: MeasurementContext) -> MeasurementResult:
+def measure_first_order(subject: Subject, context: Context) -> MeasurementResult:
     """The tables "changes", "experts" and "weights", all in changes of the mean margin (cosines).
 
     "changes" has put_back for each tensor, over "in domain", "out of domain" (group "average") and each task (group:
@@ -70,16 +71,16 @@ def measure_first_order(context: MeasurementContext) -> MeasurementResult:
         CheckpointError, TaskError: what the run merged cannot be read, or does not fit the benchmark's images.
         MergingError: the folder for temporary files has no room.
     """
-    context.refuse_modules()
-    opened, sample = context.checkpoints, images.draw(context.benchmark)
+    subject.refuse_modules()
+    opened, sample = subject.checkpoints, images.draw(subject.benchmark)
     inside = [task for task in sample if task in opened.experts]
-    phases = context.phases({GRADIENTS: 3.0, PRODUCTS: 1.0})
-    with context.models(phases) as models:
-        parts = evaluated_parts(models, context)
+    stages = subject.stages(context, {GRADIENTS: 3.0, PRODUCTS: 1.0})
+    with subject.models(stages) as models:
+        parts = evaluated_parts(models, subject)
         inputs = Inputs(opened.pretrained, opened.experts, None, choose_device(context.device))
         counts = [sum(len(sample[task].labels) for task in part.tasks if task in sample) for part in parts]
-        running = Meter(sum(counts), phases.callback(GRADIENTS), context.cancel)
-        multiplying = Meter(inputs.work * len(parts), phases.callback(PRODUCTS), context.cancel)
+        running = stages[GRADIENTS].meter(sum(counts))
+        multiplying = stages[PRODUCTS].meter(inputs.work * len(parts))
         predicted, weights = predictions(parts, inputs, sample, running, multiplying)
     tensors, experts = list(weights), list(opened.experts)
     arrays = {name: np.stack([getattr(of, name) for of in predicted.values()]) for name in ("take_out", "give_back")}

@@ -14,16 +14,17 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from merging.analysis.context import MeasurementContext, MeasurementResult
 from merging.analysis.measurements.predictions import evaluated_parts
 from merging.analysis.measurements.put_back import images
 from merging.analysis.measurements.put_back.variants import PutBackTower, PutBackVariant, variants
+from merging.analysis.subject import MeasurementResult, Subject
 from merging.benchmarks.image_features import predict
 from merging.checkpoints.checkpoint import Checkpoint
 from merging.devices import choose_device
 from merging.formats.opening import open_checkpoint
 from merging.previews.bootstrap import DRAWS, H_SCORE, paired_differences
 from merging.progress import Meter
+from merging.tasks.context import Context
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -40,7 +41,7 @@ Floats = NDArray[np.float64]
 Answered = dict[PutBackVariant | None, dict[str, list[Floats]]]
 
 
-def measure_put_back(context: MeasurementContext) -> MeasurementResult:
+def measure_put_back(subject: Subject, context: Context) -> MeasurementResult:
     """The table "changes": a row for each change and average or task, in accuracy (fractions) and margin (cosines).
 
     level (tensor, block, kind) and name say what is put back; over is "in domain", "out of domain" or a task, group is
@@ -50,20 +51,20 @@ def measure_put_back(context: MeasurementContext) -> MeasurementResult:
     Raises:
         CheckpointError, TaskError: what the run merged cannot be read, or does not fit the benchmark's images.
     """
-    context.refuse_modules()
-    pretrained, sample = context.checkpoints.pretrained, images.draw(context.benchmark)
-    inside = [task for task in sample if task in context.checkpoints.experts]
+    subject.refuse_modules()
+    pretrained, sample = subject.checkpoints.pretrained, images.draw(subject.benchmark)
+    inside = [task for task in sample if task in subject.checkpoints.experts]
     notes = {**images.notes(sample, inside), "resamples": DRAWS}
-    phases = context.phases({RUNNING: 4.0})
+    stages = subject.stages(context, {RUNNING: 4.0})
 
     def result(answered: Answered) -> MeasurementResult:
         return MeasurementResult({CHANGES: changes(answered, inside)}, notes)
 
-    with context.models(phases) as models:
-        parts = evaluated_parts(models, context)
-        meter = Meter(0, phases.callback(RUNNING), context.cancel)
+    with subject.models(stages) as models:
+        parts = evaluated_parts(models, subject)
+        meter = stages[RUNNING].meter(0)
         return result(
-            answers(parts, pretrained, sample, context.device, meter, lambda so_far: context.show(result(so_far)))
+            answers(parts, pretrained, sample, context.device, meter, lambda so_far: subject.show(result(so_far)))
         )
 
 

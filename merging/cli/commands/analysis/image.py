@@ -12,7 +12,6 @@ from merging.cli.exit_codes import DONE
 from merging.cli.options import Command, argument, device_option, option, store_option
 from merging.cli.output import columns, dumps, reporting
 from merging.errors import TaskError
-from merging.tasks.context import Context
 from merging.text import first_few, printable
 
 if TYPE_CHECKING:
@@ -58,7 +57,7 @@ def image(
     runs, benchmark = Store(store, libraries=(settings.benchmark_folder() / "runs",)), Benchmark.load()
     opened = runs.run(runs.full_id(run))
     with reporting(None) as progress:
-        towers = Towers(runs, benchmark, device, progress, call.stop)
+        towers = Towers(runs, benchmark, call.context(progress, device))
         if find:
             listed = _find(towers, opened, find, depth)
             print(dumps(listed.to_dict("records")) if call.json else _listing(listed, benchmark))
@@ -75,8 +74,7 @@ def _find(towers: Towers, run: Run, question: str, depth: int) -> pd.DataFrame:
     from merging.analysis.find_images import find_by_depth
     from merging.analysis.measurements.image import depths
 
-    measured = measure.measure(
-        "depths", towers.store, towers.benchmark, run.id, context=Context(device=towers.device, progress=towers.progress, cancel=towers.cancel))  # fmt: skip
+    measured = measure.measure("depths", towers.store, towers.benchmark, run.id, context=towers.context)
     by_task = depths.of_data_sets(measured, towers.benchmark)
     return find_by_depth(question, by_task, towers.benchmark, depth=depth)
 

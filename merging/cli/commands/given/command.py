@@ -13,7 +13,6 @@ from merging.cli.exit_codes import DONE
 from merging.cli.option_types import PATH
 from merging.cli.options import Command, argument, job_options, option
 from merging.cli.output import dumps, reporting, score_line, warn
-from merging.tasks.context import Context
 
 if TYPE_CHECKING:
     from merging.runs.store import Store
@@ -66,9 +65,8 @@ def _measure(call: Call, runs: Store, run_id: str, references: bool) -> None:
     if not run.network:
         raise EvaluatorError(f"Run {run_id} is of CLIP, which the benchmark measures: python -m merging run.")
     with reporting(call.events) as progress:
-        measure(run, runs, program, Context(progress=progress, cancel=call.stop), again=True)
-        failed = (
-            measure_references(run, runs, program, Context(progress=progress, cancel=call.stop)) if references else []
-        )
+        context = call.context(progress)
+        measure(run, runs, program, context, again=True)
+        failed = measure_references(run, runs, program, context) if references else []
     for sentence in failed:
         warn(sentence)

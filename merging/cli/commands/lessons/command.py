@@ -128,7 +128,7 @@ def _compute(call: Call, contexts: Sequence[LessonContext], device: str, spec: s
     store, benchmark = contexts[0].store, contexts[0].benchmark
     recipes = [context.recipe(alias) for context in contexts for alias in context.missing()]
     with reporting(call.events) as progress, opened(spec, warn, device) as computing:
-        how: dict[str, Any] = {"device": device, "progress": progress, "cancel": call.stop, "workers": computing}
+        how: dict[str, Any] = {"context": call.context(progress, device), "workers": computing}
         found: list[Any] = [*execute_several([*map(WantedRun, recipes)], store, benchmark=benchmark, **how)]
         facts = [compute(spec, context) for context in map(_fresh, contexts) for spec in specs(context.lesson).values()]
         wanted = [WantedMeasurement(fact.measure, fact.run) for fact in facts if fact.measure]

@@ -146,9 +146,7 @@ def run(
     from merging.published.steps import STEPS, keep_choice, kept_table
 
     place = _carried(place_of(chosen.key, store, into))
-    run = ExperimentRun(
-        chosen, choice, place, device, fetching.latest, fetching.revisions, fetching.bytes_a_second, warn
-    )
+    run = ExperimentRun(chosen, choice, place, device, fetching.latest, fetching.revisions, fetching.bytes_a_second)
     missing = _agreed_to_fetch(call, run, fetching)
     keep_choice(place, choice)
     _run(call, run, STEPS if missing else STEPS[FETCHING_STEPS:])
@@ -209,14 +207,8 @@ def _agreed_to_fetch(call: Call, run: ExperimentRun, fetching: FetchOptions) -> 
     if not run.repins and _plan(run).complete:
         return False
     with _explained(call, run):
-        lock = pin(
-            run.chosen,
-            run.choice,
-            run.place,
-            latest=run.latest,
-            revisions=run.revisions,
-            context=Context(cancel=call.halts),
-        )
+        context = Context(cancel=call.halts)
+        lock = pin(run.chosen, run.choice, run.place, latest=run.latest, revisions=run.revisions, context=context)
         planned = _plan(run, lock)
     if not call.json and call.events is None:
         _show_plan(call, planned)
@@ -232,7 +224,7 @@ def _run(call: Call, run: ExperimentRun, steps: Sequence[ExperimentStep]) -> Non
     from merging.published.steps import run_steps
 
     with _explained(call, run), reporting(call.events) as progress:
-        run_steps(run, steps, Context(progress=progress, cancel=call.halts))
+        run_steps(run, steps, Context(progress=progress, cancel=call.halts, warn=warn))
 
 
 @contextlib.contextmanager

@@ -1,4 +1,4 @@
-"""The input and the result of a measurement."""
+"""What is measured, and the result of a measurement."""
 
 from __future__ import annotations
 
@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 from merging.checkpoints.references import EXPERTS
 from merging.errors import CheckpointError, StoreError, TaskError
 from merging.files import atomic
-from merging.progress import Cancel, Phases, ProgressCallback
 from merging.runs.run import Run
 from merging.runs.store import Store
 from merging.tasks.context import Context
@@ -70,13 +69,11 @@ class PlannedTrial:
 
 
 @dataclass(frozen=True)
-class TrialContext:
-    """What all trials of a measurement are done with; ``kept`` is what one keeps in memory for the next."""
+class TrialInputs:
+    """What all trials of a measurement share; ``cached`` is what one of them leaves in memory for the next."""
 
     benchmark: Benchmark
-    device: str
-    cancel: Cancel | None = None
-    kept: dict[Any, Any] = field(default_factory=dict)
+    cached: dict[Any, Any] = field(default_factory=dict)
 
 
 class StoredTables(Protocol):
@@ -97,25 +94,25 @@ class StoredTables(Protocol):
 
 
 @dataclass
-class MeasurementContext:
-    """The input of a measurement. Everything is opened on first use; ``run_id`` is empty for the benchmark."""
+class Subject:
+    """What is measured: a run, its experts or the benchmark. Everything is opened on first use.
+
+    ``run_id`` is empty for the benchmark.
+    """
 
     store: Store
     benchmark: Benchmark
     run_id: str
-    device: str
-    progress: ProgressCallback | None
-    cancel: Cancel | None
     of: Of = Of.RUN
-    measurement: Callable[[str, ProgressCallback | None], StoredTables] | None = None  # another one, by its key
+    measurement: Callable[[str, Context], StoredTables] | None = None  # another one, by its key
     show: Callable[[MeasurementResult], None] = lambda so_far: None  # shows what is measured so far to other processes
     tried: Callable[[Sequence[PlannedTrial]], list[dict[str, Any]]] = lambda planned: []  # answers, in their order
     layer_inputs: Mapping[str, str] = field(default_factory=dict)  # {expert: file}, in place of those of the recipe
     modules: Modules | None = None  # on top of the model that ``models`` gives, while it does
 
-    def phases(self, weights: Mapping[str, float]) -> Phases:
-        """One fraction over the phases of a measurement, and over merging again first if it is of a run."""
-        return Phases({REMAKING: 1.0, **weights} if self.of == Of.RUN else weights, self.progress)
+    def stages(self, context: Context, weights: Mapping[str, float]) -> dict[str, Context]:
+        """A context for each stage of a measurement by its weight, and for merging again first if it is of a run."""
+        return context.parts({REMAKING: 1.0, **weights} if self.of == Of.RUN else weights)
 
     @property
     def recipe(self) -> Recipe:
@@ -165,14 +162,14 @@ class MeasurementContext:
         return opened
 
     @contextmanager
-    def merged(self, phases: Phases) -> Iterator[Mapping[str, Checkpoint]]:
+    def merged(self, stages: Mapping[str, Context]) -> Iterator[Mapping[str, Checkpoint]]:
         """{task: the merged model for it}; merged again if the run was stored without weights."""
-        with self.models(phases) as models:
+        with self.models(stages) as models:
             per_task = self.store.run(self.run_id).per_task
             yield {task: models[task if per_task else "merged"] for task in self.opened.experts}
 
     @contextmanager
-    def models(self, phases: Phases) -> Iterator[Mapping[str, Checkpoint]]:
+    def models(self, stages: Mapping[str, Context]) -> Iterator[Mapping[str, Checkpoint]]:
         """{"merged": the merged model}, or one for each expert; merged again if the run was stored without weights.
 
         For the evaluation of a reference model it is that model. What an adapt put on top of it is in ``modules``.
@@ -192,7 +189,7 @@ class MeasurementContext:
                     Store(folder, libraries=()),
                     benchmark=self.benchmark,
                     evaluate=False,
-                    context=Context(device=self.device, progress=phases.callback(REMAKING), cancel=self.cancel),
+                    context=stages[REMAKING],
                 )
             if run.id != self.run_id:
                 raise CheckpointError(OTHERS)
