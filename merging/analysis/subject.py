@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from functools import cached_property
 from pathlib import Path
@@ -189,7 +189,7 @@ class Subject:
                     Store(folder, libraries=()),
                     benchmark=self.benchmark,
                     evaluate=False,
-                    context=stages[REMAKING],
+                    context=replace(stages[REMAKING], pause=None),  # a pause would lose what was learned
                 )
             if run.id != self.run_id:
                 raise CheckpointError(OTHERS)
