@@ -48,7 +48,7 @@ from merging.runs.store import Store
 from merging.sweeps import compute, points, storage
 from merging.sweeps.axis import varied
 from merging.sweeps.sweep import Axis, Sweep
-from merging.workers.fan_out import Workers
+from merging.workers.workers import Workers
 from merging.workers.pools import opened
 from sample_data.build import on_workers, shelf
 

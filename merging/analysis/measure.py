@@ -23,7 +23,7 @@ from merging.errors import StoreError, TaskError
 from merging.files import atomic
 from merging.runs.store import Store
 from merging.tasks.context import QUIET, Context
-from merging.workers.fan_out import Workers
+from merging.workers.workers import Workers
 
 if TYPE_CHECKING:
     import torch

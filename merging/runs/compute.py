@@ -27,10 +27,10 @@ from merging.free_memory import free_memory
 from merging.methods.exemplars import TaskExemplars
 from merging.methods.params import Params
 from merging.recipes.recipe import Recipe
-from merging.runs.elsewhere.whole_tensors import tensors_on_workers
 from merging.runs.estimate import ADAPTING, EVALUATING, MERGING, Estimate
 from merging.runs.facts import facts
 from merging.runs.inputs import OpenedRecipe
+from merging.runs.remote.whole_tensors import tensors_on_workers
 from merging.runs.run import FACTS, RECIPE, Run
 from merging.runs.store import Store
 from merging.tasks.context import Context
@@ -219,7 +219,7 @@ class Work:
             return
         from merging.benchmarks.evaluate import evaluate, evaluate_per_task  # its imports take a while
         from merging.benchmarks.unknown_task import UNKNOWN_TASK
-        from merging.runs.elsewhere.scores import keep_answers_of_workers
+        from merging.runs.remote.scores import keep_answers_of_workers
 
         started = time.monotonic()
         paths = {key: folder / name for key, name in self.models.items()}

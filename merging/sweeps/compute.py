@@ -37,7 +37,7 @@ from merging.sweeps.wire import plain_place, plain_sample
 from merging.tasks.context import QUIET, Context
 from merging.text import size_text
 from merging.threads import one_thread
-from merging.workers.fan_out import Workers
+from merging.workers.workers import Workers
 
 EVERYTHING = (0, 1)
 

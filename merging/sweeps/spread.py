@@ -5,9 +5,10 @@ Workers compute; this process stores each point as soon as it is there, so that 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
+from functools import partial
 
 from merging.errors import Cancelled, MergingError, StoreError, WorkerError, WorkersGone
 from merging.runs.estimate import EVALUATING, MERGING
@@ -17,9 +18,9 @@ from merging.sweeps.points import Point
 from merging.sweeps.sweep import NamedPoint
 from merging.sweeps.wire import point_of
 from merging.tasks.context import Context
-from merging.workers.fan_out import Workers, fan_out
-from merging.workers.sentences import Arrivals
-from merging.workers.units import POINT, Plain
+from merging.tasks.kinds import POINT, Plain
+from merging.workers.fan_out import FanOut, Task
+from merging.workers.workers import Workers
 
 STAGES = (MERGING, EVALUATING)
 WRITERS = 8  # threads that store what workers compute: most of it is waiting for the disk
@@ -78,57 +79,48 @@ class MissingPoints:
         Raises:
             StoreError, Cancelled: as ``here``. WorkersGone: there was no worker for a minute; finished points are kept.
         """
-        before, requests = self.total - len(self.points), ((each.name, request(each)) for each in self._each())
-        meter = self.context.meter(len(self.points))
+        before, failures = self.total - len(self.points), dict[str, MergingError]()
+        tasks = (Task(each.name, partial(request, each)) for each in self._each())
         with ThreadPoolExecutor(WRITERS) as writers:
-            arriving = _Coming(self, writers, Arrivals("Point", self.total, workers, meter, before))
+            written = _WrittenPoints(self, writers, failures)
+            fan = FanOut(POINT, workers, written.take, written.fail, self.context, self.total, before)
             try:
-                fan_out(
-                    workers, POINT, requests, arriving.done, arriving.failed, self.context, told=arriving.told,
-                    seen=arriving.arrivals.tell,
-                )  # fmt: skip
+                fan.run(tasks, len(self.points))
             except WorkersGone as gone:
-                kept = f"{before + len(arriving.stored)} of {self.total} points are kept."
+                kept = f"{before + len(written.names)} of {self.total} points are kept."
                 raise WorkersGone(f"{gone} {kept} Resume when they are back.") from None
-            for future in arriving.writing:
+            for future in written.writing:
                 future.result()
-        return arriving.failures
+        return failures
 
 
 @dataclass
-class _Coming:
+class _WrittenPoints:
     """Points that come from workers, and those that are being stored."""
 
     missing: MissingPoints
     writers: ThreadPoolExecutor
-    arrivals: Arrivals
+    failures: dict[str, MergingError]
     writing: list[Future[None]] = field(default_factory=list)
-    stored: set[str] = field(default_factory=set)
-    failures: dict[str, MergingError] = field(default_factory=dict)
+    names: set[str] = field(default_factory=set)
 
-    def done(self, name: str, answer: Plain) -> None:
+    def take(self, task: Task, answer: Plain) -> None:
         """Store a point; raises StoreError if an earlier one could not be stored."""
         point, about = point_of(answer)
-        if point.name != name:
-            self.failed(name, WorkerError(f"a worker answered with point {point.name} instead of {name}."))
+        if point.name != task.name:
+            self.fail(task, WorkerError(f"a worker answered with point {point.name} instead of {task.name}."))
             return
         for finished in [future for future in self.writing if future.done()]:
             self.writing.remove(finished)
             finished.result()
         self.writing.append(self.writers.submit(points.write, self.missing.store, point, about))
-        self.stored.add(name)
+        self.names.add(task.name)
         for warning in about.get("warnings", ()):
             self.missing.context.warn(warning)
-        self.arrivals.count()
 
-    def failed(self, name: str, error: MergingError) -> None:
-        """Keep why a point could not be computed."""
-        self.failures[name] = error
-        self.arrivals.count()
-
-    def told(self, names: Collection[str]) -> None:
-        """Say that a worker was lost."""
-        self.missing.context.warn(self.arrivals.lost(names))
+    def fail(self, task: Task, error: MergingError) -> None:
+        """Note why a point could not be computed."""
+        self.failures[task.name] = error
 
 
 def reporting_as(words: str, context: Context) -> Context:

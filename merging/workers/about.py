@@ -1,4 +1,4 @@
-"""The unit ``about``: which program a worker runs, on what, and what it sees.
+"""The task "about": which program a worker runs, on what, and what it sees.
 
 Workers of one ``kind`` give the same bytes: a digest over the program and what it computes on. ``program`` is without.
 """
@@ -19,6 +19,8 @@ from merging import devices
 from merging.errors import MergingError
 from merging.files.short_digest import short_digest
 from merging.free_memory import free_memory
+from merging.tasks.kinds import TaskKind
+from merging.tasks.store_mark import sees
 from merging.version import __version__
 
 GPUS = "CUDA_VISIBLE_DEVICES"
@@ -93,11 +95,4 @@ def _digest(said: Mapping[str, Any], *keys: str) -> str:
     return short_digest(repr([said[key] for key in keys]))
 
 
-def sees(probe: Any) -> bool:
-    """Whether a file holds what the asker wrote there: {"path": ..., "text": ...}."""
-    if not isinstance(probe, Mapping):
-        return False
-    try:
-        return Path(str(probe["path"])).read_text("utf-8") == str(probe["text"])
-    except (OSError, ValueError, KeyError):
-        return False
+KIND = TaskKind("question", lambda _request: None, lambda _inputs, request, _context: about(request))

@@ -8,10 +8,12 @@ from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
 from merging.errors import MergingError, WorkerError
+from merging.tasks.kinds import ABOUT
+from merging.tasks.worker import answered, written
 from merging.text import first_few
 from merging.workers.about import SAME, about, hardware, machine
-from merging.workers.fan_out import Workers, fan_out
-from merging.workers.units import ABOUT, answered, written
+from merging.workers.fan_out import FanOut, Task
+from merging.workers.workers import Workers
 
 ALL_START = 60.0  # seconds that processes of this machine have to start
 PAUSE = 0.5
@@ -87,13 +89,13 @@ def survey(workers: Workers, device: str = "auto", probe: Mapping[str, str] | No
     pause = 0.0
     while workers.each is None and not reasons and len(found) < workers.count:
         request = {**asked, "pause": pause}
-        fan_out(
-            workers,
+        fan = FanOut(
             ABOUT,
-            [(str(number), request) for number in range(workers.count)],
-            lambda _name, each: found.update({(each["name"], each["pid"]): each}),
-            lambda _name, error: reasons.append(str(error)),
+            workers,
+            lambda _, each: found.update({(each["name"], each["pid"]): each}),
+            lambda _, error: reasons.append(str(error)),
         )
+        fan.run([Task(str(number), lambda request=request: request) for number in range(workers.count)], 0)
         if time.monotonic() - begun > patience:
             break
         pause = PAUSE  # those that started first have answered for all
@@ -109,10 +111,11 @@ def same_hardware(workers: Workers, device: str, warn: Callable[[str], None], wh
     """
     found, own = list[str](), hardware(device)
 
-    def failed(_name: str, error: MergingError) -> None:
+    def failed(_: Task, error: MergingError) -> None:
         raise WorkerError(f"No worker answers of {workers.called}. {error}")
 
-    fan_out(workers, ABOUT, [(ABOUT, {"device": device})], lambda _, said: found.append(str(said["hardware"])), failed)
+    fan = FanOut(ABOUT, workers, lambda _, said: found.append(str(said["hardware"])), failed)
+    fan.run([Task(ABOUT, lambda: {"device": device})], 0)
     if same := found == [own]:
         return same
     warn(f"The {what} is computed here: the workers compute on {found[0]}, this program on {own}.")

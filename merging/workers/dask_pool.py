@@ -16,9 +16,9 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from merging.errors import WorkerError, WorkersGone
+from merging.tasks.worker import call
 from merging.workers.certificates import AUTHORITY, CERTIFICATE, KEY, require_safe
-from merging.workers.fan_out import Workers
-from merging.workers.units import call
+from merging.workers.workers import Workers
 
 CONNECTING = 10.0  # seconds
 FIRST = 60.0  # seconds that the first worker has to be there

@@ -1,217 +1,195 @@
-"""Units of work for many workers: at most a window of them at a time; what is lost is tried again.
+"""Tasks on workers: at most a window of them at a time; what is lost is done again.
 
 This knows no engine, only ``concurrent.futures``. The window bounds memory, makes cancel prompt, and lets several
-programs share the same workers. An error of a unit is an answer, and is never tried again.
+programs share the same workers. An error of a task is an answer, and is never tried again.
 """
 
 from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import Callable, Collection, Iterable, Mapping
-from concurrent.futures import FIRST_COMPLETED, BrokenExecutor, CancelledError, Executor, Future, wait
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import FIRST_COMPLETED, CancelledError, Future, wait
 from dataclasses import dataclass, field
-from typing import Any
 
 from merging.errors import MergingError, WorkerError, WorkersGone
 from merging.free_memory import MemoryWatch
+from merging.progress import Meter
 from merging.tasks.context import QUIET, Context
-from merging.text import size_text
-from merging.workers.units import Plain, answered, call, written
+from merging.tasks.kinds import Plain, find_kind
+from merging.tasks.worker import answered, call, written
+from merging.text import plural
+from merging.workers.workers import Workers
 
-WINDOW = 2  # units in flight for each that can run
+WINDOW = 2  # tasks in flight for each that can run
 MOST_BYTES = 256 << 20  # of answers in flight
 WAKE = 0.2  # seconds after which it is looked whether to stop, and whether the workers are still there
 GONE = 60.0  # seconds without any worker after which the rest is left for later
-Request = tuple[str, Mapping[str, Any]]  # the name of a unit of work, and what is asked
+TRIES = 3  # workers that a task may take down
 
 
-def _shut(executor: Executor) -> None:
-    executor.shutdown(wait=False)  # what waits was cancelled; some executors know no ``cancel_futures``
+@dataclass(frozen=True, slots=True)
+class Task:
+    """A task for a worker. ``ask`` gives what is said to it, when it is handed out.
 
-
-@dataclass
-class Workers:
-    """Who computes. ``executor`` changes when it breaks and is renewed.
-
-    ``each`` asks every worker the same and gives the answers by worker, where the engine can do that; ``only`` keeps
-    the workers that gave these answers to ``about``, and of those that come later what is like them; with True it keeps
-    those on the same machines alone.
+    ``name`` is part of what is said. ``work`` is counted as progress, and ``nbytes`` is the size of the answer: tasks
+    with at most ``MOST_BYTES`` of answers are in flight at once, or one.
     """
 
-    executor: Executor
-    count: int  # units that run at the same time
-    lost: tuple[type[BaseException], ...] = (BrokenExecutor,)  # what a future raises when its worker is gone
-    renew: Callable[[], Executor] | None = None  # where such a loss breaks the executor
-    called: str = "the workers"
-    present: Callable[[], bool] = lambda: True  # whether there is any worker
-    close: Callable[[Executor], None] = _shut
-    each: Callable[[str, bytes], Mapping[str, bytes]] | None = None
-    only: Callable[[Collection[Mapping[str, Any]], bool], Workers] | None = None
-    most: int = 0  # how many there were
-    kind: str = ""  # what ``about`` calls them, once they were checked
-    memory: int = 0  # bytes that each may take, of the one that may take least; 0: unknown
-
-    def check_memory(self, needed: int, what: str) -> None:
-        """Raise WorkerError if ``what``, "a point" say, needs more bytes than each worker may take."""
-        if 0 < self.memory < needed:
-            raise WorkerError(
-                f"{what.capitalize()} needs about {size_text(needed)} of memory; the workers have "
-                f"{size_text(self.memory)} each. Start fewer on a machine, or with more --memory."
-            )
-
-    def words(self) -> str:
-        """How many there are: "7 workers, 1 lost"."""
-        self.most = max(self.most, self.count)
-        lost = f", {self.most - self.count} lost" if self.count < self.most else ""
-        return f"{self.count} worker{'s' * (self.count != 1)}{lost}"
+    name: str
+    ask: Callable[[], Plain]
+    work: int = 1
+    nbytes: int = 0
 
 
 @dataclass
-class _Unit:
-    """A unit of work, and how often its worker was lost."""
+class _Flight:
+    """A task that was handed out, and how often its worker was lost."""
 
-    name: str
+    task: Task
     request: bytes
-    size: int = 0  # bytes of the answer
     losses: int = 0
 
 
-def fan_out(
-    workers: Workers,
-    unit: str,
-    requests: Iterable[Request],
-    done: Callable[[str, Plain], None],
-    failed: Callable[[str, MergingError], None],
-    context: Context = QUIET,
-    tries: int = 3,
-    told: Callable[[Collection[str]], None] = lambda names: None,
-    size: Callable[[str], int] = lambda name: 0,
-    seen: Callable[[], None] = lambda: None,
-) -> None:
-    """Let workers do a unit for every request; requests are taken as they are submitted.
-
-    ``size`` says how many bytes a unit, by its name, will answer with: ``MOST_BYTES`` may come at once, or one unit.
-
-    ``done`` gets the name and the answer, ``failed`` the name and the error, ``told`` the names of units whose worker
-    was lost, ``seen`` is called at first and whenever there are more or fewer workers; all are called in this thread,
-    and what they raise ends the work.
-
-    Raises:
-        Cancelled: ``cancel`` asked for it; what waits is dropped. WorkersGone: there was no worker for a minute.
-    """
-    work = _Fan(workers, unit, tries, told, context, size, seen)
-    source = iter(requests)
-    try:
-        while work.submit(source):
-            work.check()
-            work.look()
-            lost = work.collect(done, failed)
-            work.check()  # a stop that reaches the workers, too, is no loss
-            if lost:
-                work.take_back(lost, failed)
-    finally:
-        for future in work.flying:
-            future.cancel()
-
-
 @dataclass
-class _Fan:
-    """What is under way."""
+class FanOut:
+    """Tasks of one kind that workers compute, a hand-out at a time.
 
+    ``take`` gets each answer, and ``failed`` each error; without it the first error ends the work. Both are called in
+    this thread, and what they raise ends the work. ``context`` hears how far it is, as "Point 37 of 200, on 8 workers",
+    and of lost workers. ``total`` counts the tasks with those that are there already, which ``arrived`` counts.
+    """
+
+    kind: str
     workers: Workers
-    unit: str
-    tries: int
-    told: Callable[[Collection[str]], None]
-    context: Context
-    size: Callable[[str], int]
-    seen: Callable[[], None]
-    words: str = ""  # of the workers, as they were seen
-    flying: dict[Future[bytes], _Unit] = field(default_factory=dict)
-    again: deque[_Unit] = field(default_factory=deque)
-    memory: MemoryWatch = field(default_factory=MemoryWatch)  # of this machine, where workers often are
+    take: Callable[[Task, Plain], None]
+    failed: Callable[[Task, MergingError], None] | None = None
+    context: Context = QUIET
+    total: int = 0
+    arrived: int = 0
+    _words_of_workers: str = ""
+    _meter: Meter = field(default_factory=lambda: Meter(0))
+    _flying: dict[Future[bytes], _Flight] = field(default_factory=dict)
+    _again: deque[_Flight] = field(default_factory=deque)
+    _memory: MemoryWatch = field(default_factory=MemoryWatch)  # of this machine, where workers often are
 
-    def check(self) -> None:
-        """Raise Cancelled if asked to stop."""
-        self.context.check()
+    def __post_init__(self) -> None:
+        self.noun = find_kind(self.kind).noun
 
-    def look(self) -> None:
+    def run(self, tasks: Iterable[Task], work: int) -> None:
+        """Let workers do all tasks, which are taken as they are handed out; ``work`` is that of all of them.
+
+        Raises:
+            Cancelled: as asked; what waits is dropped. WorkersGone: there was no worker for a minute.
+        """
+        source, self._meter = iter(tasks), self.context.meter(work)
+        try:
+            while self._submit(source):
+                self.context.check()
+                self._look()
+                lost = self._collect()
+                self.context.check()  # a stop that reaches the workers, too, is no loss
+                if lost:
+                    self._take_back(lost)
+        finally:
+            for future in self._flying:
+                future.cancel()
+
+    def words(self) -> str:
+        """How many answers there are, and how many workers."""
+        return f"{self.noun.capitalize()} {self.arrived} of {self.total}, on {self.workers.words()}"
+
+    def _look(self) -> None:
         """Say if there are other workers than before; note how much memory is free."""
-        self.memory.look()
-        if (words := self.workers.words()) != self.words:
-            self.words = words
-            self.seen()
+        self._memory.look()
+        if (words := self.workers.words()) != self._words_of_workers:
+            self._words_of_workers = words
+            self._meter.within(0, self.words())
 
-    def submit(self, source: Any) -> bool:
+    def _submit(self, source: Iterator[Task]) -> bool:
         """Fill the window; whether anything is in flight then, as long as anything is left."""
-        if not self.flying and self.workers.count == 0:  # else nothing would be submitted, as if all were done
+        if not self._flying and self.workers.count == 0:  # else nothing would be submitted, as if all were done
             self._await_workers()
-        while len(self.flying) < WINDOW * self.workers.count and (work := self._next(source)) is not None:
-            if self.flying and sum(each.size for each in self.flying.values()) + work.size > MOST_BYTES:
-                self.again.appendleft(work)
+        while len(self._flying) < WINDOW * self.workers.count and (flight := self._next(source)) is not None:
+            nbytes = sum(each.task.nbytes for each in self._flying.values()) + flight.task.nbytes
+            if self._flying and nbytes > MOST_BYTES:
+                self._again.appendleft(flight)
                 break
             try:
-                future = self.workers.executor.submit(call, self.unit, work.request)
-            except self.workers.lost:  # it broke after the last answer; this unit has not begun
-                self.again.appendleft(work)
+                future = self.workers.executor.submit(call, self.kind, flight.request)
+            except self.workers.lost:  # it broke after the last answer; this task has not begun
+                self._again.appendleft(flight)
                 self._renew()
             else:
-                self.flying[future] = work
-        return bool(self.flying)
+                self._flying[future] = flight
+        return bool(self._flying)
 
-    def _next(self, source: Any) -> _Unit | None:
+    def _next(self, source: Iterator[Task]) -> _Flight | None:
         """What to submit next; what may take its workers down runs alone."""
-        if any(map(self._suspect, self.flying.values())):
+        if any(map(self._is_suspect, self._flying.values())):
             return None
-        if self.again:
-            return None if self.flying and self._suspect(self.again[0]) else self.again.popleft()
-        if (request := next(source, None)) is None:
+        if self._again:
+            return None if self._flying and self._is_suspect(self._again[0]) else self._again.popleft()
+        if (task := next(source, None)) is None:
             return None
-        return _Unit(request[0], written(request[1]), self.size(request[0]))
+        return _Flight(task, written({**task.ask(), "name": task.name}))
 
-    def _suspect(self, work: _Unit) -> bool:
+    def _is_suspect(self, flight: _Flight) -> bool:
         """Whether the next loss must be its own fault: after a break, which ends all that is in flight, or at last."""
-        return work.losses >= (1 if self.workers.renew is not None else self.tries - 1)
+        return flight.losses >= (1 if self.workers.renew is not None else TRIES - 1)
 
-    def collect(self, done: Callable[[str, Plain], None], failed: Callable[[str, MergingError], None]) -> list[_Unit]:
-        """Hand on what is finished, after a while at most; the work whose worker is gone."""
-        finished, _ = wait(self.flying, WAKE, FIRST_COMPLETED)
+    def _collect(self) -> list[_Flight]:
+        """Hand on what is finished, after a while at most; the flights whose worker is gone."""
+        finished, _ = wait(self._flying, WAKE, FIRST_COMPLETED)
         if not finished and not self.workers.present():
             self._await_workers()
         # A cancel that we did not ask for is a loss, too.
         losses: tuple[type[BaseException], ...] = (*self.workers.lost, CancelledError)
         lost = []
         for future in finished:
-            work = self.flying.pop(future)
+            flight = self._flying.pop(future)
             try:
                 answer = answered(future.result())
             except losses:
-                lost.append(work)
+                lost.append(flight)
             except MergingError as error:
-                failed(work.name, error)
+                self._fail(flight.task, error)
             except Exception as error:  # of the engine
-                failed(work.name, WorkerError(f"The workers failed with {type(error).__name__}: {str(error)[:200]}"))
+                said = f"The workers failed with {type(error).__name__}: {str(error)[:200]}"
+                self._fail(flight.task, WorkerError(said))
             else:
-                done(work.name, answer)
+                self.take(flight.task, answer)
+                self._count(flight.task)
         return lost
 
-    def take_back(self, lost: list[_Unit], failed: Callable[[str, MergingError], None]) -> None:
-        """Queue lost work again, or name what took its workers down too often; renew what broke."""
+    def _count(self, task: Task) -> None:
+        self.arrived += 1
+        self._meter.advance(task.work, self.words())
+
+    def _fail(self, task: Task, error: MergingError) -> None:
+        if self.failed is None:
+            raise error
+        self.failed(task, error)
+        self._count(task)
+
+    def _take_back(self, lost: list[_Flight]) -> None:
+        """Queue lost tasks again, or name what took its workers down too often; renew what broke."""
         if self.workers.renew is not None:
-            lost = [*lost, *self.flying.values()]  # the break ends them all
-            self.flying.clear()
+            lost = [*lost, *self._flying.values()]  # the break ends them all
+            self._flying.clear()
             self._renew()
-        self.told([work.name for work in lost])
+        again = plural(len(lost), f"{self.noun} is", f"{self.noun}s are")
+        self.context.warn(f"A worker was lost; {again} computed again.")
         if not self.workers.present():  # not the fault of what they did
             self._await_workers()
-            self.again.extend(lost)
+            self._again.extend(lost)
             return
-        for work in lost:
-            work.losses += 1
-            if work.losses < self.tries:
-                self.again.append(work)
+        for flight in lost:
+            flight.losses += 1
+            if flight.losses < TRIES:
+                self._again.append(flight)
             else:
-                failed(work.name, WorkerError(_taken_down(work.losses, self.memory.ran_out())))
+                self._fail(flight.task, WorkerError(_taken_down(flight.losses, self._memory.ran_out())))
 
     def _renew(self) -> None:
         if self.workers.renew is None:
@@ -225,8 +203,8 @@ class _Fan:
         """Wait until there are workers again."""
         since = time.monotonic()
         while not self.workers.present():
-            self.check()
-            self.look()
+            self.context.check()
+            self._look()
             if time.monotonic() - since > GONE:
                 raise WorkersGone(f"{self.workers.called[:1].upper()}{self.workers.called[1:]} are gone.")
             time.sleep(WAKE)

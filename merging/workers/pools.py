@@ -20,7 +20,7 @@ from merging.errors import ParameterError, WorkerError
 from merging.workers.about import GPUS
 from merging.workers.checking import checked
 from merging.workers.choice import parsed
-from merging.workers.fan_out import Workers
+from merging.workers.workers import Workers
 
 PINNED = "gpus"
 MOST = 256  # processes
@@ -152,7 +152,7 @@ def _of_function(spec: str) -> Workers:
     except Exception as error:
         raise WorkerError(
             f"The workers {spec[:80]!r} could not be opened: {type(error).__name__}: {str(error)[:200]} "
-            "The function takes nothing and returns an Executor, or merging.workers.fan_out.Workers."
+            "The function takes nothing and returns an Executor, or merging.workers.workers.Workers."
         ) from error
     if isinstance(given, Workers):
         return given

@@ -15,7 +15,7 @@ from merging.runs.run import Run
 from merging.runs.several.execute_several import RunOptions, WantedRun, execute_several
 from merging.runs.store import Store
 from merging.tasks.context import Context
-from merging.workers.fan_out import Workers
+from merging.workers.workers import Workers
 
 WITHOUT_WEIGHTS = RunOptions(keep_model=False)
 

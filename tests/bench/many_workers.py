@@ -36,7 +36,7 @@ from merging.runs.store import Store
 from merging.sweeps.compute import Session, plan, run
 from merging.sweeps.sweep import Axis, Sweep
 from merging.sweeps.wire import plain_point
-from merging.workers.fan_out import Workers
+from merging.workers.workers import Workers
 from merging.workers.units import ABOUT
 
 
@@ -119,7 +119,7 @@ def engine(count: int) -> None:
 
     from distributed import Client, LocalCluster
 
-    from merging.workers.units import call
+    from merging.tasks.worker import call
 
     with LocalCluster(n_workers=2, threads_per_worker=1, dashboard_address=None) as cluster, Client(cluster) as client:
         executor = client.get_executor(pure=False)

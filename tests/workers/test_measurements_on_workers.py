@@ -29,7 +29,7 @@ from merging.runs.execute import execute
 from merging.runs.store import Store
 from merging.tasks.context import Context
 from merging.threads import cores
-from merging.workers.fan_out import Workers
+from merging.workers.workers import Workers
 from merging.workers.pools import processes
 from merging.workers.shared_store import marked
 from merging.workers.units import MEASURE, answered, call, written

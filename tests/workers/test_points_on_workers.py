@@ -31,7 +31,7 @@ from merging.runs.store import Store
 from merging.sweeps import compute as sweep_compute
 from merging.sweeps import point_unit, points, storage, wire
 from merging.sweeps.sweep import LINE, PLANE, Axis, Sweep
-from merging.workers.fan_out import Workers
+from merging.workers.workers import Workers
 from merging.workers.pools import processes
 from merging.workers.units import POINT, answered, call, written
 

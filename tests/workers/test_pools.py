@@ -23,7 +23,7 @@ from merging.workers import pools
 from merging.workers.about import about
 from merging.workers.checking import checked
 from merging.workers.choice import parsed
-from merging.workers.fan_out import Workers
+from merging.workers.workers import Workers
 from merging.workers.pools import opened, visible_gpus
 from merging.workers.units import answered
 

@@ -27,7 +27,7 @@ from merging.runs.several.execute_several import WantedRun, execute_several
 from merging.runs.store import Store
 from merging.tasks.context import Context
 from merging.workers import checking, shared_store
-from merging.workers.fan_out import Workers
+from merging.workers.workers import Workers
 from merging.workers.pools import processes
 from merging.workers.units import RUN, answered, call, written
 

@@ -14,13 +14,13 @@ from small_sweeps import recipe
 from merging.benchmarks import evaluate, kept_features
 from merging.benchmarks.benchmark import Benchmark
 from merging.errors import MergingError
-from merging.runs.elsewhere import score_unit
+from merging.runs.remote import score_unit
 from merging.runs.execute import execute
 from merging.runs.run import Run
 from merging.runs.store import Store
 from merging.tasks.context import Context
 from merging.workers import pools
-from merging.workers.fan_out import Workers
+from merging.workers.workers import Workers
 
 
 @pytest.fixture(autouse=True)

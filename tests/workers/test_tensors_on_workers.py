@@ -29,7 +29,7 @@ from merging.errors import Cancelled, MergingError, WorkerError, WorkersGone
 from merging.formats.one_tensor import file_bytes
 from merging.progress import Progress
 from merging.recipes.recipe import Recipe
-from merging.runs.elsewhere import tensor_unit, whole_tensors, wire
+from merging.runs.remote import tensor_unit, whole_tensors, wire
 from merging.runs.estimate import tensor_bytes
 from merging.runs.execute import execute
 from merging.runs.inputs import open_inputs
@@ -37,7 +37,7 @@ from merging.runs.run import Run
 from merging.runs.store import Store
 from merging.tasks.context import Context
 from merging.workers import checking, fan_out, pools
-from merging.workers.fan_out import Workers
+from merging.workers.workers import Workers
 from merging.workers.pools import processes
 from merging.workers.units import TENSOR, answered, call, written
 

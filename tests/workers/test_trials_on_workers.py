@@ -31,7 +31,7 @@ from merging.recipes.recipe import Recipe
 from merging.runs.execute import execute
 from merging.runs.store import Store
 from merging.tasks.context import Context
-from merging.workers.fan_out import Workers
+from merging.workers.workers import Workers
 from merging.workers.pools import processes
 from merging.workers.units import TRIAL, answered, call, written
 

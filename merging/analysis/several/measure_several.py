@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, field
+from functools import partial
 from typing import NamedTuple
 
 from merging.analysis.measure import measure, required_name
@@ -19,12 +20,13 @@ from merging.errors import Cancelled, MergingError, StoreError
 from merging.formats.handed_out import handed_out
 from merging.runs.estimate import estimate
 from merging.runs.inputs import open_inputs
-from merging.runs.several.wire import plain_store
+from merging.runs.remote.requests import plain_store
 from merging.runs.store import Store
 from merging.tasks.context import QUIET, Context
-from merging.workers.fan_out import Workers
-from merging.workers.shared_store import InStore
-from merging.workers.units import MEASURE, Plain
+from merging.tasks.kinds import MEASURE, Plain
+from merging.workers.fan_out import Task
+from merging.workers.in_store import compute_in_store
+from merging.workers.workers import Workers
 
 
 class WantedMeasurement(NamedTuple):
@@ -107,21 +109,20 @@ class SeveralMeasurements:
                 if stored := find(one.key, self.store, self.benchmark, one.run_id):
                     found[one] = stored
                     continue
-                asked.setdefault(name, self.request(one, name, workers))
+                asked.setdefault(name, self.request(one, workers))
                 names[one] = name
             except MergingError as error:
                 self._found[one] = error
-        missing = list(asked.items())
+        tasks = [Task(name, partial(dict, request)) for name, request in asked.items()]
         total = len({*names.values()}) + len(found)
-        work = InStore(MEASURE, "Measurement", self.store.root, total, context)
-        failures = work.on(workers, missing) if missing else {}
+        failures = compute_in_store(MEASURE, tasks, self.store.root, workers, context, total) if tasks else {}
         if failures is None:
             return
         self._found |= found
         for one, name in names.items():
             self._found[one] = failures.get(name) or self._read(one)
 
-    def request(self, one: WantedMeasurement, name: str, workers: Workers) -> Plain:
+    def request(self, one: WantedMeasurement, workers: Workers) -> Plain:
         """What a worker is asked.
 
         Raises:
@@ -135,7 +136,6 @@ class SeveralMeasurements:
             )
             digests = [handed_out(checkpoint) for checkpoint in opened]
         return {
-            "name": name,
             "measurement": one.key,
             "run": one.run_id,
             "digests": digests,

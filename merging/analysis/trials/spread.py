@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import importlib
 import json
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any
 
 from merging.analysis.registry import kind
@@ -23,9 +23,9 @@ from merging.files.short_digest import short_digest
 from merging.formats.handed_out import handed_out
 from merging.runs.inputs import open_models
 from merging.tasks.context import Context
-from merging.workers.fan_out import Workers, fan_out
-from merging.workers.sentences import Arrivals
-from merging.workers.units import TRIAL, Plain
+from merging.tasks.kinds import TRIAL, Plain
+from merging.workers.fan_out import FanOut, Task
+from merging.workers.workers import Workers
 
 if TYPE_CHECKING:
     from merging.benchmarks.benchmark import Benchmark
@@ -99,38 +99,32 @@ class Trials:
         if workers.memory:
             recipes = [trial.asked["recipe"] for trial in planned if "recipe" in trial.asked]
             workers.check_memory(most_memory(self.inputs.benchmark, recipes, self.context.device), "a trial")
-        meter = self.context.meter(sum(map(_steps, planned)))
-        arrivals = Arrivals("Trial", len(planned), workers, meter)
-        by_name, found = {trial.name: trial for trial in planned}, dict[str, Plain]()
-        names = {trial.name: self.name(trial) for trial in planned}
+        names = [self.name(trial) for trial in planned]
+        by_name = dict(zip(names, planned, strict=True))
         before = self.kept.read(workers.kind) if self.kept else {}
+        found = {name: before[name] for name in by_name if name in before}
 
-        def done(name: str, answer: Plain) -> None:
-            found[name] = answer
-            arrivals.count(_steps(by_name[name]))
+        def take(task: Task, answer: Plain) -> None:
+            found[task.name] = answer
 
-        def failed(name: str, error: MergingError) -> None:
-            raise WorkerError(f"Trial “{name}”: {error}") if isinstance(error, WorkerError) else error
+        def fail(task: Task, error: MergingError) -> None:
+            trial = by_name[task.name].name
+            raise WorkerError(f"Trial “{trial}”: {error}") if isinstance(error, WorkerError) else error
 
-        def told(names: Collection[str]) -> None:
-            self.context.warn(arrivals.lost(names))
-
-        first = sorted(planned, key=lambda trial: trial.weight, reverse=True)
-        found |= {trial.name: before[names[trial.name]] for trial in first if names[trial.name] in before}
-        arrivals.skip(sum(_steps(by_name[name]) for name in found), len(found))
-        first = [trial for trial in first if trial.name not in found]
-        requests = ((trial.name, self.request(trial)) for trial in first)
+        missing = [name for name in by_name if name not in found]
+        missing.sort(key=lambda name: by_name[name].weight, reverse=True)
+        tasks = [Task(name, partial(self.request, by_name[name]), _steps(by_name[name])) for name in missing]
+        fan = FanOut(TRIAL, workers, take, fail, self.context, len(by_name), len(found))
         try:
-            fan_out(workers, TRIAL, requests, done, failed, self.context, told=told, seen=arrivals.tell)
+            fan.run(tasks, sum(task.work for task in tasks))
         except WorkersGone as gone:
-            answers = before | {names[name]: answer for name, answer in found.items()}
-            kept = self.kept is not None and self.kept.keep(workers.kind, answers)
-            words = f"{len(found)} of {len(planned)} trials are kept." if kept else "It begins anew."
+            kept = self.kept is not None and self.kept.keep(workers.kind, before | found)
+            words = f"{len(found)} of {len(by_name)} trials are kept." if kept else "It begins anew."
             raise WorkersGone(f"{gone} {words} Resume when they are back.") from None
-        for answer in found.values():
-            self.devices[str(answer["device"])] = None
-            self.memory |= dict.fromkeys(answer["memory"])
-        return [dict(found[trial.name]["trial"]) for trial in planned]
+        for name in names:
+            self.devices[str(found[name]["device"])] = None
+            self.memory |= dict.fromkeys(found[name]["memory"])
+        return [dict(found[name]["trial"]) for name in names]
 
     @cached_property
     def _models(self) -> list[Checkpoint]:
@@ -149,7 +143,6 @@ class Trials:
         return {
             "experts": list(self.inputs.benchmark.experts),
             "digests": self._handed_out,
-            "name": self.name(trial),
             "measurement": self.key,
             "trial": trial.asked,
             "benchmark": str(self.inputs.benchmark.folder),

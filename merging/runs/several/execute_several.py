@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 
 from merging.benchmarks.benchmark import Benchmark
@@ -14,12 +15,13 @@ from merging.runs.estimate import estimate
 from merging.runs.execute import execute, fitting_benchmark, stored_run
 from merging.runs.inputs import open_inputs
 from merging.runs.run import Run
-from merging.runs.several.wire import plain_store
+from merging.runs.remote.requests import plain_store
 from merging.runs.store import Store
 from merging.tasks.context import QUIET, Context
-from merging.workers.fan_out import Workers
-from merging.workers.shared_store import InStore
-from merging.workers.units import RUN, Plain
+from merging.tasks.kinds import RUN, Plain
+from merging.workers.fan_out import Task
+from merging.workers.in_store import compute_in_store
+from merging.workers.workers import Workers
 
 
 @dataclass(frozen=True)
@@ -110,7 +112,8 @@ class SeveralRuns:
         failures: dict[str, MergingError] | None = {}
         if missing:
             total = len({*places.values()})
-            failures = InStore(RUN, "Run", self.store.root, total, self.context).on(workers, missing)
+            tasks = [Task(name, partial(dict, request)) for name, request in missing]
+            failures = compute_in_store(RUN, tasks, self.store.root, workers, self.context, total)
         if failures is None:
             return None
         for number, name in places.items():
@@ -132,7 +135,6 @@ class SeveralRuns:
         plan = estimate(opened, scored_on, device=self.context.device)
         workers.check_memory(plan.anonymous_bytes, "a run")
         request = {
-            "name": name,
             "recipe": one.recipe.plain(),
             "base": str(base),
             "digests": [handed_out(checkpoint) for checkpoint in opened],

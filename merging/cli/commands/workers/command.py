@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from merging.jobs.records import Job
-    from merging.workers.fan_out import Workers
+    from merging.workers.workers import Workers
 
 
 @click.command(cls=Command)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -11,15 +11,15 @@ from merging.engine.outputs import Rows, Stored
 from merging.engine.work import one_by_one
 from merging.errors import MergingError, WorkersGone
 from merging.formats.handed_out import handed_out
-from merging.runs.elsewhere.wire import stored_of
 from merging.runs.estimate import tensor_bytes
 from merging.runs.inputs import OpenedRecipe
+from merging.runs.remote.tensor_file import stored_of
 from merging.tasks.context import Context
-from merging.text import plural
+from merging.tasks.kinds import TENSOR, Plain
 from merging.workers import pools
 from merging.workers.checking import same_hardware
-from merging.workers.fan_out import Workers, fan_out
-from merging.workers.units import TENSOR, Plain
+from merging.workers.fan_out import FanOut, Task
+from merging.workers.workers import Workers
 
 
 @contextlib.contextmanager
@@ -65,29 +65,21 @@ class TensorsOnWorkers:
             MergingError: a tensor cannot be computed; the message begins with its name. Cancelled: as asked.
             WorkersGone: there was no worker for a minute.
         """
-        infos, came = self.opened.pretrained.infos, list[str]()
+        infos = self.opened.pretrained.infos
 
-        def done(name: str, answer: Plain) -> None:
-            stored, rows = stored_of(answer.get("file", b""), name, infos[name])
-            came.append(name)
-            take(stored, rows, f"Tensor {len(came)} of {len(self.names)}, on {self.workers.words()}")
+        def take_file(task: Task, answer: Plain) -> None:
+            stored, rows = stored_of(answer.get("file", b""), task.name, infos[task.name])
+            take(stored, rows, f"Tensor {fan.arrived + 1} of {len(self.names)}, on {self.workers.words()}")
 
-        requests = ((name, {**self.asked, "tensor": name}) for name in self.names)
+        fan = FanOut(TENSOR, self.workers, take_file, _fail, self.context.silent(), len(self.names))
         try:
-            fan_out(
-                self.workers, TENSOR, requests, done, _failed, self.context, told=self._told,
-                size=lambda name: infos[name].nbytes,
-            )  # fmt: skip
+            fan.run([Task(name, lambda: self.asked, nbytes=infos[name].nbytes) for name in self.names], len(self.names))
         except WorkersGone as gone:
             raise WorkersGone(
                 f"{gone} Nothing of this merge is kept. Resume when they are back; it begins anew."
             ) from None
 
-    def _told(self, names: Collection[str]) -> None:
-        again = plural(len(names), "tensor is", "tensors are")
-        self.context.warn(f"A worker was lost; {again} computed again.")
 
-
-def _failed(name: str, error: MergingError) -> None:
+def _fail(task: Task, error: MergingError) -> None:
     """End the merge with the error of a tensor."""
-    raise error if name in str(error) else type(error)(f"Tensor {name}: {error}")
+    raise error if task.name in str(error) else type(error)(f"Tensor {task.name}: {error}")

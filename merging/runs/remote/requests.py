@@ -1,4 +1,4 @@
-"""What a worker is told of a run: the store as plain data, and digests of the files that it opens."""
+"""What workers are told of a run: the store as plain data, and digests of the files that they open."""
 
 from __future__ import annotations
 

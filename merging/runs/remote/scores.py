@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Collection
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -16,12 +16,12 @@ from merging.errors import Cancelled, MergingError, WorkerError, WorkersGone
 from merging.formats.handed_out import handed_out
 from merging.formats.one_tensor import tensor_of
 from merging.formats.opening import open_checkpoint
-from merging.runs.elsewhere.score_unit import FACTS
+from merging.runs.remote.score_task import FACTS
 from merging.tasks.context import Context
+from merging.tasks.kinds import SCORE, Plain
 from merging.workers import pools
 from merging.workers.checking import same_hardware
-from merging.workers.fan_out import Workers, fan_out
-from merging.workers.units import SCORE, Plain
+from merging.workers.fan_out import FanOut, Task
 
 
 def keep_answers_of_workers(path: Path, benchmark: Benchmark, kept: KeptFeatures, spec: str, context: Context) -> None:
@@ -38,30 +38,22 @@ def keep_answers_of_workers(path: Path, benchmark: Benchmark, kept: KeptFeatures
     missing = [pair for pair in pairs if worth(counts[pair], tower) and kept.read(benchmark, *pair) is None]
     if not missing:
         return
-    meter = context.meter(sum(counts[pair] for pair in missing))
     asked = {"model": str(path), "digest": handed_out(model), "device": context.device}
     asked |= {"benchmark": str(benchmark.folder.absolute()), "images": benchmark.digest}
     missing.sort(key=lambda pair: -counts[pair])
-    named = {f"{task} {split}": (task, split) for task, split in missing}
-    came: list[str] = []
+    by_name = {f"{task} {split}": (task, split) for task, split in missing}
 
-    def ask(workers: Workers) -> None:
-        def done(name: str, answer: Plain) -> None:
-            kept.keep(benchmark, *named[name], _answered(answer), tower)
-            came.append(name)
-            words = f"Evaluating {len(came)} of {len(named)}, on {workers.words()}"
-            meter.advance(counts[named[name]], words, benchmark.task(named[name][0]).title)
+    def take(task: Task, answer: Plain) -> None:
+        kept.keep(benchmark, *by_name[task.name], _answered(answer), tower)
 
-        requests = ((name, {**asked, "task": task, "split": split}) for name, (task, split) in named.items())
-        fan_out(workers, SCORE, requests, done, _failed, context, told=told)
+    def ask(task: str, split: str) -> Plain:
+        return {**asked, "task": task, "split": split}
 
-    def told(names: Collection[str]) -> None:
-        context.warn(f"A worker was lost; {len(names)} of {len(named)} evaluations are done again.")
-
+    tasks = [Task(name, partial(ask, *pair), counts[pair]) for name, pair in by_name.items()]
     try:
         with pools.opened(spec, context.warn, context.device) as workers:
             if workers is not None and same_hardware(workers, context.device, context.warn, "evaluation"):
-                ask(workers)
+                FanOut(SCORE, workers, take, None, context, len(tasks)).run(tasks, sum(task.work for task in tasks))
     except MergingError as error:
         if isinstance(error, Cancelled) and not isinstance(error, WorkersGone):
             raise
@@ -75,7 +67,3 @@ def _answered(answer: Plain) -> Answered:
         return Answered(features, np.array(facts["predicted"], np.int64), np.array(facts["margins"], np.float32))
     except (ValueError, KeyError, TypeError):
         raise WorkerError("A worker answered with something else than features. Restart it.") from None
-
-
-def _failed(_name: str, error: MergingError) -> None:
-    raise error

@@ -1,0 +1,54 @@
+"""The task "tensor": one whole tensor of a merge.
+
+It is computed on the same kind of hardware as the program that asks has, so that all tensors of a file are as one
+machine makes them.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import NamedTuple
+
+from merging.checkpoints.digests import DIGESTS
+from merging.engine.run import OneByOne
+from merging.errors import CheckpointError
+from merging.recipes.recipe import Recipe
+from merging.runs.inputs import OpenedRecipe
+from merging.runs.remote.tensor_file import tensor_file
+from merging.runs.remote.requests import opened_as_given
+from merging.tasks.context import Context
+from merging.tasks.kinds import Request, TaskKind
+
+
+class OpenedMerge(NamedTuple):
+    """A recipe with its files open, and the merge of single tensors."""
+
+    opened: OpenedRecipe
+    merge: OneByOne
+
+
+def open_merge(request: Request) -> OpenedMerge:
+    """What the tensors of a merge share."""
+    recipe, base = Recipe.from_plain(request["recipe"]), Path(str(request["base"]))
+    opened = opened_as_given(recipe, base, None, request["digests"])
+    return OpenedMerge(opened, OneByOne(recipe, opened.pretrained, opened.experts, str(request["device"])))
+
+
+def name_tensor(inputs: OpenedMerge, request: Request) -> str:
+    """The tensor's name; empty if this process sees other files, or one has changed since it was opened."""
+    try:
+        inputs.opened.raise_if_changed()
+    except CheckpointError:
+        return ""
+    digests = [DIGESTS.digest(checkpoint) for checkpoint in inputs.opened]
+    return str(request["name"]) if digests == [said["digest"] for said in request["digests"]] else ""
+
+
+def compute_tensor(inputs: OpenedMerge, request: Request, _context: Context) -> bytes:
+    """The merged tensor as a file."""
+    stored, rows = inputs.merge.tensor(str(request["name"]))
+    inputs.opened.raise_if_changed()
+    return tensor_file(stored, rows)
+
+
+KIND = TaskKind("tensor", open_merge, compute_tensor, name_tensor, shared=("recipe", "base", "device", "digests"))

@@ -1,0 +1,122 @@
+"""A worker's side of a task: a request in JSON comes in, an answer in JSON or a tensor's file goes out.
+
+``call`` is the only function that an engine is ever given. Engines pickle its name and two byte strings.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import gc
+import json
+import platform
+import threading
+import traceback
+from dataclasses import replace
+from typing import Any
+
+from merging import errors
+from merging.errors import MergingError, WorkerError
+from merging.tasks.context import Context
+from merging.tasks.kinds import Plain, Request, TaskKind, find_kind
+from merging.tasks.store_mark import is_forsaken
+
+FILE, IN_FILE = 7, b"\0{"  # the last byte of a header's length, and its first: so begin safetensors files, never JSON
+OUT_OF_MEMORY = "A worker ran out of memory. Start fewer workers on a machine, or use fewer or smaller models."
+_one_at_a_time = threading.Lock()  # a worker has memory for one task
+_last: list[
+    tuple[str, str, Any]
+] = []  # of the last task of this process: kind, what was said of its inputs, the inputs
+
+
+def call(kind: str, request: bytes) -> bytes:
+    """The answer of a task, or its error: {"answer": ...} or {"error": {"type", "text"}}. Raises nothing."""
+    gc.enable()  # the program's own start, which a new process may repeat, disables it
+    try:
+        answer = compute(kind, _mapping(request))
+        return answer if isinstance(answer, bytes) else json.dumps({"answer": answer}).encode()
+    except MergingError as error:
+        said: Plain = {"type": type(error).__name__, "text": str(error)}
+    except MemoryError:
+        said = {"type": MergingError.__name__, "text": OUT_OF_MEMORY}
+    except Exception as error:
+        traceback.print_exception(error)  # where the worker prints; the asker gets a sentence
+        said = {"type": MergingError.__name__, "text": _sentence(error)}
+    return json.dumps({"error": said}).encode()
+
+
+def compute(key: str, request: Request) -> Plain | bytes:
+    """The answer of a task; with the "warnings" in it if it is plain data.
+
+    Raises:
+        WorkerError: there is no such kind, or this worker does not see the store or a file, or sees other ones.
+        MergingError: it cannot be computed. Cancelled: the program that asked is gone.
+    """
+    kind, heard = find_kind(key), dict[str, None]()
+    context = Context(str(request.get("device", "auto")), warn=lambda sentence: heard.update({sentence: None}))
+    if kind.name_task is None:
+        return kind.compute(None, request, context)
+    with _one_at_a_time:
+        if kind.in_store:
+            context = replace(context, cancel=is_forsaken(request.get("probe")))
+        answer = kind.compute(_inputs_of(key, kind, request), request, context)
+    return answer if isinstance(answer, bytes) else {**answer, "warnings": list(heard)}
+
+
+def _inputs_of(key: str, kind: TaskKind, request: Request) -> Any:
+    """The inputs of a task, which this worker calls as it was asked for."""
+    assert kind.name_task is not None
+    said = json.dumps([request[name] for name in kind.shared])
+    with contextlib.suppress(WorkerError):
+        for one, was, inputs in _last:
+            if (one, was) == (key, said) and kind.name_task(inputs, request) == request["name"]:
+                return inputs
+    _last.clear()  # it was another task, or its files have changed since they were opened
+    inputs = kind.open_inputs(request)
+    if kind.name_task(inputs, request) != request["name"]:
+        raise WorkerError(
+            f"Worker {platform.node()} sees other checkpoints or images than the program that asked for this "
+            f"{kind.noun}. Copy the files there again, or put them where all workers read."
+        )
+    if kind.shared:
+        _last.append((key, said, inputs))
+    return inputs
+
+
+def written(request: Request) -> bytes:
+    """A request as ``call`` takes it."""
+    return json.dumps(request).encode()
+
+
+def answered(raw: bytes) -> Plain:
+    """The answer of ``call``; of bytes that are a safetensors file {"file": bytes}.
+
+    Raises:
+        MergingError: the task raised that error. WorkerError: what came is no answer.
+    """
+    if raw[FILE : FILE + len(IN_FILE)] == IN_FILE:
+        return {"file": raw}
+    said = _mapping(raw)
+    if isinstance(said.get("answer"), dict):
+        return dict(said["answer"])
+    error = said.get("error")
+    if not isinstance(error, dict):
+        raise WorkerError("A worker answered with something else than an answer or an error. Restart the workers.")
+    kind = getattr(errors, str(error.get("type")), MergingError)
+    known = isinstance(kind, type) and issubclass(kind, MergingError)
+    raise (kind if known else MergingError)(str(error.get("text")))
+
+
+def _mapping(raw: bytes) -> Plain:
+    try:
+        read = json.loads(raw)
+    except ValueError:
+        read = None
+    if not isinstance(read, dict):
+        raise WorkerError("What workers are asked, and what they answer, is a mapping in JSON; this is not.")
+    return read
+
+
+def _sentence(error: Exception) -> str:
+    if isinstance(error, RuntimeError) and "allocate memory" in str(error):
+        return OUT_OF_MEMORY
+    return f"Unexpected {type(error).__name__}: {str(error)[:200] or 'no reason given'}"
