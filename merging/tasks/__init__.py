@@ -1,1 +1,1 @@
-"""One way to compute: what a computation is handed down."""
+"""One way to compute: what a computation is handed down, and what processes compute for each other."""

@@ -23,9 +23,7 @@ from merging.tasks.store_mark import is_forsaken
 FILE, IN_FILE = 7, b"\0{"  # the last byte of a header's length, and its first: so begin safetensors files, never JSON
 OUT_OF_MEMORY = "A worker ran out of memory. Start fewer workers on a machine, or use fewer or smaller models."
 _one_at_a_time = threading.Lock()  # a worker has memory for one task
-_last: list[
-    tuple[str, str, Any]
-] = []  # of the last task of this process: kind, what was said of its inputs, the inputs
+_last: list[tuple[str, str, Any]] = []  # the kind of the last task here, what was said of its inputs, and these
 
 
 def call(kind: str, request: bytes) -> bytes:

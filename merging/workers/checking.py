@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping
+from functools import partial
 from typing import Any
 
 from merging.errors import MergingError, WorkerError
@@ -95,7 +96,7 @@ def survey(workers: Workers, device: str = "auto", probe: Mapping[str, str] | No
             lambda _, each: found.update({(each["name"], each["pid"]): each}),
             lambda _, error: reasons.append(str(error)),
         )
-        fan.run([Task(str(number), lambda request=request: request) for number in range(workers.count)], 0)
+        fan.run([Task(str(number), partial(dict, request)) for number in range(workers.count)], 0)
         if time.monotonic() - begun > patience:
             break
         pause = PAUSE  # those that started first have answered for all

@@ -14,8 +14,8 @@ from merging.engine.run import OneByOne
 from merging.errors import CheckpointError
 from merging.recipes.recipe import Recipe
 from merging.runs.inputs import OpenedRecipe
-from merging.runs.remote.tensor_file import tensor_file
 from merging.runs.remote.requests import opened_as_given
+from merging.runs.remote.tensor_file import tensor_file
 from merging.tasks.context import Context
 from merging.tasks.kinds import Request, TaskKind
 

@@ -14,8 +14,8 @@ from merging.recipes.recipe import Recipe
 from merging.runs.estimate import estimate
 from merging.runs.execute import execute, fitting_benchmark, stored_run
 from merging.runs.inputs import open_inputs
-from merging.runs.run import Run
 from merging.runs.remote.requests import plain_store
+from merging.runs.run import Run
 from merging.runs.store import Store
 from merging.tasks.context import QUIET, Context
 from merging.tasks.kinds import RUN, Plain
