@@ -23,7 +23,7 @@ from merging.tasks.store_mark import is_forsaken
 FILE, IN_FILE = 7, b"\0{"  # the last byte of a header's length, and its first: so begin safetensors files, never JSON
 OUT_OF_MEMORY = "A worker ran out of memory. Start fewer workers on a machine, or use fewer or smaller models."
 _one_at_a_time = threading.Lock()  # a worker has memory for one task
-_last: list[tuple[str, str, Any]] = []  # the kind of the last task here, what was said of its inputs, and these
+last_inputs: list[tuple[str, str, Any]] = []  # the kind of the last task here, what was said of them, and they
 
 
 def call(kind: str, request: bytes) -> bytes:
@@ -65,10 +65,10 @@ def _inputs_of(key: str, kind: TaskKind, request: Request) -> Any:
     assert kind.name_task is not None
     said = json.dumps([request[name] for name in kind.shared])
     with contextlib.suppress(WorkerError):
-        for one, was, inputs in _last:
+        for one, was, inputs in last_inputs:
             if (one, was) == (key, said) and kind.name_task(inputs, request) == request["name"]:
                 return inputs
-    _last.clear()  # it was another task, or its files have changed since they were opened
+    last_inputs.clear()  # it was another task, or its files have changed since they were opened
     inputs = kind.open_inputs(request)
     if kind.name_task(inputs, request) != request["name"]:
         raise WorkerError(
@@ -76,7 +76,7 @@ def _inputs_of(key: str, kind: TaskKind, request: Request) -> Any:
             f"{kind.noun}. Copy the files there again, or put them where all workers read."
         )
     if kind.shared:
-        _last.append((key, said, inputs))
+        last_inputs.append((key, said, inputs))
     return inputs
 
 

@@ -30,9 +30,9 @@ TRIES = 3  # workers that a task may take down
 
 @dataclass(frozen=True, slots=True)
 class Task:
-    """A task for a worker. ``ask`` gives what is said to it, when it is handed out.
+    """A task for a worker. ``ask`` gives what is said to it, with its name, when it is handed out.
 
-    ``name`` is part of what is said. ``work`` is counted as progress, and ``nbytes`` is the size of the answer: tasks
+    ``work`` is counted as progress, and ``nbytes`` is the size of the answer: tasks
     with at most ``MOST_BYTES`` of answers are in flight at once, or one.
     """
 
@@ -132,7 +132,7 @@ class FanOut:
             return None if self._flying and self._is_suspect(self._again[0]) else self._again.popleft()
         if (task := next(source, None)) is None:
             return None
-        return _Flight(task, written({**task.ask(), "name": task.name}))
+        return _Flight(task, written(task.ask()))
 
     def _is_suspect(self, flight: _Flight) -> bool:
         """Whether the next loss must be its own fault: after a break, which ends all that is in flight, or at last."""

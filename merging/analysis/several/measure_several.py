@@ -109,7 +109,7 @@ class SeveralMeasurements:
                 if stored := find(one.key, self.store, self.benchmark, one.run_id):
                     found[one] = stored
                     continue
-                asked.setdefault(name, self.request(one, workers))
+                asked.setdefault(name, self.request(one, name, workers))
                 names[one] = name
             except MergingError as error:
                 self._found[one] = error
@@ -122,7 +122,7 @@ class SeveralMeasurements:
         for one, name in names.items():
             self._found[one] = failures.get(name) or self._read(one)
 
-    def request(self, one: WantedMeasurement, workers: Workers) -> Plain:
+    def request(self, one: WantedMeasurement, name: str, workers: Workers) -> Plain:
         """What a worker is asked.
 
         Raises:
@@ -136,6 +136,7 @@ class SeveralMeasurements:
             )
             digests = [handed_out(checkpoint) for checkpoint in opened]
         return {
+            "name": name,
             "measurement": one.key,
             "run": one.run_id,
             "digests": digests,

@@ -143,6 +143,7 @@ class Trials:
         return {
             "experts": list(self.inputs.benchmark.experts),
             "digests": self._handed_out,
+            "name": self.name(trial),
             "measurement": self.key,
             "trial": trial.asked,
             "benchmark": str(self.inputs.benchmark.folder),

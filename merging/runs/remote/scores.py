@@ -46,10 +46,11 @@ def keep_answers_of_workers(path: Path, benchmark: Benchmark, kept: KeptFeatures
     def take(task: Task, answer: Plain) -> None:
         kept.keep(benchmark, *by_name[task.name], _answered(answer), tower)
 
-    def ask(task: str, split: str) -> Plain:
-        return {**asked, "task": task, "split": split}
+    def ask(name: str) -> Plain:
+        task, split = by_name[name]
+        return {**asked, "name": name, "task": task, "split": split}
 
-    tasks = [Task(name, partial(ask, *pair), counts[pair]) for name, pair in by_name.items()]
+    tasks = [Task(name, partial(ask, name), counts[pair]) for name, pair in by_name.items()]
     try:
         with pools.opened(spec, context.warn, context.device) as workers:
             if workers is not None and same_hardware(workers, context.device, context.warn, "evaluation"):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from merging.engine.outputs import Rows, Stored
@@ -73,11 +74,17 @@ class TensorsOnWorkers:
 
         fan = FanOut(TENSOR, self.workers, take_file, _fail, self.context.silent(), len(self.names))
         try:
-            fan.run([Task(name, lambda: self.asked, nbytes=infos[name].nbytes) for name in self.names], len(self.names))
+            fan.run(
+                [Task(name, partial(self._ask, name), nbytes=infos[name].nbytes) for name in self.names],
+                len(self.names),
+            )
         except WorkersGone as gone:
             raise WorkersGone(
                 f"{gone} Nothing of this merge is kept. Resume when they are back; it begins anew."
             ) from None
+
+    def _ask(self, name: str) -> Plain:
+        return {**self.asked, "name": name}
 
 
 def _fail(task: Task, error: MergingError) -> None:

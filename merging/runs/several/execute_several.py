@@ -135,6 +135,7 @@ class SeveralRuns:
         plan = estimate(opened, scored_on, device=self.context.device)
         workers.check_memory(plan.anonymous_bytes, "a run")
         request = {
+            "name": name,
             "recipe": one.recipe.plain(),
             "base": str(base),
             "digests": [handed_out(checkpoint) for checkpoint in opened],
