@@ -96,7 +96,7 @@ def survey(workers: Workers, device: str = "auto", probe: Mapping[str, str] | No
             lambda _, each: found.update({(each["name"], each["pid"]): each}),
             lambda _, error: reasons.append(str(error)),
         )
-        fan.run([Task(str(number), partial(dict, request)) for number in range(workers.count)], 0)
+        fan.run([Task(str(number), partial(dict, request)) for number in range(workers.count)])
         if time.monotonic() - begun > patience:
             break
         pause = PAUSE  # those that started first have answered for all
@@ -116,7 +116,7 @@ def same_hardware(workers: Workers, device: str, warn: Callable[[str], None], wh
         raise WorkerError(f"No worker answers of {workers.called}. {error}")
 
     fan = FanOut(ABOUT, workers, lambda _, said: found.append(str(said["hardware"])), failed)
-    fan.run([Task(ABOUT, lambda: {"device": device})], 0)
+    fan.run([Task(ABOUT, lambda: {"device": device})])
     if same := found == [own]:
         return same
     warn(f"The {what} is computed here: the workers compute on {found[0]}, this program on {own}.")

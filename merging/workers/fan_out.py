@@ -76,12 +76,14 @@ class FanOut:
     def __post_init__(self) -> None:
         self.noun = find_kind(self.kind).noun
 
-    def run(self, tasks: Iterable[Task], work: int) -> None:
-        """Let workers do all tasks, which are taken as they are handed out; ``work`` is that of all of them.
+    def run(self, tasks: Iterable[Task], work: int | None = None) -> None:
+        """Let workers do all tasks. Those of an iterator are taken as they are handed out; ``work`` is that of all.
 
         Raises:
             Cancelled: as asked; what waits is dropped. WorkersGone: there was no worker for a minute.
         """
+        if work is None:
+            work = sum(task.work for task in (tasks := list(tasks)))
         source, self._meter = iter(tasks), self.context.meter(work)
         try:
             while self._submit(source):

@@ -116,7 +116,7 @@ class Trials:
         tasks = [Task(name, partial(self.request, by_name[name]), _steps(by_name[name])) for name in missing]
         fan = FanOut(TRIAL, workers, take, fail, self.context, len(by_name), len(found))
         try:
-            fan.run(tasks, sum(task.work for task in tasks))
+            fan.run(tasks)
         except WorkersGone as gone:
             kept = self.kept is not None and self.kept.keep(workers.kind, before | found)
             words = f"{len(found)} of {len(by_name)} trials are kept." if kept else "It begins anew."

@@ -54,7 +54,7 @@ def keep_answers_of_workers(path: Path, benchmark: Benchmark, kept: KeptFeatures
     try:
         with pools.opened(spec, context.warn, context.device) as workers:
             if workers is not None and same_hardware(workers, context.device, context.warn, "evaluation"):
-                FanOut(SCORE, workers, take, None, context, len(tasks)).run(tasks, sum(task.work for task in tasks))
+                FanOut(SCORE, workers, take, None, context, len(tasks)).run(tasks)
     except MergingError as error:
         if isinstance(error, Cancelled) and not isinstance(error, WorkersGone):
             raise
