@@ -83,7 +83,8 @@ class FanOut:
             Cancelled: as asked; what waits is dropped. WorkersGone: there was no worker for a minute.
         """
         if work is None:
-            work = sum(task.work for task in (tasks := list(tasks)))
+            tasks = list(tasks)
+            work = sum(task.work for task in tasks)
         source, self._meter = iter(tasks), self.context.meter(work)
         try:
             while self._submit(source):

@@ -74,10 +74,7 @@ class TensorsOnWorkers:
 
         fan = FanOut(TENSOR, self.workers, take_file, _fail, self.context.silent(), len(self.names))
         try:
-            fan.run(
-                [Task(name, partial(self._ask, name), nbytes=infos[name].nbytes) for name in self.names],
-                len(self.names),
-            )
+            fan.run([Task(name, partial(self._ask, name), nbytes=infos[name].nbytes) for name in self.names])
         except WorkersGone as gone:
             raise WorkersGone(
                 f"{gone} Nothing of this merge is kept. Resume when they are back; it begins anew."
