@@ -32,8 +32,8 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from merging import settings
-from merging.analysis import subject, registry, stored
 from merging.analysis import measure as measuring
+from merging.analysis import registry, stored, subject
 from merging.benchmarks.benchmark import Benchmark
 from merging.benchmarks.metrics import summarize
 from merging.checkpoints.references import PRETRAINED

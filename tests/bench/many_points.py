@@ -22,6 +22,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from merging.sweeps.spread import STAGES
 from merging.tasks.context import Context
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "support"))
@@ -90,7 +91,7 @@ def described(benchmark: Benchmark, side: int) -> Sweep:
 
 def made_up(planned: Sequence[NamedPoint], session: Session) -> Iterator[tuple[Point, dict[str, Any]]]:
     """A point for every name: the scores of the first, with other counts."""
-    first, about = session.compute(planned[0], lambda stage: None)
+    first, about = session.compute(planned[0], dict.fromkeys(STAGES, session.context))
     generator = np.random.default_rng(0)
     for one in planned:
         correct = generator.integers(0, first.scores["n"] + 1)
@@ -148,7 +149,7 @@ def main() -> None:
         with measured("What to compute, if nothing is stored"):
             run(found, store, benchmark, context=Context(device="cpu", pause=lambda: True))
         with measured("All points are stored but one"):
-            entries = made_up(planned, Session(benchmark, found.sample, "cpu"))
+            entries = made_up(planned, Session(benchmark, found.sample, Context("cpu")))
             held = next(entries)
             for entry in entries:
                 points.write(store, *entry)

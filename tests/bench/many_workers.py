@@ -23,6 +23,7 @@ from concurrent.futures import Executor, Future
 from pathlib import Path
 from typing import Any
 
+from merging.sweeps.spread import STAGES
 from merging.tasks.context import Context
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "support"))
@@ -142,7 +143,8 @@ def main() -> None:
     asked = parser.parse_args()
     benchmark = Benchmark.load()
     made = described(benchmark, asked.points)
-    point, about = Session(benchmark, made.sample, "cpu").compute(plan(made, benchmark)[0], lambda stage: None)
+    session = Session(benchmark, made.sample, Context("cpu"))
+    point, about = session.compute(plan(made, benchmark)[0], dict.fromkeys(STAGES, session.context))
     answer = plain_point(point, about)
     for seconds in asked.seconds:
         for count in asked.workers:

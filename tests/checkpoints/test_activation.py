@@ -136,7 +136,7 @@ def test_experts_tell_it_where_the_pretrained_model_does_not(silent, store, tiny
 
 
 def test_points_of_sweeps_have_it_and_are_others(silent, tiny_benchmark):
-    session = Session(tiny_benchmark, Sample("choosing", 4, 0, ()), device="cpu")
+    session = Session(tiny_benchmark, Sample("choosing", 4, 0, ()), Context("cpu"))
     names = set()
     for terms in (None, ((0.5, "circles"),)):
         for named in ("", "gelu"):

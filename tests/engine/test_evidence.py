@@ -271,7 +271,10 @@ def test_cancel_stops_between_batches_of_exemplars(monkeypatch):
         return len([phase for phase, _ in told if phase == "Running exemplars"]) >= 7
 
     with pytest.raises(Cancelled):
-        engine.run(Recipe.build("lot"), tiny.checkpoint(base), experts, exemplars=_images(states), context=Context(device="cpu", progress=progress, cancel=cancel))  # fmt: skip
+        engine.run(
+            Recipe.build("lot"), tiny.checkpoint(base), experts, exemplars=_images(states),
+            context=Context("cpu", progress, cancel),
+        )  # fmt: skip
     running = [detail for phase, detail in told if phase == "Running exemplars"]
     assert running == ["circles"] * 5 + ["digits"] * 2  # five images each, one at a time
 

@@ -8,6 +8,7 @@ import pandas as pd
 import pytest
 import tiny
 import torch
+from contexts import context_of
 from per_task_merge import KEY, accuracy
 from safetensors import safe_open
 from safetensors.torch import load_file
@@ -40,7 +41,8 @@ def recipe(tiny_benchmark):
 @pytest.fixture
 def run_it(store, tiny_benchmark):
     def call(recipe, **options):
-        return execute(recipe, options.pop("store", store), **{"benchmark": tiny_benchmark, "device": "cpu"} | options)
+        named = {"benchmark": tiny_benchmark, "context": context_of(options)} | options
+        return execute(recipe, named.pop("store", store), **named)
 
     return call
 

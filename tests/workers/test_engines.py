@@ -135,7 +135,8 @@ def test_dask_merges_the_same_file(cluster: Cluster, tiny_benchmark: Benchmark, 
     for own, workers in ((store, str(cluster.file)), (Store(tmp_path / "here", libraries=()), "")):
         execute(
             chain, own, benchmark=tiny_benchmark, evaluate=False, workers=workers,
-            context=Context(device="cpu", progress=lambda done: said.append(done.phase)))  # fmt: skip
+            context=Context("cpu", progress=lambda done: said.append(done.phase)),
+        )  # fmt: skip
     there, here = (next(root.glob("runs/*/model.safetensors")) for root in (store.root, tmp_path / "here"))
     assert there.read_bytes() == here.read_bytes()
     assert len([phase for phase in said if phase.startswith("Tensor 9 of 9, on ")]) == 1
@@ -152,18 +153,15 @@ def test_dask_computes_whole_runs_and_stops_where_they_are(
         assert workers is not None and workers.count == 2
         (made,) = execute_several(
             wanted, store, benchmark=tiny_benchmark, workers=workers,
-            context=Context(device="cpu", progress=lambda done: said.append(done.phase)))  # fmt: skip
+            context=Context("cpu", progress=lambda done: said.append(done.phase)),
+        )  # fmt: skip
         assert store.runs() == [made]
         assert (said[0], said[-1]) == ("Run 0 of 1, on 2 workers", "Run 1 of 1, on 2 workers")
         long = recipe(tiny_benchmark, "wudi", params={"steps": 100_000})
         with pytest.raises(Cancelled):
             threading.Timer(3.0, stop.set).start()
             execute_several(
-                [WantedRun(long)],
-                store,
-                benchmark=tiny_benchmark,
-                workers=workers,
-                context=Context(device="cpu", cancel=stop),
+                [WantedRun(long)], store, benchmark=tiny_benchmark, workers=workers, context=Context("cpu", cancel=stop)
             )
         until(lambda: not list(store.root.rglob("*tmp-*")), 10)  # what the worker was writing
         kind = str(about({"device": "cpu"})["kind"])

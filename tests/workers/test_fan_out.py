@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 import stand_in_units
+from contexts import context_of
 
 from merging import free_memory
 from merging.errors import Cancelled, MergingError, RecipeError, WorkersGone
@@ -61,7 +62,7 @@ class Heard:
         asked = ((name, {"name": name, **request}) for name, request in requests.items())
         fan_out(
             workers, "stand_in", asked, self.done.__setitem__, self.failed.__setitem__,
-            told=lambda names: self.told.append(set(names)), **said,
+            context=context_of(said), told=lambda names: self.told.append(set(names)), **said,
         )  # fmt: skip
 
 

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from contexts import context_of
 
 from merging.benchmarks.benchmark import Benchmark
 from merging.cli import exit_codes
@@ -51,9 +52,7 @@ def wanted(benchmark: Benchmark, *merges: str) -> list[WantedRun]:
 
 
 def ran(benchmark: Benchmark, store: Store, *merges: str, **said: Any) -> list[Run | MergingError]:
-    return execute_several(
-        wanted(benchmark, *merges), store, benchmark=benchmark, context=Context(device="cpu"), **said
-    )
+    return execute_several(wanted(benchmark, *merges), store, benchmark=benchmark, context=context_of(said), **said)
 
 
 def bytes_of(store: Store) -> dict[str, Any]:
@@ -180,7 +179,7 @@ def test_a_worker_stops_when_the_asker_is_gone(tmp_path: Path, monkeypatch: pyte
 def test_a_worker_refuses_other_files_and_names_a_missing_one(tiny_folder: Path, tmp_path: Path, store: Store) -> None:
     shutil.copytree(tiny_folder, tmp_path / "copied")
     benchmark = Benchmark.load(tmp_path / "copied")
-    asker = several.SeveralRuns([], store, several.RunOptions(), benchmark, "cpu", None, None, lambda: False, print)
+    asker = several.SeveralRuns([], store, several.RunOptions(), benchmark, Context("cpu"))
     name, asked, _ = asker.planned(*wanted(benchmark, "ties"), Workers(ThreadPoolExecutor(1), 1))
     assert len(written(asked)) < 10_000
     with shared_store.marked(store.root) as mark:

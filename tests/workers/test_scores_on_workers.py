@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from contexts import context_of
 from small_sweeps import recipe
 
 from merging.benchmarks import evaluate, kept_features
@@ -18,7 +19,6 @@ from merging.runs.elsewhere import score_unit
 from merging.runs.execute import execute
 from merging.runs.run import Run
 from merging.runs.store import Store
-from merging.tasks.context import Context
 from merging.workers import pools
 from merging.workers.fan_out import Workers
 
@@ -36,7 +36,7 @@ def two_threads(monkeypatch: pytest.MonkeyPatch) -> Any:
 def ran(benchmark: Benchmark, folder: Path, **said: Any) -> tuple[Run, dict[str, bytes]]:
     """A run, and the features that its store keeps."""
     store = Store(folder, libraries=())
-    run = execute(recipe(benchmark), store, benchmark=benchmark, context=Context(device="cpu"), **said)
+    run = execute(recipe(benchmark), store, benchmark=benchmark, context=context_of(said), **said)
     return run, {path.name: path.read_bytes() for path in (folder / kept_features.FOLDER).glob("*.npz")}
 
 

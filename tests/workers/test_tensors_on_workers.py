@@ -17,6 +17,7 @@ from typing import Any
 
 import pytest
 import torch
+from contexts import context_of
 
 from merging.benchmarks.benchmark import Benchmark
 from merging.checkpoints.tensor_info import TensorInfo
@@ -51,7 +52,7 @@ def chain(benchmark: Benchmark, merge: str, edits: Any = ("lwptv",), **said: Any
 
 def ran(recipe: Recipe, benchmark: Benchmark, folder: Path, **said: Any) -> Run:
     store = Store(folder, libraries=())
-    return execute(recipe, store, benchmark=benchmark, evaluate=False, context=Context(device="cpu"), **said)
+    return execute(recipe, store, benchmark=benchmark, evaluate=False, context=context_of(said), **said)
 
 
 def alone(recipe: Recipe) -> int:
@@ -248,9 +249,7 @@ def test_workers_on_other_hardware_are_left_alone(
 def test_a_worker_refuses_other_files_and_names_a_missing_one(tiny_folder: Path, tmp_path: Path) -> None:
     shutil.copytree(tiny_folder, tmp_path / "copied")
     recipe = chain(Benchmark.load(tmp_path / "copied"), "tsv_m")
-    with whole_tensors.tensors_on_workers(
-        open_inputs(recipe), "1", Context(device="cpu", cancel=None, warn=print)
-    ) as found:
+    with whole_tensors.tensors_on_workers(open_inputs(recipe), "1", Context("cpu", warn=print)) as found:
         assert found is not None
         request = written({**found.asked, "tensor": WIDE})
     assert len(request) < 10_000
