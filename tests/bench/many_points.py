@@ -22,9 +22,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from merging.sweeps.spread import STAGES
-from merging.tasks.context import Context
-
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "support"))
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
@@ -41,8 +38,10 @@ from merging.runs.store import Store
 from merging.sweeps import points, storage
 from merging.sweeps.compute import Session, plan, run
 from merging.sweeps.points import Point
+from merging.sweeps.spread import STAGES
 from merging.sweeps.sweep import Axis, NamedPoint, Sweep
 from merging.sweeps.tables import budget
+from merging.tasks.context import Context
 
 MAIN = Path(__file__).resolve().parents[2] / "app" / "main.py"
 PATIENCE = 600  # seconds that a page may take on a busy machine
