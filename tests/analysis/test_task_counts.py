@@ -108,9 +108,7 @@ def test_a_chain_is_merged_once_however_many_rows_show_it(
         return whole(recipe, *said)
 
     monkeypatch.setattr(drm_ablations, "merge", counted)
-    made = measure.measure(
-        "drm_ablations", Store(tmp_path, libraries=()), tiny_benchmark, context=Context(device="cpu")
-    )
+    made = measure.measure("drm_ablations", Store(tmp_path, libraries=()), tiny_benchmark, context=Context("cpu"))
     assert len(merged) == len(set(merged)) == made.notes["chains"] == 6  # 2 · (2 variants + 2 cuts - the default cut)
     rows, ranks = made.table("ablations"), made.table("ranks")
     same = ranks[ranks["cut"] == 0.01]["in_domain"].to_numpy()

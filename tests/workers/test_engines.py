@@ -119,9 +119,7 @@ def test_dask_does_the_trials_of_a_measurement(
     said, other = list[str](), Store(tmp_path / "other", libraries=())
     here = measure("drm_ablations", other, tiny_benchmark, context=Context(device="cpu"))
     workers, tell = opened(str(cluster.file), device="cpu"), lambda done: said.append(done.phase)
-    there = measure(
-        "drm_ablations", store, tiny_benchmark, workers=workers, context=Context(device="cpu", progress=tell)
-    )
+    there = measure("drm_ablations", store, tiny_benchmark, workers=workers, context=Context("cpu", progress=tell))
     assert said[0].startswith("Trial 0 of 27, on ") and there.tables == here.tables and there.device == here.device
     for name in here.tables:
         assert there.table(name).equals(here.table(name)), name
