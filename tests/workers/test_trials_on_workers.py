@@ -256,7 +256,7 @@ def asked(benchmark: Benchmark, task: str = "digits") -> dict[str, Any]:
     return trials.request(PlannedTrial("own", {"own": task}) if task else trial)
 
 
-def test_a_worker_refuses_another_name_and_names_a_missing_file(copied: Benchmark) -> None:
+def test_a_worker_refuses_another_name_and_names_a_missing_file(tiny_benchmark: Benchmark, copied: Benchmark) -> None:
     request = asked(copied)
     (row,) = answered(call(TRIAL, written(request)))["trial"]["rows"]
     assert row[0] == "digits"
@@ -269,8 +269,9 @@ def test_a_worker_refuses_another_name_and_names_a_missing_file(copied: Benchmar
     images = copied.folder / "data" / "digits.npz"
     request = asked(copied)
     shutil.copy(copied.folder / "data" / "circles.npz", images)
+    answered(call(TRIAL, written(asked(tiny_benchmark))))  # another benchmark: the copy is opened anew after it
     with pytest.raises(WorkerError, match="sees other checkpoints or images"):
-        answered(call(TRIAL, written(request | {"device": "auto"})))  # the benchmark is opened for it
+        answered(call(TRIAL, written(request)))
     assert answered(call(TRIAL, written(asked(Benchmark.load(copied.folder)))))
     shutil.copy(copied.folder / "data" / "digits.npz", copied.folder / "data" / "flags.npz")
     assert answered(call(TRIAL, written(asked(Benchmark.load(copied.folder))))), "the benchmark is opened anew"
