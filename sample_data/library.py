@@ -32,8 +32,8 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from merging import settings
-from merging.analysis import subject, registry, stored
 from merging.analysis import measure as measuring
+from merging.analysis import registry, stored, subject
 from merging.benchmarks.benchmark import Benchmark
 from merging.benchmarks.metrics import summarize
 from merging.checkpoints.references import PRETRAINED
@@ -48,8 +48,8 @@ from merging.runs.store import Store
 from merging.sweeps import compute, points, storage
 from merging.sweeps.axis import varied
 from merging.sweeps.sweep import Axis, Sweep
-from merging.workers.workers import Workers
 from merging.workers.pools import opened
+from merging.workers.workers import Workers
 from sample_data.build import on_workers, shelf
 
 LIST = "learned.txt"  # the presets of LEARNING whose runs are computed, one a line

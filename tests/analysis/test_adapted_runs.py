@@ -51,8 +51,7 @@ def test_predictions_are_those_of_the_scores(key, keep, run, store, tiny_benchma
 @pytest.mark.slow
 def test_surgery_moves_the_embedding_towards_the_experts_and_no_layer(run, store, tiny_benchmark) -> None:
     adapted, plain = (
-        measure("drift", store, tiny_benchmark, one.id, context=Context(device="cpu"))
-        for one in (run("surgery"), run())
+        measure("drift", store, tiny_benchmark, one.id, context=Context("cpu")) for one in (run("surgery"), run())
     )
     keys = ["task", "model", "place", "token"]
     l1 = [of.table("cumulative").set_index(keys)["l1"].xs("merged", level="model") for of in (adapted, plain)]

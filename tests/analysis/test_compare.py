@@ -14,10 +14,11 @@ import torch
 from scipy.stats import binomtest
 
 from merging import settings
-from merging.analysis import agreement, subject, measure
+from merging.analysis import agreement, measure
 from merging.analysis import stored as stored_measurements
 from merging.analysis.measurements import predictions
 from merging.analysis.measurements.predictions import SPLIT
+from merging.analysis.subject import Subject
 from merging.benchmarks.benchmark import Benchmark
 from merging.benchmarks.evaluate import evaluate
 from merging.benchmarks.image_features import FARTHEST, cosines, features, margins
@@ -113,17 +114,17 @@ def test_a_score_that_came_out_otherwise_is_counted(store: Store, benchmark: Ben
     other = run.scores.assign(accuracy=run.scores["accuracy"] - 2 / run.scores["n"])
     changed = replace(run)
     changed.__dict__["scores"] = other
-    subject = subject.MeasurementContext(store, benchmark, run.id, "cpu", None, None)
+    subject = Subject(store, benchmark, run.id)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(Store, "run", lambda self, run_id: changed)
-        assert predictions.measure_predictions(subject).notes["differing"] == 2 * len(benchmark.tasks)
+        assert predictions.measure_predictions(subject, Context("cpu")).notes["differing"] == 2 * len(benchmark.tasks)
 
 
 def test_a_model_of_another_size_is_refused(store: Store, benchmark: Benchmark, tmp_path: Path) -> None:
     small = replace(benchmark, image_size=benchmark.image_size + 8)
-    subject = subject.MeasurementContext(store, small, run_of(store, "Ties").id, "cpu", None, None)
+    subject = Subject(store, small, run_of(store, "Ties").id)
     with pytest.raises(TaskError, match="cannot be measured on this benchmark"):
-        predictions.measure_predictions(subject)
+        predictions.measure_predictions(subject, Context("cpu"))
 
 
 def test_evaluation_still_counts_what_it_predicts(benchmark: Benchmark) -> None:

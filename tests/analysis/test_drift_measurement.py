@@ -56,10 +56,8 @@ def test_a_run_without_weights_is_merged_again_and_measured(library, tmp_path, t
     notes = {"images": tiny.CHOOSING, "split": "choosing", **shown}
     assert (found.notes, found.device, found.provenance) == (notes, "CPU", "this machine")
     assert {"cumulative", "isolated", "objective"} == set(found.tables)
-    again = measure.measure(
-        "drift", store, tiny_benchmark, run_id, context=Context(cancel=lambda: True)
-    )  # nothing is computed
-    assert again == found
+    again = measure.measure("drift", store, tiny_benchmark, run_id, context=Context(cancel=lambda: True))
+    assert again == found  # nothing is computed
     assert [path.name for path in (store.root / "measured").iterdir()] == [found.path.name]  # no model stays
     assert not (store.root / "runs").exists()
 
@@ -128,7 +126,11 @@ def test_a_cancelled_measurement_leaves_nothing(store, tiny_benchmark):
         seen = []
         with pytest.raises(Cancelled):
             measure.measure(
-                "drift", store, tiny_benchmark, run.id, context=Context(progress=lambda p, seen=seen: seen.append(p.phase), cancel=lambda seen=seen, stop=stop: bool(seen) and seen[-1].startswith(stop)))  # fmt: skip
+                "drift", store, tiny_benchmark, run.id, context=Context(
+                    progress=lambda p, seen=seen: seen.append(p.phase),
+                    cancel=lambda seen=seen, stop=stop: bool(seen) and seen[-1].startswith(stop),
+                ),
+            )  # fmt: skip
         assert list((store.root / "measured").iterdir()) == []
 
 

@@ -233,9 +233,7 @@ def test_a_benchmark_of_experts_only_has_nothing_outside(tiny_benchmark: Benchma
 def test_features_of_all_kinds_of_models_are_of_the_same_images(store: Store, library: Path) -> None:
     benchmark = Benchmark.load(library)
     titles = ("Pretrained", "Expert for Digits", "LwPTV")
-    found = [
-        measure.measure("features", store, benchmark, run_id(store, t), context=Context(device="cpu")) for t in titles
-    ]
+    found = [measure.measure("features", store, benchmark, run_id(store, t), context=Context("cpu")) for t in titles]
     tables = [one.table("images") for one in found]
     assert {one.notes["images"] for one in found} == {len(tiny.OUTSIDE) * tiny.CHOOSING}
     assert all(table["image"].equals(tables[0]["image"]) for table in tables)

@@ -83,21 +83,15 @@ def test_the_first_run_only_loads(
             machine.now += 50
 
     monkeypatch.setattr(method_times, "engine", SimpleNamespace(run=slow_at_first))
-    rows = (
-        measuring.measure("method_times", store, tiny_benchmark, context=Context(device="cpu"))
-        .table("times")
-        .set_index("chain")
-    )
+    measured = measuring.measure("method_times", store, tiny_benchmark, context=Context("cpu"))
+    rows = measured.table("times").set_index("chain")
     assert rows.loc["ties", "high"] == pytest.approx(3, rel=0.01)
 
 
 def test_short_merges_are_repeated(machine: Machine, store: Store, tiny_benchmark: Benchmark, monkeypatch: Any) -> None:
     monkeypatch.setattr(method_times, "BRIEF", 2.5)
-    rows = (
-        measuring.measure("method_times", store, tiny_benchmark, context=Context(device="cpu"))
-        .table("times")
-        .set_index("chain")
-    )
+    measured = measuring.measure("method_times", store, tiny_benchmark, context=Context("cpu"))
+    rows = measured.table("times").set_index("chain")
     assert rows.loc["lwptv → task_arithmetic", "ratio"] == pytest.approx(1.5, rel=0.05)
     assert machine.calls > 1.5 * (method_times.ROUNDS + 1) * len(METHODS)
 
@@ -116,8 +110,7 @@ def test_times_are_measured_anew_whenever_asked(
     known = stored.find("method_times", elsewhere, tiny_benchmark)
     assert known is not None and known.provenance == PRECOMPUTED
     assert (
-        measuring.measure("method_times", elsewhere, tiny_benchmark, context=Context(device="cpu")).provenance
-        == THIS_MACHINE
+        measuring.measure("method_times", elsewhere, tiny_benchmark, context=Context("cpu")).provenance == THIS_MACHINE
     )
 
 

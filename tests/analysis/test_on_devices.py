@@ -14,11 +14,11 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 
 import merging
 from merging.analysis import registry
-from merging.analysis.subject import Of
 from merging.analysis.measure import measure
 from merging.analysis.measurements import drm_ablations, exemplar_sensitivity, method_times, task_counts
 from merging.analysis.measurements.put_back import images
 from merging.analysis.stored import Measured
+from merging.analysis.subject import Of
 from merging.benchmarks.benchmark import Benchmark
 from merging.formats.opening import open_checkpoint
 from merging.methods import registry as methods

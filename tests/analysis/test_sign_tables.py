@@ -14,7 +14,7 @@ from safetensors.torch import save_file
 
 import viz
 from app.views.conflicts import signs as conflict_signs
-from merging.analysis import subject, measure, stored
+from merging.analysis import measure, stored, subject
 from merging.analysis.measurements.signs import DENSITIES, SPACES, agreement, inspect_layer
 from merging.analysis.stored import Measured, share_measurements
 from merging.benchmarks.benchmark import Benchmark

@@ -103,14 +103,12 @@ def test_a_chain_is_merged_once_however_many_rows_show_it(
     merged = []
     whole = merges.merge
 
-    def counted(subject: Any, recipe: Recipe, progress: Any) -> Any:
+    def counted(recipe: Recipe, *said: Any) -> Any:
         merged.append(recipe.text())
-        return whole(subject, recipe, progress)
+        return whole(recipe, *said)
 
     monkeypatch.setattr(drm_ablations, "merge", counted)
-    made = measure.measure(
-        "drm_ablations", Store(tmp_path, libraries=()), tiny_benchmark, context=Context(device="cpu")
-    )
+    made = measure.measure("drm_ablations", Store(tmp_path, libraries=()), tiny_benchmark, context=Context("cpu"))
     assert len(merged) == len(set(merged)) == made.notes["chains"] == 6  # 2 · (2 variants + 2 cuts - the default cut)
     rows, ranks = made.table("ablations"), made.table("ranks")
     same = ranks[ranks["cut"] == 0.01]["in_domain"].to_numpy()
@@ -209,7 +207,11 @@ def test_what_is_cancelled_leaves_nothing(key: str, tiny_benchmark: Benchmark, t
         seen: list[tuple[str, float]] = []
         with pytest.raises(Cancelled):
             measure.measure(
-                key, Store(tmp_path, libraries=()), tiny_benchmark, context=Context(device="cpu", progress=lambda p, seen=seen: seen.append((p.phase, p.fraction)), cancel=lambda seen=seen, stop=stop: bool(seen) and seen[-1][0].startswith(stop)))  # fmt: skip
+                key, Store(tmp_path, libraries=()), tiny_benchmark, context=Context(
+                    "cpu", progress=lambda p, seen=seen: seen.append((p.phase, p.fraction)),
+                    cancel=lambda seen=seen, stop=stop: bool(seen) and seen[-1][0].startswith(stop),
+                ),
+            )  # fmt: skip
         assert [share for _, share in seen] == sorted(share for _, share in seen)
     assert not (tmp_path / "measured").exists() or not list((tmp_path / "measured").iterdir())
 

@@ -11,7 +11,7 @@ import tiny_library
 import torch
 from compared_runs import EMR, FEW, LWPTV, PRETRAINED, TIES
 
-from merging.analysis import subject, measure
+from merging.analysis import measure, subject
 from merging.benchmarks.benchmark import Benchmark
 from merging.catalog.model_sets import keep as keep_set
 from merging.catalog.model_sets import make as make_set

@@ -12,7 +12,7 @@ from page_harness import charts, click, labels, picker, runs, words
 from streamlit.testing.v1 import AppTest
 
 from app.views.conflicts import layers, signs
-from merging.analysis import subject, drm_joint_space, measure
+from merging.analysis import drm_joint_space, measure, subject
 from merging.analysis.measurements.signs import DENSITIES, RANK_TOL
 from merging.benchmarks.benchmark import Benchmark
 from merging.jobs.runner import Runner

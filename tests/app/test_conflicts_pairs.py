@@ -10,7 +10,7 @@ import tiny_library
 from page_harness import charts, click, words
 from streamlit.testing.v1 import AppTest
 
-from merging.analysis import subject, measure
+from merging.analysis import measure, subject
 from merging.benchmarks.benchmark import Benchmark
 from merging.jobs.runner import Runner
 from merging.runs.store import Store

@@ -12,7 +12,7 @@ from page_harness import SLOW, charts, click, runs, words
 
 from app.reading import measurements
 from app.views.image.data_sets import tables
-from merging.analysis import subject, measure
+from merging.analysis import measure, subject
 from merging.benchmarks.benchmark import Benchmark
 from merging.runs.store import Store
 from merging.tasks.context import Context

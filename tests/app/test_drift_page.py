@@ -11,7 +11,7 @@ import tiny
 import tiny_library
 from page_harness import charts, click, labels, picker, runs, words
 
-from merging.analysis import subject, measure
+from merging.analysis import measure, subject
 from merging.analysis.measurements import exemplar_sensitivity
 from merging.benchmarks.benchmark import Benchmark
 from merging.jobs.runner import Runner

@@ -18,7 +18,7 @@ from streamlit.testing.v1 import AppTest
 import viz
 from app.views.features import data
 from app.views.features.data import Model
-from merging.analysis import subject, measure, stored
+from merging.analysis import measure, stored, subject
 from merging.benchmarks.benchmark import Benchmark
 from merging.jobs.runner import Runner
 from merging.recipes.recipe import Recipe

@@ -20,7 +20,7 @@ from app.reading import data as reading
 from app.reading import previews
 from app.reading.images import pictures
 from app.views.image import find, own
-from merging.analysis import subject, measure
+from merging.analysis import measure, subject
 from merging.benchmarks.benchmark import Benchmark
 from merging.errors import TaskError
 from merging.jobs.bench import TableName

@@ -17,8 +17,8 @@ from page_harness import charts, click, words
 from app.reading import data
 from app.views.learning import data as learning
 from merging import settings
-from merging.analysis.subject import FOLDER
 from merging.analysis.measure import measure
+from merging.analysis.subject import FOLDER
 from merging.benchmarks.benchmark import Benchmark
 from merging.engine.learning.kept import Kept
 from merging.jobs.records import Job

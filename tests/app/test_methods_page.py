@@ -15,8 +15,8 @@ from streamlit.testing.v1 import AppTest
 from app.reading.papers import published as published_rows
 from app.views.methods import gallery
 from merging.analysis import stored
-from merging.analysis.subject import MeasurementResult
 from merging.analysis.registry import kind
+from merging.analysis.subject import MeasurementResult
 from merging.benchmarks.benchmark import Benchmark
 from merging.devices import describe_machine
 from merging.methods import registry

@@ -14,7 +14,7 @@ from app.reading import put_back
 from app.session import address
 from app.session.draft import parse_chain as parse_draft
 from app.session.job_queue import SessionQueue
-from merging.analysis import subject, measure, stored
+from merging.analysis import measure, stored, subject
 from merging.analysis.subject import MeasurementResult
 from merging.benchmarks.benchmark import Benchmark
 from merging.jobs.records import Job

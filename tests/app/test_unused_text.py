@@ -110,9 +110,7 @@ def test_three_ways_in_give_the_same_bytes(
             by_code = chain.recipe(benchmark.pretrained, benchmark.experts)
         else:
             by_code = Recipe.build("ties", {}, ["lwptv"], benchmark.pretrained, benchmark.experts)
-    in_python = execute(
-        by_code, Store(tmp_path / "python", libraries=()), evaluate=False, context=Context(device="cpu")
-    )
+    in_python = execute(by_code, Store(tmp_path / "python", libraries=()), evaluate=False, context=Context("cpu"))
     options = {"count_dead_params": True} if counted else {}
     edits, params = (chain.edits, chain.params) if counted else (["lwptv"], {})
     in_memory = merging.merge(

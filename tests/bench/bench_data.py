@@ -20,8 +20,6 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from merging.tasks.context import Context
-
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT))
 
@@ -159,6 +157,7 @@ def child(chain: str, count: int, wanted: str, files: list[str]) -> None:
     from merging.engine.layer_inputs import CapturedInputs
     from merging.methods.moments import Moments
     from merging.recipes.recipe import Recipe
+    from merging.tasks.context import Context
 
     merge, edits = CHAINS[chain]
     device = devices.choose_device(wanted)

@@ -54,13 +54,14 @@ from merging.engine.run import run
 from merging.engine.work import chain_work
 from merging.formats.safetensors import SafetensorsWriter
 from merging.recipes.recipe import Recipe
+from merging.tasks.context import Context
 
 pretrained, *experts = (open_checkpoint(file) for file in files)
 named = {f"expert {k}": expert for k, expert in enumerate(experts)}
 chain = json.loads(sys.argv[1])
 recipe = Recipe.build(chain[-1], edits=chain[:-1])
 with peak() as most, SafetensorsWriter(Path(sys.argv[-1]), pretrained.infos) as writer:
-    run(recipe, pretrained, named, device="cpu", make_sink=lambda _: writer)
+    run(recipe, pretrained, named, context=Context("cpu"), make_sink=lambda _: writer)
 print(json.dumps([max(most), time.monotonic() - seconds, chain_work(recipe, pretrained, named).reads]))
 """
 )
@@ -81,7 +82,7 @@ INSPECT = (
 from merging.inspection.checkpoint_facts import inspect
 
 with peak() as most:
-    inspect(open_checkpoint(files[0]), digest="digest" in sys.argv[1], progress=None, cancel=None)
+    inspect(open_checkpoint(files[0]), digest="digest" in sys.argv[1])
 print(json.dumps([max(most), time.monotonic() - seconds, 0]))
 """
 )

@@ -22,8 +22,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from merging.tasks.context import Context
-
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 from merging import settings
@@ -35,6 +33,7 @@ from merging.runs.execute import execute
 from merging.runs.inputs import open_inputs
 from merging.runs.run import Run
 from merging.runs.store import Store
+from merging.tasks.context import Context
 
 CHOOSING, REPORTING = SPLITS
 COSTS = "costs.jsonl"

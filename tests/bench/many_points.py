@@ -22,8 +22,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from merging.tasks.context import Context
-
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "support"))
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
@@ -40,8 +38,10 @@ from merging.runs.store import Store
 from merging.sweeps import points, storage
 from merging.sweeps.compute import Session, plan, run
 from merging.sweeps.points import Point
+from merging.sweeps.spread import STAGES
 from merging.sweeps.sweep import Axis, NamedPoint, Sweep
 from merging.sweeps.tables import budget
+from merging.tasks.context import Context
 
 MAIN = Path(__file__).resolve().parents[2] / "app" / "main.py"
 PATIENCE = 600  # seconds that a page may take on a busy machine
@@ -90,7 +90,7 @@ def described(benchmark: Benchmark, side: int) -> Sweep:
 
 def made_up(planned: Sequence[NamedPoint], session: Session) -> Iterator[tuple[Point, dict[str, Any]]]:
     """A point for every name: the scores of the first, with other counts."""
-    first, about = session.compute(planned[0], lambda stage: None)
+    first, about = session.compute(planned[0], dict.fromkeys(STAGES, session.context))
     generator = np.random.default_rng(0)
     for one in planned:
         correct = generator.integers(0, first.scores["n"] + 1)
@@ -148,7 +148,7 @@ def main() -> None:
         with measured("What to compute, if nothing is stored"):
             run(found, store, benchmark, context=Context(device="cpu", pause=lambda: True))
         with measured("All points are stored but one"):
-            entries = made_up(planned, Session(benchmark, found.sample, "cpu"))
+            entries = made_up(planned, Session(benchmark, found.sample, Context("cpu")))
             held = next(entries)
             for entry in entries:
                 points.write(store, *entry)

@@ -23,8 +23,6 @@ from concurrent.futures import Executor, Future
 from pathlib import Path
 from typing import Any
 
-from merging.tasks.context import Context
-
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "support"))
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
@@ -34,10 +32,12 @@ from merging.benchmarks.benchmark import Benchmark
 from merging.recipes.presets import preset
 from merging.runs.store import Store
 from merging.sweeps.compute import Session, plan, run
+from merging.sweeps.spread import STAGES
 from merging.sweeps.sweep import Axis, Sweep
 from merging.sweeps.wire import plain_point
+from merging.tasks.context import Context
+from merging.tasks.kinds import ABOUT
 from merging.workers.workers import Workers
-from merging.workers.units import ABOUT
 
 
 class Pretended(Executor):
@@ -94,13 +94,8 @@ def simulated(benchmark: Benchmark, made: Sweep, answer: dict[str, Any], count: 
     pool = Pretended(count, seconds, answer)
     with tempfile.TemporaryDirectory() as folder:
         started, cpu = time.monotonic(), time.process_time()
-        run(
-            made,
-            Store(Path(folder), libraries=()),
-            benchmark,
-            workers=Workers(pool, count),
-            context=Context(warn=print),
-        )
+        store = Store(Path(folder), libraries=())
+        run(made, store, benchmark, context=Context(warn=print), workers=Workers(pool, count))
         wall, cpu = time.monotonic() - started, time.process_time() - cpu
     pool.shutdown()
     points = pool.number
@@ -142,7 +137,8 @@ def main() -> None:
     asked = parser.parse_args()
     benchmark = Benchmark.load()
     made = described(benchmark, asked.points)
-    point, about = Session(benchmark, made.sample, "cpu").compute(plan(made, benchmark)[0], lambda stage: None)
+    session = Session(benchmark, made.sample, Context("cpu"))
+    point, about = session.compute(plan(made, benchmark)[0], dict.fromkeys(STAGES, session.context))
     answer = plain_point(point, about)
     for seconds in asked.seconds:
         for count in asked.workers:

@@ -19,8 +19,6 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from merging.tasks.context import Context
-
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 import pandas as pd
@@ -37,6 +35,7 @@ from merging.progress import Meter
 from merging.recipes.presets import PRESETS, partners, preset
 from merging.runs.inputs import open_inputs
 from merging.runs.store import Store
+from merging.tasks.context import Context
 
 ROUNDS, MOST = 3, 5
 CPU = torch.device("cpu")

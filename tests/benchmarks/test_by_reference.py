@@ -115,9 +115,7 @@ def test_a_request_to_stop_ends_the_threads(base: Path, tmp_path: Path) -> None:
     before = threading.active_count()
     stop = threading.Event()
     with pytest.raises(Cancelled):
-        evaluate(
-            benchmark.pretrained, benchmark, context=Context(device="cpu", progress=lambda _: stop.set(), cancel=stop)
-        )
+        evaluate(benchmark.pretrained, benchmark, context=Context("cpu", progress=lambda _: stop.set(), cancel=stop))
     assert threading.active_count() <= before
 
 

@@ -114,9 +114,7 @@ def test_runs_are_made_and_scored_with_it(silent, store, tiny_benchmark):
     with safe_open(runs[2].model_path, "pt") as file:
         assert json.loads(file.metadata()["recipe"])["activation"] == "gelu"
     expected = evaluate(
-        with_activation(MappingCheckpoint(gelu.state_dict(), "m"), "gelu"),
-        tiny_benchmark,
-        context=Context(device="cpu"),
+        with_activation(MappingCheckpoint(gelu.state_dict(), "m"), "gelu"), tiny_benchmark, context=Context("cpu")
     )
     assert runs[2].scores.equals(expected)
     images = torch.randn(3, 3, tiny.SIZE, tiny.SIZE)
@@ -136,7 +134,7 @@ def test_experts_tell_it_where_the_pretrained_model_does_not(silent, store, tiny
 
 
 def test_points_of_sweeps_have_it_and_are_others(silent, tiny_benchmark):
-    session = Session(tiny_benchmark, Sample("choosing", 4, 0, ()), device="cpu")
+    session = Session(tiny_benchmark, Sample("choosing", 4, 0, ()), Context("cpu"))
     names = set()
     for terms in (None, ((0.5, "circles"),)):
         for named in ("", "gelu"):

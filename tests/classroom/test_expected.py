@@ -7,8 +7,8 @@ import json
 import pytest
 
 from merging.analysis import registry
-from merging.analysis.subject import own_folder
 from merging.analysis.stored import FACTS
+from merging.analysis.subject import own_folder
 from merging.classroom import expected
 from merging.runs.store import Store
 

@@ -206,9 +206,9 @@ def test_the_second_signal_ends_at_once(tmp_path):
     code = f"""if True:
         import time
         from merging.cli import exporting, main
-        def busy(*arguments, cancel, **options):
+        def busy(*arguments, context, **options):
             print("ready", flush=True)
-            while not cancel.is_set():
+            while not context.cancel.is_set():
                 time.sleep(0.01)
             print("asked to stop", flush=True)
             time.sleep(60)

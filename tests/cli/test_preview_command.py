@@ -37,9 +37,7 @@ def test_a_file_against_the_pretrained_model(recipe, capsys):
 
 
 def test_a_run_against_itself_in_json(recipe, tiny_benchmark, tmp_path, capsys):
-    run = execute(
-        Recipe.load(recipe), Store(tmp_path / "store"), benchmark=tiny_benchmark, context=Context(device="cpu")
-    )
+    run = execute(Recipe.load(recipe), Store(tmp_path / "store"), benchmark=tiny_benchmark, context=Context("cpu"))
     assert main(["preview", run.id, "--against", run.id, "--json", "--device", "cpu"]) == 0
     shown = json.loads(capsys.readouterr().out)
     assert shown["preview"] is True and shown["half"] == "choosing" and shown["n"] == 120 and "id" not in shown

@@ -9,6 +9,7 @@ from typing import Any
 import golden_adapt
 import pytest
 import torch
+from contexts import context_of
 from golden_adapt import TASKS
 
 import merging
@@ -21,7 +22,6 @@ from merging.errors import Cancelled, MergingError, NeedsError, Paused
 from merging.methods.learning import Adam
 from merging.progress import Progress
 from merging.recipes.recipe import Recipe
-from merging.tasks.context import Context
 
 WEMOE = {"steps": 6, "lr": 0.02, "batch": 4}
 
@@ -35,7 +35,7 @@ def run(key: str, params: dict[str, Any], images: Any = None, edits: Any = (), *
     opened = {name: MappingCheckpoint(expert, name) for name, expert in experts.items()}
     data = {"exemplars" if key == "twin" else "test_data": golden_adapt.images() if images is None else images}
     merged = MappingCheckpoint(mean, "merged")
-    return adapt(recipe, pretrained, opened, merged, context=Context(device="cpu"), **(data | options))
+    return adapt(recipe, pretrained, opened, merged, context=context_of(options), **(data | options))
 
 
 @pytest.mark.parametrize("after", [1, 4])

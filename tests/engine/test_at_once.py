@@ -207,9 +207,7 @@ def test_a_merge_of_several_layers_at_once_reports_and_cancels(count: int) -> No
 
         reports.clear()
         with pytest.raises(Cancelled):
-            engine.run(
-                recipe, pretrained, experts, context=Context(device="cpu", progress=reports.append, cancel=cancel)
-            )
+            engine.run(recipe, pretrained, experts, context=Context("cpu", progress=reports.append, cancel=cancel))
         assert torch.get_num_threads() == count
 
 
@@ -243,9 +241,7 @@ def test_whole_tensors_have_one_thread_wherever_they_are_worked_on(count: int, m
 
     monkeypatch.setattr(stream.Stage, "run", noted)
     with workers(count):
-        engine.run(
-            Recipe.build("ties", edits=["cat"]), pretrained, experts, exemplars=images, context=Context(device="cpu")
-        )
+        engine.run(Recipe.build("ties", edits=["cat"]), pretrained, experts, exemplars=images, context=Context("cpu"))
     assert len(seen) >= 2 * len(base) and set(seen) == {1}
 
 

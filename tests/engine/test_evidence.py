@@ -122,9 +122,7 @@ def test_a_batch_of_exemplars_is_all_that_runs_at_a_time(monkeypatch):
         return original(self, section, x, record)
 
     monkeypatch.setattr(Encoder, "run", run)
-    engine.run(
-        CHAINS["lot"], tiny.checkpoint(base), experts, exemplars=_images(states, 10), context=Context(device="cpu")
-    )
+    engine.run(CHAINS["lot"], tiny.checkpoint(base), experts, exemplars=_images(states, 10), context=Context("cpu"))
     assert set(ran) == {4, 2}
 
 
@@ -137,9 +135,7 @@ def test_every_section_runs_once_per_expert_and_pass(monkeypatch):
         return original(self, section, x, record)
 
     monkeypatch.setattr(Encoder, "run", run)
-    engine.run(
-        Recipe.build("lot"), tiny.checkpoint(base), experts, exemplars=_images(states), context=Context(device="cpu")
-    )
+    engine.run(Recipe.build("lot"), tiny.checkpoint(base), experts, exemplars=_images(states), context=Context("cpu"))
     assert ran == [(section, True) for section in range(4) for _ in experts]
     ran.clear()
     chain = Recipe.build("weight_averaging", edits=["lwptv"])
@@ -184,10 +180,8 @@ def test_exemplars_and_their_layer_inputs_give_one_result(recipe, opened):
     base, states = tiny.family()
     experts, images = {n: opened(s) for n, s in states.items()}, _images(states)
     pretrained = opened(base)
-    from_images = engine.run(recipe, pretrained, experts, exemplars=images, context=Context(device="cpu"))
-    from_rows = engine.run(
-        recipe, pretrained, experts, layer_inputs=_rows(experts, images), context=Context(device="cpu")
-    )
+    from_images = engine.run(recipe, pretrained, experts, exemplars=images, context=Context("cpu"))
+    from_rows = engine.run(recipe, pretrained, experts, layer_inputs=_rows(experts, images), context=Context("cpu"))
     common_checks.assert_close(from_images.state_dict, from_rows.state_dict, pretrained.state_dict(), 1e-4)
 
 
@@ -271,7 +265,10 @@ def test_cancel_stops_between_batches_of_exemplars(monkeypatch):
         return len([phase for phase, _ in told if phase == "Running exemplars"]) >= 7
 
     with pytest.raises(Cancelled):
-        engine.run(Recipe.build("lot"), tiny.checkpoint(base), experts, exemplars=_images(states), context=Context(device="cpu", progress=progress, cancel=cancel))  # fmt: skip
+        engine.run(
+            Recipe.build("lot"), tiny.checkpoint(base), experts, exemplars=_images(states),
+            context=Context("cpu", progress, cancel),
+        )  # fmt: skip
     running = [detail for phase, detail in told if phase == "Running exemplars"]
     assert running == ["circles"] * 5 + ["digits"] * 2  # five images each, one at a time
 

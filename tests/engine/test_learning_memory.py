@@ -23,6 +23,7 @@ from merging.formats.safetensors import SafetensorsWriter
 from merging.methods.exemplars import TaskExemplars
 from merging.modules import mixed_tower
 from merging.recipes.recipe import Recipe
+from merging.tasks.context import Context
 
 count, pretrained, expert, out = int(sys.argv[1]), *map(Path, sys.argv[2:5])
 base, named = open_checkpoint(pretrained), {f"expert {k}": open_checkpoint(expert) for k in range(count)}
@@ -38,13 +39,13 @@ mixed_tower.KEPT_BYTES = routed_network.ACTIVATIONS_CPU = 0  # as for towers tha
 torch.randn(1, 3, 112, 112, requires_grad=True).square().sum().backward()  # what autograd itself takes
 if adapted:  # the merged model itself is no part of the measurement
     with SafetensorsWriter(out, base.infos) as writer:
-        run(recipe, base, named, test_data=tasks, device="cpu", make_sink=lambda _: writer)
+        run(recipe, base, named, test_data=tasks, context=Context("cpu"), make_sink=lambda _: writer)
 with measured():
     if adapted:
-        adapt(recipe, base, named, open_checkpoint(out), test_data=tasks, device="cpu")
+        adapt(recipe, base, named, open_checkpoint(out), test_data=tasks, context=Context("cpu"))
     else:
         with SafetensorsWriter(out, base.infos) as writer:
-            run(recipe, base, named, test_data=tasks, device="cpu", make_sink=lambda _: writer)
+            run(recipe, base, named, test_data=tasks, context=Context("cpu"), make_sink=lambda _: writer)
 """
 
 

@@ -12,6 +12,7 @@ import common_checks
 import pytest
 import tiny
 import torch
+from contexts import context_of
 
 from merging.checkpoints.checkpoint import MappingCheckpoint
 from merging.engine import run as engine
@@ -21,7 +22,6 @@ from merging.errors import Cancelled, MergingError, NeedsError, Paused
 from merging.methods.exemplars import TaskExemplars
 from merging.methods.shared.localization import Scores
 from merging.recipes.recipe import Recipe
-from merging.tasks.context import Context
 
 CHAINS = {
     "by tensor": ("adamerging", {"steps": 5, "lr": 0.02, "batch": 4}, ()),
@@ -44,7 +44,8 @@ def run(family, chain, tasks=None, **options):
     opened = {name: MappingCheckpoint(state, name) for name, state in experts.items()}
     return engine.run(
         Recipe.build(key, params, edits), tiny.checkpoint(base), opened, exemplars=shown,
-        test_data=common_checks.unlabeled(shown), context=Context(device="cpu"), **options)  # fmt: skip
+        test_data=common_checks.unlabeled(shown), context=context_of(options), **options,
+    )  # fmt: skip
 
 
 def assert_same(one, other):

@@ -8,6 +8,7 @@ import pandas as pd
 import pytest
 import tiny
 import torch
+from contexts import context_of
 from per_task_merge import KEY, accuracy
 from safetensors import safe_open
 from safetensors.torch import load_file
@@ -40,7 +41,8 @@ def recipe(tiny_benchmark):
 @pytest.fixture
 def run_it(store, tiny_benchmark):
     def call(recipe, **options):
-        return execute(recipe, options.pop("store", store), **{"benchmark": tiny_benchmark, "device": "cpu"} | options)
+        named = {"benchmark": tiny_benchmark, "context": context_of(options)} | options
+        return execute(recipe, named.pop("store", store), **named)
 
     return call
 
@@ -51,9 +53,7 @@ def run_it(store, tiny_benchmark):
 def test_every_task_is_evaluated_with_its_own_model_and_the_others_with_the_mean(recipe, run_it, tiny_benchmark):
     run = run_it(recipe)
     assert run.per_task
-    of_each = {
-        name: evaluate(path, tiny_benchmark, context=Context(device="cpu")) for name, path in run.model_paths.items()
-    }
+    of_each = {name: evaluate(path, tiny_benchmark, context=Context("cpu")) for name, path in run.model_paths.items()}
     assert list(run.scores.columns) == list(of_each["flags"].columns)
     assert len(run.scores) == len(of_each["flags"]) == run.scores.groupby(["task", "split"]).ngroups
     for split in ("choosing", "reporting"):
@@ -109,10 +109,8 @@ def test_models_of_tasks_that_nobody_asks_are_not_opened(tiny_benchmark):
     found = evaluate_per_task({}, tiny_benchmark, context=Context(device="cpu"))
     assert found.empty
     everything = dict.fromkeys([task.key for task in tiny_benchmark.tasks], tiny_benchmark.pretrained)
-    with_stranger = evaluate_per_task(
-        {**everything, "stranger": "not there"}, tiny_benchmark, context=Context(device="cpu")
-    )
-    expected = evaluate(tiny_benchmark.pretrained, tiny_benchmark, context=Context(device="cpu"))
+    with_stranger = evaluate_per_task({**everything, "stranger": "not there"}, tiny_benchmark, context=Context("cpu"))
+    expected = evaluate(tiny_benchmark.pretrained, tiny_benchmark, context=Context("cpu"))
     pd.testing.assert_frame_equal(with_stranger, expected, check_like=True)
 
 

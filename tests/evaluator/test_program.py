@@ -20,6 +20,7 @@ from merging.errors import Cancelled, EvaluatorError
 from merging.evaluator.program import Evaluator, evaluator, read_lines
 from merging.runs.given.scores import GivenScore, given_id, given_scores
 from merging.runs.store import Store
+from merging.tasks.context import Context
 
 GOOD = """
 import json, pathlib, sys
@@ -89,7 +90,7 @@ def test_a_hanging_program_is_stopped_with_what_it_started(tmp_path: Path) -> No
     )
     pid = tmp_path / "pid"
     with pytest.raises(Cancelled):
-        program(tmp_path, code).scores(tmp_path, cancel=lambda: pid.is_file() and bool(pid.read_text()))
+        program(tmp_path, code).scores(tmp_path, Context(cancel=lambda: pid.is_file() and bool(pid.read_text())))
     for _ in range(50):
         number = int(pid.read_text())
         if not psutil.pid_exists(number) or psutil.Process(number).status() == psutil.STATUS_ZOMBIE:

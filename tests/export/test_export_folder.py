@@ -46,9 +46,7 @@ def test_the_same_recipe_gives_the_same_bytes(run, tiny_benchmark, tiny_folder, 
     shutil.copytree(tiny_folder / "models", elsewhere)
     experts = {name: str(elsewhere / f"{name}.safetensors") for name in tiny_benchmark.experts}
     recipe = Recipe.build("ties", {}, ["lwptv"], str(elsewhere / "pretrained.safetensors"), experts, "A title")
-    again = execute(
-        recipe, Store(tmp_path / "other", libraries=()), benchmark=tiny_benchmark, context=Context(device="cpu")
-    )
+    again = execute(recipe, Store(tmp_path / "other", libraries=()), benchmark=tiny_benchmark, context=Context("cpu"))
     for to in ("hf", "open_clip"):
         one, other = (export(found, tmp_path / to / name, to=to) for name, found in (("1", run), ("2", again)))
         assert contents(one.folder) == contents(other.folder)
@@ -137,10 +135,7 @@ def per_task(tiny_benchmark, store):
     names = {"../x": "circles", "a/b\n---": "digits", "flags": "flags", "Flags": "leaves"}
     experts = {name: tiny_benchmark.experts[key] for name, key in names.items()}
     return execute(
-        Recipe.build("emr", {}, [], tiny_benchmark.pretrained, experts),
-        store,
-        evaluate=False,
-        context=Context(device="cpu"),
+        Recipe.build("emr", {}, [], tiny_benchmark.pretrained, experts), store, evaluate=False, context=Context("cpu")
     )
 
 

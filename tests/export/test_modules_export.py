@@ -29,10 +29,7 @@ def adapted(request, tiny_benchmark, tmp_path_factory):
         adapt=(request.param, ADAPTS[request.param]), **data,
     )  # fmt: skip
     return execute(
-        recipe,
-        Store(tmp_path_factory.mktemp("runs"), libraries=()),
-        benchmark=tiny_benchmark,
-        context=Context(device="cpu"),
+        recipe, Store(tmp_path_factory.mktemp("runs"), libraries=()), benchmark=tiny_benchmark, context=Context("cpu")
     )
 
 

@@ -156,10 +156,8 @@ def test_what_was_set_aside_is_computed_again(store: Store, filled: Run, library
     assert {name: data for name in before if (data := again.file(name).read_bytes()) != before[name]}.keys() <= {
         "run.json"
     }
-    assert (
-        measure.measure("signs", store, benchmark, filled.id, context=Context(device="cpu")).table("votes") is not None
-    )
-    sweep_compute.run(sweep, store, benchmark, context=Context(device="cpu"))
+    assert measure.measure("signs", store, benchmark, filled.id, context=Context("cpu")).table("votes") is not None
+    sweep_compute.run(sweep, store, benchmark, context=Context("cpu"))
     assert names(store) == all_points
     assert sorted(damage.kind for damage in store.damaged.listed() if damage.replaced) == [
         "measurement",

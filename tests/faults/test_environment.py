@@ -192,7 +192,9 @@ def test_the_clock_goes_back_while_a_run_is_made(
     seen: list[float | None] = []
     store = Store(tmp_path / "store", libraries=())
     run = execute(
-        plain_recipe(tiny_benchmark), store, benchmark=tiny_benchmark, context=Context(device="cpu", progress=lambda progress: seen.append(progress.seconds_left)))  # fmt: skip
+        plain_recipe(tiny_benchmark), store, benchmark=tiny_benchmark,
+        context=Context("cpu", lambda progress: seen.append(progress.seconds_left)),
+    )  # fmt: skip
     assert all(left is None or left >= 0 for left in seen) and all(value >= 0 for value in run.seconds.values())
     assert Store(tmp_path / "store", libraries=()).has(run.id)
 

@@ -149,8 +149,8 @@ def test_whoever_waits_says_for_whom_and_stops_when_asked(shared: Shared) -> Non
     phases: list[str] = []
     words = f"Waiting for process {holder.pid}, which computes the same run"
     with pytest.raises(Cancelled):
-        execute(
-            recipe, store, evaluate=False, context=Context(device="cpu", progress=lambda said: phases.append(said.phase), cancel=lambda: words in phases))  # fmt: skip
+        context = Context("cpu", lambda said: phases.append(said.phase), lambda: words in phases)
+        execute(recipe, store, evaluate=False, context=context)
     holder.send_signal(signal.SIGKILL)
     holder.wait()
 

@@ -11,7 +11,7 @@ import tiny
 import tiny_library
 from hostile_texts import TEXTS
 
-from merging.analysis import subject, measure
+from merging.analysis import measure, subject
 from merging.benchmarks.benchmark import Benchmark
 from merging.recipes.recipe import Recipe
 from merging.runs.execute import execute

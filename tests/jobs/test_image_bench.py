@@ -26,7 +26,7 @@ from merging.recipes.recipe import Recipe
 from merging.runs.execute import execute
 from merging.runs.inputs import OpenedRecipe
 from merging.runs.store import Store
-from merging.tasks.context import QUIET
+from merging.tasks.context import QUIET, Context
 
 IMAGE = "letters:reporting:4"
 
@@ -51,7 +51,7 @@ def tables(bench: ImageBench, asked: ImageRequest) -> dict[TableName, pd.DataFra
 
 def test_tables_are_the_library_s_own(tiny_benchmark, run):
     store = Store(run.path.parent.parent, libraries=())
-    made, image = ImageTables(Towers(store, tiny_benchmark, "cpu")), image_of(tiny_benchmark, IMAGE)
+    made, image = ImageTables(Towers(store, tiny_benchmark, Context("cpu"))), image_of(tiny_benchmark, IMAGE)
     names = [
         ("lens", run.id, ""), ("restore", run.id, "pretrained"), ("attention", run.id, "1"),
         ("attention", run.id, "rollout"), ("sentence", run.id, "pretrained"), ("says", run.id, "pretrained"),
@@ -95,7 +95,7 @@ def test_drafts_of_sessions_that_take_turns_stay_in_memory(tiny_benchmark, run, 
 
     def merged(opened: OpenedRecipe, *given: Any) -> dict[str, dict[str, Tensor]]:
         merged_scalings.append(opened.recipe.merge.params.values()["scaling"])
-        return models.merged(opened, *given, context=QUIET)
+        return models.merged(opened, *given)
 
     monkeypatch.setattr(bench_process, "merged", merged)
     bench = ImageBench("cpu")
@@ -122,7 +122,7 @@ def test_an_own_picture_is_sent_as_pixels(tiny_benchmark, run):
         pixels=base64.b64encode(pixels.tobytes()).decode(),
     )  # fmt: skip
     found = tables(ImageBench("cpu"), asked)["lens", "pretrained", ""]
-    made = ImageTables(Towers(Store(run.path.parent.parent, libraries=()), tiny_benchmark, "cpu"))
+    made = ImageTables(Towers(Store(run.path.parent.parent, libraries=()), tiny_benchmark, Context("cpu")))
     expected = made.lens(image_of_pixels(tiny_benchmark, pixels, "letters"), "pretrained")
     pd.testing.assert_frame_equal(found, expected, check_dtype=False)
     assert not found["right"].any()
@@ -132,11 +132,11 @@ def test_at_most_four_towers_stay_in_memory(tiny_benchmark, run):
     bench = ImageBench("cpu")
     keys = ["pretrained", run.id, *(f"experts/{task}" for task in tiny_benchmark.experts)]
     asked = asdict(request(tiny_benchmark, run, *(("lens", key, "") for key in keys)))
-    work = bench.begin(asked, lambda: False)
+    work = bench.begin(asked, QUIET)
     while not work.done:
         work.advance()
     assert len(keys) > IN_MEMORY and len(work.made.towers) == IN_MEMORY
-    assert bench.begin(asked, lambda: False).made is work.made  # what is in memory serves the next request
+    assert bench.begin(asked, QUIET).made is work.made  # what is in memory serves the next request
 
 
 def test_the_worker_answers_both_kinds_and_a_newer_request_stops_an_older_one(tiny_benchmark, run):

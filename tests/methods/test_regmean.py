@@ -134,9 +134,7 @@ def test_packed_and_separate_attention_weights_give_one_model(key):
 
     def merged(opened):
         experts = {n: opened(s) for n, s in states.items()}
-        return engine.run(
-            Recipe.build(key), opened(base), experts, exemplars=images, context=Context(device="cpu")
-        ).state_dict
+        return engine.run(Recipe.build(key), opened(base), experts, exemplars=images, context=Context("cpu")).state_dict
 
     def renamed(state):
         found = MappingCheckpoint(plain_tower.hugging_face(state), "hf")

@@ -197,7 +197,7 @@ def test_models_that_do_not_fit_are_refused(tiny_benchmark, tmp_path):
 def test_it_stops_between_batches(tiny_benchmark, monkeypatch):
     one = Previewer(tiny_benchmark, "cpu").begin(recipe_of(tiny_benchmark), PreviewSample())
     with pytest.raises(Cancelled):
-        one.advance(lambda: True)
+        one.advance(Context(cancel=lambda: True))
     with pytest.raises(Cancelled):
         merging.preview(recipe_of(tiny_benchmark), benchmark=tiny_benchmark, cancel=lambda: True)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from contexts import context_of
 
 from merging.methods import method as method_module
 from merging.methods import registry
@@ -27,7 +28,8 @@ def run_it(store, tiny_benchmark):
     """execute with everything but the recipe filled in."""
 
     def call(recipe, **options):
-        return execute(recipe, options.pop("store", store), **{"benchmark": tiny_benchmark, "device": "cpu"} | options)
+        named = {"benchmark": tiny_benchmark, "context": context_of(options)} | options
+        return execute(recipe, named.pop("store", store), **named)
 
     return call
 

@@ -42,17 +42,13 @@ def test_two_ways_of_painting_one_table_are_one_run(painted: Any) -> None:
 
 def test_a_run_keeps_its_rules_and_its_factors(painted: Any, tiny_benchmark: Any, tmp_path: Path) -> None:
     store = Store(tmp_path / "store", libraries=())
-    run = execute(
-        painted("b0=0+b1=0.5"), store, benchmark=tiny_benchmark, evaluate=False, context=Context(device="cpu")
-    )
+    run = execute(painted("b0=0+b1=0.5"), store, benchmark=tiny_benchmark, evaluate=False, context=Context("cpu"))
     assert run.title == "manual(block 0 × 0; block 1 × 0.5) → ties"
     assert run.recipe == painted("b0=0+b1=0.5")
     factors = run.table("factors")
     assert set(factors["factor"]) == {0.0, 0.5, 1.0} and set(factors["rule"]) == {0, 1, 2}
     assert len(factors) == len(run.experts) * len(run.table("tensors"))
-    again = execute(
-        painted("b1=0.5+b0=0"), store, benchmark=tiny_benchmark, evaluate=False, context=Context(device="cpu")
-    )
+    again = execute(painted("b1=0.5+b0=0"), store, benchmark=tiny_benchmark, evaluate=False, context=Context("cpu"))
     assert (again.id, again.created) == (run.id, run.created)
 
 

@@ -20,10 +20,7 @@ def test_a_store_prefers_scores_on_its_benchmark(
         plain_recipe(tiny_benchmark), library, benchmark=tiny_benchmark, keep_model=False, context=Context(device="cpu")
     )
     own = Store(tmp_path / "own", libraries=())
-    assert (
-        execute(plain_recipe(tiny_benchmark), own, benchmark=other_benchmark, context=Context(device="cpu")).id
-        == run.id
-    )
+    assert execute(plain_recipe(tiny_benchmark), own, benchmark=other_benchmark, context=Context("cpu")).id == run.id
     for benchmark in (tiny_benchmark, other_benchmark):
         both = Store(tmp_path / "own", libraries=(tmp_path / "library" / "runs",), benchmark=benchmark.digest)
         assert both.run(run.id).benchmark == benchmark.digest

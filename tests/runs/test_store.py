@@ -16,13 +16,14 @@ import pandas as pd
 import pytest
 from stored_runs import ID, OTHER, TABLE, fill, write_run
 
-from merging.errors import StoreError
+from merging.errors import Cancelled, StoreError
 from merging.files import atomic
 from merging.files.processes import ProcessId, this_process
 from merging.files.records import write_json
 from merging.files.tables import read_table, write_table
 from merging.runs.facts import facts
 from merging.runs.store import Store
+from merging.tasks.context import Context
 
 
 def test_a_run_reads_back_as_written(store):
@@ -207,24 +208,23 @@ def test_a_store_that_cannot_be_written_to_is_a_sentence(store, monkeypatch):
 
 
 def test_the_lock_waits_and_gives_up_when_asked(store):
-    class Enough(Exception):  # noqa: N818
-        pass
-
     looks = []
 
-    def check():
+    def cancel():
         looks.append(time.monotonic())
-        if len(looks) > 1:
-            raise Enough
+        return len(looks) > 1
 
-    with store.lock(ID), pytest.raises(Enough), Store(store.root, libraries=()).lock(ID, check):
+    other = Store(store.root, libraries=())
+    with store.lock(ID), pytest.raises(Cancelled), other.lock(ID, Context(cancel=cancel)):
         pytest.fail("two had the lock")
+    assert len(looks) == 2
 
 
 def test_a_folder_without_locks_is_no_hindrance(tmp_path):
     (tmp_path / "locks").write_text("a file where the folder should be")
     seen = []
-    with Store(tmp_path, libraries=()).lock(ID), Store(tmp_path, libraries=()).lock(ID, lambda: seen.append("waits")):
+    one, other = (Store(tmp_path, libraries=()) for _ in range(2))
+    with one.lock(ID), other.lock(ID, Context(cancel=lambda: seen.append("waits"))):
         seen.append("both are inside")
     assert seen == ["both are inside"]
 

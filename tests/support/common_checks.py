@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 import tiny
 import torch
+from contexts import context_of
 
 from merging.checkpoints.checkpoint import MappingCheckpoint
 from merging.clip.image_encoder import Encoder
@@ -125,7 +126,8 @@ def merge(
 ) -> engine.MergeResult:
     """Run the shortest chain with this method in it, with whatever data it needs."""
     opened = {name: MappingCheckpoint(state, name) for name, state in experts.items()}
-    options = {**data(method, experts), "device": DEVICE, **options}
+    context = context_of(options, DEVICE)
+    options = {**data(method, experts), "context": context, **options}
     chain, pretrained = recipe(method, params), tiny.checkpoint(base)
     result = engine.run(chain, pretrained, opened, **options)
     if chain.adapt is None:
@@ -213,7 +215,7 @@ def one_expert_at_full_strength(method: Method) -> None:
     chain = Recipe.build("task_arithmetic", {"scaling": 1.0}, edits=[method.key]) if isinstance(method, Edit) else None
     opened = {name: MappingCheckpoint(state, name) for name, state in experts.items()}
     chain = chain or recipe(method, full)
-    found = engine.run(chain, tiny.checkpoint(base), opened, context=Context(device=DEVICE), **data(method, experts))
+    found = engine.run(chain, tiny.checkpoint(base), opened, context=Context(DEVICE), **data(method, experts))
     for state in states(found):
         assert_close(state, expert, base)
 

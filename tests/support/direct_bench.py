@@ -11,6 +11,7 @@ import pandas as pd
 from merging.errors import MergingError
 from merging.jobs.bench import ImageRequest, PreviewState, TableName
 from merging.jobs.bench_process import ImageBench
+from merging.tasks.context import QUIET
 
 
 class DirectBench:
@@ -39,7 +40,7 @@ def answered(bench: ImageBench, request: ImageRequest) -> PreviewState:
     tables: dict[TableName, pd.DataFrame] = {}
     plain: dict[str, Any] = json.loads(json.dumps(asdict(request)))
     try:
-        work = bench.begin(plain, lambda: False)
+        work = bench.begin(plain, QUIET)
         while not work.done:
             work.advance()
             for name, columns in json.loads(json.dumps(work.answer()))["tables"]:

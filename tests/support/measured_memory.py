@@ -54,6 +54,7 @@ from merging.engine.run import run
 from merging.formats.opening import open_checkpoint
 from merging.formats.safetensors import SafetensorsWriter
 from merging.recipes.recipe import Recipe
+from merging.tasks.context import Context
 
 chain, images, files, out = json.loads(sys.argv[1]), int(sys.argv[2]), sys.argv[3:-1], Path(sys.argv[-1])
 pretrained, *experts = (open_checkpoint(file) for file in files)
@@ -62,7 +63,7 @@ with measured(), SafetensorsWriter(out, pretrained.infos) as writer:
     named = {f"expert {k}": expert for k, expert in enumerate(experts)}
     side = shown_sizes(pretrained)["image_size"]
     shown = {name: torch.randn(images, 3, side, side) for name in named} if images else None
-    run(recipe, pretrained, named, exemplars=shown, device="cpu", make_sink=lambda _: writer)
+    run(recipe, pretrained, named, exemplars=shown, context=Context("cpu"), make_sink=lambda _: writer)
 """
 
 

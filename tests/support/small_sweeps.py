@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 from typing import Any
 
+from contexts import context_of
+
 from merging.benchmarks.benchmark import Benchmark
 from merging.recipes.recipe import Recipe
 from merging.runs.store import Store
@@ -12,7 +14,6 @@ from merging.sweeps import compute as sweep_compute
 from merging.sweeps import points, storage
 from merging.sweeps.known_points import KnownPoints
 from merging.sweeps.sweep import Axis, Sweep
-from merging.tasks.context import Context
 
 RATIO = Axis("lwptv.prune_ratio", (0.0, 0.5, 0.9))
 
@@ -29,7 +30,7 @@ def sweep(benchmark: Benchmark, *merges: str, **said: Any) -> Sweep:
 
 def run(found: Sweep, store: Store, benchmark: Benchmark, **said: Any) -> sweep_compute.Outcome:
     storage.keep(found, store)
-    return sweep_compute.run(found, store, benchmark, context=Context(device="cpu"), **said)
+    return sweep_compute.run(found, store, benchmark, context=context_of(said), **said)
 
 
 def names(store: Store) -> set[str]:

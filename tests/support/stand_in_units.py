@@ -9,13 +9,14 @@ from pathlib import Path
 from typing import Any
 
 from merging.errors import RecipeError
-from merging.workers import units
+from merging.tasks import worker
+from merging.tasks.kinds import TaskKind
 
 
 def call(unit: str, request: bytes) -> bytes:
-    """As ``units.call``; "stand_in" waits, fails, kills its process, or says where it ran."""
+    """As ``worker.call``; "stand_in" waits, fails, kills its process, or says where it ran."""
     if unit != "stand_in":
-        return units.call(unit, request)
+        return worker.call(unit, request)
     wanted = json.loads(request)
     if wanted.get("begun"):
         with Path(wanted["begun"]).open("a", encoding="utf-8") as file:
@@ -41,6 +42,9 @@ def said() -> dict[str, Any]:
 RAISED: Exception = RecipeError("")
 
 
-def raises(_request: Any) -> Any:
-    """A unit that fails with ``RAISED``."""
+def raises(*_said: Any) -> Any:
+    """A task that fails with ``RAISED``."""
     raise RAISED
+
+
+KIND = TaskKind("unit", lambda request: None, raises)

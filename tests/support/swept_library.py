@@ -26,10 +26,7 @@ def swept(folder: Path, store: Path, compute: int | None = None, **said: Any) ->
     storage.keep(found, own)
     asked = iter(range(10_000))
     sweep_compute.run(
-        found,
-        own,
-        benchmark,
-        context=Context(device="cpu", pause=lambda: compute is not None and next(asked) >= compute),
+        found, own, benchmark, context=Context("cpu", pause=lambda: compute is not None and next(asked) >= compute)
     )
     return found
 

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import tiny
 
-from merging.analysis import subject
 from merging.analysis import measure as measuring
+from merging.analysis import subject
 from merging.benchmarks.benchmark import Benchmark
 from merging.recipes.presets import preset
 from merging.runs import execute, reference_models

@@ -26,7 +26,7 @@ from merging.tasks.context import Context
 def known(tiny_benchmark: Benchmark, store: Store) -> KnownPoints:
     """The points of a sweep of which one is computed."""
     found, asked = sweep(tiny_benchmark, images=4), iter(range(9))
-    run(found, store, tiny_benchmark, paused=lambda: next(asked) >= 1)
+    run(found, store, tiny_benchmark, pause=lambda: next(asked) >= 1)
     sample = found.sample.on(tiny_benchmark)
     return KnownPoints(compute.plan(found, tiny_benchmark), store, tiny_benchmark, sample)
 
@@ -88,7 +88,7 @@ def test_the_images_are_counted_once_for_a_plan(
         found = sweep(tiny_benchmark, axes=(Axis("lwptv.prune_ratio", values),))
         with monkeypatch.context() as patch:
             normal = count(patch, Sample, "on")
-            run(found, store, tiny_benchmark, paused=lambda: True)
+            run(found, store, tiny_benchmark, pause=lambda: True)
             counts.append(len(normal))
     assert counts[0] == counts[1]
 

@@ -76,11 +76,7 @@ def test_where_a_merge_lies_in_its_plane(tiny_benchmark: Benchmark, store: Store
     assert set(rows["task"]) == set(pair) and len(rows) == 8
     corner = rows[(rows["x"] == 1) & (rows["y"] == 0)].set_index("task")["correct"]
     own = evaluate(
-        tiny_benchmark.experts["circles"],
-        tiny_benchmark,
-        splits=("choosing",),
-        tasks=pair,
-        context=Context(device="cpu"),
+        tiny_benchmark.experts["circles"], tiny_benchmark, splits=("choosing",), tasks=pair, context=Context("cpu")
     )
     assert corner.to_dict() == own.set_index("task")["correct"].to_dict()
 

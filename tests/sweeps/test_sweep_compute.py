@@ -29,6 +29,7 @@ from merging.jobs.runner import Runner
 from merging.runs.store import Store
 from merging.sweeps import compute as sweep_compute
 from merging.sweeps import points, storage, tables
+from merging.sweeps.spread import STAGES
 from merging.sweeps.sweep import LINE, Axis, Sweep
 from merging.tasks.context import Context
 
@@ -42,7 +43,7 @@ ON_CPU = "PRETEND ran out of memory even with small pieces, so the CPU computed 
 def test_a_paused_sweep_goes_on_where_it_was(tiny_benchmark: Benchmark, store: Store) -> None:
     made = sweep(tiny_benchmark, "task_arithmetic", "ties")
     asked = iter(range(99))
-    assert run(made, store, tiny_benchmark, paused=lambda: next(asked) >= 2) == sweep_compute.Outcome(2, 6, True)
+    assert run(made, store, tiny_benchmark, pause=lambda: next(asked) >= 2) == sweep_compute.Outcome(2, 6, True)
     first = {name: (points.folder(store) / name).stat().st_mtime_ns for name in names(store)}
     said: list[str] = []
     run(made, store, tiny_benchmark, progress=lambda progress: said.append(progress.phase))
@@ -93,7 +94,7 @@ def test_the_budget_learns_from_points(tiny_benchmark: Benchmark, store: Store) 
     guess = tables.budget(made, store, tiny_benchmark)
     assert (guess.points, guess.stored, guess.known) == (3, 0, False) and guess.seconds > 0
     asked = iter(range(99))
-    run(made, store, tiny_benchmark, paused=lambda: next(asked) >= 1)
+    run(made, store, tiny_benchmark, pause=lambda: next(asked) >= 1)
     learned = tables.budget(made, store, tiny_benchmark)
     (took,) = (facts["seconds"] for facts in points.latest_times(store))
     assert (learned.stored, learned.known) == (1, True)
@@ -219,8 +220,9 @@ def test_every_point_has_the_warnings_of_its_merge(tiny_benchmark: Benchmark, mo
     line = sweep(tiny_benchmark, kind=LINE, axes=(Axis("alpha", (0.25, 0.5)),))
     for made, merges in ((line, 1), (sweep(tiny_benchmark), 3)):
         answers.clear()
-        session = sweep_compute.Session(tiny_benchmark, made.sample, "cpu")
-        facts = [session.compute(session.plan(place), lambda _: None)[1] for place in made.places]
+        session = sweep_compute.Session(tiny_benchmark, made.sample, Context("cpu"))
+        stages = dict.fromkeys(STAGES, session.context)
+        facts = [session.compute(session.plan(place), stages)[1] for place in made.places]
         assert len(answers) == merges and all(about["warnings"] == ["!"] for about in facts)
 
 

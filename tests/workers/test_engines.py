@@ -119,9 +119,7 @@ def test_dask_does_the_trials_of_a_measurement(
     said, other = list[str](), Store(tmp_path / "other", libraries=())
     here = measure("drm_ablations", other, tiny_benchmark, context=Context(device="cpu"))
     workers, tell = opened(str(cluster.file), device="cpu"), lambda done: said.append(done.phase)
-    there = measure(
-        "drm_ablations", store, tiny_benchmark, workers=workers, context=Context(device="cpu", progress=tell)
-    )
+    there = measure("drm_ablations", store, tiny_benchmark, workers=workers, context=Context("cpu", progress=tell))
     assert said[0].startswith("Trial 0 of 27, on ") and there.tables == here.tables and there.device == here.device
     for name in here.tables:
         assert there.table(name).equals(here.table(name)), name
@@ -135,7 +133,8 @@ def test_dask_merges_the_same_file(cluster: Cluster, tiny_benchmark: Benchmark, 
     for own, workers in ((store, str(cluster.file)), (Store(tmp_path / "here", libraries=()), "")):
         execute(
             chain, own, benchmark=tiny_benchmark, evaluate=False, workers=workers,
-            context=Context(device="cpu", progress=lambda done: said.append(done.phase)))  # fmt: skip
+            context=Context("cpu", progress=lambda done: said.append(done.phase)),
+        )  # fmt: skip
     there, here = (next(root.glob("runs/*/model.safetensors")) for root in (store.root, tmp_path / "here"))
     assert there.read_bytes() == here.read_bytes()
     assert len([phase for phase in said if phase.startswith("Tensor 9 of 9, on ")]) == 1
@@ -152,18 +151,15 @@ def test_dask_computes_whole_runs_and_stops_where_they_are(
         assert workers is not None and workers.count == 2
         (made,) = execute_several(
             wanted, store, benchmark=tiny_benchmark, workers=workers,
-            context=Context(device="cpu", progress=lambda done: said.append(done.phase)))  # fmt: skip
+            context=Context("cpu", progress=lambda done: said.append(done.phase)),
+        )  # fmt: skip
         assert store.runs() == [made]
         assert (said[0], said[-1]) == ("Run 0 of 1, on 2 workers", "Run 1 of 1, on 2 workers")
         long = recipe(tiny_benchmark, "wudi", params={"steps": 100_000})
         with pytest.raises(Cancelled):
             threading.Timer(3.0, stop.set).start()
             execute_several(
-                [WantedRun(long)],
-                store,
-                benchmark=tiny_benchmark,
-                workers=workers,
-                context=Context(device="cpu", cancel=stop),
+                [WantedRun(long)], store, benchmark=tiny_benchmark, workers=workers, context=Context("cpu", cancel=stop)
             )
         until(lambda: not list(store.root.rglob("*tmp-*")), 10)  # what the worker was writing
         kind = str(about({"device": "cpu"})["kind"])
@@ -204,7 +200,7 @@ def test_a_worker_with_other_sources_gets_no_work(
     cluster: Cluster, tiny_benchmark: Benchmark, store: Store, tmp_path: Path
 ) -> None:
     shutil.copytree(ROOT / "merging", tmp_path / "merging", ignore=shutil.ignore_patterns("__pycache__"))
-    with (tmp_path / "merging" / "sweeps" / "point_unit.py").open("a", encoding="utf-8") as file:
+    with (tmp_path / "merging" / "sweeps" / "point_task.py").open("a", encoding="utf-8") as file:
         file.write("\n\ndef point(request):\n    raise WorkerError('Other sources computed this.')\n")
     other, said = begun("worker", str(cluster.file), "--folder", str(tmp_path), folder=tmp_path), list[str]()
     try:

@@ -7,17 +7,22 @@ import threading
 import time
 from collections.abc import Iterator
 from concurrent.futures import CancelledError, Executor, Future, ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 import stand_in_units
+from contexts import context_of
 
 from merging import free_memory
 from merging.errors import Cancelled, MergingError, RecipeError, WorkersGone
+from merging.tasks import kinds
+from merging.tasks.context import Context
 from merging.workers import fan_out as fan_out_module
-from merging.workers.fan_out import WINDOW, Workers, fan_out
+from merging.workers.fan_out import WINDOW, FanOut, Task
 from merging.workers.pools import processes
+from merging.workers.workers import Workers
 
 
 class Counting(Executor):
@@ -55,19 +60,29 @@ class Heard:
     def __init__(self) -> None:
         self.done: dict[str, dict[str, Any]] = {}
         self.failed: dict[str, MergingError] = {}
-        self.told: list[set[str]] = []
+        self.warned: list[str] = []
 
     def run(self, workers: Workers, requests: dict[str, dict[str, Any]], **said: Any) -> None:
-        asked = ((name, {"name": name, **request}) for name, request in requests.items())
-        fan_out(
-            workers, "stand_in", asked, self.done.__setitem__, self.failed.__setitem__,
-            told=lambda names: self.told.append(set(names)), **said,
-        )  # fmt: skip
+        nbytes = said.pop("nbytes", {})
+        tasks = [
+            Task(name, partial(dict, request, name=name), nbytes=nbytes.get(name, 0))
+            for name, request in requests.items()
+        ]
+
+        def take(task: Task, answer: dict[str, Any]) -> None:
+            self.done[task.name] = answer
+
+        def fail(task: Task, error: MergingError) -> None:
+            self.failed[task.name] = error
+
+        context = context_of({"warn": self.warned.append, **said})
+        FanOut("stand_in", workers, take, fail, context, len(tasks)).run(tasks)
 
 
 @pytest.fixture(autouse=True)
 def stand_ins(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(fan_out_module, "call", stand_in_units.call)
+    monkeypatch.setattr(kinds, "KINDS", {"stand_in": "stand_in_units:KIND"})
 
 
 @pytest.fixture(scope="module")
@@ -97,7 +112,8 @@ def test_a_cancelled_error_that_was_not_asked_for_is_a_loss() -> None:
     executor, heard = Counting(2, drop=2), Heard()
     heard.run(Workers(executor, 2), {str(n): {} for n in range(5)})
     executor.shutdown()
-    assert len(heard.done) == 5 and not heard.failed and set().union(*heard.told) == {"0", "1"}
+    assert len(heard.done) == 5 and not heard.failed
+    assert " ".join(heard.warned).count("computed again") >= 1
 
 
 def test_cancel_is_prompt_and_drops_what_waits() -> None:
@@ -162,7 +178,7 @@ def test_a_unit_that_kills_its_worker_is_named_once(pool: Workers, tmp_path: Pat
     assert "three workers down" in str(heard.failed["4"]) and "nothing here shows that memory" in str(heard.failed["4"])
     runs = begun.read_text("utf-8").split()
     assert runs.count("4") == 3 and all(runs.count(name) <= 3 for name in wanted)
-    assert any("4" in names for names in heard.told)
+    assert all(sentence.startswith("A worker was lost; ") for sentence in heard.warned) and len(heard.warned) >= 3
 
 
 def test_a_killed_worker_ran_out_of_memory_where_hardly_any_is_free(
@@ -186,7 +202,7 @@ def test_a_process_has_one_thread_and_no_trim_threshold(pool: Workers) -> None:
 def test_answers_in_flight_fit_into_memory(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(fan_out_module, "MOST_BYTES", 100)
     counting, heard, sizes = Counting(4), Heard(), {"a": 300, "b": 60, "c": 60, "d": 40}
-    heard.run(Workers(counting, 4), {name: {"seconds": 0.02} for name in sizes}, size=sizes.__getitem__)
+    heard.run(Workers(counting, 4), {name: {"seconds": 0.02} for name in sizes}, nbytes=sizes)
     assert next(iter(heard.done)) == "a" and set(heard.done) == set(sizes)
     assert counting.most == 2, "of eight in the window: c and d, the others alone"
 
@@ -196,7 +212,7 @@ def test_it_says_who_computes_at_first_and_when_that_changes(monkeypatch: pytest
 
     def present() -> bool:
         workers.count = next(counts, 2)
-        if said[-1:] == ["0 workers, 2 lost"] and workers.count:
+        if said[-1:] == ["Unit 0 of 1, on 0 workers, 2 lost"] and workers.count:
             hold.set()
         return workers.count > 0
 
@@ -208,8 +224,6 @@ def test_it_says_who_computes_at_first_and_when_that_changes(monkeypatch: pytest
     monkeypatch.setattr(fan_out_module, "call", wait)
     with ThreadPoolExecutor(2) as pool:
         workers = Workers(pool, 2, present=present)
-        fan_out(
-            workers, "stand_in", [("one", {})], lambda *_: None, lambda *_: None,
-            seen=lambda: said.append(workers.words()),
-        )  # fmt: skip
-    assert said[:3] == ["2 workers", "1 worker, 1 lost", "0 workers, 2 lost"]
+        context = Context(progress=lambda now: said.append(now.phase))
+        FanOut("stand_in", workers, lambda *_: None, lambda *_: None, context, 1).run([Task("one", lambda: {})])
+    assert said[:3] == [f"Unit 0 of 1, on {words}" for words in ("2 workers", "1 worker, 1 lost", "0 workers, 2 lost")]

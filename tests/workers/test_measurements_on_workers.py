@@ -14,12 +14,12 @@ import pandas as pd
 import pytest
 import torch
 
-from merging.analysis.subject import MeasurementResult
 from merging.analysis.measure import measure
 from merging.analysis.several import measure_several as several
-from merging.analysis.several import measure_unit
+from merging.analysis.several import measurement_task
 from merging.analysis.several.measure_several import WantedMeasurement, measure_several
 from merging.analysis.stored import Measured
+from merging.analysis.subject import MeasurementResult
 from merging.benchmarks.benchmark import Benchmark
 from merging.cli import exit_codes
 from merging.cli.main import main
@@ -28,11 +28,12 @@ from merging.recipes.recipe import Recipe
 from merging.runs.execute import execute
 from merging.runs.store import Store
 from merging.tasks.context import Context
+from merging.tasks.kinds import MEASURE
+from merging.tasks.store_mark import marked
+from merging.tasks.worker import answered, call, written
 from merging.threads import cores
-from merging.workers.workers import Workers
 from merging.workers.pools import processes
-from merging.workers.shared_store import marked
-from merging.workers.units import MEASURE, answered, call, written
+from merging.workers.workers import Workers
 
 KINDS = ("drift", "signs", "predictions")
 
@@ -52,8 +53,8 @@ def made(tiny_benchmark: Benchmark, tmp_path_factory: pytest.TempPathFactory) ->
     return folder, [
         execute(
             Recipe.build(merge, {}, (), tiny_benchmark.pretrained, tiny_benchmark.experts),
-            Store(folder, libraries=()), benchmark=tiny_benchmark, keep_model=merge == "ties",
-        context=Context(device="cpu")).id
+            Store(folder, libraries=()), benchmark=tiny_benchmark, context=Context("cpu"), keep_model=merge == "ties",
+        ).id
         for merge in ("ties", "task_arithmetic")
     ]  # fmt: skip
 
@@ -84,7 +85,8 @@ def test_tables_are_the_same_bytes_whoever_measures(
         workers = processes([""] * count, f"{count} processes")
         there = measure_several(
             each, other, tiny_benchmark, workers=workers,
-            context=Context(device="cpu", progress=lambda now, said=said: said.append(now.phase)))  # fmt: skip
+            context=Context("cpu", progress=lambda now, said=said: said.append(now.phase)),
+        )  # fmt: skip
         workers.close(workers.executor)
         assert [(one.key, one.path.name) for one in there] == [(one.key, one.path.name) for one in own]  # type: ignore[union-attr]
         assert bytes_of(other) == bytes_of(here) and len(bytes_of(here)) >= 5
@@ -108,7 +110,7 @@ def test_one_failure_does_not_stop_others_and_what_is_timed_comes_last(
     def here(key: str, *_said: Any, **_more: Any) -> None:
         began.append(f"{key} here")
 
-    monkeypatch.setattr(measure_unit.measuring, "measure", fail)
+    monkeypatch.setattr(measurement_task, "measure", fail)
     monkeypatch.setattr(several, "measure", here)
     each = [("method_times", ""), ("signs", first), ("task_counts", ""), ("drift", first), ("signs", "0" * 12)]
     found = measure_several(
@@ -128,7 +130,9 @@ def test_cancel_keeps_what_is_finished(
     store, stop = copied(made, tmp_path / "store"), threading.Event()
     with pytest.raises(Cancelled):
         measure_several(
-            wanted(made[1]), store, tiny_benchmark, workers=threads, context=Context(device="cpu", progress=lambda now: now.done and stop.set(), cancel=stop))  # fmt: skip
+            wanted(made[1]), store, tiny_benchmark, workers=threads,
+            context=Context("cpu", progress=lambda now: now.done and stop.set(), cancel=stop),
+        )  # fmt: skip
     threads.executor.shutdown()
     assert 1 <= len([path for path in (store.root / "measured").iterdir() if len(path.name) == 12]) < 5
 
@@ -138,7 +142,7 @@ def test_a_worker_refuses_other_files_and_names_a_missing_one(tiny_folder: Path,
     benchmark = Benchmark.load(tmp_path / "copied")
     recipe = Recipe.build("ties", {}, (), benchmark.pretrained, benchmark.experts)
     run = execute(recipe, store, benchmark=benchmark, evaluate=False, context=Context(device="cpu"))
-    asker = several.SeveralMeasurements([], store, benchmark, "cpu", None, None, print, None, print)
+    asker = several.SeveralMeasurements([], store, benchmark, Context("cpu"), None, print)
     one = WantedMeasurement("drift", run.id)
     name = several.required_name(several.kind("drift"), store, benchmark, run.id)
     asked = asker.request(one, name, Workers(ThreadPoolExecutor(1), 1))
@@ -166,7 +170,7 @@ def test_a_measurement_has_one_thread_and_leaves_the_cores_to_pieces(
 ) -> None:
     store, seen, before = copied(made, tmp_path / "store"), list[tuple[int, int]](), torch.get_num_threads()
 
-    def noted(_context: Any) -> MeasurementResult:
+    def noted(*_said: Any) -> MeasurementResult:
         seen.append((torch.get_num_threads(), cores()))
         return MeasurementResult({"t": pd.DataFrame({"a": [1]})}, {})
 

@@ -29,11 +29,13 @@ from merging.jobs.runner import Runner
 from merging.progress import Progress
 from merging.runs.store import Store
 from merging.sweeps import compute as sweep_compute
-from merging.sweeps import point_unit, points, storage, wire
+from merging.sweeps import points, storage, wire
 from merging.sweeps.sweep import LINE, PLANE, Axis, Sweep
-from merging.workers.workers import Workers
+from merging.tasks.context import Context
+from merging.tasks.kinds import POINT
+from merging.tasks.worker import answered, call, written
 from merging.workers.pools import processes
-from merging.workers.units import POINT, answered, call, written
+from merging.workers.workers import Workers
 
 
 @pytest.fixture
@@ -89,8 +91,8 @@ def test_a_point_from_a_worker_is_the_same_file_whatever_it_took(
     run(made, store, tiny_benchmark)
     compute = sweep_compute.Session.compute
 
-    def slowly(self: Any, planned: Any, tell: Any) -> Any:
-        point, about = compute(self, planned, tell)
+    def slowly(self: Any, planned: Any, stages: Any) -> Any:
+        point, about = compute(self, planned, stages)
         return replace(point, seconds=dict.fromkeys(point.seconds, 9.0)), about | {"threads": 64}
 
     monkeypatch.setattr(sweep_compute.Session, "compute", slowly)
@@ -123,11 +125,11 @@ def test_a_point_that_fails_is_told_with_its_place_and_the_others_are_kept(
 ) -> None:
     compute, begun = sweep_compute.Session.compute, list[float]()
 
-    def fail(self: Any, planned: Any, tell: Any) -> Any:
+    def fail(self: Any, planned: Any, stages: Any) -> Any:
         begun.append(planned.place.values[0])
         if planned.place.values == (0.5,):
             raise MergingError("The merged tensor overflows.")
-        return compute(self, planned, tell)
+        return compute(self, planned, stages)
 
     monkeypatch.setattr(sweep_compute.Session, "compute", fail)
     with pytest.raises(MergingError, match=r"1 of 3 points .* lwptv.prune_ratio 0.5: The merged tensor overflows"):
@@ -147,7 +149,7 @@ def test_a_point_that_is_too_large_for_the_workers_is_told_before(
 def test_pausing_lets_the_window_finish(tiny_benchmark: Benchmark, store: Store, threads: Workers) -> None:
     asked = iter(range(99))
     made = many(tiny_benchmark)
-    outcome = run(made, store, tiny_benchmark, workers=threads, paused=lambda: next(asked) >= 3)
+    outcome = run(made, store, tiny_benchmark, workers=threads, pause=lambda: next(asked) >= 3)
     assert outcome == sweep_compute.Outcome(3, 12, True) and len(names(store)) == 3
     assert run(made, store, tiny_benchmark, workers=threads).stored == len(names(store)) == 12
 
@@ -194,7 +196,7 @@ def copied(tiny_folder: Path, tmp_path: Path) -> Benchmark:
 
 def asked(benchmark: Benchmark) -> dict[str, Any]:
     made = sweep(benchmark)
-    session = sweep_compute.Session(benchmark, made.sample, "cpu")
+    session = sweep_compute.Session(benchmark, made.sample, Context("cpu"))
     return session.request(session.plan(made.places[0]))
 
 
@@ -217,7 +219,7 @@ def test_a_worker_refuses_another_name_and_names_a_missing_file(copied: Benchmar
 def test_a_digest_is_believed_of_the_same_file_only(copied: Benchmark, monkeypatch: pytest.MonkeyPatch) -> None:
     request, fresh = asked(copied), digests.DigestCache()
     monkeypatch.setattr(handed_out, "DIGESTS", fresh)
-    session = sweep_compute.Session(copied, wire.sample_of(request["sample"]), "cpu")
+    session = sweep_compute.Session(copied, wire.sample_of(request["sample"]), Context("cpu"))
     for given, checkpoint in zip(
         request["digests"], session.opened(wire.place_of(request["place"]).recipe), strict=True
     ):
@@ -232,7 +234,7 @@ def test_a_digest_is_believed_of_the_same_file_only(copied: Benchmark, monkeypat
 def test_requests_and_answers_are_small(tiny_benchmark: Benchmark) -> None:
     request = written(asked(tiny_benchmark))
     assert len(request) < 10_000 and len(call(POINT, request)) < 10_000
-    assert point_unit.point(json.loads(request))["about"]["experts"] == 4
+    assert answered(call(POINT, request))["about"]["experts"] == 4
 
 
 # The command, and the job of the app

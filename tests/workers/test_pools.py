@@ -19,13 +19,13 @@ import pytest
 from merging.cli.main import main
 from merging.errors import MergingError, ParameterError, WorkerError
 from merging.jobs.child_process import child_environment
+from merging.tasks.worker import answered
 from merging.workers import pools
 from merging.workers.about import about
 from merging.workers.checking import checked
 from merging.workers.choice import parsed
-from merging.workers.workers import Workers
 from merging.workers.pools import opened, visible_gpus
-from merging.workers.units import answered
+from merging.workers.workers import Workers
 
 ROOT = Path(__file__).resolve().parents[2]
 OWN = about({"device": "cpu"})

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from contexts import context_of
 
 from merging.benchmarks.benchmark import Benchmark
 from merging.cli import exit_codes
@@ -22,14 +23,16 @@ from merging.errors import Cancelled, MergingError, Paused, WorkerError
 from merging.recipes.recipe import Recipe
 from merging.runs.run import Run
 from merging.runs.several import execute_several as several
-from merging.runs.several import run_unit
+from merging.runs.several import run_task
 from merging.runs.several.execute_several import WantedRun, execute_several
 from merging.runs.store import Store
+from merging.tasks import store_mark
 from merging.tasks.context import Context
-from merging.workers import checking, shared_store
-from merging.workers.workers import Workers
+from merging.tasks.kinds import RUN
+from merging.tasks.worker import answered, call, written
+from merging.workers import checking
 from merging.workers.pools import processes
-from merging.workers.units import RUN, answered, call, written
+from merging.workers.workers import Workers
 
 MERGES = ("task_arithmetic", "ties", "weight_averaging", "tsv_m")
 NOT_COMPARED = ("seconds", "threads", "created", "work")  # work: bytes that this process had not read before
@@ -51,9 +54,7 @@ def wanted(benchmark: Benchmark, *merges: str) -> list[WantedRun]:
 
 
 def ran(benchmark: Benchmark, store: Store, *merges: str, **said: Any) -> list[Run | MergingError]:
-    return execute_several(
-        wanted(benchmark, *merges), store, benchmark=benchmark, context=Context(device="cpu"), **said
-    )
+    return execute_several(wanted(benchmark, *merges), store, benchmark=benchmark, context=context_of(said), **said)
 
 
 def bytes_of(store: Store) -> dict[str, Any]:
@@ -106,7 +107,7 @@ def test_what_is_stored_is_not_asked_for_and_one_failure_does_not_stop_others(
     tiny_benchmark: Benchmark, store: Store, threads: Workers, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (first,) = ran(tiny_benchmark, store, "ties")
-    execute, asked = run_unit.execute, list[str]()
+    execute, asked = run_task.execute, list[str]()
 
     def fail(recipe: Recipe, *said: Any, **more: Any) -> Run:
         asked.append(recipe.merge.key)
@@ -114,7 +115,7 @@ def test_what_is_stored_is_not_asked_for_and_one_failure_does_not_stop_others(
             raise MergingError("The merged tensor overflows.")
         return execute(recipe, *said, **more)
 
-    monkeypatch.setattr(run_unit, "execute", fail)
+    monkeypatch.setattr(run_task, "execute", fail)
     found = ran(tiny_benchmark, store, "ties", "weight_averaging", "task_arithmetic", "ties", workers=threads)
     assert sorted(asked) == ["task_arithmetic", "weight_averaging"]
     assert [type(each).__name__ for each in found] == ["Run", "MergingError", "Run", "Run"]
@@ -129,7 +130,7 @@ def test_workers_that_do_not_see_the_store_do_nothing(
 ) -> None:
     monkeypatch.setattr(checking, "about", lambda request: {})
     monkeypatch.setattr("merging.workers.about.sees", lambda probe: False)
-    monkeypatch.setattr(run_unit, "execute", None)
+    monkeypatch.setattr(run_task, "execute", None)
     said = list[str]()
     (made,) = ran(tiny_benchmark, store, "ties", workers=threads, warn=said.append)
     assert isinstance(made, Run) and said[0] == (
@@ -164,14 +165,14 @@ def test_cancel_and_pause_keep_what_is_finished(
 
 
 def test_a_worker_stops_when_the_asker_is_gone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(shared_store, "LOOK", 0.0)
-    with shared_store.marked(tmp_path / "store") as mark:
-        gone = shared_store.forsaken(mark)
+    monkeypatch.setattr(store_mark, "LOOK", 0.0)
+    with store_mark.marked(tmp_path / "store") as mark:
+        gone = store_mark.is_forsaken(mark)
         time.sleep(0.01)
         assert not gone()
     assert gone()
     with pytest.raises(WorkerError, match=rf"^The workers do not see the store at {tmp_path / 'store'}; put MERGE"):
-        shared_store.forsaken(mark)
+        store_mark.is_forsaken(mark)
 
 
 # What a worker sees
@@ -180,10 +181,10 @@ def test_a_worker_stops_when_the_asker_is_gone(tmp_path: Path, monkeypatch: pyte
 def test_a_worker_refuses_other_files_and_names_a_missing_one(tiny_folder: Path, tmp_path: Path, store: Store) -> None:
     shutil.copytree(tiny_folder, tmp_path / "copied")
     benchmark = Benchmark.load(tmp_path / "copied")
-    asker = several.SeveralRuns([], store, several.RunOptions(), benchmark, "cpu", None, None, lambda: False, print)
+    asker = several.SeveralRuns([], store, several.RunOptions(), benchmark, Context("cpu"))
     name, asked, _ = asker.planned(*wanted(benchmark, "ties"), Workers(ThreadPoolExecutor(1), 1))
     assert len(written(asked)) < 10_000
-    with shared_store.marked(store.root) as mark:
+    with store_mark.marked(store.root) as mark:
         request = written({**asked, "probe": mark})
         victim = benchmark.folder / "models" / "digits.safetensors"
         kept = victim.read_bytes()

@@ -9,16 +9,16 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from contexts import context_of
 from small_sweeps import recipe
 
 from merging.benchmarks import evaluate, kept_features
 from merging.benchmarks.benchmark import Benchmark
 from merging.errors import MergingError
-from merging.runs.remote import score_unit
 from merging.runs.execute import execute
+from merging.runs.remote import score_task
 from merging.runs.run import Run
 from merging.runs.store import Store
-from merging.tasks.context import Context
 from merging.workers import pools
 from merging.workers.workers import Workers
 
@@ -36,7 +36,7 @@ def two_threads(monkeypatch: pytest.MonkeyPatch) -> Any:
 def ran(benchmark: Benchmark, folder: Path, **said: Any) -> tuple[Run, dict[str, bytes]]:
     """A run, and the features that its store keeps."""
     store = Store(folder, libraries=())
-    run = execute(recipe(benchmark), store, benchmark=benchmark, context=Context(device="cpu"), **said)
+    run = execute(recipe(benchmark), store, benchmark=benchmark, context=context_of(said), **said)
     return run, {path.name: path.read_bytes() for path in (folder / kept_features.FOLDER).glob("*.npz")}
 
 
@@ -55,7 +55,7 @@ def test_scores_and_features_are_the_same_bytes(
     assert same == features and len(features) == 2 * len(tiny_benchmark.tasks)
     assert (there.path / "scores.csv").read_bytes() == (here.path / "scores.csv").read_bytes()
     assert computing and threading.get_ident() not in computing
-    assert f"Evaluating {len(features)} of {len(features)}, on 2 workers" in said
+    assert f"Evaluation {len(features)} of {len(features)}, on 2 workers" in said
 
 
 def test_what_workers_cannot_do_is_evaluated_here(
@@ -64,7 +64,7 @@ def test_what_workers_cannot_do_is_evaluated_here(
     def unseen(*_said: Any) -> Any:
         raise MergingError("The model is not there.")
 
-    monkeypatch.setattr(score_unit, "open_checkpoint", unseen)
+    monkeypatch.setattr(score_task, "open_checkpoint", unseen)
     said, here = list[str](), ran(tiny_benchmark, tmp_path / "here")
     there = ran(tiny_benchmark, tmp_path / "there", workers="2", warn=said.append)
     assert there[1] == here[1] and said[-1:] == ["Evaluated here, what is left: The model is not there."]

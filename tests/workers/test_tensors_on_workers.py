@@ -17,6 +17,7 @@ from typing import Any
 
 import pytest
 import torch
+from contexts import context_of
 
 from merging.benchmarks.benchmark import Benchmark
 from merging.checkpoints.tensor_info import TensorInfo
@@ -29,17 +30,18 @@ from merging.errors import Cancelled, MergingError, WorkerError, WorkersGone
 from merging.formats.one_tensor import file_bytes
 from merging.progress import Progress
 from merging.recipes.recipe import Recipe
-from merging.runs.remote import tensor_unit, whole_tensors, wire
 from merging.runs.estimate import tensor_bytes
 from merging.runs.execute import execute
 from merging.runs.inputs import open_inputs
+from merging.runs.remote import tensor_file, whole_tensors
 from merging.runs.run import Run
 from merging.runs.store import Store
 from merging.tasks.context import Context
+from merging.tasks.kinds import TENSOR
+from merging.tasks.worker import answered, call, last_inputs, written
 from merging.workers import checking, fan_out, pools
-from merging.workers.workers import Workers
 from merging.workers.pools import processes
-from merging.workers.units import TENSOR, answered, call, written
+from merging.workers.workers import Workers
 
 WIDE = "visual.transformer.resblocks.0.mlp.c_fc.weight"
 QUICK = {"wudi": {"steps": 3}}
@@ -51,7 +53,7 @@ def chain(benchmark: Benchmark, merge: str, edits: Any = ("lwptv",), **said: Any
 
 def ran(recipe: Recipe, benchmark: Benchmark, folder: Path, **said: Any) -> Run:
     store = Store(folder, libraries=())
-    return execute(recipe, store, benchmark=benchmark, evaluate=False, context=Context(device="cpu"), **said)
+    return execute(recipe, store, benchmark=benchmark, evaluate=False, context=context_of(said), **said)
 
 
 def alone(recipe: Recipe) -> int:
@@ -82,7 +84,7 @@ def threads(lent: Callable[[Workers], None]) -> Iterator[Workers]:
     pool, own = ThreadPoolExecutor(2), Workers(Recorded(), 2)
     own.executor.pool = pool  # type: ignore[attr-defined]
     lent(own)
-    tensor_unit.last.clear()
+    last_inputs.clear()
     yield own
     pool.shutdown()
 
@@ -248,41 +250,39 @@ def test_workers_on_other_hardware_are_left_alone(
 def test_a_worker_refuses_other_files_and_names_a_missing_one(tiny_folder: Path, tmp_path: Path) -> None:
     shutil.copytree(tiny_folder, tmp_path / "copied")
     recipe = chain(Benchmark.load(tmp_path / "copied"), "tsv_m")
-    with whole_tensors.tensors_on_workers(
-        open_inputs(recipe), "1", Context(device="cpu", cancel=None, warn=print)
-    ) as found:
+    with whole_tensors.tensors_on_workers(open_inputs(recipe), "1", Context("cpu", warn=print)) as found:
         assert found is not None
-        request = written({**found.asked, "tensor": WIDE})
+        request = written({**found.asked, "name": WIDE})
     assert len(request) < 10_000
     first = answered(call(TENSOR, request))["file"]
     victim = tmp_path / "copied" / "models" / "digits.safetensors"
     shutil.copy(victim.with_name("circles.safetensors"), victim.with_suffix(".new"))
     victim.with_suffix(".new").replace(victim)
     assert answered(call(TENSOR, request))["file"] == first, "the file that was asked for is still open"
-    tensor_unit.last.clear()
+    last_inputs.clear()
     with pytest.raises(WorkerError, match="sees another file as digits"):
         answered(call(TENSOR, request))
     victim.unlink()
     with pytest.raises(WorkerError, match=rf"does not see {victim}; set MERGESCOPE_MODELS there"):
         answered(call(TENSOR, request))
-    name, values, _ = wire.tensor_of(first, "it")
+    name, values, _ = tensor_file.tensor_of(first, "it")
     assert name == WIDE and values.dtype == torch.float16
 
 
 def test_what_is_another_tensor_is_refused() -> None:
     values, rows = torch.arange(6.0).reshape(2, 3), {"table": [{"tensor": "a", "order": 3, "share": 0.1}]}
     tally = Tally(torch.tensor([5, 5]), torch.tensor([0.1, 1 / 3], dtype=torch.float64))
-    raw = wire.tensor_file(Stored("a", 0, [values], tally), rows)
+    raw = tensor_file.tensor_file(Stored("a", 0, [values], tally), rows)
     info = TensorInfo((2, 3), torch.float32)
-    stored, noted = wire.stored_of(raw, "a", info)
+    stored, noted = tensor_file.stored_of(raw, "a", info)
     assert torch.equal(stored.values[0], values) and noted == rows
     assert torch.equal(stored.tally.squared, tally.squared) and torch.equal(stored.tally.kept, tally.kept)
     for name, other in (("b", info), ("a", TensorInfo((3, 2), torch.float32)), ("a", TensorInfo((2, 3), torch.int32))):
         with pytest.raises(WorkerError, match=r"answered with a \[2, 3\] instead of"):
-            wire.stored_of(raw, name, other)
+            tensor_file.stored_of(raw, name, other)
     for wrong in (b"", raw[:-1], file_bytes("a", values, {}), b"\0" * 64):
         with pytest.raises(WorkerError, match="something else than a tensor"):
-            wire.stored_of(wrong, "a", info)
+            tensor_file.stored_of(wrong, "a", info)
 
 
 def test_the_command_takes_workers(

@@ -15,13 +15,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from contexts import context_of
 
-from merging.analysis.subject import MeasurementResult, PlannedTrial, TrialContext
 from merging.analysis.measure import measure
 from merging.analysis.measurements import drm_ablations, exemplar_sensitivity, task_counts
 from merging.analysis.registry import kind
 from merging.analysis.stored import entry_name
-from merging.analysis.trials import merges, spread, unit
+from merging.analysis.subject import MeasurementResult, PlannedTrial, TrialInputs
+from merging.analysis.trials import merges, spread, trial_task
 from merging.benchmarks.benchmark import Benchmark
 from merging.cli import exit_codes
 from merging.cli.main import main
@@ -31,9 +32,10 @@ from merging.recipes.recipe import Recipe
 from merging.runs.execute import execute
 from merging.runs.store import Store
 from merging.tasks.context import Context
-from merging.workers.workers import Workers
+from merging.tasks.kinds import TRIAL
+from merging.tasks.worker import answered, call, written
 from merging.workers.pools import processes
-from merging.workers.units import TRIAL, answered, call, written
+from merging.workers.workers import Workers
 
 KEYS = ("exemplars", "drm_ablations", "task_counts")
 LESS = (
@@ -65,7 +67,7 @@ def threads() -> Iterator[Workers]:
 
 
 def measured(key: str, store: Store, benchmark: Benchmark, workers: Workers | None = None, **said: Any) -> Any:
-    return measure(key, store, benchmark, workers=nullcontext(workers), context=Context(device="cpu"), **said)
+    return measure(key, store, benchmark, workers=nullcontext(workers), context=context_of(said), **said)
 
 
 def bytes_of(store: Store) -> dict[str, bytes]:
@@ -118,11 +120,11 @@ def test_an_error_of_ours_is_raised_once(
 ) -> None:
     merge, begun = task_counts.merge, list[tuple[str, tuple[str, ...]]]()
 
-    def fail(context: TrialContext, recipe: Recipe, progress: Any) -> Any:
+    def fail(recipe: Recipe, *said: Any) -> Any:
         begun.append((recipe.merge.key, tuple(name for name, _ in recipe.experts)))
         if recipe.merge.key == "drm" and len(recipe.experts) == 3:
             raise MergingError("The merged tensor overflows.")
-        return merge(context, recipe, progress)
+        return merge(recipe, *said)
 
     monkeypatch.setattr(task_counts, "merge", fail)
     with pytest.raises(MergingError, match=r"^The merged tensor overflows\.$"):
@@ -137,7 +139,7 @@ def test_a_trial_that_is_too_large_is_told_before(
     tiny_benchmark: Benchmark, store: Store, threads: Workers, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     threads.memory, begun = 1000, list[str]()
-    monkeypatch.setattr(unit, "computation", begun.append)
+    monkeypatch.setattr(trial_task, "computation", begun.append)
     for key in KEYS:
         with pytest.raises(WorkerError, match=r"^A trial needs about .* of memory; the workers have 1 kB each\. Start"):
             measured(key, store, tiny_benchmark, threads)
@@ -172,9 +174,9 @@ def test_when_all_workers_are_gone_what_they_answered_is_kept_for_workers_of_the
 ) -> None:
     gone, begun, merge = threading.Event(), list[str](), task_counts.merge
 
-    def counted(context: TrialContext, recipe: Recipe, progress: Any = None) -> Any:
+    def counted(recipe: Recipe, *said: Any) -> Any:
         begun.append(recipe.title)
-        return merge(context, recipe, progress)
+        return merge(recipe, *said)
 
     def third(progress: Any) -> None:
         if progress.phase.startswith("Trial 3 "):
@@ -210,8 +212,8 @@ def test_cancel_does_not_wait_for_a_trial(
         finished.append(release.wait(5))
         return {}
 
-    monkeypatch.setattr(unit, "computation", lambda key: long)
-    trials = spread.Trials("drm_ablations", TrialContext(tiny_benchmark, "cpu", begun), None, threads, print)
+    monkeypatch.setattr(trial_task, "computation", lambda key: long)
+    trials = spread.Trials("drm_ablations", TrialInputs(tiny_benchmark), Context("cpu", cancel=begun), threads)
     with pytest.raises(Cancelled):
         trials.answers([PlannedTrial("a", {})])
     assert not finished
@@ -221,15 +223,16 @@ def test_cancel_does_not_wait_for_a_trial(
 def test_answers_come_in_the_order_of_the_plan(tiny_benchmark: Benchmark, monkeypatch: pytest.MonkeyPatch) -> None:
     begun, fractions = list[str](), list[float]()
 
-    def computed(_context: TrialContext, asked: Mapping[str, Any], _progress: Any) -> dict[str, Any]:
+    def computed(_inputs: TrialInputs, asked: Mapping[str, Any], _context: Context) -> dict[str, Any]:
         begun.append(asked["say"])
         return {"said": asked["say"], "third": 1 / 3}
 
-    monkeypatch.setattr(unit, "computation", lambda key: computed)
-    monkeypatch.setattr(unit, "in_room", lambda device, compute: (compute(device), ("It ran out.",)))
+    monkeypatch.setattr(trial_task, "computation", lambda key: computed)
+    monkeypatch.setattr(trial_task, "in_room", lambda device, compute: (compute(device), ("It ran out.",)))
     one = Workers(ThreadPoolExecutor(1), 1)  # of two, either may be the first to begin
-    context, warned = TrialContext(tiny_benchmark, "cpu"), list[str]()
-    trials = spread.Trials("drm_ablations", context, lambda now: fractions.append(now.fraction), one, warned.append)
+    warned = list[str]()
+    context = Context("cpu", lambda now: fractions.append(now.fraction), warn=warned.append)
+    trials = spread.Trials("drm_ablations", TrialInputs(tiny_benchmark), context, one)
     planned = [PlannedTrial(name, {"say": name}, weight) for name, weight in {"a": 1.0, "b": 5.0, "c": 2.0}.items()]
     assert trials.answers(planned) == [{"said": name, "third": 1 / 3} for name in "abc"]
     assert begun == ["b", "c", "a"] and fractions[-1] == 1 and not warned
@@ -248,13 +251,13 @@ def copied(tiny_folder: Path, tmp_path: Path) -> Benchmark:
 
 
 def asked(benchmark: Benchmark, task: str = "digits") -> dict[str, Any]:
-    trials = spread.Trials("exemplars", TrialContext(benchmark, "cpu"), None, None, print)
+    trials = spread.Trials("exemplars", TrialInputs(benchmark), Context("cpu"), None)
     candidate = exemplar_sensitivity.CANDIDATES[0]
     trial = exemplar_sensitivity.DrawnMerge(candidate, 2, 0).planned(benchmark)
     return trials.request(PlannedTrial("own", {"own": task}) if task else trial)
 
 
-def test_a_worker_refuses_another_name_and_names_a_missing_file(copied: Benchmark) -> None:
+def test_a_worker_refuses_another_name_and_names_a_missing_file(tiny_benchmark: Benchmark, copied: Benchmark) -> None:
     request = asked(copied)
     (row,) = answered(call(TRIAL, written(request)))["trial"]["rows"]
     assert row[0] == "digits"
@@ -267,8 +270,9 @@ def test_a_worker_refuses_another_name_and_names_a_missing_file(copied: Benchmar
     images = copied.folder / "data" / "digits.npz"
     request = asked(copied)
     shutil.copy(copied.folder / "data" / "circles.npz", images)
+    answered(call(TRIAL, written(asked(tiny_benchmark))))  # another benchmark: the copy is opened anew after it
     with pytest.raises(WorkerError, match="sees other checkpoints or images"):
-        answered(call(TRIAL, written(request | {"device": "auto"})))  # the benchmark is opened for it
+        answered(call(TRIAL, written(request)))
     assert answered(call(TRIAL, written(asked(Benchmark.load(copied.folder)))))
     shutil.copy(copied.folder / "data" / "digits.npz", copied.folder / "data" / "flags.npz")
     assert answered(call(TRIAL, written(asked(Benchmark.load(copied.folder))))), "the benchmark is opened anew"

@@ -1,4 +1,4 @@
-"""Units: JSON in and out, and errors that keep their type."""
+"""Tasks in a worker: JSON in and out, and errors that keep their type."""
 
 from __future__ import annotations
 
@@ -11,9 +11,10 @@ import stand_in_units
 
 from merging import errors
 from merging.errors import MergingError, RecipeError, WorkerError
-from merging.workers import units
+from merging.tasks import kinds
+from merging.tasks.kinds import ABOUT
+from merging.tasks.worker import answered, call, written
 from merging.workers.about import sources_digest
-from merging.workers.units import ABOUT, UNITS, answered, call, written
 
 
 def test_a_worker_says_what_it_runs_and_what_it_sees(tmp_path: Any) -> None:
@@ -26,13 +27,13 @@ def test_a_worker_says_what_it_runs_and_what_it_sees(tmp_path: Any) -> None:
 
 
 @pytest.mark.parametrize("unit", ["", "open", "os:system", "merging.workers.about:about"])
-def test_what_is_no_unit_is_refused(unit: str) -> None:
-    with pytest.raises(WorkerError, match="There is no unit of work"):
+def test_what_is_no_kind_is_refused(unit: str) -> None:
+    with pytest.raises(WorkerError, match="There is no kind of task"):
         answered(call(unit, b"{}"))
 
 
 def test_errors_keep_their_type(monkeypatch: Any) -> None:
-    monkeypatch.setattr(units, "UNITS", {ABOUT: "stand_in_units:raises"})
+    monkeypatch.setattr(kinds, "KINDS", {ABOUT: "stand_in_units:KIND"})
     cases = [
         (RecipeError("The chain."), RecipeError, "The chain."),
         (KeyError("x"), MergingError, "Unexpected KeyError"),
@@ -55,4 +56,4 @@ def test_an_error_of_an_unknown_type_stays_an_error_of_ours() -> None:
         with pytest.raises(MergingError, match=r"^text$") as caught:
             answered(json.dumps({"error": {"type": kind, "text": "text"}}).encode())
         assert type(caught.value) is MergingError
-    assert hasattr(errors, "visible_lines") and set(UNITS) >= {"about", "point"}
+    assert hasattr(errors, "visible_lines") and set(kinds.KINDS) >= {"about", "point"}

@@ -14,6 +14,7 @@ from merging.clip.image_encoder import Encoder
 from merging.recipes.presets import preset
 from merging.runs.execute import execute
 from merging.runs.store import Store
+from merging.tasks.context import Context
 
 
 @pytest.fixture(scope="module")
@@ -32,7 +33,7 @@ def run(store):
 
 @pytest.fixture(scope="module")
 def towers(store, tiny_benchmark):
-    return Towers(store, tiny_benchmark, "cpu")
+    return Towers(store, tiny_benchmark, Context("cpu"))
 
 
 @pytest.fixture

@@ -36,10 +36,9 @@ def by_task(measured, tiny_benchmark):
 @pytest.fixture(scope="module")
 def answered(store, run, tiny_benchmark):
     """Stored predictions of the run and of the pretrained model."""
-    base = references(store, tiny_benchmark, context=Context(device="cpu"))[PRETRAINED]
+    base = references(store, tiny_benchmark, context=Context("cpu"))[PRETRAINED]
     stored = {
-        r.id: measure.measure("predictions", store, tiny_benchmark, r.id, context=Context(device="cpu"))
-        for r in (run, base)
+        r.id: measure.measure("predictions", store, tiny_benchmark, r.id, context=Context("cpu")) for r in (run, base)
     }
     return {key: predictions.of_data_sets(one, tiny_benchmark) for key, one in stored.items()}
 

@@ -31,9 +31,9 @@ def test_stored_features_are_those_that_are_read(store, run, towers, tiny_benchm
 
 def test_neighbors_of_a_second_image_cost_one_pass(store, run, image, tiny_benchmark, passes):
     tasks = same_domain(tiny_benchmark, "digits", run.experts)
-    first = ImageTables(Towers(store, tiny_benchmark, "cpu")).neighbors(image, run.id, tasks)
+    first = ImageTables(Towers(store, tiny_benchmark, Context("cpu"))).neighbors(image, run.id, tasks)
     passes.clear()
-    again = ImageTables(Towers(store, tiny_benchmark, "cpu"))  # another process, later
+    again = ImageTables(Towers(store, tiny_benchmark, Context("cpu")))  # another process, later
     assert again.neighbors(image, run.id, tasks).equals(first)
     assert passes == {"attend": 1.0}
 
@@ -42,7 +42,7 @@ def test_a_store_that_cannot_be_written_to(store, run, image, tiny_benchmark, mo
     def refused(*_, **__):
         raise StoreError("read-only")
 
-    towers = Towers(store, tiny_benchmark, "cpu", drafts={})
+    towers = Towers(store, tiny_benchmark, Context("cpu"), drafts={})
     expected = bank(towers(run.id).encoder, tiny_benchmark, ["digits"])
     monkeypatch.setattr(neighbors, "measure", refused)
     monkeypatch.setattr(neighbors.stored, "find", lambda *_: None)

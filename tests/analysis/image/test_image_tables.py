@@ -17,6 +17,7 @@ from merging.errors import TaskError
 from merging.recipes.recipe import Recipe
 from merging.runs.execute import execute
 from merging.runs.store import Store
+from merging.tasks.context import Context
 
 BLOCKS, PATCHES = tiny.LAYERS, tiny.TOKENS - 1
 NAME = "digits:reporting:3"
@@ -70,7 +71,7 @@ def test_three_tables_of_four_models_cost_four_passes(made, towers, image, run, 
 
 
 def test_four_towers_are_in_memory_and_the_rest_is_read(store, tiny_benchmark, run):
-    own = Towers(store, tiny_benchmark, "cpu")
+    own = Towers(store, tiny_benchmark, Context("cpu"))
     first = own(run.id)
     assert own(run.id) is first
     for task in tiny_benchmark.experts:
@@ -102,7 +103,7 @@ def test_one_model_per_expert(tmp_path, tiny_benchmark):
     emr = execute(Recipe.build("emr", {}, [], tiny_benchmark.pretrained, tiny_benchmark.experts), own,
                   benchmark=tiny_benchmark)  # fmt: skip
     assert reference_of(emr, "digits") == expert_of("digits") and reference_of(emr, "tiles") == PRETRAINED
-    made = ImageTables(Towers(own, tiny_benchmark, "cpu"))
+    made = ImageTables(Towers(own, tiny_benchmark, Context("cpu")))
     studied = image_of(tiny_benchmark, NAME)
     assert made.lens(studied, model_of(emr, "digits"))["title"][0].endswith("model of digits")
     with pytest.raises(TaskError, match="one model per expert, and none is of tiles"):
@@ -113,7 +114,7 @@ def test_one_model_per_expert(tmp_path, tiny_benchmark):
 
 def test_a_draft_that_is_not_stored(store, tiny_benchmark, image):
     held = tiny.checkpoint(tiny.pretrained())
-    own = Towers(store, tiny_benchmark, "cpu", drafts={"draft": ("My draft", held)})
+    own = Towers(store, tiny_benchmark, Context("cpu"), drafts={"draft": ("My draft", held)})
     made = ImageTables(own)
     assert (made.drift(image, "draft", PRETRAINED)["drift"] < 1e-4).all()  # files are in half precision
     assert made.sentence(image, "draft", PRETRAINED).startswith("My draft says “digits ")

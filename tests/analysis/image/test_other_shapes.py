@@ -56,7 +56,7 @@ def other(tmp_path_factory):
 @pytest.mark.slow
 def test_every_table_has_the_shape_of_the_tower(other):
     benchmark, store, run = other
-    made, image = ImageTables(Towers(store, benchmark, "cpu")), image_of(benchmark, "moons:reporting:2")
+    made, image = ImageTables(Towers(store, benchmark, Context("cpu"))), image_of(benchmark, "moons:reporting:2")
     key, reference = run.id, expert_of("moons")
     lens = made.lens(image, key)
     assert set(lens["depth"]) == set(range(BLOCKS + 1)) and lens["number"].max() < CLASSES
@@ -92,7 +92,7 @@ def test_data_sets_by_depth_have_it_too(other):
 def test_four_models_cost_four_passes_and_restoring_two_b(other, passes, monkeypatch):
     monkeypatch.setattr(tiny, "LAYERS", BLOCKS)  # what the counter divides by
     benchmark, store, run = other
-    made, image = ImageTables(Towers(store, benchmark, "cpu")), image_of(benchmark, "moons:reporting:2")
+    made, image = ImageTables(Towers(store, benchmark, Context("cpu"))), image_of(benchmark, "moons:reporting:2")
     keys = [PRETRAINED, expert_of("moons"), expert_of("flags"), run.id]
     for key in keys:
         made.towers(key)
@@ -123,7 +123,7 @@ def test_at_most_four_towers_are_alive(other, monkeypatch):
         return tower
 
     monkeypatch.setattr(towers, "NamedTower", counted)
-    made, keys = ImageTables(Towers(store, benchmark, "cpu")), [PRETRAINED, *map(expert_of, EXPERTS), run.id]
+    made, keys = ImageTables(Towers(store, benchmark, Context("cpu"))), [PRETRAINED, *map(expert_of, EXPERTS), run.id]
     for image in (image_of(benchmark, f"moons:reporting:{number}") for number in (0, 1)):
         for key in keys:
             made.lens(image, key)

@@ -13,6 +13,7 @@ from merging.analysis.image.towers import RecentlyUsed, Towers
 from merging.benchmarks.benchmark import Benchmark
 from merging.checkpoints.references import PRETRAINED
 from merging.runs.store import Store
+from merging.tasks.context import Context
 
 LONG = 60.0  # seconds
 
@@ -78,7 +79,7 @@ def test_a_key_that_failed_is_computed_again() -> None:
 def test_towers_go_to_the_cpu_where_a_devices_memory_runs_out(
     tiny_benchmark: Benchmark, tmp_path: Path, largest: int, kind: str
 ) -> None:
-    towers = Towers(Store(tmp_path, libraries=()), tiny_benchmark, NAME)
+    towers = Towers(Store(tmp_path, libraries=()), tiny_benchmark, Context(NAME))
     with pretended(largest=largest):
         for _ in range(2):
             tower = towers.in_room(lambda: towers(PRETRAINED))
