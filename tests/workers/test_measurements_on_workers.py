@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import shutil
 import threading
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -38,14 +37,6 @@ from merging.workers.workers import Workers
 KINDS = ("drift", "signs", "predictions")
 
 
-@pytest.fixture
-def threads() -> Iterator[Workers]:
-    """Workers in this process, where what they do can be changed."""
-    pool = ThreadPoolExecutor(2)
-    yield Workers(pool, 2)
-    pool.shutdown()
-
-
 @pytest.fixture(scope="module")
 def made(tiny_benchmark: Benchmark, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[str]]:
     """A store with two runs on the same experts, one of them without weights; and their ids."""
@@ -59,7 +50,7 @@ def made(tiny_benchmark: Benchmark, tmp_path_factory: pytest.TempPathFactory) ->
     ]  # fmt: skip
 
 
-def copied(made: tuple[Path, list[str]], folder: Path) -> Store:
+def store_with(made: tuple[Path, list[str]], folder: Path) -> Store:
     shutil.copytree(made[0], folder, ignore=shutil.ignore_patterns("measured"))
     return Store(folder, libraries=())
 
@@ -78,10 +69,10 @@ def bytes_of(store: Store) -> dict[str, bytes]:
 def test_tables_are_the_same_bytes_whoever_measures(
     tiny_benchmark: Benchmark, made: tuple[Path, list[str]], tmp_path: Path
 ) -> None:
-    each, here = wanted(made[1]), copied(made, tmp_path / "here")
+    each, here = wanted(made[1]), store_with(made, tmp_path / "here")
     own = measure_several(each, here, tiny_benchmark, context=Context(device="cpu"))
     for count in (1, 2):
-        other, said = copied(made, tmp_path / f"store {count}"), list[str]()
+        other, said = store_with(made, tmp_path / f"store {count}"), list[str]()
         workers = processes([""] * count, f"{count} processes")
         there = measure_several(
             each, other, tiny_benchmark, workers=workers,
@@ -98,7 +89,7 @@ def test_one_failure_does_not_stop_others_and_what_is_timed_comes_last(
     tiny_benchmark: Benchmark, made: tuple[Path, list[str]], tmp_path: Path, threads: Workers,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:  # fmt: skip
-    store, began = copied(made, tmp_path / "store"), list[str]()
+    store, began = store_with(made, tmp_path / "store"), list[str]()
     first = made[1][0]
 
     def fail(key: str, *said: Any, **more: Any) -> Measured:
@@ -127,7 +118,7 @@ def test_one_failure_does_not_stop_others_and_what_is_timed_comes_last(
 def test_cancel_keeps_what_is_finished(
     tiny_benchmark: Benchmark, made: tuple[Path, list[str]], tmp_path: Path, threads: Workers
 ) -> None:
-    store, stop = copied(made, tmp_path / "store"), threading.Event()
+    store, stop = store_with(made, tmp_path / "store"), threading.Event()
     with pytest.raises(Cancelled):
         measure_several(
             wanted(made[1]), store, tiny_benchmark, workers=threads,
@@ -137,9 +128,8 @@ def test_cancel_keeps_what_is_finished(
     assert 1 <= len([path for path in (store.root / "measured").iterdir() if len(path.name) == 12]) < 5
 
 
-def test_a_worker_refuses_other_files_and_names_a_missing_one(tiny_folder: Path, tmp_path: Path, store: Store) -> None:
-    shutil.copytree(tiny_folder, tmp_path / "copied")
-    benchmark = Benchmark.load(tmp_path / "copied")
+def test_a_worker_refuses_other_files_and_names_a_missing_one(copied: Benchmark, store: Store) -> None:
+    benchmark = copied
     recipe = Recipe.build("ties", {}, (), benchmark.pretrained, benchmark.experts)
     run = execute(recipe, store, benchmark=benchmark, evaluate=False, context=Context(device="cpu"))
     asker = several.SeveralMeasurements([], store, benchmark, Context("cpu"), None, print)
@@ -168,7 +158,7 @@ def test_a_worker_refuses_other_files_and_names_a_missing_one(tiny_folder: Path,
 def test_a_measurement_has_one_thread_and_leaves_the_cores_to_pieces(
     tiny_benchmark: Benchmark, made: tuple[Path, list[str]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    store, seen, before = copied(made, tmp_path / "store"), list[tuple[int, int]](), torch.get_num_threads()
+    store, seen, before = store_with(made, tmp_path / "store"), list[tuple[int, int]](), torch.get_num_threads()
 
     def noted(*_said: Any) -> MeasurementResult:
         seen.append((torch.get_num_threads(), cores()))
@@ -191,7 +181,7 @@ def test_the_command_takes_several_kinds_and_runs(
     capsys: pytest.CaptureFixture[str],
 ) -> None:  # fmt: skip
     monkeypatch.setenv("MERGESCOPE_BENCHMARK", str(tiny_benchmark.folder))
-    store, runs = copied(made, tmp_path / "store"), made[1]
+    store, runs = store_with(made, tmp_path / "store"), made[1]
     words = ["--store", str(store.root), "--device", "cpu", "--workers", "2"]
     assert main(["measure", "signs,drift", *runs, *words, "--json"]) == exit_codes.DONE
     told = json.loads(capsys.readouterr().out)

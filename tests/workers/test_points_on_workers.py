@@ -8,8 +8,6 @@ import shutil
 import signal
 import threading
 import time
-from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -36,14 +34,6 @@ from merging.tasks.kinds import POINT
 from merging.tasks.worker import answered, call, written
 from merging.workers.pools import processes
 from merging.workers.workers import Workers
-
-
-@pytest.fixture
-def threads() -> Iterator[Workers]:
-    """Workers in this process, where what they do can be changed."""
-    pool = ThreadPoolExecutor(2)
-    yield Workers(pool, 2)
-    pool.shutdown()
 
 
 def bytes_of(store: Store) -> dict[str, bytes]:
@@ -185,13 +175,6 @@ def test_a_full_disk_ends_it(
 
 
 # What a worker sees
-
-
-@pytest.fixture
-def copied(tiny_folder: Path, tmp_path: Path) -> Benchmark:
-    """A benchmark whose files a test may change."""
-    shutil.copytree(tiny_folder, tmp_path / "copied")
-    return Benchmark.load(tmp_path / "copied")
 
 
 def asked(benchmark: Benchmark) -> dict[str, Any]:

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 import signal
 import threading
 import time
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -36,14 +34,6 @@ from merging.workers.workers import Workers
 
 MERGES = ("task_arithmetic", "ties", "weight_averaging", "tsv_m")
 NOT_COMPARED = ("seconds", "threads", "created", "work")  # work: bytes that this process had not read before
-
-
-@pytest.fixture
-def threads() -> Iterator[Workers]:
-    """Workers in this process, where what they do can be changed."""
-    pool = ThreadPoolExecutor(2)
-    yield Workers(pool, 2)
-    pool.shutdown()
 
 
 def wanted(benchmark: Benchmark, *merges: str) -> list[WantedRun]:
@@ -178,9 +168,8 @@ def test_a_worker_stops_when_the_asker_is_gone(tmp_path: Path, monkeypatch: pyte
 # What a worker sees
 
 
-def test_a_worker_refuses_other_files_and_names_a_missing_one(tiny_folder: Path, tmp_path: Path, store: Store) -> None:
-    shutil.copytree(tiny_folder, tmp_path / "copied")
-    benchmark = Benchmark.load(tmp_path / "copied")
+def test_a_worker_refuses_other_files_and_names_a_missing_one(copied: Benchmark, store: Store) -> None:
+    benchmark = copied
     asker = several.SeveralRuns([], store, several.RunOptions(), benchmark, Context("cpu"))
     name, asked, _ = asker.planned(*wanted(benchmark, "ties"), Workers(ThreadPoolExecutor(1), 1))
     assert len(written(asked)) < 10_000

@@ -247,15 +247,14 @@ def test_workers_on_other_hardware_are_left_alone(
     assert said[-1].startswith("The merge is computed here: the workers compute on CPU ")
 
 
-def test_a_worker_refuses_other_files_and_names_a_missing_one(tiny_folder: Path, tmp_path: Path) -> None:
-    shutil.copytree(tiny_folder, tmp_path / "copied")
-    recipe = chain(Benchmark.load(tmp_path / "copied"), "tsv_m")
+def test_a_worker_refuses_other_files_and_names_a_missing_one(copied: Benchmark) -> None:
+    recipe = chain(copied, "tsv_m")
     with whole_tensors.tensors_on_workers(open_inputs(recipe), "1", Context("cpu", warn=print)) as found:
         assert found is not None
         request = written({**found.asked, "name": WIDE})
     assert len(request) < 10_000
     first = answered(call(TENSOR, request))["file"]
-    victim = tmp_path / "copied" / "models" / "digits.safetensors"
+    victim = copied.folder / "models" / "digits.safetensors"
     shutil.copy(victim.with_name("circles.safetensors"), victim.with_suffix(".new"))
     victim.with_suffix(".new").replace(victim)
     assert answered(call(TENSOR, request))["file"] == first, "the file that was asked for is still open"

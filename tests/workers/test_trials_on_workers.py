@@ -58,14 +58,6 @@ def here(tiny_benchmark: Benchmark, tmp_path_factory: pytest.TempPathFactory) ->
         yield store
 
 
-@pytest.fixture
-def threads() -> Iterator[Workers]:
-    """Workers in this process, where what they do can be changed."""
-    pool = ThreadPoolExecutor(2)
-    yield Workers(pool, 2)
-    pool.shutdown()
-
-
 def measured(key: str, store: Store, benchmark: Benchmark, workers: Workers | None = None, **said: Any) -> Any:
     return measure(key, store, benchmark, workers=nullcontext(workers), context=context_of(said), **said)
 
@@ -241,13 +233,6 @@ def test_answers_come_in_the_order_of_the_plan(tiny_benchmark: Benchmark, monkey
 
 
 # What a worker sees
-
-
-@pytest.fixture
-def copied(tiny_folder: Path, tmp_path: Path) -> Benchmark:
-    """A benchmark whose files a test may change."""
-    shutil.copytree(tiny_folder, tmp_path / "copied")
-    return Benchmark.load(tmp_path / "copied")
 
 
 def asked(benchmark: Benchmark, task: str = "digits") -> dict[str, Any]:
