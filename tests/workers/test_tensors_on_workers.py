@@ -98,7 +98,7 @@ class Recorded(Executor):
 
     def submit(self, function: Any, /, *said: Any, **more: Any) -> Any:
         request = json.loads(said[1])
-        if name := request.get("tensor", request.get("task")):
+        if name := request.get("name"):
             self.asked.append(name)
         assert self.pool is not None
         return self.pool.submit(function, *said, **more)
