@@ -196,27 +196,39 @@ def test_cancel_ends_it(tiny_benchmark: Benchmark, tmp_path: Path, threads: Work
     assert not list(store.root.rglob("*tmp-*"))
 
 
-@pytest.mark.parametrize("kind", [kind for kind in EVERY if kind != "score"])  # which is then computed here
+KEPT = {  # what is said when all workers are gone; an evaluation is then computed here
+    "point": r"[1-9] of 6 points are kept\. Resume", "trial": r"[1-9] of 12 trials are kept\. Resume",
+    "tensor": r"Nothing of this merge is kept\. Resume", "run": r"[1-3] of 4 runs are kept\.",
+    "measure": r"[1-4] of 5 measurements are kept\.",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("kind", KEPT)
 def test_what_is_finished_is_kept_when_all_workers_are_gone(
     tiny_benchmark: Benchmark, tmp_path: Path, threads: Workers, monkeypatch: pytest.MonkeyPatch, kind: str
 ) -> None:
     monkeypatch.setattr(fan_out, "GONE", 0.1)
-    (_, compute), store = EVERY[kind], Store(tmp_path, libraries=())
-    gone = replace(threads, present=lambda: False, lost=(RuntimeError,), called="the workers at tls://a")
-    with lent(threads):
-        monkeypatch.setattr(pools, "opened", lambda spec, warn, device: contextlib.nullcontext(gone))
-        monkeypatch.setattr("merging.workers.in_store.survey", lambda *_: [{"sees_store": True}])
-        monkeypatch.setattr("merging.runs.remote.whole_tensors.same_hardware", lambda *_: True)
-        threads.executor.shutdown()
-        with pytest.raises(WorkersGone, match=r"^The workers at tls://a are gone\. .*(kept|anew)\."):
-            compute(tiny_benchmark, store, gone, Context("cpu"))
+    (noun, compute), store, gone = EVERY[kind], Store(tmp_path, libraries=()), threading.Event()
+    leaving = replace(
+        threads, present=lambda: not gone.is_set(), lost=(RuntimeError,), called="the workers at tls://a", kind="a kind"
+    )
+
+    def leave(now: Progress) -> None:
+        if re.match(f"{noun} 1 of", now.phase):
+            gone.set()
+            threads.executor.shutdown(wait=False, cancel_futures=True)
+
+    with lent(leaving), pytest.raises(WorkersGone, match=rf"^The workers at tls://a are gone\. {KEPT[kind]}"):
+        compute(tiny_benchmark, store, leaving, Context("cpu", leave))
 
 
-@pytest.mark.parametrize("kind", ["point", "run"])
-def test_a_pause_lets_the_window_finish(tiny_benchmark: Benchmark, tmp_path: Path, threads: Workers, kind: str) -> None:
+@pytest.mark.parametrize(("kind", "words"), [("point", ""), ("run", "Paused. 2 of 4 runs are kept.")])
+def test_a_pause_lets_the_window_finish(
+    tiny_benchmark: Benchmark, tmp_path: Path, threads: Workers, kind: str, words: str
+) -> None:
     (_, compute), store, asked = EVERY[kind], Store(tmp_path, libraries=()), iter(range(99))
     context = Context("cpu", pause=lambda: next(asked) >= 2)
-    with contextlib.suppress(Paused):
+    with pytest.raises(Paused, match=words) if words else contextlib.nullcontext():
         compute(tiny_benchmark, store, threads, context)
     finished = [name for name in stored_bytes(store) if name.endswith(("point.json", "run.json"))]
     assert len(finished) == 2

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import shutil
-import threading
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -22,7 +21,7 @@ from merging.analysis.subject import MeasurementResult
 from merging.benchmarks.benchmark import Benchmark
 from merging.cli import exit_codes
 from merging.cli.main import main
-from merging.errors import Cancelled, CheckpointError, MergingError, WorkerError
+from merging.errors import CheckpointError, MergingError, WorkerError
 from merging.recipes.recipe import Recipe
 from merging.runs.execute import execute
 from merging.runs.store import Store
@@ -31,7 +30,6 @@ from merging.tasks.kinds import MEASURE
 from merging.tasks.store_mark import marked
 from merging.tasks.worker import answered, call, written
 from merging.threads import cores
-from merging.workers.pools import processes
 from merging.workers.workers import Workers
 
 KINDS = ("drift", "signs", "predictions")
@@ -65,26 +63,6 @@ def bytes_of(store: Store) -> dict[str, bytes]:
     return {path.relative_to(store.root).as_posix(): path.read_bytes() for path in paths}
 
 
-@pytest.mark.slow
-def test_tables_are_the_same_bytes_whoever_measures(
-    tiny_benchmark: Benchmark, made: tuple[Path, list[str]], tmp_path: Path
-) -> None:
-    each, here = wanted(made[1]), store_with(made, tmp_path / "here")
-    own = measure_several(each, here, tiny_benchmark, context=Context(device="cpu"))
-    for count in (1, 2):
-        other, said = store_with(made, tmp_path / f"store {count}"), list[str]()
-        workers = processes([""] * count, f"{count} processes")
-        there = measure_several(
-            each, other, tiny_benchmark, workers=workers,
-            context=Context("cpu", progress=lambda now, said=said: said.append(now.phase)),
-        )  # fmt: skip
-        workers.close(workers.executor)
-        assert [(one.key, one.path.name) for one in there] == [(one.key, one.path.name) for one in own]  # type: ignore[union-attr]
-        assert bytes_of(other) == bytes_of(here) and len(bytes_of(here)) >= 5
-        assert said == [f"Measurement {n} of 5, on {count} worker{'s' * (count > 1)}" for n in range(6)]
-        assert not list(other.root.rglob("*tmp-*"))
-
-
 def test_one_failure_does_not_stop_others_and_what_is_timed_comes_last(
     tiny_benchmark: Benchmark, made: tuple[Path, list[str]], tmp_path: Path, threads: Workers,
     monkeypatch: pytest.MonkeyPatch,
@@ -113,19 +91,6 @@ def test_one_failure_does_not_stop_others_and_what_is_timed_comes_last(
     threads.memory = 1000
     (refused,) = measure_several([WantedMeasurement("pairs", first)], store, tiny_benchmark, workers=threads)
     assert str(refused).startswith("A measurement needs about ")
-
-
-def test_cancel_keeps_what_is_finished(
-    tiny_benchmark: Benchmark, made: tuple[Path, list[str]], tmp_path: Path, threads: Workers
-) -> None:
-    store, stop = store_with(made, tmp_path / "store"), threading.Event()
-    with pytest.raises(Cancelled):
-        measure_several(
-            wanted(made[1]), store, tiny_benchmark, workers=threads,
-            context=Context("cpu", progress=lambda now: now.done and stop.set(), cancel=stop),
-        )  # fmt: skip
-    threads.executor.shutdown()
-    assert 1 <= len([path for path in (store.root / "measured").iterdir() if len(path.name) == 12]) < 5
 
 
 def test_a_worker_refuses_other_files_and_names_a_missing_one(copied: Benchmark, store: Store) -> None:

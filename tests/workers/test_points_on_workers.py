@@ -3,16 +3,12 @@
 from __future__ import annotations
 
 import json
-import os
 import shutil
-import signal
-import threading
 import time
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import psutil
 import pytest
 from small_sweeps import RATIO, names, recipe, run, sweep
 
@@ -20,19 +16,17 @@ from merging.benchmarks.benchmark import Benchmark
 from merging.checkpoints import digests
 from merging.cli import exit_codes
 from merging.cli.main import main
-from merging.errors import Cancelled, MergingError, WorkerError, WorkersGone
+from merging.errors import MergingError, WorkerError
 from merging.files import atomic
 from merging.formats import handed_out
 from merging.jobs.runner import Runner
-from merging.progress import Progress
 from merging.runs.store import Store
 from merging.sweeps import compute as sweep_compute
 from merging.sweeps import points, storage, wire
-from merging.sweeps.sweep import LINE, PLANE, Axis, Sweep
+from merging.sweeps.sweep import Axis, Sweep
 from merging.tasks.context import Context
 from merging.tasks.kinds import POINT
 from merging.tasks.worker import answered, call, written
-from merging.workers.pools import processes
 from merging.workers.workers import Workers
 
 
@@ -46,31 +40,12 @@ def many(benchmark: Benchmark, count: int = 12) -> Sweep:
     return sweep(benchmark, axes=(Axis(RATIO.target, tuple(round(n / count, 4) for n in range(count))),))
 
 
-@pytest.mark.slow
-def test_stores_are_the_same_bytes_whoever_computes(tiny_benchmark: Benchmark, store: Store, tmp_path: Path) -> None:
-    plane = (Axis("circles", (0.0, 1.0)), Axis("digits", (0.0, 0.5)))
-    sweeps = [
-        sweep(tiny_benchmark, "task_arithmetic", "ties"),
-        sweep(tiny_benchmark, kind=LINE, axes=(Axis("alpha", (0.5, 1.0)),), images=7),
-        sweep(tiny_benchmark, kind=PLANE, axes=plane),
-    ]
-    for made in sweeps:
-        run(made, store, tiny_benchmark)
-    here = bytes_of(store)
-    for count in (1, 3):  # two: the test of a killed worker
-        other = Store(tmp_path / f"store {count}", libraries=())
-        workers, said = processes([""] * count, f"{count} processes"), list[str]()
-        for made in sweeps:
-            run(made, other, tiny_benchmark, workers=workers, progress=lambda done, said=said: said.append(done.phase))
-        workers.close(workers.executor)
-        assert bytes_of(other) == here, count
-        assert said[0] == f"Point 0 of 6, on {count} worker{'s' * (count > 1)}"
-        assert all(len(path.name) == 12 for path in points.folder(other).iterdir()), "nothing temporary stays"
-    shared = Store(tmp_path / "shares", libraries=())
-    for made in sweeps:
-        for number in range(2):
-            run(made, shared, tiny_benchmark, share=(number, 2))
-    assert bytes_of(shared) == here
+def test_shares_of_a_sweep_are_the_sweep(tiny_benchmark: Benchmark, store: Store, tmp_path: Path) -> None:
+    made, shared = sweep(tiny_benchmark, "task_arithmetic", "ties"), Store(tmp_path / "shares", libraries=())
+    run(made, store, tiny_benchmark)
+    for number in range(2):
+        run(made, shared, tiny_benchmark, share=(number, 2))
+    assert bytes_of(shared) == bytes_of(store)
     assert len(points.latest_times(shared)) == len(names(shared)), "times lie beside the store"
 
 
@@ -90,24 +65,6 @@ def test_a_point_from_a_worker_is_the_same_file_whatever_it_took(
     assert bytes_of(other) == bytes_of(store)
     times = [(one["threads"], set(one["seconds"].values())) for one in points.latest_times(other)]
     assert times == [(64, {9.0})] * 3
-
-
-@pytest.mark.slow
-def test_a_killed_worker_loses_nothing(tiny_benchmark: Benchmark, store: Store, tmp_path: Path) -> None:
-    made, said, victims = many(tiny_benchmark), list[str](), list[int]()
-    run(made, store, tiny_benchmark)
-    other, workers = Store(tmp_path / "other", libraries=()), processes(["", ""], "two processes")
-
-    def kill(_progress: Any) -> None:
-        if len(victims) < 1 and len(names(other)) >= 2:
-            victims.append(next(iter(workers.executor._processes)))  # type: ignore[attr-defined]
-            os.kill(victims[0], signal.SIGKILL)
-
-    run(made, other, tiny_benchmark, workers=workers, warn=said.append, progress=kill)
-    workers.close(workers.executor)
-    assert victims and not psutil.pid_exists(victims[0])
-    assert bytes_of(other) == bytes_of(store)
-    assert [sentence for sentence in said if "A worker was lost" in sentence]
 
 
 def test_a_point_that_fails_is_told_with_its_place_and_the_others_are_kept(
@@ -142,24 +99,6 @@ def test_pausing_lets_the_window_finish(tiny_benchmark: Benchmark, store: Store,
     outcome = run(made, store, tiny_benchmark, workers=threads, pause=lambda: next(asked) >= 3)
     assert outcome == sweep_compute.Outcome(3, 12, True) and len(names(store)) == 3
     assert run(made, store, tiny_benchmark, workers=threads).stored == len(names(store)) == 12
-
-
-def test_cancel_keeps_the_points_so_far(tiny_benchmark: Benchmark, store: Store, threads: Workers) -> None:
-    stop = threading.Event()
-
-    def first(progress: Progress) -> None:
-        if progress.done:
-            stop.set()
-
-    with pytest.raises(Cancelled):
-        run(many(tiny_benchmark), store, tiny_benchmark, workers=threads, cancel=stop, progress=first)
-    assert 1 <= len(names(store)) < 12
-    gone = replace(threads, present=lambda: False, lost=(RuntimeError,), called="the workers at tls://a")
-    gone.executor.shutdown()
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("merging.workers.fan_out.GONE", 0.1)
-        with pytest.raises(WorkersGone, match=r"^The workers at tls://a are gone\. \d of 12 points are kept\. Resume"):
-            run(many(tiny_benchmark), store, tiny_benchmark, workers=gone)
 
 
 def test_a_full_disk_ends_it(

@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
-import signal
-import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -17,7 +14,7 @@ from contexts import context_of
 from merging.benchmarks.benchmark import Benchmark
 from merging.cli import exit_codes
 from merging.cli.main import main
-from merging.errors import Cancelled, MergingError, Paused, WorkerError
+from merging.errors import MergingError, WorkerError
 from merging.recipes.recipe import Recipe
 from merging.runs.run import Run
 from merging.runs.several import execute_several as several
@@ -29,7 +26,6 @@ from merging.tasks.context import Context
 from merging.tasks.kinds import RUN
 from merging.tasks.worker import answered, call, written
 from merging.workers import checking
-from merging.workers.pools import processes
 from merging.workers.workers import Workers
 
 MERGES = ("task_arithmetic", "ties", "weight_averaging", "tsv_m")
@@ -62,35 +58,6 @@ def bytes_of(store: Store) -> dict[str, Any]:
 
 def temporary(store: Store) -> list[str]:
     return [path.name for path in store.root.rglob("*tmp-*")]
-
-
-@pytest.mark.slow
-def test_runs_are_the_same_bytes_whoever_computes(tiny_benchmark: Benchmark, store: Store, tmp_path: Path) -> None:
-    here = ran(tiny_benchmark, store)
-    for count in (1, 2):
-        other, said = Store(tmp_path / f"store {count}", libraries=()), list[str]()
-        workers = processes([""] * count, f"{count} processes")
-        there = ran(tiny_benchmark, other, workers=workers, progress=lambda now, said=said: said.append(now.phase))
-        workers.close(workers.executor)
-        assert [run.id for run in there] == [run.id for run in here]  # type: ignore[union-attr]
-        assert bytes_of(other) == bytes_of(store) and not temporary(other)
-        assert said == [f"Run {n} of 4, on {count} worker{'s' * (count > 1)}" for n in range(5)]
-
-
-@pytest.mark.slow
-def test_a_killed_worker_loses_no_run(tiny_benchmark: Benchmark, store: Store, tmp_path: Path) -> None:
-    workers, said, victims = processes(["", ""], "two processes"), list[str](), list[int]()
-
-    def kill(_progress: Any) -> None:
-        if not victims:
-            victims.append(next(iter(workers.executor._processes)))  # type: ignore[attr-defined]
-            os.kill(victims[0], signal.SIGKILL)
-
-    there = ran(tiny_benchmark, store, workers=workers, warn=said.append, progress=kill)
-    workers.close(workers.executor)
-    assert victims and all(isinstance(run, Run) and run.has_scores and run.has_model for run in there)
-    assert [sentence for sentence in said if sentence.startswith("A worker was lost; ") and " run" in sentence]
-    assert not temporary(Store(store.root, libraries=())), "what the dead worker left is swept up"
 
 
 def test_what_is_stored_is_not_asked_for_and_one_failure_does_not_stop_others(
@@ -136,22 +103,6 @@ def test_a_run_that_needs_more_memory_than_workers_have_fails_before(
     threads.memory = 1000
     found = ran(tiny_benchmark, store, "ties", workers=threads)
     assert str(found[0]).startswith("A run needs about ") and "the workers have 1 kB each. Start fewer" in str(found[0])
-
-
-def test_cancel_and_pause_keep_what_is_finished(
-    tiny_benchmark: Benchmark, store: Store, threads: Workers, tmp_path: Path
-) -> None:
-    stop = threading.Event()
-    with pytest.raises(Cancelled):
-        ran(tiny_benchmark, store, workers=threads, cancel=stop, progress=lambda now: now.done and stop.set())
-    threads.executor.shutdown()
-    assert 1 <= len(store.runs()) < 4 and not temporary(store)
-    answers = iter((False, False, True))
-    other = Store(tmp_path / "other", libraries=())
-    again = Workers(ThreadPoolExecutor(1), 1)
-    with pytest.raises(Paused, match=r"^Paused\. 2 of 4 runs are kept\.$"):
-        ran(tiny_benchmark, other, workers=again, pause=lambda: next(answers))
-    assert len(other.runs()) == 2
 
 
 def test_a_worker_stops_when_the_asker_is_gone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -5,13 +5,10 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import json
-import os
 import shutil
-import signal
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import Executor, ThreadPoolExecutor
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -26,9 +23,8 @@ from merging.cli.main import main
 from merging.engine import run as engine
 from merging.engine.outputs import Stored, Tally
 from merging.engine.work import one_by_one
-from merging.errors import Cancelled, MergingError, WorkerError, WorkersGone
+from merging.errors import Cancelled, MergingError, WorkerError
 from merging.formats.one_tensor import file_bytes
-from merging.progress import Progress
 from merging.recipes.recipe import Recipe
 from merging.runs.estimate import tensor_bytes
 from merging.runs.execute import execute
@@ -39,8 +35,7 @@ from merging.runs.store import Store
 from merging.tasks.context import Context
 from merging.tasks.kinds import TENSOR
 from merging.tasks.worker import answered, call, last_inputs, written
-from merging.workers import checking, fan_out, pools
-from merging.workers.pools import processes
+from merging.workers import checking, pools
 from merging.workers.workers import Workers
 
 WIDE = "visual.transformer.resblocks.0.mlp.c_fc.weight"
@@ -102,46 +97,6 @@ class Recorded(Executor):
             self.asked.append(name)
         assert self.pool is not None
         return self.pool.submit(function, *said, **more)
-
-
-@pytest.mark.slow
-def test_files_are_the_same_bytes_whoever_computes(
-    tiny_benchmark: Benchmark, tmp_path: Path, lent: Callable[[Workers], None]
-) -> None:
-    recipes = [chain(tiny_benchmark, merge) for merge in ("drm", "tsv_m", "iso_c", "wudi")]
-    here = [digest(ran(recipe, tiny_benchmark, tmp_path / "here")) for recipe in recipes]
-    for count in (1, 3):
-        workers, said = processes([""] * count, f"{count} processes"), list[str]()
-        lent(workers)
-
-        def listen(done: Progress, said: list[str] = said) -> None:
-            said.append(done.phase)
-
-        folder, told = tmp_path / f"store {count}", {"workers": str(count), "progress": listen}
-        assert [digest(ran(recipe, tiny_benchmark, folder, **told)) for recipe in recipes] == here, count
-        workers.close(workers.executor)
-        words = [phase for phase in said if phase.startswith("Tensor")]
-        assert words[:9] == [f"Tensor {n} of 9, on {count} worker{'s' * (count > 1)}" for n in range(1, 10)]
-        assert len(words) == sum(map(alone, recipes))
-
-
-@pytest.mark.slow
-def test_a_killed_worker_loses_nothing(
-    tiny_benchmark: Benchmark, tmp_path: Path, lent: Callable[[Workers], None]
-) -> None:
-    recipe, said, victims = chain(tiny_benchmark, "drm"), list[str](), list[int]()
-    workers = processes(["", ""], "two processes")
-    lent(workers)
-
-    def kill(done: Progress) -> None:
-        if not victims and done.phase.startswith("Tensor 2 "):
-            victims.append(next(iter(workers.executor._processes)))  # type: ignore[attr-defined]
-            os.kill(victims[0], signal.SIGKILL)
-
-    there = ran(recipe, tiny_benchmark, tmp_path / "there", workers="2", warn=said.append, progress=kill)
-    workers.close(workers.executor)
-    assert victims and digest(there) == digest(ran(recipe, tiny_benchmark, tmp_path / "here"))
-    assert [sentence for sentence in said if "A worker was lost" in sentence and "again" in sentence]
 
 
 def test_the_largest_go_first_and_small_ones_stay_here(
@@ -216,25 +171,6 @@ def test_cancel_drops_what_waits_and_waits_for_no_tensor(
     go_on.set()
     assert len(threads.executor.asked) == 4  # type: ignore[attr-defined]
     assert [path for path in (tmp_path / "runs").iterdir() if not path.name.startswith(".")] == []
-
-
-def test_when_all_workers_are_gone_the_run_waits_for_them(
-    tiny_benchmark: Benchmark, tmp_path: Path, threads: Workers, monkeypatch: pytest.MonkeyPatch,
-    lent: Callable[[Workers], None],
-) -> None:  # fmt: skip
-    gone = threading.Event()
-
-    def leave(raw: bytes) -> Any:
-        if raw.startswith(b"{"):  # of "about"
-            return answered(raw)
-        gone.set()
-        raise WorkerError("The worker is gone.")
-
-    lent(replace(threads, present=lambda: not gone.is_set(), lost=(WorkerError,), called="the workers at tls://a"))
-    monkeypatch.setattr(fan_out, "GONE", 0.1)
-    monkeypatch.setattr(fan_out, "answered", leave)
-    with pytest.raises(WorkersGone, match=r"^The workers at tls://a are gone\. Nothing of this merge is kept\. Resume"):
-        ran(chain(tiny_benchmark, "drm"), tiny_benchmark, tmp_path, workers="threads")
 
 
 def test_workers_on_other_hardware_are_left_alone(

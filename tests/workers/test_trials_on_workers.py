@@ -4,14 +4,11 @@ from __future__ import annotations
 
 import os
 import shutil
-import signal
 import threading
 import time
 from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -34,7 +31,6 @@ from merging.runs.store import Store
 from merging.tasks.context import Context
 from merging.tasks.kinds import TRIAL
 from merging.tasks.worker import answered, call, written
-from merging.workers.pools import processes
 from merging.workers.workers import Workers
 
 KEYS = ("exemplars", "drm_ablations", "task_counts")
@@ -75,37 +71,6 @@ def never() -> Iterator[Workers]:
     yield
 
 
-@pytest.mark.slow
-def test_tables_are_the_same_bytes_whoever_computes(tiny_benchmark: Benchmark, here: Store, tmp_path: Path) -> None:
-    assert len(bytes_of(here)) == 7
-    three = processes([""] * 3, "three processes")  # two: the test of a killed worker
-    for count, workers in {1: Workers(ThreadPoolExecutor(1), 1), 3: three}.items():
-        other, said = Store(tmp_path / f"store {count}", libraries=()), list[str]()
-        for key in KEYS:
-            made = measured(key, other, tiny_benchmark, workers, progress=lambda now, said=said: said.append(now.phase))
-            assert made.notes == measured(key, here, tiny_benchmark).notes and made.device == "CPU"
-        workers.close(workers.executor)
-        assert bytes_of(other) == bytes_of(here), count
-        assert said[0] == f"Trial 0 of 12, on {count} worker{'s' * (count > 1)}" and "Trial 12 of 12" in said[12]
-
-
-@pytest.mark.slow
-def test_a_killed_worker_loses_no_trial(tiny_benchmark: Benchmark, here: Store, tmp_path: Path) -> None:
-    other, said, victims = Store(tmp_path, libraries=()), list[str](), list[int]()
-    workers = processes(["", ""], "two processes")
-
-    def kill(progress: Any) -> None:
-        if progress.done and not victims:
-            victims.append(next(iter(workers.executor._processes)))  # type: ignore[attr-defined]
-            os.kill(victims[0], signal.SIGKILL)
-
-    for key in KEYS:
-        measured(key, other, tiny_benchmark, workers, warn=said.append, progress=kill)
-    workers.close(workers.executor)
-    assert bytes_of(other) == bytes_of(here)
-    assert [sentence for sentence in said if sentence.startswith("A worker was lost; ") and " trial" in sentence]
-
-
 @pytest.mark.usefixtures("here")
 def test_an_error_of_ours_is_raised_once(
     tiny_benchmark: Benchmark, store: Store, threads: Workers, monkeypatch: pytest.MonkeyPatch
@@ -139,25 +104,6 @@ def test_a_trial_that_is_too_large_is_told_before(
     with pytest.raises(MergingError, match=r"^A trial needs about .* of memory; 1 kB are free\.$"):
         measured("exemplars", store, tiny_benchmark)
     assert not begun and not bytes_of(store)
-
-
-@pytest.mark.usefixtures("here")
-def test_cancel_ends_it(tiny_benchmark: Benchmark, store: Store, threads: Workers) -> None:
-    stop, said = threading.Event(), list[str]()
-
-    def first(progress: Any) -> None:
-        said.append(progress.phase)
-        stop.set()
-
-    with pytest.raises(Cancelled):
-        measured("task_counts", store, tiny_benchmark, threads, cancel=stop, progress=first)
-    threads.executor.shutdown()
-    assert said == ["Trial 0 of 26, on 2 workers"] and not bytes_of(store)
-    gone = replace(threads, present=lambda: False, lost=(RuntimeError,), called="the workers at tls://a")
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("merging.workers.fan_out.GONE", 0.1)
-        with pytest.raises(WorkersGone, match=r"^The workers at tls://a are gone\. It begins anew\. Resume when they"):
-            measured("task_counts", store, tiny_benchmark, gone)
 
 
 @pytest.mark.parametrize("later", ["same", "another"])
