@@ -16,6 +16,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
+from merging.tasks.context import Context
 from merging.version import __version__
 
 # libgomp's threads otherwise spin at barriers, which is ruinous beside a busy neighbor (another merge, the app's
@@ -44,7 +45,6 @@ if TYPE_CHECKING:
     from merging.recipes.recipe import Recipe
     from merging.runs.inputs import OpenedRecipe
     from merging.runs.run import Run
-    from merging.tasks.context import Context
 __all__ = [
     "MergeResult", "Modules", "Preview", "PreviewSample", "TaskExemplars", "__version__", "capture", "describe",
     "gradient_means", "load_modules", "merge", "methods", "preview", "recalibrate", "save_gradients",
@@ -112,8 +112,6 @@ def merge(  # noqa: PLR0913 - the public contract
             problem is named.
         Cancelled: ``cancel`` asked for it; nothing is kept.
     """
-    from merging.tasks.context import Context
-
     stated = {"activation": activation, "architecture": architecture, "family": family, "vocabulary": vocabulary}
     base, inputs = _opened(pretrained, experts, merge, params, edits, count_dead_params, stated, adapt)
     _warn(inputs, strict)
@@ -185,7 +183,6 @@ def preview(
         Cancelled: ``cancel`` asked for it.
     """
     from merging.previews.preview import preview as one
-    from merging.tasks.context import Context
 
     return one(recipe, sample, reference, benchmark=benchmark, context=Context(device, cancel=cancel))
 

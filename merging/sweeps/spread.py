@@ -19,7 +19,7 @@ from merging.sweeps.sweep import NamedPoint
 from merging.sweeps.wire import point_of
 from merging.tasks.context import Context
 from merging.tasks.kinds import POINT, Plain
-from merging.workers.fan_out import FanOut, Task
+from merging.workers.fan_out import FanOut, WorkerTask
 from merging.workers.workers import Workers
 
 STAGES = (MERGING, EVALUATING)
@@ -80,7 +80,7 @@ class MissingPoints:
             StoreError, Cancelled: as ``here``. WorkersGone: there was no worker for a minute; finished points are kept.
         """
         before, failures = self.total - len(self.points), dict[str, MergingError]()
-        tasks = (Task(each.name, partial(request, each)) for each in self._each())
+        tasks = (WorkerTask(each.name, partial(request, each)) for each in self._each())
         with ThreadPoolExecutor(WRITERS) as writers:
             written = _WrittenPoints(self, writers, failures)
             fan = FanOut(POINT, workers, written.take, written.fail, self.context, self.total, before)
@@ -104,7 +104,7 @@ class _WrittenPoints:
     writing: list[Future[None]] = field(default_factory=list)
     names: set[str] = field(default_factory=set)
 
-    def take(self, task: Task, answer: Plain) -> None:
+    def take(self, task: WorkerTask, answer: Plain) -> None:
         """Store a point; raises StoreError if an earlier one could not be stored."""
         point, about = point_of(answer)
         if point.name != task.name:
@@ -118,7 +118,7 @@ class _WrittenPoints:
         for warning in about.get("warnings", ()):
             self.missing.context.warn(warning)
 
-    def fail(self, task: Task, error: MergingError) -> None:
+    def fail(self, task: WorkerTask, error: MergingError) -> None:
         """Note why a point could not be computed."""
         self.failures[task.name] = error
 

@@ -29,7 +29,7 @@ TRIES = 3  # workers that a task may take down
 
 
 @dataclass(frozen=True, slots=True)
-class Task:
+class WorkerTask:
     """A task for a worker. ``ask`` gives what is said to it, with its name, when it is handed out.
 
     ``work`` is counted as progress, and ``nbytes`` is the size of the answer: tasks
@@ -46,7 +46,7 @@ class Task:
 class _Flight:
     """A task that was handed out, and how often its worker was lost."""
 
-    task: Task
+    task: WorkerTask
     request: bytes
     losses: int = 0
 
@@ -62,8 +62,8 @@ class FanOut:
 
     kind: str
     workers: Workers
-    take: Callable[[Task, Plain], None]
-    failed: Callable[[Task, MergingError], None] | None = None
+    take: Callable[[WorkerTask, Plain], None]
+    failed: Callable[[WorkerTask, MergingError], None] | None = None
     context: Context = QUIET
     total: int = 0
     arrived: int = 0
@@ -76,7 +76,7 @@ class FanOut:
     def __post_init__(self) -> None:
         self.noun = find_kind(self.kind).noun
 
-    def run(self, tasks: Iterable[Task], work: int | None = None) -> None:
+    def run(self, tasks: Iterable[WorkerTask], work: int | None = None) -> None:
         """Let workers do all tasks. Those of an iterator are taken as they are handed out; ``work`` is that of all.
 
         Raises:
@@ -109,7 +109,7 @@ class FanOut:
             self._words_of_workers = words
             self._meter.within(0, self.words())
 
-    def _submit(self, source: Iterator[Task]) -> bool:
+    def _submit(self, source: Iterator[WorkerTask]) -> bool:
         """Fill the window; whether anything is in flight then, as long as anything is left."""
         if not self._flying and self.workers.count == 0:  # else nothing would be submitted, as if all were done
             self._await_workers()
@@ -127,7 +127,7 @@ class FanOut:
                 self._flying[future] = flight
         return bool(self._flying)
 
-    def _next(self, source: Iterator[Task]) -> _Flight | None:
+    def _next(self, source: Iterator[WorkerTask]) -> _Flight | None:
         """What to submit next; what may take its workers down runs alone."""
         if any(map(self._is_suspect, self._flying.values())):
             return None
@@ -165,11 +165,11 @@ class FanOut:
                 self._count(flight.task)
         return lost
 
-    def _count(self, task: Task) -> None:
+    def _count(self, task: WorkerTask) -> None:
         self.arrived += 1
         self._meter.advance(task.work, self.words())
 
-    def _fail(self, task: Task, error: MergingError) -> None:
+    def _fail(self, task: WorkerTask, error: MergingError) -> None:
         if self.failed is None:
             raise error
         self.failed(task, error)

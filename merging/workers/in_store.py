@@ -12,12 +12,12 @@ from merging.tasks.context import Context
 from merging.tasks.kinds import Plain
 from merging.tasks.store_mark import Mark, does_not_see_store, marked
 from merging.workers.checking import survey
-from merging.workers.fan_out import FanOut, Task
+from merging.workers.fan_out import FanOut, WorkerTask
 from merging.workers.workers import Workers
 
 
 def compute_in_store(
-    kind: str, tasks: Sequence[Task], folder: Path, workers: Workers, context: Context, total: int
+    kind: str, tasks: Sequence[WorkerTask], folder: Path, workers: Workers, context: Context, total: int
 ) -> dict[str, MergingError] | None:
     """Let workers write results into the store at ``folder``; the errors of those that fail, by name.
 
@@ -29,17 +29,17 @@ def compute_in_store(
     failures, begun = dict[str, MergingError](), list[str]()
     with marked(folder) as mark:
 
-        def take(task: Task, answer: Plain) -> None:
+        def take(task: WorkerTask, answer: Plain) -> None:
             for sentence in answer["warnings"]:
                 context.warn(str(sentence))
             if answer.get("name") != task.name:
                 failures[task.name] = WorkerError(f"a worker wrote {answer.get('name')} instead of {task.name}.")
             Path(mark["path"]).touch()  # what is a day old would be swept up
 
-        def failed(task: Task, error: MergingError) -> None:
+        def failed(task: WorkerTask, error: MergingError) -> None:
             failures[task.name] = error
 
-        def begin() -> Iterator[Task]:
+        def begin() -> Iterator[WorkerTask]:
             for task in tasks:
                 if context.pauses():
                     return
@@ -59,5 +59,5 @@ def compute_in_store(
     return failures
 
 
-def _with_mark(task: Task, mark: Mark) -> Plain:
+def _with_mark(task: WorkerTask, mark: Mark) -> Plain:
     return {**task.ask(), "probe": mark}

@@ -136,15 +136,13 @@ def test_every_dotted_string_resolves() -> None:
 
 
 def resolves(dotted: str) -> bool:
-    """Whether there is such a module, and such a function or class in it."""
+    """Whether there is such a module, and such a function, class or value in it."""
     module, _, name = dotted.partition(":")
     path = ROOT / module.replace(".", "/")
     source = path.with_suffix(".py") if path.with_suffix(".py").is_file() else path / "__init__.py"
     if not source.is_file():
         return False
-    return not name or name in {
-        node.name for node in parsed(source).body if isinstance(node, ast.FunctionDef | ast.ClassDef)
-    }
+    return not name or name in {found for node in parsed(source).body for found in bound(node)}
 
 
 def test_nothing_directly_in_app_is_called_like_a_standard_module() -> None:

@@ -13,9 +13,9 @@ from app.reading import data
 from app.session import clicks
 from app.widgets.jobs import own_machine, tray
 from app.widgets.jobs.missing_box import GO_ON, box
-from merging.analysis.subject import Of
 from merging.analysis.registry import kind, refusal
 from merging.analysis.stored import MEMORY, Measured, share_measurements
+from merging.analysis.subject import Of
 from merging.modes import Act
 from merging.runs.run import PRECOMPUTED, THIS_MACHINE, Run
 from merging.text import duration_text

@@ -24,7 +24,7 @@ from merging.runs.remote.requests import plain_store
 from merging.runs.store import Store
 from merging.tasks.context import QUIET, Context
 from merging.tasks.kinds import MEASURE, Plain
-from merging.workers.fan_out import Task
+from merging.workers.fan_out import WorkerTask
 from merging.workers.in_store import compute_in_store
 from merging.workers.workers import Workers
 
@@ -113,7 +113,7 @@ class SeveralMeasurements:
                 names[one] = name
             except MergingError as error:
                 self._found[one] = error
-        tasks = [Task(name, partial(dict, request)) for name, request in asked.items()]
+        tasks = [WorkerTask(name, partial(dict, request)) for name, request in asked.items()]
         total = len({*names.values()}) + len(found)
         failures = compute_in_store(MEASURE, tasks, self.store.root, workers, context, total) if tasks else {}
         if failures is None:

@@ -24,7 +24,7 @@ from merging.formats.handed_out import handed_out
 from merging.runs.inputs import open_models
 from merging.tasks.context import Context
 from merging.tasks.kinds import TRIAL, Plain
-from merging.workers.fan_out import FanOut, Task
+from merging.workers.fan_out import FanOut, WorkerTask
 from merging.workers.workers import Workers
 
 if TYPE_CHECKING:
@@ -104,16 +104,16 @@ class Trials:
         before = self.kept.read(workers.kind) if self.kept else {}
         found = {name: before[name] for name in by_name if name in before}
 
-        def take(task: Task, answer: Plain) -> None:
+        def take(task: WorkerTask, answer: Plain) -> None:
             found[task.name] = answer
 
-        def fail(task: Task, error: MergingError) -> None:
+        def fail(task: WorkerTask, error: MergingError) -> None:
             trial = by_name[task.name].name
             raise WorkerError(f"Trial “{trial}”: {error}") if isinstance(error, WorkerError) else error
 
         missing = [name for name in by_name if name not in found]
         missing.sort(key=lambda name: by_name[name].weight, reverse=True)
-        tasks = [Task(name, partial(self.request, by_name[name]), _steps(by_name[name])) for name in missing]
+        tasks = [WorkerTask(name, partial(self.request, by_name[name]), _steps(by_name[name])) for name in missing]
         fan = FanOut(TRIAL, workers, take, fail, self.context, len(by_name), len(found))
         try:
             fan.run(tasks)

@@ -21,7 +21,7 @@ from merging.tasks.context import Context
 from merging.tasks.kinds import SCORE, Plain
 from merging.workers import pools
 from merging.workers.checking import same_hardware
-from merging.workers.fan_out import FanOut, Task
+from merging.workers.fan_out import FanOut, WorkerTask
 
 
 def keep_answers_of_workers(path: Path, benchmark: Benchmark, kept: KeptFeatures, spec: str, context: Context) -> None:
@@ -43,14 +43,14 @@ def keep_answers_of_workers(path: Path, benchmark: Benchmark, kept: KeptFeatures
     missing.sort(key=lambda pair: -counts[pair])
     by_name = {f"{task} {split}": (task, split) for task, split in missing}
 
-    def take(task: Task, answer: Plain) -> None:
+    def take(task: WorkerTask, answer: Plain) -> None:
         kept.keep(benchmark, *by_name[task.name], _answered(answer), tower)
 
     def ask(name: str) -> Plain:
         task, split = by_name[name]
         return {**asked, "name": name, "task": task, "split": split}
 
-    tasks = [Task(name, partial(ask, name), counts[pair]) for name, pair in by_name.items()]
+    tasks = [WorkerTask(name, partial(ask, name), counts[pair]) for name, pair in by_name.items()]
     try:
         with pools.opened(spec, context.warn, context.device) as workers:
             if workers is not None and same_hardware(workers, context.device, context.warn, "evaluation"):

@@ -19,7 +19,7 @@ from merging.tasks.context import Context
 from merging.tasks.kinds import TENSOR, Plain
 from merging.workers import pools
 from merging.workers.checking import same_hardware
-from merging.workers.fan_out import FanOut, Task
+from merging.workers.fan_out import FanOut, WorkerTask
 from merging.workers.workers import Workers
 
 
@@ -68,13 +68,13 @@ class TensorsOnWorkers:
         """
         infos = self.opened.pretrained.infos
 
-        def take_file(task: Task, answer: Plain) -> None:
+        def take_file(task: WorkerTask, answer: Plain) -> None:
             stored, rows = stored_of(answer.get("file", b""), task.name, infos[task.name])
             take(stored, rows, f"Tensor {fan.arrived + 1} of {len(self.names)}, on {self.workers.words()}")
 
         fan = FanOut(TENSOR, self.workers, take_file, _fail, self.context.silent(), len(self.names))
         try:
-            fan.run([Task(name, partial(self._ask, name), nbytes=infos[name].nbytes) for name in self.names])
+            fan.run([WorkerTask(name, partial(self._ask, name), nbytes=infos[name].nbytes) for name in self.names])
         except WorkersGone as gone:
             raise WorkersGone(
                 f"{gone} Nothing of this merge is kept. Resume when they are back; it begins anew."
@@ -84,6 +84,6 @@ class TensorsOnWorkers:
         return {**self.asked, "name": name}
 
 
-def _fail(task: Task, error: MergingError) -> None:
+def _fail(task: WorkerTask, error: MergingError) -> None:
     """End the merge with the error of a tensor."""
     raise error if task.name in str(error) else type(error)(f"Tensor {task.name}: {error}")

@@ -19,7 +19,7 @@ from merging.runs.run import Run
 from merging.runs.store import Store
 from merging.tasks.context import QUIET, Context
 from merging.tasks.kinds import RUN, Plain
-from merging.workers.fan_out import Task
+from merging.workers.fan_out import WorkerTask
 from merging.workers.in_store import compute_in_store
 from merging.workers.workers import Workers
 
@@ -112,7 +112,7 @@ class SeveralRuns:
         failures: dict[str, MergingError] | None = {}
         if missing:
             total = len({*places.values()})
-            tasks = [Task(name, partial(dict, request)) for name, request in missing]
+            tasks = [WorkerTask(name, partial(dict, request)) for name, request in missing]
             failures = compute_in_store(RUN, tasks, self.store.root, workers, self.context, total)
         if failures is None:
             return None
