@@ -38,7 +38,7 @@ def commands() -> Iterator[str]:
     from merging.cli.main import PROGRAM, program
 
     yield from (f"{name} = {getattr(exit_codes, name)}" for name in ("DONE", "FAILED", "USAGE", "PAUSED", "CANCELLED"))
-    yield from _help(click.Context(program, info_name=PROGRAM, max_content_width=WIDTH, terminal_width=WIDTH))
+    yield from _help(click.Context(program, info_name=PROGRAM, terminal_width=WIDTH, **program.context_settings))
 
 
 def _help(context: click.Context) -> Iterator[str]:
