@@ -154,5 +154,7 @@ def test_each_of_several_jobs_has_its_part_of_the_cores(several, child, tiny_ben
     asked = []
     start = JobFiles.start
     monkeypatch.setattr(JobFiles, "start", lambda self, *given: asked.append(given[-1]) or start(self, *given))
-    running(several, *submitted(several, tiny_benchmark, 2))
-    assert sorted(asked) == [1, 2]
+    (first,) = submitted(several, tiny_benchmark, 1)
+    running(several, first)
+    running(several, first, several.submit(plain_recipe(tiny_benchmark, 0.9)).id)
+    assert asked == [1, 2]
