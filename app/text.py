@@ -152,7 +152,7 @@ def about(run: Run) -> str:
     if run.kind != "merge":
         return f"**{safe_text(data_set(run.name))}**, evaluated as it is. Run {run.id[:8]}."
     try:
-        chain = safe_text(_chain_of(run.recipe_yaml, run.sizes.get("dead", 0) > 0), 300) if run.recipe_yaml else ""
+        chain = safe_text(_chain_of(run.recipe_yaml, run.sizes["dead"] > 0), 300) if run.recipe_yaml else ""
     except MergingError:
         chain = "a chain with a method that this version does not know"
     models = f"{plural(len(run.experts), 'expert')}{f' into {ONE_PER_TASK}' if run.per_task else ''}"

@@ -17,12 +17,11 @@ a run's id and not the label that a picker shows.
     method    the method on Methods                    role*     methods of this role only
     needs*    methods that need this only              find*     methods with these words only
     view*     what Drift shows                         kind*     tensors of this kind only
-    about*    what Conflicts shows                     layer     the chosen tensor, in earlier links
+    about*    what Conflicts shows                     cell*     what a cell of layer-isolated drift says
     density*  share kept before signs are counted      cut*      rank cut of the joint spaces
     signs*    what a cell of sign agreement says       won*      what the picture of the election shows
     against*  the method tested against the others     best*     the score that makes a point of it the best
     token*    features of the class token, or mean     distance* how drift is measured
-    task      the chosen expert, in earlier links      cell*     what a cell of layer-isolated drift says
     conflict* what a cell of removed conflicts says    overlap*  directions that both tasks of the case share
     energy*   of one task's inputs against the other's agreement* cosine of the case's task vectors
     compare*  what two experts are compared by         scope*    the whole model, or one layer
@@ -48,7 +47,7 @@ a run's id and not the label that a picker shows.
     chosen    the runs selected there, with commas     outcome*  which of the two runs is right
     chart*    the chart of both runs on Compare        among*    whose images it counts
     guess*    what the first-order map shows
-    learned*  what Learning shows                      moment*   the step of learning there; ``step`` in earlier links
+    learned*  what Learning shows                      moment*   the step of learning there
     see*      what Image shows                         seek*     the images that Image looks for
     head      whose classes Image asks for             at        the depth or block that it shows
     unit      on Image, an attention head              reference what Image compares runs with
@@ -71,8 +70,8 @@ RUN, RUNS, CHAIN, EXPERTS, RATIO, SHARED = "run", "runs", "chain", "experts", "r
 TOWER = "tower"
 GROUP, BY, EXPERT, TENSOR, RELATIVE, PRESENT = "group", "by", "expert", "tensor", "relative", "present"
 METHOD, ROLE, NEEDS, FIND, RANKED, ALONG = "method", "role", "needs", "find", "ranked", "along"
-VIEW, KIND, TOKEN, DISTANCE, TASK, NUMBER, UNIT = "view", "kind", "token", "distance", "task", "number", "unit"
-ABOUT, LAYER, DENSITY, CUT, SIGNS, WON = "about", "layer", "density", "cut", "signs", "won"
+VIEW, KIND, TOKEN, DISTANCE, NUMBER, UNIT = "view", "kind", "token", "distance", "number", "unit"
+ABOUT, DENSITY, CUT, SIGNS, WON = "about", "density", "cut", "signs", "won"
 CELL, CONFLICT, OVERLAP, ENERGY, AGREEMENT, VECTORS = "cell", "conflict", "overlap", "energy", "agreement", "vectors"
 AGAINST, COMPARE, SCOPE, FIRST, SECOND = "against", "compare", "scope", "first", "second"
 SWEEP, POINT, SCORE, SUBJECT, LEAST, BEST = "sweep", "point", "score", "subject", "least", "best"

@@ -1,7 +1,6 @@
 """What the visitor has chosen to look at: a tensor, an expert or its task, an image. One choice for all pages.
 
-It is in the address as ``tensor``, ``expert`` and ``image`` (task:split:place). Links of earlier versions name an
-expert's task ``task`` and a linear layer ``layer``; those are read, too.
+It is in the address as ``tensor``, ``expert`` and ``image`` (task:split:place).
 """
 
 from __future__ import annotations
@@ -12,7 +11,6 @@ from app.session import address, state
 
 TENSOR, EXPERT, IMAGE = address.TENSOR, address.EXPERT, "image"
 NOUNS = {TENSOR: "tensor", EXPERT: "expert", IMAGE: "image"}
-EARLIER = {TENSOR: address.LAYER, EXPERT: address.TASK}
 _CHOSEN, _SHOWN, _PICKERS = "_selection", "_selection_shown", "_selection_pickers"
 
 
@@ -20,10 +18,8 @@ def enter() -> None:
     """Read the link that was just opened, and put the selection into the address of the page that is drawn next."""
     st.session_state[_SHOWN] = set()
     for kind in NOUNS:
-        if value := state.linked(kind) or state.linked(EARLIER.get(kind, kind)):
+        if value := state.linked(kind):
             _chosen()[kind] = value[:300]
-        if kind in EARLIER:
-            state.write(EARLIER[kind], "")
         state.write(kind, chosen(kind))
 
 

@@ -1,4 +1,4 @@
-"""Words in links and on the page: which the page has explained, and earlier names of choices."""
+"""Words on the page: which it has explained, and whether it was opened for one."""
 
 from __future__ import annotations
 
@@ -9,12 +9,6 @@ import streamlit as st
 from app.session import address, state
 
 _FOR_A_WORD, _EXPLAINED = "_for_a_word", "_explained"
-
-
-def read_renamed(key: str, old: str, new: str) -> None:
-    """Open links of earlier versions, which name a choice of the bound widget ``key`` by another word."""
-    if state.linked(key) == old:
-        st.session_state[key] = new
 
 
 def comes_for_a_word() -> bool:

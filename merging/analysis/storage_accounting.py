@@ -8,7 +8,7 @@ deploy   everything that a user of the merge needs
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -34,7 +34,7 @@ Row = tuple[str, str, float]  # account, part, bytes
 
 
 def storage(run: Run) -> pd.DataFrame:
-    """One row for each account and part: account, part, bytes; NaN if the run's version recorded too little.
+    """One row for each account and part: account, part, bytes.
 
     A merge with one model per task, made of a shared vector and of a mask and a rescaler per task, is counted by these
     parts, except under "dense", which counts the files.
@@ -45,7 +45,7 @@ def storage(run: Run) -> pd.DataFrame:
 
 
 def totals(run: Run) -> dict[str, float]:
-    """{account: its bytes} of ``storage``; NaN where the run's version recorded too little."""
+    """{account: its bytes} of ``storage``."""
     sizes: dict[str, float] = {}
     for account, _, size in _rows(run):
         sizes[account] = sizes.get(account, 0.0) + float(size)
@@ -56,9 +56,6 @@ def _rows(run: Run) -> list[Row]:
     tensors = run.plain_table("tensors")
     heads = _heads(run, tensors)
     extra: list[Row] = [("deploy", HEADS, heads)] if heads else []
-    if not run.sizes or "itemsize" not in tensors:
-        unknown = [(account, "files", np.nan) for account in ACCOUNTS[1:]]
-        return [*_paper_only(run, tensors), *unknown]
     if not run.per_task:
         modules = run.table("modules") if "modules" in run.tables else None
         rows = _one_model(tensors, run.sizes) if modules is None else _with_modules(tensors, run.sizes, modules)
@@ -67,11 +64,6 @@ def _rows(run: Run) -> list[Row]:
     else:
         rows = _many_models(tensors.frame(), run.table("task_tensors"), run.sizes)
     return [*rows, *extra]
-
-
-def _paper_only(run: Run, tensors: Table) -> Iterator[Row]:
-    if not run.per_task:
-        yield "paper", VECTOR, PAPER_BYTES * paper_entries(tensors, run.sizes.get("dead", 0))
 
 
 def _one_model(tensors: Table, sizes: Mapping[str, int]) -> list[Row]:

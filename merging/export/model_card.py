@@ -266,7 +266,7 @@ def _results(card: Card, run: Run) -> Iterator[str]:
 
 def _storage(run: Run) -> str:
     sizes = totals(run)
-    rows = [(text, size_text(sizes[key])) for key, text in ACCOUNTS.items() if not math.isnan(sizes.get(key, math.nan))]
+    rows = [(text, size_text(sizes[key])) for key, text in ACCOUNTS.items()]
     return table(("Counted", "Size"), rows)
 
 

@@ -25,8 +25,7 @@ class ProcessId:
     """A process; number 0 is none.
 
     ``born`` is its time of birth in seconds, on Linux since the computer was started, so that setting the clock does
-    not change it. ``host`` names the computer, its start and its space of process numbers; empty in records of earlier
-    versions, whose ``born`` counts from the epoch.
+    not change it. ``host`` names the computer, its start and its space of process numbers.
     """
 
     pid: int = 0
@@ -60,7 +59,7 @@ class ProcessId:
     @property
     def away(self) -> bool:
         """Whether it belongs to another computer, or to this one before its last start, so that it cannot be asked."""
-        return bool(self.pid and self.host) and not self.here
+        return bool(self.pid) and not self.here
 
     def status(self) -> str:
         """What psutil says of it; empty if it has ended, or belongs elsewhere."""
@@ -68,8 +67,7 @@ class ProcessId:
             return ""
         try:
             process = psutil.Process(self.pid)
-            born = _birth(process) if self.host else process.create_time()
-            status = process.status()
+            born, status = _birth(process), process.status()
         except psutil.Error:
             return ""
         return "" if abs(born - self.born) >= SAME or status in DEAD else str(status)

@@ -99,7 +99,7 @@ class JsonRecords:
         """What ``build`` makes of a record; None if there is none, or ``build`` refuses it."""
         try:
             record = json.loads(self.path(name).read_bytes())
-            return build(record) if record.get("version", self.version) == self.version else None
+            return build(record) if record["version"] == self.version else None
         except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError, MergingError):
             return None
 

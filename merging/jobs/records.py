@@ -197,7 +197,7 @@ class JobFiles:
         try:
             plain = json.loads((self.folder / STATE).read_bytes())
             owner, worker = ProcessId(**plain.pop("owner")), ProcessId(**plain.pop("worker"))
-            plain |= {"state": State(plain["state"]), "words": tuple(plain.get("words", ()))}
+            plain |= {"state": State(plain["state"]), "words": tuple(plain["words"])}
             return Record(**plain, owner=owner, worker=worker)
         except (OSError, ValueError, KeyError, TypeError, AttributeError):
             return None

@@ -221,13 +221,9 @@ def run_steps(run: ExperimentRun, steps: Sequence[ExperimentStep], context: Cont
 # The table
 
 
-def make_table(chosen: Experiment, choice: Choice, place: Place, measured: MeasuredTable) -> PublishedTable:
+def make_table(chosen: Experiment, choice: Choice, measured: MeasuredTable) -> PublishedTable:
     """The table of what was measured, with what was known of the files then."""
-    from merging.published.computing.measured import MeasuredFiles
-
     files = measured.files
-    if files is None:  # a table of an earlier version does not say which files it is of: the lock is the best guess
-        files = MeasuredFiles.of(place.lock(), {use.repository for use in needed_parts(chosen, choice)})
     pinned = f"Files as pinned at the first fetch ({', '.join(files.pinned)})." if files.pinned else ""
     used, rows = models(chosen, choice), measured.in_order(chosen, choice)
     notes = (*measured.sentences(chosen, choice), pinned, used.note)
@@ -245,4 +241,4 @@ def kept_table(chosen: Experiment, place: Place) -> PublishedTable:
     if (choice := measured_choice(place.folder)) is None:
         raise TaskError(f"{place.key} has no measured row yet. `published run {place.key}` computes them.")
     chosen = narrowed(chosen, choice)
-    return make_table(chosen, choice, place, read_measured(place.folder, chosen, choice))
+    return make_table(chosen, choice, read_measured(place.folder, chosen, choice))

@@ -166,7 +166,7 @@ def _parsed(recipe_yaml: str) -> Recipe | None:
 
 def _chain(recipe: Recipe, run: Run) -> Chain:
     """What a recipe does to the inputs of a run; counting unused tensors matters only if there are any."""
-    counts = recipe.count_dead_params and run.sizes.get("dead", 1) > 0
+    counts = recipe.count_dead_params and run.sizes["dead"] > 0
     return _steps(recipe, run), recipe.exemplars, (counts, recipe.adapt, recipe.test_data)
 
 

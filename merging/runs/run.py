@@ -53,10 +53,10 @@ class Run:
     the checkpoints, as "pretrained" and "experts/<name>"; ``experts`` the names of those that were merged, which are
     the in-domain tasks. ``chain`` holds the keys of the recipe's steps. ``per_task`` says that the merge gave one model
     for each expert. ``sizes`` are bytes of the model ``files`` and of the ``header`` in them, as they were written, and
-    ``dead`` scalars of unused text tensors; empty if the version that made the run did not note them. ``adapt`` is the
-    key of what sits on the merged model, empty without; ``modules`` are its files. ``adapted_on`` is the split whose
-    images were learned from ("choosing", "reporting" or "exemplars"), None if nothing was learned. ``images`` are the
-    numbers of "exemplars" and "test_data" of each task that the chain saw; empty if it saw none, and in older runs.
+    ``dead`` scalars of unused text tensors; empty for other kinds than merges. ``adapt`` is the key of what
+    sits on the merged model, empty without; ``modules`` are its files. ``adapted_on`` is the split whose images were
+    learned from ("choosing", "reporting" or "exemplars"), None if nothing was learned. ``images`` are the
+    numbers of "exemplars" and "test_data" of each task that the chain saw; empty if none, and in the bundled library.
     ``test_images`` says which images of the test sets the scores are of, in words; empty if that is not known.
     ``whole`` says that no half of them was kept to choose on, ``licenses`` what models and data sets state, by name.
     ``network`` is what models other than CLIP are called; empty for CLIP.
@@ -115,17 +115,17 @@ class Run:
                 provenance=provenance,
                 device=facts["device"],
                 seconds=facts["seconds"],
-                created=facts.get("created"),
-                warnings=tuple(facts.get("warnings", ())),
+                created=facts["created"],
+                warnings=tuple(facts["warnings"]),
                 versions=facts["versions"],
-                seed=facts.get("seed"),
+                seed=facts["seed"],
                 chain=tuple(facts["chain"]),
                 experts=tuple(facts["experts"]),
                 inputs=facts["inputs"],
-                benchmark=facts.get("benchmark"),
-                work=facts.get("work", {}),
+                benchmark=facts["benchmark"],
+                work=facts["work"],
                 per_task=facts.get("per_task", False),
-                sizes=facts.get("sizes", {}),
+                sizes=facts["sizes"] if facts["kind"] == "merge" else {},
                 path=path,
                 adapt=facts.get("adapt") or "",
                 adapted_on=facts.get("adapted_on"),

@@ -57,7 +57,7 @@ def _sweep(path: Path) -> Sweep | None:
     """The sweep in a file; None if there is no file, or one that only another version of the program reads.
 
     Raises:
-        DamagedError: the file is not as it was written. Earlier versions wrote no sha-256; then its id tells.
+        DamagedError: the file is not as it was written. Some of the bundled library have no sha-256: their id tells.
     """
     state = state_of(path.parent, (path.name,))
     return _parsed(path, state) if state else None

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from dataclasses import replace
 from itertools import pairwise
 
 import numpy as np
@@ -263,13 +262,6 @@ def test_unused_text_tensors_count_for_a_dense_vector(run_it, tiny_folder, tmp_p
     assert accounts(pruned)["paper"]["task vector"] == 4 * pruned.table("tensors")["kept_numel"].sum()
 
 
-def test_a_run_of_an_earlier_version_leaves_gaps(run_it):
-    run = run_it("ties", {}, [], keep_model=False)
-    old = accounts(replace(run, sizes={}))
-    assert old["paper"] == accounts(run)["paper"]
-    assert all(math.isnan(sum(old[account].values())) for account in ("dense", "sparse", "deploy"))
-
-
 @pytest.mark.slow
 def test_the_library_knows_its_sizes(tmp_path):
     """Rebuild it with `make library` if it does not."""
@@ -310,13 +302,12 @@ def test_bars_do_not_overlap():
     assert all(abs(y - round(float(y))) < 0.5 for y, _ in bars)
 
 
-def test_unknown_sizes_are_left_out_and_said():
+def test_unknown_sizes_are_left_out():
     table = viz_tables.storage(3)
     table.loc[(table["run"] == "r001") & (table["account"] != "paper"), "bytes"] = np.nan
     fig = viz.draw("storage", table)
     (files,) = (trace for trace in fig.data if trace.name == DRAWN["dense"])
     assert len(files.x) == 2
-    assert any("Incomplete for 1 run" in note.text for note in fig.layout.annotations)
     nothing = viz.draw("storage", table.assign(bytes=np.nan))
     assert len(nothing.data) == 0
     with pytest.raises(ChartError, match="does not know the account 'other'"):

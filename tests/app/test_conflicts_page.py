@@ -82,7 +82,7 @@ def test_a_click_on_a_cell_chooses_the_layer(open_app: Any, counted: Path) -> No
 def test_another_density_or_cut_needs_no_other_decomposition(
     open_app: Any, counted: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    at = open_app("conflicts", counted, layer=LAYER)
+    at = open_app("conflicts", counted, tensor=LAYER)
     assert "directions at rank cut 0.01" in words(at)
 
     def again(*_: Any) -> None:
@@ -98,7 +98,7 @@ def test_another_density_or_cut_needs_no_other_decomposition(
 
 def test_a_link_restores_the_view(open_app: Any, counted: Path) -> None:
     at = open_app(
-        "conflicts", counted, layer=LAYER, density="0.5", cut="0.05", signs="density", won="share of what survives"
+        "conflicts", counted, tensor=LAYER, density="0.5", cut="0.05", signs="density", won="share of what survives"
     )
     assert not at.exception
     assert (picker(at, "tensor").value, at.slider(key="cut").value) == (LAYER, 0.05)
@@ -108,7 +108,7 @@ def test_a_link_restores_the_view(open_app: Any, counted: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "query", [{"layer": "no such layer"}, {"density": "7", "cut": "x"}, {"about": "EVIL", "signs": "?"}]
+    "query", [{"tensor": "no such layer"}, {"density": "7", "cut": "x"}, {"about": "EVIL", "signs": "?"}]
 )
 def test_a_bad_link_falls_back(open_app: Any, counted: Path, query: dict[str, str]) -> None:
     at = open_app("conflicts", counted, **query)

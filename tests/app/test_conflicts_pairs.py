@@ -56,7 +56,7 @@ def test_a_click_on_a_pair_shows_it_by_depth(open_app: Any, compared: Path) -> N
 
 def test_one_layer_and_the_other_values(open_app: Any, compared: Path) -> None:
     layer = "visual.transformer.resblocks.1.mlp.c_fc.weight"
-    query = {"compare": "overlap of masks", "scope": "one layer", "layer": layer, "first": "digits", "second": "flags"}
+    query = {"compare": "overlap of masks", "scope": "one layer", "tensor": layer, "first": "digits", "second": "flags"}
     at = open_app("conflicts", compared, about=VIEW, density="0.3", **query)
     assert not at.exception and charts(at) == 2
     said = words(at)

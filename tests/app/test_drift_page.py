@@ -153,13 +153,13 @@ def test_a_click_on_a_cell_puts_it_in_focus(open_app: Any, measured: Path) -> No
 def test_a_link_restores_one_layer(open_app: Any, measured: Path) -> None:
     known = runs(measured)
     chosen = {"runs": f"{known['LOT Merging'].id},{known['Ties'].id}", "run": known["LOT Merging"].id}
-    focus = {"tensor": TENSOR, "task": "leaves", "kind": "weight matrices", "cell": "mean square"}
+    focus = {"tensor": TENSOR, "expert": "leaves", "kind": "weight matrices", "cell": "mean square"}
     at = open_app("drift", measured, view=LAYERS, **chosen, **focus)
     assert not at.exception
     assert at.multiselect(key="drifting").value == chosen["runs"].split(",")
     assert at.selectbox(key="one").value == chosen["run"]
     assert {key: at.selectbox(key=key).value for key in ("kind", "cell")} == {k: focus[k] for k in ("kind", "cell")}
-    assert (picker(at, "tensor").value, picker(at, "expert").value) == (TENSOR, "leaves")  # "task" is in earlier links
+    assert (picker(at, "tensor").value, picker(at, "expert").value) == (TENSOR, "leaves")
     assert charts(at) == 3
     assert "exemplars of its own recipe" not in words(at)  # both on as many
 
@@ -180,7 +180,7 @@ def test_a_link_restores_the_pictures_by_depth(open_app: Any, measured: Path) ->
 
 BAD_LINKS = [
     ({"view": "nowhere", "token": "x", "distance": "7"}, 2),
-    ({"view": LAYERS, "tensor": "none", "task": "nobody", "kind": "x", "cell": "x", "run": "000000000000"}, 2),
+    ({"view": LAYERS, "tensor": "none", "expert": "nobody", "kind": "x", "cell": "x", "run": "000000000000"}, 2),
     ({"view": CASES, "overlap": "99", "energy": "none", "agreement": "2"}, 2),
     ({"view": CAT, "conflict": "x"}, 1),
     ({"runs": "000000000000,../../etc/passwd"}, 0),

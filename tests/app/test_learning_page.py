@@ -92,9 +92,9 @@ def test_a_run_with_a_coefficient_for_each_expert_shows_lines_only(open_app: Any
 
 def test_a_step_and_a_tensor_come_from_the_link(open_app: Any, learned: Path) -> None:
     tensor = "visual.proj"
-    at = open_app("learning", learned, run=learned_runs.LAYERWISE, step="20", tensor=tensor, expert="flags")
+    at = open_app("learning", learned, run=learned_runs.LAYERWISE, moment="20", tensor=tensor, expert="flags")
     assert not at.exception
-    assert at.select_slider(key="moment").value == "20"  # whose key was ``step`` in earlier versions
+    assert at.select_slider(key="moment").value == "20"
     described = [chart.proto.spec for chart in at.get("plotly_chart")]
     assert "at step 20" in described[0]
     assert "Of visual.proj" in words(at).replace("\\", "")

@@ -7,7 +7,6 @@ import pytest
 
 from app import text
 from app.reading import names
-from app.session import state, words
 from viz.text import role_name
 
 TITLES = {"land": "Land use", "signs": "Traffic signs"}
@@ -35,13 +34,3 @@ def test_names_that_would_be_the_same_stay_keys() -> None:
 def test_names_of_the_bundled_data_and_of_roles() -> None:
     assert text.data_set("Expert for Handwriting digits") == "Expert for Handwritten digits"
     assert [role_name(role) for role in ("shift", "norm_scale", "linear")] == ["bias", "norm scale", "linear"]
-
-
-def test_a_link_with_an_earlier_word_opens(monkeypatch: pytest.MonkeyPatch) -> None:
-    session: dict[str, str] = {}
-    monkeypatch.setattr(words.st, "session_state", session)
-    monkeypatch.setattr(state, "linked", lambda key: "shifts")
-    words.read_renamed("kind", "shifts", "biases")
-    assert session == {"kind": "biases"}
-    words.read_renamed("kind", "others", "x")
-    assert session == {"kind": "biases"}

@@ -19,7 +19,7 @@ from merging.jobs.runner import Runner
 from merging.published.catalogue import experiment
 from merging.published.choice import choose
 from merging.published.computing.experiment_run import place_of
-from merging.published.computing.measured import MeasuredTable, write_measured
+from merging.published.computing.measured import MeasuredFiles, MeasuredTable, write_measured
 from merging.published.rows import INDIVIDUAL, PRETRAINED, variants
 from merging.published.steps import keep_choice
 from merging.published.table import MeasuredRow
@@ -57,7 +57,7 @@ def keep_table(store: Path, images: str = "all") -> None:
     choice, place = choose(SMOKE, images=images), place_of("smoke", store)
     keep_choice(place, choice)
     rows = [(PRETRAINED, (48.2, 46.0)), (INDIVIDUAL, (99.6, 99.0))]
-    kept = MeasuredTable("one CPU", "", choice=choice)
+    kept = MeasuredTable("one CPU", "", choice, {}, MeasuredFiles((), ()))
     for key, percents in rows:
         kept = kept.with_row(MeasuredRow(key, scores(*percents), run="abc"))
     for variant in variants(SMOKE, choice):

@@ -43,15 +43,6 @@ def test_a_tensor_that_a_view_lacks_is_kept(open_app: Any, compared: Path) -> No
     assert picker(at, "tensor").value == "visual.ln_post.weight"
 
 
-@pytest.mark.parametrize(("earlier", "kind"), [("layer", "tensor"), ("task", "expert")])
-def test_earlier_links_are_read(open_app: Any, compared: Path, earlier: str, kind: str) -> None:
-    value = TENSOR if kind == "tensor" else "flags"
-    at = open_app("masks", compared, **{earlier: value})
-    assert picker(at, kind).value == value
-    assert earlier not in at.query_params
-    assert at.query_params[kind] == value
-
-
 @pytest.mark.slow
 def test_an_image_stays_chosen(open_app: Any, compared: Path) -> None:
     at = open_app("compare", compared, **both(compared), between="images", outcome="both right")

@@ -52,8 +52,9 @@ DAMAGED = ["", "[]", '{"state": "x"}', '{"state": STATE}', '{"state": STATE, "di
 def test_damaged_digests_are_no_digests(text: str, tmp_path: Path) -> None:
     state = open_checkpoint(tiny.write_family(tmp_path / "family", experts=()).pretrained).state()
     (tmp_path / "digests").mkdir()
-    (tmp_path / "digests" / "a.json").write_text(text.replace("STATE", str(list(state))))
-    (tmp_path / "digests" / "b.json").write_text(f'{{"state": [1, 2, 3], "digest": "{"5c" * 32}"}}')
+    begun = f'{{"version": {digests.VERSION}, '
+    (tmp_path / "digests" / "a.json").write_text(text.replace("STATE", str(list(state))).replace("{", begun))
+    (tmp_path / "digests" / "b.json").write_text(f'{begun}"state": [1, 2, 3], "digest": "{"5c" * 32}"}}')
     cache = digests.DigestCache()
     cache.load(tmp_path)
     cache.load(tmp_path / "nowhere")

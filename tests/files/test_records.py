@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 from pathlib import Path
 from typing import Any
@@ -43,6 +42,7 @@ def test_a_record_is_read_as_it_was_written(folder: JsonRecords) -> None:
         "null",
         "7",
         '{"version": 1, "title": "old"}',
+        '{"title": "of no version"}',
         '{"version": 2}',
         '{"version": 2, "title": ""}',
         "[" * 9999,
@@ -55,12 +55,6 @@ def test_what_is_no_record_is_ignored(folder: JsonRecords, content: str) -> None
     assert folder.read("odd", title) is None
     assert folder.read("none", title) is None
     assert folder.read("good", title) == "good"
-
-
-def test_a_record_of_before_versions_were_written_is_read(folder: JsonRecords) -> None:
-    folder.folder.mkdir()
-    folder.path("early").write_text(json.dumps({"title": "early"}))
-    assert folder.read("early", title) == "early"
 
 
 def test_the_newest_records_are_listed_first(folder: JsonRecords) -> None:

@@ -16,5 +16,5 @@ def test_this_process_is_alive_and_not_elsewhere() -> None:
 
 def test_a_number_that_another_process_has_now_is_not_the_same_process() -> None:
     own = ProcessId.of(os.getpid())
-    assert not ProcessId(own.pid, own.born - 3600).alive()
+    assert not ProcessId(own.pid, own.born - 3600, own.host).alive()
     assert not ProcessId().alive() and ProcessId.of(2**30) == ProcessId()

@@ -18,7 +18,7 @@ from stand_in_jobs import SLEEP, ended, on_disk, orphan, until
 
 from merging.errors import StoreError
 from merging.files.atomic import make_temporary
-from merging.files.processes import NOBODY, ProcessId
+from merging.files.processes import NOBODY, ProcessId, this_host
 from merging.files.records import RESERVES
 from merging.jobs.records import JobFiles, State
 from merging.jobs.runner import Runner
@@ -53,7 +53,7 @@ def test_a_server_that_was_killed(store):
 
 
 def test_a_number_that_another_process_has_now_is_not_the_worker(store):
-    reused = ProcessId(os.getpid(), 1.0)
+    reused = ProcessId(os.getpid(), 1.0, this_host())
     assert Runner(store).get(on_disk(store, State.RUNNING, reused, reused)).state == State.INTERRUPTED
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -33,7 +32,7 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ExperimentRun:
     models(monkeypatch)
     choice, scores = choose(SMOKE, rows=["averaging"]), {"mnist": TaskScore("mnist", 0.5, 10)}
     rows = (PRETRAINED, INDIVIDUAL, variants(SMOKE, choice)[0])
-    table = MeasuredTable("one CPU", BENCHMARK.digest, choice=choice, references=IDS)
+    table = MeasuredTable("one CPU", BENCHMARK.digest, choice, IDS, MeasuredFiles((), ()))
     for each in rows:
         table = table.with_row(MeasuredRow(each, scores))
     place = place_of("smoke", tmp_path)
@@ -87,11 +86,3 @@ def test_other_experts_are_measured_again_and_so_are_rows_of_them(
 def test_another_pretrained_model_is_measured_again(run: ExperimentRun, monkeypatch: pytest.MonkeyPatch) -> None:
     models(monkeypatch, pretrained="of another file")
     assert known(run) == {INDIVIDUAL}
-
-
-def test_a_table_of_an_earlier_version_does_not_say_of_which_models_it_is(run: ExperimentRun) -> None:
-    path = run.place.folder / FILE
-    written = json.loads(path.read_text("utf-8"))
-    assert written.pop("references") == IDS
-    path.write_text(json.dumps(written), "utf-8")
-    assert known(run) == set()

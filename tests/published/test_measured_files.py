@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from merging.errors import TaskError
 from merging.hub.repository import RepositoryFile
 from merging.published.catalogue import experiment
 from merging.published.choice import choose
@@ -33,7 +34,7 @@ def keep(place: Place, measured_on: Lock) -> None:
     """What a run leaves whose pretrained model has the printed accuracies."""
     choice = choose(SMOKE, images="all")
     scores = {one.key: TaskScore(one.key, x / 100, 10_000) for one, x in zip(SMOKE.tasks, (48.2, 46.0), strict=True)}
-    table = MeasuredTable("one CPU", "", choice=choice, files=MeasuredFiles.of(measured_on, NEEDED))
+    table = MeasuredTable("one CPU", "", choice, {}, MeasuredFiles.of(measured_on, NEEDED))
     keep_choice(place, choice)
     write_measured(place.folder, table.with_row(MeasuredRow(PRETRAINED, scores)))
     write_lock(place.folder, measured_on)
@@ -55,13 +56,13 @@ def test_a_later_lock_does_not_relabel_what_was_measured(tmp_path: Path, first: 
     assert kept_table(SMOKE, place) == before
 
 
-def test_of_a_table_of_an_earlier_version_the_lock_says_which_files_it_is_of(tmp_path: Path) -> None:
+@pytest.mark.parametrize("lost", ["choice", "files", "references"])
+def test_a_table_that_does_not_say_what_it_is_of_is_refused(tmp_path: Path, lost: str) -> None:
     place = place_of("smoke", tmp_path)
     keep(place, lock(CATALOGUE, "2026-11-01"))
     path = place.folder / FILE
     written = json.loads(path.read_text("utf-8"))
-    assert written.pop("files") == {"latest": [], "pinned": ["2026-11-01"]}
+    del written[lost]
     path.write_text(json.dumps(written), "utf-8")
-    assert verdict(kept_table(SMOKE, place)) == REPRODUCED
-    write_lock(place.folder, lock(NEWER, "2026-11-20"))
-    assert verdict(kept_table(SMOKE, place)) == NOT_COMPARABLE
+    with pytest.raises(TaskError, match=f"field {lost} is missing"):
+        kept_table(SMOKE, place)

@@ -13,7 +13,6 @@ import torch
 import merging
 from merging.engine import run as engine
 from merging.errors import CompatibilityError
-from merging.files import atomic
 from merging.recipes.recipe import Recipe
 from merging.runs.run import FACTS
 from merging.runs.store import Store
@@ -111,13 +110,3 @@ def test_a_run_that_is_stored_is_refused_too_if_strict(odd, run_it):
     run_it(odd, evaluate=False)
     with pytest.raises(CompatibilityError):
         run_it(odd, evaluate=False, strict=True)
-
-
-def test_facts_without_warnings_can_be_read(recipe, run_it, store):
-    run = run_it(recipe, evaluate=False)
-    facts = json.loads((run.path / FACTS).read_bytes())
-    del facts["warnings"]
-    (run.path / FACTS).write_text(json.dumps(facts))
-    (run.path / atomic.MANIFEST).unlink()
-    atomic.seal(run.path)
-    assert store.run(run.id).warnings == () == store.run(run.id).cautions

@@ -33,7 +33,7 @@ def run(edits: Edits, merge: str = "ties", params: dict[str, Any] | None = None,
         id=said.get("id", f"{recipe.chain_digest}{number}{said}"), title=recipe.text(), name=recipe.text(),
         recipe_yaml=recipe.to_yaml(),
         experts=experts, inputs={name: said.get("content", name) for name in ("p", *experts)},
-        benchmark=said.get("benchmark", "images"), sizes={"dead": said["dead"]} if "dead" in said else {},
+        benchmark=said.get("benchmark", "images"), sizes={"dead": said.get("dead", 1)},
         tables=said.get("tables", ()), per_task=False,
     )  # fmt: skip
 

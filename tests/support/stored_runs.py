@@ -32,6 +32,7 @@ def fill(folder, run_id=ID, title="A run", **changes):
     said = facts(
         run_id=run_id, created=True, device="CPU", kind="merge", title=title, seconds={"merging": 1.0}, warnings=[],
         seed=None, chain=["ties"], experts=["a"], inputs={}, benchmark=None, work={},
+        sizes={"files": 4096, "header": 0, "dead": 0},
         models={"merged": "model.safetensors"}, tables={"saliency": schema},
     )  # fmt: skip
     write_json(folder / FACTS, said | changes)

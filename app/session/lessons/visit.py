@@ -80,8 +80,7 @@ def write(with_step: bool) -> None:
     if not with_step:
         written.pop(address.STEP, None)
     for key in KEYS:
-        if current().lesson or key != address.STEP:  # Learning's links of earlier versions have a step, too
-            state.write(key, written.get(key, ""))
+        state.write(key, written.get(key, ""))
 
 
 def leave() -> None:

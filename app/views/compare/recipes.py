@@ -125,7 +125,7 @@ def _settings(a: Recipe, b: Recipe, run_a: Run, run_b: Run) -> Iterator[Line]:
         yield from _if_other("Images to learn from", bound.label, *(text.PROTOCOLS.get(v, v) for v in values))
     yield from _if_other("Models", "Activation", *(recipe.activation or "from the files" for recipe in (a, b)))
     yield from _if_other("Models", "Architecture", *(recipe.architecture or "from the files" for recipe in (a, b)))
-    if any(run.sizes.get("dead", 1) for run in (run_a, run_b)):  # without unused tensors the setting has no effect
+    if any(run.sizes["dead"] for run in (run_a, run_b)):  # without unused tensors the setting has no effect
         yield from _if_other("Quantiles", "Count unused text tensors", a.count_dead_params, b.count_dead_params)
 
 

@@ -10,7 +10,7 @@ from app import text
 from app.reading import data, measurements
 from app.reading.images import drawn
 from app.reading.measurements import Pairs
-from app.session import address, pages, selection, words
+from app.session import address, pages, selection
 from app.session.clicks import fragment
 from app.views.drift import of_networks
 from app.widgets import chart, page, paper_line, run_picker, selected
@@ -73,7 +73,6 @@ def choose_cell() -> None:
 
 def pick_kind() -> str:
     """The picker of one of ``measurements.KINDS``."""
-    words.read_renamed(address.KIND, "shifts", "biases")
     return str(st.selectbox("Tensors", measurements.KINDS, key=address.KIND, bind=address.BIND, width=200))
 
 

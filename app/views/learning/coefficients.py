@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import streamlit as st
 
 from app import text
-from app.session import address, selection, state
+from app.session import address, selection
 from app.session.clicks import fragment
 from app.views.learning import data
 from app.widgets import chart, paper_line, selected
@@ -47,7 +47,6 @@ def _map(run: Run) -> tuple[str | None, str | None]:
     step = None
     if taken:
         options = [*map(str, taken), data.MERGED]
-        _read_earlier_link(options)
         written = st.select_slider(
             "Step of learning", options, data.MERGED, key=address.MOMENT, bind=address.BIND,
             help="The last stop shows the coefficients that were merged, after learning.",
@@ -66,15 +65,6 @@ def _map(run: Run) -> tuple[str | None, str | None]:
             description=f"{'As merged' if step is None else f'At step {step:,}'}; one color scale for all steps.",
         )  # fmt: skip
     return tensor, expert
-
-
-def _read_earlier_link(options: Sequence[str]) -> None:
-    """Open links of earlier versions, which call the moment a step; beside a lesson that is the lesson's."""
-    if state.linked(address.LESSON) or st.query_params.get(address.LESSON):
-        return
-    if (earlier := state.linked(address.STEP)) in options:
-        st.session_state[address.MOMENT] = earlier
-    state.write(address.STEP, "")
 
 
 def _lines(run: Run, tensor: str | None, expert: str | None) -> None:

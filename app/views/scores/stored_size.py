@@ -65,10 +65,10 @@ def _table(run_ids: tuple[str, ...]) -> pd.DataFrame:
 
 @st.cache_data(max_entries=data.KEPT, show_spinner=False)
 def _by_run(run_ids: tuple[str, ...], accounts: tuple[str, ...]) -> pd.DataFrame:
-    """One row for each run, a column in MiB for each account; empty where a part is unknown."""
+    """One row for each run, a column in MiB for each account."""
     from merging.analysis.storage_accounting import MIB
 
-    sums = _table(run_ids).groupby(["label", "run", "account"], sort=False)["bytes"].sum(skipna=False)
+    sums = _table(run_ids).groupby(["label", "run", "account"], sort=False)["bytes"].sum()
     wide = (sums / MIB).unstack("account").reindex(columns=list(accounts)).reset_index()
     order = wide["run"].map(run_ids.index).argsort()
     return wide.iloc[order][["label", *accounts, "run"]]

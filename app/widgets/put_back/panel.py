@@ -8,7 +8,7 @@ import streamlit as st
 
 from app import text
 from app.reading import data, names, recipes
-from app.session import address, pages, state
+from app.session import address, pages
 from app.widgets import page, preview
 from merging.checkpoints.families import whole_name
 from merging.errors import MergingError
@@ -102,9 +102,7 @@ def _changed(run: Run, recipe: Recipe, layer: ChosenLayer, act: str, rows: pd.Da
 
 def _pick_expert(run: Run) -> tuple[str, str]:
     """The picker of the expert that the layer is given back to: its key and its name."""
-    named, linked = names.each(run.experts), state.linked(address.GIVEN)
-    if linked in named and address.GIVEN not in st.session_state:  # links of earlier versions have the key
-        st.session_state[address.GIVEN] = linked
+    named = names.each(run.experts)
     expert = st.selectbox(
         "Expert to give it back to", run.experts, format_func=named.__getitem__, key=address.GIVEN, bind=address.BIND,
         width=300,

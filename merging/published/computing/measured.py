@@ -49,16 +49,16 @@ class MeasuredTable:
 
     ``device`` is what computed them. ``choice`` is what was chosen then: a table of these rows is of no other choice.
     ``references`` are the ids of the models behind the first rows: "pretrained" and each expert's task.
-    ``files`` are those that were measured, whatever is pinned later; None in a table of an earlier version.
+    ``files`` are those that were measured, whatever is pinned later.
     """
 
     device: str
     benchmark: str
+    choice: Choice
+    references: Mapping[str, str]
+    files: MeasuredFiles
     rows: Mapping[str, MeasuredRow] = field(default_factory=dict)
     problems: Mapping[str, str] = field(default_factory=dict)
-    choice: Choice | None = None
-    references: Mapping[str, str] = field(default_factory=dict)
-    files: MeasuredFiles | None = None
 
     def with_row(self, one: MeasuredRow) -> MeasuredTable:
         """The same with a row, in place of one of its key, or of the problem that it had."""
@@ -98,17 +98,14 @@ def write_measured(folder: Path, measured: MeasuredTable) -> None:
         for key, one in measured.rows.items()
     }
     content = {"device": measured.device, "benchmark": measured.benchmark, "problems": dict(measured.problems)}
-    chosen = {} if measured.choice is None else measured.choice.plain()
-    files = {} if measured.files is None else measured.files.plain()
-    made_of = {"choice": chosen, "files": files, "references": dict(measured.references)}
-    write_json(folder / FILE, content | made_of | {"rows": rows})
+    of = {"choice": measured.choice.plain(), "files": measured.files.plain(), "references": dict(measured.references)}
+    write_json(folder / FILE, content | of | {"rows": rows})
 
 
 def measured_choice(folder: Path) -> Choice | None:
-    """What was chosen when the rows in a folder were measured; None if there are none, or it was not kept with them."""
+    """What was chosen when the rows in a folder were measured; None if there are none."""
     path = folder / FILE
-    stated = read_mapping(path).get("choice") if path.is_file() else {}
-    return Choice.read(stated, f"{FILE}, choice") if stated else None
+    return _choice(Fields(read_mapping(path), FILE)) if path.is_file() else None
 
 
 def read_measured(folder: Path, experiment: Experiment, choice: Choice) -> MeasuredTable:
@@ -123,15 +120,17 @@ def read_measured(folder: Path, experiment: Experiment, choice: Choice) -> Measu
     outer = Fields(read_mapping(path), FILE)
     device, benchmark, rows = outer.text("device"), outer.text("benchmark", empty=True), outer.mapping("rows")
     problems = {str(key): str(problem) for key, problem in outer.mapping("problems").items()}
-    stated, references = outer.mapping("choice", {}), outer.mapping("references", {})  # older files have none
-    pins = outer.mapping("files", {})  # nor this
+    made_by, files = _choice(outer), _files(outer.mapping("files"))
+    ids = {str(name): str(each) for name, each in outer.mapping("references").items()}
     outer.end()
     known: dict[str, str | RowVariant] = {PRETRAINED: PRETRAINED, INDIVIDUAL: INDIVIDUAL}
     known |= {variant.key: variant for variant in variants(experiment, choice)}
     read = {key: _row(row, Fields(rows[key], f"{FILE}, {key}")) for key, row in known.items() if key in rows}
-    made_by = Choice.read(stated, f"{FILE}, choice") if stated else None
-    ids = {str(name): str(each) for name, each in references.items()}
-    return MeasuredTable(device, benchmark, read, problems, made_by, ids, _files(pins) if pins else None)
+    return MeasuredTable(device, benchmark, made_by, ids, files, read, problems)
+
+
+def _choice(outer: Fields) -> Choice:
+    return Choice.read(outer.mapping("choice"), f"{FILE}, choice")
 
 
 def _files(stated: Mapping[str, Any]) -> MeasuredFiles:

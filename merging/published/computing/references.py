@@ -63,21 +63,18 @@ def known_measured(run: ExperimentRun, benchmark: Benchmark) -> MeasuredTable:
     files = MeasuredFiles.of(run.place.lock(), {use.repository for use in needed_parts(run.chosen, run.choice)})
     if (run.place.folder / FILE).is_file():
         known = read_measured(run.place.folder, run.chosen, run.choice)
-        if known.choice is not None and known.benchmark == benchmark.digest:
+        if known.benchmark == benchmark.digest:
             if known.references == ids and replace(known.choice, rows=()) == replace(run.choice, rows=()):
                 return replace(known, choice=run.choice, files=files)
             rows = {key: row for key, row in known.rows.items() if _is_of(key, known.references, ids)}
             if rows:
                 return replace(known, choice=run.choice, rows=rows, problems={}, references=ids, files=files)
     device = describe_device(choose_device(run.device))
-    return MeasuredTable(device, benchmark.digest, choice=run.choice, references=ids, files=files)
+    return MeasuredTable(device, benchmark.digest, run.choice, ids, files)
 
 
 def _is_of(key: str, before: Mapping[str, str], ids: Mapping[str, str]) -> bool:
-    """Whether a row of a table is one of the references, measured of the models with these ids.
-
-    A table of an earlier version of this program has no ids: its references are measured again.
-    """
+    """Whether a row of a table is one of the references, measured of the models with these ids."""
     names = {PRETRAINED: {PRETRAINED}, INDIVIDUAL: set(ids) - {PRETRAINED}}.get(key)
     return names is not None and all(before.get(name) == ids[name] for name in names)
 

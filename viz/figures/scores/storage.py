@@ -39,7 +39,7 @@ def storage(table: pd.DataFrame, *, present: bool = False) -> go.Figure:
     """A group of bars for each run, one bar for each way of counting, in MiB (2²⁰ bytes).
 
     run (id), label, account (paper, dense, sparse or deploy), part (what is counted in it), bytes. The parts of an
-    account add up to its bar; an account with an unknown part has no bar, and a note says so.
+    account add up to its bar; an account with an unknown part has no bar.
     """
     parts = _parts(table)
     if unknown := sorted({account for _, account in parts} - set(ACCOUNTS)):
@@ -59,13 +59,7 @@ def storage(table: pd.DataFrame, *, present: bool = False) -> go.Figure:
         hovers = [_hover(labels[run], account, parts[run, account]) for run in places]
         fig.add_traces(_bars(account, [complete[run, account] for run in places], [*places.values()], hovers, group))
     _lay_out_axes(fig, max(complete.values()), [_lines(label) for label in labels.values()])
-    gaps = len({run for run, _ in sums.keys() - complete.keys()})
-    if gaps:
-        fig.add_annotation(
-            text=f"Incomplete for {plural(gaps, 'run')}, made by an earlier version", x=0, xref="paper", y=0,
-            yref="paper", xanchor="left", yanchor="top", yshift=-48, font={"color": theme.FADED, "size": theme.SMALL},
-        )  # fmt: skip
-    top, bottom = 58, 56 + (20 if gaps else 0)
+    top, bottom = 58, 56
     fig.update_layout(margin={"t": top, "b": bottom})
     return theme.finish(fig, "storage", _alt(complete, labels), len(labels) * group + top + bottom, present)
 
