@@ -228,8 +228,7 @@ def test_answers_come_in_the_order_of_the_plan(tiny_benchmark: Benchmark, monkey
 
     monkeypatch.setattr(unit, "computation", lambda key: computed)
     monkeypatch.setattr(unit, "in_room", lambda device, compute: (compute(device), ("It ran out.",)))
-    one = Workers(ThreadPoolExecutor(1), 1)  # of two, either may be the first to begin
-    warned = list[str]()
+    one, warned = Workers(ThreadPoolExecutor(1), 1), list[str]()  # of two workers, either may be the first to begin
     context = Context("cpu", lambda now: fractions.append(now.fraction), warn=warned.append)
     trials = spread.Trials("drm_ablations", TrialInputs(tiny_benchmark), context, one)
     planned = [PlannedTrial(name, {"say": name}, weight) for name, weight in {"a": 1.0, "b": 5.0, "c": 2.0}.items()]
