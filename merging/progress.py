@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from itertools import accumulate
 from threading import Event
 
 from merging.errors import Cancelled
@@ -99,16 +100,15 @@ class Phases:
 
     def __init__(self, weights: Mapping[str, float], progress: ProgressCallback | None) -> None:
         self._weights, self._progress = dict(weights), progress
-        self._total = sum(weights.values()) or 1.0
+        ends = list(accumulate(weights.values(), initial=0.0))
+        self._before, self._total = dict(zip(weights, ends, strict=False)), ends[-1] or 1.0
         self._started = time.monotonic()
 
     def callback(self, phase: str) -> ProgressCallback | None:
         """The callback that the work of one phase reports to."""
         if self._progress is None:
             return None
-        report = self._progress
-        names = list(self._weights)
-        before = sum(self._weights[name] for name in names[: names.index(phase)])
+        report, before = self._progress, self._before[phase]
 
         def report_inner(inner: Progress) -> None:
             fraction = (before + self._weights[phase] * inner.fraction) / self._total

@@ -5,14 +5,11 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from merging.errors import TaskError
 from merging.files.atomic import DamagedError, file_hash, verified
 from merging.text import printable
-
-if TYPE_CHECKING:
-    pass
 
 MANIFEST = "manifest.json"
 MADE_BY = "python -m merging benchmark make"

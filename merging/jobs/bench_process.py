@@ -11,7 +11,7 @@ import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 import pandas as pd
@@ -34,9 +34,6 @@ from merging.runs.inputs import open_inputs
 from merging.runs.store import Store
 from merging.tasks.context import QUIET, Context
 from merging.text import first_few
-
-if TYPE_CHECKING:
-    pass
 
 DRAFT = "draft"  # the key of the model of a recipe that is not stored
 ERROR = "error"  # the only column of a table that cannot be made

@@ -15,7 +15,7 @@ from merging.free_memory import free_memory
 from merging.progress import Cancel
 from merging.recipes.recipe import Recipe
 from merging.runs.compute import ChainImages, GivenScores, Work
-from merging.runs.estimate import READING, Estimate, estimate
+from merging.runs.estimate import MERGING, READING, Estimate, estimate
 from merging.runs.inputs import OpenedRecipe, open_inputs
 from merging.runs.run import NOT_EVALUATED, Run
 from merging.runs.store import Store
@@ -69,7 +69,7 @@ def execute(  # noqa: PLR0913 - all that distinguishes the app, the command line
     run_id = opened.run_id(digests)
     if run := stored_run(store, run_id, scored_on, need_model):
         return run
-    with store.lock(run_id, parts[READING], "computes the same run"):
+    with store.lock(run_id, parts[MERGING], "computes the same run"):
         if run := stored_run(store, run_id, scored_on, need_model):
             return run
         seen = ChainImages(_exemplars(recipe, fitting, reason), _test_data(recipe, fitting, reason))

@@ -27,7 +27,7 @@ from merging.workers.fan_out import FanOut, WorkerTask
 def keep_answers_of_workers(path: Path, benchmark: Benchmark, kept: KeptFeatures, spec: str, context: Context) -> None:
     """Let workers compute the features of a model that take long, so that an evaluation finds them ``kept``.
 
-    What they do not compute is left to the evaluation; ``warn`` gets the reason. Raises Cancelled as asked.
+    What they do not compute is left to the evaluation; a warning says why. Raises Cancelled as asked.
     """
     if not spec.strip():
         return

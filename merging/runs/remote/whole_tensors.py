@@ -28,7 +28,7 @@ def tensors_on_workers(opened: OpenedRecipe, spec: str, context: Context) -> Ite
     """The tensors of a merge that the workers of ``spec`` compute while the block runs.
 
     None where it names no workers, where the chain has no tensors of that kind, or where they would differ from those
-    that are computed here; ``warn`` gets a sentence about workers that are left out.
+    that are computed here; a warning says so.
 
     Raises:
         ParameterError, WorkerError: the workers cannot be opened, or a tensor does not fit into their memory.
