@@ -24,6 +24,7 @@ def facts(repository: Repository, context: Context = QUIET) -> RepositoryFacts:
         Cancelled: asked to stop.
     """
     require_on(repository.name)
+    context.check()
     hub, line = client.library(), Line()
     answers: list[Any] = []
 
