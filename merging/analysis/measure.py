@@ -17,8 +17,8 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from merging.analysis.registry import Measurement, kind, refusal
-from merging.analysis.stored import MEMORY, Measured, entry_name, find, shown_so_far, write
-from merging.analysis.subject import MeasurementResult, Of, Subject, TrialInputs, own_folder
+from merging.analysis.stored import MEMORY, Measured, entry_name, find, results, shown_so_far, write
+from merging.analysis.subject import MeasurementResult, Of, Subject, TrialInputs
 from merging.errors import StoreError, TaskError
 from merging.files import atomic
 from merging.runs.store import Store
@@ -87,8 +87,8 @@ def _measure_anew(
     from merging.devices import HOST, choose_device, describe_device, in_room
 
     key, store = measurement_kind.key, subject.store
-    atomic.sweep(own_folder(store))
-    atomic.require_writable(own_folder(store), "The measurement")
+    results(store).sweep()
+    atomic.require_writable(results(store).own, "The measurement")
     started, kept = time.monotonic(), KeptAnswers(store, name)
 
     def measurement(other: str, part: Context) -> Measured:

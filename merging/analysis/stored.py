@@ -1,30 +1,25 @@
-"""A stored measurement: tables, arrays and facts in one sealed folder, written whole or not at all."""
+"""A stored measurement: a result with notes for the pictures of its tables."""
 
 from __future__ import annotations
 
-import io
 import json
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
 from numpy.typing import NDArray
 
 from merging.analysis.registry import Measurement, kind
-from merging.analysis.subject import FOLDER, MeasurementResult, Of, own_folder
+from merging.analysis.subject import FOLDER, MeasurementResult, Of
 from merging.checkpoints.references import PRETRAINED, expert_key
 from merging.errors import StoreError
-from merging.files import atomic, records
-from merging.files.atomic import DamagedError
-from merging.files.disk import OTHER_STORE, explained
 from merging.files.short_digest import short_digest
-from merging.files.tables import PACKED, read_table, stored_table, table_file, unpacked, write_table
 from merging.runs.run import PRECOMPUTED, THIS_MACHINE, Run
 from merging.runs.store import Store
+from merging.tasks.results import Result, ResultKind, Results
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -32,9 +27,9 @@ if TYPE_CHECKING:
     from merging.benchmarks.benchmark import Benchmark
 
 FACTS = "measured.json"
+KIND = ResultKind("measurement", FOLDER, FACTS, "Measure it again.")
 DIGITS = 7  # significant digits that tables are written with; arrays are written exactly
 Shows = Callable[[MeasurementResult], None]
-GONE = "is missing: {}. Measure it again."
 MEMORY = "memory"  # the note on a device that ran out of memory
 
 
@@ -51,28 +46,38 @@ class Measured:
     device: str
     seconds: float | None
     notes: Mapping[str, Any]
-    path: Path
-    _schemas: Mapping[str, Mapping[str, str]] = field(repr=False)
+    result: Result
+
+    @property
+    def path(self) -> Path:
+        """Its folder."""
+        return self.result.path
 
     @property
     def tables(self) -> tuple[str, ...]:
         """Names of its tables."""
-        return tuple(self._schemas)
+        return tuple(self.result.schemas)
 
     def table(self, name: str) -> pd.DataFrame:
         """One of its tables; raises StoreError if it is missing."""
-        try:
-            return read_table(self.path / stored_table(self.path, name), self._schemas[name])
-        except (OSError, KeyError) as error:
-            raise StoreError(f"The table {name!r} of {self.key} {GONE.format(error)}") from None
+        return self.result.columns(name).frame()
 
     def array(self, name: str) -> NDArray[Any]:
         """One of its arrays; raises StoreError if it is missing."""
-        try:
-            array: NDArray[Any] = np.load(_stored_array(self.path / _array_file(name)), allow_pickle=False)
-        except (OSError, ValueError) as error:
-            raise StoreError(f"The array {name!r} of {self.key} {GONE.format(error)}") from None
-        return array
+        return self.result.array(name)
+
+
+def results(store: Store) -> Results:
+    """The measurements of a store and of its libraries."""
+    return store.results(KIND)
+
+
+def _measured(result: Result) -> Measured:
+    facts = result.facts
+    provenance = THIS_MACHINE if result.own else PRECOMPUTED
+    return Measured(
+        facts["key"], facts["run"], provenance, facts["device"], facts["seconds"], facts["notes"], result
+    )  # fmt: skip
 
 
 def write(
@@ -92,35 +97,9 @@ def write(
     Raises:
         StoreError: the disk cannot be written to.
     """
-
-    def stays(old: Path) -> bool:
-        return not replace and read(old, store) is not None
-
-    with atomic.written(root or own_folder(store), name, stays, "The measurement") as folder:
-        schemas = {key: write_table(folder, key, _rounded(table)) for key, table in result.tables.items()}
-        for key, array in result.arrays.items():
-            np.save(folder / _array_file(key), array, allow_pickle=False)
-        facts = {**about, "notes": dict(result.notes), "seconds": round(time.monotonic() - started, 2)}
-        records.write_json(folder / FACTS, {**facts, "tables": schemas})
-
-
-def read(path: Path, store: Store) -> Measured | None:
-    """The measurement in a folder; a damaged one counts as absent, and is set aside if it is an own one."""
-    own = path.parent == own_folder(store)
-    if not path.is_dir():
-        return None
-    try:
-        atomic.check_whole(path)
-        facts = json.loads((path / FACTS).read_bytes())
-        return Measured(
-            facts["key"], facts["run"], THIS_MACHINE if own else PRECOMPUTED, facts["device"], facts["seconds"],
-            facts["notes"], path, facts["tables"],
-        )  # fmt: skip
-    except DamagedError as damage:
-        store.damaged.take(path, "measurement", damage, move=own)
-    except (OSError, ValueError, KeyError, TypeError):
-        return None
-    return None
+    facts = {**about, "notes": dict(result.notes), "seconds": round(time.monotonic() - started, 2)}
+    tables = {key: _rounded(table) for key, table in result.tables.items()}
+    results(store).write(name, facts, tables, result.arrays, replace=replace, root=root)
 
 
 def subject_of(place: Path) -> tuple[str, str] | None:
@@ -134,33 +113,24 @@ def subject_of(place: Path) -> tuple[str, str] | None:
 
 @contextmanager
 def shown_so_far(store: Store, name: str, about: Mapping[str, Any], started: float) -> Iterator[Shows]:
-    """A function that shows a measurement's results so far to other processes, for as long as the block runs.
+    """A function that shows a measurement's results so far to other processes, for as long as the block runs."""
+    with results(store).shown_so_far() as folder:
 
-    They lie in a temporary folder, which is swept up if this process dies; ``find_so_far`` reads them.
-    """
-    with explained("The measurement", OTHER_STORE):
-        place = atomic.make_temporary(own_folder(store))
+        def show(result: MeasurementResult) -> None:
+            write(store, name, result, about, started, root=folder, replace=True)
 
-    def show(result: MeasurementResult) -> None:
-        write(store, name, result, about, started, root=place, replace=True)
-
-    try:
         yield show
-    finally:
-        atomic.drop(place)
 
 
 def find_so_far(key: str, store: Store, benchmark: Benchmark, run_id: str = "") -> MeasurementResult | None:
     """The results so far of a measurement that is running here, without arrays; None if it has shown none."""
+
+    def view(result: Result) -> MeasurementResult:
+        tables = {name: result.columns(name).frame() for name in result.schemas}
+        return MeasurementResult(tables, result.facts["notes"])
+
     name = entry_name(kind(key), store, benchmark, run_id)
-    for place in own_folder(store).glob(f"*/{name}"):
-        try:
-            facts = json.loads((place / FACTS).read_bytes())
-            tables = {table: read_table(place / table_file(table), schema) for table, schema in facts["tables"].items()}
-            return MeasurementResult(tables, facts["notes"])
-        except (OSError, ValueError, KeyError, TypeError):  # it is being replaced, or was just finished
-            continue
-    return None
+    return None if name is None else results(store).find_so_far(name, view)
 
 
 def _rounded(table: pd.DataFrame) -> pd.DataFrame:
@@ -169,24 +139,10 @@ def _rounded(table: pd.DataFrame) -> pd.DataFrame:
     return table.assign(**{name: [float(f"{value:.{DIGITS}g}") for value in table[name]] for name in numbers})
 
 
-def _array_file(name: str) -> str:
-    return f"{name}.npy"
-
-
-def _stored_array(place: Path) -> Path | io.BytesIO:
-    """An array's file, or its bytes if only a packed one is there, as in a library."""
-    packed = place.with_name(place.name + PACKED)
-    return io.BytesIO(unpacked(packed)) if packed.exists() and not place.exists() else place
-
-
 def find(key: str, store: Store, benchmark: Benchmark, run_id: str = "") -> Measured | None:
     """The stored measurement, an own one first, or None."""
-    if (name := entry_name(kind(key), store, benchmark, run_id)) is None:
-        return None
-    for folder in (own_folder(store), *(library.parent / FOLDER for library in store.libraries)):
-        if measured := read(folder / name, store):
-            return measured
-    return None
+    name = entry_name(kind(key), store, benchmark, run_id)
+    return None if name is None else results(store).find(name, _measured)
 
 
 def share_measurements(run: Run, other: Run) -> bool:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 from merging.files.disk import files_below
-from merging.runs.quarantine import FOLDER
 from merging.runs.store import DRAFTS, LEARNING
+from merging.tasks.quarantine import FOLDER
 
 WEIGHTS, TABLES, OTHER = "merged weights", "tables and scores of runs", "everything else"
 KINDS = {  # folder of the store -> kind of content

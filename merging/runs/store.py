@@ -21,9 +21,10 @@ from merging.files.short_digest import SHORT_DIGEST, beginning_with, resolved
 from merging.progress import Progress
 from merging.recipes.recipe import Recipe
 from merging.runs.given.scores import forget_scores
-from merging.runs.quarantine import RUN, Damage, Quarantine
 from merging.runs.run import FACTS, PRECOMPUTED, RECIPE, THIS_MACHINE, OtherFormatError, Run
 from merging.tasks.context import QUIET, Context
+from merging.tasks.quarantine import RUN, Damage, Quarantine
+from merging.tasks.results import ResultKind, Results
 from merging.text import first_few
 
 if TYPE_CHECKING:
@@ -205,6 +206,10 @@ class Store:
 
         libraries = tuple(library.parent / FOLDER for library in self.libraries)
         return KeptFeatures(self.root / FOLDER, run_id, libraries)
+
+    def results(self, kind: ResultKind) -> Results:
+        """The results of a kind in this store, and in its libraries."""
+        return Results(kind, self.root, self.libraries, self.damaged)
 
     def size(self) -> int:
         """Bytes that the own runs take."""

@@ -277,7 +277,7 @@ def run(
         StoreError: the disk cannot be written to. Cancelled: as asked, or all workers are gone
             (WorkersGone); the points so far are kept.
     """
-    points.sweep_up(store)
+    points.results(store).sweep()
     mine = distinct(plan(sweep, benchmark))[share[0] :: share[1]]
     session = Session(benchmark, sweep.sample, context)
     there = KnownPoints(mine, store, benchmark, session.sample).now()

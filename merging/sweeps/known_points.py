@@ -12,6 +12,7 @@ from merging.runs.store import Store
 from merging.sweeps import points
 from merging.sweeps.points import Point, Sample
 from merging.sweeps.sweep import NamedPoint
+from merging.tasks.results import ResultPlace
 
 
 class KnownPoints:
@@ -31,7 +32,7 @@ class KnownPoints:
     def now(self) -> Mapping[str, Point]:
         """The stored points by name, in the order of the plan."""
         with self._lock:
-            there, runs = points.listed(self._store), self._runs()
+            there, runs = points.results(self._store).listed(), self._runs()
             changed = False
             for one in self.planned:
                 source: object = there.get(one.name) or runs.get(one.run_id)
@@ -43,7 +44,7 @@ class KnownPoints:
 
     def _take(self, one: NamedPoint, source: object) -> None:
         """Read a point from where it is now; None: nowhere."""
-        point = points.find(self._store, one.name) if isinstance(source, points.PointPlace) else None
+        point = points.find(self._store, one.name) if isinstance(source, ResultPlace) else None
         if point is None and source is not None:
             point = points.of_run(self._store, one.run_id, one.name, self._benchmark, self._sample)
         self._seen[one.name] = source
@@ -67,7 +68,7 @@ def _copy(run: Run) -> tuple[Path, str | None, str | None]:
 
 def absent(planned: Sequence[NamedPoint], store: Store, benchmark: Benchmark, sample: Sample) -> list[NamedPoint]:
     """The points of a plan that are not stored, by the names alone; ``sample`` is in normal form (``Sample.on``)."""
-    there, runs = points.listed(store), store.ids() if not sample.images else set()
+    there, runs = points.results(store).listed(), store.ids() if not sample.images else set()
     return [
         one
         for one in planned

@@ -16,7 +16,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple, Self
+from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,30 +24,24 @@ from numpy.typing import NDArray
 from merging.benchmarks.benchmark import EXEMPLARS, SPLITS, Benchmark
 from merging.benchmarks.referenced.images import Images, taken
 from merging.errors import ParameterError
-from merging.files import atomic, records
-from merging.files.atomic import DamagedError
-from merging.files.short_digest import SHORT_DIGEST, short_digest
-from merging.files.tables import SCORES, Columns, Table, read_columns, table_file, write_table
+from merging.files import records
+from merging.files.short_digest import short_digest
+from merging.files.tables import SCORES, Columns, Table
 from merging.runs.run import PRECOMPUTED, THIS_MACHINE
 from merging.runs.store import Store
+from merging.tasks.results import Result, ResultKind, Results
 from merging.text import did_you_mean
 
 if TYPE_CHECKING:
     import pandas as pd
 
 FACTS, FOLDER, VERSION = "point.json", "points", 1
+KIND = ResultKind("point", FOLDER, FACTS, "Go on with the sweep to compute it again.", table=SCORES)
 TIMES = "{}-times.jsonl"  # beside the store of that name
 THREADS = "threads"  # a fact about who computed a point
 LATEST, ROOM = 60, 1 << 16  # times that are read, and bytes of them above which the older ones are dropped
 COLUMNS = ("task", "title", "split", "classes", "correct", "n", "accuracy", "low", "high")  # of scores
 Identity = Sequence[Any]  # plain data that identifies a model
-
-
-class PointPlace(NamedTuple):
-    """Where a point lies: the folder of points, and the number of the entry, another one if it is replaced."""
-
-    folder: Path
-    number: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,12 +147,23 @@ def name_of(identity: Identity, benchmark: Benchmark, sample: Sample) -> str:
     return short_digest(depends)
 
 
+def results(store: Store) -> Results:
+    """The points of a store and of its libraries."""
+    return store.results(KIND)
+
+
 def find(store: Store, name: str) -> Point | None:
     """The stored point, the own one first, or None."""
-    for place in folders(store):
-        if point := _read(place / name, store):
-            return point
-    return None
+    return results(store).find(name, _point)
+
+
+def _point(result: Result) -> Point | None:
+    facts = result.facts
+    if facts["name"] != result.path.name:
+        return None
+    more = {name: facts.get(name, {}) for name in ("notes", "versions")}
+    provenance = THIS_MACHINE if result.own else PRECOMPUTED
+    return Point(result.path.name, result.columns(SCORES), facts["device"], provenance, **more)
 
 
 def of_run(store: Store, run_id: str, name: str, benchmark: Benchmark, sample: Sample) -> Point | None:
@@ -180,39 +185,10 @@ def write(store: Store, point: Point, about: Mapping[str, Any]) -> None:
     Raises:
         StoreError: the disk cannot be written to.
     """
-    whole, what = lambda there: _read(there, store) is not None, f"Point {point.name} of the sweep"
-    with atomic.written(folder(store), point.name, whole, what) as place:
-        schema = write_table(place, SCORES, point.table)
-        facts = {"name": point.name, "device": point.device, "scores": schema, "versions": dict(point.versions)}
-        same = {name: value for name, value in about.items() if name != THREADS}
-        records.write_json(place / FACTS, {**same, **facts})
+    same = {name: value for name, value in about.items() if name != THREADS}
+    facts = {**same, "name": point.name, "device": point.device, SCORES: {}, "versions": dict(point.versions)}
+    results(store).write(point.name, facts, {SCORES: point.table}, what=f"Point {point.name} of the sweep")
     _note_time(store, {**about, "device": point.device, "seconds": dict(point.seconds)})
-
-
-def folders(store: Store) -> dict[Path, str]:
-    """{folder of points: provenance}, the own one first."""
-    return {folder(store): THIS_MACHINE} | {library.parent / FOLDER: PRECOMPUTED for library in store.libraries}
-
-
-def listed(store: Store) -> dict[str, PointPlace]:
-    """{name: where it lies} of every stored point, from one listing of each folder; own ones go first."""
-    there: dict[str, PointPlace] = {}
-    for place in folders(store):
-        with contextlib.suppress(OSError), os.scandir(place) as entries:
-            for entry in entries:
-                if SHORT_DIGEST.fullmatch(entry.name):
-                    there.setdefault(entry.name, PointPlace(place, entry.inode()))
-    return there
-
-
-def folder(store: Store) -> Path:
-    """The folder of own points."""
-    return store.root / FOLDER
-
-
-def sweep_up(store: Store) -> None:
-    """Remove the temporary folders that dead writers left behind."""
-    atomic.sweep(folder(store))
 
 
 def times_file(store: Store) -> Path:
@@ -241,21 +217,3 @@ def latest_times(store: Store) -> list[dict[str, Any]]:
             with contextlib.suppress(ValueError):  # the end of one that a full disk cut off
                 found.append(json.loads(line))
     return [facts for facts in found if isinstance(facts, dict)]
-
-
-def _read(path: Path, store: Store) -> Point | None:
-    if not path.is_dir():
-        return None
-    try:
-        atomic.check_whole(path)
-        facts = json.loads((path / FACTS).read_bytes())
-        if facts["name"] != path.name:
-            return None
-        scores = read_columns(path / table_file(SCORES), facts["scores"])
-        more = {name: facts.get(name, {}) for name in ("notes", "versions")}
-        return Point(path.name, scores, facts["device"], folders(store)[path.parent], **more)
-    except DamagedError as damage:
-        store.damaged.take(path, "point", damage, move=path.parent == folder(store))
-    except (OSError, ValueError, KeyError, TypeError):
-        return None
-    return None

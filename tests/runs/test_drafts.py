@@ -14,7 +14,7 @@ from merging.errors import StoreError
 from merging.runs import drafts as stored_drafts
 from merging.runs.disk_usage import usage
 from merging.runs.drafts import Drafts
-from merging.runs.quarantine import FOLDER
+from merging.tasks.quarantine import FOLDER
 from merging.runs.store import Store
 
 A, B = "a" * 32, "b" * 32

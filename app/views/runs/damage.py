@@ -12,7 +12,7 @@ from app.widgets import page
 from merging.files.disk import is_writable
 from merging.modes import Act
 from merging.recipes.recipe import Recipe
-from merging.runs.quarantine import RUN, Damage
+from merging.tasks.quarantine import RUN, Damage
 from viz.text import plural
 
 MOST = 50

@@ -100,7 +100,7 @@ def sweep(
     from merging.evaluator.of_sweeps import run_given
     from merging.files.short_digest import resolved
     from merging.runs.store import Store
-    from merging.sweeps import compute, points, storage
+    from merging.sweeps import compute, storage
     from merging.sweeps.known_points import KnownPoints
     from merging.sweeps.requirement import parse_requirement
     from merging.sweeps.tables import budget, table
@@ -137,7 +137,7 @@ def sweep(
     computed = KnownPoints(planned, runs, benchmark, chosen.sample.on(benchmark)).now()
     _show(call, chosen, table(chosen, planned, computed), requirement, best_by)
     if not call.json:
-        print(f"Sweep {chosen.id} is stored in {points.folder(runs).parent}")
+        print(f"Sweep {chosen.id} is stored in {runs.root}")
     return DONE
 
 
