@@ -2,24 +2,21 @@
 
 from __future__ import annotations
 
-import contextlib
-import json
-import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Self, TypeVar
+from typing import TYPE_CHECKING, Self
 
 from merging.checkpoints.families import Parameter, Role
 from merging.errors import StoreError
-from merging.files.atomic import DamagedError, Manifest, read_manifest, verified
+from merging.files.atomic import DamagedError
 from merging.files.plain_yaml import plain_yaml
-from merging.files.tables import SCORES, Columns, read_columns, stored_table
+from merging.files.tables import SCORES, Columns
 from merging.recipes.chain_rules import keyed
 from merging.recipes.presets import name_of
 from merging.recipes.recipe import Recipe
-from merging.text import did_you_mean
+from merging.tasks.results import Result, ResultKind
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -35,13 +32,7 @@ KINDS = ("merge", "pretrained", "expert", "multitask")
 REPORTED = "reporting"  # the split whose scores are shown
 NOT_EVALUATED = "Not evaluated"  # the start of the warning that gives the reason
 NOTHING_TO_DO = "Nothing to do: "  # in warnings that need no check, the start of a problem's fix
-ATTEMPTS, PAUSE = 10, 0.01  # attempts to read a damaged file, and seconds between them
-
-T = TypeVar("T")
-
-
-class OtherFormatError(Exception):
-    """A run that another version of the program wrote; never leaves the store."""
+KIND = ResultKind("run", "runs", FACTS, "Run its recipe again.", large=True)
 
 
 @dataclass(frozen=True)
@@ -79,78 +70,72 @@ class Run:
     work: Mapping[str, float]  # scalars and images worked on per phase, for estimates
     per_task: bool
     sizes: Mapping[str, int]
-    path: Path
     adapt: str
     adapted_on: str | None
     images: Mapping[str, Mapping[str, int]]
     modules: tuple[str, ...] = field(repr=False)
     models: Mapping[str, str] = field(repr=False)  # "merged" or expert name -> file name
-    _schemas: Mapping[str, Mapping[str, str]] = field(repr=False)
-    _manifest: Manifest = field(repr=False)
-    _damaged: Callable[[DamagedError], None] = field(repr=False, compare=False)  # called for damage found later
+    result: Result
     test_images: str = ""
     whole: bool = False
     licenses: Mapping[str, str] = field(default_factory=dict, repr=False)
     network: str = ""
 
     @classmethod
-    def read(cls, path: Path, provenance: str, damaged: Callable[[DamagedError], None]) -> Self:
-        """The run in a folder.
+    def of(cls, result: Result) -> Self | None:
+        """The run that a result is; None if another version of the program wrote it.
 
         Raises:
-            DamagedError: the folder is not whole. OtherFormatError: another version of the program wrote it.
+            DamagedError: it is another run than its folder says. KeyError, TypeError: it is none.
         """
-        manifest = read_manifest(path)
-        facts_file = verified(path, manifest, FACTS)
-        try:
-            facts = json.loads(facts_file.read_bytes())
-            if facts["format"] != FORMAT or facts["kind"] not in KINDS:
-                raise OtherFormatError
-            if facts["id"] != path.name:
-                raise DamagedError(f"{FACTS} is that of another run")
-            return cls(
-                id=facts["id"],
-                kind=facts["kind"],
-                title=facts["title"],
-                provenance=provenance,
-                device=facts["device"],
-                seconds=facts["seconds"],
-                created=facts["created"],
-                warnings=tuple(facts["warnings"]),
-                versions=facts["versions"],
-                seed=facts["seed"],
-                chain=tuple(facts["chain"]),
-                experts=tuple(facts["experts"]),
-                inputs=facts["inputs"],
-                benchmark=facts["benchmark"],
-                work=facts["work"],
-                per_task=facts.get("per_task", False),
-                sizes=facts["sizes"] if facts["kind"] == "merge" else {},
-                path=path,
-                adapt=facts.get("adapt") or "",
-                adapted_on=facts.get("adapted_on"),
-                images=facts.get("images", {}),
-                test_images=str(facts.get("test_images", "")),
-                whole=bool(facts.get("whole", False)),
-                licenses={str(name): str(text) for name, text in facts.get("licenses", {}).items()},
-                network=str(facts.get("network", "")),
-                modules=tuple(name for name in facts.get("modules", ()) if name in manifest),
-                models={key: name for key, name in facts["models"].items() if name in manifest},
-                _schemas=facts["tables"],
-                _manifest=manifest,
-                _damaged=damaged,
-            )
-        except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
-            raise DamagedError(f"{FACTS} cannot be read: {error!r}") from None
+        facts, manifest = result.facts, result.manifest
+        if facts["format"] != FORMAT or facts["kind"] not in KINDS:
+            return None
+        if facts["id"] != result.path.name:
+            raise DamagedError(f"{FACTS} is that of another run")
+        return cls(
+            id=facts["id"],
+            kind=facts["kind"],
+            title=facts["title"],
+            provenance=THIS_MACHINE if result.own else PRECOMPUTED,
+            device=facts["device"],
+            seconds=facts["seconds"],
+            created=facts["created"],
+            warnings=tuple(facts["warnings"]),
+            versions=facts["versions"],
+            seed=facts["seed"],
+            chain=tuple(facts["chain"]),
+            experts=tuple(facts["experts"]),
+            inputs=facts["inputs"],
+            benchmark=facts["benchmark"],
+            work=facts["work"],
+            per_task=facts.get("per_task", False),
+            sizes=facts["sizes"] if facts["kind"] == "merge" else {},
+            adapt=facts.get("adapt") or "",
+            adapted_on=facts.get("adapted_on"),
+            images=facts.get("images", {}),
+            test_images=str(facts.get("test_images", "")),
+            whole=bool(facts.get("whole", False)),
+            licenses={str(name): str(text) for name, text in facts.get("licenses", {}).items()},
+            network=str(facts.get("network", "")),
+            modules=tuple(name for name in facts.get("modules", ()) if name in manifest),
+            models={key: name for key, name in facts["models"].items() if name in manifest},
+            result=result,
+        )
+
+    @property
+    def path(self) -> Path:
+        """Its folder."""
+        return self.result.path
 
     def columns(self, name: str) -> tuple[str, ...]:
         """The columns of one of the tables; none if there is no such table."""
-        return tuple(self._schemas.get(name, ()))
+        return tuple(self.result.schemas.get(name, ()))
 
     @property
     def tables(self) -> tuple[str, ...]:
         """Names of the tables, without the scores."""
-        return tuple(name for name in self._schemas if name != SCORES)
+        return tuple(name for name in self.result.schemas if name != SCORES)
 
     def table(self, name: str) -> pd.DataFrame:
         """One of the tables.
@@ -166,16 +151,12 @@ class Run:
         Raises:
             StoreError: as ``table``.
         """
-        if name not in self._schemas:
-            known = ", ".join(self.tables) or "none"
-            hint = did_you_mean(name, self.tables)
-            raise StoreError(f"Run {self.id} has no table {name!r}.{hint} It has: {known}.")
-        return self._reading(stored_table(self.path, name), lambda path: read_columns(path, self._schemas[name]))
+        return self.result.columns(name)
 
     @property
     def has_scores(self) -> bool:
         """Whether it was evaluated."""
-        return SCORES in self._schemas
+        return SCORES in self.result.schemas
 
     @property
     def evaluation_settled(self) -> bool:
@@ -210,9 +191,7 @@ class Run:
     @cached_property
     def recipe_yaml(self) -> str:
         """The recipe as written; empty for runs of other kinds than "merge"."""
-        if RECIPE not in self._manifest:
-            return ""
-        return self._reading(RECIPE, lambda path: path.read_text("utf-8"))
+        return self.result.use(RECIPE, lambda path: path.read_text("utf-8")) if RECIPE in self.files else ""
 
     @cached_property
     def recipe(self) -> Recipe | None:
@@ -272,32 +251,11 @@ class Run:
     @property
     def files(self) -> tuple[str, ...]:
         """Paths of all files within its folder, without the manifest."""
-        return tuple(self._manifest)
+        return tuple(self.result.manifest)
 
     def file(self, name: str) -> Path:
         """One of these files, after its hash was checked. Raises StoreError if it is damaged."""
-        return self._reading(name, lambda path: path)
-
-    def _reading(self, name: str, read: Callable[[Path], T]) -> T:
-        """The result of ``read`` on a file whose hash was checked.
-
-        The folder may be replaced by a newer copy of the run at this moment, so a failed read is repeated.
-        """
-        manifest, damage = self._manifest, DamagedError("it cannot be read")
-        for attempt in range(ATTEMPTS):
-            try:
-                return read(verified(self.path, manifest, name))
-            except FileNotFoundError as error:
-                damage = DamagedError(f"{name} is missing: {error.strerror}")
-            except DamagedError as error:
-                damage = error
-            time.sleep(attempt * PAUSE)
-            with contextlib.suppress(DamagedError):
-                manifest = read_manifest(self.path)
-        if not self.path.exists():
-            raise StoreError(f"Run {self.id} was deleted meanwhile. Run its recipe again.")
-        self._damaged(damage)
-        raise StoreError(f"Run {self.id} is damaged ({damage}) and counts as absent. Run its recipe again.")
+        return self.result.file(name)
 
 
 def same_models(run: Run, other: Run) -> bool:

@@ -21,9 +21,9 @@ from merging.files.short_digest import SHORT_DIGEST, beginning_with, resolved
 from merging.progress import Progress
 from merging.recipes.recipe import Recipe
 from merging.runs.given.scores import forget_scores
-from merging.runs.run import FACTS, PRECOMPUTED, RECIPE, THIS_MACHINE, OtherFormatError, Run
+from merging.runs.run import FACTS, KIND, RECIPE, THIS_MACHINE, Run
 from merging.tasks.context import QUIET, Context
-from merging.tasks.quarantine import RUN, Damage, Quarantine
+from merging.tasks.quarantine import Damage, Quarantine
 from merging.tasks.results import ResultKind, Results
 from merging.text import first_few
 
@@ -54,6 +54,7 @@ class Store:
         self.dated, self.benchmark = dated, benchmark
         self._own, self._apart = self.root / "runs", self.root / APART
         self.damaged = Quarantine(self.root)
+        self._results = Results(KIND, self.root, self.libraries, self.damaged)
         self._known: dict[Path, tuple[tuple[int, ...], Run]] = {}  # what was read, with the state of its files then
         self._folders: dict[Path, tuple[int, ...]] = {}  # their own state, when they were read for a list
         self._looked: dict[Path, float] = {}  # when the files of a library's run were looked at last
@@ -209,7 +210,8 @@ class Store:
 
     def results(self, kind: ResultKind) -> Results:
         """The results of a kind in this store, and in its libraries."""
-        return Results(kind, self.root, self.libraries, self.damaged)
+        libraries = [library.parent / kind.folder for library in self.libraries]
+        return Results(kind, self.root, libraries, self.damaged)
 
     def size(self) -> int:
         """Bytes that the own runs take."""
@@ -244,7 +246,7 @@ class Store:
         known, run = self._known.get(path, ((), None))
         if run is not None and known == state + atomic.state_of(path, run.files):
             return run
-        if run := self._read_anew(path):
+        if run := self._results.read(path, Run.of):
             self._known[path] = state + atomic.state_of(path, run.files), run
         else:
             self._known.pop(path, None)
@@ -268,27 +270,6 @@ class Store:
             return self._known[path][1]
         self._folders[path] = folder
         return self._read(path)
-
-    def _read_anew(self, path: Path) -> Run | None:
-        provenance = THIS_MACHINE if path.is_relative_to(self.root) else PRECOMPUTED
-
-        def later(damage: DamagedError) -> None:
-            self._set_aside(path, damage)
-
-        # Another process may be replacing the folder at this moment, so only two failed reads count as damage.
-        for last in (False, True):
-            try:
-                return Run.read(path, provenance, later)
-            except OtherFormatError:
-                return None
-            except DamagedError as damage:
-                if last and path.is_dir():
-                    self._set_aside(path, damage)
-        return None
-
-    def _set_aside(self, path: Path, damage: DamagedError) -> None:
-        """Set an own run aside; a library is never changed."""
-        self.damaged.take(path, RUN, damage, move=path.parent == self._own or path.parent.parent == self._apart)
 
 
 def recipe_of(damage: Damage) -> Recipe | None:

@@ -10,6 +10,7 @@ import contextlib
 import io
 import json
 import os
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -21,13 +22,16 @@ from numpy.typing import NDArray
 
 from merging.errors import StoreError
 from merging.files import atomic, records
-from merging.files.atomic import DamagedError
+from merging.files.atomic import DamagedError, Manifest, read_manifest, verified
 from merging.files.disk import OTHER_STORE, explained
 from merging.files.short_digest import SHORT_DIGEST
 from merging.files.tables import PACKED, Columns, Table, read_columns, stored_table, unpacked, write_table
 from merging.tasks.quarantine import Quarantine
+from merging.text import did_you_mean
 
 T = TypeVar("T")
+ATTEMPTS, PAUSE = 10, 0.01  # attempts to read a damaged file, and seconds between them
+NOT_READ = (OSError, ValueError, KeyError, TypeError, AttributeError)  # what reading facts of another program raises
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +39,8 @@ class ResultKind:
     """What results of a kind are called in sentences, the folder of a store that has them, and their file of facts.
 
     ``again`` says what to do about one that is lost. Tables are listed in the facts under "tables", or there is one of
-    the name ``table``, whose columns stand under that name.
+    the name ``table``, whose columns stand under that name. The hash of a file is compared when the result is read; in
+    results with ``large`` files, when the file is first used.
     """
 
     noun: str
@@ -43,16 +48,23 @@ class ResultKind:
     facts: str
     again: str
     table: str = ""
+    large: bool = False
 
 
 @dataclass(frozen=True)
 class Result:
-    """A stored result; tables and arrays are read when they are asked for. ``own`` ones are not of a library."""
+    """A stored result; its files are read when they are asked for. ``own`` ones are not of a library.
+
+    ``damaged`` is called for damage that is found later. The folder may be replaced by a newer copy at any moment, so a
+    failed read is repeated. Whatever reads a file raises StoreError if that is damaged or was deleted.
+    """
 
     kind: ResultKind
     path: Path
     own: bool
     facts: Mapping[str, Any] = field(repr=False)
+    manifest: Manifest = field(repr=False)
+    damaged: Callable[[DamagedError], None] = field(repr=False, compare=False)
 
     @property
     def schemas(self) -> Mapping[str, Mapping[str, str]]:
@@ -62,22 +74,45 @@ class Result:
         return found
 
     def columns(self, name: str) -> Columns:
-        """One of its tables, without loading pandas; raises StoreError if it is missing."""
-        try:
-            return read_columns(self.path / stored_table(self.path, name), self.schemas[name])
-        except (OSError, KeyError) as error:
-            raise StoreError(f"The table {name!r} of {self._lost(error)}") from None
+        """One of its tables, without loading pandas; raises StoreError if there is none of that name, too."""
+        if name not in self.schemas:
+            known = ", ".join(self.schemas) or "none"
+            hint = did_you_mean(name, self.schemas)
+            raise StoreError(f"{self._called} has no table {name!r}.{hint} It has: {known}.")
+        return self.use(stored_table(self.path, name), lambda path: read_columns(path, self.schemas[name]))
 
     def array(self, name: str) -> NDArray[Any]:
-        """One of its arrays; raises StoreError if it is missing."""
-        try:
-            array: NDArray[Any] = np.load(_stored_array(self.path / _array_file(name)), allow_pickle=False)
-        except (OSError, ValueError) as error:
-            raise StoreError(f"The array {name!r} of {self._lost(error)}") from None
-        return array
+        """One of its arrays, which may lie packed, as in a library."""
+        plain = f"{name}.npy"
+        if plain in self.manifest or plain + PACKED not in self.manifest:
+            return self.use(plain, lambda path: np.load(path, allow_pickle=False))
+        return self.use(plain + PACKED, lambda path: np.load(io.BytesIO(unpacked(path)), allow_pickle=False))
 
-    def _lost(self, error: Exception) -> str:
-        return f"{self.facts.get('key', self.path.name)} is missing: {error}. {self.kind.again}"
+    def file(self, name: str) -> Path:
+        """One of its files, after its hash was checked."""
+        return self.use(name, lambda path: path)
+
+    def use(self, name: str, read: Callable[[Path], T]) -> T:
+        """The result of ``read`` on a file whose hash was checked."""
+        manifest, damage = self.manifest, DamagedError("it cannot be read")
+        for attempt in range(ATTEMPTS):
+            try:
+                return read(verified(self.path, manifest, name))
+            except FileNotFoundError as error:
+                damage = DamagedError(f"{name} is missing: {error.strerror}")
+            except DamagedError as error:
+                damage = error
+            time.sleep(attempt * PAUSE)
+            with contextlib.suppress(DamagedError):
+                manifest = read_manifest(self.path)
+        if not self.path.exists():
+            raise StoreError(f"{self._called} was deleted meanwhile. {self.kind.again}")
+        self.damaged(damage)
+        raise StoreError(f"{self._called} is damaged ({damage}) and counts as absent. {self.kind.again}")
+
+    @property
+    def _called(self) -> str:
+        return f"{self.kind.noun.capitalize()} {self.path.name}"
 
 
 class ResultPlace(NamedTuple):
@@ -88,32 +123,44 @@ class ResultPlace(NamedTuple):
 
 
 class Results:
-    """The results of one kind in the store at ``root``, and below it those beside the runs of libraries."""
+    """The results of one kind in the store at ``root``, and those in the folders of ``libraries``, which come after."""
 
     def __init__(self, kind: ResultKind, root: Path, libraries: Sequence[Path], damaged: Quarantine) -> None:
         self.kind, self.own = kind, root / kind.folder
-        self.folders = (self.own, *(library.parent / kind.folder for library in libraries))
-        self._damaged = damaged
+        self.folders = (self.own, *libraries)
+        self._root, self._damaged = root, damaged
 
-    def find(self, name: str, view: Callable[[Result], T]) -> T | None:
+    def find(self, name: str, view: Callable[[Result], T | None]) -> T | None:
         """What ``view`` makes of a stored result, the own one first; None where none can be read."""
         for folder in self.folders:
             if found := self.read(folder / name, view):
                 return found
         return None
 
-    def read(self, path: Path, view: Callable[[Result], T]) -> T | None:
-        """What ``view`` makes of the result in a folder; None if it is missing, damaged, or not of this kind."""
+    def read(self, path: Path, view: Callable[[Result], T | None]) -> T | None:
+        """What ``view`` makes of the result in a folder; None if it is missing, damaged, or nothing to ``view``."""
         if not path.is_dir():
             return None
-        try:
-            atomic.check_whole(path)
-            facts = json.loads((path / self.kind.facts).read_bytes())
-            return view(Result(self.kind, path, path.parent == self.own, facts))
-        except DamagedError as damage:
-            self._damaged.take(path, self.kind.noun, damage, move=path.parent == self.own)
-        except (OSError, ValueError, KeyError, TypeError):
-            return None
+        own = path.is_relative_to(self._root)
+
+        def set_aside(damage: DamagedError) -> None:
+            self._damaged.take(path, self.kind.noun, damage, move=own)
+
+        # Another process may be replacing the folder at this moment, so only two failed reads count as damage.
+        for last in (False, True):
+            try:
+                manifest = read_manifest(path)
+                for name in (self.kind.facts,) if self.kind.large else manifest:
+                    verified(path, manifest, name)
+                facts = json.loads((path / self.kind.facts).read_bytes())
+                result = Result(self.kind, path, own, facts, manifest, set_aside)
+                return view(result) if isinstance(result.schemas, dict) else None
+            except DamagedError as damage:
+                reason = damage
+            except NOT_READ as error:
+                reason = DamagedError(f"{self.kind.facts} cannot be read: {error!r}")
+            if last and path.is_dir():
+                set_aside(reason)
         return None
 
     def listed(self) -> dict[str, ResultPlace]:
@@ -152,7 +199,7 @@ class Results:
         with atomic.written(root or self.own, name, stays, what or f"The {self.kind.noun}") as folder:
             schemas = {key: write_table(folder, key, table) for key, table in tables.items()}
             for key, array in (arrays or {}).items():
-                np.save(folder / _array_file(key), array, allow_pickle=False)
+                np.save(folder / f"{key}.npy", array, allow_pickle=False)
             more = schemas if self.kind.table else {"tables": schemas}
             records.write_json(folder / self.kind.facts, {**facts, **more})
 
@@ -172,20 +219,13 @@ class Results:
     def find_so_far(self, name: str, view: Callable[[Result], T]) -> T | None:
         """What ``view`` makes of the result so far of a task that is computed here; None if it has shown none."""
         for path in self.own.glob(f"*/{name}"):
-            with contextlib.suppress(OSError, ValueError, KeyError, TypeError, StoreError):  # it is being replaced
-                return view(Result(self.kind, path, True, json.loads((path / self.kind.facts).read_bytes())))
+            with contextlib.suppress(
+                OSError, ValueError, KeyError, TypeError, StoreError, DamagedError
+            ):  # it is replaced
+                facts = json.loads((path / self.kind.facts).read_bytes())
+                return view(Result(self.kind, path, True, facts, read_manifest(path), lambda damage: None))
         return None
 
     def sweep(self) -> None:
         """Remove the temporary folders that dead writers left behind."""
         atomic.sweep(self.own)
-
-
-def _array_file(name: str) -> str:
-    return f"{name}.npy"
-
-
-def _stored_array(path: Path) -> Path | io.BytesIO:
-    """An array's file, or its bytes if only a packed one is there, as in a library."""
-    packed = path.with_name(path.name + PACKED)
-    return io.BytesIO(unpacked(packed)) if packed.exists() and not path.exists() else path

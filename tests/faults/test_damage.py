@@ -26,12 +26,12 @@ from merging.recipes.recipe import Recipe
 from merging.runs import run as stored_run
 from merging.runs.execute import execute
 from merging.runs.inputs import open_inputs
-from merging.tasks.quarantine import FOLDER
 from merging.runs.run import Run
 from merging.runs.store import Store, recipe_of
 from merging.sweeps import compute as sweep_compute
 from merging.sweeps import points, storage
 from merging.tasks.context import Context
+from merging.tasks.quarantine import FOLDER
 
 
 @pytest.fixture

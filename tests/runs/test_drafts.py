@@ -14,8 +14,8 @@ from merging.errors import StoreError
 from merging.runs import drafts as stored_drafts
 from merging.runs.disk_usage import usage
 from merging.runs.drafts import Drafts
-from merging.tasks.quarantine import FOLDER
 from merging.runs.store import Store
+from merging.tasks.quarantine import FOLDER
 
 A, B = "a" * 32, "b" * 32
 PAYLOAD = {"title": "Übersicht 🙂", "views": [{"note": 'a "b"\n', "at": 0.1}], "none": None}
