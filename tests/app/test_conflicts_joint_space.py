@@ -33,7 +33,7 @@ def test_the_panel_of_a_layer(open_app: Any, library: Any) -> None:
 @pytest.mark.slow
 def test_the_panel_follows_its_controls(open_app: Any, library: Any) -> None:
     layer = "visual.transformer.resblocks.0.mlp.c_proj.weight"
-    at = open_app("conflicts", library, about=VIEW, layer=layer, direction="V, on top of each other", drop="0.8")
+    at = open_app("conflicts", library, about=VIEW, tensor=layer, direction="V, on top of each other", drop="0.8")
     assert not at.exception
     assert picker(at, "tensor").value == layer
     assert "on top of each other" in words(at) and "The smallest 80%" in words(at)
