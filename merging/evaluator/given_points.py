@@ -113,7 +113,7 @@ def points_of(store: Store, run_ids: Collection[str]) -> dict[str, dict[str, Giv
 
 
 def _records(store: Store) -> JsonRecords:
-    return JsonRecords(points.results(store).own / FOLDER, VERSION)
+    return JsonRecords(points.folder(store) / FOLDER, VERSION)
 
 
 def _point(record: Mapping[str, Any], name: str) -> GivenPoint:

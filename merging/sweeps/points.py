@@ -152,6 +152,11 @@ def results(store: Store) -> Results:
     return store.results(KIND)
 
 
+def folder(store: Store) -> Path:
+    """The folder of own points."""
+    return store.root / FOLDER
+
+
 def find(store: Store, name: str) -> Point | None:
     """The stored point, the own one first, or None."""
     return results(store).find(name, _point)

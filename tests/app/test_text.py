@@ -12,11 +12,12 @@ from page_harness import MAIN
 
 from app import text
 from app.widgets.jobs.measure_button import origin
-from merging.analysis.stored import MEMORY, Measured
+from merging.analysis.stored import KIND, MEMORY, Measured
 from merging.files import tables
 from merging.methods import registry
 from merging.recipes.recipe import Recipe
 from merging.runs.run import THIS_MACHINE
+from merging.tasks.results import Result
 from merging.text import duration_text
 
 
@@ -106,6 +107,14 @@ def test_a_chain_names_only_the_parameters_that_count() -> None:
 
 
 def test_the_origin_of_a_measurement_says_where_memory_ran_out() -> None:
-    short = Measured("drift", "", THIS_MACHINE, "GPU", 1.0, {MEMORY: "GPU ran out of memory."}, Path(), {})
+    short = Measured(
+        "drift",
+        "",
+        THIS_MACHINE,
+        "GPU",
+        1.0,
+        {MEMORY: "GPU ran out of memory."},
+        Result(KIND, Path(), True, {}, {}, print),
+    )
     assert origin([short]) == "Measured on this machine on GPU. GPU ran out of memory."
     assert origin([replace(short, notes={})]) == "Measured on this machine on GPU."

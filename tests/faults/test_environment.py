@@ -178,7 +178,7 @@ def test_files_from_another_time(filled: Run, library: Path, year: float) -> Non
     DIGESTS.clear()
     store = Store(root, libraries=())
     assert store.has(filled.id) and store.run(filled.id).scores is not None
-    assert storage.listed(store) and points.listed(store)
+    assert storage.listed(store) and points.results(store).listed()
     DIGESTS.load(root)
     assert DIGESTS.remembered(open_checkpoint(Benchmark.load(library).pretrained).state())
     assert not dead.exists()

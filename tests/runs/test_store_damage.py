@@ -13,7 +13,7 @@ from stored_runs import ID, TABLE, fill, write_run
 
 from merging.errors import StoreError
 from merging.files import atomic
-from merging.runs import run as stored_run
+from merging.tasks import results
 
 
 def test_a_good_copy_takes_the_place_of_a_damaged_one(store):
@@ -82,7 +82,7 @@ def test_sizes_are_checked_before_anything_is_used(store):
 
 
 def test_a_good_copy_is_not_set_aside_for_what_was_there_before(store, monkeypatch):
-    monkeypatch.setattr(stored_run, "ATTEMPTS", 1)
+    monkeypatch.setattr(results, "ATTEMPTS", 1)
     run = write_run(store)
     with store.writing(ID, replace=True) as folder:
         monkeypatch.setattr("stored_runs.TABLE", TABLE.assign(value=0.5))

@@ -135,7 +135,7 @@ def test_a_killed_sweep_goes_on_without_redoing_points(
     run(made, store, tiny_benchmark)
     assert len(points_of(made, store, tiny_benchmark)) == 24
     assert all((points.folder(store) / name).stat().st_ino == inode for name, inode in inodes.items())
-    points.sweep_up(store)
+    points.results(store).sweep()
     assert len(list(points.folder(store).iterdir())) == 24
 
 
