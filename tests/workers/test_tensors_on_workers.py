@@ -195,7 +195,7 @@ def test_a_worker_refuses_other_files_and_names_a_missing_one(copied: Benchmark)
     victim.with_suffix(".new").replace(victim)
     assert answered(call(TENSOR, request))["file"] == first, "the file that was asked for is still open"
     last_inputs.clear()
-    with pytest.raises(WorkerError, match="sees another file as digits"):
+    with pytest.raises(WorkerError, match=r"sees other checkpoints or images .* for this tensor"):
         answered(call(TENSOR, request))
     victim.unlink()
     with pytest.raises(WorkerError, match=rf"does not see {victim}; set MERGESCOPE_MODELS there"):

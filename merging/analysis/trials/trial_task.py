@@ -18,7 +18,8 @@ if TYPE_CHECKING:
 
 
 def open_inputs(request: Request) -> TrialInputs:
-    """What the trials of a measurement share."""
+    """What the trials of a measurement share. Raises WorkerError if it does not consist of trials."""
+    computation(str(request["measurement"]))
     return TrialInputs(Benchmark.load(seen_here(str(request["benchmark"]))))
 
 
