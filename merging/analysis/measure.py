@@ -9,7 +9,6 @@ runs.
 from __future__ import annotations
 
 import importlib
-import logging
 import time
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
@@ -30,7 +29,6 @@ if TYPE_CHECKING:
 
     from merging.benchmarks.benchmark import Benchmark
 
-log = logging.getLogger("merging")
 NO_WORKERS: AbstractContextManager[Workers | None] = nullcontext()
 
 

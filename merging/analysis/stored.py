@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -67,9 +68,9 @@ class Measured:
         return self.result.array(name)
 
 
-def results(store: Store) -> Results:
+def results(store: Store) -> Results[Measured]:
     """The measurements of a store and of its libraries."""
-    return store.results(KIND)
+    return store.results(KIND, _measured)
 
 
 def _measured(result: Result) -> Measured:
@@ -125,12 +126,12 @@ def shown_so_far(store: Store, name: str, about: Mapping[str, Any], started: flo
 def find_so_far(key: str, store: Store, benchmark: Benchmark, run_id: str = "") -> MeasurementResult | None:
     """The results so far of a measurement that is running here, without arrays; None if it has shown none."""
 
-    def view(result: Result) -> MeasurementResult:
-        tables = {name: result.columns(name).frame() for name in result.schemas}
-        return MeasurementResult(tables, result.facts["notes"])
-
     name = entry_name(kind(key), store, benchmark, run_id)
-    return None if name is None else results(store).find_so_far(name, view)
+    measured = None if name is None else results(store).find_so_far(name)
+    if measured is not None:
+        with contextlib.suppress(StoreError):  # it was replaced, or is finished
+            return MeasurementResult({each: measured.table(each) for each in measured.tables}, measured.notes)
+    return None
 
 
 def _rounded(table: pd.DataFrame) -> pd.DataFrame:
@@ -142,7 +143,7 @@ def _rounded(table: pd.DataFrame) -> pd.DataFrame:
 def find(key: str, store: Store, benchmark: Benchmark, run_id: str = "") -> Measured | None:
     """The stored measurement, an own one first, or None."""
     name = entry_name(kind(key), store, benchmark, run_id)
-    return None if name is None else results(store).find(name, _measured)
+    return None if name is None else results(store).find(name)
 
 
 def share_measurements(run: Run, other: Run) -> bool:

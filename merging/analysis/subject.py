@@ -15,7 +15,7 @@ from merging.errors import CheckpointError, StoreError, TaskError
 from merging.files import atomic
 from merging.runs.run import Run
 from merging.runs.store import Store
-from merging.tasks.context import Context
+from merging.tasks.context import Context, log_warning
 from merging.text import first_few
 
 if TYPE_CHECKING:
@@ -189,7 +189,9 @@ class Subject:
                     Store(folder, libraries=()),
                     benchmark=self.benchmark,
                     evaluate=False,
-                    context=replace(stages[REMAKING], pause=None),  # a pause would lose what was learned
+                    context=replace(
+                        stages[REMAKING], pause=None, warn=log_warning
+                    ),  # a pause would lose what was learned
                 )
             if run.id != self.run_id:
                 raise CheckpointError(OTHERS)

@@ -58,7 +58,7 @@ def run_given(
             return Outcome(len(mine) - len(missing) + number - len(failures), len(mine), True)
         words = f"Point {len(mine) - len(missing) + number + 1} of {len(mine)}"
         try:
-            _measure(one, store, evaluator, replace(_saying(words, parts[one.name]), pause=None, warn=warn_once))
+            _measure(one, store, evaluator, replace(parts[one.name].saying(words), pause=None, warn=warn_once))
         except (Cancelled, StoreError):
             raise
         except MergingError as error:
@@ -93,10 +93,3 @@ def _make(folder: Path) -> None:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise StoreError(f"{folder} cannot be written to: {error.strerror}.") from None
-
-
-def _saying(words: str, context: Context) -> Context:
-    """The context of a point, whose phase is ``words`` that say which point it is."""
-    if (heard := context.progress) is None:
-        return context
-    return replace(context, progress=lambda inner: heard(replace(inner, phase=words, detail=inner.phase)))

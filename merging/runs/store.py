@@ -6,9 +6,9 @@ import contextlib
 import json
 import shutil
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from merging import settings
 from merging.errors import MergingError, StoreError
@@ -24,12 +24,13 @@ from merging.runs.given.scores import forget_scores
 from merging.runs.run import FACTS, KIND, RECIPE, THIS_MACHINE, Run
 from merging.tasks.context import QUIET, Context
 from merging.tasks.quarantine import Damage, Quarantine
-from merging.tasks.results import ResultKind, Results
+from merging.tasks.results import Result, ResultKind, Results
 from merging.text import first_few
 
 if TYPE_CHECKING:
     from merging.benchmarks.kept_features import KeptFeatures
 
+T = TypeVar("T")
 APART, DIGITS = "apart", 12  # the folder of runs by benchmark, and the digits of its digest that name each part
 DRAFTS, LEARNING = "drafts", "learning"
 AGAIN = 1.0  # seconds for which files of a library are taken to be as they were
@@ -54,7 +55,7 @@ class Store:
         self.dated, self.benchmark = dated, benchmark
         self._own, self._apart = self.root / "runs", self.root / APART
         self.damaged = Quarantine(self.root)
-        self._results = Results(KIND, self.root, self.libraries, self.damaged)
+        self._results = Results(KIND, Run.of, self.root, self.libraries, self.damaged)
         self._known: dict[Path, tuple[tuple[int, ...], Run]] = {}  # what was read, with the state of its files then
         self._folders: dict[Path, tuple[int, ...]] = {}  # their own state, when they were read for a list
         self._looked: dict[Path, float] = {}  # when the files of a library's run were looked at last
@@ -208,10 +209,10 @@ class Store:
         libraries = tuple(library.parent / FOLDER for library in self.libraries)
         return KeptFeatures(self.root / FOLDER, run_id, libraries)
 
-    def results(self, kind: ResultKind) -> Results:
+    def results(self, kind: ResultKind, view: Callable[[Result], T | None]) -> Results[T]:
         """The results of a kind in this store, and in its libraries."""
         libraries = [library.parent / kind.folder for library in self.libraries]
-        return Results(kind, self.root, libraries, self.damaged)
+        return Results(kind, view, self.root, libraries, self.damaged)
 
     def size(self) -> int:
         """Bytes that the own runs take."""
@@ -246,7 +247,7 @@ class Store:
         known, run = self._known.get(path, ((), None))
         if run is not None and known == state + atomic.state_of(path, run.files):
             return run
-        if run := self._results.read(path, Run.of):
+        if run := self._results.read(path):
             self._known[path] = state + atomic.state_of(path, run.files), run
         else:
             self._known.pop(path, None)

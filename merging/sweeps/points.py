@@ -147,9 +147,9 @@ def name_of(identity: Identity, benchmark: Benchmark, sample: Sample) -> str:
     return short_digest(depends)
 
 
-def results(store: Store) -> Results:
+def results(store: Store) -> Results[Point]:
     """The points of a store and of its libraries."""
-    return store.results(KIND)
+    return store.results(KIND, _point)
 
 
 def folder(store: Store) -> Path:
@@ -159,7 +159,7 @@ def folder(store: Store) -> Path:
 
 def find(store: Store, name: str) -> Point | None:
     """The stored point, the own one first, or None."""
-    return results(store).find(name, _point)
+    return results(store).find(name)
 
 
 def _point(result: Result) -> Point | None:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import partial
 
 from merging.errors import Cancelled, MergingError, StoreError, WorkerError, WorkersGone
@@ -60,7 +60,7 @@ class MissingPoints:
         before = self.total - len(self.points)
         for planned in self._each():
             words = f"Point {before + self.taken} of {self.total}"
-            stages = {stage: reporting_as(words, parts[f"{planned.name} {stage}"]) for stage in STAGES}
+            stages = {stage: parts[f"{planned.name} {stage}"].saying(words) for stage in STAGES}
             try:
                 point, about = compute(planned, stages)
             except (Cancelled, StoreError):
@@ -121,11 +121,3 @@ class _WrittenPoints:
     def fail(self, task: WorkerTask, error: MergingError) -> None:
         """Note why a point could not be computed."""
         self.failures[task.name] = error
-
-
-def reporting_as(words: str, context: Context) -> Context:
-    """The context of one stage of a point; it reports ``words``, which say which point it is, and then its phase."""
-    report = context.progress
-    if report is None:
-        return context
-    return replace(context, progress=lambda inner: report(replace(inner, phase=words, detail=inner.phase)))

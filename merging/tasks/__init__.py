@@ -1,1 +1,1 @@
-"""One way to compute: what a computation is handed down, and what processes compute for each other."""
+"""One way to compute: contexts, kinds of tasks and workers, stored results, and what becomes of damaged ones."""

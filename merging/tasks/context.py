@@ -53,6 +53,15 @@ class Context:
 
         return self if self.progress is None else replace(self, progress=report)
 
+    def saying(self, words: str) -> Self:
+        """The same; what it reports is ``words``, such as the number of one of many, with its phase as the detail."""
+
+        def report(inner: Progress) -> None:
+            assert self.progress is not None
+            self.progress(replace(inner, phase=words, detail=inner.phase))
+
+        return self if self.progress is None else replace(self, progress=report)
+
     def silent(self) -> Self:
         """The same without reports, for what is counted by its caller."""
         return replace(self, progress=None)

@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, Generic, NamedTuple, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,7 +25,7 @@ from merging.files import atomic, records
 from merging.files.atomic import DamagedError, Manifest, read_manifest, verified
 from merging.files.disk import OTHER_STORE, explained
 from merging.files.short_digest import SHORT_DIGEST
-from merging.files.tables import PACKED, Columns, Table, read_columns, stored_table, unpacked, write_table
+from merging.files.tables import PACKED, SCORES, Columns, Table, read_columns, stored_table, unpacked, write_table
 from merging.tasks.quarantine import Quarantine
 from merging.text import did_you_mean
 
@@ -76,17 +76,19 @@ class Result:
     def columns(self, name: str) -> Columns:
         """One of its tables, without loading pandas; raises StoreError if there is none of that name, too."""
         if name not in self.schemas:
-            known = ", ".join(self.schemas) or "none"
-            hint = did_you_mean(name, self.schemas)
-            raise StoreError(f"{self._called} has no table {name!r}.{hint} It has: {known}.")
+            known = [each for each in self.schemas if each != SCORES]
+            hint = did_you_mean(name, known)
+            raise StoreError(f"{self._called} has no table {name!r}.{hint} It has: {', '.join(known) or 'none'}.")
         return self.use(stored_table(self.path, name), lambda path: read_columns(path, self.schemas[name]))
 
     def array(self, name: str) -> NDArray[Any]:
-        """One of its arrays, which may lie packed, as in a library."""
-        plain = f"{name}.npy"
-        if plain in self.manifest or plain + PACKED not in self.manifest:
+        """One of its arrays, which may lie packed, as in a library; raises StoreError if there is none, too."""
+        plain, packed = f"{name}.npy", f"{name}.npy{PACKED}"
+        if plain in self.manifest:
             return self.use(plain, lambda path: np.load(path, allow_pickle=False))
-        return self.use(plain + PACKED, lambda path: np.load(io.BytesIO(unpacked(path)), allow_pickle=False))
+        if packed in self.manifest:
+            return self.use(packed, lambda path: np.load(io.BytesIO(unpacked(path)), allow_pickle=False))
+        raise StoreError(f"{self._called} has no array {name!r}.")
 
     def file(self, name: str) -> Path:
         """One of its files, after its hash was checked."""
@@ -98,8 +100,8 @@ class Result:
         for attempt in range(ATTEMPTS):
             try:
                 return read(verified(self.path, manifest, name))
-            except FileNotFoundError as error:
-                damage = DamagedError(f"{name} is missing: {error.strerror}")
+            except OSError as error:
+                damage = DamagedError(f"{name} cannot be read: {error.strerror}")
             except DamagedError as error:
                 damage = error
             time.sleep(attempt * PAUSE)
@@ -122,29 +124,36 @@ class ResultPlace(NamedTuple):
     number: int
 
 
-class Results:
-    """The results of one kind in the store at ``root``, and those in the folders of ``libraries``, which come after."""
+class Results(Generic[T]):
+    """The results of one kind in the store at ``root``, and those in the folders of ``libraries``, which come after.
 
-    def __init__(self, kind: ResultKind, root: Path, libraries: Sequence[Path], damaged: Quarantine) -> None:
+    ``view`` is what a result is read as; None, or KeyError and the like, where it is not of this kind.
+    """
+
+    def __init__(
+        self, kind: ResultKind, view: Callable[[Result], T | None], root: Path, libraries: Sequence[Path],
+        damaged: Quarantine,
+    ) -> None:  # fmt: skip
         self.kind, self.own = kind, root / kind.folder
         self.folders = (self.own, *libraries)
-        self._root, self._damaged = root, damaged
+        self._view, self._root, self._damaged = view, root, damaged
 
-    def find(self, name: str, view: Callable[[Result], T | None]) -> T | None:
-        """What ``view`` makes of a stored result, the own one first; None where none can be read."""
+    def find(self, name: str) -> T | None:
+        """The stored result, the own one first; None where none can be read."""
         for folder in self.folders:
-            if found := self.read(folder / name, view):
+            if found := self.read(folder / name):
                 return found
         return None
 
-    def read(self, path: Path, view: Callable[[Result], T | None]) -> T | None:
-        """What ``view`` makes of the result in a folder; None if it is missing, damaged, or nothing to ``view``."""
+    def read(self, path: Path) -> T | None:
+        """The result in a folder; None if it is missing, damaged, or not of this kind."""
         if not path.is_dir():
             return None
         own = path.is_relative_to(self._root)
+        move = own and path.parent not in self.folders[1:]  # a library may lie in a store, and is never written to
 
         def set_aside(damage: DamagedError) -> None:
-            self._damaged.take(path, self.kind.noun, damage, move=own)
+            self._damaged.take(path, self.kind.noun, damage, move=move)
 
         # Another process may be replacing the folder at this moment, so only two failed reads count as damage.
         for last in (False, True):
@@ -154,9 +163,11 @@ class Results:
                     verified(path, manifest, name)
                 facts = json.loads((path / self.kind.facts).read_bytes())
                 result = Result(self.kind, path, own, facts, manifest, set_aside)
-                return view(result) if isinstance(result.schemas, dict) else None
+                return self._view(result) if isinstance(result.schemas, dict) else None
             except DamagedError as damage:
                 reason = damage
+            except StoreError:  # it was deleted meanwhile
+                return None
             except NOT_READ as error:
                 reason = DamagedError(f"{self.kind.facts} cannot be read: {error!r}")
             if last and path.is_dir():
@@ -194,7 +205,7 @@ class Results:
         """
 
         def stays(old: Path) -> bool:
-            return not replace and self.read(old, lambda found: found) is not None
+            return not replace and self.read(old) is not None
 
         with atomic.written(root or self.own, name, stays, what or f"The {self.kind.noun}") as folder:
             schemas = {key: write_table(folder, key, table) for key, table in tables.items()}
@@ -216,14 +227,12 @@ class Results:
         finally:
             atomic.drop(folder)
 
-    def find_so_far(self, name: str, view: Callable[[Result], T]) -> T | None:
-        """What ``view`` makes of the result so far of a task that is computed here; None if it has shown none."""
+    def find_so_far(self, name: str) -> T | None:
+        """The result so far of a task that is computed here; None if it has shown none."""
         for path in self.own.glob(f"*/{name}"):
-            with contextlib.suppress(
-                OSError, ValueError, KeyError, TypeError, StoreError, DamagedError
-            ):  # it is replaced
-                facts = json.loads((path / self.kind.facts).read_bytes())
-                return view(Result(self.kind, path, True, facts, read_manifest(path), lambda damage: None))
+            with contextlib.suppress(*NOT_READ, StoreError, DamagedError):  # it is being replaced
+                facts, manifest = json.loads((path / self.kind.facts).read_bytes()), read_manifest(path)
+                return self._view(Result(self.kind, path, True, facts, manifest, lambda damage: None))
         return None
 
     def sweep(self) -> None:

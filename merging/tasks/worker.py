@@ -43,7 +43,7 @@ def call(kind: str, request: bytes) -> bytes:
 
 
 def compute(key: str, request: Request) -> Plain | bytes:
-    """The answer of a task; with the "warnings" in it if it is plain data.
+    """The answer of a task; with its "warnings", unless it is a file, or about the worker itself.
 
     Raises:
         WorkerError: there is no such kind, or this worker does not see the store or a file, or sees other ones.
@@ -64,10 +64,8 @@ def _inputs_of(key: str, kind: TaskKind, request: Request) -> Any:
     """The inputs of a task, which this worker calls as it was asked for."""
     assert kind.name_task is not None
     said = json.dumps([request[name] for name in kind.shared])
-    with contextlib.suppress(WorkerError):
-        for one, was, inputs in last_inputs:
-            if (one, was) == (key, said) and kind.name_task(inputs, request) == request["name"]:
-                return inputs
+    if _last_agree(key, kind, said, request):
+        return last_inputs[0][2]
     last_inputs.clear()  # it was another task, or its files have changed since they were opened
     inputs = kind.open_inputs(request)
     if kind.name_task(inputs, request) != request["name"]:
@@ -78,6 +76,15 @@ def _inputs_of(key: str, kind: TaskKind, request: Request) -> Any:
     if kind.shared:
         last_inputs.append((key, said, inputs))
     return inputs
+
+
+def _last_agree(key: str, kind: TaskKind, said: str, request: Request) -> bool:
+    """Whether the inputs of the last task are those of this one, and their files as they were."""
+    if not last_inputs or last_inputs[0][:2] != (key, said):
+        return False
+    with contextlib.suppress(WorkerError):
+        return kind.name_task is not None and kind.name_task(last_inputs[0][2], request) == request["name"]
+    return False
 
 
 def written(request: Request) -> bytes:

@@ -1,1 +1,1 @@
-"""Computing elsewhere: units of work for other processes and machines, and who is asked to do them."""
+"""Tasks for other processes and machines, and who computes them."""

@@ -1,4 +1,4 @@
-"""Whether workers fit before the first unit: the same program, the same kind of machine."""
+"""Whether workers fit before the first task: the same program, the same kind of machine."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from functools import partial
 from typing import Any
 
 from merging.errors import MergingError, WorkerError
+from merging.tasks.context import Context
 from merging.tasks.kinds import ABOUT
 from merging.tasks.worker import answered, written
 from merging.text import first_few
@@ -19,6 +20,7 @@ from merging.workers.workers import Workers
 ALL_START = 60.0  # seconds that processes of this machine have to start
 PAUSE = 0.5
 About = Mapping[str, Any]
+UNTOLD = Context(warn=lambda sentence: None)  # a worker that is lost while it is asked is not there
 
 
 def checked(
@@ -95,6 +97,7 @@ def survey(workers: Workers, device: str = "auto", probe: Mapping[str, str] | No
             workers,
             lambda _, each: found.update({(each["name"], each["pid"]): each}),
             lambda _, error: reasons.append(str(error)),
+            UNTOLD,
         )
         fan.run([WorkerTask(str(number), partial(dict, request)) for number in range(workers.count)])
         if time.monotonic() - begun > patience:
@@ -115,7 +118,7 @@ def same_hardware(workers: Workers, device: str, warn: Callable[[str], None], wh
     def failed(_: WorkerTask, error: MergingError) -> None:
         raise WorkerError(f"No worker answers of {workers.called}. {error}")
 
-    fan = FanOut(ABOUT, workers, lambda _, said: found.append(str(said["hardware"])), failed)
+    fan = FanOut(ABOUT, workers, lambda _, said: found.append(str(said["hardware"])), failed, UNTOLD)
     fan.run([WorkerTask(ABOUT, lambda: {"device": device})])
     if same := found == [own]:
         return same

@@ -83,7 +83,7 @@ def connected(spec: str) -> Workers:
 
 
 def threads(client: Any, kinds: Collection[str], hosts: Collection[str] = ()) -> dict[str, int]:
-    """{address of a worker of all these kinds: units that it runs at once}; none while the scheduler is gone.
+    """{address of a worker of all these kinds: tasks that it runs at once}; none while the scheduler is gone.
 
     ``hosts``: on one of these alone.
     """
@@ -110,9 +110,9 @@ def _of(client: Any, called: str, kinds: Collection[str], hosts: Collection[str]
             checked = time.monotonic()
         return workers.count > 0
 
-    def each(unit: str, request: bytes) -> Mapping[str, bytes]:
+    def each(kind: str, request: bytes) -> Mapping[str, bytes]:
         places = list(threads(client, kinds, hosts))
-        answers: Mapping[str, bytes] = client.run(call, unit, request, workers=places, on_error="ignore")
+        answers: Mapping[str, bytes] = client.run(call, kind, request, workers=places, on_error="ignore")
         return answers  # without those of workers that have just gone
 
     def only(kept: Collection[Mapping[str, Any]], named: bool) -> Workers:

@@ -28,7 +28,7 @@ LOOPBACK = "127.0.0.1"
 NO_PAGE = {"dashboard": False, "dashboard_address": f"{LOOPBACK}:0"}  # what it still opens is not for others
 ONE_THREAD = dict.fromkeys(("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"), "1")
 SETTINGS = {
-    "distributed.scheduler.allowed-failures": 0,  # we count the losses of a unit, and tell of each
+    "distributed.scheduler.allowed-failures": 0,  # we count the losses of a task, and tell of each
     "distributed.nanny.pre-spawn-environ.MALLOC_TRIM_THRESHOLD_": None,
 }
 
@@ -115,7 +115,7 @@ def serve_workers(
 
 def dask_setup(worker: Any) -> None:
     """Let a worker say its kinds before it is given work, so that it gets the work of its kinds alone."""
-    many = dict.fromkeys(kinds(), float(2**20))  # of what a unit needs one
+    many = dict.fromkeys(kinds(), float(2**20))  # of what a task needs one
     worker.state.total_resources.update(many)
     worker.state.available_resources.update(many)
 

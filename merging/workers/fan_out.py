@@ -10,7 +10,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import FIRST_COMPLETED, CancelledError, Future, wait
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from merging.errors import MergingError, WorkerError, WorkersGone
 from merging.free_memory import MemoryWatch
@@ -40,6 +40,7 @@ class WorkerTask:
     ask: Callable[[], Plain]
     work: int = 1
     nbytes: int = 0
+    detail: str = ""  # of progress
 
 
 @dataclass
@@ -53,7 +54,7 @@ class _Flight:
 
 @dataclass
 class FanOut:
-    """Tasks of one kind that workers compute, a hand-out at a time.
+    """Tasks of one kind that workers compute, a window of them at a time.
 
     ``take`` gets each answer, and ``failed`` each error; without it the first error ends the work. Both are called in
     this thread, and what they raise ends the work. ``context`` hears how far it is, as "Point 37 of 200, on 8 workers",
@@ -67,14 +68,12 @@ class FanOut:
     context: Context = QUIET
     total: int = 0
     arrived: int = 0
-    _words_of_workers: str = ""
-    _meter: Meter = field(default_factory=lambda: Meter(0))
-    _flying: dict[Future[bytes], _Flight] = field(default_factory=dict)
-    _again: deque[_Flight] = field(default_factory=deque)
-    _memory: MemoryWatch = field(default_factory=MemoryWatch)  # of this machine, where workers often are
 
     def __post_init__(self) -> None:
-        self.noun = find_kind(self.kind).noun
+        self.noun, self._words_of_workers, self._meter = find_kind(self.kind).noun, "", Meter(0)
+        self._flying: dict[Future[bytes], _Flight] = {}
+        self._again: deque[_Flight] = deque()
+        self._memory = MemoryWatch()  # of this machine, where workers often are
 
     def run(self, tasks: Iterable[WorkerTask], work: int | None = None) -> None:
         """Let workers do all tasks. Those of an iterator are taken as they are handed out; ``work`` is that of all.
@@ -98,7 +97,7 @@ class FanOut:
             for future in self._flying:
                 future.cancel()
 
-    def words(self) -> str:
+    def _words(self) -> str:
         """How many answers there are, and how many workers."""
         return f"{self.noun.capitalize()} {self.arrived} of {self.total}, on {self.workers.words()}"
 
@@ -107,7 +106,7 @@ class FanOut:
         self._memory.look()
         if (words := self.workers.words()) != self._words_of_workers:
             self._words_of_workers = words
-            self._meter.within(0, self.words())
+            self._meter.within(0, self._words())
 
     def _submit(self, source: Iterator[WorkerTask]) -> bool:
         """Fill the window; whether anything is in flight then, as long as anything is left."""
@@ -167,7 +166,7 @@ class FanOut:
 
     def _count(self, task: WorkerTask) -> None:
         self.arrived += 1
-        self._meter.advance(task.work, self.words())
+        self._meter.advance(task.work, self._words(), task.detail)
 
     def _fail(self, task: WorkerTask, error: MergingError) -> None:
         if self.failed is None:

@@ -35,7 +35,8 @@ class KeptAnswers:
         """Keep answers in place of earlier ones; whether that was possible."""
         with contextlib.suppress(OSError, ValueError):
             if kind and answers:
-                self._records.write(self._name, {"kind": kind, "answers": answers})
+                parts = {name: {part: answer[part] for part in PARTS} for name, answer in answers.items()}
+                self._records.write(self._name, {"kind": kind, "answers": parts})
                 return True
         return False
 

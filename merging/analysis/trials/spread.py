@@ -106,6 +106,8 @@ class Trials:
 
         def take(task: WorkerTask, answer: Plain) -> None:
             found[task.name] = answer
+            for sentence in answer["warnings"]:
+                self.context.warn(str(sentence))
 
         def fail(task: WorkerTask, error: MergingError) -> None:
             trial = by_name[task.name].name

@@ -6,7 +6,6 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from threading import Event
 
 from torch import Tensor
 
@@ -14,7 +13,7 @@ from merging.errors import CheckpointError, MergingError, Paused
 from merging.files.disk import OTHER_STORE, explained
 from merging.formats.opening import open_path
 from merging.formats.safetensors import save
-from merging.progress import Cancel
+from merging.progress import Cancel, is_asked
 
 EVERY, SOON = 30.0, 2.0  # most and fewest seconds between two writes
 SHARE = 100  # times as long as a write took passes before the next one, so that writing takes a hundredth
@@ -60,9 +59,7 @@ class Kept:
 
     def check(self) -> None:
         """Raise Paused, with everything written, if the caller asked for a pause."""
-        if self._pause is None:
-            return
-        if self._pause.is_set() if isinstance(self._pause, Event) else self._pause():
+        if is_asked(self._pause):
             self.write()
             raise Paused("Paused; what was learned so far is kept.")
 

@@ -1,1 +1,1 @@
-"""Whole tensors of a merge, and evaluations, on workers: what is asked of them, and what they answer."""
+"""What workers are asked of a run and what they answer: whole tensors of its merge, and its evaluation."""

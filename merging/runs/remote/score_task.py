@@ -50,4 +50,4 @@ def compute_score(inputs: ModelOnBenchmark, request: Request, context: Context) 
     return file_bytes(FEATURES, answer.features, {FACTS: json.dumps(facts)})
 
 
-KIND = TaskKind("evaluation", open_model, compute_score, name_score, shared=("model", "digest", "benchmark", "images"))
+KIND = TaskKind("evaluation", open_model, compute_score, name_score)

@@ -50,7 +50,10 @@ def keep_answers_of_workers(path: Path, benchmark: Benchmark, kept: KeptFeatures
         task, split = by_name[name]
         return {**asked, "name": name, "task": task, "split": split}
 
-    tasks = [WorkerTask(name, partial(ask, name), counts[pair]) for name, pair in by_name.items()]
+    tasks = [
+        WorkerTask(name, partial(ask, name), counts[pair], detail=benchmark.task(pair[0]).title)
+        for name, pair in by_name.items()
+    ]
     try:
         with pools.opened(spec, context.warn, context.device) as workers:
             if workers is not None and same_hardware(workers, context.device, context.warn, "evaluation"):

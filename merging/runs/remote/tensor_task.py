@@ -21,16 +21,18 @@ from merging.tasks.kinds import Request, TaskKind
 
 
 class OpenedMerge(NamedTuple):
-    """A recipe with its files open, and the merge of single tensors."""
+    """A recipe with its files open, and the merge of single tensors; None of files that were not asked for."""
 
     opened: OpenedRecipe
-    merge: OneByOne
+    merge: OneByOne | None
 
 
 def open_merge(request: Request) -> OpenedMerge:
     """What the tensors of a merge share."""
     recipe, base = Recipe.from_plain(request["recipe"]), Path(str(request["base"]))
     opened = opened_as_given(recipe, base, None, request["digests"])
+    if [DIGESTS.digest(checkpoint) for checkpoint in opened] != [said["digest"] for said in request["digests"]]:
+        return OpenedMerge(opened, None)
     return OpenedMerge(opened, OneByOne(recipe, opened.pretrained, opened.experts, str(request["device"])))
 
 
@@ -40,12 +42,12 @@ def name_tensor(inputs: OpenedMerge, request: Request) -> str:
         inputs.opened.raise_if_changed()
     except CheckpointError:
         return ""
-    digests = [DIGESTS.digest(checkpoint) for checkpoint in inputs.opened]
-    return str(request["name"]) if digests == [said["digest"] for said in request["digests"]] else ""
+    return str(request["name"]) if inputs.merge is not None else ""
 
 
 def compute_tensor(inputs: OpenedMerge, request: Request, _context: Context) -> bytes:
     """The merged tensor as a file."""
+    assert inputs.merge is not None  # it has a name
     stored, rows = inputs.merge.tensor(str(request["name"]))
     inputs.opened.raise_if_changed()
     return tensor_file(stored, rows)
