@@ -23,13 +23,13 @@ from merging.checkpoints.digests import DIGESTS
 from merging.errors import CheckpointError, StoreError, TaskError
 from merging.export.text_side import beside
 from merging.recipes.recipe import Recipe
-from merging.runs import run as stored_run
 from merging.runs.execute import execute
 from merging.runs.inputs import open_inputs
 from merging.runs.run import Run
 from merging.runs.store import Store, recipe_of
 from merging.sweeps import compute as sweep_compute
 from merging.sweeps import points, storage
+from merging.tasks import results
 from merging.tasks.context import Context
 from merging.tasks.quarantine import FOLDER
 
@@ -69,7 +69,7 @@ def each(store: Store, entry: Path, use: Callable[[], Any], kind: str) -> Iterat
 
 
 def test_a_run(store: Store, filled: Run, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(stored_run, "PAUSE", 0.0)  # nobody is replacing it meanwhile
+    monkeypatch.setattr(results, "PAUSE", 0.0)  # nobody is replacing it meanwhile
 
     def use() -> Any:
         found = store.find(filled.id)

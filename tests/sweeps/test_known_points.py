@@ -19,6 +19,7 @@ from merging.sweeps import sweep as sweeps
 from merging.sweeps.known_points import KnownPoints, absent
 from merging.sweeps.points import Sample
 from merging.sweeps.sweep import Axis, Sweep
+from merging.tasks import results
 from merging.tasks.context import Context
 
 
@@ -42,7 +43,7 @@ def count(monkeypatch: pytest.MonkeyPatch, owner: Any, name: str) -> list[Any]:
 def test_every_point_is_read_once(
     known: KnownPoints, store: Store, tiny_benchmark: Benchmark, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    reads = count(monkeypatch, points, "read_columns")
+    reads = count(monkeypatch, results, "read_columns")
     assert len(known.now()) == len(known.now()) == 1 == len(reads) and known.changes == 1
     sample = sweep(tiny_benchmark, images=4).sample.on(tiny_benchmark)
     assert absent(known.planned, store, tiny_benchmark, sample) == known.planned[1:]
