@@ -100,8 +100,8 @@ class Result:
         for attempt in range(ATTEMPTS):
             try:
                 return read(verified(self.path, manifest, name))
-            except OSError as error:
-                damage = DamagedError(f"{name} cannot be read: {error.strerror}")
+            except NOT_READ as error:
+                damage = DamagedError(f"{name} cannot be read: {getattr(error, 'strerror', None) or error!r}")
             except DamagedError as error:
                 damage = error
             time.sleep(attempt * PAUSE)

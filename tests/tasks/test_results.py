@@ -11,6 +11,7 @@ import pytest
 from stored_runs import write_run
 
 from merging.errors import StoreError
+from merging.files.atomic import seal
 from merging.runs.store import Store
 from merging.tasks.quarantine import Quarantine
 from merging.tasks.results import Result, ResultKind, Results
@@ -83,6 +84,17 @@ def test_a_result_so_far_is_there_as_long_as_it_is_computed(tmp_path: Path) -> N
         (folder / NAME / "note.json").write_text("[]", "utf-8")
         assert notes.find_so_far(NAME) is None and folder.is_dir()
     assert notes.find_so_far(NAME) is None and not list(notes.own.iterdir())
+
+
+def test_files_that_are_as_written_but_no_table_and_no_array_are_damage(tmp_path: Path) -> None:
+    notes = results(tmp_path)
+    notes.write(NAME, {"text": ""}, {"t": TABLE}, {"n": np.array([{}], object).astype("U9")})
+    found = notes.find(NAME)
+    assert found is not None and found.array("n").dtype.kind == "U"
+    (found.path / "n.npy").write_bytes(b"\x80\x04")  # the beginning of a pickle
+    seal(found.path)
+    with pytest.raises(StoreError, match=r"^Note 0123456789ab is damaged \(n\.npy cannot be read: .*Write it again\.$"):
+        notes.find(NAME).array("n")  # type: ignore[union-attr]
 
 
 def test_a_result_that_was_deleted_meanwhile_says_so(tmp_path: Path) -> None:
