@@ -11,7 +11,7 @@ import pytest
 from stored_runs import write_run
 
 from merging.errors import StoreError
-from merging.files.atomic import seal
+from merging.files.atomic import MANIFEST, seal
 from merging.runs.store import Store
 from merging.tasks.quarantine import Quarantine
 from merging.tasks.results import Result, ResultKind, Results
@@ -92,6 +92,7 @@ def test_files_that_are_as_written_but_no_table_and_no_array_are_damage(tmp_path
     found = notes.find(NAME)
     assert found is not None and found.array("n").dtype.kind == "U"
     (found.path / "n.npy").write_bytes(b"\x80\x04")  # the beginning of a pickle
+    (found.path / MANIFEST).unlink()
     seal(found.path)
     with pytest.raises(StoreError, match=r"^Note 0123456789ab is damaged \(n\.npy cannot be read: .*Write it again\.$"):
         notes.find(NAME).array("n")  # type: ignore[union-attr]
