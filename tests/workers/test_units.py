@@ -11,7 +11,7 @@ import stand_in_units
 
 from merging import errors
 from merging.errors import MergingError, RecipeError, WorkerError
-from merging.tasks import kinds
+from merging.tasks import kinds, worker
 from merging.tasks.kinds import ABOUT
 from merging.tasks.worker import answered, call, written
 from merging.workers.about import sources_digest
@@ -57,3 +57,24 @@ def test_an_error_of_an_unknown_type_stays_an_error_of_ours() -> None:
             answered(json.dumps({"error": {"type": kind, "text": "text"}}).encode())
         assert type(caught.value) is MergingError
     assert hasattr(errors, "visible_lines") and set(kinds.KINDS) >= {"about", "point"}
+
+
+def test_inputs_stay_for_the_next_task_of_a_kind_and_for_no_other(monkeypatch: Any) -> None:
+    opened = list[str]()
+
+    def kind(key: str) -> kinds.TaskKind:
+        def open_inputs(request: kinds.Request) -> str:
+            opened.append(f"{key} {request['file']}")
+            return opened[-1]
+
+        return kinds.TaskKind(
+            key, open_inputs, lambda inputs, _request, _context: {"inputs": inputs}, lambda _, request: request["name"],
+            shared=("file",),
+        )  # fmt: skip
+
+    monkeypatch.setattr(worker, "find_kind", kind)
+    for key, file in (("a", "x"), ("a", "x"), ("b", "x"), ("a", "x"), ("a", "y")):
+        answer = answered(call(key, written({"file": file, "name": "one"})))
+        assert answer == {"inputs": f"{key} {file}", "warnings": []} and len(worker.last_inputs) == 1
+    assert opened == ["a x", "b x", "a x", "a y"]
+    worker.last_inputs.clear()
