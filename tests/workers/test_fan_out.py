@@ -153,7 +153,6 @@ def test_without_workers_the_rest_is_left_for_later(monkeypatch: pytest.MonkeyPa
     assert not heard.failed, "that nobody is there is not the unit's fault"
 
 
-@pytest.mark.slow
 def test_workers_that_are_not_there_yet_are_waited_for() -> None:
     heard, executor = Heard(), Counting(1)
     workers = Workers(executor, 0)
