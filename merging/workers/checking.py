@@ -115,10 +115,10 @@ def same_hardware(workers: Workers, device: str, warn: Callable[[str], None], wh
     """
     found, own = list[str](), hardware(device)
 
-    def failed(_: WorkerTask, error: MergingError) -> None:
+    def fail(_: WorkerTask, error: MergingError) -> None:
         raise WorkerError(f"No worker answers of {workers.called}. {error}")
 
-    fan = FanOut(ABOUT, workers, lambda _, said: found.append(str(said["hardware"])), failed, UNTOLD)
+    fan = FanOut(ABOUT, workers, lambda _, said: found.append(str(said["hardware"])), fail, UNTOLD)
     fan.run([WorkerTask(ABOUT, lambda: {"device": device})])
     if same := found == [own]:
         return same

@@ -36,7 +36,7 @@ def compute_in_store(
                 failures[task.name] = WorkerError(f"a worker wrote {answer.get('name')} instead of {task.name}.")
             Path(mark["path"]).touch()  # what is a day old would be swept up
 
-        def failed(task: WorkerTask, error: MergingError) -> None:
+        def fail(task: WorkerTask, error: MergingError) -> None:
             failures[task.name] = error
 
         def begin() -> Iterator[WorkerTask]:
@@ -46,7 +46,7 @@ def compute_in_store(
                 begun.append(task.name)
                 yield replace(task, ask=partial(_with_mark, task, mark))
 
-        fan = FanOut(kind, workers, take, failed, context, total, total - len(tasks))
+        fan = FanOut(kind, workers, take, fail, context, total, total - len(tasks))
         if not all(each["sees_store"] for each in survey(workers, context.device, mark)):
             context.warn(f"{does_not_see_store(folder)}, or {fan.noun}s are computed here.")
             return None

@@ -1,4 +1,4 @@
-"""An empty store, workers in this process, and a benchmark whose files a test may change."""
+"""An empty store, workers in this process, a benchmark whose files a test may change, and smaller measurements."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from merging.analysis.measurements import drm_ablations, exemplar_sensitivity, task_counts
 from merging.benchmarks.benchmark import Benchmark
 from merging.runs.store import Store
 from merging.workers.workers import Workers
@@ -32,3 +33,17 @@ def copied(tiny_folder: Path, tmp_path: Path) -> Benchmark:
     """A benchmark whose files a test may change."""
     shutil.copytree(tiny_folder, tmp_path / "copied")
     return Benchmark.load(tmp_path / "copied")
+
+
+@pytest.fixture(scope="module")
+def smaller_measurements() -> Iterator[None]:
+    """Measurements of trials with fewer of them, for all tests of a file."""
+    with pytest.MonkeyPatch.context() as patch:
+        for module, name, value in (
+            (exemplar_sensitivity, "COUNTS", (1, 3)), (exemplar_sensitivity, "SEEDS", (0,)),
+            (exemplar_sensitivity, "CANDIDATES", exemplar_sensitivity.CANDIDATES[::3]),
+            (drm_ablations, "CUTS", (0.0, 0.1)), (drm_ablations, "VARIANTS", drm_ablations.VARIANTS[:2]),
+            (task_counts, "METHODS", ("drm_h", "dare_ties")),
+        ):  # fmt: skip
+            patch.setattr(module, name, value)
+        yield

@@ -17,7 +17,6 @@ import pytest
 import small_sweeps
 
 from merging.analysis.measure import measure
-from merging.analysis.measurements import drm_ablations, exemplar_sensitivity, task_counts
 from merging.analysis.several.measure_several import WantedMeasurement, measure_several
 from merging.benchmarks import kept_features
 from merging.benchmarks.benchmark import Benchmark
@@ -35,14 +34,9 @@ from merging.workers import fan_out, pools
 from merging.workers.pools import processes
 from merging.workers.workers import Workers
 
+pytestmark = pytest.mark.usefixtures("smaller_measurements")
 Compute = Callable[[Benchmark, Store, Workers | None, Context], None]
 OF_WHO_COMPUTED = ("seconds", "threads", "created", "work")  # what facts say of when, where and by whom
-LESS = (
-    (exemplar_sensitivity, "COUNTS", (1, 3)), (exemplar_sensitivity, "SEEDS", (0,)),
-    (exemplar_sensitivity, "CANDIDATES", exemplar_sensitivity.CANDIDATES[::3]),
-    (drm_ablations, "CUTS", (0.0, 0.1)), (drm_ablations, "VARIANTS", drm_ablations.VARIANTS[:2]),
-    (task_counts, "METHODS", ("drm_h", "dare_ties")),
-)  # fmt: skip
 
 
 def recipe(benchmark: Benchmark, merge: str, params: Mapping[str, Any] | None = None) -> Recipe:
@@ -112,17 +106,10 @@ def stored_bytes(store: Store) -> dict[str, Any]:
     return found
 
 
-@pytest.fixture(scope="module", autouse=True)
-def less() -> Iterator[None]:
-    """Smaller measurements."""
-    with pytest.MonkeyPatch.context() as patch:
-        for module, name, value in LESS:
-            patch.setattr(module, name, value)
-        yield
-
-
 @pytest.fixture(scope="module")
-def here(tiny_benchmark: Benchmark, tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str, Any]]:
+def here(
+    tiny_benchmark: Benchmark, tmp_path_factory: pytest.TempPathFactory, smaller_measurements: None
+) -> dict[str, dict[str, Any]]:
     """The stores of every kind that no worker computed."""
     found = {}
     for kind, (_, compute) in EVERY.items():

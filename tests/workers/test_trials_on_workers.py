@@ -15,7 +15,7 @@ import pytest
 from contexts import context_of
 
 from merging.analysis.measure import measure
-from merging.analysis.measurements import drm_ablations, exemplar_sensitivity, task_counts
+from merging.analysis.measurements import exemplar_sensitivity, task_counts
 from merging.analysis.registry import kind
 from merging.analysis.stored import entry_name
 from merging.analysis.subject import MeasurementResult, PlannedTrial, TrialInputs
@@ -34,24 +34,15 @@ from merging.tasks.worker import answered, call, written
 from merging.workers.workers import Workers
 
 KEYS = ("exemplars", "drm_ablations", "task_counts")
-LESS = (
-    (exemplar_sensitivity, "COUNTS", (1, 3)), (exemplar_sensitivity, "SEEDS", (0,)),
-    (exemplar_sensitivity, "CANDIDATES", exemplar_sensitivity.CANDIDATES[::3]),
-    (drm_ablations, "CUTS", (0.0, 0.1)), (drm_ablations, "VARIANTS", drm_ablations.VARIANTS[:2]),
-    (task_counts, "METHODS", ("drm_h", "dare_ties")),
-)  # fmt: skip
 
 
 @pytest.fixture(scope="module")
-def here(tiny_benchmark: Benchmark, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Store]:
-    """A store with smaller measurements that no worker did; they stay as small for the other tests."""
+def here(tiny_benchmark: Benchmark, tmp_path_factory: pytest.TempPathFactory, smaller_measurements: None) -> Store:
+    """A store with measurements that no worker did."""
     store = Store(tmp_path_factory.mktemp("here"), libraries=())
-    with pytest.MonkeyPatch.context() as patch:
-        for module, name, less in LESS:
-            patch.setattr(module, name, less)
-        for key in KEYS:
-            measured(key, store, tiny_benchmark)
-        yield store
+    for key in KEYS:
+        measured(key, store, tiny_benchmark)
+    return store
 
 
 def measured(key: str, store: Store, benchmark: Benchmark, workers: Workers | None = None, **said: Any) -> Any:
