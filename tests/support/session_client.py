@@ -60,12 +60,6 @@ class SessionClient:
         asked.rerun_script.query_string, asked.rerun_script.page_name = self._address, page
         return await self._rerun(asked, expected)
 
-    async def open_until(self, page: str, query: dict[str, str], key: str) -> None:
-        """Draw a page until the button with this key is on it: another run of the script may end in between."""
-        async with asyncio.timeout(PATIENCE):
-            while key not in self._buttons:
-                await self.open(page, query)
-
     async def press(self, key: str, expected: str = "") -> Rerun:
         """Press the button with this key on the page that was drawn last."""
         asked = BackMsg()
