@@ -1,4 +1,4 @@
-"""An empty store, workers in this process, a benchmark whose files a test may change, and smaller measurements."""
+"""An empty store, workers in this process, a cluster, a benchmark that a test may change, and smaller measurements."""
 
 from __future__ import annotations
 
@@ -8,10 +8,12 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
+from dask_cluster import Cluster, certified, ended
 
 from merging.analysis.measurements import drm_ablations, exemplar_sensitivity, task_counts
 from merging.benchmarks.benchmark import Benchmark
 from merging.runs.store import Store
+from merging.settings import CERTIFICATES
 from merging.workers.workers import Workers
 
 
@@ -26,6 +28,22 @@ def threads() -> Iterator[Workers]:
     pool = ThreadPoolExecutor(2)
     yield Workers(pool, 2)
     pool.shutdown()
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    """A scheduler of Dask and two workers, for all tests of a file."""
+    pytest.importorskip("distributed", reason="Dask is not installed; pip install -r requirements-workers.txt")
+    folder = tmp_path_factory.mktemp("cluster")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv(CERTIFICATES, certified(folder))
+        made = Cluster(folder)
+        try:
+            made.start()
+            yield made
+        finally:
+            for process in made.processes:
+                ended(process)
 
 
 @pytest.fixture

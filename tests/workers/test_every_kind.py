@@ -1,185 +1,154 @@
-"""Every kind of task on workers: the same bytes as here, and nothing lost but what was under way."""
+"""Every kind of task, whoever computes: the same bytes, and nothing lost but what was under way."""
 
 from __future__ import annotations
 
 import contextlib
-import json
 import os
 import re
 import signal
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
-import small_sweeps
+import torch
+from dask_cluster import Cluster, until
+from every_kind import EVERY, Recorded, before_each_task, lent, stored_bytes
 
-from merging.analysis.measure import measure
-from merging.analysis.several.measure_several import WantedMeasurement, measure_several
-from merging.benchmarks import kept_features
 from merging.benchmarks.benchmark import Benchmark
 from merging.errors import Cancelled, Paused, WorkersGone
 from merging.progress import Progress
-from merging.recipes.recipe import Recipe
-from merging.runs.execute import execute
-from merging.runs.several.execute_several import WantedRun, execute_several
 from merging.runs.store import Store
-from merging.sweeps.compute import run as run_sweep
-from merging.sweeps.sweep import LINE, PLANE, Axis
-from merging.tasks.context import QUIET, Context
-from merging.tasks.kinds import ABOUT, KINDS
-from merging.workers import fan_out, pools
-from merging.workers.pools import processes
+from merging.tasks.context import Context
+from merging.tasks.kinds import ABOUT, KINDS, Request
+from merging.workers import fan_out
+from merging.workers.checking import survey
+from merging.workers.pools import opened
 from merging.workers.workers import Workers
 
 pytestmark = pytest.mark.usefixtures("smaller_measurements")
-Compute = Callable[[Benchmark, Store, Workers | None, Context], None]
-OF_WHO_COMPUTED = ("seconds", "threads", "created", "work")  # what facts say of when, where and by whom
-
-
-def recipe(benchmark: Benchmark, merge: str, params: Mapping[str, Any] | None = None) -> Recipe:
-    return Recipe.build(merge, params or {}, ("lwptv",), benchmark.pretrained, benchmark.experts)
-
-
-def points(benchmark: Benchmark, store: Store, workers: Workers | None, context: Context) -> None:
-    plane = (Axis("circles", (0.0, 1.0)), Axis("digits", (0.0, 0.5)))
-    for made in (
-        small_sweeps.sweep(benchmark, "task_arithmetic", "ties"),
-        small_sweeps.sweep(benchmark, kind=LINE, axes=(Axis("alpha", (0.5, 1.0)),), images=7),
-        small_sweeps.sweep(benchmark, kind=PLANE, axes=plane),
-    ):
-        run_sweep(made, store, benchmark, context=context, workers=workers)
-
-
-def trials(benchmark: Benchmark, store: Store, workers: Workers | None, context: Context) -> None:
-    for key in ("exemplars", "drm_ablations", "task_counts"):
-        measure(key, store, benchmark, context=context, workers=contextlib.nullcontext(workers))
-
-
-def tensors(benchmark: Benchmark, store: Store, workers: Workers | None, context: Context) -> None:
-    for merge, params in (("drm", {}), ("tsv_m", {}), ("wudi", {"steps": 3})):
-        chain, who = recipe(benchmark, merge, params), "lent" if workers else ""
-        execute(chain, store, benchmark=benchmark, evaluate=False, workers=who, context=context)
-
-
-def scores(benchmark: Benchmark, store: Store, workers: Workers | None, context: Context) -> None:
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(kept_features, "WORTH", 1)  # features are kept however few images they are of
-        who = "lent" if workers else ""
-        execute(recipe(benchmark, "task_arithmetic"), store, benchmark=benchmark, workers=who, context=context)
-
-
-def runs(benchmark: Benchmark, store: Store, workers: Workers | None, context: Context) -> None:
-    wanted = [WantedRun(recipe(benchmark, merge)) for merge in ("task_arithmetic", "ties", "weight_averaging", "tsv_m")]
-    execute_several(wanted, store, benchmark=benchmark, context=context, workers=workers)
-
-
-def measurements(benchmark: Benchmark, store: Store, workers: Workers | None, context: Context) -> None:
-    made = [
-        execute(
-            recipe(benchmark, merge), store, benchmark=benchmark, keep_model=merge == "ties", context=QUIET.on("cpu")
-        )
-        for merge in ("ties", "task_arithmetic")
-    ]
-    wanted = [WantedMeasurement(key, run.id) for key in ("drift", "signs", "predictions") for run in made]
-    measure_several(wanted, store, benchmark, context=context, workers=workers)
-
-
-EVERY: Mapping[str, tuple[str, Compute]] = {  # what progress calls it
-    "point": ("Point", points), "trial": ("Trial", trials), "tensor": ("Tensor", tensors),
-    "score": ("Evaluation", scores), "run": ("Run", runs), "measure": ("Measurement", measurements),
-}  # fmt: skip
-
-
-def stored_bytes(store: Store) -> dict[str, Any]:
-    """Every file of a store; of facts what does not depend on who computed. Manifests follow from the others."""
-    found: dict[str, Any] = {}
-    for path in sorted(store.root.rglob("*")):
-        name = path.relative_to(store.root).as_posix()
-        if path.name in {"run.json", "measured.json"}:
-            facts = json.loads(path.read_bytes())
-            found[name] = {key: value for key, value in facts.items() if key not in OF_WHO_COMPUTED}
-        elif path.is_file() and path.name != "manifest.json" and path.parent.name != "locks":
-            found[name] = path.read_bytes()
-    return found
+Bytes = Callable[[str], dict[str, Any]]
+DASK = "dask"  # stands for the file of a scheduler that the tests have started
+ENGINE = [pytest.mark.slow, pytest.mark.engine, pytest.mark.filterwarnings("default")]  # of the engines' own making
+ENGINES = (DASK, "own_pool:open_pool")
+EXECUTORS = [
+    "", "own_pool:open_threads", *(pytest.param(count, marks=pytest.mark.slow) for count in "123"),
+    *(pytest.param(text, marks=ENGINE) for text in ENGINES),
+]  # fmt: skip
 
 
 @pytest.fixture(scope="module")
-def here(
-    tiny_benchmark: Benchmark, tmp_path_factory: pytest.TempPathFactory, smaller_measurements: None
-) -> dict[str, dict[str, Any]]:
-    """The stores of every kind that no worker computed."""
-    found = {}
-    for kind, (_, compute) in EVERY.items():
-        store = Store(tmp_path_factory.mktemp(kind), libraries=())
-        compute(tiny_benchmark, store, None, Context("cpu"))
-        found[kind] = stored_bytes(store)
-    return found
+def executor(request: pytest.FixtureRequest) -> Iterator[Workers | None]:
+    """The workers that a text names, opened once for all tests; None for the empty one.
+
+    Those of an own pool may have two threads of torch each; all others have one.
+    """
+    text = request.param
+    if text == DASK:
+        cluster: Cluster = request.getfixturevalue("cluster")
+        until(lambda: len(cluster.workers()) == 2)
+        text = str(cluster.file)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("OMP_NUM_THREADS", "2")
+        with opened(text, device="cpu") as workers:
+            yield workers
+
+
+@pytest.fixture(scope="module")
+def here(tiny_benchmark: Benchmark, tmp_path_factory: pytest.TempPathFactory, smaller_measurements: None) -> Bytes:
+    """The stores of each kind that no worker computed, by one thread."""
+    found: dict[str, dict[str, Any]] = {}
+
+    def stored(kind: str) -> dict[str, Any]:
+        if kind not in found:
+            store = Store(tmp_path_factory.mktemp(kind), libraries=())
+            with threads_of_torch(1):
+                EVERY[kind][1](tiny_benchmark, store, None, Context("cpu"))
+            found[kind] = stored_bytes(store)
+        return found[kind]
+
+    return stored
 
 
 @contextlib.contextmanager
-def lent(workers: Workers) -> Iterator[None]:
-    """Workers of the test's own are those that any text names."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(pools, "opened", lambda spec, warn, device: contextlib.nullcontext(workers))
+def threads_of_torch(count: int) -> Iterator[None]:
+    before = torch.get_num_threads()
+    torch.set_num_threads(count)
+    try:
         yield
+    finally:
+        torch.set_num_threads(before)
 
 
 def test_every_kind_is_tested() -> None:
     assert {*EVERY, ABOUT} == set(KINDS)
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("count", [1, 3])
+@pytest.mark.parametrize("executor", EXECUTORS, indirect=True)
+@pytest.mark.parametrize("count", [1, 2])
+@pytest.mark.parametrize("kind", EVERY)
 def test_it_is_the_same_bytes_whoever_computes(
-    tiny_benchmark: Benchmark, here: dict[str, dict[str, Any]], tmp_path: Path, count: int
+    tiny_benchmark: Benchmark, here: Bytes, tmp_path: Path, executor: Workers | None, count: int, kind: str
 ) -> None:
-    workers = processes([""] * count, f"{count} processes")
-    with lent(workers):
-        for kind, (noun, compute) in EVERY.items():
-            store, said = Store(tmp_path / kind, libraries=()), list[str]()
-            compute(tiny_benchmark, store, workers, Context("cpu", lambda now, said=said: said.append(now.phase)))
-            assert stored_bytes(store) == here[kind], kind
-            words = [phase for phase in said if phase.startswith(noun)]
-            assert words and all(phase.endswith(f"on {count} worker{'s' * (count > 1)}") for phase in words), kind
-            assert not list(store.root.rglob("*tmp-*")), kind
-    workers.close(workers.executor)
+    (noun, compute), store, said = EVERY[kind], Store(tmp_path, libraries=()), list[str]()
+    with lent(executor), threads_of_torch(count):
+        compute(tiny_benchmark, store, executor, Context("cpu", lambda now: said.append(now.phase)))
+    assert stored_bytes(store) == here(kind)
+    words = [phase for phase in said if re.match(rf"{noun} \d+ of \d+, on ", phase)]
+    if executor is None:
+        assert not words
+    else:
+        assert words and all(phase.endswith(f", on {executor.words()}") for phase in words)
+    assert not list(store.root.rglob("*tmp-*"))
 
 
-@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("executor", "kind"),
+    [
+        *(pytest.param("2", kind, marks=pytest.mark.slow) for kind in EVERY),
+        *(pytest.param(text, kind, marks=ENGINE) for text in ENGINES for kind in ("point", "run")),
+    ],
+    indirect=["executor"],
+)
 def test_a_killed_worker_loses_nothing(
-    tiny_benchmark: Benchmark, here: dict[str, dict[str, Any]], tmp_path: Path
+    tiny_benchmark: Benchmark, here: Bytes, tmp_path: Path, executor: Workers, kind: str
 ) -> None:
-    workers = processes(["", ""], "two processes")
-    with lent(workers):
-        for kind, (noun, compute) in EVERY.items():
-            store, victims, warned = Store(tmp_path / kind, libraries=()), list[int](), list[str]()
+    (noun, compute), store, warned = EVERY[kind], Store(tmp_path, libraries=()), list[str]()
+    until(lambda: executor.present() and executor.count == 2)  # the one that was killed before is back
+    victims = [int(each["pid"]) for each in survey(executor)][:1]
 
-            def kill(now: Progress, noun: str = noun, victims: list[int] = victims) -> None:
-                if now.phase.startswith(noun) and not victims:
-                    victims.append(next(iter(workers.executor._processes)))  # type: ignore[attr-defined]
-                    os.kill(victims[0], signal.SIGKILL)
+    def kill(now: Progress) -> None:
+        if now.phase.startswith(noun) and victims:
+            os.kill(victims.pop(), signal.SIGKILL)
 
-            compute(tiny_benchmark, store, workers, Context("cpu", kill, warn=warned.append))
-            assert stored_bytes(store) == here[kind], kind
-            assert re.search(f"A worker was lost; .* {noun.lower()}s? (is|are) computed again", " ".join(warned)), kind
-            assert not list(Store(store.root, libraries=()).root.rglob("*tmp-*")), kind
-    workers.close(workers.executor)
+    with lent(executor):
+        compute(tiny_benchmark, store, executor, Context("cpu", kill, warn=warned.append))
+    assert not victims and stored_bytes(store) == here(kind)
+    assert re.search(f"A worker was lost; .* {noun.lower()}s? (is|are) computed again", " ".join(warned))
+    assert not list(Store(store.root, libraries=()).root.rglob("*tmp-*"))
 
 
 @pytest.mark.parametrize("kind", EVERY)
-def test_cancel_ends_it(tiny_benchmark: Benchmark, tmp_path: Path, threads: Workers, kind: str) -> None:
-    (noun, compute), store, stop = EVERY[kind], Store(tmp_path, libraries=()), threading.Event()
+def test_cancel_waits_for_no_task(
+    tiny_benchmark: Benchmark, tmp_path: Path, threads: Workers, monkeypatch: pytest.MonkeyPatch, kind: str
+) -> None:
+    (_, compute), store = EVERY[kind], Store(tmp_path, libraries=())
+    stop, release, begun = threading.Event(), threading.Event(), list[bool]()
 
-    def first(now: Progress) -> None:
-        if now.phase.startswith(noun):
-            stop.set()
+    def hold(_kind: str, _request: Request) -> None:
+        stop.set()
+        begun.append(release.wait(20))
 
+    before_each_task(monkeypatch, hold)
+    threads.executor = Recorded()
     with lent(threads), pytest.raises(Cancelled):
-        compute(tiny_benchmark, store, threads, Context("cpu", first, stop))
+        compute(tiny_benchmark, store, threads, Context("cpu", cancel=stop))
+    assert not begun and len(threads.executor.asked) <= fan_out.WINDOW * 2
+    release.set()
     threads.executor.shutdown()
+    assert len(begun) <= 2, "what waited was dropped"
     assert not list(store.root.rglob("*tmp-*"))
 
 

@@ -1,0 +1,161 @@
+"""Every kind of task on workers: errors, memory and disks that do not suffice, other files, and what is stored.
+
+Workers are threads of this process, where what they do can be changed.
+"""
+
+from __future__ import annotations
+
+import errno
+import re
+import shutil
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+from every_kind import EVERY, Recorded, before_each_task, lent, stored_bytes
+
+from merging.benchmarks.benchmark import Benchmark
+from merging.errors import MergingError, WorkerError
+from merging.files import atomic
+from merging.runs.store import Store
+from merging.tasks.context import Context
+from merging.tasks.kinds import Request, find_kind
+from merging.tasks.store_mark import marked
+from merging.tasks.worker import answered, call, last_inputs, written
+from merging.workers.workers import Workers
+
+pytestmark = pytest.mark.usefixtures("smaller_measurements")
+FAILING = {  # what is said of a task that fails; an evaluation is then made here
+    "point": r"1 of \d+ points .* lwptv\.prune_ratio \S+: {}", "trial": "^{}$", "tensor": r"^Tensor \S+: {}$",
+    "score": "^Evaluated here, what is left: {}$", "run": "^{}$", "measure": "^{}$",
+}  # fmt: skip
+FILES = [kind for kind in EVERY if kind != "score"]  # which is about a model that this program has just made
+
+
+@pytest.fixture
+def threads(threads: Workers) -> Workers:
+    """Two workers in this process that note what they are asked."""
+    threads.executor = Recorded()
+    last_inputs.clear()
+    return threads
+
+
+def asked_of(workers: Workers) -> list[tuple[str, dict[str, Any]]]:
+    """The kinds and requests of tasks."""
+    return workers.executor.asked  # type: ignore[attr-defined, no-any-return]
+
+
+def compute(kind: str, benchmark: Benchmark, folder: Path, workers: Workers) -> tuple[Mapping[str, Any], list[str]]:
+    """What a store holds when a kind of work has ended, and the warnings."""
+    store, warned = Store(folder, libraries=()), list[str]()
+    with lent(workers):
+        EVERY[kind][1](benchmark, store, workers, Context("cpu", warn=warned.append))
+    return stored_bytes(store), warned
+
+
+@pytest.mark.parametrize("error", [MergingError("It overflows."), MemoryError()])
+@pytest.mark.parametrize("kind", EVERY)
+def test_an_error_is_an_answer_and_the_rest_is_computed_later(
+    tiny_benchmark: Benchmark, tmp_path: Path, threads: Workers, monkeypatch: pytest.MonkeyPatch, kind: str,
+    error: Exception,
+) -> None:  # fmt: skip
+    failing, begun = list[str](), list[str]()
+
+    def fail(_kind: str, request: Request) -> None:
+        begun.append(str(request["name"]))
+        if len(begun) == 2 or request["name"] in failing:
+            failing.append(begun[-1])
+            raise error
+
+    with monkeypatch.context() as patch:
+        before_each_task(patch, fail)
+        try:
+            _, said = compute(kind, tiny_benchmark, tmp_path / "store", threads)
+        except MergingError as raised:
+            said = [str(raised)]
+            assert kind != "score"
+    words = str(error) or "A worker ran out of memory"
+    assert re.search(FAILING[kind].format(re.escape(words) if str(error) else f"{words}.*"), said[-1]), said
+    assert len(begun) == len(set(begun)), "it is not tried again"
+    threads.executor = Recorded()  # the first has work left
+    after, _ = compute(kind, tiny_benchmark, tmp_path / "store", threads)
+    assert after == compute(kind, tiny_benchmark, tmp_path / "undisturbed", threads)[0]
+    assert not list(tmp_path.rglob("*tmp-*"))
+
+
+@pytest.mark.parametrize("kind", FILES)
+def test_work_that_needs_more_memory_than_workers_have_is_refused_before(
+    tiny_benchmark: Benchmark, tmp_path: Path, threads: Workers, kind: str
+) -> None:
+    threads.memory = 1000
+    words = rf"^A {find_kind(kind).noun} needs about .* of memory; the workers have 1 kB each\. Start fewer"
+    with pytest.raises(WorkerError, match=words):
+        compute(kind, tiny_benchmark, tmp_path, threads)
+    assert not asked_of(threads)
+
+
+@pytest.mark.parametrize("kind", EVERY)
+def test_a_full_disk_ends_it_and_leaves_nothing_half(
+    tiny_benchmark: Benchmark, tmp_path: Path, threads: Workers, monkeypatch: pytest.MonkeyPatch, kind: str
+) -> None:
+    def full(*_said: Any, **_more: Any) -> Any:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    with monkeypatch.context() as patch, pytest.raises(MergingError, match="disk is full"):
+        patch.setattr(atomic, "seal", full)
+        compute(kind, tiny_benchmark, tmp_path, threads)
+    assert not [path for path in tmp_path.rglob("*") if "tmp-" in path.name or path.name == atomic.MANIFEST]
+
+
+@pytest.mark.parametrize("kind", EVERY)
+def test_what_is_stored_is_not_asked_for(
+    tiny_benchmark: Benchmark, tmp_path: Path, threads: Workers, kind: str
+) -> None:
+    before, _ = compute(kind, tiny_benchmark, tmp_path, threads)
+    asked = list(asked_of(threads))
+    names = [request["name"] for each, request in asked if each == kind]
+    assert names and (kind == "tensor" or len(set(names)) == len(names))
+    assert all(len(written(request)) < 10_000 for _, request in asked)
+    assert compute(kind, tiny_benchmark, tmp_path, threads)[0] == before and asked_of(threads) == asked
+
+
+@pytest.mark.parametrize("kind", FILES)
+def test_a_worker_refuses_other_files_and_names_a_missing_one(
+    copied: Benchmark, tmp_path: Path, threads: Workers, kind: str
+) -> None:
+    store, noun = Store(tmp_path / "store", libraries=()), find_kind(kind).noun
+    models, images = copied.folder / "models", copied.folder / "data"
+
+    def first_request() -> dict[str, Any]:
+        asked_of(threads).clear()
+        compute(kind, Benchmark.load(copied.folder), store.root, threads)
+        return next(request for each, request in asked_of(threads) if each == kind)
+
+    def replace(file: Path, other: str) -> None:
+        shutil.copy(file.with_name(other), file.with_suffix(".new"))
+        file.with_suffix(".new").replace(file)
+
+    other = f"(sees other checkpoints or images than .* for this {noun}|no longer the ones of this run)"
+    with marked(store.root) as mark:
+
+        def again() -> Any:
+            last_inputs.clear()
+            return answered(call(kind, written({**request, "probe": mark})))
+
+        request = first_request()
+        assert again()
+        shutil.rmtree(store.root / "measured", ignore_errors=True)  # what is there would be found
+        replace(models / "digits.safetensors", "circles.safetensors")
+        with pytest.raises(MergingError, match=other):
+            again()
+        request, before = first_request(), request
+        assert request != before and again(), "files are opened anew"
+        (models / "digits.safetensors").rename(models / "away")
+        with pytest.raises(WorkerError, match=r"does not see .*digits.*; set MERGESCOPE_\w+ there"):
+            again()
+        (models / "away").rename(models / "digits.safetensors")
+        if kind != "tensor":
+            replace(images / "digits.npz", "circles.npz")
+            with pytest.raises(WorkerError, match=other):
+                again()
