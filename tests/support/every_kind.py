@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 import small_sweeps
+import torch
 
 from merging.analysis.measure import measure
 from merging.analysis.several.measure_several import WantedMeasurement, measure_several
@@ -30,6 +31,7 @@ from merging.workers import pools
 from merging.workers.workers import Workers
 
 Compute = Callable[[Benchmark, Store, Workers | None, Context], None]
+Bytes = Callable[[str], dict[str, Any]]  # what the store of a kind of work holds
 OF_WHO_COMPUTED = ("seconds", "threads", "created", "work")  # what facts say of when, where and by whom
 
 
@@ -106,6 +108,17 @@ def stored_bytes(store: Store) -> dict[str, Any]:
         elif path.is_file() and path.name != "manifest.json" and path.parent.name != "locks":
             found[name] = path.read_bytes()
     return found
+
+
+@contextlib.contextmanager
+def threads_of_torch(count: int) -> Iterator[None]:
+    """Let this process use so many threads."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(count)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
 
 
 @contextlib.contextmanager

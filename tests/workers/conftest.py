@@ -6,14 +6,17 @@ import shutil
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import pytest
 from dask_cluster import Cluster, certified, ended
+from every_kind import EVERY, Bytes, stored_bytes, threads_of_torch
 
 from merging.analysis.measurements import drm_ablations, exemplar_sensitivity, task_counts
 from merging.benchmarks.benchmark import Benchmark
 from merging.runs.store import Store
 from merging.settings import CERTIFICATES
+from merging.tasks.context import Context
 from merging.workers.workers import Workers
 
 
@@ -65,3 +68,19 @@ def smaller_measurements() -> Iterator[None]:
         ):  # fmt: skip
             patch.setattr(module, name, value)
         yield
+
+
+@pytest.fixture(scope="module")
+def here(tiny_benchmark: Benchmark, tmp_path_factory: pytest.TempPathFactory, smaller_measurements: None) -> Bytes:
+    """What the store of each kind of work holds that no worker computed, but one thread of this process."""
+    found: dict[str, dict[str, Any]] = {}
+
+    def stored(kind: str) -> dict[str, Any]:
+        if kind not in found:
+            store = Store(tmp_path_factory.mktemp(kind), libraries=())
+            with threads_of_torch(1):
+                EVERY[kind][1](tiny_benchmark, store, None, Context("cpu"))
+            found[kind] = stored_bytes(store)
+        return found[kind]
+
+    return stored

@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 import json
-import os
 import platform
 import re
 import shutil
-import signal
 import threading
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -19,125 +16,31 @@ import pytest
 from dask_cluster import ROOT, Cluster, begun, certified, ended, until
 from small_sweeps import RATIO, names, recipe, run, sweep
 
-from merging.analysis.measure import measure
 from merging.benchmarks.benchmark import Benchmark
 from merging.cli import exit_codes
 from merging.cli.commands.workers.amounts import LIFETIME, MEMORY
 from merging.cli.main import main
 from merging.errors import Cancelled, WorkerError, WorkersGone
-from merging.progress import Progress
-from merging.runs.execute import execute
 from merging.runs.several.execute_several import WantedRun, execute_several
 from merging.runs.store import Store
 from merging.settings import CERTIFICATES
-from merging.sweeps import points
 from merging.sweeps.sweep import Axis, Sweep
 from merging.tasks.context import Context
 from merging.workers.about import about
-from merging.workers.checking import survey
 from merging.workers.pools import opened
 
 pytestmark = pytest.mark.filterwarnings("default")  # of the engines' own making
 LISTENING = "LISTEN"
 
 
-@pytest.fixture(scope="module")
-def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
-    pytest.importorskip("distributed", reason="Dask is not installed; pip install -r requirements-workers.txt")
-    folder = tmp_path_factory.mktemp("cluster")
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv(CERTIFICATES, certified(folder))
-        made = Cluster(folder)
-        try:
-            made.start()
-            yield made
-        finally:
-            for process in made.processes:
-                ended(process)
-
-
-def bytes_of(store: Store) -> dict[str, bytes]:
-    return {name: (points.folder(store) / name / "scores.csv").read_bytes() for name in names(store)}
-
-
 def many(benchmark: Benchmark, count: int) -> Sweep:
     return sweep(benchmark, axes=(Axis(RATIO.target, tuple(round(n / count, 4) for n in range(count))),))
-
-
-class Killing:
-    """Kills one worker as soon as three points are computed; a progress callback."""
-
-    def __init__(self, workers: list[int]) -> None:
-        self.workers, self.killed = workers, list[int]()
-
-    def __call__(self, progress: Progress) -> None:
-        done = int(progress.phase.split()[1])  # "Point 4 of 16, on 2 workers"
-        if done > 3 and not self.killed:
-            self.killed.append(self.workers[0])
-            os.kill(self.workers[0], signal.SIGKILL)
-
-
-def check_bytes(other: Store, killing: Killing, said: list[str], expected: dict[str, bytes]) -> None:
-    assert killing.killed and bytes_of(other) == expected
-    assert [sentence for sentence in said if "A worker was lost" in sentence]
-    assert all(len(path.name) == 12 for path in points.folder(other).iterdir()), "nothing temporary stays"
 
 
 def both_are_there(cluster: Cluster) -> bool:
     """Whether two workers have joined the scheduler, which takes them a while after their processes began."""
     with opened(str(cluster.file), device="cpu") as workers:
         return workers is not None and workers.count == 2
-
-
-@pytest.fixture(scope="module")
-def expected(tiny_benchmark: Benchmark, tmp_path_factory: pytest.TempPathFactory) -> dict[str, bytes]:
-    """The points of 16 values, as this process computes them."""
-    store = Store(tmp_path_factory.mktemp("here"), libraries=())
-    run(many(tiny_benchmark, 16), store, tiny_benchmark)
-    return bytes_of(store)
-
-
-@pytest.mark.slow
-@pytest.mark.engine
-def test_dask_computes_the_same_and_a_killed_worker_loses_nothing(
-    cluster: Cluster, tiny_benchmark: Benchmark, store: Store, expected: dict[str, bytes]
-) -> None:
-    until(lambda: len(cluster.workers()) == 2)
-    said = list[str]()
-    killing = Killing([each.pid for each in cluster.workers()])
-    with opened(str(cluster.file), device="cpu") as workers:
-        assert workers is not None and workers.count == 2
-        run(many(tiny_benchmark, 16), store, tiny_benchmark, workers=workers, warn=said.append, progress=killing)
-    check_bytes(store, killing, said, expected)
-
-
-@pytest.mark.slow
-@pytest.mark.engine
-def test_dask_does_the_trials_of_a_measurement(
-    cluster: Cluster, tiny_benchmark: Benchmark, store: Store, tmp_path: Path
-) -> None:
-    said, other = list[str](), Store(tmp_path / "other", libraries=())
-    here = measure("drm_ablations", other, tiny_benchmark, context=Context(device="cpu"))
-    workers, tell = opened(str(cluster.file), device="cpu"), lambda done: said.append(done.phase)
-    there = measure("drm_ablations", store, tiny_benchmark, workers=workers, context=Context("cpu", progress=tell))
-    assert said[0].startswith("Trial 0 of 27, on ") and there.tables == here.tables and there.device == here.device
-    for name in here.tables:
-        assert there.table(name).equals(here.table(name)), name
-
-
-@pytest.mark.slow
-@pytest.mark.engine
-def test_dask_merges_the_same_file(cluster: Cluster, tiny_benchmark: Benchmark, store: Store, tmp_path: Path) -> None:
-    chain, said = recipe(tiny_benchmark, "drm"), list[str]()
-    until(lambda: len(cluster.workers()) == 2)  # the one that was killed is back
-    for own, workers in ((store, str(cluster.file)), (Store(tmp_path / "here", libraries=()), "")):
-        execute(
-            chain, own, benchmark=tiny_benchmark, evaluate=False, workers=workers,
-            context=Context("cpu", progress=lambda done: said.append(done.phase)),
-        )  # fmt: skip
-    there, here = (next(root.glob("runs/*/model.safetensors")) for root in (store.root, tmp_path / "here"))
-    assert there.read_bytes() == here.read_bytes()
-    assert len([phase for phase in said if phase.startswith("Tensor 9 of 9, on ")]) == 1
 
 
 @pytest.mark.slow
@@ -252,23 +155,6 @@ def test_a_killed_scheduler_leaves_the_rest_for_later(  # the last one of the cl
     begun_again = list[str]()
     run(made, store, tiny_benchmark, progress=lambda done: begun_again.append(done.phase))
     assert len(names(store)) == 16 and begun_again[0] == f"Point {kept + 1} of 16"
-
-
-@pytest.mark.slow
-@pytest.mark.engine
-@pytest.mark.parametrize("kill", [False, True])
-def test_an_own_pool_computes_the_same_and_a_killed_worker_loses_nothing(
-    kill: bool, tiny_benchmark: Benchmark, store: Store, expected: dict[str, bytes]
-) -> None:
-    said = list[str]()
-    with opened("own_pool:open_pool", device="cpu") as workers:
-        assert workers is not None
-        killing = Killing([int(each["pid"]) for each in survey(workers)])
-        progress = killing if kill else None
-        run(many(tiny_benchmark, 16), store, tiny_benchmark, workers=workers, warn=said.append, progress=progress)
-    if kill:
-        check_bytes(store, killing, said, expected)
-    assert bytes_of(store) == expected
 
 
 @pytest.mark.parametrize(

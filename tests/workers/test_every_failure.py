@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from every_kind import EVERY, Recorded, before_each_task, lent, stored_bytes
+from every_kind import EVERY, Bytes, Recorded, before_each_task, lent, stored_bytes
 
 from merging.benchmarks.benchmark import Benchmark
 from merging.errors import MergingError, WorkerError
@@ -57,8 +57,8 @@ def compute(kind: str, benchmark: Benchmark, folder: Path, workers: Workers) -> 
 @pytest.mark.parametrize("error", [MergingError("It overflows."), MemoryError()])
 @pytest.mark.parametrize("kind", EVERY)
 def test_an_error_is_an_answer_and_the_rest_is_computed_later(
-    tiny_benchmark: Benchmark, tmp_path: Path, threads: Workers, monkeypatch: pytest.MonkeyPatch, kind: str,
-    error: Exception,
+    tiny_benchmark: Benchmark, here: Bytes, tmp_path: Path, threads: Workers, monkeypatch: pytest.MonkeyPatch,
+    kind: str, error: Exception,
 ) -> None:  # fmt: skip
     failing, begun = list[str](), list[str]()
 
@@ -71,7 +71,7 @@ def test_an_error_is_an_answer_and_the_rest_is_computed_later(
     with monkeypatch.context() as patch:
         before_each_task(patch, fail)
         try:
-            _, said = compute(kind, tiny_benchmark, tmp_path / "store", threads)
+            _, said = compute(kind, tiny_benchmark, tmp_path, threads)
         except MergingError as raised:
             said = [str(raised)]
             assert kind != "score"
@@ -79,8 +79,7 @@ def test_an_error_is_an_answer_and_the_rest_is_computed_later(
     assert re.search(FAILING[kind].format(re.escape(words) if str(error) else f"{words}.*"), said[-1]), said
     assert len(begun) == len(set(begun)), "it is not tried again"
     threads.executor = Recorded()  # the first has work left
-    after, _ = compute(kind, tiny_benchmark, tmp_path / "store", threads)
-    assert after == compute(kind, tiny_benchmark, tmp_path / "undisturbed", threads)[0]
+    assert compute(kind, tiny_benchmark, tmp_path, threads)[0] == here(kind)
     assert not list(tmp_path.rglob("*tmp-*"))
 
 

@@ -7,15 +7,13 @@ import os
 import re
 import signal
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pytest
-import torch
 from dask_cluster import Cluster, until
-from every_kind import EVERY, Recorded, before_each_task, lent, stored_bytes
+from every_kind import EVERY, Bytes, Recorded, before_each_task, lent, stored_bytes, threads_of_torch
 
 from merging.benchmarks.benchmark import Benchmark
 from merging.errors import Cancelled, Paused, WorkersGone
@@ -29,7 +27,6 @@ from merging.workers.pools import opened
 from merging.workers.workers import Workers
 
 pytestmark = pytest.mark.usefixtures("smaller_measurements")
-Bytes = Callable[[str], dict[str, Any]]
 DASK = "dask"  # stands for the file of a scheduler that the tests have started
 ENGINE = [pytest.mark.slow, pytest.mark.engine, pytest.mark.filterwarnings("default")]  # of the engines' own making
 ENGINES = (DASK, "own_pool:open_pool")
@@ -54,32 +51,6 @@ def executor(request: pytest.FixtureRequest) -> Iterator[Workers | None]:
         patch.setenv("OMP_NUM_THREADS", "2")
         with opened(text, device="cpu") as workers:
             yield workers
-
-
-@pytest.fixture(scope="module")
-def here(tiny_benchmark: Benchmark, tmp_path_factory: pytest.TempPathFactory, smaller_measurements: None) -> Bytes:
-    """The stores of each kind that no worker computed, by one thread."""
-    found: dict[str, dict[str, Any]] = {}
-
-    def stored(kind: str) -> dict[str, Any]:
-        if kind not in found:
-            store = Store(tmp_path_factory.mktemp(kind), libraries=())
-            with threads_of_torch(1):
-                EVERY[kind][1](tiny_benchmark, store, None, Context("cpu"))
-            found[kind] = stored_bytes(store)
-        return found[kind]
-
-    return stored
-
-
-@contextlib.contextmanager
-def threads_of_torch(count: int) -> Iterator[None]:
-    before = torch.get_num_threads()
-    torch.set_num_threads(count)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(before)
 
 
 def test_every_kind_is_tested() -> None:

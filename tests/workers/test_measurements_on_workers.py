@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import shutil
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -21,18 +20,13 @@ from merging.analysis.subject import MeasurementResult
 from merging.benchmarks.benchmark import Benchmark
 from merging.cli import exit_codes
 from merging.cli.main import main
-from merging.errors import CheckpointError, MergingError, WorkerError
+from merging.errors import MergingError
 from merging.recipes.recipe import Recipe
 from merging.runs.execute import execute
 from merging.runs.store import Store
 from merging.tasks.context import Context
-from merging.tasks.kinds import MEASURE
-from merging.tasks.store_mark import marked
-from merging.tasks.worker import answered, call, written
 from merging.threads import cores
 from merging.workers.workers import Workers
-
-KINDS = ("drift", "signs", "predictions")
 
 
 @pytest.fixture(scope="module")
@@ -51,16 +45,6 @@ def made(tiny_benchmark: Benchmark, tmp_path_factory: pytest.TempPathFactory) ->
 def store_with(made: tuple[Path, list[str]], folder: Path) -> Store:
     shutil.copytree(made[0], folder, ignore=shutil.ignore_patterns("measured"))
     return Store(folder, libraries=())
-
-
-def wanted(runs: list[str]) -> list[WantedMeasurement]:
-    return [WantedMeasurement(key, run) for key in KINDS for run in runs]
-
-
-def bytes_of(store: Store) -> dict[str, bytes]:
-    """Every file of every measurement, but what says when it was made."""
-    paths = [path for path in (store.root / "measured").rglob("*") if path.is_file() and path.suffix != ".json"]
-    return {path.relative_to(store.root).as_posix(): path.read_bytes() for path in paths}
 
 
 def test_one_failure_does_not_stop_others_and_what_is_timed_comes_last(
@@ -91,33 +75,6 @@ def test_one_failure_does_not_stop_others_and_what_is_timed_comes_last(
     threads.memory = 1000
     (refused,) = measure_several([WantedMeasurement("pairs", first)], store, tiny_benchmark, workers=threads)
     assert str(refused).startswith("A measurement needs about ")
-
-
-def test_a_worker_refuses_other_files_and_names_a_missing_one(copied: Benchmark, store: Store) -> None:
-    benchmark = copied
-    recipe = Recipe.build("ties", {}, (), benchmark.pretrained, benchmark.experts)
-    run = execute(recipe, store, benchmark=benchmark, evaluate=False, context=Context(device="cpu"))
-    asker = several.SeveralMeasurements([], store, benchmark, Context("cpu"), None, print)
-    one = WantedMeasurement("drift", run.id)
-    name = several.required_name(several.kind("drift"), store, benchmark, run.id)
-    asked = asker.request(one, name, Workers(ThreadPoolExecutor(1), 1))
-    assert len(written(asked)) < 10_000
-    with pytest.raises(WorkerError, match=r"^The workers do not see the store at "):
-        answered(call(MEASURE, written(asked)))
-    with marked(store.root) as mark:
-        request = {**asked, "probe": mark}
-        with pytest.raises(WorkerError, match=r"sees other checkpoints or images than .* this measurement"):
-            answered(call(MEASURE, written({**request, "name": "0" * 12})))
-        victim = benchmark.folder / "models" / "digits.safetensors"
-        kept = victim.read_bytes()
-        victim.unlink()
-        with pytest.raises(WorkerError, match=rf"does not see {victim}; set MERGESCOPE_MODELS there"):
-            answered(call(MEASURE, written(request)))
-        victim.write_bytes(victim.with_name("circles.safetensors").read_bytes())
-        with pytest.raises(CheckpointError, match=r"no longer the ones of this run"):
-            answered(call(MEASURE, written(request)))
-        victim.write_bytes(kept)
-        assert answered(call(MEASURE, written(request))) == {"name": name, "warnings": []}
 
 
 def test_a_measurement_has_one_thread_and_leaves_the_cores_to_pieces(

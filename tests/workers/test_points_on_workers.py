@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import shutil
 import time
 from dataclasses import replace
 from pathlib import Path
@@ -16,8 +15,6 @@ from merging.benchmarks.benchmark import Benchmark
 from merging.checkpoints import digests
 from merging.cli import exit_codes
 from merging.cli.main import main
-from merging.errors import MergingError, WorkerError
-from merging.files import atomic
 from merging.formats import handed_out
 from merging.jobs.runner import Runner
 from merging.runs.store import Store
@@ -25,8 +22,6 @@ from merging.sweeps import compute as sweep_compute
 from merging.sweeps import points, storage, wire
 from merging.sweeps.sweep import Axis, Sweep
 from merging.tasks.context import Context
-from merging.tasks.kinds import POINT
-from merging.tasks.worker import answered, call, written
 from merging.workers.workers import Workers
 
 
@@ -67,52 +62,6 @@ def test_a_point_from_a_worker_is_the_same_file_whatever_it_took(
     assert times == [(64, {9.0})] * 3
 
 
-def test_a_point_that_fails_is_told_with_its_place_and_the_others_are_kept(
-    tiny_benchmark: Benchmark, store: Store, threads: Workers, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    compute, begun = sweep_compute.Session.compute, list[float]()
-
-    def fail(self: Any, planned: Any, stages: Any) -> Any:
-        begun.append(planned.place.values[0])
-        if planned.place.values == (0.5,):
-            raise MergingError("The merged tensor overflows.")
-        return compute(self, planned, stages)
-
-    monkeypatch.setattr(sweep_compute.Session, "compute", fail)
-    with pytest.raises(MergingError, match=r"1 of 3 points .* lwptv.prune_ratio 0.5: The merged tensor overflows"):
-        run(sweep(tiny_benchmark), store, tiny_benchmark, workers=threads)
-    assert len(names(store)) == 2 and begun.count(0.5) == 1
-
-
-def test_a_point_that_is_too_large_for_the_workers_is_told_before(
-    tiny_benchmark: Benchmark, store: Store, threads: Workers
-) -> None:
-    threads.memory = 1000
-    with pytest.raises(WorkerError, match=r"^A point needs about .* of memory; the workers have 1 kB each\."):
-        run(many(tiny_benchmark), store, tiny_benchmark, workers=threads)
-    assert not names(store)
-
-
-def test_pausing_lets_the_window_finish(tiny_benchmark: Benchmark, store: Store, threads: Workers) -> None:
-    asked = iter(range(99))
-    made = many(tiny_benchmark)
-    outcome = run(made, store, tiny_benchmark, workers=threads, pause=lambda: next(asked) >= 3)
-    assert outcome == sweep_compute.Outcome(3, 12, True) and len(names(store)) == 3
-    assert run(made, store, tiny_benchmark, workers=threads).stored == len(names(store)) == 12
-
-
-def test_a_full_disk_ends_it(
-    tiny_benchmark: Benchmark, store: Store, threads: Workers, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def full(*_said: Any, **_more: Any) -> Any:
-        raise OSError(28, "No space left on device")
-
-    monkeypatch.setattr(atomic, "seal", full)
-    with pytest.raises(MergingError, match="disk is full"):
-        run(many(tiny_benchmark), store, tiny_benchmark, workers=threads)
-    assert names(store) == set()
-
-
 # What a worker sees
 
 
@@ -120,22 +69,6 @@ def asked(benchmark: Benchmark) -> dict[str, Any]:
     made = sweep(benchmark)
     session = sweep_compute.Session(benchmark, made.sample, Context("cpu"))
     return session.request(session.plan(made.places[0]))
-
-
-def test_a_worker_refuses_another_name_and_names_a_missing_file(copied: Benchmark) -> None:
-    request = asked(copied)
-    assert answered(call(POINT, written(request)))["name"] == request["name"]
-    with pytest.raises(WorkerError, match="sees other checkpoints or images"):
-        answered(call(POINT, written(request | {"name": "0" * 12})))
-    victim = copied.folder / "models" / "digits.safetensors"
-    shutil.copy(copied.folder / "models" / "circles.safetensors", victim.with_suffix(".new"))
-    victim.with_suffix(".new").replace(victim)
-    with pytest.raises(WorkerError, match="sees other checkpoints or images"):
-        answered(call(POINT, written(request | {"name": "0" * 12})))
-    assert answered(call(POINT, written(asked(copied))))["name"] != request["name"], "files are opened anew"
-    victim.unlink()
-    with pytest.raises(WorkerError, match=rf"does not see {victim}; set MERGESCOPE_MODELS there"):
-        answered(call(POINT, written(request | {"name": "1" * 12})))
 
 
 def test_a_digest_is_believed_of_the_same_file_only(copied: Benchmark, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -151,12 +84,6 @@ def test_a_digest_is_believed_of_the_same_file_only(copied: Benchmark, monkeypat
             assert fresh.remembered(checkpoint.state()) == ""
         handed_out.believe(checkpoint, given)
         assert fresh.remembered(checkpoint.state()) == given["digest"] == checkpoint.digest
-
-
-def test_requests_and_answers_are_small(tiny_benchmark: Benchmark) -> None:
-    request = written(asked(tiny_benchmark))
-    assert len(request) < 10_000 and len(call(POINT, request)) < 10_000
-    assert answered(call(POINT, request))["about"]["experts"] == 4
 
 
 # The command, and the job of the app

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import time
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -22,9 +21,6 @@ from merging.runs.several import run_task
 from merging.runs.several.execute_several import WantedRun, execute_several
 from merging.runs.store import Store
 from merging.tasks import store_mark
-from merging.tasks.context import Context
-from merging.tasks.kinds import RUN
-from merging.tasks.worker import answered, call, written
 from merging.workers import checking
 from merging.workers.workers import Workers
 
@@ -41,19 +37,6 @@ def wanted(benchmark: Benchmark, *merges: str) -> list[WantedRun]:
 
 def ran(benchmark: Benchmark, store: Store, *merges: str, **said: Any) -> list[Run | MergingError]:
     return execute_several(wanted(benchmark, *merges), store, benchmark=benchmark, context=context_of(said), **said)
-
-
-def bytes_of(store: Store) -> dict[str, Any]:
-    """Every file of every run; of run.json what does not depend on when and by whom it was made."""
-    found: dict[str, Any] = {}
-    for path in sorted((store.root / "runs").rglob("*")):
-        name = path.relative_to(store.root).as_posix()
-        if path.name == "run.json":
-            facts = json.loads(path.read_bytes())
-            found[name] = {key: value for key, value in facts.items() if key not in NOT_COMPARED}
-        elif path.is_file() and path.name != "manifest.json":
-            found[name] = path.read_bytes()
-    return found
 
 
 def temporary(store: Store) -> list[str]:
@@ -97,14 +80,6 @@ def test_workers_that_do_not_see_the_store_do_nothing(
     assert not temporary(store)
 
 
-def test_a_run_that_needs_more_memory_than_workers_have_fails_before(
-    tiny_benchmark: Benchmark, store: Store, threads: Workers
-) -> None:
-    threads.memory = 1000
-    found = ran(tiny_benchmark, store, "ties", workers=threads)
-    assert str(found[0]).startswith("A run needs about ") and "the workers have 1 kB each. Start fewer" in str(found[0])
-
-
 def test_a_worker_stops_when_the_asker_is_gone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(store_mark, "LOOK", 0.0)
     with store_mark.marked(tmp_path / "store") as mark:
@@ -117,26 +92,6 @@ def test_a_worker_stops_when_the_asker_is_gone(tmp_path: Path, monkeypatch: pyte
 
 
 # What a worker sees
-
-
-def test_a_worker_refuses_other_files_and_names_a_missing_one(copied: Benchmark, store: Store) -> None:
-    benchmark = copied
-    asker = several.SeveralRuns([], store, several.RunOptions(), benchmark, Context("cpu"))
-    name, asked, _ = asker.planned(*wanted(benchmark, "ties"), Workers(ThreadPoolExecutor(1), 1))
-    assert len(written(asked)) < 10_000
-    with store_mark.marked(store.root) as mark:
-        request = written({**asked, "probe": mark})
-        victim = benchmark.folder / "models" / "digits.safetensors"
-        kept = victim.read_bytes()
-        victim.unlink()
-        with pytest.raises(WorkerError, match=rf"does not see {victim}; set MERGESCOPE_MODELS there"):
-            answered(call(RUN, request))
-        victim.write_bytes((victim.with_name("circles.safetensors")).read_bytes())
-        with pytest.raises(MergingError, match="sees other checkpoints or images"):
-            answered(call(RUN, request))
-        victim.write_bytes(kept)
-        assert answered(call(RUN, request)) == {"name": name, "warnings": []}
-    assert store.run(name).has_scores
 
 
 # The command

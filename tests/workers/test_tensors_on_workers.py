@@ -5,8 +5,6 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import json
-import shutil
-import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import Executor, ThreadPoolExecutor
 from pathlib import Path
@@ -20,21 +18,17 @@ from merging.benchmarks.benchmark import Benchmark
 from merging.checkpoints.tensor_info import TensorInfo
 from merging.cli import exit_codes
 from merging.cli.main import main
-from merging.engine import run as engine
 from merging.engine.outputs import Stored, Tally
 from merging.engine.work import one_by_one
-from merging.errors import Cancelled, MergingError, WorkerError
+from merging.errors import WorkerError
 from merging.formats.one_tensor import file_bytes
 from merging.recipes.recipe import Recipe
-from merging.runs.estimate import tensor_bytes
 from merging.runs.execute import execute
 from merging.runs.inputs import open_inputs
-from merging.runs.remote import tensor_file, whole_tensors
+from merging.runs.remote import tensor_file
 from merging.runs.run import Run
 from merging.runs.store import Store
-from merging.tasks.context import Context
-from merging.tasks.kinds import TENSOR
-from merging.tasks.worker import answered, call, last_inputs, written
+from merging.tasks.worker import last_inputs
 from merging.workers import checking, pools
 from merging.workers.workers import Workers
 
@@ -118,61 +112,6 @@ def test_a_method_says_itself_whether_its_tensors_can_be_computed_alone(tiny_ben
     assert bool(alone(chain(tiny_benchmark, merge, ()))) is (merge == "iso_cts")
 
 
-def failing(monkeypatch: pytest.MonkeyPatch, text: str) -> list[str]:
-    """Lets the worker fail at ``WIDE``; the tensors that were begun."""
-    tensor, begun = engine.OneByOne.tensor, list[str]()
-
-    def fail(self: Any, name: str) -> Any:
-        begun.append(name)
-        if name == WIDE:
-            raise MergingError(text)
-        return tensor(self, name)
-
-    monkeypatch.setattr(engine.OneByOne, "tensor", fail)
-    return begun
-
-
-@pytest.mark.parametrize("text", ["It overflows.", f"The merged tensor {WIDE!r} overflows."])
-def test_an_error_of_ours_comes_once_with_the_name_of_the_tensor(
-    tiny_benchmark: Benchmark, tmp_path: Path, threads: Workers, monkeypatch: pytest.MonkeyPatch, text: str
-) -> None:
-    begun = failing(monkeypatch, text)
-    with pytest.raises(MergingError) as caught:
-        ran(chain(tiny_benchmark, "drm"), tiny_benchmark, tmp_path, workers="threads")
-    assert str(caught.value).count(WIDE) == 1 and text in str(caught.value) and begun.count(WIDE) == 1
-    assert [path for path in (tmp_path / "runs").iterdir() if not path.name.startswith(".")] == []
-
-
-def test_a_tensor_that_is_too_large_is_told_before(tiny_benchmark: Benchmark, tmp_path: Path, threads: Workers) -> None:
-    chosen = chain(tiny_benchmark, "drm")
-    needed = tensor_bytes(open_inputs(chosen), [WIDE])
-    assert needed > tensor_bytes(open_inputs(chosen), ["visual.proj"])
-    threads.memory = needed - 1
-    with pytest.raises(WorkerError, match=r"^A tensor needs about .* of memory; the workers have .* each\. Start"):
-        ran(chosen, tiny_benchmark, tmp_path, workers="threads")
-    assert threads.executor.asked == []  # type: ignore[attr-defined]
-    threads.memory = needed
-    ran(chosen, tiny_benchmark, tmp_path, workers="threads")
-
-
-def test_cancel_drops_what_waits_and_waits_for_no_tensor(
-    tiny_benchmark: Benchmark, tmp_path: Path, threads: Workers, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    stop, go_on, tensor = threading.Event(), threading.Event(), engine.OneByOne.tensor
-
-    def hold(self: Any, name: str) -> Any:
-        stop.set()
-        assert go_on.wait(3)
-        return tensor(self, name)
-
-    monkeypatch.setattr(engine.OneByOne, "tensor", hold)
-    with pytest.raises(Cancelled):
-        ran(chain(tiny_benchmark, "drm"), tiny_benchmark, tmp_path, workers="threads", cancel=stop)
-    go_on.set()
-    assert len(threads.executor.asked) == 4  # type: ignore[attr-defined]
-    assert [path for path in (tmp_path / "runs").iterdir() if not path.name.startswith(".")] == []
-
-
 def test_workers_on_other_hardware_are_left_alone(
     tiny_benchmark: Benchmark, tmp_path: Path, threads: Workers, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -181,27 +120,6 @@ def test_workers_on_other_hardware_are_left_alone(
     ran(chain(tiny_benchmark, "drm"), tiny_benchmark, tmp_path, workers="threads", warn=said.append)
     assert threads.executor.asked == []  # type: ignore[attr-defined]
     assert said[-1].startswith("The merge is computed here: the workers compute on CPU ")
-
-
-def test_a_worker_refuses_other_files_and_names_a_missing_one(copied: Benchmark) -> None:
-    recipe = chain(copied, "tsv_m")
-    with whole_tensors.tensors_on_workers(open_inputs(recipe), "1", Context("cpu", warn=print)) as found:
-        assert found is not None
-        request = written({**found.asked, "name": WIDE})
-    assert len(request) < 10_000
-    first = answered(call(TENSOR, request))["file"]
-    victim = copied.folder / "models" / "digits.safetensors"
-    shutil.copy(victim.with_name("circles.safetensors"), victim.with_suffix(".new"))
-    victim.with_suffix(".new").replace(victim)
-    assert answered(call(TENSOR, request))["file"] == first, "the file that was asked for is still open"
-    last_inputs.clear()
-    with pytest.raises(WorkerError, match=r"sees other checkpoints or images .* for this tensor"):
-        answered(call(TENSOR, request))
-    victim.unlink()
-    with pytest.raises(WorkerError, match=rf"does not see {victim}; set MERGESCOPE_MODELS there"):
-        answered(call(TENSOR, request))
-    name, values, _ = tensor_file.tensor_of(first, "it")
-    assert name == WIDE and values.dtype == torch.float16
 
 
 def test_what_is_another_tensor_is_refused() -> None:
