@@ -153,6 +153,26 @@ def hold(root: str, run_id: str, ready: str) -> int:
     return 0
 
 
+def change(name: str, root: str, stages: Mapping[str, Any]) -> int:
+    """Write the new version of a stored thing; what the system holds is not waited for."""
+    from stored_things import NEW, THINGS
+
+    os.fsync = lambda descriptor: None  # type: ignore[assignment]
+    with watched(stages):
+        THINGS[name].write(Path(root), NEW)
+    return 0
+
+
+def again(name: str, root: str, number: int, times: int = 20) -> int:
+    """Write a version of a stored thing again and again, or read it if the number is that of no version."""
+    from stored_things import ABSENT, THINGS
+
+    thing = THINGS[name]
+    for _ in range(times):
+        thing.write(Path(root), number) if number != ABSENT else thing.read(Path(root))
+    return 0
+
+
 def submit(runner: Any, request: Sequence[Any]) -> Any:
     """Ask a runner for a job: the name of its method, and the arguments; a recipe is given as YAML."""
     from merging.benchmarks.benchmark import Benchmark
@@ -239,7 +259,7 @@ def _warm() -> None:
         "merging.sweeps.compute", "merging.sweeps.tables", "merging.analysis.measurements.signs",
         "merging.analysis.measure", "merging.benchmarks.build.write", "merging.runs.reference_models",
         "merging.cli.commands.run", "merging.cli.commands.export", "merging.cli.commands.sweep",
-        "merging.cli.commands.benchmark", "merging.cli.commands.measure", "pandas", "filelock",
+        "merging.cli.commands.benchmark", "merging.cli.commands.measure", "pandas", "filelock", "stored_things",
     ):  # fmt: skip
         importlib.import_module(name)
     gc.collect()

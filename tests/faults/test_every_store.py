@@ -1,0 +1,173 @@
+"""Everything that is stored, as it is written: a writer that is killed, a disk that refuses, several writers, damage.
+
+Nothing is lost but what was under way: a reader sees what was there before, or what is there afterwards.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import re
+import shutil
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+from damage import faults
+from fault_store import leftovers
+from faulty_disk import FULL, READ_ONLY, contents, count, faulty
+from nursery import Nursery
+from stored_runs import ID
+from stored_things import ABSENT, CASES, KINDS, NEW, OLD, THINGS, Thing, read_result, write_result
+
+from merging.errors import StoreError
+from merging.runs.store import Store
+from merging.tasks import results as results_module
+
+SIGKILLED = -9
+
+
+@pytest.fixture(autouse=True)
+def without_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is synced is not waited for: a kill and a refusal do not lose what the system holds."""
+    monkeypatch.setattr(os, "fsync", lambda descriptor: None)
+
+
+def begun(thing: Thing, folder: Path, before: int) -> Callable[[], None]:
+    """What leaves a store with that version, or an empty one, at ``folder``/store."""
+    (folder / "first").mkdir()
+    if before == OLD:
+        thing.write(folder / "first", OLD)
+    assert thing.read(folder / "first") == before
+
+    def renew() -> None:
+        shutil.rmtree(folder / "store", ignore_errors=True)
+        shutil.copytree(folder / "first", folder / "store")
+
+    return renew
+
+
+def stored(root: Path) -> dict[str, bytes | None]:
+    """Every file below a folder that is no lock."""
+    return {name: data for name, data in contents(root).items() if data is not None and "locks/" not in name}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("name", "before"), CASES)
+def test_a_writer_that_is_killed_at_any_change_of_the_disk(
+    nursery: Nursery, environment: Mapping[str, str], tmp_path: Path, name: str, before: int
+) -> None:
+    thing, root = THINGS[name], tmp_path / "store"
+    renew = begun(thing, tmp_path, before)
+
+    def write(**stages: Any) -> int:
+        renew()
+        how = {"root": str(root), **stages}
+        return nursery.start("change", environment, tmp_path / "out", name=name, root=str(root), stages=how).wait()
+
+    assert write(log=str(tmp_path / "log")) == 0 and thing.read(root) == thing.after
+    stages = (tmp_path / "log").read_text().splitlines()
+    assert len(stages) >= 3
+    seen = set()
+    for number, stage in enumerate(stages, start=1):
+        assert write(kill_at=number) == SIGKILLED, stage
+        assert thing.read(root) in ({before, thing.after, ABSENT} if thing.folder else {before, thing.after}), stage
+        Store(root, libraries=()).sweep()
+        seen.add(thing.read(root))
+        assert seen <= {before, thing.after} and leftovers(root) == [], stage
+        if thing.read(root) != thing.after:
+            thing.write(root, NEW)
+        assert thing.read(root) == thing.after, stage
+        assert not (root / "corrupt").exists(), stage
+    assert before in seen
+
+
+@pytest.mark.parametrize(("error", "alone"), [(FULL, False), (FULL, True), (READ_ONLY, False), (errno.EIO, True)])
+@pytest.mark.parametrize(("name", "before"), CASES)
+def test_a_disk_that_refuses_any_call(tmp_path: Path, name: str, before: int, error: int, alone: bool) -> None:
+    thing, root = THINGS[name], tmp_path / "store"
+    renew, done = begun(thing, tmp_path, before), list[str]()
+    renew()
+    there, calls = stored(root), count(root, lambda: thing.write(root, NEW))
+    for number, call in enumerate(calls, start=1):
+        renew()
+        with faulty(root, error, number, number if alone else float("inf")):
+            try:
+                thing.write(root, NEW)
+                done.append(call)
+            except StoreError as refusal:
+                words = rf"{thing.called}\b.* (was not|cannot be) (written|removed)"
+                assert re.search(words, str(refusal)), (call, str(refusal))
+                assert ("The disk is full (" in str(refusal)) == (error == FULL), (call, str(refusal))
+                now = stored(root)
+                if any("/old-" in found for found in now):  # it could not be put back
+                    assert thing.folder and set(there.values()) <= set(now.values()), call
+                    continue
+                assert thing.read(root) == before, call
+                if error == FULL:  # on a disk that is read-only from now on, half a file cannot be removed again
+                    assert now == there, call
+        if thing.read(root) == before:
+            thing.write(root, NEW)
+        assert thing.read(root) == thing.after, call
+    assert len(done) < len(calls)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", [name for name, thing in THINGS.items() if thing.before == (ABSENT, OLD)])
+def test_two_processes_write_it_while_another_one_reads(
+    nursery: Nursery, environment: Mapping[str, str], tmp_path: Path, name: str
+) -> None:
+    thing, root = THINGS[name], tmp_path / "store"
+    begun(thing, tmp_path, OLD)()
+    children = [
+        nursery.start("again", environment, tmp_path / f"out{number}", name=name, root=str(root), number=number)
+        for number in (OLD, NEW, ABSENT)
+    ]
+    for number, child in zip((OLD, NEW, ABSENT), children, strict=True):
+        assert child.wait() == 0, (tmp_path / f"out{number}").read_text()
+    assert thing.read(root) in {OLD, NEW} and leftovers(root) == []
+    assert not (root / "corrupt").exists()
+
+
+@pytest.mark.parametrize("noun", KINDS)
+def test_every_fault_of_a_result_is_seen_and_set_aside_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, noun: str
+) -> None:
+    monkeypatch.setattr(results_module, "PAUSE", 0.0)  # nobody is replacing it meanwhile
+    kind, store = KINDS[noun], Store(tmp_path / "store", libraries=())
+    found = store.results(kind, lambda result: result)
+    write_result(store.root, kind, OLD)
+    entry, aside = store.root / kind.folder / ID, store.root / "corrupt"
+    shutil.copytree(entry, tmp_path / "whole")
+    for what, path in faults(entry):
+        caplog.clear()
+        try:
+            assert read_result(found.find(ID)) == ABSENT, what
+        except StoreError as error:
+            assert "is damaged" in str(error) and kind.again in str(error), what
+        assert found.find(ID) is None and not entry.exists(), what
+        (damage,) = store.damaged.listed()
+        assert (damage.kind, damage.name, damage.aside) == (noun, ID, True) and damage.reason, what
+        assert damage.place.parent == aside and [record.message for record in caplog.records] == [damage.sentence]
+        shutil.copytree(tmp_path / "whole", entry)
+        assert read_result(found.find(ID)) == OLD and damage.replaced, what
+        store.damaged.remove(damage)
+        assert store.damaged.listed() == []
+        path.touch()
+
+
+@pytest.mark.parametrize("noun", KINDS)
+def test_damage_in_a_library_is_told_and_left_there(tmp_path: Path, noun: str) -> None:
+    kind, library = KINDS[noun], tmp_path / "library"
+    write_result(library, kind, OLD)
+    facts = library / kind.folder / ID / kind.facts
+    whole = facts.read_bytes()
+    facts.write_bytes(whole[:-2])
+    store = Store(tmp_path / "store", libraries=(library / "runs",))
+    found = store.results(kind, lambda result: result)
+    assert found.find(ID) is None and facts.read_bytes() == whole[:-2]
+    (damage,) = store.damaged.listed()
+    assert not damage.aside and "left where it is" in damage.sentence
+    facts.write_bytes(whole)
+    assert read_result(found.find(ID)) == OLD and store.damaged.listed() == []
