@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import re
-import shutil
-from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -29,9 +27,7 @@ from merging.runs.run import Run
 from merging.runs.store import Store, recipe_of
 from merging.sweeps import compute as sweep_compute
 from merging.sweeps import points, storage
-from merging.tasks import results
 from merging.tasks.context import Context
-from merging.tasks.quarantine import FOLDER
 
 
 @pytest.fixture
@@ -39,74 +35,27 @@ def store(filled: Run, library: Path) -> Store:
     return Store(filled.path.parents[1], libraries=(library / "runs",))
 
 
-def everything_of(run: Run) -> list[Any]:
-    """All that a run holds, read."""
-    return [*map(run.table, run.tables), run.scores, run.recipe, run.model_paths]
+@pytest.mark.parametrize("name", ["run.json", "recipe.yaml", "manifest.json", "scores.csv"])
+def test_what_a_damaged_run_was_of_is_known_unless_that_is_damaged(store: Store, filled: Run, name: str) -> None:
+    original, path = filled.recipe, filled.path / name
+    path.write_bytes(path.read_bytes()[:-2])
+    assert store.find(filled.id) is None
+    (damage,) = store.damaged.listed()
+    assert recipe_of(damage) == (None if name == "recipe.yaml" else original)
 
 
-def each(store: Store, entry: Path, use: Callable[[], Any], kind: str) -> Iterator[str]:
-    """Every fault of an entry, after it was found and set aside; ``use`` gives None or raises StoreError then."""
-    spare = store.root / f"spare {entry.name}"
-    shutil.copytree(entry, spare) if entry.is_dir() else shutil.copy(entry, spare)
-    for what, path in faults(entry if entry.is_dir() else entry.parent):
-        try:
-            assert use() is None, what
-        except StoreError as error:
-            assert "damaged" in str(error) or "no sweep" in str(error), what
-            assert kind == "sweep" or use() is None, what
-        (damage,) = store.damaged.listed()
-        assert damage.aside and not damage.replaced and not entry.exists(), what
-        assert (damage.kind, damage.name) == (kind, entry.stem) and damage.reason, what
-        assert "was set aside" in damage.sentence and damage.place.parent == store.root / FOLDER, what
-        yield what
-        shutil.rmtree(entry, ignore_errors=True)
-        shutil.copytree(spare, entry) if spare.is_dir() else shutil.copy(spare, entry)
-        assert use() is not None, what
-        assert damage.replaced
-        store.damaged.remove(damage)
-        assert store.damaged.listed() == []
-        path.touch()
-
-
-def test_a_run(store: Store, filled: Run, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(results, "PAUSE", 0.0)  # nobody is replacing it meanwhile
-
-    def use() -> Any:
-        found = store.find(filled.id)
-        return found and everything_of(found)
-
-    count, original = 0, filled.recipe
-    for what in each(store, filled.path, use, "run"):
-        count += 1
-        (damage,) = store.damaged.listed()
-        recipe = recipe_of(damage)
-        if what.startswith(MANIFEST):  # nothing tells whether the recipe is as it was written
-            assert recipe in {None, original}, what
-        else:
-            assert recipe == (None if what.startswith("recipe.yaml") else original), what
-    assert count == 20 * len([path for path in filled.path.rglob("*") if path.is_file()]) >= 100
-    assert len(caplog.records) == count  # one sentence for each
-
-
-def test_a_measurement(store: Store, filled: Run, library: Path) -> None:
-    benchmark = Benchmark.load(library)
-    found = stored_measurements.find("signs", store, benchmark, filled.id)
+@pytest.mark.parametrize("name", ["measured.json", "tables/votes.csv"])
+def test_what_a_damaged_measurement_was_of_is_known_unless_that_is_damaged(
+    store: Store, filled: Run, library: Path, name: str
+) -> None:
+    found = stored_measurements.find("signs", store, Benchmark.load(library), filled.id)
     assert found is not None
-
-    def use() -> Any:
-        measured = stored_measurements.find("signs", store, benchmark, filled.id)
-        return measured and [*map(measured.table, measured.tables)]
-
-    for what in each(store, found.path, use, "measurement"):
-        (damage,) = store.damaged.listed()
-        expected = None if what.startswith("measured.json") else ("signs", filled.id)
-        assert stored_measurements.subject_of(damage.place) in {expected, ("signs", filled.id)}, what
-
-
-def test_a_point(store: Store) -> None:
-    name = sorted(names(store))[0]
-    for _ in each(store, points.folder(store) / name, lambda: points.find(store, name), "point"):
-        pass
+    path = found.path / name
+    path.write_bytes(path.read_bytes()[:-2])
+    assert stored_measurements.find("signs", store, Benchmark.load(library), filled.id) is None
+    (damage,) = store.damaged.listed()
+    expected = None if name == "measured.json" else ("signs", filled.id)
+    assert stored_measurements.subject_of(damage.place) == expected
 
 
 def test_a_sweep(store: Store) -> None:
@@ -173,19 +122,6 @@ def test_damage_is_not_sealed_into_a_copy(store: Store, filled: Run) -> None:
     with pytest.raises(StoreError, match=r"damaged .*saliency\.csv"):
         store.drop_models(filled.id)
     assert [damage.name for damage in store.damaged.listed()] == [filled.id]
-
-
-def test_a_library_stays_and_is_told(filled: Run, tmp_path: Path, library: Path) -> None:
-    shutil.copytree(library / "runs", tmp_path / "library" / "runs")
-    store = Store(tmp_path / "other", libraries=(tmp_path / "library" / "runs",))
-    run = store.runs()[0]
-    whole = (run.path / "scores.csv").read_bytes()
-    (run.path / "scores.csv").write_bytes(whole[:-3])
-    assert store.find(run.id) is None
-    (damage,) = store.damaged.listed()
-    assert not damage.aside and "left where it is" in damage.sentence and run.path.is_dir()
-    (run.path / "scores.csv").write_bytes(whole)
-    assert store.damaged.listed() == [] and store.has(run.id)
 
 
 def test_a_benchmark_that_was_made_here(tmp_path: Path) -> None:

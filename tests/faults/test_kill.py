@@ -23,7 +23,7 @@ from merging.runs.store import Store
 
 pytestmark = pytest.mark.slow
 MOST = 8  # stages at which a job is killed, unless it has more visible renames
-WORKS = ("merge", "evaluation", "measurement", "sweep", "export", "benchmark")
+WORKS = ("merge", "sweep", "export")
 SIGKILLED = -9
 
 

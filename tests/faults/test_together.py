@@ -25,7 +25,7 @@ from merging.runs.store import Store
 from merging.tasks.context import Context
 
 pytestmark = pytest.mark.slow
-WORKS = ("merge", "evaluation", "measurement", "sweep", "export", "benchmark")
+WORKS = ("merge", "sweep", "export")
 SOON = 0.5  # seconds until all begin
 PATIENCE = 60.0  # seconds that a wait which should not be may take
 
@@ -109,7 +109,7 @@ def alone(
 
 @pytest.mark.parametrize(
     ("name", "unlocked"),
-    [*((name, False) for name in ("merge", "evaluation")), *((name, True) for name in WORKS)],
+    [("merge", False), *((name, True) for name in WORKS)],
 )
 def test_the_same_work_at_once_gives_one_result(
     shared: Shared, alone: Callable[[str], Entries], name: str, unlocked: bool

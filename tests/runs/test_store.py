@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import errno
-import json
-import math
 import os
 import stat
 import subprocess
@@ -17,9 +14,7 @@ import pytest
 from stored_runs import ID, OTHER, TABLE, fill, write_run
 
 from merging.errors import Cancelled, StoreError
-from merging.files import atomic
 from merging.files.processes import ProcessId, this_process
-from merging.files.records import write_json
 from merging.files.tables import read_table, write_table
 from merging.runs.facts import facts
 from merging.runs.store import Store
@@ -185,28 +180,6 @@ def test_the_sweep_takes_only_what_dead_writers_left(store):
     assert {path.name for path in runs.iterdir()} == {ID, "tmp", *(names[kind] for kind in left)}
 
 
-def test_a_full_disk_is_a_sentence(store, monkeypatch):
-    def full(folder):
-        raise OSError(errno.ENOSPC, "No space left on device")
-
-    monkeypatch.setattr(atomic, "seal", full)
-    with (
-        pytest.raises(StoreError, match=r"is full \(No space left on device\): Run \w+ was not written\."),
-        store.writing(ID),
-    ):
-        pass
-    assert list((store.root / "runs").iterdir()) == []
-
-
-def test_a_store_that_cannot_be_written_to_is_a_sentence(store, monkeypatch):
-    def refuse(root):
-        raise PermissionError(errno.EACCES, "Permission denied")
-
-    monkeypatch.setattr(atomic, "make_temporary", refuse)
-    with pytest.raises(StoreError, match="Set MERGESCOPE_STORE"), store.writing(ID):
-        pass
-
-
 def test_the_lock_waits_and_gives_up_when_asked(store):
     looks = []
 
@@ -227,14 +200,6 @@ def test_a_folder_without_locks_is_no_hindrance(tmp_path):
     with one.lock(ID), other.lock(ID, Context(cancel=lambda: seen.append("waits"))):
         seen.append("both are inside")
     assert seen == ["both are inside"]
-
-
-def test_json_has_no_nan(tmp_path):
-    with pytest.raises(ValueError, match="not JSON compliant"):
-        write_json(tmp_path / "x.json", {"x": math.nan})
-    assert list(tmp_path.iterdir()) == []
-    write_json(tmp_path / "x.json", {"x": 1})
-    assert json.loads((tmp_path / "x.json").read_text()) == {"x": 1}
 
 
 def test_tables_may_be_empty(tmp_path):

@@ -2,12 +2,8 @@
 
 from __future__ import annotations
 
-import contextlib
-import logging
 import os
-import random
 
-import pandas as pd
 import pytest
 from stored_runs import ID, TABLE, fill, write_run
 
@@ -29,55 +25,6 @@ def test_a_run_in_the_folder_of_another_id_is_none(store):
     run, other = write_run(store), "f" * 12
     run.path.rename(run.path.with_name(other))
     assert store.find(other) is None and store.find(ID) is None
-    assert store.runs() == []
-
-
-def _whole_files(run):
-    return [path for path in sorted(run.path.rglob("*")) if path.is_file()]
-
-
-def _cut(path, rng):
-    os.truncate(path, rng.randrange(path.stat().st_size))
-
-
-def _flip(path, rng):
-    data = bytearray(path.read_bytes())
-    data[rng.randrange(len(data))] ^= 1 << rng.randrange(8)
-    path.write_bytes(data)
-
-
-def _empty(path, rng):
-    path.write_bytes(b"")
-
-
-def _lose(path, rng):
-    path.unlink()
-
-
-@pytest.mark.parametrize("damage", [_cut, _flip, _empty, _lose])
-@pytest.mark.parametrize("seed", range(5))
-def test_damage_is_a_miss(store, damage, seed, caplog):
-    """Twenty random faults: never a wrong number, one warning, set aside, and the run can be written anew."""
-    run = write_run(store)
-    rng = random.Random(f"{damage.__name__} {seed}")
-    files = _whole_files(run)
-    damage(rng.choice(files), rng)
-    with caplog.at_level(logging.WARNING), contextlib.suppress(StoreError):
-        found = store.find(ID)
-        if found is not None:  # damage inside a file that is not read for the facts
-            pd.testing.assert_frame_equal(found.table("saliency"), TABLE)
-            assert found.recipe_yaml
-            assert found.model_path
-            pytest.fail("the damage was not seen")
-    assert len(caplog.records) == 1
-    assert not store.has(ID)
-    assert store.runs() == []
-    assert [path.name[:12] for path in (store.root / "corrupt").iterdir()] == [ID]
-    assert write_run(store).id == ID
-
-
-def test_sizes_are_checked_before_anything_is_used(store):
-    os.truncate(write_run(store).model_path, 10)
     assert store.runs() == []
 
 

@@ -9,11 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import small_sweeps
-import tiny
-import tiny_data
-import torch
 
 from merging.analysis import measure
 from merging.benchmarks.benchmark import Benchmark
@@ -22,7 +18,6 @@ from merging.export import stored
 from merging.files import atomic
 from merging.files.locks import held
 from merging.files.temporary import is_temporary
-from merging.formats.safetensors import save
 from merging.runs.execute import execute
 from merging.runs.store import Store
 from merging.sweeps import storage
@@ -58,54 +53,31 @@ class FaultStore:
 
 
 def write(folder: Path, benchmark: Benchmark) -> FaultStore:
-    """Fill a store: a scored run, one without scores, a measurement, half a sweep, an export, a benchmark."""
+    """Fill a store: a scored run, a measurement of it, half a sweep, an export."""
     folder.mkdir(exist_ok=True)
     root = folder / "store"
     store = Store(root, libraries=())
-    recipe, unscored = (small_sweeps.recipe(benchmark, merge, edits=[]) for merge in ("task_arithmetic", "ties"))
+    recipe = small_sweeps.recipe(benchmark, edits=[])
     fresh = small_sweeps.recipe(benchmark, "weight_averaging")
     run = execute(recipe, store, benchmark=benchmark, context=Context(device="cpu"))
-    execute(unscored, store, evaluate=False, context=Context(device="cpu"))
     measure.measure("signs", store, benchmark, run.id, context=Context(device="cpu"))
     sweep = small_sweeps.sweep(benchmark, "task_arithmetic", images=8)
     half = Axis(small_sweeps.RATIO.target, small_sweeps.RATIO.values[:2])
     small_sweeps.run(small_sweeps.sweep(benchmark, images=8, axes=(half,)), store, benchmark)
     storage.keep(sweep, store)
-    data = _data(folder)
-    making = ["benchmark", "make", "OUT", "--from", str(data), "--device", "cpu", "--overwrite", "--evaluate"]
-    for words in (_exporting(root, run.id), _to(root, making)):
-        assert main([*words, *(["--store", str(root)] if words[0] == "export" else [])]) == 0
+    assert main([*_exporting(root, run.id), "--store", str(root)]) == 0
     (root / "exports" / f"{run.id}-hf" / "README.md").write_text("An earlier export.")
     works = (
         Work("merge", lambda root: ("submit", fresh.to_yaml())),
-        Work("evaluation", lambda root: ("submit", unscored.to_yaml())),
         Work("measurement", lambda root: ("measure", "predictions", run.id, str(benchmark.folder))),
         Work("sweep", lambda root: ("sweep", sweep.id, "Small", str(benchmark.folder))),
         Work("export", lambda root: ("command", "export-hf", run.id, "An export", _exporting(root, run.id))),
-        Work("benchmark", lambda root: ("command", "data", "mine", "A benchmark", _to(root, [*making, "--seed", "1"]))),
     )
     return FaultStore(root, works)
 
 
 def _exporting(root: Path, run_id: str) -> list[str]:
     return stored.words(run_id, "hf", stored.place(root, run_id, "hf"), "cpu")
-
-
-def _to(root: Path, words: list[str]) -> list[str]:
-    return [str(root / "benchmarks" / "mine") if word == "OUT" else word for word in words]
-
-
-def _data(folder: Path) -> Path:
-    """The description of a benchmark whose head is given, so that no text tower is needed."""
-    listed = tiny_data.rows(6)
-    arrays = {"images": tiny_data.same_size(listed), "labels": np.array([label for _, label in listed])}
-    np.savez(folder / "fruit.npz", class_names=np.array(tiny_data.NAMES), **arrays)
-    tiny.write_family(folder / "models")
-    save(folder / "head.safetensors", {"weight": 100 * torch.eye(3, tiny.EMBED)})
-    task = {"images": "fruit.npz", "head": "head.safetensors", "expert": "models/flags.safetensors"}
-    plain = {"pretrained": "models/pretrained.safetensors", "images": 6, "exemplars": 3, "tasks": {"fruit": task}}
-    (folder / "mine.yaml").write_text(json.dumps(plain))
-    return folder / "mine.yaml"
 
 
 # What must hold

@@ -257,9 +257,9 @@ def _warm() -> None:
     for name in (
         "merging.cli.main", "merging.cli.exporting", "merging.jobs.runner", "merging.runs.execute",
         "merging.sweeps.compute", "merging.sweeps.tables", "merging.analysis.measurements.signs",
-        "merging.analysis.measure", "merging.benchmarks.build.write", "merging.runs.reference_models",
+        "merging.analysis.measure", "merging.runs.reference_models",
         "merging.cli.commands.run", "merging.cli.commands.export", "merging.cli.commands.sweep",
-        "merging.cli.commands.benchmark", "merging.cli.commands.measure", "pandas", "filelock", "stored_things",
+        "merging.cli.commands.measure", "pandas", "filelock", "stored_things",
     ):  # fmt: skip
         importlib.import_module(name)
     gc.collect()
