@@ -134,19 +134,6 @@ def test_a_cancelled_measurement_leaves_nothing(store, tiny_benchmark):
         assert list((store.root / "measured").iterdir()) == []
 
 
-def test_a_damaged_measurement_counts_as_absent_and_is_replaced(store, tiny_benchmark):
-    recipe = preset("weight_averaging").recipe(tiny_benchmark.pretrained, tiny_benchmark.experts)
-    run = execute(recipe, store, benchmark=tiny_benchmark)
-    found = measure.measure("ablation", store, tiny_benchmark, run.id)
-    table = found.path / "tables" / "ablation.csv"
-    table.write_text(table.read_text().replace("scales", "scares"))
-    assert stored.find("ablation", store, tiny_benchmark, run.id) is None
-    again = measure.measure("ablation", store, tiny_benchmark, run.id)
-    assert "scales" in set(again.table("ablation")["kind"])
-    (found.path / "measured.json").write_text("{}")
-    assert stored.find("ablation", store, tiny_benchmark, run.id) is None
-
-
 def test_a_library_brings_its_measurements(library, tmp_path, tiny_benchmark):
     folder, (run_id, _) = library
     maker = Store(folder.parent / "maker", libraries=(folder,))

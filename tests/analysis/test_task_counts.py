@@ -27,7 +27,7 @@ from merging.analysis.trials import merges
 from merging.benchmarks.benchmark import Benchmark
 from merging.benchmarks.evaluate import evaluate
 from merging.benchmarks.metrics import summarize
-from merging.errors import Cancelled, TaskError
+from merging.errors import TaskError
 from merging.numerics.linear_algebra import left_basis
 from merging.recipes.presets import preset
 from merging.recipes.recipe import Recipe
@@ -199,21 +199,6 @@ def test_t_tests_are_scipys() -> None:
     assert math.isnan(tests.loc["c", 3]["p"]) and tests.loc["c", 3]["difference"] == 0
     assert tests.loc["b", 4]["pairs"] == 1 and math.isnan(tests.loc["b", 4]["t"])
     assert tests.loc["c", 4]["difference"] == pytest.approx(-0.1)
-
-
-@pytest.mark.parametrize("key", ["drm_ablations", "task_counts"])
-def test_what_is_cancelled_leaves_nothing(key: str, tiny_benchmark: Benchmark, tmp_path: Path) -> None:
-    for stop in ("Merging", "Evaluating"):
-        seen: list[tuple[str, float]] = []
-        with pytest.raises(Cancelled):
-            measure.measure(
-                key, Store(tmp_path, libraries=()), tiny_benchmark, context=Context(
-                    "cpu", progress=lambda p, seen=seen: seen.append((p.phase, p.fraction)),
-                    cancel=lambda seen=seen, stop=stop: bool(seen) and seen[-1][0].startswith(stop),
-                ),
-            )  # fmt: skip
-        assert [share for _, share in seen] == sorted(share for _, share in seen)
-    assert not (tmp_path / "measured").exists() or not list((tmp_path / "measured").iterdir())
 
 
 def test_one_expert_is_not_enough(tmp_path: Path) -> None:

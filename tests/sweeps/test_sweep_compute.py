@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 import json
-import os
-import signal
 import subprocess
 import sys
-import time
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -30,10 +27,9 @@ from merging.runs.store import Store
 from merging.sweeps import compute as sweep_compute
 from merging.sweeps import points, storage, tables
 from merging.sweeps.spread import STAGES
-from merging.sweeps.sweep import LINE, Axis, Sweep
+from merging.sweeps.sweep import LINE, Axis
 from merging.tasks.context import Context
 
-ROOT = Path(__file__).resolve().parents[2]
 ON_CPU = "PRETEND ran out of memory even with small pieces, so the CPU computed this."
 
 
@@ -52,25 +48,6 @@ def test_a_paused_sweep_goes_on_where_it_was(tiny_benchmark: Benchmark, store: S
     assert [times["threads"] for times in points.latest_times(store)] == [1] * 6
     assert all((points.folder(store) / name).stat().st_mtime_ns == time_ for name, time_ in first.items())
     assert list(dict.fromkeys(said)) == [f"Point {number} of 6" for number in (3, 4, 5, 6)]
-
-
-@pytest.mark.parametrize("file", ["scores.csv", "point.json", "manifest.json"])
-def test_only_a_damaged_point_is_computed_again(tiny_benchmark: Benchmark, store: Store, file: str) -> None:
-    made = sweep(tiny_benchmark)
-    run(made, store, tiny_benchmark)
-    before = points_of(made, store, tiny_benchmark)
-    victim = sorted(names(store))[1]
-    written = {name: (points.folder(store) / name).stat().st_ino for name in names(store)}
-    path = points.folder(store) / victim / file
-    whole = path.read_bytes()
-    path.write_bytes(whole.replace(b",20,", b",19,", 1) if file == "scores.csv" else whole[:-9] + b"something")
-    assert path.read_bytes() != whole and path.stat().st_size == len(whole)
-    assert set(points_of(made, store, tiny_benchmark)) == set(before) - {victim}
-    run(made, store, tiny_benchmark)
-    after = points_of(made, store, tiny_benchmark)
-    assert after[victim].scores.to_csv() == before[victim].scores.to_csv()
-    changed = {name for name in names(store) if (points.folder(store) / name).stat().st_ino != written[name]}
-    assert changed == {victim}
 
 
 def test_a_failing_point_does_not_stop_the_others(
@@ -107,36 +84,6 @@ def test_models_that_do_not_fit_the_benchmark_are_refused(tiny_benchmark: Benchm
 
 
 # The command, and the job that runs it
-
-
-def command(found: Sweep, store: Store, *more: str) -> list[str]:
-    wanted = ["sweep", "--stored", found.id, "--store", str(store.root), "--device", "cpu"]
-    return [sys.executable, "-m", "merging", *wanted, *more]
-
-
-@pytest.mark.slow
-def test_a_killed_sweep_goes_on_without_redoing_points(
-    tiny_benchmark: Benchmark, store: Store, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    many = Axis(RATIO.target, tuple(round(i / 24, 4) for i in range(24)))
-    made = sweep(tiny_benchmark, axes=(many,))
-    storage.keep(made, store)
-    monkeypatch.setenv("MERGESCOPE_BENCHMARK", str(tiny_benchmark.folder))
-    process = subprocess.Popen(command(made, store), cwd=ROOT, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-    end = time.monotonic() + 60
-    while not (points.folder(store).is_dir() and len(names(store)) >= 3):
-        assert process.poll() is None and time.monotonic() < end
-        time.sleep(0.01)
-    os.kill(process.pid, signal.SIGKILL)
-    process.wait()
-    before = points_of(made, store, tiny_benchmark)
-    assert 3 <= len(before) < 24
-    inodes = {name: (points.folder(store) / name).stat().st_ino for name in before}
-    run(made, store, tiny_benchmark)
-    assert len(points_of(made, store, tiny_benchmark)) == 24
-    assert all((points.folder(store) / name).stat().st_ino == inode for name, inode in inodes.items())
-    points.results(store).sweep()
-    assert len(list(points.folder(store).iterdir())) == 24
 
 
 @pytest.mark.slow

@@ -123,6 +123,16 @@ def test_cancel_waits_for_no_task(
     assert not list(store.root.rglob("*tmp-*"))
 
 
+@pytest.mark.parametrize("stop", [1, 2])
+@pytest.mark.parametrize("kind", EVERY)
+def test_cancel_ends_what_is_computed_here(tiny_benchmark: Benchmark, tmp_path: Path, kind: str, stop: int) -> None:
+    store, seen = Store(tmp_path, libraries=()), dict[str, None]()
+    context = Context("cpu", lambda now: seen.update({now.phase: None}), lambda: len(seen) >= stop)
+    with pytest.raises(Cancelled):
+        EVERY[kind][1](tiny_benchmark, store, None, context)
+    assert not list(store.root.rglob("*tmp-*"))
+
+
 KEPT = {  # what is said when all workers are gone; an evaluation is then computed here
     "point": r"[1-9] of 6 points are kept\. Resume", "trial": r"[1-9] of 12 trials are kept\. Resume",
     "tensor": r"Nothing of this merge is kept\. Resume", "run": r"[1-3] of 4 runs are kept\.",

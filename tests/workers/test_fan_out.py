@@ -16,7 +16,7 @@ import stand_in_units
 from contexts import context_of
 
 from merging import free_memory
-from merging.errors import Cancelled, MergingError, RecipeError, WorkersGone
+from merging.errors import Cancelled, MergingError, WorkersGone
 from merging.tasks import kinds
 from merging.tasks.context import Context
 from merging.workers import fan_out as fan_out_module
@@ -100,31 +100,12 @@ def test_no_more_than_a_window_is_in_flight() -> None:
     assert len(heard.done) == 60 and executor.most == WINDOW * 3
 
 
-def test_an_error_of_a_unit_is_told_once_and_not_tried_again(tmp_path: Path) -> None:
-    executor, heard, begun = Counting(2), Heard(), tmp_path / "begun"
-    heard.run(Workers(executor, 2), {str(n): {"fails": n == 3, "begun": str(begun)} for n in range(8)})
-    executor.shutdown()
-    assert set(heard.failed) == {"3"} and type(heard.failed["3"]) is RecipeError and len(heard.done) == 7
-    assert begun.read_text("utf-8").split().count("3") == 1
-
-
 def test_a_cancelled_error_that_was_not_asked_for_is_a_loss() -> None:
     executor, heard = Counting(2, drop=2), Heard()
     heard.run(Workers(executor, 2), {str(n): {} for n in range(5)})
     executor.shutdown()
     assert len(heard.done) == 5 and not heard.failed
     assert " ".join(heard.warned).count("computed again") >= 1
-
-
-def test_cancel_is_prompt_and_drops_what_waits() -> None:
-    executor, heard, stop = Counting(2), Heard(), threading.Event()
-    threading.Timer(0.3, stop.set).start()
-    since = time.monotonic()
-    with pytest.raises(Cancelled):
-        heard.run(Workers(executor, 2), {str(n): {"seconds": 0.5} for n in range(50)}, cancel=stop)
-    assert time.monotonic() - since < 2
-    executor.shutdown()
-    assert executor.alive == 0 and len(heard.done) <= 4
 
 
 def test_short_work_beside_long_work_gets_its_turns() -> None:
