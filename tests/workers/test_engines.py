@@ -45,19 +45,13 @@ def both_are_there(cluster: Cluster) -> bool:
 
 @pytest.mark.slow
 @pytest.mark.engine
-def test_dask_computes_whole_runs_and_stops_where_they_are(
+def test_cancel_stops_what_dask_writes_and_some_workers_can_be_left_out(
     cluster: Cluster, tiny_benchmark: Benchmark, store: Store
 ) -> None:
     until(lambda: both_are_there(cluster))
-    stop, said, wanted = threading.Event(), list[str](), [WantedRun(recipe(tiny_benchmark, "ties"))]
+    stop = threading.Event()
     with opened(f"{cluster.file} only={platform.node()}", device="cpu") as workers:
         assert workers is not None and workers.count == 2
-        (made,) = execute_several(
-            wanted, store, benchmark=tiny_benchmark, workers=workers,
-            context=Context("cpu", progress=lambda done: said.append(done.phase)),
-        )  # fmt: skip
-        assert store.runs() == [made]
-        assert (said[0], said[-1]) == ("Run 0 of 1, on 2 workers", "Run 1 of 1, on 2 workers")
         long = recipe(tiny_benchmark, "wudi", params={"steps": 100_000})
         with pytest.raises(Cancelled):
             threading.Timer(3.0, stop.set).start()
@@ -72,7 +66,7 @@ def test_dask_computes_whole_runs_and_stops_where_they_are(
         (at, *_) = workers.each("about", b"{}")
         with pytest.raises(WorkerError, match="do not say what they are"):  # as workers of dask's own command
             workers.only([{"kind": "of others", "at": at}], False)
-    assert store.runs() == [made]
+    assert not store.runs()
 
 
 @pytest.mark.slow

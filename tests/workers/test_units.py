@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 import stand_in_units
+import torch
 
 from merging import errors
 from merging.errors import MergingError, RecipeError, WorkerError
@@ -38,11 +39,21 @@ def test_errors_keep_their_type(monkeypatch: Any) -> None:
         (RecipeError("The chain."), RecipeError, "The chain."),
         (KeyError("x"), MergingError, "Unexpected KeyError"),
     ]
-    for raised, kind, text in [*cases, (MemoryError(), MergingError, "ran out of memory")]:
+    for raised, kind, text in cases:
         monkeypatch.setattr(stand_in_units, "RAISED", raised)
         with pytest.raises(kind, match=text) as caught:
             answered(call(ABOUT, b"{}"))
         assert type(caught.value) is kind
+
+
+@pytest.mark.parametrize("grab", [lambda: bytearray(1 << 62), lambda: torch.empty(1 << 58)])
+def test_a_worker_that_really_runs_out_of_memory_says_so_and_does_the_next_task(monkeypatch: Any, grab: Any) -> None:
+    tasks = iter((grab, dict))
+    kind = kinds.TaskKind("unit", lambda request: None, lambda *_said: next(tasks)())
+    monkeypatch.setattr(worker, "find_kind", lambda key: kind)
+    with pytest.raises(MergingError, match=r"^A worker ran out of memory\. Start fewer workers on a machine, or"):
+        answered(call(ABOUT, b"{}"))
+    assert answered(call(ABOUT, b"{}")) == {}
 
 
 @pytest.mark.parametrize("raw", [b"", b"[]", pickle.dumps({"answer": {}}), b'{"answer": 3}'])
