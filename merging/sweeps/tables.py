@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -28,6 +29,7 @@ STARTING = 4.0  # seconds until the first point begins: loading, reading digests
 COMBINING = 0.1  # seconds for a weighted sum, until a point gives a better number
 AVERAGES = ["in_domain", "in_low", "in_high", "out_of_domain", "out_low", "out_high", "h_score"]
 PlainRow = tuple[Any, ...]
+MEAN, INSIDE, OUTSIDE, H_SCORE = "mean", "in domain", "out of domain", "H-score"  # of ``score_means``
 COUNTS = ["tasks_in", "tasks_out", "n_in", "n_out"]
 
 
@@ -123,7 +125,7 @@ def in_order(planned: Sequence[NamedPoint]) -> list[NamedPoint]:
 
 def rows_of(sweep: Sweep, one: NamedPoint, point: Point) -> list[PlainRow]:
     """The rows of ``table`` of one point, as plain rows."""
-    inside = {name for name, _ in one.place.recipe.experts}
+    inside = _experts(one)
     everyone = {name for name, _ in sweep.recipes[one.place.line].experts}
     identity = (one.place.line, one.name, one.run_id, point.device, *one.place.values)
     return [
@@ -131,6 +133,46 @@ def rows_of(sweep: Sweep, one: NamedPoint, point: Point) -> list[PlainRow]:
         for scores in point.rows
         if scores[0] in inside or scores[0] not in everyone
     ]
+
+
+def score_rows(planned: Sequence[NamedPoint], stored_points: Mapping[str, Point]) -> list[dict[str, Any]]:
+    """A row for each score of each stored point, whatever its source; points in the order of the axes.
+
+    ``line`` counts recipes; x and y are the varied values; the others are those of ``ScoreTable.rows``.
+    """
+    found = ((one, stored_points[one.name]) for one in in_order(planned) if one.name in stored_points)
+    return [_identity(one) | row for one, point in found for row in point.score_table.rows(_experts(one))]
+
+
+def score_means(planned: Sequence[NamedPoint], stored_points: Mapping[str, Point]) -> list[dict[str, Any]]:
+    """A row for each mean over the tasks of a point, of the one proportion that most of its tasks have.
+
+    In and out of domain are told where a task is called like an expert of the recipe; else there is one mean.
+    """
+    rows = []
+    for one in in_order(planned):
+        point = stored_points.get(one.name)
+        if point is None or (means := point.score_table.summarize(_experts(one))) is None:
+            continue
+        of = {MEAN: (means.out_of_domain, means.tasks_out)}
+        if means.tasks_in:
+            of = {INSIDE: (means.in_domain, means.tasks_in), OUTSIDE: (means.out_of_domain, means.tasks_out)}
+            of[H_SCORE] = (means.h_score, means.tasks_in + means.tasks_out)
+        rows += [
+            {**_identity(one), "mean": name, "metric": means.metric, "value": value, "tasks": tasks}
+            for name, (value, tasks) in of.items()
+            if math.isfinite(value) and (tasks > 1 or name != MEAN)
+        ]
+    return rows
+
+
+def _identity(one: NamedPoint) -> dict[str, Any]:
+    values = dict(zip("xy", one.place.values, strict=False))
+    return {"line": one.place.line, **values, "point": one.name, "run": one.run_id}
+
+
+def _experts(one: NamedPoint) -> set[str]:
+    return {name for name, _ in one.place.recipe.experts}
 
 
 def average_columns(sweep: Sweep) -> list[str]:

@@ -28,24 +28,26 @@ if TYPE_CHECKING:
 def scores(call: Call, run: str, source: Path | None, evaluate: bool, references: bool, store: Path | None) -> int:
     """List scores that a run was given, or give it those of a file or a program."""
     from merging import settings
-    from merging.runs.given.scores import given_scores, keep_scores, read_scores
     from merging.runs.store import Store
+    from merging.scores.imported_scores import find_scores, store_scores
+    from merging.scores.score_files import read_scores
 
     runs = Store(store, libraries=(settings.benchmark_folder() / "runs",))
     run_id = runs.run(runs.full_id(run)).id
     if source is not None:
-        keep_scores(runs.root, run_id, read_scores(source), source.name)
+        store_scores(runs.root, run_id, read_scores(source))
     if evaluate:
         _measure(call, runs, run_id, references)
-    file, given = given_scores(runs.root, run_id)
+    found = find_scores(runs.root, run_id)
     if call.json:
-        print(dumps({"run": run_id, "file": file, "scores": [asdict(score) for score in given]}))
+        file, scores = (found.origin, found.scores) if found else ("", ())
+        print(dumps({"run": run_id, "file": file, "scores": [asdict(score) for score in scores]}))
         return DONE
-    if not given:
+    if not found:
         print(f"Run {run_id} was given no scores; give them with --from FILE, or --evaluate.")
         return DONE
-    print(f"Run {run_id}, scores given in {file}:")
-    for score in given:
+    print(f"Run {run_id}, scores given in {found.origin}:")
+    for score in found.scores:
         print(score_line(score))
     return DONE
 
