@@ -1,1 +1,1 @@
-"""Scores that runs were given from elsewhere, as pages show them."""
+"""Scores that the benchmark did not measure, of runs and of sweeps, as pages show them."""
