@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import math
-
 import streamlit as st
 
 from app import text
@@ -15,6 +13,7 @@ from app.session import address, pages
 from app.views.runs import run_order
 from app.widgets import page as page_parts
 from merging.runs.run import PRECOMPUTED, Run
+from merging.scores.score_table import H_SCORE, INSIDE, MEAN, OUTSIDE
 from viz.text import percent, plural
 
 FEW = 10  # runs per page of the list
@@ -99,18 +98,21 @@ def row(run: Run) -> None:
     facts += [f"◇ given in {text.safe_text(imported.origin, 60)}"] if imported else []
     facts += [f"n = {summary.n_in:,} in, {summary.n_out:,} out"] if summary else []
     title.markdown(f"**{text.safe_text(run.name)}**  \n:small[:gray[{', '.join(facts)}]]")
-    averages = imported.summarize(run.experts) if imported else None
-    if averages is None and summary is None:
+    metric, means = imported.means(run.experts) if imported else ("", {})
+    if summary is None and not means:
         inside.markdown(":gray[not evaluated]")
-    for column, score in ((inside, "in_domain"), (outside, "out_of_domain"), (h_score, "h_score")):
+    for column, score, name in (
+        (inside, "in_domain", INSIDE),
+        (outside, "out_of_domain", OUTSIDE if OUTSIDE in means else MEAN),
+        (h_score, "h_score", H_SCORE),
+    ):
         if summary is not None:
             column.markdown(percent(getattr(summary, score)))
-        elif averages is not None:
-            number = getattr(averages, score)
-            column.markdown("—" if math.isnan(number) else f"◇ {percent(number)}", help=GIVEN.format(averages.metric))
+        elif means:
+            column.markdown(f"◇ {percent(means[name][0])}" if name in means else "—", help=GIVEN.format(metric))
     with doors, st.container(horizontal=True, horizontal_alignment="right", gap="xsmall"):
         page_parts.open_page(pages.MASKS, "Masks", "grid_on", run=run.id)
-        if summary is not None or averages is not None:
+        if summary is not None or means:
             page_parts.open_page(pages.SCORES, "Scores", "monitoring", runs=run.id)
 
 

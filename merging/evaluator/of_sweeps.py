@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from merging.checkpoints.references import PRETRAINED
-from merging.errors import CheckpointError, EvaluatorError, RecipeError
+from merging.errors import CheckpointError, RecipeError
 from merging.evaluator.of_runs import FOLDER, folder_for_a_while
 from merging.evaluator.program import Evaluator
 from merging.export.export import export
@@ -55,14 +55,6 @@ def _network(recipe: Recipe) -> str:
         return open_checkpoint(recipe.pretrained, PRETRAINED, family=recipe.family).network
     except CheckpointError:
         return ""  # whoever plans the sweep says what is wrong
-
-
-def no_evaluator(network: str) -> EvaluatorError:
-    """The error where a sweep of another network than CLIP has no program that measures its points."""
-    return EvaluatorError(
-        f"A sweep of {network} is measured by a program of yours. Start with MERGESCOPE_EVALUATOR='python my_eval.py'; "
-        "see docs/evaluator.md."
-    )
 
 
 @dataclass

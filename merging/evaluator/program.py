@@ -99,6 +99,13 @@ def evaluator() -> Evaluator | None:
     return Evaluator(tuple(words)) if words else None
 
 
+def require_evaluator(why: str) -> Evaluator:
+    """The program that MERGESCOPE_EVALUATOR names. Raises EvaluatorError, which says ``why`` first, without one."""
+    if (program := evaluator()) is None:
+        raise EvaluatorError(f"{why} Start with MERGESCOPE_EVALUATOR='python my_eval.py'; see docs/evaluator.md.")
+    return program
+
+
 def read_lines(raw: bytes, name: str) -> ScoreTable:
     """The scores in what a program printed, a JSON object in each line. Raises EvaluatorError that names the line."""
     try:

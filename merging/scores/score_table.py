@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import asdict, dataclass
+from statistics import fmean
 from typing import Any, Self
 
 from merging.benchmarks.metrics import h_score, wilson
@@ -14,6 +15,7 @@ from merging.files.tables import Columns, Table
 from merging.text import first_few, printable
 
 MEASURED, GIVEN, PROGRAM = "measured", "given", "program"
+MEAN, INSIDE, OUTSIDE, H_SCORE = "mean", "in domain", "out of domain", "H-score"
 COLUMNS = ("task", "metric", "value", "split", "n", "better")
 PROPORTIONS = ("accuracy", "accuracy_norm", "exact_match")  # metrics that are shares of examples
 BETTER = ("", "higher", "lower")
@@ -47,21 +49,6 @@ class Score:
 
 
 @dataclass(frozen=True, slots=True)
-class ScoreSummary:
-    """Means over tasks, unweighted, as fractions; NaN without a task. In domain is a task called like an expert.
-
-    ``metric`` is what they are of: one that all these tasks have.
-    """
-
-    metric: str
-    in_domain: float
-    out_of_domain: float
-    h_score: float
-    tasks_in: int
-    tasks_out: int
-
-
-@dataclass(frozen=True, slots=True)
 class ScoreTable:
     """The scores of one model; ``origin`` names the device, the file or the program that they are from.
 
@@ -75,57 +62,54 @@ class ScoreTable:
     @classmethod
     def from_table(cls, table: Table, source: str, origin: str) -> Self:
         """The scores that ``columns`` gave, or the accuracies of the benchmark."""
-        named: dict[str, Any] = {str(name): values for name, values in table.items()}
-        if "accuracy" in named:
-            named |= {"value": named["accuracy"], "metric": ["accuracy"] * len(named["accuracy"])}
-        blank = [""] * len(named["value"])
-        rows = zip(*(list(named.get(name, blank)) for name in COLUMNS), strict=True)
-        return cls(source, origin, tuple(
-            Score(task, metric, float(value), split, None if math.isnan(n) else int(n), better)
-            for task, metric, value, split, n, better in rows
-        ))  # fmt: skip
+        named: dict[str, Any] = {str(name): list(values) for name, values in table.items()}
+        values = named.get("value") or named["accuracy"]
+        metrics, better = ([word] * len(values) for word in ("accuracy", ""))
+        rows = zip(
+            named["task"], named.get("metric") or metrics, values, named["split"], named["n"],
+            named.get("better") or better, strict=True,
+        )  # fmt: skip
+        counted = ((*row[:4], None if math.isnan(row[4]) else int(row[4]), row[5]) for row in rows)
+        return cls(source, origin, tuple(Score(*row) for row in counted))
 
     @property
     def columns(self) -> Columns:
         """The table that is stored, a row for each score; n is NaN where it is not known."""
-        rows = [
-            (one.task, one.metric, one.value, one.split, math.nan if one.n is None else float(one.n), one.better)
-            for one in self.scores
-        ]
-        return Columns.of_rows(COLUMNS, rows)
+        named = {name: [getattr(one, name) for one in self.scores] for name in COLUMNS}
+        return Columns(named | {"n": [math.nan if n is None else float(n) for n in named["n"]]})
 
     def rows(self, experts: Collection[str]) -> list[dict[str, Any]]:
-        """A row for each score as charts take it; low and high are NaN where a score has no interval.
+        """A row for each score as charts take it; n, low and high are NaN where they are not known.
 
         In domain is a task that is called like one of the ``experts``.
         """
         return [
             {
-                "task": one.task, "split": one.split, "metric": one.metric, "value": one.value,
-                "n": math.nan if one.n is None else one.n, **dict(zip(("low", "high"), one.interval, strict=True)),
-                "better": one.better, "proportion": one.proportion, "in_domain": one.task in experts,
-                "source": self.source, "origin": self.origin,
+                **asdict(one), "n": one.n or math.nan, **dict(zip(("low", "high"), one.interval, strict=True)),
+                "proportion": one.proportion, "in_domain": one.task in experts, "source": self.source,
+                "origin": self.origin,
             }
             for one in self.scores
         ]  # fmt: skip
 
-    def summarize(self, experts: Collection[str]) -> ScoreSummary | None:
-        """Averages of the proportion that most tasks have, a task's first split; None if no score is a proportion."""
+    def means(self, experts: Collection[str]) -> tuple[str, dict[str, tuple[float, int]]]:
+        """The proportion that most tasks have, and {a mean over tasks: its value, the number of tasks}, unweighted.
+
+        Of a task the first split counts. In domain are tasks that are called like an expert; without any there is one
+        mean, and without a proportion none.
+        """
         by_metric: dict[str, dict[str, float]] = {}
         for score in self.scores:
             if score.proportion:
                 by_metric.setdefault(score.metric, {}).setdefault(score.task, score.value)
-        if not by_metric:
-            return None
-        metric = max(by_metric, key=lambda name: len(by_metric[name]))
-        inside = [value for task, value in by_metric[metric].items() if task in experts]
-        outside = [value for task, value in by_metric[metric].items() if task not in experts]
-        means = _mean(inside), _mean(outside)
-        return ScoreSummary(metric, *means, h_score(*means), len(inside), len(outside))
-
-
-def _mean(values: Sequence[float]) -> float:
-    return sum(values) / len(values) if values else math.nan
+        metric = max(by_metric, key=lambda name: len(by_metric[name]), default="")
+        values = by_metric.get(metric, {})
+        inside, outside = ([values[task] for task in values if (task in experts) == own] for own in (True, False))
+        found = {INSIDE if inside else MEAN: fmean(inside or outside)} if values else {}
+        if inside and outside:
+            found |= {OUTSIDE: fmean(outside), H_SCORE: h_score(fmean(inside), fmean(outside))}
+        counts = {INSIDE: len(inside), OUTSIDE: len(outside)}
+        return metric, {name: (value, counts.get(name, len(values))) for name, value in found.items()}
 
 
 def check_scores(rows: Iterable[tuple[str, Mapping[str, Any]]], source: str, origin: str) -> ScoreTable:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -15,6 +14,7 @@ from merging.recipes.recipe import Recipe
 from merging.runs.estimate import ADAPTING, EVALUATING, MERGING, estimate
 from merging.runs.run import Run
 from merging.runs.store import Store
+from merging.scores.score_table import MEAN
 from merging.sweeps import points
 from merging.sweeps.compute import Session, distinct, plan
 from merging.sweeps.known_points import absent
@@ -29,7 +29,6 @@ STARTING = 4.0  # seconds until the first point begins: loading, reading digests
 COMBINING = 0.1  # seconds for a weighted sum, until a point gives a better number
 AVERAGES = ["in_domain", "in_low", "in_high", "out_of_domain", "out_low", "out_high", "h_score"]
 PlainRow = tuple[Any, ...]
-MEAN, INSIDE, OUTSIDE, H_SCORE = "mean", "in domain", "out of domain", "H-score"  # of ``score_means``
 COUNTS = ["tasks_in", "tasks_out", "n_in", "n_out"]
 
 
@@ -151,18 +150,13 @@ def score_means(planned: Sequence[NamedPoint], stored_points: Mapping[str, Point
     """
     rows = []
     for one in in_order(planned):
-        point = stored_points.get(one.name)
-        if point is None or (means := point.score_table.summarize(_experts(one))) is None:
-            continue
-        of = {MEAN: (means.out_of_domain, means.tasks_out)}
-        if means.tasks_in:
-            of = {INSIDE: (means.in_domain, means.tasks_in), OUTSIDE: (means.out_of_domain, means.tasks_out)}
-            of[H_SCORE] = (means.h_score, means.tasks_in + means.tasks_out)
-        rows += [
-            {**_identity(one), "mean": name, "metric": means.metric, "value": value, "tasks": tasks}
-            for name, (value, tasks) in of.items()
-            if math.isfinite(value) and (tasks > 1 or name != MEAN)
-        ]
+        if (point := stored_points.get(one.name)) is not None:
+            metric, means = point.score_table.means(_experts(one))
+            rows += [
+                {**_identity(one), "mean": name, "metric": metric, "value": value, "tasks": tasks}
+                for name, (value, tasks) in means.items()
+                if tasks > 1 or name != MEAN
+            ]
     return rows
 
 

@@ -10,7 +10,7 @@ import pytest
 
 from merging.benchmarks.metrics import wilson
 from merging.scores.imported_scores import FOLDER, find_scores, forget_scores, imported_scores, store_scores
-from merging.scores.score_table import GIVEN, MEASURED, PROGRAM, Score, ScoreTable
+from merging.scores.score_table import GIVEN, H_SCORE, INSIDE, MEAN, MEASURED, OUTSIDE, PROGRAM, Score, ScoreTable
 
 RUN = "0" * 12
 
@@ -31,11 +31,13 @@ def test_averages_are_of_one_metric_in_and_out_of_domain() -> None:
         Score("a", "accuracy", 0.8), Score("b", "accuracy", 0.4), Score("c", "accuracy", 0.5),
         Score("a", "exact_match", 0.1), Score("a", "CIDEr", 1.2), Score("a", "accuracy", 0.0, "test"),
     )  # fmt: skip
-    found = scores.summarize(("a", "b"))
-    assert found is not None and (found.metric, found.tasks_in, found.tasks_out) == ("accuracy", 2, 1)
-    assert (found.in_domain, found.out_of_domain) == pytest.approx((0.6, 0.5))
-    assert found.h_score == pytest.approx(2 * 0.6 * 0.5 / 1.1)
-    assert given(Score("a", "perplexity", 9.0)).summarize(("a",)) is None
+    metric, means = scores.means(("a", "b"))
+    assert metric == "accuracy" and {name: tasks for name, (_, tasks) in means.items()} == {
+        INSIDE: 2, OUTSIDE: 1, H_SCORE: 3,
+    }  # fmt: skip
+    assert [value for value, _ in means.values()] == pytest.approx([0.6, 0.5, 2 * 0.6 * 0.5 / 1.1])
+    assert given(*scores.scores[:3]).means(()) == ("accuracy", {MEAN: (pytest.approx(1.7 / 3), 3)})
+    assert given(Score("a", "perplexity", 9.0)).means(("a",)) == ("", {})
 
 
 def test_accuracies_of_the_benchmark_have_the_same_form() -> None:

@@ -13,7 +13,7 @@ from merging.checkpoints.references import PRETRAINED, expert_key
 from merging.files import atomic
 from merging.runs.run import Run
 from merging.scores import imported_scores as stored_scores
-from merging.scores.score_table import ScoreSummary, ScoreTable
+from merging.scores.score_table import ScoreTable
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -32,12 +32,6 @@ def find_scores(name: str) -> ScoreTable | None:
 @lru_cache(maxsize=256)
 def _find_scores(root: Path, name: str, state: tuple[int, ...]) -> ScoreTable | None:
     return stored_scores.find_scores(root, name)
-
-
-def summary(run: Run) -> ScoreSummary | None:
-    """Averages over a run's imported proportions; None if it has none."""
-    found = find_scores(run.id)
-    return found.summarize(run.experts) if found else None
 
 
 def kind(run: Run) -> str:

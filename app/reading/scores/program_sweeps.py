@@ -14,10 +14,10 @@ from app.reading.sweeps import SweepPoints
 from merging.errors import MergingError
 from merging.evaluator.of_sweeps import ProgramSession, known_programs, rename_points
 from merging.evaluator.program import Evaluator, evaluator
-from merging.scores.score_table import PROGRAM
+from merging.scores.score_table import MEAN, PROGRAM
 from merging.sweeps.known_points import KnownPoints
 from merging.sweeps.sweep import NamedPoint, Sweep
-from merging.sweeps.tables import MEAN, score_means, score_rows
+from merging.sweeps.tables import score_means, score_rows
 from viz.text import clean_text, plural
 
 if TYPE_CHECKING:

@@ -56,13 +56,9 @@ def _measure(call: Call, runs: Store, run_id: str, references: bool) -> None:
     """Measure a run with the user's program, in place of scores that it has."""
     from merging.errors import EvaluatorError
     from merging.evaluator.of_runs import measure, measure_references
-    from merging.evaluator.program import evaluator
+    from merging.evaluator.program import require_evaluator
 
-    if (program := evaluator()) is None:
-        raise EvaluatorError(
-            "There is no program that measures models. Start with MERGESCOPE_EVALUATOR='python my_eval.py'; see "
-            "docs/evaluator.md."
-        )
+    program = require_evaluator("There is no program that measures models.")
     run = runs.run(run_id)
     if not run.network:
         raise EvaluatorError(f"Run {run_id} is of CLIP, which the benchmark measures: python -m merging run.")

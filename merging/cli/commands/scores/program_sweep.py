@@ -24,8 +24,8 @@ def session_by_program(
         EvaluatorError: there is none, or the options are of sweeps that the benchmark measures.
     """
     from merging.errors import EvaluatorError
-    from merging.evaluator.of_sweeps import ProgramSession, network_of, no_evaluator
-    from merging.evaluator.program import evaluator
+    from merging.evaluator.of_sweeps import ProgramSession, network_of
+    from merging.evaluator.program import require_evaluator
 
     if not (network := network_of(sweep)):
         return None
@@ -33,8 +33,7 @@ def session_by_program(
         raise EvaluatorError(f"Workers compute points of CLIP; a sweep of {network} is measured here. Leave --workers.")
     if subject_to:
         raise EvaluatorError(f"--subject-to takes accuracies of the benchmark; this is a sweep of {network}.")
-    if (program := evaluator()) is None:
-        raise no_evaluator(network)
+    program = require_evaluator(f"A sweep of {network} is measured by a program of yours.")
     return ProgramSession(benchmark, sweep.sample, store=store, program=program)
 
 
