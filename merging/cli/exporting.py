@@ -102,17 +102,15 @@ def compute(  # noqa: PLR0913 - all that the commands merge and run are given
             context=context,
         )
         if evaluate:
-            measured(run, Store(store), context)
+            measure_by_program(run, Store(store), context)
         exported = None if out is None else write(run, out, how, context, pretrained)
     work = _work(recipe, base) if call.json else None
     imported = find_scores(Store(store).root, run.id) if run.network else None
     report(call, run, exported, printed, announced=announced, work=work, imported=imported)
 
 
-def measured(run: Run, store: Store, context: Context) -> bool:
+def measure_by_program(run: Run, store: Store, context: Context) -> None:
     """Let the user's program, if there is one, measure a run of another network that has no scores.
-
-    Returns whether it did.
 
     Raises:
         EvaluatorError: it fails; the message says that the run is kept.
@@ -120,13 +118,11 @@ def measured(run: Run, store: Store, context: Context) -> bool:
     from merging.evaluator.of_runs import measure
     from merging.evaluator.program import evaluator
 
-    program = evaluator() if run.network else None
-    if program is None:
-        return False
-    try:
-        return measure(run, store, program, context)
-    except EvaluatorError as error:
-        raise EvaluatorError(f"{error} Run {run.id} is kept, without scores.") from None
+    if run.network and (program := evaluator()) is not None:
+        try:
+            measure(run, store, program, context)
+        except EvaluatorError as error:
+            raise EvaluatorError(f"{error} Run {run.id} is kept, without scores.") from None
 
 
 def print_estimate(plan: Estimate) -> None:

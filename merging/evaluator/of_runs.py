@@ -23,17 +23,15 @@ LONGEST = 100  # characters of an expert's name that enter a folder's name
 FOLDER = "evaluating"  # of a store: exported models, as long as a program reads them
 
 
-def measure(run: Run, store: Store, evaluator: Evaluator, context: Context = QUIET, *, again: bool = False) -> bool:
+def measure(run: Run, store: Store, evaluator: Evaluator, context: Context = QUIET, *, again: bool = False) -> None:
     """Measure a run of another network than CLIP, unless it has scores; ``again`` replaces those.
-
-    Returns whether it was measured.
 
     Raises:
         EvaluatorError: the run keeps no weights, or the program fails; the run stays as it is.
         Cancelled: asked to stop; the program is stopped.
     """
     if not run.network or (find_scores(store.root, run.id) and not again):
-        return False
+        return
     if not run.has_model:
         raise EvaluatorError(
             f"Run {run.id} keeps no weights that {evaluator.name} could measure. Run its recipe with --need-model."
@@ -44,7 +42,6 @@ def measure(run: Run, store: Store, evaluator: Evaluator, context: Context = QUI
         except StoreError as error:
             raise MergingError(f"Run {run.id} cannot be exported for its scores: {error}") from None
         store_scores(store.root, run.id, evaluator.scores(folder / "model", context))
-    return True
 
 
 def measure_references(run: Run, store: Store, evaluator: Evaluator, context: Context = QUIET) -> list[str]:
