@@ -11,14 +11,12 @@ from typing import Any
 import other_kinds
 import pytest
 from page_harness import charts, finish, words
-from safetensors.torch import save_file
 
 from app.reading import data
 from app.reading.scores import program_sweeps
 from merging.benchmarks.benchmark import Benchmark
 from merging.evaluator.of_sweeps import ProgramSession, run_by_program
 from merging.evaluator.program import Evaluator
-from merging.recipes.recipe import Recipe
 from merging.runs.execute import execute
 from merging.runs.store import Store
 from merging.sweeps import storage
@@ -35,12 +33,7 @@ LINES = [
 @pytest.fixture
 def sweep(tmp_path: Path) -> Sweep:
     """A stored sweep of two experts of a T5, without points."""
-    base = other_kinds.pretrained("T5")
-    states = {"base": base, "qasc": other_kinds.expert(base, 1), "rte": other_kinds.expert(base, 2)}
-    for name, state in states.items():
-        save_file(state, tmp_path / f"{name}.safetensors")
-    experts = {name: str(tmp_path / f"{name}.safetensors") for name in ("qasc", "rte")}
-    recipe = Recipe.build("task_arithmetic", pretrained=str(tmp_path / "base.safetensors"), experts=experts)
+    recipe = other_kinds.recipe_of_t5(tmp_path / "t5", ("qasc", "rte"))
     made = Sweep(recipes=(recipe,), axes=(Axis("task_arithmetic.scaling", (0.2, 0.4)),))
     storage.keep(made, Store(tmp_path / "store", libraries=()))
     return made

@@ -12,7 +12,6 @@ from typing import Any
 import other_kinds
 import psutil
 import pytest
-from safetensors.torch import save_file
 
 from merging.cli import exit_codes
 from merging.cli.main import main
@@ -42,12 +41,8 @@ def program(tmp_path: Path, code: str) -> Evaluator:
 @pytest.fixture
 def recipe(tmp_path: Path) -> Path:
     """A recipe of two experts of a T5."""
-    base = other_kinds.pretrained("T5")
-    for name, state in (("base", base), ("a", other_kinds.expert(base, 1)), ("b", other_kinds.expert(base, 2))):
-        save_file(state, tmp_path / f"{name}.safetensors")
     path = tmp_path / "recipe.yaml"
-    plain = {"pretrained": "base.safetensors", "experts": {"a": "a.safetensors", "b": "b.safetensors"}}
-    path.write_text(json.dumps({**plain, "merge": "weight_averaging"}), "utf-8")
+    path.write_text(other_kinds.recipe_of_t5(tmp_path / "t5", "ab").to_yaml(), "utf-8")
     return path
 
 
@@ -144,7 +139,6 @@ def test_runs_of_other_networks_get_its_scores(
     code = "import json, pathlib, sys\nname = pathlib.Path(sys.argv[1]).name\nif name == 'b': sys.exit('no head')\n"
     line = "{'task': name[:10], 'metric': 'f1', 'value': 1}"
     program(tmp_path, f"{code}print(json.dumps({line}))\n")
-    monkeypatch.chdir(tmp_path)  # from which the paths in the recipe count
     assert main(["scores", run.id, "--evaluate", "--references", *words]) == exit_codes.DONE
     assert "b: " in (said := capsys.readouterr().err) and "It says: no head" in said
     stored = {name: find_scores(store.root, checkpoint_id(digest)) for name, digest in run.inputs.items()}

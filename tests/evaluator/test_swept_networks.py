@@ -6,18 +6,18 @@ import json
 import shlex
 import sys
 import threading
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import other_kinds
 import psutil
 import pytest
-from safetensors.torch import save_file
 
 from merging.benchmarks.benchmark import Benchmark
 from merging.cli import exit_codes
 from merging.cli.main import main
-from merging.errors import Cancelled, MergingError, RecipeError
+from merging.errors import Cancelled, RecipeError
 from merging.evaluator.of_sweeps import ProgramSession, network_of, run_by_program
 from merging.evaluator.program import Evaluator
 from merging.recipes.recipe import Recipe
@@ -54,11 +54,7 @@ def program(tmp_path: Path) -> Evaluator:
 @pytest.fixture
 def recipe(tmp_path: Path) -> Recipe:
     """Two experts of a T5."""
-    base = other_kinds.pretrained("T5")
-    for name, state in (("base", base), ("a", other_kinds.expert(base, 1)), ("b", other_kinds.expert(base, 2))):
-        save_file(state, tmp_path / f"{name}.safetensors")
-    experts = {name: str(tmp_path / f"{name}.safetensors") for name in "ab"}
-    return Recipe.build("task_arithmetic", pretrained=str(tmp_path / "base.safetensors"), experts=experts)
+    return other_kinds.recipe_of_t5(tmp_path / "t5", "ab")
 
 
 def sweep_of(recipe: Recipe, *values: float) -> Sweep:
@@ -123,18 +119,6 @@ def test_another_command_line_gives_other_points(recipe: Recipe, program: Evalua
     assert not store.runs() and not points.latest_times(store)  # which say what points on the benchmark take
 
 
-def test_a_point_that_fails_is_named_and_the_others_are_kept(
-    recipe: Recipe, program: Evaluator, tmp_path: Path
-) -> None:
-    sweep, store = sweep_of(recipe, 0.2, 0.4, 0.6), Store(tmp_path / "store", libraries=())
-    first = "if (pathlib.Path(__file__).parent / 'calls.txt').exists() is False: open(pathlib.Path(__file__).parent"
-    fails = f"import pathlib, sys\n{first} / 'calls.txt', 'w').close(); sys.exit('bad day')\n"
-    (tmp_path / "my_eval.py").write_text(fails + CODE, "utf-8")
-    with pytest.raises(MergingError, match=r"1 of 3 points .*\.scaling 0.2: .*bad day"):
-        run(store, sweep, program)
-    assert len(stored(store, sweep, program)) == 2
-
-
 def test_cancelling_stops_the_program_and_keeps_the_points(recipe: Recipe, program: Evaluator, tmp_path: Path) -> None:
     sweep, store, pid = sweep_of(recipe, 0.2, 0.4), Store(tmp_path / "store", libraries=()), tmp_path / "pid"
     hangs = (
@@ -158,9 +142,8 @@ def test_cancelling_stops_the_program_and_keeps_the_points(recipe: Recipe, progr
 def test_lines_and_mixed_kinds_are_refused(recipe: Recipe, tmp_path: Path) -> None:
     with pytest.raises(RecipeError, match="A sweep of T5 varies values of the recipe"):
         network_of(Sweep(recipes=(recipe,), axes=(Axis("alpha", (0.0, 1.0)),), kind=LINE))
-    base = other_kinds.pretrained("BERT")
-    save_file(base, tmp_path / "bert.safetensors")
-    bert = Recipe.build("task_arithmetic", pretrained=str(tmp_path / "bert.safetensors"), experts=dict(recipe.experts))
+    other_kinds.write_team(tmp_path / "bert", "BERT", ())
+    bert = replace(recipe, pretrained=str(tmp_path / "bert" / "pretrained.safetensors"))
     with pytest.raises(RecipeError, match="of one kind of network; got T5 and BERT"):
         network_of(Sweep(recipes=(recipe, bert), axes=(Axis("task_arithmetic.scaling", (0.2, 0.4)),)))
 
