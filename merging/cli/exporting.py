@@ -115,10 +115,10 @@ def measure_by_program(run: Run, store: Store, context: Context) -> None:
     Raises:
         EvaluatorError: it fails; the message says that the run is kept.
     """
-    from merging.evaluator.of_runs import measure
-    from merging.evaluator.program import evaluator
+    from merging.evaluator.measure_runs import measure
+    from merging.evaluator.program import find_evaluator
 
-    if run.network and (program := evaluator()) is not None:
+    if run.network and (program := find_evaluator()) is not None:
         try:
             measure(run, store, program, context)
         except EvaluatorError as error:

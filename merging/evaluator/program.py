@@ -43,7 +43,7 @@ class Evaluator:
         """The digest of its command line, twelve hexadecimal digits."""
         return short_digest(json.dumps(list(self.words)))
 
-    def scores(self, folder: Path, context: Context = QUIET) -> ScoreTable:
+    def measure(self, folder: Path, context: Context = QUIET) -> ScoreTable:
         """What the program measures of an exported folder.
 
         Raises:
@@ -82,7 +82,7 @@ class Evaluator:
             raise EvaluatorError(f"{self.name} cannot be started: {why}. {settings.EVALUATOR} names it.") from None
 
 
-def evaluator() -> Evaluator | None:
+def find_evaluator() -> Evaluator | None:
     """The program that MERGESCOPE_EVALUATOR names; None if there is none, or if several people share the server.
 
     Raises:
@@ -101,7 +101,7 @@ def evaluator() -> Evaluator | None:
 
 def require_evaluator(why: str) -> Evaluator:
     """The program that MERGESCOPE_EVALUATOR names. Raises EvaluatorError, which says ``why`` first, without one."""
-    if (program := evaluator()) is None:
+    if (program := find_evaluator()) is None:
         raise EvaluatorError(f"{why} Start with MERGESCOPE_EVALUATOR='python my_eval.py'; see docs/evaluator.md.")
     return program
 

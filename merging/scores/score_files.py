@@ -44,32 +44,29 @@ def parse_scores(raw: bytes, file: str) -> ScoreTable:
         text = raw.decode("utf-8-sig")
     except UnicodeDecodeError:
         raise MergingError(f"{name} is no text; scores are given as CSV, or as JSON of lm-eval.") from None
-    rows = _of_lm_eval(raw, name) if text.lstrip().startswith("{") else _of_csv(text, name)
+    rows = _read_lm_eval(raw, name) if text.lstrip().startswith("{") else _read_csv(text, name)
     return check_scores(rows, GIVEN, name)
 
 
-def _of_csv(text: str, name: str) -> Iterator[tuple[str, Mapping[str, Any]]]:
+def _read_csv(text: str, name: str) -> Iterator[tuple[str, Mapping[str, Any]]]:
     table = csv.DictReader(io.StringIO(text.replace("\r\n", "\n").replace("\r", "\n")))
     try:
-        yield from _of_table(table, name)
+        columns = table.fieldnames or ()
+        if missing := [column for column in COLUMNS[:3] if column not in columns]:
+            raise MergingError(
+                f"{name} lacks the {'columns' if len(missing) > 1 else 'column'} {', '.join(missing)}; scores are "
+                "given as CSV with the columns task,split,metric,value,n (split and n may be empty), or as JSON of "
+                "lm-eval."
+            )
+        if strange := [str(column) for column in columns if column not in COLUMNS]:
+            raise MergingError(f"{name} has columns that scores do not have: {first_few(strange)}.")
+        for row in table:
+            yield f"{name}, line {table.line_num}", row
     except csv.Error as error:
         raise MergingError(f"{name}, line {table.line_num}, is no CSV: {error}.") from None
 
 
-def _of_table(table: csv.DictReader[str], name: str) -> Iterator[tuple[str, Mapping[str, Any]]]:
-    columns = table.fieldnames or ()
-    if missing := [column for column in COLUMNS[:3] if column not in columns]:
-        raise MergingError(
-            f"{name} lacks the {'columns' if len(missing) > 1 else 'column'} {', '.join(missing)}; scores are given as "
-            "CSV with the columns task,split,metric,value,n (split and n may be empty), or as JSON of lm-eval."
-        )
-    if strange := [str(column) for column in columns if column not in COLUMNS]:
-        raise MergingError(f"{name} has columns that scores do not have: {first_few(strange)}.")
-    for row in table:
-        yield f"{name}, line {table.line_num}", row
-
-
-def _of_lm_eval(raw: bytes, name: str) -> Iterator[tuple[str, Mapping[str, Any]]]:
+def _read_lm_eval(raw: bytes, name: str) -> Iterator[tuple[str, Mapping[str, Any]]]:
     data = parse(raw, name)
     results, samples = data.get("results"), data.get("n-samples", {})
     if not isinstance(results, dict) or not isinstance(samples, dict):

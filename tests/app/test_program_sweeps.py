@@ -15,8 +15,8 @@ from page_harness import charts, finish, words
 from app.reading import data
 from app.reading.scores import program_sweeps
 from merging.benchmarks.benchmark import Benchmark
-from merging.evaluator.of_sweeps import ProgramSession, run_by_program
 from merging.evaluator.program import Evaluator
+from merging.evaluator.program_session import ProgramSession, run_by_program
 from merging.runs.execute import execute
 from merging.runs.store import Store
 from merging.sweeps import storage
@@ -66,7 +66,7 @@ def test_the_page_shows_what_a_program_measured(
     monkeypatch.delenv("MERGESCOPE_EVALUATOR")
     with monkeypatch.context() as at_home:
         at_home.setattr(data, "store", lambda: store)
-        newest, other = program_sweeps.found(sweep)
+        newest, other = program_sweeps.find_results(sweep)
     assert newest.complete and other.program.endswith(" former.py") and len(other.points) == 1
     table = program_sweeps.table(newest)
     means = table[table["mean"]].set_index(["label", "x"])["value"]

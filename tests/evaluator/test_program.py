@@ -16,7 +16,7 @@ import pytest
 from merging.cli import exit_codes
 from merging.cli.main import main
 from merging.errors import Cancelled, EvaluatorError
-from merging.evaluator.program import Evaluator, evaluator, read_lines
+from merging.evaluator.program import Evaluator, find_evaluator, read_lines
 from merging.runs.store import Store
 from merging.scores.imported_scores import checkpoint_id, find_scores
 from merging.scores.score_table import PROGRAM, Score, ScoreTable
@@ -73,9 +73,9 @@ def test_what_a_program_does_wrong_is_said(tmp_path: Path) -> None:
         ("pass", "holds 0 scores"),
     ):
         with pytest.raises(EvaluatorError, match=says):
-            program(tmp_path, code).scores(tmp_path)
+            program(tmp_path, code).measure(tmp_path)
     with pytest.raises(EvaluatorError, match="nothing-here cannot be started: No such file"):
-        Evaluator(("/nothing-here",)).scores(tmp_path)
+        Evaluator(("/nothing-here",)).measure(tmp_path)
 
 
 def test_a_hanging_program_is_stopped_with_what_it_started(tmp_path: Path) -> None:
@@ -86,7 +86,7 @@ def test_a_hanging_program_is_stopped_with_what_it_started(tmp_path: Path) -> No
     )
     pid = tmp_path / "pid"
     with pytest.raises(Cancelled):
-        program(tmp_path, code).scores(tmp_path, Context(cancel=lambda: pid.is_file() and bool(pid.read_text())))
+        program(tmp_path, code).measure(tmp_path, Context(cancel=lambda: pid.is_file() and bool(pid.read_text())))
     for _ in range(50):
         number = int(pid.read_text())
         if not psutil.pid_exists(number) or psutil.Process(number).status() == psutil.STATUS_ZOMBIE:
@@ -97,15 +97,15 @@ def test_a_hanging_program_is_stopped_with_what_it_started(tmp_path: Path) -> No
 
 def test_it_is_read_from_the_environment_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("MERGESCOPE_EVALUATOR", raising=False)
-    assert evaluator() is None
+    assert find_evaluator() is None
     monkeypatch.setenv("MERGESCOPE_EVALUATOR", "python 'my eval.py'")
-    assert evaluator() == Evaluator(("python", "my eval.py"))
+    assert find_evaluator() == Evaluator(("python", "my eval.py"))
     monkeypatch.setenv("MERGESCOPE_SHARED", "1")
-    assert evaluator() is None
+    assert find_evaluator() is None
     monkeypatch.delenv("MERGESCOPE_SHARED")
     monkeypatch.setenv("MERGESCOPE_EVALUATOR", "python 'my")
     with pytest.raises(EvaluatorError, match="no command line"):
-        evaluator()
+        find_evaluator()
 
 
 def scores_of(store: Store, run_id: str) -> ScoreTable:

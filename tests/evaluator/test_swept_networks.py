@@ -18,8 +18,8 @@ from merging.benchmarks.benchmark import Benchmark
 from merging.cli import exit_codes
 from merging.cli.main import main
 from merging.errors import Cancelled, RecipeError
-from merging.evaluator.of_sweeps import ProgramSession, network_of, run_by_program
 from merging.evaluator.program import Evaluator
+from merging.evaluator.program_session import ProgramSession, find_network, run_by_program
 from merging.recipes.recipe import Recipe
 from merging.runs.store import Store
 from merging.scores.score_table import PROGRAM, Score, ScoreTable
@@ -141,11 +141,11 @@ def test_cancelling_stops_the_program_and_keeps_the_points(recipe: Recipe, progr
 
 def test_lines_and_mixed_kinds_are_refused(recipe: Recipe, tmp_path: Path) -> None:
     with pytest.raises(RecipeError, match="A sweep of T5 varies values of the recipe"):
-        network_of(Sweep(recipes=(recipe,), axes=(Axis("alpha", (0.0, 1.0)),), kind=LINE))
+        find_network(Sweep(recipes=(recipe,), axes=(Axis("alpha", (0.0, 1.0)),), kind=LINE))
     other_kinds.write_team(tmp_path / "bert", "BERT", ())
     bert = replace(recipe, pretrained=str(tmp_path / "bert" / "pretrained.safetensors"))
     with pytest.raises(RecipeError, match="of one kind of network; got T5 and BERT"):
-        network_of(Sweep(recipes=(recipe, bert), axes=(Axis("task_arithmetic.scaling", (0.2, 0.4)),)))
+        find_network(Sweep(recipes=(recipe, bert), axes=(Axis("task_arithmetic.scaling", (0.2, 0.4)),)))
 
 
 def test_tasks_without_an_expert_have_one_mean_of_one_proportion(recipe: Recipe) -> None:

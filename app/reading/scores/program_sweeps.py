@@ -12,8 +12,8 @@ from app import text
 from app.reading import data, recipes, sweeps
 from app.reading.sweeps import SweepPoints
 from merging.errors import MergingError
-from merging.evaluator.of_sweeps import ProgramSession, known_programs, rename_points
-from merging.evaluator.program import Evaluator, evaluator
+from merging.evaluator.program import Evaluator, find_evaluator
+from merging.evaluator.program_session import ProgramSession, known_programs, rename_points
 from merging.scores.score_table import MEAN, PROGRAM
 from merging.sweeps.known_points import KnownPoints
 from merging.sweeps.sweep import NamedPoint, Sweep
@@ -40,13 +40,13 @@ def network(sweep: Sweep) -> str:
 def present_program() -> tuple[str, str]:
     """The digest of the command line that the app was started with, and its name; empty without a program."""
     try:
-        program = evaluator()
+        program = find_evaluator()
     except MergingError:
         return "", ""
     return (program.command, program.name) if program else ("", "")
 
 
-def found(sweep: Sweep) -> list[ProgramResults]:
+def find_results(sweep: Sweep) -> list[ProgramResults]:
     """The results of a sweep by each program that has measured points of it, or would: that of the app goes first.
 
     Raises:

@@ -73,10 +73,10 @@ def _shown(run: Run, table: ScoreTable) -> None:
 
 def _program(run: Run) -> None:
     """The button that lets the program of MERGESCOPE_EVALUATOR measure the run; draws nothing without a program."""
-    from merging.evaluator.program import evaluator
+    from merging.evaluator.program import find_evaluator
 
     try:
-        program = evaluator()
+        program = find_evaluator()
     except MergingError as error:
         st.error(text.safe_text(str(error), 400), icon=":material/block:")
         return

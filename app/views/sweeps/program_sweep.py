@@ -17,9 +17,9 @@ NO_PROGRAM = (
 )
 
 
-def results_of(sweep: Sweep) -> ProgramResults:
+def choose_results(sweep: Sweep) -> ProgramResults:
     """The results of one program, which is chosen if several have measured points."""
-    found = program_sweeps.found(sweep)
+    found = program_sweeps.find_results(sweep)
     place = 0
     if len(found) > 1:
         chosen = st.selectbox(

@@ -50,7 +50,7 @@ def view(sweep: Sweep, stored: Sequence[Run]) -> None:
 def _view(sweep: Sweep, stored: Sequence[Run]) -> None:
     job = sweeps.job(sweep)
     if network := program_sweeps.network(sweep):
-        measured = program_sweep.results_of(sweep)
+        measured = program_sweep.choose_results(sweep)
         _status(measured, job)
         program_sweep.draw(measured, network)
         return

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from merging.cli.call import Call
-from merging.cli.commands.scores.program_sweep import session_by_program, show_measured, tell_measured
+from merging.cli.commands.scores.program_sweep import open_program_session, show_points, tell_stored_points
 from merging.cli.exit_codes import CANCELLED, DONE, PAUSED, UsageError
 from merging.cli.option_types import SHARE
 from merging.cli.options import (
@@ -97,7 +97,7 @@ def sweep(
     """Evaluate recipes at many values; stopped, it goes on where it was."""
     from merging import settings
     from merging.benchmarks.benchmark import Benchmark
-    from merging.evaluator.of_sweeps import run_by_program
+    from merging.evaluator.program_session import run_by_program
     from merging.files.short_digest import resolved
     from merging.runs.store import Store
     from merging.sweeps import compute, storage
@@ -110,7 +110,7 @@ def sweep(
     chosen = storage.find(runs, stored) if stored else _described(SweepOptions(**options), runs)
     tasks = chosen.sample.tasks or [task.key for task in benchmark.tasks]
     requirement = parse_requirement(subject_to, tasks) if subject_to else None
-    session = session_by_program(chosen, runs, benchmark, workers, subject_to)
+    session = open_program_session(chosen, runs, benchmark, workers, subject_to)
     if not stored:
         storage.keep(chosen, runs)
     planned = (session or compute.Session(benchmark, chosen.sample)).plan_sweep(chosen)
@@ -121,7 +121,7 @@ def sweep(
         if session is None:
             _tell_cost(budget(chosen, runs, benchmark, planned, device))
         else:
-            tell_measured(planned, session)
+            tell_stored_points(planned, session)
     run: Callable[..., Outcome] = partial(compute.run, chosen, runs, benchmark)
     if session is not None:
         run = partial(run_by_program, chosen, session)
@@ -132,7 +132,7 @@ def sweep(
     if share:
         return _tell_share(call, chosen, share)
     if session is not None:
-        show_measured(chosen, planned, session, call.json)
+        show_points(chosen, planned, session, call.json)
         return DONE
     computed = KnownPoints(planned, runs, benchmark, chosen.sample.on(benchmark)).now()
     _show(call, chosen, table(chosen, planned, computed), requirement, best_by)

@@ -55,7 +55,7 @@ def scores(call: Call, run: str, source: Path | None, evaluate: bool, references
 def _measure(call: Call, runs: Store, run_id: str, references: bool) -> None:
     """Measure a run with the user's program, in place of scores that it has."""
     from merging.errors import EvaluatorError
-    from merging.evaluator.of_runs import measure, measure_references
+    from merging.evaluator.measure_runs import measure, measure_references
     from merging.evaluator.program import require_evaluator
 
     program = require_evaluator("There is no program that measures models.")

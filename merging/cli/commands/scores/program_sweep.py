@@ -10,12 +10,12 @@ from merging.cli.output import columns, dumps
 
 if TYPE_CHECKING:
     from merging.benchmarks.benchmark import Benchmark
-    from merging.evaluator.of_sweeps import ProgramSession
+    from merging.evaluator.program_session import ProgramSession
     from merging.runs.store import Store
     from merging.sweeps.sweep import NamedPoint, Sweep
 
 
-def session_by_program(
+def open_program_session(
     sweep: Sweep, store: Store, benchmark: Benchmark, workers: str | None, subject_to: str | None
 ) -> ProgramSession | None:
     """What measures a sweep by the user's program; None for CLIP, which the benchmark measures.
@@ -24,10 +24,10 @@ def session_by_program(
         EvaluatorError: there is none, or the options are of sweeps that the benchmark measures.
     """
     from merging.errors import EvaluatorError
-    from merging.evaluator.of_sweeps import ProgramSession, network_of
     from merging.evaluator.program import require_evaluator
+    from merging.evaluator.program_session import ProgramSession, find_network
 
-    if not (network := network_of(sweep)):
+    if not (network := find_network(sweep)):
         return None
     if workers:
         raise EvaluatorError(f"Workers compute points of CLIP; a sweep of {network} is measured here. Leave --workers.")
@@ -37,7 +37,7 @@ def session_by_program(
     return ProgramSession(benchmark, sweep.sample, store=store, program=program)
 
 
-def tell_measured(planned: Sequence[NamedPoint], session: ProgramSession) -> None:
+def tell_stored_points(planned: Sequence[NamedPoint], session: ProgramSession) -> None:
     """Print how many points are measured already."""
     from merging.sweeps.compute import distinct
     from merging.sweeps.known_points import absent
@@ -48,7 +48,7 @@ def tell_measured(planned: Sequence[NamedPoint], session: ProgramSession) -> Non
     print(f"{len(points)} points, {stored} of them stored; the others are measured with {name}.", flush=True)
 
 
-def show_measured(sweep: Sweep, planned: Sequence[NamedPoint], session: ProgramSession, plain: bool) -> None:
+def show_points(sweep: Sweep, planned: Sequence[NamedPoint], session: ProgramSession, plain: bool) -> None:
     """Print what the program measured of every point; ``plain`` is for JSON."""
     from merging.sweeps.known_points import KnownPoints
     from merging.sweeps.tables import score_means, score_rows

@@ -10,7 +10,7 @@ from typing import Any
 
 from merging.checkpoints.references import PRETRAINED
 from merging.errors import CheckpointError, RecipeError
-from merging.evaluator.of_runs import FOLDER, folder_for_a_while
+from merging.evaluator.measure_runs import FOLDER, temporary_folder
 from merging.evaluator.program import Evaluator
 from merging.export.export import export
 from merging.files import atomic
@@ -33,7 +33,7 @@ from merging.tasks.context import QUIET, Context
 PROGRAMS = "programs"  # the folder of a store that names each program that has measured points
 
 
-def network_of(sweep: Sweep) -> str:
+def find_network(sweep: Sweep) -> str:
     """What the network that a sweep merges is called; empty for CLIP, and for files that cannot be opened.
 
     Raises:
@@ -84,12 +84,12 @@ class ProgramSession(Session):
     def compute(self, planned: NamedPoint, stages: Mapping[str, Context]) -> tuple[Point, dict[str, Any]]:
         """The point, and facts about it; the merged model and its folder are removed, however that ends."""
         merging = replace(stages[MERGING], pause=None).parts({"merging": 1.0, "writing": 1.0})
-        with folder_for_a_while(self.store) as folder:
+        with temporary_folder(self.store) as folder:
             scratch = Store(folder / "store", libraries=())
             merged = execute(planned.place.recipe, scratch, evaluate=False, need_model=True, context=merging["merging"])
             export(merged, folder / "model", context=merging["writing"])
             shutil.rmtree(scratch.root, ignore_errors=True)
-            scores = self.program.scores(folder / "model", stages[EVALUATING])
+            scores = self.program.measure(folder / "model", stages[EVALUATING])
         point = Point(planned.name, scores.columns, merged.device, THIS_MACHINE, program=self.program.name)
         return point, {PROGRAM: self.program.name, "run": planned.run_id}
 

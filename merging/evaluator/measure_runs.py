@@ -36,12 +36,12 @@ def measure(run: Run, store: Store, evaluator: Evaluator, context: Context = QUI
         raise EvaluatorError(
             f"Run {run.id} keeps no weights that {evaluator.name} could measure. Run its recipe with --need-model."
         )
-    with folder_for_a_while(store) as folder:
+    with temporary_folder(store) as folder:
         try:
             export(run, folder / "model", context=context)
         except StoreError as error:
             raise MergingError(f"Run {run.id} cannot be exported for its scores: {error}") from None
-        store_scores(store.root, run.id, evaluator.scores(folder / "model", context))
+        store_scores(store.root, run.id, evaluator.measure(folder / "model", context))
 
 
 def measure_references(run: Run, store: Store, evaluator: Evaluator, context: Context = QUIET) -> list[str]:
@@ -59,17 +59,17 @@ def measure_references(run: Run, store: Store, evaluator: Evaluator, context: Co
         if find_scores(store.root, stored):
             continue
         try:
-            with folder_for_a_while(store) as within:
+            with temporary_folder(store) as within:
                 folder = within / (quote(name, safe=" ")[:LONGEST].strip(" .") or "_")
                 export(reference, folder, base=recipe.pretrained if recipe else None, context=context)
-                store_scores(store.root, stored, evaluator.scores(folder, context))
+                store_scores(store.root, stored, evaluator.measure(folder, context))
         except (CheckpointError, StoreError, EvaluatorError) as error:
             failed.append(f"{printable(name, 60)}: {error}")
     return failed
 
 
 @contextmanager
-def folder_for_a_while(store: Store) -> Iterator[Path]:
+def temporary_folder(store: Store) -> Iterator[Path]:
     """A folder for models that a program measures, which is removed afterwards, however that ends.
 
     Raises:
