@@ -75,7 +75,7 @@ def appearing(folder: Path, *, overwrite: bool = False) -> Iterator[Path]:
         disk.sync_all(partial)
         partial.chmod(READABLE)
         place = folder.absolute()
-        if overwrite and place.exists():
+        if overwrite:  # also where another process has just taken an earlier one away
             atomic.replace(partial, place)
         elif not atomic.publish(partial, place):
             raise StoreError(refusal(folder) or f"{folder} was written to by another process meanwhile; try again.")

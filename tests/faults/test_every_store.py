@@ -11,7 +11,6 @@ import re
 import shutil
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
 
 import pytest
 from damage import faults
@@ -61,25 +60,24 @@ def test_a_writer_that_is_killed_at_any_change_of_the_disk(
     thing, root = THINGS[name], tmp_path / "store"
     renew = begun(thing, tmp_path, before)
 
-    def write(**stages: Any) -> int:
+    def write(kill_at: float = float("inf")) -> int:
         renew()
-        how = {"root": str(root), **stages}
-        return nursery.start("change", environment, tmp_path / "out", name=name, root=str(root), stages=how).wait()
+        how = {"name": name, "root": str(root), "calls": str(tmp_path / "log"), "kill_at": kill_at}
+        return nursery.start("change", environment, tmp_path / "out", **how).wait()
 
-    assert write(log=str(tmp_path / "log")) == 0 and thing.read(root) == thing.after
-    stages = (tmp_path / "log").read_text().splitlines()
-    assert len(stages) >= 3
+    assert write() == 0 and thing.read(root) == thing.after
+    calls = (tmp_path / "log").read_text().splitlines()
     seen = set()
-    for number, stage in enumerate(stages, start=1):
-        assert write(kill_at=number) == SIGKILLED, stage
-        assert thing.read(root) in ({before, thing.after, ABSENT} if thing.folder else {before, thing.after}), stage
+    for number, call in enumerate(calls, start=1):
+        assert write(number) == SIGKILLED, call
+        assert thing.read(root) in ({before, thing.after, ABSENT} if thing.folder else {before, thing.after}), call
         Store(root, libraries=()).sweep()
         seen.add(thing.read(root))
-        assert seen <= {before, thing.after} and leftovers(root) == [], stage
+        assert seen <= {before, thing.after} and leftovers(root) == [], call
         if thing.read(root) != thing.after:
             thing.write(root, NEW)
-        assert thing.read(root) == thing.after, stage
-        assert not (root / "corrupt").exists(), stage
+        assert thing.read(root) == thing.after, call
+        assert not (root / "corrupt").exists(), call
     assert before in seen
 
 

@@ -28,6 +28,11 @@ def test_a_run_in_the_folder_of_another_id_is_none(store):
     assert store.runs() == []
 
 
+def test_sizes_are_checked_before_anything_is_used(store):
+    os.truncate(write_run(store).model_path, 10)
+    assert store.runs() == []
+
+
 def test_a_good_copy_is_not_set_aside_for_what_was_there_before(store, monkeypatch):
     monkeypatch.setattr(results, "ATTEMPTS", 1)
     run = write_run(store)

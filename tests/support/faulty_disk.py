@@ -1,4 +1,4 @@
-"""A disk that refuses: every call that writes below a folder is counted, and fails from a given one on.
+"""A disk that refuses: every call that writes below a folder is counted, and fails from a given one on, or kills.
 
 Only the calls of this process are seen, and of those the ones that go through Python.
 """
@@ -10,6 +10,7 @@ import contextlib
 import errno
 import io
 import os
+import signal
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -17,6 +18,7 @@ from typing import Any
 import pytest
 
 FULL, READ_ONLY = errno.ENOSPC, errno.EROFS
+KILLED = -1  # no error: the process is killed there
 WRITING = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND
 GROWS = ("mkdir", "rename", "replace", "link")  # what a full disk may refuse
 CHANGES = (*GROWS, "unlink", "remove", "rmdir", "chmod", "utime", "truncate")  # what a read-only disk refuses
@@ -47,9 +49,15 @@ class FaultyDisk:
         name = self._open.get(path) or os.fsdecode(path)
         self.calls.append(f"{what} {Path(name).name}")
         if self.first <= len(self.calls) <= self.last:
+            if self.error == KILLED and what != "write":
+                self.kill()
             raise OSError(
-                self.error, os.strerror(self.error), None if isinstance(path, int) or what == "write" else name
+                self.error, os.strerror(abs(self.error)), None if isinstance(path, int) or what == "write" else name
             )
+
+    def kill(self) -> None:
+        """End this process at once."""
+        os.kill(os.getpid(), signal.SIGKILL)
 
     def opened(self, descriptor: int, path: Any) -> None:
         self._open[descriptor] = os.fsdecode(path)
@@ -70,6 +78,8 @@ class _Raw(io.FileIO):
             self._disk.step("write", self._path)
         except OSError:
             super().write(bytes(data)[: len(data) // 2])
+            if self._disk.error == KILLED:
+                self._disk.kill()
             raise
         return super().write(data)
 
@@ -106,6 +116,8 @@ def _counted(disk: FaultyDisk, name: str, plain: Callable[..., Any]) -> Callable
     def call(path: Any, *rest: Any, **named: Any) -> Any:
         if disk.in_place and (name == "fsync" or (name in {"rename", "replace"} and Path(rest[0]).exists())):
             return plain(path, *rest, **named)
+        if name in {"rename", "replace"} and not os.path.lexists(path):
+            return plain(path, *rest, **named)  # which is what the system says first
         targets = (path, *rest[:1]) if name in {"rename", "replace", "link"} else (path,)
         if any(map(disk.has, targets if named.get("dir_fd") is None else (named["dir_fd"],))):
             disk.step({"pwrite": "write"}.get(name, name), path)
@@ -136,7 +148,7 @@ def faulty(
         patch.setattr(os, "close", _close(disk, os.close))
         for name in (*names, "pwrite", "write", "fsync", "ftruncate", "posix_fallocate"):
             patch.setattr(os, name, _counted(disk, name, getattr(os, name)))
-        if error != FULL:
+        if error not in {FULL, KILLED}:
             access = os.access
             patch.setattr(
                 os,

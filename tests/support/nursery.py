@@ -153,13 +153,18 @@ def hold(root: str, run_id: str, ready: str) -> int:
     return 0
 
 
-def change(name: str, root: str, stages: Mapping[str, Any]) -> int:
-    """Write the new version of a stored thing; what the system holds is not waited for."""
+def change(name: str, root: str, calls: str, kill_at: float) -> int:
+    """Write the new version of a stored thing; killed at a call that writes. What the system holds is not waited for.
+
+    The file ``calls`` lists all those calls if none kills.
+    """
+    from faulty_disk import KILLED, faulty
     from stored_things import NEW, THINGS
 
     os.fsync = lambda descriptor: None  # type: ignore[assignment]
-    with watched(stages):
+    with faulty(Path(root), KILLED, kill_at, kill_at) as disk:
         THINGS[name].write(Path(root), NEW)
+    Path(calls).write_text("\n".join(disk.calls))
     return 0
 
 
