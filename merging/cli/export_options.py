@@ -15,6 +15,7 @@ from merging.cli.model_options import activation_option, architecture_option
 from merging.cli.option_types import GigabytesType, TextTowerType
 from merging.cli.options import Function, option
 from merging.export.names import PEFT, TARGETS
+from merging.formats.opening import ModelRef
 
 if TYPE_CHECKING:
     from merging.recipes.recipe import Recipe
@@ -37,7 +38,7 @@ class ExportOptions:
     to: str
     activation: str | None
     architecture: str
-    text_tower: str | None
+    text_tower: ModelRef | str | None
     hub_ids: Mapping[str, str]
     shard_bytes: int
     overwrite: bool
@@ -90,7 +91,7 @@ def export_options(function: Function) -> Function:
     @architecture_option
     @option(
         "--text-tower",
-        type=TextTowerType("the text tower"),
+        type=TextTowerType(),
         metavar="CHECKPOINT",
         help="take the text tower of this model, or write the image tower alone with none (default: the pretrained "
         "model's)",
@@ -114,7 +115,7 @@ def export_options(function: Function) -> Function:
         to: str | None,
         activation: str | None,
         architecture: str,
-        text_tower: str | None,
+        text_tower: ModelRef | str | None,
         hub_ids: Mapping[str, str],
         shard_size: int,
         overwrite: bool,

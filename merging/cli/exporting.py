@@ -11,7 +11,7 @@ from typing import Any
 import click
 
 from merging.benchmarks.metrics import ADAPTS_ON_TEST, PER_TASK, TASK_KNOWN, summarize
-from merging.checkpoints.references import PRETRAINED, is_remote, locate
+from merging.checkpoints.references import PRETRAINED
 from merging.cli.call import Call
 from merging.cli.exit_codes import UsageError
 from merging.cli.export_options import SINGLE, TARGET_NAMED, ExportOptions, out_problems
@@ -74,7 +74,7 @@ def compute(  # noqa: PLR0913 - all that the commands merge and run are given
     workers: str = "",
 ) -> None:
     """Run a recipe into the store, export the model to ``out`` unless that is None, and report both."""
-    pretrained, announced = _pretrained(recipe, base), False
+    pretrained, announced = recipe.models(base)[PRETRAINED], False
     if out is not None:
         check_export(recipe, out, how, base)
         stated = replace(how, activation=recipe.activation or None, architecture=recipe.architecture)
@@ -148,12 +148,6 @@ def _work(recipe: Recipe, base: Path | None) -> ChainWork | None:
         return None
 
 
-def _pretrained(recipe: Recipe, base: Path | None) -> str:
-    """Where the pretrained model of a recipe is whose relative paths count from ``base``."""
-    reference = recipe.pretrained
-    return reference if is_remote(reference, base) else str(locate(reference, base))
-
-
 def announce(model: Source, base: Source | None, how: ExportOptions, out: Path) -> bool:
     """Print on stderr what an export of such a model will not hold, before anything is computed or written.
 
@@ -180,11 +174,11 @@ def announce_run(run: Run, recipe: Recipe, how: ExportOptions, out: Path) -> boo
         return announce(first, None, how, out)
 
 
-def write(run: Run, out: Path, how: ExportOptions, context: Context, pretrained: str | None = None) -> Exported:
+def write(run: Run, out: Path, how: ExportOptions, context: Context, pretrained: Source | None = None) -> Exported:
     """Export a run: to one file or to a folder, as the ending of ``out`` says."""
     if out.suffix == SINGLE:
         return export_file(run, out, activation=how.activation, architecture=how.architecture, context=context)
-    return export(run, out, base=pretrained, context=context, **asdict(how))
+    return export(run, out, base=pretrained, context=context, **vars(how))
 
 
 def marks(run: Run) -> list[str]:

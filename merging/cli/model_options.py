@@ -11,8 +11,9 @@ import click
 
 from merging.checkpoints.families import ACTIVATIONS, FAMILY_KEYS
 from merging.cli.exit_codes import UsageError
-from merging.cli.option_types import ArchitectureType, CheckpointType
+from merging.cli.option_types import ArchitectureType, ModelType
 from merging.cli.options import Function, option
+from merging.formats.opening import ModelRef
 from merging.team.choices import COMMON, VOCABULARIES
 
 activation_option = option(
@@ -44,8 +45,8 @@ family_option = option(
 )
 
 
-def _experts(ctx: click.Context, param: click.Parameter, texts: Sequence[str]) -> dict[str, str]:
-    """{name: checkpoint}. None need be given with a folder of them."""
+def _experts(ctx: click.Context, param: click.Parameter, texts: Sequence[str]) -> dict[str, ModelRef]:
+    """{name: model}. None need be given with a folder of them."""
     from merging.recipes.chain_text import parse_experts
 
     problems: list[str] = []
@@ -57,11 +58,11 @@ def _experts(ctx: click.Context, param: click.Parameter, texts: Sequence[str]) -
     return experts
 
 
-def _pretrained(ctx: click.Context, param: click.Parameter, reference: str | None) -> str | None:
+def _pretrained(ctx: click.Context, param: click.Parameter, model: ModelRef | None) -> ModelRef | None:
     """The pretrained model, which a folder of models gives, too."""
-    if reference is None and not ctx.params.get("layout"):
+    if model is None and not ctx.params.get("layout"):
         raise click.MissingParameter(ctx=ctx, param=param)
-    return reference
+    return model
 
 
 def _names(ctx: click.Context, param: click.Parameter, text: str) -> list[str]:
@@ -72,16 +73,17 @@ def _names(ctx: click.Context, param: click.Parameter, text: str) -> list[str]:
     return names
 
 
-def named_checkpoints(written: Mapping[str, Any]) -> tuple[list[str], None]:
-    """The checkpoints that --pretrained and --expert name as they are written."""
+def named_models(written: Mapping[str, Any]) -> list[ModelRef]:
+    """The models that --pretrained and --expert name as they are written."""
+
     named = (text.partition("=")[2] for text in written.get("experts", ()))
-    return [reference for reference in (written.get("pretrained"), *named) if reference], None
+    return [ModelRef(text) for text in (written.get("pretrained"), *named) if text]
 
 
 def checkpoint_options(function: Function) -> Function:
-    """The options that name what is merged; the command gets ``pretrained`` and ``experts``, {name: file}."""
+    """The options that name what is merged; the command gets ``pretrained`` and ``experts``, {name: model}."""
 
-    @option("--pretrained", type=CheckpointType("the pretrained model"), callback=_pretrained,
+    @option("--pretrained", type=ModelType("the pretrained model"), callback=_pretrained,
             help="a file, or bundled:pretrained")  # fmt: skip
     @option(
         "--expert",
@@ -104,34 +106,35 @@ def checkpoint_options(function: Function) -> Function:
     @functools.wraps(function)
     def with_models(
         *args: Any,
-        pretrained: str | None,
-        experts: Mapping[str, str],
+        pretrained: ModelRef | None,
+        experts: Mapping[str, ModelRef],
         layout: str | None,
         names: Sequence[str],
         **others: Any,
     ) -> Any:
         if layout:
-            pretrained, experts = _of_layout(layout, names, pretrained or "", experts)
+            pretrained, experts = _of_layout(layout, names, pretrained, experts)
         return function(*args, pretrained=pretrained, experts=experts, **others)
 
     return with_models
 
 
 def _of_layout(
-    folder: str, names: Sequence[str], pretrained: str, more: Mapping[str, str]
-) -> tuple[str, Mapping[str, str]]:
+    folder: str, names: Sequence[str], pretrained: ModelRef | None, more: Mapping[str, ModelRef]
+) -> tuple[ModelRef, Mapping[str, ModelRef]]:
     """The models of a folder, and experts that are named beside it; what was taken is printed on stderr."""
     from merging.catalog.layouts import read_layout
 
-    layout = read_layout(folder, names, pretrained, more.keys())
+    layout = read_layout(folder, names, pretrained.text if pretrained else "", more.keys())
     for line in layout.lines():
         print(line, file=sys.stderr)
-    return layout.pretrained, {**layout.experts, **more}
+    experts = {name: ModelRef(text) for name, text in layout.experts.items()}
+    return ModelRef(layout.pretrained), {**experts, **more}
 
 
 def _files_of(ctx: click.Context, param: click.Parameter, texts: Sequence[str]) -> dict[str, str]:
     """{expert: file}."""
-    from merging.recipes.chain_text import check_file
+    from merging.recipes.chain_text import check_found
 
     problems: list[str] = []
     files: dict[str, str] = {}
@@ -143,7 +146,7 @@ def _files_of(ctx: click.Context, param: click.Parameter, texts: Sequence[str]) 
             problems.append(f"{param.opts[0]} names two files of {name!r}.")
         else:
             files[name] = file
-            check_file(file, f"{param.opts[0]} {name}", problems)
+            check_found(ModelRef(file), f"{param.opts[0]} {name}", problems)
     if problems:
         raise UsageError(problems)
     return files

@@ -7,17 +7,17 @@ import functools
 import gc
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from pathlib import Path
 from typing import Any, TypeVar
 
 import click
 
 from merging.cli.exit_codes import UsageError, joined
 from merging.cli.option_types import PATH
+from merging.formats.opening import ModelRef
 
 Function = Callable[..., Any]
 Decorated = TypeVar("Decorated", bound=Function)
-Reads = Callable[[Mapping[str, Any]], tuple[Iterable[str], Path | None]]  # of the texts of options, by parameter
+Reads = Callable[[Mapping[str, Any]], Iterable[ModelRef]]  # of the texts of options, by parameter
 
 SPEC_HELP = "SPEC is a key, or key:parameter=value,parameter=value; `methods` lists them. Example: ties:density=0.1"
 PROBLEMS = f"{__name__}.problems"  # where the context of a call keeps them, by parameter
@@ -78,8 +78,8 @@ class Argument(Gathering, click.Argument):
 class Command(click.Command):
     """A command that reports every problem of its call at once. All commands take ``--json``.
 
-    ``reads`` gives the checkpoints that the options, as they are written, name, and the folder from which their paths
-    count. Their digests are computed while the options are read, which may load torch.
+    ``reads`` gives the models that the options, as they are written, name. Their digests are computed while the options
+    are read, which may load torch.
     """
 
     def __init__(self, *args: Any, reads: Reads | None = None, **attributes: Any) -> None:
@@ -127,8 +127,7 @@ class Command(click.Command):
             click.UsageError, MergingError, OSError, ValueError, LookupError, TypeError, AttributeError
         ):
             written, _, _ = self.make_parser(ctx).parse_args(list(args))
-            references, base = reads(written)
-            ctx.with_resource(early_digests(references, base))
+            ctx.with_resource(early_digests(reads(written)))
 
 
 class OrderedGroup(click.Group):

@@ -6,16 +6,16 @@ A link is 'lwptv;ties:density=0.1;surgery:rank=8', after 'count_dead_params;', '
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from merging.checkpoints.families import ACTIVATIONS
-from merging.checkpoints.references import BUNDLED_PREFIX, is_remote, locate
+from merging.checkpoints.references import BUNDLED_PREFIX
 from merging.checkpoints.stated_architecture import StatedArchitecture
 from merging.errors import ParameterError, RecipeError, UnknownMethodError
+from merging.formats.opening import ModelRef
 from merging.methods import registry
 from merging.methods.factor_rules import EVERYTHING
 from merging.methods.method import Method
@@ -211,9 +211,9 @@ def _problem(method: Method, name: str, equals: str, value: str) -> str:
     return "" if accepted else f"{method.key}.{name} {bounds[name].refusal(value)}"
 
 
-def parse_experts(texts: Sequence[str], problems: list[str]) -> dict[str, str]:
-    """{name: file} from 'name=file', or from a file that gives its own name."""
-    experts: dict[str, str] = {}
+def parse_experts(texts: Sequence[str], problems: list[str]) -> dict[str, ModelRef]:
+    """{name: model} from 'name=file', or from a file that gives its own name."""
+    experts: dict[str, ModelRef] = {}
     if not texts:
         problems.append("Give at least one expert: --expert NAME=FILE.")
     for text in texts:
@@ -225,12 +225,12 @@ def parse_experts(texts: Sequence[str], problems: list[str]) -> dict[str, str]:
         elif name in experts:
             problems.append(f"Two experts are called {name!r}; give them different names.")
         else:
-            experts[name] = reference
-            check_file(reference, f"expert {name}", problems)
+            experts[name] = ModelRef(reference)
+            check_found(experts[name], f"expert {name}", problems)
     return experts
 
 
-def check_file(reference: str, what: str, problems: list[str]) -> None:
+def check_found(model: ModelRef, what: str, problems: list[str]) -> None:
     """Add a problem if there is no such file; problems of a file that exists show when it is opened."""
-    if not is_remote(reference) and not os.path.lexists(locate(reference)):
-        problems.append(f"The file of {what} was not found: {printable(reference, 300)}.")
+    if not model.exists():
+        problems.append(f"The file of {what} was not found: {printable(model.text, 300)}.")

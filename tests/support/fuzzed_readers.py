@@ -35,7 +35,7 @@ from merging.files import strict_json
 from merging.files.atomic import DamagedError
 from merging.files.npz import Npz
 from merging.formats.configs import beside
-from merging.formats.opening import open_path
+from merging.formats.recognition import open_path
 from merging.recipes.chain_text import parse_chain, parse_experts
 from merging.recipes.recipe import Recipe
 from merging.runs.drafts import parsed

@@ -15,7 +15,7 @@ from merging.cli.model_options import (
     checkpoint_options,
     data_options,
     family_option,
-    named_checkpoints,
+    named_models,
     vocabulary_option,
 )
 from merging.cli.option_types import PATH, StepType, TestDataType
@@ -31,6 +31,7 @@ from merging.cli.options import (
     strict_option,
     workers_option,
 )
+from merging.formats.opening import ModelRef
 
 
 def _free(ctx: click.Context, param: click.Parameter, out: Path | None) -> Path | None:
@@ -49,7 +50,7 @@ def _at_most_one(
     return steps[0] if steps else None
 
 
-@click.command(cls=Command, epilog=SPEC_HELP, reads=named_checkpoints)
+@click.command(cls=Command, epilog=SPEC_HELP, reads=named_models)
 @checkpoint_options
 @option(
     "--edit", "edits", type=StepType("edit"), multiple=True, metavar="SPEC", help="an edit; may be given repeatedly"
@@ -88,8 +89,8 @@ def _at_most_one(
 def merge(  # noqa: PLR0913 - an argument for each option
     call: Call,
     *,
-    pretrained: str,
-    experts: Mapping[str, str],
+    pretrained: ModelRef,
+    experts: Mapping[str, ModelRef],
     edits: Sequence[tuple[str, Mapping[str, Any]]],
     merge: tuple[str, Mapping[str, Any]],
     adapt: tuple[str, Mapping[str, Any]] | None,
@@ -117,8 +118,8 @@ def merge(  # noqa: PLR0913 - an argument for each option
         key,
         params,
         edits,
-        pretrained,
-        experts,
+        pretrained.text,
+        {name: model.text for name, model in experts.items()},
         title,
         count_dead_params=count_dead_params,
         adapt=adapt,

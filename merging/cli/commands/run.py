@@ -27,19 +27,21 @@ from merging.cli.options import (
     workers_option,
 )
 from merging.cli.output import dumps, reporting, warn
+from merging.formats.opening import ModelRef
 
 if TYPE_CHECKING:
     from merging.runs.several.execute_several import RunOptions, WantedRun
 
 
-def _of_recipe(written: Mapping[str, Any]) -> tuple[list[str], Path]:
-    """The checkpoints that the first recipe's file names, and the folder from which they count."""
+def _of_recipe(written: Mapping[str, Any]) -> list[ModelRef]:
+    """The models that the first recipe's file names."""
     from merging.files.plain_yaml import plain_yaml
 
     path = Path(written["recipes"][0])
     recipe = plain_yaml(path.read_text("utf-8"))
     references = [recipe["pretrained"], *dict(recipe["experts"]).values()]
-    return [text for text in references if isinstance(text, str)], Path(written.get("base") or path.absolute().parent)
+    base = Path(written.get("base") or path.absolute().parent)
+    return [ModelRef(text, base) for text in references if isinstance(text, str)]
 
 
 @click.command(cls=Command, reads=_of_recipe)
