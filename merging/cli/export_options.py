@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,9 +10,9 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from merging.cli.exit_codes import UsageError
-from merging.cli.model_options import activation_option, architecture_option
-from merging.cli.option_types import GigabytesType, TextTowerType
-from merging.cli.options import Function, option
+from merging.cli.model_options import TextTowerType, activation_option, architecture_option
+from merging.cli.option_types import GigabytesType
+from merging.cli.options import option, option_group
 from merging.export.names import PEFT, TARGETS
 from merging.formats.opening import ModelRef
 
@@ -56,84 +55,71 @@ def _hub_ids(ctx: click.Context, param: click.Parameter, texts: Sequence[str]) -
     return {name: value for name, _, value in pairs}
 
 
-def _replacing_options(function: Function) -> Function:
-    """The options that say what is replaced, and those of an adapter."""
-
-    @option(
-        "--overwrite",
-        is_flag=True,
-        is_eager=True,  # --out depends on it
-        help="replace what an earlier export has left at --out",
+def _how(
+    to: str | None,
+    activation: str | None,
+    architecture: str,
+    text_tower: ModelRef | str | None,
+    hub_ids: Mapping[str, str],
+    shard_size: int,
+    overwrite: bool,
+    force: bool,
+    rank: int | None,
+    task: str,
+) -> dict[str, Any]:
+    """What the options say. Raises UsageError for a rank without an adapter, or an adapter without one."""
+    replaced, ranks = overwrite or force, rank or 0
+    how = ExportOptions(
+        to or TARGETS[0], activation, architecture, text_tower, hub_ids, shard_size, replaced, task, ranks, force
     )
-    @option(
-        "--force",
-        is_flag=True,
-        is_eager=True,
-        help="replace it, too, and write an adapter that keeps less than half of some tensor's change",
-    )
-    @option("--rank", type=click.IntRange(1), default=None, metavar="R", help="of an adapter (--to peft)")
-    @functools.wraps(function)
-    def with_options(*args: Any, **options: Any) -> Any:
-        return function(*args, **options)
-
-    return with_options
+    if (how.to == PEFT) != (rank is not None):
+        raise UsageError(["An adapter (--to peft) has a rank, and nothing else has: give both, or none."])
+    click.get_current_context().meta[TARGET_NAMED] = to is not None
+    return {"how": how}
 
 
-def export_options(function: Function) -> Function:
-    """The options that say how a model is written; the command gets ``how``, an ``ExportOptions``."""
-
-    @option(
+export_options = option_group(  # how a model is written; the command gets ``how``, an ``ExportOptions``
+    _how,
+    option(
         "--to",
         type=click.Choice((*TARGETS, PEFT)),
         help=f"for Transformers (hf), for open_clip, or as an adapter for PEFT (default: {TARGETS[0]})",
-    )
-    @activation_option
-    @architecture_option
-    @option(
+    ),
+    activation_option,
+    architecture_option,
+    option(
         "--text-tower",
         type=TextTowerType(),
         metavar="CHECKPOINT",
         help="take the text tower of this model, or write the image tower alone with none (default: the pretrained "
         "model's)",
-    )
-    @option(
+    ),
+    option(
         "--hub-id",
         "hub_ids",
         multiple=True,
         callback=_hub_ids,
         metavar="NAME=ID",
         help="repository of an expert, or of pretrained, for the model card; may be given repeatedly",
-    )
-    @option(
+    ),
+    option(
         "--shard-size", type=GigabytesType(), default=5.0, show_default=True, metavar="GB", help="divide larger weights"
-    )
-    @_replacing_options
-    @option("--task", default="", metavar="EXPERT", help="of other networks than CLIP: write this expert's head, too")
-    @functools.wraps(function)
-    def with_options(
-        *args: Any,
-        to: str | None,
-        activation: str | None,
-        architecture: str,
-        text_tower: ModelRef | str | None,
-        hub_ids: Mapping[str, str],
-        shard_size: int,
-        overwrite: bool,
-        force: bool,
-        rank: int | None,
-        task: str,
-        **others: Any,
-    ) -> Any:
-        replaced, ranks = overwrite or force, rank or 0
-        how = ExportOptions(
-            to or TARGETS[0], activation, architecture, text_tower, hub_ids, shard_size, replaced, task, ranks, force
-        )
-        if (how.to == PEFT) != (rank is not None):
-            raise UsageError(["An adapter (--to peft) has a rank, and nothing else has: give both, or none."])
-        click.get_current_context().meta[TARGET_NAMED] = to is not None
-        return function(*args, how=how, **others)
-
-    return with_options
+    ),
+    option(
+        "--overwrite",
+        is_flag=True,
+        is_eager=True,  # --out depends on it
+        help="replace what an earlier export has left at --out",
+    ),
+    option(
+        "--force",
+        is_flag=True,
+        is_eager=True,
+        help="replace it, too, and write an adapter that keeps less than half of some tensor's change",
+    ),
+    option("--rank", type=click.IntRange(1), default=None, metavar="R", help="of an adapter (--to peft)"),
+    option("--task", default="", metavar="EXPERT", help="of other networks than CLIP: write this expert's head, too"),
+)
 
 
 def out_problems(out: Path, overwrite: bool, recipe: Recipe | None = None, to: str = "") -> list[str]:

@@ -15,6 +15,7 @@ from merging.checkpoints.references import PRETRAINED
 from merging.cli.call import Call
 from merging.cli.exit_codes import UsageError
 from merging.cli.export_options import SINGLE, TARGET_NAMED, ExportOptions, out_problems
+from merging.cli.options import RunChoices
 from merging.cli.output import dumps, export_facts, reporting, score_line, score_table, warn
 from merging.engine.work import ChainWork, chain_work
 from merging.errors import CheckpointError, EvaluatorError, MergingError
@@ -59,19 +60,15 @@ def check_export(recipe: Recipe, out: Path, how: ExportOptions, base: Path | Non
         check_task(recipe, how.task, base)
 
 
-def compute(  # noqa: PLR0913 - all that the commands merge and run are given
+def compute(
     call: Call,
     recipe: Recipe,
     store: Path | None,
     out: Path | None,
     how: ExportOptions,
-    *,
-    device: str,
-    evaluate: bool,
-    strict: bool,
+    choices: RunChoices,
     need_model: bool = False,
     base: Path | None = None,
-    workers: str = "",
 ) -> None:
     """Run a recipe into the store, export the model to ``out`` unless that is None, and report both."""
     pretrained, announced = recipe.models(base)[PRETRAINED], False
@@ -88,19 +85,19 @@ def compute(  # noqa: PLR0913 - all that the commands merge and run are given
     for sentence in recipe.unused:
         print_doubt(sentence)
     with reporting(call.events) as progress:
-        context = call.context(progress, device, print_doubt)
+        context = call.context(progress, choices.device, print_doubt)
         run = execute(
             recipe,
             Store(store),
-            evaluate=evaluate,
+            evaluate=choices.evaluate,
             need_model=need_model or out is not None,
             base=base,
-            strict=strict,
+            strict=choices.strict,
             announce=None if call.json or call.events else print_estimate,
-            workers=workers,
+            workers=choices.workers,
             context=context,
         )
-        if evaluate:
+        if choices.evaluate:
             measured(run, Store(store), context)
         exported = None if out is None else write(run, out, how, context, pretrained)
     work = _work(recipe, base) if call.json else None

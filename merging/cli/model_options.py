@@ -2,19 +2,86 @@
 
 from __future__ import annotations
 
-import functools
 import sys
 from collections.abc import Mapping, Sequence
-from typing import Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from merging.checkpoints.families import ACTIVATIONS, FAMILY_KEYS
+from merging.checkpoints.references import BUNDLED_PREFIX
 from merging.cli.exit_codes import UsageError
-from merging.cli.option_types import ArchitectureType, ModelType
-from merging.cli.options import Function, option
+from merging.cli.option_types import ArchitectureType
+from merging.cli.options import option, option_group
+from merging.export.names import NO_TEXT
 from merging.formats.opening import ModelRef
 from merging.team.choices import COMMON, VOCABULARIES
+from merging.text import printable
+
+if TYPE_CHECKING:
+    from click.shell_completion import CompletionItem
+
+
+class ModelType(click.ParamType[ModelRef]):
+    """A model by its path or name; a file must be there. ``role`` says in messages what it is to the command."""
+
+    name = "checkpoint"
+
+    def __init__(self, role: str) -> None:
+        self.role = role
+
+    def convert(self, value: str, param: click.Parameter | None, ctx: click.Context | None) -> ModelRef:
+        """The model, which is not opened yet."""
+        model, problems = ModelRef(value), list[str]()
+        check_found(model, self.role, problems)
+        if problems:
+            raise UsageError(problems)
+        return model
+
+    def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
+        """Let the shell complete paths."""
+        from click.shell_completion import CompletionItem
+
+        return [CompletionItem(incomplete, type="file")]
+
+
+class TextTowerType(click.ParamType[ModelRef | str]):
+    """A model, or "none"."""
+
+    name = "checkpoint"
+
+    def convert(self, value: str, param: click.Parameter | None, ctx: click.Context | None) -> ModelRef | str:
+        """The model, which is not opened yet, or the word."""
+        return value if value == NO_TEXT else ModelType("the text tower").convert(value, param, ctx)
+
+    shell_complete = ModelType.shell_complete
+
+
+def parse_experts(texts: Sequence[str], problems: list[str]) -> dict[str, ModelRef]:
+    """{name: model} from 'name=file', or from a file that gives its own name."""
+    experts: dict[str, ModelRef] = {}
+    if not texts:
+        problems.append("Give at least one expert: --expert NAME=FILE.")
+    for text in texts:
+        name, equals, reference = text.partition("=")
+        if not equals:
+            name, reference = Path(text.removeprefix(BUNDLED_PREFIX)).stem, text
+        if not name or not reference:
+            problems.append(f"Write an expert as NAME=FILE; got {text!r}.")
+        elif name in experts:
+            problems.append(f"Two experts are called {name!r}; give them different names.")
+        else:
+            experts[name] = ModelRef(reference)
+            check_found(experts[name], f"expert {name}", problems)
+    return experts
+
+
+def check_found(model: ModelRef, what: str, problems: list[str]) -> None:
+    """Add a problem if there is no such file; problems of a file that exists show when it is opened."""
+    if not model.exists():
+        problems.append(f"The file of {what} was not found: {printable(model.text, 300)}.")
+
 
 activation_option = option(
     "--activation",
@@ -47,8 +114,6 @@ family_option = option(
 
 def _experts(ctx: click.Context, param: click.Parameter, texts: Sequence[str]) -> dict[str, ModelRef]:
     """{name: model}. None need be given with a folder of them."""
-    from merging.recipes.chain_text import parse_experts
-
     problems: list[str] = []
     if not texts and ctx.params.get("layout"):
         return {}
@@ -80,62 +145,52 @@ def named_models(written: Mapping[str, Any]) -> list[ModelRef]:
     return [ModelRef(text) for text in (written.get("pretrained"), *named) if text]
 
 
-def checkpoint_options(function: Function) -> Function:
-    """The options that name what is merged; the command gets ``pretrained`` and ``experts``, {name: model}."""
+def _models(
+    pretrained: ModelRef | None, experts: Mapping[str, ModelRef], layout: str | None, names: Sequence[str]
+) -> dict[str, Any]:
+    """What is merged: the models that are named, and those of a folder; what was taken is printed on stderr."""
+    if not layout:
+        return {"pretrained": pretrained, "experts": experts}
+    from merging.catalog.layouts import read_layout
 
-    @option("--pretrained", type=ModelType("the pretrained model"), callback=_pretrained,
-            help="a file, or bundled:pretrained")  # fmt: skip
-    @option(
+    read = read_layout(layout, names, pretrained.text if pretrained else "", experts.keys())
+    for line in read.lines():
+        print(line, file=sys.stderr)
+    found = {name: ModelRef(text) for name, text in read.experts.items()}
+    return {"pretrained": ModelRef(read.pretrained), "experts": {**found, **experts}}
+
+
+checkpoint_options = option_group(  # the command gets ``pretrained`` and ``experts``, {name: model}
+    _models,
+    option(
+        "--pretrained",
+        type=ModelType("the pretrained model"),
+        callback=_pretrained,
+        help="a file, or bundled:pretrained",
+    ),
+    option(
         "--expert",
         "experts",
         multiple=True,
         callback=_experts,
         metavar="NAME=FILE",
         help="an expert; give one for each",
-    )
-    @option(
+    ),
+    option(
         "--layout",
         metavar="FOLDER",
         is_eager=True,  # the others depend on it
         help="a folder with the pretrained model and experts, such as checkpoints/ViT-B-32 of the published task "
         "vectors, in place of naming them one by one",
-    )
-    @option(
+    ),
+    option(
         "--experts", "names", default="", callback=_names, metavar="A,B,C", help="experts of --layout (default: all)"
-    )
-    @functools.wraps(function)
-    def with_models(
-        *args: Any,
-        pretrained: ModelRef | None,
-        experts: Mapping[str, ModelRef],
-        layout: str | None,
-        names: Sequence[str],
-        **others: Any,
-    ) -> Any:
-        if layout:
-            pretrained, experts = _of_layout(layout, names, pretrained, experts)
-        return function(*args, pretrained=pretrained, experts=experts, **others)
-
-    return with_models
-
-
-def _of_layout(
-    folder: str, names: Sequence[str], pretrained: ModelRef | None, more: Mapping[str, ModelRef]
-) -> tuple[ModelRef, Mapping[str, ModelRef]]:
-    """The models of a folder, and experts that are named beside it; what was taken is printed on stderr."""
-    from merging.catalog.layouts import read_layout
-
-    layout = read_layout(folder, names, pretrained.text if pretrained else "", more.keys())
-    for line in layout.lines():
-        print(line, file=sys.stderr)
-    experts = {name: ModelRef(text) for name, text in layout.experts.items()}
-    return ModelRef(layout.pretrained), {**experts, **more}
+    ),
+)
 
 
 def _files_of(ctx: click.Context, param: click.Parameter, texts: Sequence[str]) -> dict[str, str]:
     """{expert: file}."""
-    from merging.recipes.chain_text import check_found
-
     problems: list[str] = []
     files: dict[str, str] = {}
     for text in texts:
@@ -158,14 +213,18 @@ layer_inputs_option = option(
 )  # fmt: skip
 
 
-def data_options(function: Function) -> Function:
-    """The options that name files of data; the command gets ``given``, {key of a recipe: {expert: file}}."""
+def _given(layer_inputs: Mapping[str, str], gradients: Mapping[str, str]) -> dict[str, Any]:
+    return {"given": {"layer_inputs": layer_inputs, "gradients": gradients}}
 
-    @layer_inputs_option
-    @option("--gradients", multiple=True, callback=_files_of, metavar="NAME=FILE",
-            help="an expert's gradients, written by merging.save_gradients; one for each")  # fmt: skip
-    @functools.wraps(function)
-    def with_data(*args: Any, layer_inputs: Mapping[str, str], gradients: Mapping[str, str], **others: Any) -> Any:
-        return function(*args, given={"layer_inputs": layer_inputs, "gradients": gradients}, **others)
 
-    return with_data
+data_options = option_group(  # files of data; the command gets ``given``, {key of a recipe: {expert: file}}
+    _given,
+    layer_inputs_option,
+    option(
+        "--gradients",
+        multiple=True,
+        callback=_files_of,
+        metavar="NAME=FILE",
+        help="an expert's gradients, written by merging.save_gradients; one for each",
+    ),
+)

@@ -9,51 +9,12 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from merging.cli.exit_codes import UsageError
-from merging.export.names import NO_TEXT
-from merging.formats.opening import ModelRef
 
 if TYPE_CHECKING:
     from click.shell_completion import CompletionItem
 
 
 GB = 1_000_000_000
-
-
-class ModelType(click.ParamType[ModelRef]):
-    """A model by its path or name; a file must be there. ``role`` says in messages what it is to the command."""
-
-    name = "checkpoint"
-
-    def __init__(self, role: str) -> None:
-        self.role = role
-
-    def convert(self, value: str, param: click.Parameter | None, ctx: click.Context | None) -> ModelRef:
-        """The model, which is not opened yet."""
-        from merging.recipes.chain_text import check_found
-
-        model, problems = ModelRef(value), list[str]()
-        check_found(model, self.role, problems)
-        if problems:
-            raise UsageError(problems)
-        return model
-
-    def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
-        """Let the shell complete paths."""
-        from click.shell_completion import CompletionItem
-
-        return [CompletionItem(incomplete, type="file")]
-
-
-class TextTowerType(click.ParamType[ModelRef | str]):
-    """A model, or "none"."""
-
-    name = "checkpoint"
-
-    def convert(self, value: str, param: click.Parameter | None, ctx: click.Context | None) -> ModelRef | str:
-        """The model, which is not opened yet, or the word."""
-        return value if value == NO_TEXT else ModelType("the text tower").convert(value, param, ctx)
-
-    shell_complete = ModelType.shell_complete
 
 
 class StepType(click.ParamType[tuple[str, dict[str, Any]]]):

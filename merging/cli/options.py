@@ -5,8 +5,10 @@ from __future__ import annotations
 import contextlib
 import functools
 import gc
+import inspect
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, TypeVar
 
 import click
@@ -24,6 +26,7 @@ PROBLEMS = f"{__name__}.problems"  # where the context of a call keeps them, by 
 
 
 CHOSEN = f"{__name__}.chosen"  # and what chooses among workers
+GROUPS = "option_groups"  # where a command's function keeps what is made of its options
 
 # Parameters whose problems are reported together
 
@@ -116,6 +119,8 @@ class Command(click.Command):
         if not gc.isenabled():
             gc.freeze()
             gc.enable()
+        for make, names in reversed(getattr(self.callback, GROUPS, ())):
+            ctx.params |= make(**{name: ctx.params.pop(name) for name in names})
         return super().invoke(ctx)
 
     def _read_early(self, ctx: click.Context, args: Sequence[str], reads: Reads) -> None:
@@ -140,6 +145,24 @@ class OrderedGroup(click.Group):
 
 option = functools.partial(click.option, cls=Option)
 argument = functools.partial(click.argument, cls=Argument)
+
+
+def option_group(
+    make: Callable[..., Mapping[str, Any]], *options: Callable[[Function], Function], names: Iterable[str] = ()
+) -> Callable[[Decorated], Decorated]:
+    """Options in place of which a command gets what ``make`` gives, {parameter: value}.
+
+    ``make`` takes them by its parameters' names, or by ``names``.
+    """
+    taken = tuple(names) or tuple(inspect.signature(make).parameters)
+
+    def add(function: Decorated) -> Decorated:
+        setattr(function, GROUPS, [*getattr(function, GROUPS, ()), (make, taken)])
+        for each in reversed(options):
+            each(function)
+        return function
+
+    return add
 
 
 # Options that several commands share
@@ -206,6 +229,25 @@ def chosen_workers(written: str | None) -> str:
         raise UsageError(["--only and --mixed choose among workers. Name some with --workers, or MERGESCOPE_WORKERS."])
     only = tuple(name.strip() for name in (said.get("only") or "").split(",") if name.strip())
     return choice._replace(only=only or choice.only, mixed=choice.mixed or bool(said.get("mixed"))).text
+
+
+@dataclass(frozen=True)
+class RunChoices:
+    """On which device a run is computed, whether it is evaluated, whether doubts stop it, and who else computes."""
+
+    device: str
+    evaluate: bool
+    strict: bool
+    workers: str
+
+
+def _run_choices(no_evaluate: bool, strict: bool, workers: str | None, device: str) -> dict[str, Any]:
+    return {"choices": RunChoices(device, not no_evaluate, strict, chosen_workers(workers))}
+
+
+run_options = option_group(  # how a run is computed; the command gets ``choices``
+    _run_choices, no_evaluate_option, strict_option, pause_option, workers_option, device_option
+)
 
 
 def job_options(function: Decorated) -> Decorated:

@@ -36,18 +36,18 @@ def open_path(path: Path, name: str, label: str) -> Checkpoint:
         folder = path.is_dir()
     except (OSError, ValueError):
         folder = False  # open_regular says what is wrong with the path
-    opened = _open_folder(path, name, label) if folder else _open_file(path, name, label)
-    opened.folder = path if folder else path.parent
+    opened = _open_folder(path, name) if folder else _open_file(path, name)
+    opened.label, opened.folder = label, path if folder else path.parent
     return opened
 
 
-def _open_folder(path: Path, name: str, label: str) -> Checkpoint:
+def _open_folder(path: Path, name: str) -> Checkpoint:
     folder, config = printable(path.name, 80), configs.read_json(path / configs.ADAPTER)
     if config is not None:
         weights = next((path / file for file in ADAPTERS if lexists(path / file)), None)
         if weights is None:
             raise CheckpointError(f"{folder} is the folder of an adapter without its weights ({ADAPTERS[0]}).")
-        return AdapterCheckpoint(_open_file(weights, name, label), config, label)
+        return AdapterCheckpoint(_open_file(weights, name), config)
     paths = [path / file for file in WEIGHTS if lexists(path / file)]  # the targets of links are checked later
     if not paths:
         paths = sorted(file for file in path.iterdir() if file.suffix in SUFFIXES)
@@ -59,11 +59,11 @@ def _open_folder(path: Path, name: str, label: str) -> Checkpoint:
             f"{folder} is a folder without a checkpoint; one with {', '.join(WEIGHTS[:3])} is expected, "
             f"or with {configs.ADAPTER}."
         )
-    return _open_file(paths[0], name, label)
+    return _open_file(paths[0], name)
 
 
-def _open_file(path: Path, name: str, label: str) -> Checkpoint:
-    opened = _recognized(open_regular(inside(path)), path, name, label)
+def _open_file(path: Path, name: str) -> Checkpoint:
+    opened = _recognized(open_regular(inside(path)), path, name)
     architecture, cautions = configs.beside(path)
     own = dict(opened.metadata)
     # A file's own metadata comes first, except for pickles: a configuration says more than the classes in a module.
@@ -72,7 +72,7 @@ def _open_file(path: Path, name: str, label: str) -> Checkpoint:
     return opened
 
 
-def _recognized(descriptor: int, path: Path, name: str, label: str) -> Checkpoint:
+def _recognized(descriptor: int, path: Path, name: str) -> Checkpoint:
     file = printable(path.name)
     window = ByteRange.whole(descriptor, file)
     if _is_tar(window):
@@ -85,7 +85,7 @@ def _recognized(descriptor: int, path: Path, name: str, label: str) -> Checkpoin
         )
     begun = _is_safetensors(window) or _is_cut_safetensors(window, path)
     if not begun and _is_pickled(window):
-        return PickledCheckpoint(descriptor, file, name, label)
+        return PickledCheckpoint(descriptor, file, name)
     if not begun and window.head(16).lstrip()[:1] == b"{":
         try:
             if window.size > MAX_INDEX:
@@ -96,9 +96,9 @@ def _recognized(descriptor: int, path: Path, name: str, label: str) -> Checkpoin
         finally:
             os.close(descriptor)
         if is_reference(path, raw):
-            return open_reference(path, raw, label, lambda at: canonical(open_path(at, name, str(at))))
-        return ShardedCheckpoint(path, raw, name, label)
-    return SafetensorsCheckpoint(descriptor, file, name, label)  # the error says what else it is
+            return open_reference(path, raw, lambda at: canonical(open_path(at, name, str(at))))
+        return ShardedCheckpoint(path, raw, name)
+    return SafetensorsCheckpoint(descriptor, file, name)  # the error says what else it is
 
 
 def _is_safetensors(window: ByteRange) -> bool:

@@ -263,8 +263,8 @@ def save(path: Path, tensors: Mapping[str, torch.Tensor], metadata: Mapping[str,
 class SafetensorsCheckpoint(Checkpoint):
     """A safetensors file, read by offset from an open descriptor, which is closed with the checkpoint."""
 
-    def __init__(self, descriptor: int, file: str, name: str, label: str) -> None:
-        self.name, self.label = name, label
+    def __init__(self, descriptor: int, file: str, name: str) -> None:
+        self.name, self.label = name, file
         self._descriptor, self._file = descriptor, file
         weakref.finalize(self, os.close, descriptor)
         header = read_header(descriptor, file)

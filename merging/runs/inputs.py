@@ -67,8 +67,7 @@ class OpenedRecipe:
         digests = {}
         for (key, model), checkpoint in zip(self.recipe.models(self.base).items(), self, strict=True):
             digests[key] = DIGESTS.digest(checkpoint, meter)
-            if not model.remote:
-                check_model(model.path, digests[key])
+            check_model(model, digests[key])
         return digests
 
     def run_id(self, digests: Mapping[str, str] | None = None) -> str:

@@ -18,6 +18,7 @@ from safetensors.torch import save
 
 from merging import settings
 from merging.checkpoints.architecture import Architecture
+from merging.cli.model_options import check_found
 from merging.errors import Cancelled, CheckpointError
 from merging.formats import hub
 from merging.formats.opening import ModelRef, open_checkpoint
@@ -25,7 +26,6 @@ from merging.hub import fetch as fetch_module
 from merging.hub.cache import cache_folder
 from merging.open_clip_import import prepare_torchvision
 from merging.progress import Progress, watched
-from merging.recipes import chain_text
 from merging.tasks.context import Context
 
 CONFIG = {"model_cfg": {"embed_dim": tiny.EMBED, "quick_gelu": True, "vision_cfg": tiny.ARCHITECTURE["vision_cfg"]}}
@@ -98,7 +98,7 @@ def test_a_file_of_that_name_comes_first(there: LoopbackHub, tmp_path: Path, mon
     open_checkpoint("ViT-B-32/mine")
     assert not there.requests
     problems: list[str] = []
-    chain_text.check_found(ModelRef("hf-hub:tiny/clip"), "the pretrained model", problems)
+    check_found(ModelRef("hf-hub:tiny/clip"), "the pretrained model", problems)
     assert not problems
 
 

@@ -9,7 +9,8 @@ import click
 from merging.cli.call import Call
 from merging.cli.exit_codes import DONE, UsageError
 from merging.cli.export_options import SINGLE, ExportOptions, export_options
-from merging.cli.option_types import PATH, ModelType
+from merging.cli.model_options import ModelType
+from merging.cli.option_types import PATH
 from merging.cli.options import Command, argument, option
 from merging.cli.output import dumps, export_facts, reporting
 from merging.formats.opening import ModelRef

@@ -6,8 +6,7 @@ import click
 
 from merging.cli.call import Call
 from merging.cli.exit_codes import DONE
-from merging.cli.model_options import activation_option, architecture_option
-from merging.cli.option_types import ModelType
+from merging.cli.model_options import ModelType, activation_option, architecture_option
 from merging.cli.options import Command, argument, device_option
 from merging.cli.output import drawn_of, dumps, reporting, score_table
 from merging.errors import MergingError

@@ -11,8 +11,13 @@ import click
 
 from merging.cli.call import Call
 from merging.cli.exit_codes import DONE, FAILED
-from merging.cli.model_options import activation_option, architecture_option, checkpoint_options, vocabulary_option
-from merging.cli.option_types import ModelType
+from merging.cli.model_options import (
+    ModelType,
+    activation_option,
+    architecture_option,
+    checkpoint_options,
+    vocabulary_option,
+)
 from merging.cli.options import Command, argument, job_options, option
 from merging.cli.output import columns, dumps, reporting
 from merging.formats.opening import ModelRef

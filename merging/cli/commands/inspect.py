@@ -9,8 +9,7 @@ import click
 
 from merging.cli.call import Call
 from merging.cli.exit_codes import DONE
-from merging.cli.model_options import architecture_option, family_option
-from merging.cli.option_types import ModelType
+from merging.cli.model_options import ModelType, architecture_option, family_option
 from merging.cli.options import Command, argument, option
 from merging.cli.output import columns, dumps, reporting
 from merging.formats.opening import ModelRef
