@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from merging.cli.exit_codes import UsageError
-from merging.cli.model_options import TextTowerType, activation_option, architecture_option
+from merging.cli.model_options import ModelType, activation_option, architecture_option
 from merging.cli.option_types import GigabytesType
 from merging.cli.options import option, option_group
-from merging.export.names import PEFT, TARGETS
+from merging.export.names import NO_TEXT, PEFT, TARGETS
 from merging.formats.opening import ModelRef
 
 if TYPE_CHECKING:
@@ -55,23 +55,9 @@ def _hub_ids(ctx: click.Context, param: click.Parameter, texts: Sequence[str]) -
     return {name: value for name, _, value in pairs}
 
 
-def _how(
-    to: str | None,
-    activation: str | None,
-    architecture: str,
-    text_tower: ModelRef | str | None,
-    hub_ids: Mapping[str, str],
-    shard_size: int,
-    overwrite: bool,
-    force: bool,
-    rank: int | None,
-    task: str,
-) -> dict[str, Any]:
+def _how(to: str | None, overwrite: bool, force: bool, rank: int | None, **others: Any) -> dict[str, Any]:
     """What the options say. Raises UsageError for a rank without an adapter, or an adapter without one."""
-    replaced, ranks = overwrite or force, rank or 0
-    how = ExportOptions(
-        to or TARGETS[0], activation, architecture, text_tower, hub_ids, shard_size, replaced, task, ranks, force
-    )
+    how = ExportOptions(to or TARGETS[0], overwrite=overwrite or force, force=force, rank=rank or 0, **others)
     if (how.to == PEFT) != (rank is not None):
         raise UsageError(["An adapter (--to peft) has a rank, and nothing else has: give both, or none."])
     click.get_current_context().meta[TARGET_NAMED] = to is not None
@@ -89,7 +75,7 @@ export_options = option_group(  # how a model is written; the command gets ``how
     architecture_option,
     option(
         "--text-tower",
-        type=TextTowerType(),
+        type=ModelType("the text tower", NO_TEXT),
         metavar="CHECKPOINT",
         help="take the text tower of this model, or write the image tower alone with none (default: the pretrained "
         "model's)",
@@ -103,7 +89,13 @@ export_options = option_group(  # how a model is written; the command gets ``how
         help="repository of an expert, or of pretrained, for the model card; may be given repeatedly",
     ),
     option(
-        "--shard-size", type=GigabytesType(), default=5.0, show_default=True, metavar="GB", help="divide larger weights"
+        "--shard-size",
+        "shard_bytes",
+        type=GigabytesType(),
+        default=5.0,
+        show_default=True,
+        metavar="GB",
+        help="divide larger weights",
     ),
     option(
         "--overwrite",
@@ -119,6 +111,7 @@ export_options = option_group(  # how a model is written; the command gets ``how
     ),
     option("--rank", type=click.IntRange(1), default=None, metavar="R", help="of an adapter (--to peft)"),
     option("--task", default="", metavar="EXPERT", help="of other networks than CLIP: write this expert's head, too"),
+    names=[field.name for field in fields(ExportOptions)],
 )
 
 

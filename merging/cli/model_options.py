@@ -14,7 +14,6 @@ from merging.checkpoints.references import BUNDLED_PREFIX
 from merging.cli.exit_codes import UsageError
 from merging.cli.option_types import ArchitectureType
 from merging.cli.options import option, option_group
-from merging.export.names import NO_TEXT
 from merging.formats.opening import ModelRef
 from merging.team.choices import COMMON, VOCABULARIES
 from merging.text import printable
@@ -23,18 +22,23 @@ if TYPE_CHECKING:
     from click.shell_completion import CompletionItem
 
 
-class ModelType(click.ParamType[ModelRef]):
-    """A model by its path or name; a file must be there. ``role`` says in messages what it is to the command."""
+class ModelType(click.ParamType[ModelRef | str]):
+    """A model by its path or name; a file must be there. A ``word`` may stand for none.
+
+    ``role`` says in messages what it is to the command.
+    """
 
     name = "checkpoint"
 
-    def __init__(self, role: str) -> None:
-        self.role = role
+    def __init__(self, role: str, word: str | None = None) -> None:
+        self.role, self.word = role, word
 
-    def convert(self, value: str, param: click.Parameter | None, ctx: click.Context | None) -> ModelRef:
-        """The model, which is not opened yet."""
-        model, problems = ModelRef(value), list[str]()
-        check_found(model, self.role, problems)
+    def convert(self, value: str, param: click.Parameter | None, ctx: click.Context | None) -> ModelRef | str:
+        """The model, which is not opened yet, or the word."""
+        if value == self.word:
+            return value
+        problems: list[str] = []
+        model = found_model(value, self.role, problems)
         if problems:
             raise UsageError(problems)
         return model
@@ -46,16 +50,12 @@ class ModelType(click.ParamType[ModelRef]):
         return [CompletionItem(incomplete, type="file")]
 
 
-class TextTowerType(click.ParamType[ModelRef | str]):
-    """A model, or "none"."""
-
-    name = "checkpoint"
-
-    def convert(self, value: str, param: click.Parameter | None, ctx: click.Context | None) -> ModelRef | str:
-        """The model, which is not opened yet, or the word."""
-        return value if value == NO_TEXT else ModelType("the text tower").convert(value, param, ctx)
-
-    shell_complete = ModelType.shell_complete
+def found_model(text: str, what: str, problems: list[str]) -> ModelRef:
+    """The model that a text names. No such file is a problem; problems of a file that exists show when it is opened."""
+    model = ModelRef(text)
+    if not model.exists():
+        problems.append(f"The file of {what} was not found: {printable(text, 300)}.")
+    return model
 
 
 def parse_experts(texts: Sequence[str], problems: list[str]) -> dict[str, ModelRef]:
@@ -72,15 +72,8 @@ def parse_experts(texts: Sequence[str], problems: list[str]) -> dict[str, ModelR
         elif name in experts:
             problems.append(f"Two experts are called {name!r}; give them different names.")
         else:
-            experts[name] = ModelRef(reference)
-            check_found(experts[name], f"expert {name}", problems)
+            experts[name] = found_model(reference, f"expert {name}", problems)
     return experts
-
-
-def check_found(model: ModelRef, what: str, problems: list[str]) -> None:
-    """Add a problem if there is no such file; problems of a file that exists show when it is opened."""
-    if not model.exists():
-        problems.append(f"The file of {what} was not found: {printable(model.text, 300)}.")
 
 
 activation_option = option(
@@ -140,7 +133,6 @@ def _names(ctx: click.Context, param: click.Parameter, text: str) -> list[str]:
 
 def named_models(written: Mapping[str, Any]) -> list[ModelRef]:
     """The models that --pretrained and --expert name as they are written."""
-
     named = (text.partition("=")[2] for text in written.get("experts", ()))
     return [ModelRef(text) for text in (written.get("pretrained"), *named) if text]
 
@@ -201,7 +193,7 @@ def _files_of(ctx: click.Context, param: click.Parameter, texts: Sequence[str]) 
             problems.append(f"{param.opts[0]} names two files of {name!r}.")
         else:
             files[name] = file
-            check_found(ModelRef(file), f"{param.opts[0]} {name}", problems)
+            found_model(file, f"{param.opts[0]} {name}", problems)
     if problems:
         raise UsageError(problems)
     return files

@@ -18,7 +18,7 @@ from safetensors.torch import save
 
 from merging import settings
 from merging.checkpoints.architecture import Architecture
-from merging.cli.model_options import check_found
+from merging.cli.model_options import found_model
 from merging.errors import Cancelled, CheckpointError
 from merging.formats import hub
 from merging.formats.opening import ModelRef, open_checkpoint
@@ -98,7 +98,7 @@ def test_a_file_of_that_name_comes_first(there: LoopbackHub, tmp_path: Path, mon
     open_checkpoint("ViT-B-32/mine")
     assert not there.requests
     problems: list[str] = []
-    check_found(ModelRef("hf-hub:tiny/clip"), "the pretrained model", problems)
+    found_model("hf-hub:tiny/clip", "the pretrained model", problems)
     assert not problems
 
 

@@ -11,7 +11,7 @@ from typing import Any, Self
 from merging.benchmarks.benchmark import MULTITASK
 from merging.benchmarks.build.class_names import ClassNames
 from merging.checkpoints.families import ACTIVATIONS
-from merging.checkpoints.references import PRETRAINED
+from merging.checkpoints.references import PRETRAINED, locate
 from merging.checkpoints.stated_architecture import StatedArchitecture
 from merging.clip.prompt_sets import CLIP, WORDINGS, prompt_keys
 from merging.datasets.class_list import in_lines, names_text
@@ -117,6 +117,10 @@ class Description:
             _text(options["architecture"], "architecture")
             options["architecture"] = named_architecture(options["architecture"], base).text()
         return cls(**options, base=base)
+
+    def path(self, text: str) -> Path:
+        """The path of one of its data sets or files."""
+        return locate(text, self.base)
 
     def models(self) -> dict[str, ModelRef]:
         """{"pretrained": model, task: its expert}, and "multitask" if there is one."""

@@ -15,7 +15,7 @@ from merging.benchmarks.build.sampling import Amounts
 from merging.benchmarks.build.splits import Split, split
 from merging.checkpoints.architecture import with_activation, with_architecture
 from merging.checkpoints.checkpoint import Checkpoint
-from merging.checkpoints.references import PRETRAINED, locate, without_folders
+from merging.checkpoints.references import PRETRAINED, without_folders
 from merging.checkpoints.text_tower import PROJECTION, text_tower
 from merging.checkpoints.views import CheckpointView
 from merging.clip.heads import PLAIN, Head, read_head
@@ -131,19 +131,18 @@ def _text(description: Description, width: int, *, needed: bool) -> CheckpointVi
 
 def _task(source: TaskSource, description: Description, models: BenchmarkModels) -> PlannedTask:
     """One task; errors name it."""
-    base = description.base
     try:
         data = open_data(
-            locate(source.images, base), image=source.image_column, label=source.label_column,
+            description.path(source.images), image=source.image_column, label=source.label_column,
             configuration=source.configuration, split=source.test_split,
         )  # fmt: skip
         published = prompts(source.prompts).worded(source.wording) if source.prompts else None
-        chosen = read_classes(locate(source.classes, base)) if isinstance(source.classes, str) else source.classes
+        chosen = read_classes(description.path(source.classes)) if isinstance(source.classes, str) else source.classes
         classes = name_classes(data, chosen, published)
         head = None
         if source.head:
             order = published.class_names if published and chosen is None else classes.names
-            head = _head(locate(source.head, base), classes.names, order, models)
+            head = _head(description.path(source.head), classes.names, order, models)
         return PlannedTask(
             source=source,
             title=source.title or (published.title if published else source.key),
