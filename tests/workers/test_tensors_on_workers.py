@@ -21,7 +21,7 @@ from merging.cli.main import main
 from merging.engine.outputs import Stored, Tally
 from merging.engine.work import one_by_one
 from merging.errors import WorkerError
-from merging.formats.one_tensor import file_bytes
+from merging.formats.safetensors import file_bytes
 from merging.recipes.recipe import Recipe
 from merging.runs.execute import execute
 from merging.runs.inputs import open_inputs
