@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from threading import Event
 from typing import TYPE_CHECKING
 
-from merging.tasks.context import Context, log_warning
+from merging.tasks.context import Context, OpenWorkers, log_warning
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -36,7 +36,11 @@ class Call:
         return self.pause_file is not None and self.pause_file.exists()
 
     def context(
-        self, progress: ProgressCallback | None, device: str = "auto", warn: Callable[[str], None] = log_warning
+        self,
+        progress: ProgressCallback | None,
+        device: str = "auto",
+        warn: Callable[[str], None] = log_warning,
+        workers: str | OpenWorkers = "",
     ) -> Context:
-        """The context of what it computes."""
-        return Context(device, progress, cancel=self.stop, pause=self.pauses, warn=warn)
+        """The context of what it computes, or lets ``workers`` compute."""
+        return Context(device, progress, cancel=self.stop, pause=self.pauses, warn=warn, workers=workers)

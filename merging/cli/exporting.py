@@ -88,7 +88,7 @@ def compute(  # noqa: PLR0913 - all that the commands merge and run are given
     for sentence in recipe.unused:
         print_doubt(sentence)
     with reporting(call.events) as progress:
-        context = call.context(progress, device, print_doubt)
+        context = call.context(progress, device, print_doubt, workers)
         run = execute(
             recipe,
             Store(store),
@@ -97,7 +97,6 @@ def compute(  # noqa: PLR0913 - all that the commands merge and run are given
             base=base,
             strict=strict,
             announce=None if call.json or call.events else print_estimate,
-            workers=workers,
             context=context,
         )
         if evaluate:

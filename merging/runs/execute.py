@@ -39,7 +39,6 @@ def execute(  # noqa: PLR0913 - all that distinguishes the app, the command line
     strict: bool = False,
     announce: Callable[[Estimate], None] | None = None,
     scored: GivenScores | None = None,
-    workers: str = "",
 ) -> Run:
     """The stored run of a recipe: an existing one, or a new one.
 
@@ -47,14 +46,13 @@ def execute(  # noqa: PLR0913 - all that distinguishes the app, the command line
         benchmark: what the merged model is evaluated on; default: the bundled one, if it fits the model.
         context: its progress covers reading, merging and evaluating together. It can pause while something is learned;
             the same recipe then goes on from where it stopped. Every doubt about what belongs together is a warning
-            before anything is computed; the run has them, too.
+            before anything is computed; the run has them, too. Its workers compute whole tensors and features.
         evaluate: whether the run must have scores; a stored run without them gets them.
         keep_model, need_model: whether the weights of a new run stay; whether a stored run must have some.
         base: the folder from which relative paths in the recipe count.
         strict: whether to refuse experts that probably do not belong to the pretrained model.
         announce: called with the cost before anything is learned, or matrices of networks other than CLIP are read.
         scored: scores of the run's model on the benchmark, if it was evaluated together with others.
-        workers: who computes whole tensors, as MERGESCOPE_WORKERS says it; empty: this process.
 
     Raises:
         CheckpointError, CompatibilityError, NeedsError, MergingError: it cannot be run so, or memory is too small.
@@ -75,7 +73,7 @@ def execute(  # noqa: PLR0913 - all that distinguishes the app, the command line
         seen = ChainImages(_exemplars(recipe, fitting, reason), _test_data(recipe, fitting, reason))
         work = Work(
             run_id, opened, digests, store, scored_on, seen, context, parts, plan, keep_model, scored=scored,
-            workers=workers, seconds={READING: reading}, warnings=[reason] if reason and evaluate else [],
+            seconds={READING: reading}, warnings=[reason] if reason and evaluate else [],
         )  # fmt: skip
         _compute(work, announce)
     return _own(store, run_id)

@@ -35,8 +35,8 @@ class TaskKind:
     ``open_inputs`` opens what tasks share whose requests agree in ``shared``; it stays in memory for the next one.
     Nothing stays without ``shared``. ``name_task`` says what this process calls the task, by the files that it sees: a
     task that was asked for under another name is refused, so that a stale copy of a file cannot give a number. Without
-    it a request is about the worker itself. ``compute`` gives the answer. The results of kinds ``in_store`` are written
-    into the store by the worker, which must see its folder.
+    it a request is about the worker itself. ``compute`` gives the answer. Answers of kinds that are ``stored`` stay if
+    others are left for later; those of kinds ``in_store`` are written there by the worker, which must see its folder.
     """
 
     noun: str
@@ -44,6 +44,7 @@ class TaskKind:
     compute: Callable[[Any, Request, Context], Plain | bytes]
     name_task: Callable[[Any, Request], str] | None = None
     shared: tuple[str, ...] = ()
+    stored: bool = False
     in_store: bool = False
 
 

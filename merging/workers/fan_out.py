@@ -11,6 +11,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import FIRST_COMPLETED, CancelledError, Future, wait
 from dataclasses import dataclass
+from typing import Any
 
 from merging.errors import MergingError, WorkerError, WorkersGone
 from merging.free_memory import MemoryWatch
@@ -29,15 +30,16 @@ TRIES = 3  # workers that a task may take down
 
 
 @dataclass(frozen=True, slots=True)
-class WorkerTask:
-    """A task for a worker. ``ask`` gives what is said to it, with its name, when it is handed out.
+class Task:
+    """A task of a kind. ``ask`` gives what is said to a worker, with its name, when it is handed out.
 
-    ``work`` is counted as progress, and ``nbytes`` is the size of the answer: tasks
-    with at most ``MOST_BYTES`` of answers are in flight at once, or one.
+    ``compute`` gives the answer without workers. ``work`` is counted as progress, and ``nbytes`` is the size of the
+    answer: tasks with at most ``MOST_BYTES`` of answers are in flight at once, or one.
     """
 
     name: str
     ask: Callable[[], Plain]
+    compute: Callable[[Context], Any] | None = None
     work: int = 1
     nbytes: int = 0
     detail: str = ""  # of progress
@@ -47,7 +49,7 @@ class WorkerTask:
 class _Flight:
     """A task that was handed out, and how often its worker was lost."""
 
-    task: WorkerTask
+    task: Task
     request: bytes
     losses: int = 0
 
@@ -63,8 +65,8 @@ class FanOut:
 
     kind: str
     workers: Workers
-    take: Callable[[WorkerTask, Plain], None]
-    failed: Callable[[WorkerTask, MergingError], None] | None = None
+    take: Callable[[Task, Plain], None]
+    failed: Callable[[Task, MergingError], None] | None = None
     context: Context = QUIET
     total: int = 0
     arrived: int = 0
@@ -75,7 +77,7 @@ class FanOut:
         self._again: deque[_Flight] = deque()
         self._memory = MemoryWatch()  # of this machine, where workers often are
 
-    def run(self, tasks: Iterable[WorkerTask], work: int | None = None) -> None:
+    def run(self, tasks: Iterable[Task], work: int | None = None) -> None:
         """Let workers do all tasks. Those of an iterator are taken as they are handed out; ``work`` is that of all.
 
         Raises:
@@ -108,7 +110,7 @@ class FanOut:
             self._words_of_workers = words
             self._meter.within(0, self._words())
 
-    def _submit(self, source: Iterator[WorkerTask]) -> bool:
+    def _submit(self, source: Iterator[Task]) -> bool:
         """Fill the window; whether anything is in flight then, as long as anything is left."""
         if not self._flying and self.workers.count == 0:  # else nothing would be submitted, as if all were done
             self._await_workers()
@@ -126,7 +128,7 @@ class FanOut:
                 self._flying[future] = flight
         return bool(self._flying)
 
-    def _next(self, source: Iterator[WorkerTask]) -> _Flight | None:
+    def _next(self, source: Iterator[Task]) -> _Flight | None:
         """What to submit next; what may take its workers down runs alone."""
         if any(map(self._is_suspect, self._flying.values())):
             return None
@@ -164,11 +166,11 @@ class FanOut:
                 self._count(flight.task)
         return lost
 
-    def _count(self, task: WorkerTask) -> None:
+    def _count(self, task: Task) -> None:
         self.arrived += 1
         self._meter.advance(task.work, self._words(), task.detail)
 
-    def _fail(self, task: WorkerTask, error: MergingError) -> None:
+    def _fail(self, task: Task, error: MergingError) -> None:
         if self.failed is None:
             raise error
         self.failed(task, error)

@@ -118,8 +118,12 @@ def test_dask_does_the_trials_of_a_measurement(
 ) -> None:
     said, other = list[str](), Store(tmp_path / "other", libraries=())
     here = measure("drm_ablations", other, tiny_benchmark, context=Context(device="cpu"))
-    workers, tell = opened(str(cluster.file), device="cpu"), lambda done: said.append(done.phase)
-    there = measure("drm_ablations", store, tiny_benchmark, workers=workers, context=Context("cpu", progress=tell))
+
+    def tell(done: Progress) -> None:
+        said.append(done.phase)
+
+    context = Context("cpu", progress=tell, workers=str(cluster.file))
+    there = measure("drm_ablations", store, tiny_benchmark, context=context)
     assert said[0].startswith("Trial 0 of 27, on ") and there.tables == here.tables and there.device == here.device
     for name in here.tables:
         assert there.table(name).equals(here.table(name)), name
@@ -132,8 +136,8 @@ def test_dask_merges_the_same_file(cluster: Cluster, tiny_benchmark: Benchmark, 
     until(lambda: len(cluster.workers()) == 2)  # the one that was killed is back
     for own, workers in ((store, str(cluster.file)), (Store(tmp_path / "here", libraries=()), "")):
         execute(
-            chain, own, benchmark=tiny_benchmark, evaluate=False, workers=workers,
-            context=Context("cpu", progress=lambda done: said.append(done.phase)),
+            chain, own, benchmark=tiny_benchmark, evaluate=False,
+            context=Context("cpu", progress=lambda done: said.append(done.phase), workers=workers),
         )  # fmt: skip
     there, here = (next(root.glob("runs/*/model.safetensors")) for root in (store.root, tmp_path / "here"))
     assert there.read_bytes() == here.read_bytes()
@@ -150,8 +154,8 @@ def test_dask_computes_whole_runs_and_stops_where_they_are(
     with opened(f"{cluster.file} only={platform.node()}", device="cpu") as workers:
         assert workers is not None and workers.count == 2
         (made,) = execute_several(
-            wanted, store, benchmark=tiny_benchmark, workers=workers,
-            context=Context("cpu", progress=lambda done: said.append(done.phase)),
+            wanted, store, benchmark=tiny_benchmark,
+            context=Context("cpu", progress=lambda done: said.append(done.phase), workers=workers),
         )  # fmt: skip
         assert store.runs() == [made]
         assert (said[0], said[-1]) == ("Run 0 of 1, on 2 workers", "Run 1 of 1, on 2 workers")
@@ -159,8 +163,9 @@ def test_dask_computes_whole_runs_and_stops_where_they_are(
         with pytest.raises(Cancelled):
             threading.Timer(3.0, stop.set).start()
             execute_several(
-                [WantedRun(long)], store, benchmark=tiny_benchmark, workers=workers, context=Context("cpu", cancel=stop)
-            )
+                [WantedRun(long)], store, benchmark=tiny_benchmark,
+                context=Context("cpu", cancel=stop, workers=workers),
+            )  # fmt: skip
         until(lambda: not list(store.root.rglob("*tmp-*")), 10)  # what the worker was writing
         kind = str(about({"device": "cpu"})["kind"])
         assert workers.only is not None

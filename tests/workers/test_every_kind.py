@@ -50,30 +50,30 @@ def points(benchmark: Benchmark, store: Store, workers: Workers | None, context:
         small_sweeps.sweep(benchmark, kind=LINE, axes=(Axis("alpha", (0.5, 1.0)),), images=7),
         small_sweeps.sweep(benchmark, kind=PLANE, axes=plane),
     ):
-        run_sweep(made, store, benchmark, context=context, workers=workers)
+        run_sweep(made, store, benchmark, context=replace(context, workers=workers or ""))
 
 
 def trials(benchmark: Benchmark, store: Store, workers: Workers | None, context: Context) -> None:
     for key in ("exemplars", "drm_ablations", "task_counts"):
-        measure(key, store, benchmark, context=context, workers=contextlib.nullcontext(workers))
+        measure(key, store, benchmark, context=replace(context, workers=workers or ""))
 
 
 def tensors(benchmark: Benchmark, store: Store, workers: Workers | None, context: Context) -> None:
     for merge, params in (("drm", {}), ("tsv_m", {}), ("wudi", {"steps": 3})):
-        chain, who = recipe(benchmark, merge, params), "lent" if workers else ""
-        execute(chain, store, benchmark=benchmark, evaluate=False, workers=who, context=context)
+        chain, computing = recipe(benchmark, merge, params), replace(context, workers=workers or "")
+        execute(chain, store, benchmark=benchmark, evaluate=False, context=computing)
 
 
 def scores(benchmark: Benchmark, store: Store, workers: Workers | None, context: Context) -> None:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(kept_features, "WORTH", 1)  # features are kept however few images they are of
-        who = "lent" if workers else ""
-        execute(recipe(benchmark, "task_arithmetic"), store, benchmark=benchmark, workers=who, context=context)
+        computing = replace(context, workers=workers or "")
+        execute(recipe(benchmark, "task_arithmetic"), store, benchmark=benchmark, context=computing)
 
 
 def runs(benchmark: Benchmark, store: Store, workers: Workers | None, context: Context) -> None:
     wanted = [WantedRun(recipe(benchmark, merge)) for merge in ("task_arithmetic", "ties", "weight_averaging", "tsv_m")]
-    execute_several(wanted, store, benchmark=benchmark, context=context, workers=workers)
+    execute_several(wanted, store, benchmark=benchmark, context=replace(context, workers=workers or ""))
 
 
 def measurements(benchmark: Benchmark, store: Store, workers: Workers | None, context: Context) -> None:
@@ -84,7 +84,7 @@ def measurements(benchmark: Benchmark, store: Store, workers: Workers | None, co
         for merge in ("ties", "task_arithmetic")
     ]
     wanted = [WantedMeasurement(key, run.id) for key in ("drift", "signs", "predictions") for run in made]
-    measure_several(wanted, store, benchmark, context=context, workers=workers)
+    measure_several(wanted, store, benchmark, context=replace(context, workers=workers or ""))
 
 
 EVERY: Mapping[str, tuple[str, Compute]] = {  # what progress calls it
@@ -123,7 +123,7 @@ def here(
 def lent(workers: Workers) -> Iterator[None]:
     """Workers of the test's own are those that any text names."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(pools, "opened", lambda spec, warn, device: contextlib.nullcontext(workers))
+        patch.setattr(pools, "opened", lambda *_: contextlib.nullcontext(workers))
         yield
 
 

@@ -28,7 +28,7 @@ def two_threads(monkeypatch: pytest.MonkeyPatch) -> Any:
     """Two workers in this process; features are kept however few images they are of."""
     with ThreadPoolExecutor(2) as pool:
         workers = Workers(pool, 2)
-        monkeypatch.setattr(pools, "opened", lambda spec, warn, device: contextlib.nullcontext(workers))
+        monkeypatch.setattr(pools, "opened", lambda *_: contextlib.nullcontext(workers))
         monkeypatch.setattr(kept_features, "WORTH", 1)
         yield
 

@@ -68,7 +68,7 @@ def lent(monkeypatch: pytest.MonkeyPatch) -> Callable[[Workers], None]:
     """Makes workers of the test's own those that any text names."""
 
     def lend(workers: Workers) -> None:
-        monkeypatch.setattr(pools, "opened", lambda spec, warn, device: contextlib.nullcontext(workers))
+        monkeypatch.setattr(pools, "opened", lambda *_: contextlib.nullcontext(workers))
 
     return lend
 
@@ -185,7 +185,7 @@ def test_workers_on_other_hardware_are_left_alone(
 
 def test_a_worker_refuses_other_files_and_names_a_missing_one(copied: Benchmark) -> None:
     recipe = chain(copied, "tsv_m")
-    with whole_tensors.tensors_on_workers(open_inputs(recipe), "1", Context("cpu", warn=print)) as found:
+    with whole_tensors.tensors_on_workers(open_inputs(recipe), Context("cpu", warn=print, workers="1")) as found:
         assert found is not None
         request = written({**found.asked, "name": WIDE})
     assert len(request) < 10_000

@@ -6,9 +6,9 @@ import os
 import shutil
 import threading
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -46,7 +46,7 @@ def here(tiny_benchmark: Benchmark, tmp_path_factory: pytest.TempPathFactory, sm
 
 
 def measured(key: str, store: Store, benchmark: Benchmark, workers: Workers | None = None, **said: Any) -> Any:
-    return measure(key, store, benchmark, workers=nullcontext(workers), context=context_of(said), **said)
+    return measure(key, store, benchmark, context=replace(context_of(said), workers=workers or ""), **said)
 
 
 def bytes_of(store: Store) -> dict[str, bytes]:
@@ -54,12 +54,6 @@ def bytes_of(store: Store) -> dict[str, bytes]:
     folder = store.root / "measured"
     paths = [path for path in folder.rglob("*") if path.is_file() and path.suffix != ".json"]
     return {path.relative_to(folder).as_posix(): path.read_bytes() for path in paths}
-
-
-@contextmanager
-def never() -> Iterator[Workers]:
-    raise AssertionError("no worker is needed")
-    yield
 
 
 @pytest.mark.usefixtures("here")
@@ -142,7 +136,7 @@ def test_cancel_does_not_wait_for_a_trial(
         return {}
 
     monkeypatch.setattr(trial_task, "computation", lambda key: long)
-    trials = spread.Trials("drm_ablations", TrialInputs(tiny_benchmark), Context("cpu", cancel=begun), threads)
+    trials = spread.Trials("drm_ablations", TrialInputs(tiny_benchmark), Context("cpu", cancel=begun, workers=threads))
     with pytest.raises(Cancelled):
         trials.answers([PlannedTrial("a", {})])
     assert not finished
@@ -160,8 +154,8 @@ def test_answers_come_in_the_order_of_the_plan(tiny_benchmark: Benchmark, monkey
     monkeypatch.setattr(trial_task, "in_room", lambda device, compute: (compute(device), ("It ran out.",)))
     one = Workers(ThreadPoolExecutor(1), 1)  # of two, either may be the first to begin
     warned = list[str]()
-    context = Context("cpu", lambda now: fractions.append(now.fraction), warn=warned.append)
-    trials = spread.Trials("drm_ablations", TrialInputs(tiny_benchmark), context, one)
+    context = Context("cpu", lambda now: fractions.append(now.fraction), warn=warned.append, workers=one)
+    trials = spread.Trials("drm_ablations", TrialInputs(tiny_benchmark), context)
     planned = [PlannedTrial(name, {"say": name}, weight) for name, weight in {"a": 1.0, "b": 5.0, "c": 2.0}.items()]
     assert trials.answers(planned) == [{"said": name, "third": 1 / 3} for name in "abc"]
     assert begun == ["b", "c", "a"] and fractions[-1] == 1 and not warned
@@ -173,7 +167,7 @@ def test_answers_come_in_the_order_of_the_plan(tiny_benchmark: Benchmark, monkey
 
 
 def asked(benchmark: Benchmark, task: str = "digits") -> dict[str, Any]:
-    trials = spread.Trials("exemplars", TrialInputs(benchmark), Context("cpu"), None)
+    trials = spread.Trials("exemplars", TrialInputs(benchmark), Context("cpu"))
     candidate = exemplar_sensitivity.CANDIDATES[0]
     trial = exemplar_sensitivity.DrawnMerge(candidate, 2, 0).planned(benchmark)
     return trials.request(PlannedTrial("own", {"own": task}) if task else trial)
@@ -218,11 +212,11 @@ def test_requests_and_answers_are_small(tiny_benchmark: Benchmark) -> None:
 
 @pytest.mark.usefixtures("here")
 def test_what_has_no_trials_or_is_stored_opens_no_workers(tiny_benchmark: Benchmark, here: Store) -> None:
-    closed: AbstractContextManager[Workers] = never()
-    measure("task_counts", here, tiny_benchmark, workers=closed, context=Context(device="cpu"))
+    closed = Context("cpu", workers="no such workers")
+    measure("task_counts", here, tiny_benchmark, context=closed)
     recipe = Recipe.build("weight_averaging", {}, [], tiny_benchmark.pretrained, tiny_benchmark.experts)
     run = execute(recipe, here, benchmark=tiny_benchmark, evaluate=False, context=Context(device="cpu"))
-    assert measure("pairs", here, tiny_benchmark, run.id, workers=closed, context=Context(device="cpu")).key == "pairs"
+    assert measure("pairs", here, tiny_benchmark, run.id, context=closed).key == "pairs"
 
 
 def test_the_command_refuses_workers_that_there_are_not(

@@ -42,7 +42,6 @@ def measure(
     from merging.analysis import measure as measuring
     from merging.benchmarks.benchmark import Benchmark
     from merging.runs.store import Store
-    from merging.workers.pools import opened
 
     there = Store(store, libraries=(settings.benchmark_folder() / "runs",))
     ids, keys = [there.full_id(run) for run in runs] or [""], [key.strip() for key in what.split(",")]
@@ -53,8 +52,8 @@ def measure(
         return _several(call, [(key, run_id) for key in keys for run_id in ids], there, spec, device)
     with reporting(call.events) as progress:
         result = measuring.measure(
-            what, there, Benchmark.load(), ids[0], workers=opened(spec, warn, device), layer_inputs=layer_inputs,
-            context=call.context(progress, device, warn),
+            what, there, Benchmark.load(), ids[0], layer_inputs=layer_inputs,
+            context=call.context(progress, device, warn, spec),
         )  # fmt: skip
     if call.json:
         print(dumps(_facts_of(result)))
@@ -67,12 +66,10 @@ def _several(call: Call, wanted: Sequence[tuple[str, str]], store: Store, spec: 
     """Measure all, and report what came in their order."""
     from merging.analysis.several.measure_several import WantedMeasurement, measure_several
     from merging.benchmarks.benchmark import Benchmark
-    from merging.workers.pools import opened
 
     each = [WantedMeasurement(*one) for one in wanted]
-    with reporting(call.events) as progress, opened(spec, warn, device) as computing:
-        context = call.context(progress, device, warn)
-        found = measure_several(each, store, Benchmark.load(), workers=computing, context=context)
+    with reporting(call.events) as progress:
+        found = measure_several(each, store, Benchmark.load(), context=call.context(progress, device, warn, spec))
     done = [one for one in found if not isinstance(one, Exception)]
     failures = {" ".join(one).strip(): str(came) for one, came in zip(wanted, found, strict=True) if came not in done}
     if call.json:

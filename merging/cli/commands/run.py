@@ -114,7 +114,6 @@ def _several(
     from merging.cli.exporting import facts_of, measured, report
     from merging.runs.several.execute_several import execute_several
     from merging.runs.store import Store
-    from merging.workers.pools import opened
 
     printed: list[str] = []
 
@@ -122,9 +121,9 @@ def _several(
         warn(doubt)
         printed.append(doubt)
 
-    with reporting(call.events) as progress, opened(spec, warn, device) as computing:
-        context = call.context(progress, device, print_doubt)
-        found = execute_several(wanted, Store(store), options, workers=computing, context=context)
+    with reporting(call.events) as progress:
+        context = call.context(progress, device, print_doubt, spec)
+        found = execute_several(wanted, Store(store), options, context=context)
         kept = Store(store)
         for each in found:
             if options.evaluate and not isinstance(each, Exception):

@@ -148,12 +148,9 @@ def _tell_cost(cost: SweepCost) -> None:
 
 def _computed(call: Call, run: Callable[..., Outcome], sweep: Sweep, workers: str, device: str) -> int:
     """Compute what is missing, and say how that ended unless it is done."""
-    from merging.workers.pools import opened
-
     try:
-        with reporting(call.events) as progress, opened(workers, warn, device, True) as computing:
-            how: dict[str, Any] = {} if computing is None else {"workers": computing}
-            outcome = run(context=call.context(progress, device, warn), **how)
+        with reporting(call.events) as progress:
+            outcome = run(context=call.context(progress, device, warn, workers))
     except Paused:
         raise
     except Cancelled:

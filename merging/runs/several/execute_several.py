@@ -6,9 +6,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 from merging.benchmarks.benchmark import Benchmark
-from merging.errors import Cancelled, MergingError, Paused, StoreError, TaskError
+from merging.errors import MergingError, StoreError, TaskError
 from merging.formats.handed_out import handed_out
 from merging.recipes.recipe import Recipe
 from merging.runs.estimate import estimate
@@ -19,8 +20,9 @@ from merging.runs.run import Run
 from merging.runs.store import Store
 from merging.tasks.context import QUIET, Context
 from merging.tasks.kinds import RUN, Plain
-from merging.workers.fan_out import WorkerTask
-from merging.workers.in_store import compute_in_store
+from merging.workers.fan_out import Task
+from merging.workers.pools import open_workers
+from merging.workers.task_map import TaskMap
 from merging.workers.workers import Workers
 
 
@@ -49,11 +51,10 @@ def execute_several(
     *,
     benchmark: Benchmark | None = None,
     context: Context = QUIET,
-    workers: Workers | None = None,
 ) -> list[Run | MergingError]:
     """The stored runs of recipes, in their order, and the error in place of each that fails.
 
-    With ``workers`` they compute and write the missing runs, if they see the store; else they are computed here, and
+    Workers of the context compute and write the missing runs, if they see the store; else they are computed here, and
     with a warning. It can pause between two runs, and while something is learned here.
 
     Raises:
@@ -61,64 +62,53 @@ def execute_several(
     """
     if benchmark is None and len(wanted) > 0:
         benchmark = _bundled()
-    work = SeveralRuns(wanted, store, options, benchmark, context)
-    if workers is not None and (found := work.on(workers)) is not None:
-        return found
-    return work.here()
+    with open_workers(context) as workers:
+        return SeveralRuns(wanted, store, options, benchmark, context).all(workers)
 
 
 @dataclass
 class SeveralRuns:
-    """Runs that are wanted, and how; ``_found`` has what came, by their number."""
+    """Runs that are wanted, and how; ``_found`` has what came, by their names."""
 
     wanted: Sequence[WantedRun]
     store: Store
     options: RunOptions
     benchmark: Benchmark | None
     context: Context
-    _found: dict[int, Run | MergingError] = field(default_factory=dict)
+    _found: dict[str, Run | MergingError] = field(default_factory=dict)
 
-    def here(self) -> list[Run | MergingError]:
-        """One after another."""
-        names = [str(number) for number in range(len(self.wanted))]
-        parts = self.context.parts(dict.fromkeys(names, 1.0))
-        for number, one in enumerate(self.wanted):
-            if self.context.pauses():
-                raise Paused(f"Paused. {number} of {len(self.wanted)} runs are kept.")
-            part = parts[names[number]].titled(f"Run {number + 1} of {len(self.wanted)}")
-            try:
-                self._found[number] = execute(
-                    one.recipe, self.store, benchmark=self.benchmark, base=one.base, context=part, **vars(self.options)
-                )
-            except (Cancelled, StoreError):
-                raise
-            except MergingError as error:
-                self._found[number] = error
-        return self._all()
+    def all(self, workers: Workers | None) -> list[Run | MergingError]:
+        """What came of each: one after another, or on workers what takes longest first."""
+        planned = [self._task(number, one, workers) for number, one in enumerate(self.wanted)]
+        failed = [name for name, came in self._found.items() if isinstance(came, MergingError)]
+        missing = {task.name: task for task, _ in planned if task.name not in self._found}
+        seconds = {task.name: takes for task, takes in planned}
+        TaskMap(
+            RUN, self.context, lambda task, _: self._read(task.name), self._take, self._take,
+            total=len(seconds) - len(failed), folder=self.store.root,
+        ).run(sorted(missing.values(), key=lambda task: -seconds[task.name]), workers)  # fmt: skip
+        return [self._found[task.name] for task, _ in planned]
 
-    def on(self, workers: Workers) -> list[Run | MergingError] | None:
-        """On workers, what takes longest first; None if they do not see the store."""
-        asked, seconds, places = dict[str, Plain](), dict[str, float](), dict[int, str]()
-        for number, one in enumerate(self.wanted):
+    def _take(self, task: Task, came: Run | MergingError) -> None:
+        self._found[task.name] = came
+
+    def _task(self, number: int, one: WantedRun, workers: Workers | None) -> tuple[Task, float]:
+        """A task, and the seconds that it may take on workers; what is stored, or cannot be run there, is found."""
+        name, request, seconds = str(number), dict[str, Any](), 0.0
+        if workers is not None:
             try:
-                name, request, takes = self.planned(one, workers)
+                name, request, seconds = self.planned(one, workers)
+                if not request:
+                    self._found[name] = self._read(name)
             except MergingError as error:
-                self._found[number] = error
-                continue
-            places[number] = name
-            if request:
-                asked[name], seconds[name] = request, takes
-        missing = sorted(asked.items(), key=lambda pair: -seconds[pair[0]])
-        failures: dict[str, MergingError] | None = {}
-        if missing:
-            total = len({*places.values()})
-            tasks = [WorkerTask(name, partial(dict, request)) for name, request in missing]
-            failures = compute_in_store(RUN, tasks, self.store.root, workers, self.context, total)
-        if failures is None:
-            return None
-        for number, name in places.items():
-            self._found[number] = failures.get(name) or self._read(name)
-        return self._all()
+                self._found[name] = error
+        return Task(name, partial(dict, request), partial(self._run, number, one)), seconds
+
+    def _run(self, number: int, one: WantedRun, context: Context) -> Run:
+        part = context.alone().titled(f"Run {number + 1} of {len(self.wanted)}")
+        return execute(
+            one.recipe, self.store, benchmark=self.benchmark, base=one.base, context=part, **vars(self.options)
+        )
 
     def planned(self, one: WantedRun, workers: Workers) -> tuple[str, Plain, float]:
         """The id of a run, what a worker is asked for it (nothing if it is stored), and the seconds that it may take.
@@ -147,12 +137,10 @@ class SeveralRuns:
         }
         return name, request, plan.seconds
 
-    def _read(self, name: str) -> Run | MergingError:
-        found = self.store.promised(name)
-        return found or StoreError(f"Run {name} was computed, but cannot be read here. Run its recipe again.")
-
-    def _all(self) -> list[Run | MergingError]:
-        return [self._found[number] for number in range(len(self.wanted))]
+    def _read(self, name: str) -> Run:
+        if found := self.store.promised(name):
+            return found
+        raise StoreError(f"Run {name} was computed, but cannot be read here. Run its recipe again.")
 
 
 def _bundled() -> Benchmark | None:

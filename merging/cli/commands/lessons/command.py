@@ -128,11 +128,12 @@ def _compute(call: Call, contexts: Sequence[LessonContext], device: str, spec: s
     store, benchmark = contexts[0].store, contexts[0].benchmark
     recipes = [context.recipe(alias) for context in contexts for alias in context.missing()]
     with reporting(call.events) as progress, opened(spec, warn, device) as computing:
-        how: dict[str, Any] = {"context": call.context(progress, device), "workers": computing}
-        found: list[Any] = [*execute_several([*map(WantedRun, recipes)], store, benchmark=benchmark, **how)]
+        computation = call.context(progress, device, workers=computing or "")
+        several = execute_several([*map(WantedRun, recipes)], store, benchmark=benchmark, context=computation)
+        found: list[Any] = [*several]
         facts = [compute(spec, context) for context in map(_fresh, contexts) for spec in specs(context.lesson).values()]
         wanted = [WantedMeasurement(fact.measure, fact.run) for fact in facts if fact.measure]
-        found += measure_several([*dict.fromkeys(wanted)], store, benchmark, **how)
+        found += measure_several([*dict.fromkeys(wanted)], store, benchmark, context=computation)
     for each in found:
         if isinstance(each, MergingError):
             raise each
