@@ -20,7 +20,7 @@ from merging.sweeps.sweep import NamedPoint
 from merging.sweeps.wire import point_of
 from merging.tasks.context import Context
 from merging.tasks.kinds import POINT, Plain
-from merging.workers.fan_out import Task
+from merging.workers.fan_out import WorkerTask
 from merging.workers.task_map import TaskMap
 from merging.workers.workers import Workers
 
@@ -55,13 +55,13 @@ def compute_points(
         return computation.compute(planned, part.saying(f"Point {number} of {total}"))
 
     tasks = [
-        Task(planned.name, partial(computation.request, planned), partial(compute, planned, before + number))
+        WorkerTask(planned.name, partial(computation.request, planned), partial(compute, planned, before + number))
         for number, planned in enumerate(missing, 1)
     ]
     with ThreadPoolExecutor(WRITERS) as pool:
         writer = _Writer(store, pool if workers is not None else None)
 
-        def take(task: Task, answer: tuple[Point, Plain]) -> None:
+        def take(task: WorkerTask, answer: tuple[Point, Plain]) -> None:
             writer.write(*answer)
             for warning in answer[1].get("warnings", ()):
                 context.warn(warning)

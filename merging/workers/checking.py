@@ -14,7 +14,7 @@ from merging.tasks.kinds import ABOUT
 from merging.tasks.worker import answered, written
 from merging.text import first_few
 from merging.workers.about import SAME, about, hardware, machine
-from merging.workers.fan_out import FanOut, Task
+from merging.workers.fan_out import FanOut, WorkerTask
 from merging.workers.workers import Workers
 
 ALL_START = 60.0  # seconds that processes of this machine have to start
@@ -99,7 +99,7 @@ def survey(workers: Workers, device: str = "auto", probe: Mapping[str, str] | No
             lambda _, error: reasons.append(str(error)),
             UNTOLD,
         )
-        fan.run([Task(str(number), partial(dict, request)) for number in range(workers.count)])
+        fan.run([WorkerTask(str(number), partial(dict, request)) for number in range(workers.count)])
         if time.monotonic() - begun > patience:
             break
         pause = PAUSE  # those that started first have answered for all
@@ -115,11 +115,11 @@ def same_hardware(workers: Workers, device: str, warn: Callable[[str], None], wh
     """
     found, own = list[str](), hardware(device)
 
-    def fail(_: Task, error: MergingError) -> None:
+    def fail(_: WorkerTask, error: MergingError) -> None:
         raise WorkerError(f"No worker answers of {workers.called}. {error}")
 
     fan = FanOut(ABOUT, workers, lambda _, said: found.append(str(said["hardware"])), fail, UNTOLD)
-    fan.run([Task(ABOUT, lambda: {"device": device})])
+    fan.run([WorkerTask(ABOUT, lambda: {"device": device})])
     if same := found == [own]:
         return same
     warn(f"The {what} is computed here: the workers compute on {found[0]}, this program on {own}.")

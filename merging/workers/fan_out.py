@@ -30,8 +30,8 @@ TRIES = 3  # workers that a task may take down
 
 
 @dataclass(frozen=True, slots=True)
-class Task:
-    """A task of a kind. ``ask`` gives what is said to a worker, with its name, when it is handed out.
+class WorkerTask:
+    """A task that a worker may do. ``ask`` gives what is said to it, with its name, when it is handed out.
 
     ``compute`` gives the answer without workers. ``work`` is counted as progress, and ``nbytes`` is the size of the
     answer: tasks with at most ``MOST_BYTES`` of answers are in flight at once, or one.
@@ -49,7 +49,7 @@ class Task:
 class _Flight:
     """A task that was handed out, and how often its worker was lost."""
 
-    task: Task
+    task: WorkerTask
     request: bytes
     losses: int = 0
 
@@ -65,8 +65,8 @@ class FanOut:
 
     kind: str
     workers: Workers
-    take: Callable[[Task, Plain], None]
-    failed: Callable[[Task, MergingError], None] | None = None
+    take: Callable[[WorkerTask, Plain], None]
+    failed: Callable[[WorkerTask, MergingError], None] | None = None
     context: Context = QUIET
     total: int = 0
     arrived: int = 0
@@ -77,7 +77,7 @@ class FanOut:
         self._again: deque[_Flight] = deque()
         self._memory = MemoryWatch()  # of this machine, where workers often are
 
-    def run(self, tasks: Iterable[Task], work: int | None = None) -> None:
+    def run(self, tasks: Iterable[WorkerTask], work: int | None = None) -> None:
         """Let workers do all tasks. Those of an iterator are taken as they are handed out; ``work`` is that of all.
 
         Raises:
@@ -110,7 +110,7 @@ class FanOut:
             self._words_of_workers = words
             self._meter.within(0, self._words())
 
-    def _submit(self, source: Iterator[Task]) -> bool:
+    def _submit(self, source: Iterator[WorkerTask]) -> bool:
         """Fill the window; whether anything is in flight then, as long as anything is left."""
         if not self._flying and self.workers.count == 0:  # else nothing would be submitted, as if all were done
             self._await_workers()
@@ -128,7 +128,7 @@ class FanOut:
                 self._flying[future] = flight
         return bool(self._flying)
 
-    def _next(self, source: Iterator[Task]) -> _Flight | None:
+    def _next(self, source: Iterator[WorkerTask]) -> _Flight | None:
         """What to submit next; what may take its workers down runs alone."""
         if any(map(self._is_suspect, self._flying.values())):
             return None
@@ -166,11 +166,11 @@ class FanOut:
                 self._count(flight.task)
         return lost
 
-    def _count(self, task: Task) -> None:
+    def _count(self, task: WorkerTask) -> None:
         self.arrived += 1
         self._meter.advance(task.work, self._words(), task.detail)
 
-    def _fail(self, task: Task, error: MergingError) -> None:
+    def _fail(self, task: WorkerTask, error: MergingError) -> None:
         if self.failed is None:
             raise error
         self.failed(task, error)

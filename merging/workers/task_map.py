@@ -13,13 +13,13 @@ from merging.tasks.context import Context
 from merging.tasks.kinds import Plain, find_kind
 from merging.tasks.store_mark import Mark, does_not_see_store, marked
 from merging.workers.checking import survey
-from merging.workers.fan_out import FanOut, Task
+from merging.workers.fan_out import FanOut, WorkerTask
 from merging.workers.workers import Workers
 
 A = TypeVar("A")
 
 
-def raise_error(task: Task, error: MergingError) -> None:
+def raise_error(task: WorkerTask, error: MergingError) -> None:
     """End the work with the error of a task."""
     raise error
 
@@ -36,10 +36,10 @@ class TaskMap(Generic[A]):
 
     kind: str
     context: Context
-    read: Callable[[Task, Plain], A]
-    take: Callable[[Task, A], None]
-    fail: Callable[[Task, MergingError], None] | None = None
-    is_there: Callable[[Task], bool] = lambda task: False
+    read: Callable[[WorkerTask, Plain], A]
+    take: Callable[[WorkerTask, A], None]
+    fail: Callable[[WorkerTask, MergingError], None] | None = None
+    is_there: Callable[[WorkerTask], bool] = lambda task: False
     total: int = 0
     folder: Path | None = None
     say_lost: Callable[[], str] | None = None
@@ -47,7 +47,7 @@ class TaskMap(Generic[A]):
     _done: int = field(default=0, init=False)
     _paused: bool = field(default=False, init=False)
 
-    def run(self, tasks: Sequence[Task], workers: Workers | None) -> dict[str, MergingError]:
+    def run(self, tasks: Sequence[WorkerTask], workers: Workers | None) -> dict[str, MergingError]:
         """Compute the tasks in their order here, or let workers do so; the errors that were collected, by name.
 
         Raises:
@@ -70,7 +70,7 @@ class TaskMap(Generic[A]):
     def _kept(self) -> str:
         return f"{self._done} of {self.total} {self._noun}s are kept."
 
-    def _missing(self, tasks: Sequence[Task]) -> Iterator[Task]:
+    def _missing(self, tasks: Sequence[WorkerTask]) -> Iterator[WorkerTask]:
         """The tasks that are not there meanwhile, until it is asked to pause."""
         for task in tasks:
             self.context.check()
@@ -82,16 +82,16 @@ class TaskMap(Generic[A]):
             else:
                 yield task
 
-    def _fail(self, task: Task, error: MergingError) -> None:
+    def _fail(self, task: WorkerTask, error: MergingError) -> None:
         if self.fail is not None:
             self.fail(task, error)
         self._failures[task.name] = error
 
-    def _accept(self, task: Task, answer: A) -> None:
+    def _accept(self, task: WorkerTask, answer: A) -> None:
         self.take(task, answer)
         self._done += 1
 
-    def _compute_here(self, tasks: Sequence[Task]) -> None:
+    def _compute_here(self, tasks: Sequence[WorkerTask]) -> None:
         """One task after another in this process; each has its part of the progress."""
         parts = self.context.parts({task.name: task.work for task in tasks})
         for task in self._missing(tasks):
@@ -105,7 +105,7 @@ class TaskMap(Generic[A]):
             else:
                 self._accept(task, answer)
 
-    def _compute_in_store(self, workers: Workers, tasks: Sequence[Task], folder: Path) -> None:
+    def _compute_in_store(self, workers: Workers, tasks: Sequence[WorkerTask], folder: Path) -> None:
         """Let workers write into the store, or compute here if some does not see its folder."""
         with marked(folder) as mark:
             if all(each["sees_store"] for each in survey(workers, self.context.device, mark)):
@@ -114,10 +114,10 @@ class TaskMap(Generic[A]):
         self.context.warn(f"{does_not_see_store(folder)}, or {self._noun}s are computed here.")
         self._compute_here(tasks)
 
-    def _compute_on(self, workers: Workers, tasks: Sequence[Task], mark: Mark | None = None) -> None:
+    def _compute_on(self, workers: Workers, tasks: Sequence[WorkerTask], mark: Mark | None = None) -> None:
         """Let workers compute; a ``mark`` stays as long as they write into the store."""
 
-        def take(task: Task, said: Plain) -> None:
+        def take(task: WorkerTask, said: Plain) -> None:
             for sentence in said.get("warnings", ()):
                 self.context.warn(str(sentence))
             if mark is not None:
@@ -139,5 +139,5 @@ class TaskMap(Generic[A]):
             raise WorkersGone(f"{gone} {self.say_lost() if self.say_lost else stored}".strip()) from None
 
 
-def _with_mark(task: Task, mark: Mark) -> dict[str, Any]:
+def _with_mark(task: WorkerTask, mark: Mark) -> dict[str, Any]:
     return {**task.ask(), "probe": mark}

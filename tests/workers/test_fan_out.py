@@ -20,7 +20,7 @@ from merging.errors import Cancelled, MergingError, RecipeError, WorkersGone
 from merging.tasks import kinds
 from merging.tasks.context import Context
 from merging.workers import fan_out as fan_out_module
-from merging.workers.fan_out import WINDOW, FanOut, Task
+from merging.workers.fan_out import WINDOW, FanOut, WorkerTask
 from merging.workers.pools import processes
 from merging.workers.workers import Workers
 
@@ -65,14 +65,14 @@ class Heard:
     def run(self, workers: Workers, requests: dict[str, dict[str, Any]], **said: Any) -> None:
         nbytes = said.pop("nbytes", {})
         tasks = [
-            Task(name, partial(dict, request, name=name), nbytes=nbytes.get(name, 0))
+            WorkerTask(name, partial(dict, request, name=name), nbytes=nbytes.get(name, 0))
             for name, request in requests.items()
         ]
 
-        def take(task: Task, answer: dict[str, Any]) -> None:
+        def take(task: WorkerTask, answer: dict[str, Any]) -> None:
             self.done[task.name] = answer
 
-        def fail(task: Task, error: MergingError) -> None:
+        def fail(task: WorkerTask, error: MergingError) -> None:
             self.failed[task.name] = error
 
         context = context_of({"warn": self.warned.append, **said})
@@ -224,5 +224,5 @@ def test_it_says_who_computes_at_first_and_when_that_changes(monkeypatch: pytest
     with ThreadPoolExecutor(2) as pool:
         workers = Workers(pool, 2, present=present)
         context = Context(progress=lambda now: said.append(now.phase))
-        FanOut("stand_in", workers, lambda *_: None, lambda *_: None, context, 1).run([Task("one", lambda: {})])
+        FanOut("stand_in", workers, lambda *_: None, lambda *_: None, context, 1).run([WorkerTask("one", lambda: {})])
     assert said[:3] == [f"Unit 0 of 1, on {words}" for words in ("2 workers", "1 worker, 1 lost", "0 workers, 2 lost")]

@@ -23,7 +23,7 @@ from merging.runs.remote.requests import plain_store
 from merging.runs.store import Store
 from merging.tasks.context import QUIET, Context
 from merging.tasks.kinds import MEASURE, Plain
-from merging.workers.fan_out import Task
+from merging.workers.fan_out import WorkerTask
 from merging.workers.pools import open_workers
 from merging.workers.task_map import TaskMap
 from merging.workers.workers import Workers
@@ -81,7 +81,7 @@ class SeveralMeasurements:
 
     def _measure_all(self, each: Sequence[WantedMeasurement], workers: Workers | None, context: Context) -> None:
         """Measure on workers, or here; what two have in common is measured once."""
-        names, tasks = dict[WantedMeasurement, str](), dict[str, Task]()
+        names, tasks = dict[WantedMeasurement, str](), dict[str, WorkerTask]()
         for one in each:
             try:
                 name = required_name(kind(one.key), self.store, self.benchmark, one.run_id)
@@ -97,11 +97,11 @@ class SeveralMeasurements:
         for one, name in names.items():
             self._found[one] = failures.get(name) or self._read(one)
 
-    def _task(self, one: WantedMeasurement, name: str, workers: Workers | None) -> Task:
+    def _task(self, one: WantedMeasurement, name: str, workers: Workers | None) -> WorkerTask:
         """Raises MergingError: see ``request``."""
         request = self.request(one, name, workers) if workers is not None else {}
         work = max(1, round(STEPS * kind(one.key).seconds))
-        return Task(name, partial(dict, request), partial(self._measure, one), work)
+        return WorkerTask(name, partial(dict, request), partial(self._measure, one), work)
 
     def _measure(self, one: WantedMeasurement, context: Context) -> None:
         part = context.titled(f"Measurement {self.each.index(one) + 1} of {len(self.each)}")

@@ -24,7 +24,7 @@ from merging.formats.handed_out import handed_out
 from merging.runs.inputs import open_models
 from merging.tasks.context import Context
 from merging.tasks.kinds import TRIAL, Plain
-from merging.workers.fan_out import Task
+from merging.workers.fan_out import WorkerTask
 from merging.workers.pools import open_workers
 from merging.workers.task_map import TaskMap
 from merging.workers.workers import Workers
@@ -114,12 +114,14 @@ class Trials:
             words = f"{len(found)} of {len(planned)} trials are kept." if kept else "It begins anew."
             return f"{words} Resume when they are back."
 
-        def fail(task: Task, error: MergingError) -> None:
+        def fail(task: WorkerTask, error: MergingError) -> None:
             trial = planned[task.name].name
             raise WorkerError(f"Trial “{trial}”: {error}") if isinstance(error, WorkerError) else error
 
         tasks = [
-            Task(name, partial(self.request, trial), partial(self._compute, trial), max(1, round(STEPS * trial.weight)))
+            WorkerTask(
+                name, partial(self.request, trial), partial(self._compute, trial), max(1, round(STEPS * trial.weight))
+            )
             for name, trial in planned.items()
             if name not in found
         ]

@@ -20,7 +20,7 @@ from merging.runs.remote.score_task import FACTS
 from merging.tasks.context import Context
 from merging.tasks.kinds import SCORE, Plain
 from merging.workers.checking import same_hardware
-from merging.workers.fan_out import Task
+from merging.workers.fan_out import WorkerTask
 from merging.workers.pools import open_workers
 from merging.workers.task_map import TaskMap, raise_error
 
@@ -44,7 +44,7 @@ def keep_answers_of_workers(path: Path, benchmark: Benchmark, kept: KeptFeatures
     missing.sort(key=lambda pair: -counts[pair])
     by_name = {f"{task} {split}": (task, split) for task, split in missing}
 
-    def take(task: Task, answer: Answered) -> None:
+    def take(task: WorkerTask, answer: Answered) -> None:
         kept.keep(benchmark, *by_name[task.name], answer, tower)
 
     def ask(name: str) -> Plain:
@@ -52,7 +52,7 @@ def keep_answers_of_workers(path: Path, benchmark: Benchmark, kept: KeptFeatures
         return {**asked, "name": name, "task": task, "split": split}
 
     tasks = [
-        Task(name, partial(ask, name), work=counts[pair], detail=benchmark.task(pair[0]).title)
+        WorkerTask(name, partial(ask, name), work=counts[pair], detail=benchmark.task(pair[0]).title)
         for name, pair in by_name.items()
     ]
     try:

@@ -19,7 +19,7 @@ from merging.runs.remote.tensor_file import stored_of
 from merging.tasks.context import Context
 from merging.tasks.kinds import TENSOR, Plain
 from merging.workers.checking import same_hardware
-from merging.workers.fan_out import Task
+from merging.workers.fan_out import WorkerTask
 from merging.workers.pools import open_workers
 from merging.workers.task_map import TaskMap
 from merging.workers.workers import Workers
@@ -74,13 +74,13 @@ class TensorsOnWorkers:
 
         numbers = count(1)
 
-        def read(task: Task, said: Plain) -> tuple[Stored, Rows]:
+        def read(task: WorkerTask, said: Plain) -> tuple[Stored, Rows]:
             return stored_of(said.get("file", b""), task.name, infos[task.name])
 
-        def take_tensor(_: Task, answer: tuple[Stored, Rows]) -> None:
+        def take_tensor(_: WorkerTask, answer: tuple[Stored, Rows]) -> None:
             take(*answer, f"Tensor {next(numbers)} of {len(self.names)}, on {self.workers.words()}")
 
-        tasks = [Task(name, partial(self._ask, name), nbytes=infos[name].nbytes) for name in self.names]
+        tasks = [WorkerTask(name, partial(self._ask, name), nbytes=infos[name].nbytes) for name in self.names]
         work = TaskMap(TENSOR, self.context.silent(), read, take_tensor, _fail, say_lost=lambda: NOTHING_KEPT)
         work.run(tasks, self.workers)
 
@@ -88,6 +88,6 @@ class TensorsOnWorkers:
         return {**self.asked, "name": name}
 
 
-def _fail(task: Task, error: MergingError) -> None:
+def _fail(task: WorkerTask, error: MergingError) -> None:
     """End the merge with the error of a tensor."""
     raise error if task.name in str(error) else type(error)(f"Tensor {task.name}: {error}")

@@ -20,7 +20,7 @@ from merging.runs.run import Run
 from merging.runs.store import Store
 from merging.tasks.context import QUIET, Context
 from merging.tasks.kinds import RUN, Plain
-from merging.workers.fan_out import Task
+from merging.workers.fan_out import WorkerTask
 from merging.workers.pools import open_workers
 from merging.workers.task_map import TaskMap
 from merging.workers.workers import Workers
@@ -89,10 +89,10 @@ class SeveralRuns:
         ).run(sorted(missing.values(), key=lambda task: -seconds[task.name]), workers)  # fmt: skip
         return [self._found[task.name] for task, _ in planned]
 
-    def _take(self, task: Task, came: Run | MergingError) -> None:
+    def _take(self, task: WorkerTask, came: Run | MergingError) -> None:
         self._found[task.name] = came
 
-    def _task(self, number: int, one: WantedRun, workers: Workers | None) -> tuple[Task, float]:
+    def _task(self, number: int, one: WantedRun, workers: Workers | None) -> tuple[WorkerTask, float]:
         """A task, and the seconds that it may take on workers; what is stored, or cannot be run there, is found."""
         name, request, seconds = str(number), dict[str, Any](), 0.0
         if workers is not None:
@@ -102,7 +102,7 @@ class SeveralRuns:
                     self._found[name] = self._read(name)
             except MergingError as error:
                 self._found[name] = error
-        return Task(name, partial(dict, request), partial(self._run, number, one)), seconds
+        return WorkerTask(name, partial(dict, request), partial(self._run, number, one)), seconds
 
     def _run(self, number: int, one: WantedRun, context: Context) -> Run:
         part = context.alone().titled(f"Run {number + 1} of {len(self.wanted)}")
