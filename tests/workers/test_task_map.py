@@ -14,7 +14,7 @@ from merging.tasks import kinds
 from merging.tasks.context import Context
 from merging.tasks.kinds import Request, TaskKind
 from merging.workers import task_map
-from merging.workers.fan_out import PlannedTask
+from merging.workers.fan_out import WorkerTask
 from merging.workers.task_map import TaskMap, raise_error
 from merging.workers.workers import Workers
 
@@ -50,8 +50,8 @@ def computed(name: str, context: Context) -> str:
     return name
 
 
-def planned(name: str) -> PlannedTask:
-    return PlannedTask(name, partial(dict, name=name), partial(computed, name), work=3)
+def planned(name: str) -> WorkerTask:
+    return WorkerTask(name, partial(dict, name=name), partial(computed, name), work=3)
 
 
 def answers(names: tuple[str, ...], workers: Workers | None, **said: Any) -> tuple[list[str], dict[str, MergingError]]:
@@ -82,7 +82,7 @@ def test_here_each_has_its_part_of_the_progress_and_a_full_disk_ends_it() -> Non
     def full(_context: Context) -> str:
         raise disk
 
-    task = PlannedTask("a", dict, full)
+    task = WorkerTask("a", dict, full)
     with pytest.raises(StoreError, match="The disk is full"):
         TaskMap("unit", Context(), lambda *_: "", lambda *_: None).run([task, planned("b")], None)
 
