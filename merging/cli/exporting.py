@@ -59,7 +59,7 @@ def check_export(recipe: Recipe, out: Path, how: ExportOptions, base: Path | Non
         check_task(recipe, how.task, base)
 
 
-def compute(  # noqa: PLR0913 - all that the commands merge and run are given
+def compute(
     call: Call,
     recipe: Recipe,
     store: Path | None,
@@ -71,7 +71,6 @@ def compute(  # noqa: PLR0913 - all that the commands merge and run are given
     strict: bool,
     need_model: bool = False,
     base: Path | None = None,
-    workers: str = "",
 ) -> None:
     """Run a recipe into the store, export the model to ``out`` unless that is None, and report both."""
     pretrained, announced = _pretrained(recipe, base), False
@@ -88,7 +87,7 @@ def compute(  # noqa: PLR0913 - all that the commands merge and run are given
     for sentence in recipe.unused:
         print_doubt(sentence)
     with reporting(call.events) as progress:
-        context = call.context(progress, device, print_doubt, workers)
+        context = call.context(progress, device, print_doubt)
         run = execute(
             recipe,
             Store(store),

@@ -22,7 +22,6 @@ from merging.cli.option_types import PATH, StepType, TestDataType
 from merging.cli.options import (
     SPEC_HELP,
     Command,
-    chosen_workers,
     device_option,
     no_evaluate_option,
     option,
@@ -104,7 +103,6 @@ def merge(  # noqa: PLR0913 - an argument for each option
     store: Path | None,
     no_evaluate: bool,
     strict: bool,
-    workers: str | None,
     device: str,
 ) -> int:
     """Merge checkpoints and export the model."""
@@ -132,8 +130,5 @@ def merge(  # noqa: PLR0913 - an argument for each option
     recipe.refuse_unread(given)
     if test_data and recipe.test_data is None:
         raise RecipeError("No step of this chain learns from test data; leave out --test-data.")
-    compute(
-        call, recipe, store, out, how, device=device, evaluate=not no_evaluate, strict=strict,
-        workers=chosen_workers(workers),
-    )  # fmt: skip
+    compute(call, recipe, store, out, how, device=device, evaluate=not no_evaluate, strict=strict)
     return DONE

@@ -17,7 +17,6 @@ from merging.cli.option_types import PATH
 from merging.cli.options import (
     Command,
     argument,
-    chosen_workers,
     device_option,
     job_options,
     no_evaluate_option,
@@ -75,7 +74,6 @@ def run(  # noqa: PLR0913 - an argument for each option
     store: Path | None,
     no_evaluate: bool,
     strict: bool,
-    workers: str | None,
     device: str,
 ) -> int:
     """Run recipe files into the store, such as those from the app."""
@@ -83,7 +81,6 @@ def run(  # noqa: PLR0913 - an argument for each option
     from merging.recipes.recipe import Recipe
     from merging.runs.several.execute_several import RunOptions, WantedRun
 
-    spec = chosen_workers(workers)
     here = {key: {name: str(Path(file).absolute()) for name, file in files.items()} for key, files in given.items()}
     chains = [Recipe.load(path).stating(how.activation or "", how.architecture).with_data(here) for path in recipes]
     bases = [base or path.absolute().parent for path in recipes]
@@ -93,10 +90,10 @@ def run(  # noqa: PLR0913 - an argument for each option
             raise UsageError(["--out is for one recipe. Export the others from the store: `export ID --out`."])
         options = RunOptions(evaluate=evaluate, need_model=need_model, strict=strict)
         wanted = [WantedRun(*pair) for pair in zip(chains, bases, strict=True)]
-        return _several(call, recipes, wanted, options, store, device, spec)
+        return _several(call, recipes, wanted, options, store, device)
     compute(
         call, chains[0], store, out, how, device=device, evaluate=evaluate, strict=strict, need_model=need_model,
-        base=bases[0], workers=spec,
+        base=bases[0],
     )  # fmt: skip
     return DONE
 
@@ -108,7 +105,6 @@ def _several(
     options: RunOptions,
     store: Path | None,
     device: str,
-    spec: str,
 ) -> int:
     """Run several recipes, and report all of them, in their order."""
     from merging.cli.exporting import facts_of, measured, report
@@ -122,7 +118,7 @@ def _several(
         printed.append(doubt)
 
     with reporting(call.events) as progress:
-        context = call.context(progress, device, print_doubt, spec)
+        context = call.context(progress, device, print_doubt)
         found = execute_several(wanted, Store(store), options, context=context)
         kept = Store(store)
         for each in found:

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from merging.sweeps.sweep import NamedPoint, Sweep
 
 
-def program_for(sweep: Sweep, workers: str | None, subject_to: str | None) -> Evaluator | None:
+def program_for(sweep: Sweep, workers: str, subject_to: str | None) -> Evaluator | None:
     """The program that measures a sweep; None for CLIP, which the benchmark measures.
 
     Raises:
