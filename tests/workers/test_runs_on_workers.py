@@ -121,7 +121,7 @@ def test_a_worker_stops_when_the_asker_is_gone(tmp_path: Path, monkeypatch: pyte
 
 def test_a_worker_refuses_other_files_and_names_a_missing_one(copied: Benchmark, store: Store) -> None:
     benchmark = copied
-    asker = several.SeveralRuns([], store, several.RunOptions(), benchmark, Context("cpu"))
+    asker = several.SeveralRuns([], store, several.DEFAULTS, benchmark, Context("cpu"))
     name, asked, _ = asker.planned(*wanted(benchmark, "ties"), Workers(ThreadPoolExecutor(1), 1))
     assert len(written(asked)) < 10_000
     with store_mark.marked(store.root) as mark:

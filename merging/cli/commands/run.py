@@ -28,7 +28,8 @@ from merging.cli.options import (
 from merging.cli.output import dumps, reporting, warn
 
 if TYPE_CHECKING:
-    from merging.runs.several.execute_several import RunOptions, WantedRun
+    from merging.runs.execute import RunOptions
+    from merging.runs.several.execute_several import WantedRun
 
 
 def _of_recipe(written: Mapping[str, Any]) -> tuple[list[str], Path]:
@@ -79,7 +80,8 @@ def run(  # noqa: PLR0913 - an argument for each option
     """Run recipe files into the store, such as those from the app."""
     from merging.cli.exporting import compute
     from merging.recipes.recipe import Recipe
-    from merging.runs.several.execute_several import RunOptions, WantedRun
+    from merging.runs.execute import RunOptions
+    from merging.runs.several.execute_several import WantedRun
 
     here = {key: {name: str(Path(file).absolute()) for name, file in files.items()} for key, files in given.items()}
     chains = [Recipe.load(path).stating(how.activation or "", how.architecture).with_data(here) for path in recipes]
@@ -119,10 +121,10 @@ def _several(
 
     with reporting(call.events) as progress:
         context = call.context(progress, device, print_doubt)
-        found = execute_several(wanted, Store(store), options, context=context)
+        found = execute_several(wanted, Store(store), context=context, **options)
         kept = Store(store)
         for each in found:
-            if options.evaluate and not isinstance(each, Exception):
+            if options["evaluate"] and not isinstance(each, Exception):
                 measured(each, kept, context)
     failures = {str(file): str(each) for file, each in zip(files, found, strict=True) if isinstance(each, Exception)}
     runs = [each for each in found if not isinstance(each, Exception)]

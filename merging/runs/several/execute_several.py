@@ -6,14 +6,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, Unpack
 
 from merging.benchmarks.benchmark import Benchmark
 from merging.errors import MergingError, StoreError, TaskError
 from merging.formats.handed_out import handed_out
 from merging.recipes.recipe import Recipe
 from merging.runs.estimate import estimate
-from merging.runs.execute import execute, fitting_benchmark, stored_run
+from merging.runs.execute import DEFAULTS, RunOptions, execute, fitting_benchmark, stored_run
 from merging.runs.inputs import open_inputs
 from merging.runs.remote.requests import plain_store
 from merging.runs.run import Run
@@ -34,23 +34,13 @@ class WantedRun:
     base: Path | None = None
 
 
-@dataclass(frozen=True)
-class RunOptions:
-    """How each of several recipes is run, as ``merging.runs.execute.execute`` takes it."""
-
-    evaluate: bool = True
-    keep_model: bool = True
-    need_model: bool = False
-    strict: bool = False
-
-
 def execute_several(
     wanted: Sequence[WantedRun],
     store: Store,
-    options: RunOptions = RunOptions(),
     *,
     benchmark: Benchmark | None = None,
     context: Context = QUIET,
+    **options: Unpack[RunOptions],
 ) -> list[Run | MergingError]:
     """The stored runs of recipes, in their order, and the error in place of each that fails.
 
@@ -63,7 +53,7 @@ def execute_several(
     if benchmark is None and len(wanted) > 0:
         benchmark = _bundled()
     with open_workers(context) as workers:
-        return SeveralRuns(wanted, store, options, benchmark, context).all(workers)
+        return SeveralRuns(wanted, store, {**DEFAULTS, **options}, benchmark, context).all(workers)
 
 
 @dataclass
@@ -106,9 +96,7 @@ class SeveralRuns:
 
     def _run(self, number: int, one: WantedRun, context: Context) -> Run:
         part = context.alone().titled(f"Run {number + 1} of {len(self.wanted)}")
-        return execute(
-            one.recipe, self.store, benchmark=self.benchmark, base=one.base, context=part, **vars(self.options)
-        )
+        return execute(one.recipe, self.store, benchmark=self.benchmark, base=one.base, context=part, **self.options)
 
     def planned(self, one: WantedRun, workers: Workers) -> tuple[str, Plain, float]:
         """The id of a run, what a worker is asked for it (nothing if it is stored), and the seconds that it may take.
@@ -118,9 +106,9 @@ class SeveralRuns:
         """
         options, base = self.options, (one.base or Path.cwd()).absolute()
         opened = open_inputs(one.recipe, base, self.benchmark)
-        scored_on = fitting_benchmark(opened, self.benchmark)[0] if options.evaluate else None
+        scored_on = fitting_benchmark(opened, self.benchmark)[0] if options["evaluate"] else None
         name = opened.run_id(opened.digests(self.context.silent()))
-        if stored_run(self.store, name, scored_on, options.need_model):
+        if stored_run(self.store, name, scored_on, options["need_model"]):
             return name, {}, 0.0
         plan = estimate(opened, scored_on, device=self.context.device)
         workers.check_memory(plan.anonymous_bytes, "a run")
@@ -132,7 +120,7 @@ class SeveralRuns:
             "benchmark": str(self.benchmark.folder.absolute()) if self.benchmark else "",
             "images": self.benchmark.digest if self.benchmark else "",
             "store": plain_store(self.store),
-            "options": vars(options),
+            "options": {**options},
             "device": self.context.device,
         }
         return name, request, plan.seconds
