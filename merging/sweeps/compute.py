@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 from merging import devices
@@ -33,7 +33,6 @@ from merging.sweeps.points import DrawnImages, Identity, Point, Sample
 from merging.sweeps.spread import STAGES, PointComputation, compute_points
 from merging.sweeps.sweep import NamedPoint, Sweep, SweepPoint
 from merging.sweeps.weighted_sum import CombinedCheckpoint, coefficients
-from merging.sweeps.wire import plain_place, plain_sample
 from merging.tasks.context import QUIET, Context
 from merging.text import size_text
 from merging.threads import one_thread
@@ -105,8 +104,8 @@ class Session:
         """What a worker is asked for a point."""
         return {
             "name": planned.name,
-            "place": plain_place(planned.place),
-            "sample": plain_sample(self.sample),
+            "place": planned.place.plain(),
+            "sample": asdict(self.sample),
             "benchmark": str(self.benchmark.folder),
             "device": self.context.device,
             "digests": [handed_out(checkpoint) for checkpoint in self.opened(planned.place.recipe)],

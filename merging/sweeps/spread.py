@@ -5,9 +5,9 @@ Workers compute; this process stores each point as soon as it is there, so that 
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass, field
 from functools import partial
 from typing import NamedTuple
 
@@ -17,7 +17,6 @@ from merging.runs.store import Store
 from merging.sweeps import points
 from merging.sweeps.points import Point
 from merging.sweeps.sweep import NamedPoint
-from merging.sweeps.wire import point_of
 from merging.tasks.context import Context
 from merging.tasks.kinds import POINT, Plain
 from merging.workers.fan_out import WorkerTask
@@ -59,39 +58,18 @@ def compute_points(
         for number, planned in enumerate(missing, 1)
     ]
     with ThreadPoolExecutor(WRITERS) as pool:
-        writer = _Writer(store, pool if workers is not None else None)
+        writing = deque[Future[None]]()
 
         def take(task: WorkerTask, answer: tuple[Point, Plain]) -> None:
-            writer.write(*answer)
+            writing.append(pool.submit(points.write, store, *answer))
+            while writing and (workers is None or writing[0].done()):
+                writing.popleft().result()
             for warning in answer[1].get("warnings", ()):
                 context.warn(warning)
 
-        work = TaskMap(POINT, context, lambda _, said: point_of(said), take, total=total)
+        work = TaskMap(POINT, context, lambda _, said: (Point.from_plain(said), dict(said["about"])), take, total=total)
         work.is_there = lambda task: points.find(store, task.name) is not None
         failures = work.run(tasks, workers)
-        writer.finish()
+        for written in writing:
+            written.result()
     return failures
-
-
-@dataclass
-class _Writer:
-    """Stores points, in the threads of a pool if there is one."""
-
-    store: Store
-    pool: ThreadPoolExecutor | None
-    writing: list[Future[None]] = field(default_factory=list)
-
-    def write(self, point: Point, about: Plain) -> None:
-        """Store a point; raises StoreError if it, or an earlier one, could not be stored."""
-        if self.pool is None:
-            points.write(self.store, point, about)
-            return
-        for finished in [future for future in self.writing if future.done()]:
-            self.writing.remove(finished)
-            finished.result()
-        self.writing.append(self.pool.submit(points.write, self.store, point, about))
-
-    def finish(self) -> None:
-        """Wait for the last points. Raises StoreError if one could not be stored."""
-        for future in self.writing:
-            future.result()

@@ -33,7 +33,6 @@ from merging.recipes.presets import preset
 from merging.runs.store import Store
 from merging.sweeps.compute import Session, plan, run
 from merging.sweeps.sweep import Axis, Sweep
-from merging.sweeps.wire import plain_point
 from merging.tasks.context import Context
 from merging.tasks.kinds import ABOUT
 from merging.workers.workers import Workers
@@ -138,7 +137,7 @@ def main() -> None:
     made = described(benchmark, asked.points)
     session = Session(benchmark, made.sample, Context("cpu"))
     point, about = session.compute(plan(made, benchmark)[0], session.context)
-    answer = plain_point(point, about)
+    answer = point.plain() | {"about": about}
     for seconds in asked.seconds:
         for count in asked.workers:
             if asked.points * seconds / count < 200:  # one worker would take hours

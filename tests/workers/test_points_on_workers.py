@@ -22,8 +22,8 @@ from merging.formats import handed_out
 from merging.jobs.runner import Runner
 from merging.runs.store import Store
 from merging.sweeps import compute as sweep_compute
-from merging.sweeps import points, storage, wire
-from merging.sweeps.sweep import Axis, Sweep
+from merging.sweeps import points, storage
+from merging.sweeps.sweep import Axis, Sweep, SweepPoint
 from merging.tasks.context import Context
 from merging.tasks.kinds import POINT
 from merging.tasks.worker import answered, call, written
@@ -141,9 +141,9 @@ def test_a_worker_refuses_another_name_and_names_a_missing_file(copied: Benchmar
 def test_a_digest_is_believed_of_the_same_file_only(copied: Benchmark, monkeypatch: pytest.MonkeyPatch) -> None:
     request, fresh = asked(copied), digests.DigestCache()
     monkeypatch.setattr(handed_out, "DIGESTS", fresh)
-    session = sweep_compute.Session(copied, wire.sample_of(request["sample"]), Context("cpu"))
+    session = sweep_compute.Session(copied, points.Sample.from_plain(request["sample"]), Context("cpu"))
     for given, checkpoint in zip(
-        request["digests"], session.opened(wire.place_of(request["place"]).recipe), strict=True
+        request["digests"], session.opened(SweepPoint.from_plain(request["place"]).recipe), strict=True
     ):
         inode, size, changed = given["file"]
         for other in ([inode + 1, size, changed], [inode, size + 1, changed], [inode, size, changed + 1]):

@@ -13,7 +13,6 @@ from merging.files.records import JsonRecords
 from merging.runs.store import Store
 
 FOLDER, VERSION = "trials", 1
-PARTS = ("trial", "device", "memory")  # of an answer
 
 
 class KeptAnswers:
@@ -26,8 +25,7 @@ class KeptAnswers:
         """The answers of workers of this kind; none if the kind is not known."""
 
         def build(record: Any) -> dict[str, dict[str, Any]]:
-            answers = record["answers"] if kind and record["kind"] == kind else {}
-            return {str(name): {part: answer[part] for part in PARTS} for name, answer in answers.items()}
+            return dict(record["answers"]) if kind and record["kind"] == kind else {}
 
         return self._records.read(self._name, build) or {}
 
@@ -35,8 +33,7 @@ class KeptAnswers:
         """Keep answers in place of earlier ones; whether that was possible."""
         with contextlib.suppress(OSError, ValueError):
             if kind and answers:
-                parts = {name: {part: answer[part] for part in PARTS} for name, answer in answers.items()}
-                self._records.write(self._name, {"kind": kind, "answers": parts})
+                self._records.write(self._name, {"kind": kind, "answers": answers})
                 return True
         return False
 

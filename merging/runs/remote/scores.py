@@ -47,13 +47,14 @@ def keep_answers_of_workers(path: Path, benchmark: Benchmark, kept: KeptFeatures
     def take(task: WorkerTask, answer: Answered) -> None:
         kept.keep(benchmark, *by_name[task.name], answer, tower)
 
-    def ask(name: str) -> Plain:
-        task, split = by_name[name]
-        return {**asked, "name": name, "task": task, "split": split}
-
     tasks = [
-        WorkerTask(name, partial(ask, name), work=counts[pair], detail=benchmark.task(pair[0]).title)
-        for name, pair in by_name.items()
+        WorkerTask(
+            name,
+            partial(dict, asked, name=name, task=task, split=split),
+            work=counts[task, split],
+            detail=benchmark.task(task).title,
+        )
+        for name, (task, split) in by_name.items()
     ]
     try:
         with open_workers(context) as workers:

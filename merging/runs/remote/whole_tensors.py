@@ -80,12 +80,11 @@ class TensorsOnWorkers:
         def take_tensor(_: WorkerTask, answer: tuple[Stored, Rows]) -> None:
             take(*answer, f"Tensor {next(numbers)} of {len(self.names)}, on {self.workers.words()}")
 
-        tasks = [WorkerTask(name, partial(self._ask, name), nbytes=infos[name].nbytes) for name in self.names]
+        tasks = [
+            WorkerTask(name, partial(dict, self.asked, name=name), nbytes=infos[name].nbytes) for name in self.names
+        ]
         work = TaskMap(TENSOR, self.context.silent(), read, take_tensor, _fail, say_lost=lambda: NOTHING_KEPT)
         work.run(tasks, self.workers)
-
-    def _ask(self, name: str) -> Plain:
-        return {**self.asked, "name": name}
 
 
 def _fail(task: WorkerTask, error: MergingError) -> None:
