@@ -6,7 +6,7 @@ import sys
 from collections.abc import Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Unpack
 
 import click
 
@@ -25,7 +25,7 @@ from merging.export.provenance import check_hub_ids
 from merging.formats.opening import Source
 from merging.recipes.recipe import Recipe
 from merging.runs.estimate import Estimate
-from merging.runs.execute import execute
+from merging.runs.execute import RunOptions, execute
 from merging.runs.given.scores import GivenScore, given_scores
 from merging.runs.inputs import open_inputs
 from merging.runs.run import PRECOMPUTED, Run
@@ -67,12 +67,11 @@ def compute(
     how: ExportOptions,
     *,
     device: str,
-    evaluate: bool,
-    strict: bool,
-    need_model: bool = False,
     base: Path | None = None,
+    **options: Unpack[RunOptions],
 ) -> None:
     """Run a recipe into the store, export the model to ``out`` unless that is None, and report both."""
+    wanted: RunOptions = {**options, "need_model": options.get("need_model", False) or out is not None}
     pretrained, announced = _pretrained(recipe, base), False
     if out is not None:
         check_export(recipe, out, how, base)
@@ -91,14 +90,12 @@ def compute(
         run = execute(
             recipe,
             Store(store),
-            evaluate=evaluate,
-            need_model=need_model or out is not None,
             base=base,
-            strict=strict,
             announce=None if call.json or call.events else print_estimate,
             context=context,
+            **wanted,
         )
-        if evaluate:
+        if options.get("evaluate", True):
             measured(run, Store(store), context)
         exported = None if out is None else write(run, out, how, context, pretrained)
     work = _work(recipe, base) if call.json else None

@@ -86,17 +86,13 @@ def run(  # noqa: PLR0913 - an argument for each option
     here = {key: {name: str(Path(file).absolute()) for name, file in files.items()} for key, files in given.items()}
     chains = [Recipe.load(path).stating(how.activation or "", how.architecture).with_data(here) for path in recipes]
     bases = [base or path.absolute().parent for path in recipes]
-    evaluate = not no_evaluate
+    options = RunOptions(evaluate=not no_evaluate, need_model=need_model, strict=strict)
     if len(recipes) > 1:
         if out is not None:
             raise UsageError(["--out is for one recipe. Export the others from the store: `export ID --out`."])
-        options = RunOptions(evaluate=evaluate, need_model=need_model, strict=strict)
         wanted = [WantedRun(*pair) for pair in zip(chains, bases, strict=True)]
         return _several(call, recipes, wanted, options, store, device)
-    compute(
-        call, chains[0], store, out, how, device=device, evaluate=evaluate, strict=strict, need_model=need_model,
-        base=bases[0],
-    )  # fmt: skip
+    compute(call, chains[0], store, out, how, device=device, base=bases[0], **options)
     return DONE
 
 
