@@ -70,9 +70,7 @@ class TensorsOnWorkers:
             MergingError: a tensor cannot be computed; the message begins with its name. Cancelled: as asked.
             WorkersGone: there was no worker for a minute.
         """
-        infos = self.opened.pretrained.infos
-
-        numbers = count(1)
+        infos, numbers = self.opened.pretrained.infos, count(1)
 
         def read(task: WorkerTask, said: Plain) -> tuple[Stored, Rows]:
             return stored_of(said.get("file", b""), task.name, infos[task.name])
