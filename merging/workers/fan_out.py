@@ -58,15 +58,15 @@ class _Flight:
 class FanOut:
     """Tasks of one kind that workers compute, a window of them at a time.
 
-    ``take`` gets each answer, and ``failed`` each error; without it the first error ends the work. Both are called in
-    this thread, and what they raise ends the work. ``context`` hears how far it is, as "Point 37 of 200, on 8 workers",
-    and of lost workers. ``total`` counts the tasks with those that are there already, which ``arrived`` counts.
+    ``take`` gets each answer, and ``failed`` each error; what they raise ends the work. ``context`` hears how far it
+    is, as "Point 37 of 200, on 8 workers", and of lost workers. ``total`` counts the tasks with those that are there
+    already, which ``arrived`` counts.
     """
 
     kind: str
     workers: Workers
     take: Callable[[WorkerTask, Plain], None]
-    failed: Callable[[WorkerTask, MergingError], None] | None = None
+    failed: Callable[[WorkerTask, MergingError], None]
     context: Context = QUIET
     total: int = 0
     arrived: int = 0
@@ -171,8 +171,6 @@ class FanOut:
         self._meter.advance(task.work, self._words(), task.detail)
 
     def _fail(self, task: WorkerTask, error: MergingError) -> None:
-        if self.failed is None:
-            raise error
         self.failed(task, error)
         self._count(task)
 

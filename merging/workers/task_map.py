@@ -55,8 +55,8 @@ class TaskMap(Generic[A]):
             Cancelled: as asked. Paused: as asked, of kinds that are stored; all that was begun is finished.
             WorkersGone: there was no worker for a minute.
         """
-        self._noun, self.total = find_kind(self.kind).noun, self.total or len(tasks)
-        self._stored, self._done = find_kind(self.kind).stored, self.total - len(tasks)
+        kind, self.total = find_kind(self.kind), self.total or len(tasks)
+        self._noun, self._stored, self._done = kind.noun, kind.stored, self.total - len(tasks)
         if not tasks or workers is None:
             self._compute_here(tasks)
         elif self.folder is None:

@@ -177,6 +177,7 @@ def test_workers_on_other_hardware_are_left_alone(
     tiny_benchmark: Benchmark, tmp_path: Path, threads: Workers, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(checking, "hardware", lambda device: "NVIDIA A100")
+    threads.hardware = "CPU AVX2"
     said = list[str]()
     ran(chain(tiny_benchmark, "drm"), tiny_benchmark, tmp_path, workers="threads", warn=said.append)
     assert threads.executor.asked == []  # type: ignore[attr-defined]

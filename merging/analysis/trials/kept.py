@@ -13,6 +13,7 @@ from merging.files.records import JsonRecords
 from merging.runs.store import Store
 
 FOLDER, VERSION = "trials", 1
+PARTS = ("trial", "device", "memory")  # of an answer
 
 
 class KeptAnswers:
@@ -25,7 +26,8 @@ class KeptAnswers:
         """The answers of workers of this kind; none if the kind is not known."""
 
         def build(record: Any) -> dict[str, dict[str, Any]]:
-            return dict(record["answers"]) if kind and record["kind"] == kind else {}
+            answers = record["answers"] if kind and record["kind"] == kind else {}
+            return {str(name): {part: answer[part] for part in PARTS} for name, answer in answers.items()}
 
         return self._records.read(self._name, build) or {}
 
@@ -33,7 +35,8 @@ class KeptAnswers:
         """Keep answers in place of earlier ones; whether that was possible."""
         with contextlib.suppress(OSError, ValueError):
             if kind and answers:
-                self._records.write(self._name, {"kind": kind, "answers": answers})
+                parts = {name: {part: answer[part] for part in PARTS} for name, answer in answers.items()}
+                self._records.write(self._name, {"kind": kind, "answers": parts})
                 return True
         return False
 

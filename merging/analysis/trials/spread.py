@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import importlib
 import json
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any
@@ -104,8 +104,10 @@ class Trials:
             WorkerError: a merge does not fit into each worker's memory.
         """
         before: dict[str, Plain] = {}
+        if workers is not None and workers.memory:
+            recipes = [trial.asked["recipe"] for trial in planned.values() if "recipe" in trial.asked]
+            workers.check_memory(most_memory(self.inputs.benchmark, recipes, self.context.device), "a trial")
         if workers is not None:
-            self._check_memory(workers, planned.values())
             before = self.kept.read(workers.kind) if self.kept else {}
         found = {name: before[name] for name in planned if name in before}
 
@@ -135,12 +137,6 @@ class Trials:
 
     def _compute(self, trial: PlannedTrial, context: Context) -> Plain:
         return {"trial": computation(self.key)(self.inputs, trial.asked, context)}
-
-    def _check_memory(self, workers: Workers, planned: Iterable[PlannedTrial]) -> None:
-        """Raise WorkerError if a merge does not fit into each worker's memory."""
-        if workers.memory:
-            recipes = [trial.asked["recipe"] for trial in planned if "recipe" in trial.asked]
-            workers.check_memory(most_memory(self.inputs.benchmark, recipes, self.context.device), "a trial")
 
     @cached_property
     def _models(self) -> list[Checkpoint]:
