@@ -121,9 +121,10 @@ def run(
         meter = context.meter(inputs.work * passes_of(recipe))
         meter.check()
         output = Output(pretrained, inputs.names if recipe.per_task else (MERGED,), sink)
-        with one_thread(on):
-            given = _Given(task_exemplars or {}, task_images or {}, gradients, kept)
-            return _merged(recipe, inputs, given, meter, output, only, elsewhere)
+        tasks = {need: (task_images if need == Needs.TEST_DATA else task_exemplars) or {} for need in Needs}
+        with one_thread(on), ExitStack() as files:
+            inputs = files.enter_context(_gradients(recipe, inputs, task_exemplars, meter, gradients))
+            return _merged(recipe, inputs, _Learning(tasks, kept, files), meter, output, only, elsewhere)
 
     result, doubts = in_room(choose_device(context.device), merge_on)
     unseen = not_looked_at(recipe, task_exemplars, task_images)
@@ -132,20 +133,10 @@ def run(
     return replace(result, seconds=time.monotonic() - started, warnings=warnings, heads=heads)
 
 
-@dataclass(frozen=True)
-class _Given:
-    """What a merge looks at beside its inputs."""
-
-    exemplars: Mapping[str, TaskExemplars]
-    test_data: Mapping[str, TaskExemplars]
-    gradients: GradientsOf | None
-    kept: Kept | None
-
-
 def _merged(
     recipe: Recipe,
     inputs: Inputs,
-    given: _Given,
+    learning: _Learning,
     meter: Meter,
     output: Output,
     only: Collection[str] | None,
@@ -153,18 +144,15 @@ def _merged(
 ) -> MergeResult:
     """One merge, from surveys to the last tensor, on the device of the inputs."""
     notes = Notes()
-    tasks = {need: given.test_data if need == Needs.TEST_DATA else given.exemplars for need in Needs}
-    with ExitStack() as files:
-        inputs = files.enter_context(_gradients(recipe, inputs, given.exemplars, meter, given.gradients))
-        stages, tables, warnings = _survey(recipe, inputs, meter, _Learning(tasks, given.kept, files))
-        # The same inputs if nothing is left out: others would not reuse the buffers of the survey. Nothing is where
-        # layers are merged one after the other.
-        if elsewhere is not None:
-            only = {parameter.name for parameter in inputs.parameters} - set(elsewhere.names)
-        chosen = inputs if only is None or inputs.through_merged else replace(inputs, only=frozenset(only))
-        merging_pass(inputs, chosen, stages, meter, output, notes)
-        if elsewhere is not None:
-            take_over(elsewhere, inputs, meter, output, notes)
+    stages, tables, warnings = _survey(recipe, inputs, meter, learning)
+    # The same inputs if nothing is left out: others would not reuse the buffers of the survey. Nothing is where
+    # layers are merged one after the other.
+    if elsewhere is not None:
+        only = {parameter.name for parameter in inputs.parameters} - set(elsewhere.names)
+    chosen = inputs if only is None or inputs.through_merged else replace(inputs, only=frozenset(only))
+    merging_pass(inputs, chosen, stages, meter, output, notes)
+    if elsewhere is not None:
+        take_over(elsewhere, inputs, meter, output, notes)
     write_unmerged(inputs, output)
 
     states = {name: sink.state_dict for name, sink in output.sinks.items() if isinstance(sink, MemorySink)}

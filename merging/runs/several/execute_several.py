@@ -69,21 +69,20 @@ class SeveralRuns:
 
     def all(self, workers: Workers | None) -> list[Run | MergingError]:
         """What came of each: one after another, or on workers what takes longest first."""
-        planned = [self._task(number, one, workers) for number, one in enumerate(self.wanted)]
+        tasks = [self._task(number, one, workers) for number, one in enumerate(self.wanted)]
         failed = [name for name, came in self._found.items() if isinstance(came, MergingError)]
-        missing = {task.name: task for task, _ in planned if task.name not in self._found}
-        seconds = {task.name: takes for task, takes in planned}
+        missing = {task.name: task for task in tasks if task.name not in self._found}
         TaskMap(
             RUN, self.context, lambda task, _: self._read(task.name), self._take, self._take,
-            total=len(seconds) - len(failed), folder=self.store.root,
-        ).run(sorted(missing.values(), key=lambda task: -seconds[task.name]), workers)  # fmt: skip
-        return [self._found[task.name] for task, _ in planned]
+            total=len({task.name for task in tasks}) - len(failed), folder=self.store.root,
+        ).run(sorted(missing.values(), key=lambda task: -task.work), workers)  # fmt: skip
+        return [self._found[task.name] for task in tasks]
 
     def _take(self, task: WorkerTask, came: Run | MergingError) -> None:
         self._found[task.name] = came
 
-    def _task(self, number: int, one: WantedRun, workers: Workers | None) -> tuple[WorkerTask, float]:
-        """A task, and the seconds that it may take on workers; what is stored, or cannot be run there, is found."""
+    def _task(self, number: int, one: WantedRun, workers: Workers | None) -> WorkerTask:
+        """A task, of as much work as seconds; what is stored, or cannot be run on workers, is found."""
         name, request, seconds = str(number), dict[str, Any](), 0.0
         if workers is not None:
             try:
@@ -92,7 +91,7 @@ class SeveralRuns:
                     self._found[name] = self._read(name)
             except MergingError as error:
                 self._found[name] = error
-        return WorkerTask(name, partial(dict, request), partial(self._run, number, one)), seconds
+        return WorkerTask(name, partial(dict, request), partial(self._run, number, one), max(1, round(seconds)))
 
     def _run(self, number: int, one: WantedRun, context: Context) -> Run:
         part = context.alone().titled(f"Run {number + 1} of {len(self.wanted)}")
