@@ -299,8 +299,8 @@ def run(
         warn_once(doubt)
     computation, heard = PointComputation(session.compute, session.request), replace(context, warn=warn_once)
     try:
-        with open_workers(heard if missing else heard.alone(), mixable=True) as workers:
-            if workers is not None:
+        with open_workers(heard, mixable=True) as workers:
+            if workers is not None and missing:
                 _check_workers(sweep, session, workers)
             failures = compute_points(missing, len(mine), store, computation, workers, heard)
     except WorkersGone:
