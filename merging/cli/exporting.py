@@ -6,15 +6,16 @@ import sys
 from collections.abc import Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
-from typing import Any, Unpack
+from typing import Any
 
 import click
 
 from merging.benchmarks.metrics import ADAPTS_ON_TEST, PER_TASK, TASK_KNOWN, summarize
-from merging.checkpoints.references import PRETRAINED, is_remote, locate
+from merging.checkpoints.references import PRETRAINED
 from merging.cli.call import Call
 from merging.cli.exit_codes import UsageError
 from merging.cli.export_options import SINGLE, TARGET_NAMED, ExportOptions, out_problems
+from merging.cli.options import RunChoices
 from merging.cli.output import dumps, export_facts, reporting, score_line, score_table, warn
 from merging.engine.work import ChainWork, chain_work
 from merging.errors import CheckpointError, EvaluatorError, MergingError
@@ -25,7 +26,7 @@ from merging.export.provenance import check_hub_ids
 from merging.formats.opening import Source
 from merging.recipes.recipe import Recipe
 from merging.runs.estimate import Estimate
-from merging.runs.execute import RunOptions, execute
+from merging.runs.execute import execute
 from merging.runs.inputs import open_inputs
 from merging.runs.run import PRECOMPUTED, Run
 from merging.runs.store import Store
@@ -66,14 +67,12 @@ def compute(
     store: Path | None,
     out: Path | None,
     how: ExportOptions,
-    *,
-    device: str,
+    choices: RunChoices,
+    need_model: bool = False,
     base: Path | None = None,
-    **options: Unpack[RunOptions],
 ) -> None:
     """Run a recipe into the store, export the model to ``out`` unless that is None, and report both."""
-    wanted: RunOptions = {**options, "need_model": options.get("need_model", False) or out is not None}
-    pretrained, announced = _pretrained(recipe, base), False
+    pretrained, announced = recipe.models(base)[PRETRAINED], False
     if out is not None:
         check_export(recipe, out, how, base)
         stated = replace(how, activation=recipe.activation or None, architecture=recipe.architecture)
@@ -87,16 +86,18 @@ def compute(
     for sentence in recipe.unused:
         print_doubt(sentence)
     with reporting(call.events) as progress:
-        context = call.context(progress, device, print_doubt)
+        context = call.context(progress, choices.device, print_doubt)
         run = execute(
             recipe,
             Store(store),
+            evaluate=choices.evaluate,
+            need_model=need_model or out is not None,
             base=base,
+            strict=choices.strict,
             announce=None if call.json or call.events else print_estimate,
             context=context,
-            **wanted,
         )
-        if options.get("evaluate", True):
+        if choices.evaluate:
             measure_by_program(run, Store(store), context)
         exported = None if out is None else write(run, out, how, context, pretrained)
     work = _work(recipe, base) if call.json else None
@@ -140,12 +141,6 @@ def _work(recipe: Recipe, base: Path | None) -> ChainWork | None:
         return None
 
 
-def _pretrained(recipe: Recipe, base: Path | None) -> str:
-    """Where the pretrained model of a recipe is whose relative paths count from ``base``."""
-    reference = recipe.pretrained
-    return reference if is_remote(reference, base) else str(locate(reference, base))
-
-
 def announce(model: Source, base: Source | None, how: ExportOptions, out: Path) -> bool:
     """Print on stderr what an export of such a model will not hold, before anything is computed or written.
 
@@ -172,11 +167,11 @@ def announce_run(run: Run, recipe: Recipe, how: ExportOptions, out: Path) -> boo
         return announce(first, None, how, out)
 
 
-def write(run: Run, out: Path, how: ExportOptions, context: Context, pretrained: str | None = None) -> Exported:
+def write(run: Run, out: Path, how: ExportOptions, context: Context, pretrained: Source | None = None) -> Exported:
     """Export a run: to one file or to a folder, as the ending of ``out`` says."""
     if out.suffix == SINGLE:
         return export_file(run, out, activation=how.activation, architecture=how.architecture, context=context)
-    return export(run, out, base=pretrained, context=context, **asdict(how))
+    return export(run, out, base=pretrained, context=context, **vars(how))
 
 
 def marks(run: Run) -> list[str]:

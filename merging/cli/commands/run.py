@@ -14,32 +14,24 @@ from merging.cli.exit_codes import DONE, FAILED, UsageError
 from merging.cli.export_options import ExportOptions, export_options
 from merging.cli.model_options import data_options
 from merging.cli.option_types import PATH
-from merging.cli.options import (
-    Command,
-    argument,
-    device_option,
-    job_options,
-    no_evaluate_option,
-    option,
-    pause_option,
-    strict_option,
-    workers_option,
-)
+from merging.cli.options import Command, RunChoices, argument, job_options, option, run_options
 from merging.cli.output import dumps, reporting, warn
+from merging.formats.opening import ModelRef
 
 if TYPE_CHECKING:
     from merging.runs.execute import RunOptions
     from merging.runs.several.execute_several import WantedRun
 
 
-def _of_recipe(written: Mapping[str, Any]) -> tuple[list[str], Path]:
-    """The checkpoints that the first recipe's file names, and the folder from which they count."""
+def _of_recipe(written: Mapping[str, Any]) -> list[ModelRef]:
+    """The models that the first recipe's file names."""
     from merging.files.plain_yaml import plain_yaml
 
     path = Path(written["recipes"][0])
     recipe = plain_yaml(path.read_text("utf-8"))
     references = [recipe["pretrained"], *dict(recipe["experts"]).values()]
-    return [text for text in references if isinstance(text, str)], Path(written.get("base") or path.absolute().parent)
+    base = Path(written.get("base") or path.absolute().parent)
+    return [ModelRef(text, base) for text in references if isinstance(text, str)]
 
 
 @click.command(cls=Command, reads=_of_recipe)
@@ -57,13 +49,9 @@ def _of_recipe(written: Mapping[str, Any]) -> tuple[list[str], Path]:
 @export_options
 @data_options
 @job_options
-@no_evaluate_option
-@strict_option
-@pause_option
-@workers_option
-@device_option
+@run_options
 @click.pass_obj
-def run(  # noqa: PLR0913 - an argument for each option
+def run(
     call: Call,
     *,
     recipes: Sequence[Path],
@@ -73,9 +61,7 @@ def run(  # noqa: PLR0913 - an argument for each option
     how: ExportOptions,
     given: Mapping[str, Mapping[str, str]],
     store: Path | None,
-    no_evaluate: bool,
-    strict: bool,
-    device: str,
+    choices: RunChoices,
 ) -> int:
     """Run recipe files into the store, such as those from the app."""
     from merging.cli.exporting import compute
@@ -86,13 +72,13 @@ def run(  # noqa: PLR0913 - an argument for each option
     here = {key: {name: str(Path(file).absolute()) for name, file in files.items()} for key, files in given.items()}
     chains = [Recipe.load(path).stating(how.activation or "", how.architecture).with_data(here) for path in recipes]
     bases = [base or path.absolute().parent for path in recipes]
-    options = RunOptions(evaluate=not no_evaluate, need_model=need_model, strict=strict)
     if len(recipes) > 1:
         if out is not None:
             raise UsageError(["--out is for one recipe. Export the others from the store: `export ID --out`."])
+        options = RunOptions(evaluate=choices.evaluate, need_model=need_model, strict=choices.strict)
         wanted = [WantedRun(*pair) for pair in zip(chains, bases, strict=True)]
-        return _several(call, recipes, wanted, options, store, device)
-    compute(call, chains[0], store, out, how, device=device, base=bases[0], **options)
+        return _several(call, recipes, wanted, options, store, choices.device)
+    compute(call, chains[0], store, out, how, choices, need_model=need_model, base=bases[0])
     return DONE
 
 
