@@ -16,6 +16,7 @@ import pytest
 import torch
 from contexts import context_of
 
+from merging.analysis.measure import measure
 from merging.benchmarks.benchmark import Benchmark
 from merging.checkpoints.tensor_info import TensorInfo
 from merging.cli import exit_codes
@@ -182,6 +183,15 @@ def test_workers_on_other_hardware_are_left_alone(
     ran(chain(tiny_benchmark, "drm"), tiny_benchmark, tmp_path, workers="threads", warn=said.append)
     assert threads.executor.asked == []  # type: ignore[attr-defined]
     assert said[-1].startswith("The merge is computed here: the workers compute on CPU ")
+
+
+def test_what_is_merged_again_for_a_measurement_is_merged_here(
+    tiny_benchmark: Benchmark, tmp_path: Path, threads: Workers
+) -> None:
+    run = ran(chain(tiny_benchmark, "iso_c"), tiny_benchmark, tmp_path, keep_model=False)
+    store, context = Store(tmp_path, libraries=()), Context("cpu", workers=threads)
+    assert measure("drift", store, tiny_benchmark, run.id, context=context).tables
+    assert threads.executor.asked == []  # type: ignore[attr-defined]
 
 
 def test_a_worker_refuses_other_files_and_names_a_missing_one(copied: Benchmark) -> None:
