@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import shutil
+import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -16,7 +18,7 @@ from merging.benchmarks.benchmark import Benchmark
 from merging.checkpoints import digests
 from merging.cli import exit_codes
 from merging.cli.main import main
-from merging.errors import MergingError, WorkerError
+from merging.errors import MergingError, StoreError, WorkerError
 from merging.files import atomic
 from merging.formats import handed_out
 from merging.jobs.runner import Runner
@@ -111,6 +113,39 @@ def test_a_full_disk_ends_it(
     with pytest.raises(MergingError, match="disk is full"):
         run(many(tiny_benchmark), store, tiny_benchmark, workers=threads)
     assert names(store) == set()
+
+
+def test_the_last_points_that_cannot_be_stored_end_it(
+    tiny_benchmark: Benchmark, store: Store, threads: Workers, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    together = threading.Barrier(3)
+
+    def full(*_said: Any) -> None:
+        together.wait(20)
+        time.sleep(0.3)  # the last answer has been taken
+        raise StoreError("The disk is full.")
+
+    monkeypatch.setattr(points, "write", full)
+    with pytest.raises(StoreError, match="The disk is full"):
+        run(sweep(tiny_benchmark), store, tiny_benchmark, workers=threads)
+
+
+@pytest.mark.parametrize("here", [True, False])
+def test_what_another_sweep_has_stored_meanwhile_is_not_computed_again(
+    tiny_benchmark: Benchmark, store: Store, monkeypatch: pytest.MonkeyPatch, here: bool
+) -> None:
+    compute, made, computed = sweep_compute.Session.compute, many(tiny_benchmark), list[str]()
+
+    def beside(self: Any, planned: Any, context: Any) -> Any:
+        computed.append(planned.name)
+        if len(computed) == 1:
+            run(made, store, tiny_benchmark)
+        return compute(self, planned, context)
+
+    monkeypatch.setattr(sweep_compute.Session, "compute", beside)
+    with ThreadPoolExecutor(1) as pool:
+        run(made, store, tiny_benchmark, workers="" if here else Workers(pool, 1))
+    assert len(computed) <= 12 + 2 and len(names(store)) == 12, "all once, and what was asked for before"
 
 
 # What a worker sees
