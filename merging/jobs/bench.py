@@ -8,18 +8,17 @@ from __future__ import annotations
 
 import contextlib
 import json
-import signal
-import subprocess
 import threading
 from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, field, replace
 from queue import SimpleQueue
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 from merging.free_memory import MemoryWatch
-from merging.jobs.child_process import Launch, child_environment, start_process, stop_process
+from merging.jobs.child_process import Process, describe_end, start_answering, stop_process, written
 from merging.previews.result import Preview
+from merging.tasks.kinds import Plain
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -29,8 +28,7 @@ NICE = 5  # previews go before jobs, and the server before both
 SESSIONS = 200  # whose last request is remembered
 TABLE = 100  # images that a table of a single image counts as in a session's share: it takes many passes
 TRIES = 2  # times that a request is sent to processes that end while it waits
-WORKER = "merging.jobs.bench_process"
-IMAGE = "image"  # the kind of a request for tables about an image
+WHO, LOOK = "The process of previews", "the server's log says more."
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,6 +47,7 @@ class PreviewRequest:
     per_task: int | None = None
     seed: int = 0
     base: str = ""
+    kind: str = "preview"
 
 
 class TableName(NamedTuple):
@@ -80,7 +79,7 @@ class ImageRequest:
     pixels: str = ""
     draft: str = ""
     base: str = ""
-    kind: str = IMAGE
+    kind: str = "image"
 
 
 Request: TypeAlias = PreviewRequest | ImageRequest
@@ -107,19 +106,26 @@ class _Sent:
 
     session: str
     tries: int
-    process: subprocess.Popen[bytes] | None
+    process: Process | None
 
 
 class Bench:
     """Sends requests to the process and keeps the newest answer of each session. For any thread."""
 
     def __init__(
-        self, device: str = "auto", idle: float = IDLE, launch: Launch = start_process, charge: Charge | None = None
+        self,
+        device: str = "auto",
+        idle: float = IDLE,
+        start: Callable[[Plain], Process] = start_answering,
+        charge: Charge | None = None,
     ) -> None:
-        """``charge`` takes the images that a session's previews have looked at, or its tables count as, since then."""
-        self._device, self._idle, self._launch, self._charge = device, idle, launch, charge
+        """``start`` takes the order of a process, which says how it stays.
+
+        ``charge`` takes the images that a session's previews have looked at, or its tables count as, since then."""
+        self._order: Plain = {"device": device, "idle": idle, "nice": NICE}
+        self._start_process, self._charge = start, charge
         self._lock = threading.RLock()
-        self._process: subprocess.Popen[bytes] | None = None
+        self._process: Process | None = None
         self._lines: SimpleQueue[bytes | None] = SimpleQueue()  # for the process; None: no more of them
         self._number = 0
         self._states: OrderedDict[str, PreviewState] = OrderedDict()
@@ -190,8 +196,8 @@ class Bench:
         self._waiting[self._number] = _Sent(session, tries, self._process)
         self._write({"id": self._number, "session": session, **asdict(state.request)})
 
-    def _write(self, line: dict[str, Any]) -> None:
-        self._lines.put(json.dumps(line).encode() + b"\n")
+    def _write(self, line: Plain) -> None:
+        self._lines.put(written(line))
 
     def _forget(self, session: str) -> bool:
         """Drop the waiting request of a session; whether there was one."""
@@ -199,14 +205,14 @@ class Bench:
         self._waiting = {number: sent for number, sent in self._waiting.items() if sent.session != session}
         return len(self._waiting) < before
 
-    def _take(self, answer: dict[str, Any]) -> None:
+    def _take(self, answer: Plain) -> None:
         with self._lock:
             sent = self._waiting.get(answer["id"])
             if sent is None:  # another one was asked meanwhile
                 return
             state = self._states[sent.session]
             preview = Preview.from_plain(answer["preview"]) if "preview" in answer else state.preview
-            new = _tables(answer.get("tables", ()))
+            new = _tables(answer)
             if self._charge is not None:
                 done_before, done_now = state.preview.n if state.preview else 0, preview.n if preview else 0
                 self._charge(sent.session, max(0, done_now - done_before) + TABLE * len(new))
@@ -216,7 +222,7 @@ class Bench:
             if done:
                 del self._waiting[answer["id"]]
 
-    def _ended(self, process: subprocess.Popen[bytes], code: int, ran_out: bool) -> None:
+    def _ended(self, process: Process, code: int, ran_out: bool) -> None:
         """Send once more what a process left when it ended; say of what has been sent before that it was ended.
 
         ``ran_out`` says whether memory ran out while the process worked.
@@ -229,50 +235,42 @@ class Bench:
                     self._send(sent.session, sent.tries + 1)
                 else:
                     state = self._states[sent.session]
-                    self._states[sent.session] = replace(state, error=_sentence(code, ran_out), done=True)
+                    error = f"{describe_end(WHO, code, ran_out, LOOK)} Preview again."
+                    self._states[sent.session] = replace(state, error=error, done=True)
 
     # The process
 
-    def _start(self) -> tuple[subprocess.Popen[bytes], SimpleQueue[bytes | None]]:
+    def _start(self) -> tuple[Process, SimpleQueue[bytes | None]]:
         """A new process, and where its requests go; writing to it may take a while, so a thread does it."""
         self._lines.put(None)
-        words = [self._device, str(self._idle), str(NICE)]
-        process = self._launch(WORKER, words, child_environment(), None)
+        process = self._start_process(self._order)
         lines: SimpleQueue[bytes | None] = SimpleQueue()
         threading.Thread(target=_write_lines, args=(process, lines), name="to bench", daemon=True).start()
         threading.Thread(target=self._read, args=(process,), name="from bench", daemon=True).start()
         return process, lines
 
-    def _read(self, process: subprocess.Popen[bytes]) -> None:
+    def _read(self, process: Process) -> None:
         """Take the answers of a process until it ends, then answer for it."""
         assert process.stdout is not None
         memory = MemoryWatch(looks=1)  # one at each answer, and hours may lie between two of them
         with process.stdout:
-            for line in process.stdout:
+            for line in filter(bytes.strip, process.stdout):  # the first one is empty, where the order was read
                 memory.look()
                 self._take(json.loads(line))
         self._ended(process, process.wait(), memory.ran_out())
 
 
-def _tables(plain: Any) -> dict[TableName, pd.DataFrame]:
-    """Tables from plain data: a name, and the values by column."""
+def _tables(answer: Plain) -> dict[TableName, pd.DataFrame]:
+    """The table of an answer that has one, by its name."""
     import pandas as pd
 
-    return {TableName(*name): pd.DataFrame(columns) for name, columns in plain}
+    return {TableName(*answer["table"]): pd.DataFrame(answer["columns"])} if "table" in answer else {}
 
 
-def _write_lines(process: subprocess.Popen[bytes], lines: SimpleQueue[bytes | None]) -> None:
+def _write_lines(process: Process, lines: SimpleQueue[bytes | None]) -> None:
     """Write requests to a process until there are no more, or it has ended."""
     assert process.stdin is not None
     with contextlib.suppress(OSError), process.stdin as stream:
         while (line := lines.get()) is not None:
             stream.write(line)
             stream.flush()
-
-
-def _sentence(code: int, ran_out: bool) -> str:
-    """Why a process that was ended gave no answer; ``ran_out`` says whether memory did meanwhile."""
-    if code == -signal.SIGKILL and ran_out:
-        return "The process of previews was killed, likely because the computer ran out of memory. Preview again."
-    ended = f"by {signal.Signals(-code).name}" if code < 0 else f"with code {code}"
-    return f"The process of previews ended {ended}; the server's log says more. Preview again."

@@ -1,25 +1,33 @@
-"""Child processes of the server: their environment, how they start, and how they are stopped."""
+"""Child processes of the server: their environment, how they start, what they are told, and how they end."""
 
 from __future__ import annotations
 
 import contextlib
+import json
 import os
+import select
 import shlex
 import signal
 import subprocess
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import IO
+from typing import IO, Any, TypeAlias
 
 import psutil
 
 from merging import settings
+from merging.tasks.kinds import Plain
+from merging.tasks.process import READ
 from merging.workers.choice import parsed
 
 PATIENCE = 2.5  # seconds that a child has to stop on request, before it is killed
 PACKAGE_ROOT = Path(__file__).resolve().parent.parent.parent
-Launch = Callable[[str, Sequence[str], Mapping[str, str], IO[bytes] | None], "subprocess.Popen[bytes]"]
+READING = 10.0  # seconds that a process has to read an order, on a busy machine
+WAITING = "merging.tasks.process"
+Process: TypeAlias = "subprocess.Popen[bytes]"
+Environment: TypeAlias = Mapping[str, str]
+StartCommand = Callable[[Sequence[str], Environment, IO[bytes]], Process]
 
 
 def child_environment(benchmark: str = "", jobs: int = 1) -> dict[str, str]:
@@ -54,30 +62,73 @@ def _from_anywhere(command: str) -> str:
     return command
 
 
-def start_process(
-    module: str, words: Sequence[str], environment: Mapping[str, str], output: IO[bytes] | None = None
-) -> subprocess.Popen[bytes]:
-    """Start a module as ``python -m`` does, in a process group of its own.
-
-    It prints to a file and reads nothing, or without ``output`` its stdin and stdout are pipes.
+def start_command(words: Sequence[str], environment: Environment, output: IO[bytes]) -> Process:
+    """Start a module with its words as ``python -m`` does. It reads nothing and prints to a file.
 
     Raises:
         OSError: the system refuses.
     """
-    return subprocess.Popen(
-        [sys.executable, "-m", module, *words],
-        cwd=PACKAGE_ROOT,
-        env=dict(environment),
-        stdin=subprocess.PIPE if output is None else subprocess.DEVNULL,
-        stdout=subprocess.PIPE if output is None else output,
-        stderr=None if output is None else subprocess.STDOUT,
-        start_new_session=True,
-    )
+    return _start(words, environment, stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT)
 
 
-def stop_process(
-    process: subprocess.Popen[bytes] | psutil.Process, signals: Sequence[int] = (signal.SIGTERM, signal.SIGKILL)
-) -> None:
+def start_waiting(modules: Sequence[str], environment: Environment) -> Process:
+    """Start a process that loads modules and waits for an order (see ``tasks.process``). Raises OSError."""
+    return _start([WAITING, *modules], environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+
+
+def start_answering(order: Plain) -> Process:
+    """Start a process that stays, as an order says, and answers requests. Raises OSError."""
+    process = start_waiting((), child_environment())
+    assert process.stdin is not None
+    process.stdin.write(written(order))
+    process.stdin.flush()
+    return process
+
+
+def written(line: Plain) -> bytes:
+    """A line of JSON."""
+    return json.dumps(line).encode() + b"\n"
+
+
+def _start(words: Sequence[str], environment: Environment, **streams: Any) -> Process:
+    """Start a module in a process group of its own."""
+    command = [sys.executable, "-m", *words]
+    return subprocess.Popen(command, cwd=PACKAGE_ROOT, env=dict(environment), start_new_session=True, **streams)
+
+
+def has_read(process: Process, order: Plain) -> bool:
+    """Give a process that waits an order; False if it ends, or is stopped, before it has read that."""
+    assert process.stdin is not None and process.stdout is not None
+    with contextlib.suppress(OSError):
+        if not _write(process.stdin.fileno(), written(order)):
+            return False
+        answers, _, _ = select.select([process.stdout], [], [], READING)
+        return bool(answers) and process.stdout.read(1) == READ
+    return False
+
+
+def _write(pipe: int, line: bytes) -> bool:
+    """Write a line that may be longer than what a pipe holds; False if it is not read for too long."""
+    os.set_blocking(pipe, False)
+    left = memoryview(line)
+    while left:
+        _, ready, _ = select.select([], [pipe], [], READING)
+        if not ready:
+            return False
+        left = left[os.write(pipe, left) :]
+    os.set_blocking(pipe, True)  # as whoever goes on to use it expects
+    return True
+
+
+def close_pipes(process: Process) -> None:
+    """Close this side of a process's input and output."""
+    for stream in (process.stdin, process.stdout):
+        if stream is not None:
+            with contextlib.suppress(OSError):
+                stream.close()
+
+
+def stop_process(process: Process | psutil.Process, signals: Sequence[int] = (signal.SIGTERM, signal.SIGKILL)) -> None:
     """Ask a child and all that it started to stop; kill them if they have not after ``PATIENCE`` seconds."""
     for number in signals:
         with contextlib.suppress(ProcessLookupError, PermissionError):
@@ -85,3 +136,12 @@ def stop_process(
         with contextlib.suppress(subprocess.TimeoutExpired, psutil.TimeoutExpired):
             process.wait(timeout=PATIENCE)
             return
+
+
+def describe_end(who: str, code: int, ran_out: bool, look: str) -> str:
+    """How a process ended, from its exit code: killed for memory if that ``ran_out``; ``look`` says what tells more."""
+    if code == -signal.SIGKILL:
+        reason = "likely because the computer ran out of memory" if ran_out else "nothing shows that memory ran out"
+        return f"{who} was killed{',' if ran_out else ';'} {reason}."
+    ended = f"was ended by {signal.Signals(-code).name}" if code < 0 else f"ended with code {code}"
+    return f"{who} {ended}; {look}"

@@ -14,7 +14,7 @@ import psutil
 from merging.checkpoints.references import BENCHMARKS
 from merging.files import atomic
 from merging.files.records import release
-from merging.jobs.child_process import PATIENCE, stop_process
+from merging.jobs.child_process import PATIENCE, Process, stop_process
 from merging.jobs.records import MERGE, PUBLISHED, JobFiles, Record, State, learns
 from merging.runs.store import Store
 
@@ -45,7 +45,7 @@ def _outputs(store: Store, record: Record) -> list[Path]:
     return [Path(words[words.index("--out") + 1])] if "--out" in words else []
 
 
-def stop_child(process: subprocess.Popen[bytes], files: JobFiles, *, going_on: bool) -> None:
+def stop_child(process: Process, files: JobFiles, *, going_on: bool) -> None:
     """Stop the child of a job; with ``going_on`` what it has learned stays for the next attempt.
 
     It may keep that at the end of a step, and is killed if that takes too long: being asked to stop, it would discard

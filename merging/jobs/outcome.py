@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import signal
 from collections.abc import Mapping
 from typing import Any
 
+from merging.jobs.child_process import describe_end
 from merging.jobs.events import CODE, ERROR, GOES_ON
 from merging.jobs.records import MERGE, PUBLISHED, SWEEP, JobFiles, Record, State
 from merging.runs.store import Store
@@ -18,10 +18,6 @@ KEPT = {
 }
 LEARNED = "What it learned until a moment before is kept; started again, it goes on from there."
 NOTHING = "Nothing half-done was kept."
-KILLED = {
-    True: "It was killed, likely because the computer ran out of memory.",
-    False: "It was killed; nothing shows that memory ran out.",
-}
 FULL = "The disk that holds the runs is full. Free some space, and start the job again."
 UNKNOWN = "Mergescope was stopped, and the disk is full: what became of this job is not known. Start it again."
 LOG = "see log.txt in its folder."
@@ -60,11 +56,8 @@ def outcome(
     if code in ENDS:
         return ENDS[code], _stated(record, event, learned) if code else ""
     kept = LEARNED if learned else KEPT.get(record.kind, NOTHING)
-    if code == -signal.SIGKILL:
-        return State.FAILED, f"{KILLED[ran_out]} {kept}"
-    if code < 0:
-        return State.FAILED, f"Its process was ended by {signal.Signals(-code).name}; {LOG} {kept}"
-    return State.FAILED, str(event.get(ERROR) or (FULL if full else f"It ended with code {code}; {LOG}"))
+    end = describe_end("It", code, ran_out, LOG)
+    return State.FAILED, f"{end} {kept}" if code < 0 else str(event.get(ERROR) or (FULL if full else end))
 
 
 def _stated(record: Record, event: Mapping[str, Any], learned: bool) -> str:

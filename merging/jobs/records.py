@@ -12,7 +12,6 @@ import contextlib
 import json
 import logging
 import os
-import subprocess
 import time
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
@@ -26,7 +25,7 @@ from merging.files import atomic
 from merging.files.disk import OTHER_STORE, explained, free_bytes
 from merging.files.processes import NOBODY, ProcessId, this_process
 from merging.files.records import json_bytes, release, reserve, write_json, write_reserved
-from merging.jobs.child_process import Launch, child_environment, start_process
+from merging.jobs.child_process import Process, StartCommand, child_environment, start_command
 from merging.jobs.events import WORKER
 
 STATE, EVENTS, LOG = "state.json", "events.jsonl", "log.txt"
@@ -285,9 +284,7 @@ class JobFiles:
                 times.append((self.folder / name).stat().st_mtime)
         return time.time() - max(times) > SILENT
 
-    def start(
-        self, store_root: Path, device: str, launch: Launch = start_process, jobs: int = 1
-    ) -> subprocess.Popen[bytes]:
+    def start(self, store_root: Path, device: str, start: StartCommand = start_command, jobs: int = 1) -> Process:
         """Start the child process that does the job, one of so many ``jobs``, in a process group of its own.
 
         Raises:
@@ -300,7 +297,7 @@ class JobFiles:
         with explained("The log of the job", OTHER_STORE):
             output = (self.folder / LOG).open("wb")
         with output:
-            return launch("merging", words, child_environment(record.benchmark, jobs), output)
+            return start(["merging", *words], child_environment(record.benchmark, jobs), output)
 
     def _words(self, record: Record, device: str) -> list[str]:
         """The command of the command line that does the job."""

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import contextlib
 import logging
-import subprocess
 import threading
 import time
 from collections.abc import Iterator, Sequence
@@ -22,6 +21,7 @@ from merging.errors import MergingError, StoreError
 from merging.files.locks import held
 from merging.files.processes import ProcessId
 from merging.free_memory import MemoryWatch
+from merging.jobs.child_process import Process
 from merging.jobs.cleanup import release_room, stop_child, stop_orphan, sweep_up
 from merging.jobs.known_jobs import KnownJobs
 from merging.jobs.outcome import ended
@@ -296,7 +296,7 @@ class Runner(KnownJobs):
             files.update(state=State.CANCELLED, finished=time.time())
             return
         memory = MemoryWatch()
-        process = files.start(self.store.root, self.device, self.spare.launch, len(self._running))
+        process = files.start(self.store.root, self.device, self.spare.start_command, len(self._running))
         files.update(state=State.RUNNING, started=time.time(), worker=ProcessId.of(process.pid))
         stopped = self._wait(process, job_id, memory)
         if (record := files.read()) is not None:
@@ -320,7 +320,7 @@ class Runner(KnownJobs):
                 return State.FAILED, str(problem)
         return State.DONE, ""
 
-    def _wait(self, process: subprocess.Popen[bytes], job_id: str, memory: MemoryWatch) -> bool:
+    def _wait(self, process: Process, job_id: str, memory: MemoryWatch) -> bool:
         """Wait for a child to end, and watch the memory meanwhile; True if it was stopped."""
         looked = time.monotonic()
         while process.poll() is None:
