@@ -30,8 +30,7 @@ def sweep_up(store: Store, records: Iterable[Record]) -> None:
 
 def release_room(files: JobFiles, record: Record) -> None:
     """Give back the room that is reserved for a job's states if the processes that would write them are dead."""
-    worker = record.worker if record.worker.pid else files.first_worker()
-    if not any(process.away or process.alive() for process in (record.owner, worker)):
+    if not any(process.away or process.alive() for process in (record.owner, files.worker(record))):
         release(files.folder)
 
 
@@ -66,7 +65,7 @@ def stop_orphan(store: Store, files: JobFiles) -> None:
     """Stop a job that another server started, which may be dead."""
     if (record := files.read()) is None:
         return
-    worker = record.worker if record.worker.pid else files.first_worker()
+    worker = files.worker(record)
     if worker.alive():
         with contextlib.suppress(psutil.NoSuchProcess):  # it has ended by itself meanwhile
             stop_process(psutil.Process(worker.pid))

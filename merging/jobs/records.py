@@ -13,7 +13,7 @@ import json
 import logging
 import os
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from enum import StrEnum
 from functools import lru_cache
@@ -228,16 +228,20 @@ class JobFiles:
             return (self.folder / "recipe.yaml").read_text("utf-8")
         return ""
 
+    def events(self, size: int = TAIL) -> Iterator[dict[str, Any]]:
+        """The whole lines that the child wrote, within so many bytes at the end of the file, newest first."""
+        lines: list[bytes] = []
+        with contextlib.suppress(OSError), (self.folder / EVENTS).open("rb") as file:
+            file.seek(max(0, file.seek(0, os.SEEK_END) - size))
+            lines = file.read().split(b"\n")[:-1]
+        for line in reversed(lines):
+            with contextlib.suppress(ValueError):  # half a line
+                if isinstance(event := json.loads(line), dict):
+                    yield event
+
     def last_event(self) -> dict[str, Any]:
         """The last whole line that the child wrote; empty before the first."""
-        try:
-            with (self.folder / EVENTS).open("rb") as file:
-                file.seek(max(0, file.seek(0, os.SEEK_END) - TAIL))
-                lines = file.read().split(b"\n")[:-1]
-            event = json.loads(lines[-1])
-        except (OSError, ValueError, IndexError):
-            return {}
-        return event if isinstance(event, dict) else {}
+        return next(self.events(), {})
 
     def was_started(self) -> bool:
         """Whether its child was started, or was about to be: its log was opened."""
@@ -247,8 +251,10 @@ class JobFiles:
         """Whether too little is free for even an error to be written."""
         return free_bytes(self.folder) < ROOM
 
-    def first_worker(self) -> ProcessId:
-        """The process that the child's first line names; number 0 before that."""
+    def worker(self, record: Record) -> ProcessId:
+        """The process that works on the job, which its first line names if its server died before it could note it."""
+        if record.worker.pid:
+            return record.worker
         try:
             with (self.folder / EVENTS).open("rb") as file:
                 return ProcessId(**json.loads(file.readline(TAIL))[WORKER])

@@ -9,9 +9,9 @@ import contextlib
 import logging
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from merging import settings
 from merging.analysis import registry
@@ -84,28 +84,18 @@ class Runner(KnownJobs):
         DIGESTS.load(self.store.root)
         opened = open_inputs(recipe, base, benchmark)
         run_id = opened.run_id()
-        folder = str(benchmark.folder) if benchmark else ""
-        files = self._files(run_id)
-        with self._submitting():
-            before, earlier = files.read(), self._earlier(run_id, folder, session)
-            if earlier is not None and earlier.live:
-                return earlier
-            if self._is_stored(opened, run_id, need_model):
-                return earlier if earlier is not None and earlier.state == State.DONE else self.get(run_id)
-            takes = self._turns.admit(
-                session, lambda: expected.of_merge(opened, benchmark, self.store.runs(), self.device), self._queue
-            )
-            created = files.create(
-                recipe.to_yaml(),
-                title=recipe.title or recipe.text(),
-                base=(base or Path.cwd()).absolute(),
-                need_model=need_model,
-                subject=run_id,
-                benchmark=folder,
-                earlier=before,
-            )
-            self._enqueue(run_id, created, session, takes)
-        return self.get(run_id)
+        return self._submit(
+            run_id,
+            session,
+            lambda: expected.of_merge(opened, benchmark, self.store.runs(), self.device),
+            lambda: self._is_stored(opened, run_id, need_model),
+            recipe_yaml=recipe.to_yaml(),
+            title=recipe.title or recipe.text(),
+            base=(base or Path.cwd()).absolute(),
+            need_model=need_model,
+            subject=run_id,
+            benchmark=str(benchmark.folder) if benchmark else "",
+        )
 
     def measure(self, key: str, run_id: str = "", benchmark: str = "", of: Run | None = None, session: str = "") -> Job:
         """The job that measures something of a stored run, or of the benchmark: the live one, or a new one.
@@ -140,18 +130,30 @@ class Runner(KnownJobs):
         self, kind: str, subject: str, title: str, words: Sequence[str] = (), then: Recipe | None = None,
         benchmark: str = "", session: str = "",
     ) -> Job:  # fmt: skip
-        job_id, recipe = job_of(kind, subject), then.to_yaml() if then else ""
+        return self._submit(
+            job_of(kind, subject), session, lambda: expected.of_job(kind, self.store), lambda: False,
+            recipe_yaml=then.to_yaml() if then else "", title=title, base=Path.cwd(), kind=kind, subject=subject,
+            words=words, benchmark=benchmark,
+        )  # fmt: skip
+
+    def _submit(
+        self,
+        job_id: str,
+        session: str,
+        takes: Callable[[], float | None],
+        is_stored: Callable[[], bool],
+        *,
+        benchmark: str,
+        **about: Any,
+    ) -> Job:
+        """The live job of that id, or a new one at the end of the queue; that it is stored is as good as a job."""
         files = self._files(job_id)
         with self._submitting():
             before, earlier = files.read(), self._earlier(job_id, benchmark, session)
-            if earlier is not None and earlier.live:
-                return earlier
-            takes = self._turns.admit(session, lambda: expected.of_job(kind, self.store), self._queue)
-            created = files.create(
-                recipe, title=title, base=Path.cwd(), kind=kind, subject=subject, words=words, benchmark=benchmark,
-                earlier=before,
-            )  # fmt: skip
-            self._enqueue(job_id, created, session, takes)
+            if (earlier is None or not earlier.live) and not is_stored():
+                seconds = self._turns.admit(session, takes, self._queue)
+                created = files.create(**about, benchmark=benchmark, earlier=before)
+                self._enqueue(job_id, created, session, seconds)
         return self.get(job_id)
 
     def again(self, job_id: str, session: str = "") -> Job:

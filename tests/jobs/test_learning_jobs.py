@@ -7,7 +7,7 @@ from plain_recipes import plain_recipe
 from stand_in_jobs import SLEEP, ended, until
 
 from merging.files.processes import NOBODY
-from merging.jobs.outcome import left_behind, outcome
+from merging.jobs.outcome import Traces, left_behind, outcome
 from merging.jobs.records import MERGE, Record, State
 from merging.recipes.recipe import Recipe
 
@@ -99,7 +99,7 @@ def test_only_what_learns_can_pause(runner, child, tiny_benchmark):
 
 def test_how_a_merge_that_learns_ended():
     record = Record(State.RUNNING, "A job", "/", False, 1.0, NOBODY, kind=MERGE, subject="0" * 12)
-    assert outcome(record, {}, 75, False) == (State.PAUSED, "")
-    assert "What it learned" in outcome(record, {}, -9, False, learned=True)[1]
-    assert "Nothing half-done" in outcome(record, {}, -9, False)[1]
-    assert "What it learned" in left_behind(record, {"phase": "Merging"}, False, False, learned=True)[1]
+    assert outcome(record, Traces(), 75) == (State.PAUSED, "")
+    assert "Nothing half-done" in outcome(record, Traces(), -9)[1]
+    assert "What it learned" in outcome(record, Traces(learned=True), -9)[1]
+    assert "What it learned" in left_behind(record, Traces(event={"phase": "Merging"}, learned=True))[1]

@@ -192,9 +192,8 @@ def test_models_that_do_not_fit_are_refused(tiny_benchmark, tmp_path):
 def test_it_stops_between_batches(tiny_benchmark, monkeypatch):
     asked: list[bool] = []
     context = Context("cpu", cancel=lambda: bool(asked))
-    previews = (
-        Previewer(tiny_benchmark, "cpu").begin(recipe_of(tiny_benchmark), PreviewSample(), context=context).previews()
-    )
+    one = Previewer(tiny_benchmark, "cpu").begin(recipe_of(tiny_benchmark), PreviewSample(), context=context)
+    previews = one.previews()
     assert next(previews) is None
     asked.append(True)
     with pytest.raises(Cancelled):
