@@ -100,13 +100,14 @@ class PreviewState:
     done: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class _Sent:
-    """A request that was sent: by which session, how often, and to which process."""
+@dataclass
+class _Asked:
+    """The last request of a session: how far it is, its number, and to which process it was sent, how often."""
 
-    session: str
-    tries: int
-    process: Process | None
+    state: PreviewState
+    number: int = 0
+    tries: int = 0
+    process: Process | None = None
 
 
 class Bench:
@@ -121,15 +122,15 @@ class Bench:
     ) -> None:
         """``start`` takes the order of a process, which says how it stays.
 
-        ``charge`` takes the images that a session's previews have looked at, or its tables count as, since then."""
+        ``charge`` takes the images that a session's previews have looked at, or its tables count as, since then.
+        """
         self._order: Plain = {"device": device, "idle": idle, "nice": NICE}
-        self._start_process, self._charge = start, charge
+        self._start, self._charge = start, charge
         self._lock = threading.RLock()
         self._process: Process | None = None
         self._lines: SimpleQueue[bytes | None] = SimpleQueue()  # for the process; None: no more of them
         self._number = 0
-        self._states: OrderedDict[str, PreviewState] = OrderedDict()
-        self._waiting: dict[int, _Sent] = {}
+        self._asked: OrderedDict[str, _Asked] = OrderedDict()  # by session
 
     def ask(self, session: str, request: Request) -> PreviewState:
         """The state of a request; it is sent unless it is the last one of this session, whose work then stops.
@@ -137,27 +138,28 @@ class Bench:
         One that failed is sent again.
         """
         with self._lock:
-            state = self._states.get(session)
-            if state is None or state.request != request or state.error:
-                self._states[session] = PreviewState(request)
-                self._states.move_to_end(session)
-                while len(self._states) > SESSIONS:
-                    self.cancel(next(iter(self._states)))
-                self._send(session, 1)
-            return self._states[session]
+            state = self.state(session, request)
+            if state is None or state.error:
+                self._asked[session] = _Asked(PreviewState(request))
+                self._asked.move_to_end(session)
+                while len(self._asked) > SESSIONS:
+                    self.cancel(next(iter(self._asked)))
+                self._send(session)
+            return self._asked[session].state
 
     def state(self, session: str, request: Request) -> PreviewState | None:
         """The state of a request if it is the last one of this session."""
         with self._lock:
-            state = self._states.get(session)
-            return state if state is not None and state.request == request else None
+            asked = self._asked.get(session)
+            return asked.state if asked is not None and asked.state.request == request else None
 
     def cancel(self, session: str) -> None:
         """Forget the request of a session; its work stops before the next batch."""
         with self._lock:
-            if self._states.pop(session, None) is not None and self._forget(session):
+            asked = self._asked.pop(session, None)
+            if asked is not None and not asked.state.done:
                 self._number += 1
-                self._write({"id": self._number, "session": session})
+                self._lines.put(written({"id": self._number, "session": session}))
 
     @property
     def pid(self) -> int:
@@ -169,58 +171,41 @@ class Bench:
     def waiting(self) -> int:
         """How many requests are under way."""
         with self._lock:
-            return len(self._waiting)
+            return sum(not asked.state.done for asked in self._asked.values())
 
     def close(self) -> None:
-        """End the process, for tests and for shutting down."""
+        """End the process and forget all requests, for tests and for shutting down."""
         with self._lock:
-            process, self._process, self._waiting = self._process, None, {}
+            process, self._process = self._process, None
+            self._asked.clear()
             self._lines.put(None)
         if process is not None:
             stop_process(process)
 
-    # Requests
-
-    def _send(self, session: str, tries: int) -> None:
-        """Send the request of a session in place of what it asked before, to a process that runs."""
-        self._forget(session)
-        state = self._states[session]
+    def _send(self, session: str) -> None:
+        """Send the request of a session, once more if it was sent before, to a process that runs."""
+        asked = self._asked[session]
         self._number += 1
+        asked.number, asked.tries = self._number, asked.tries + 1
         try:
             if not self.pid:
-                self._process, self._lines = self._start()
+                self._renew()
         except OSError as error:
             sentence = f"The process of previews cannot be started: {error.strerror}."
-            self._states[session] = replace(state, error=sentence, done=True)
+            asked.state = replace(asked.state, error=sentence, done=True)
             return
-        self._waiting[self._number] = _Sent(session, tries, self._process)
-        self._write({"id": self._number, "session": session, **asdict(state.request)})
-
-    def _write(self, line: Plain) -> None:
-        self._lines.put(written(line))
-
-    def _forget(self, session: str) -> bool:
-        """Drop the waiting request of a session; whether there was one."""
-        before = len(self._waiting)
-        self._waiting = {number: sent for number, sent in self._waiting.items() if sent.session != session}
-        return len(self._waiting) < before
+        asked.process = self._process
+        self._lines.put(written({"id": self._number, "session": session, **asdict(asked.state.request)}))
 
     def _take(self, answer: Plain) -> None:
+        """Note an answer, unless another one was asked meanwhile."""
         with self._lock:
-            sent = self._waiting.get(answer["id"])
-            if sent is None:  # another one was asked meanwhile
-                return
-            state = self._states[sent.session]
-            preview = Preview.from_plain(answer["preview"]) if "preview" in answer else state.preview
-            new = _tables(answer)
-            if self._charge is not None:
-                done_before, done_now = state.preview.n if state.preview else 0, preview.n if preview else 0
-                self._charge(sent.session, max(0, done_now - done_before) + TABLE * len(new))
-            tables = state.tables | new
-            error, done = answer.get("error", ""), answer["done"]
-            self._states[sent.session] = replace(state, preview=preview, tables=tables, error=error, done=done)
-            if done:
-                del self._waiting[answer["id"]]
+            for session, asked in self._asked.items():
+                if asked.number == answer["id"]:
+                    before = asked.state
+                    asked.state = _answered(before, answer)
+                    if self._charge is not None:
+                        self._charge(session, max(0, _images(asked.state) - _images(before)))
 
     def _ended(self, process: Process, code: int, ran_out: bool) -> None:
         """Send once more what a process left when it ended; say of what has been sent before that it was ended.
@@ -228,43 +213,47 @@ class Bench:
         ``ran_out`` says whether memory ran out while the process worked.
         """
         with self._lock:
-            left = {number: sent for number, sent in self._waiting.items() if sent.process is process}
-            for number, sent in left.items():
-                del self._waiting[number]
-                if sent.tries < TRIES:
-                    self._send(sent.session, sent.tries + 1)
+            for session, asked in self._asked.items():
+                if asked.process is not process or asked.state.done:
+                    continue
+                if asked.tries < TRIES:
+                    self._send(session)
                 else:
-                    state = self._states[sent.session]
                     error = f"{describe_end(WHO, code, ran_out, LOOK)} Preview again."
-                    self._states[sent.session] = replace(state, error=error, done=True)
+                    asked.state = replace(asked.state, error=error, done=True)
 
-    # The process
-
-    def _start(self) -> tuple[Process, SimpleQueue[bytes | None]]:
-        """A new process, and where its requests go; writing to it may take a while, so a thread does it."""
+    def _renew(self) -> None:
+        """Start a process; a thread writes its requests, which may take a while. Raises OSError."""
+        process = self._start(self._order)
         self._lines.put(None)
-        process = self._start_process(self._order)
-        lines: SimpleQueue[bytes | None] = SimpleQueue()
-        threading.Thread(target=_write_lines, args=(process, lines), name="to bench", daemon=True).start()
+        self._process, self._lines = process, SimpleQueue()
+        threading.Thread(target=_write_lines, args=(process, self._lines), name="to bench", daemon=True).start()
         threading.Thread(target=self._read, args=(process,), name="from bench", daemon=True).start()
-        return process, lines
 
     def _read(self, process: Process) -> None:
         """Take the answers of a process until it ends, then answer for it."""
         assert process.stdout is not None
         memory = MemoryWatch(looks=1)  # one at each answer, and hours may lie between two of them
         with process.stdout:
-            for line in filter(bytes.strip, process.stdout):  # the first one is empty, where the order was read
+            for line in filter(bytes.strip, process.stdout):  # the first one is empty: the order was read
                 memory.look()
                 self._take(json.loads(line))
         self._ended(process, process.wait(), memory.ran_out())
 
 
-def _tables(answer: Plain) -> dict[TableName, pd.DataFrame]:
-    """The table of an answer that has one, by its name."""
+def _answered(state: PreviewState, answer: Plain) -> PreviewState:
+    """The state of a request after one more answer: a preview, a table by columns, or an error."""
     import pandas as pd
 
-    return {TableName(*answer["table"]): pd.DataFrame(answer["columns"])} if "table" in answer else {}
+    preview = Preview.from_plain(answer["preview"]) if "preview" in answer else state.preview
+    new = {TableName(*answer["table"]): pd.DataFrame(answer["columns"])} if "table" in answer else {}
+    tables, error, done = state.tables | new, answer.get("error", ""), answer["done"]
+    return replace(state, preview=preview, tables=tables, error=error, done=done)
+
+
+def _images(state: PreviewState) -> int:
+    """What a state counts as in a session's share, in images."""
+    return (state.preview.n if state.preview else 0) + TABLE * len(state.tables)
 
 
 def _write_lines(process: Process, lines: SimpleQueue[bytes | None]) -> None:
