@@ -25,7 +25,7 @@ from merging.recipes.recipe import Recipe
 from merging.runs.inputs import open_inputs
 from merging.runs.store import Store
 from merging.tasks.context import QUIET, Context
-from merging.tasks.kinds import Request, Stage, Stages
+from merging.tasks.kinds import Request, StageAnswer, Stages
 from merging.text import first_few
 
 DRAFT = "draft"  # the key of the model of a recipe that is not stored
@@ -65,7 +65,7 @@ class ImageStages:
                 table = pd.DataFrame({ERROR: [str(error)]})
             columns = {key: table[key].replace(draft, DRAFT) if key in MODELS else table[key] for key in table}
             plain = {key: values.tolist() for key, values in columns.items()}
-            yield Stage({"table": (name, *models), "columns": plain}, done=number == len(request["tables"]))
+            yield StageAnswer({"table": (name, *models), "columns": plain}, done=number == len(request["tables"]))
 
     def _open(self, folder: Path, store: Path, device: str) -> ImageTables:
         key = folder, state_of(folder), store

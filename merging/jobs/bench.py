@@ -101,7 +101,7 @@ class PreviewState:
 
 
 @dataclass
-class _Asked:
+class _SessionRequest:
     """The last request of a session: how far it is, its number, and to which process it was sent, how often."""
 
     state: PreviewState
@@ -130,7 +130,7 @@ class Bench:
         self._process: Process | None = None
         self._lines: SimpleQueue[bytes | None] = SimpleQueue()  # for the process; None: no more of them
         self._number = 0
-        self._asked: OrderedDict[str, _Asked] = OrderedDict()  # by session
+        self._asked: OrderedDict[str, _SessionRequest] = OrderedDict()  # by session
 
     def ask(self, session: str, request: Request) -> PreviewState:
         """The state of a request; it is sent unless it is the last one of this session, whose work then stops.
@@ -140,7 +140,7 @@ class Bench:
         with self._lock:
             state = self.state(session, request)
             if state is None or state.error:
-                self._asked[session] = _Asked(PreviewState(request))
+                self._asked[session] = _SessionRequest(PreviewState(request))
                 self._asked.move_to_end(session)
                 while len(self._asked) > SESSIONS:
                     self.cancel(next(iter(self._asked)))

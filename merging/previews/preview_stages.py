@@ -13,7 +13,7 @@ from merging.recipes.recipe import Recipe
 from merging.runs.run import Run
 from merging.runs.store import Store
 from merging.tasks.context import Context
-from merging.tasks.kinds import Request, Stage, Stages
+from merging.tasks.kinds import Request, StageAnswer, Stages
 
 BENCHMARKS = 2  # in memory at a time
 
@@ -35,7 +35,7 @@ class PreviewStages:
             if preview is None:
                 yield None
             else:
-                yield Stage({"preview": preview.plain()}, done=preview.sample == sample, suffices=True)
+                yield StageAnswer({"preview": preview.plain()}, done=preview.sample == sample, suffices=True)
 
     def _previewer(self, folder: Path, device: str) -> Previewer:
         """The previewer of a benchmark, begun anew if its files have changed."""

@@ -32,7 +32,7 @@ Plain = dict[str, Any]
 Request = Mapping[str, Any]
 
 
-class Stage(NamedTuple):
+class StageAnswer(NamedTuple):
     """What is known after a stage of a request; whether that is all, or suffices where others wait."""
 
     answer: Plain
@@ -40,7 +40,7 @@ class Stage(NamedTuple):
     suffices: bool = False
 
 
-Stages = Iterator[Stage | None]  # None: a piece of a stage was computed
+Stages = Iterator[StageAnswer | None]  # None: a piece of a stage was computed
 StagedKind = Callable[[Request, Context], Stages]  # its iterator raises MergingError, or Cancelled if asked to stop
 
 

@@ -26,7 +26,7 @@ from dataclasses import dataclass, field
 
 from merging.errors import Cancelled, MergingError, describe_unexpected, is_out_of_memory
 from merging.tasks.context import Context
-from merging.tasks.kinds import Plain, Request, Stage, StagedKind, Stages, open_staged_kind
+from merging.tasks.kinds import Plain, Request, StageAnswer, StagedKind, Stages, open_staged_kind
 
 NICE = 10  # of the thread that loads modules
 READ = b"\n"  # answers an order
@@ -120,7 +120,7 @@ class RequestLoop:
                 return False
             if task.stages is None:
                 task.stages = self._begin(task.request, Context(self._device, cancel=is_stopped))
-            stage = next(task.stages, Stage({}, done=True))
+            stage = next(task.stages, StageAnswer({}, done=True))
             if stage is None:
                 return True
             if is_stopped():

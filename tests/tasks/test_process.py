@@ -11,7 +11,7 @@ import pytest
 from merging.errors import MergingError
 from merging.tasks import process
 from merging.tasks.context import Context
-from merging.tasks.kinds import STAGED, Stage, open_staged_kind
+from merging.tasks.kinds import STAGED, StageAnswer, open_staged_kind
 from merging.tasks.process import RequestLoop
 
 ERRORS = {
@@ -38,7 +38,7 @@ class Asked:
         self.opened += 1
         return self.stages
 
-    def stages(self, request: Mapping[str, Any], context: Context) -> Iterator[Stage | None]:
+    def stages(self, request: Mapping[str, Any], context: Context) -> Iterator[StageAnswer | None]:
         assert context.device == "cpu"
         if request["error"]:
             raise ERRORS[request["error"]]
@@ -48,7 +48,7 @@ class Asked:
                 self.pieces.append(request["session"])
                 if len(self.pieces) in self.during:
                     self.take(*self.during[len(self.pieces)])
-                yield Stage({"n": stage}, stage == request["stages"], request["suffices"]) if piece else None
+                yield StageAnswer({"n": stage}, stage == request["stages"], request["suffices"]) if piece else None
 
     def take(self, number: int, session: str, stages: int = 2, suffices: bool = False, error: str = "") -> None:
         about = {"kind": "counted", "stages": stages, "suffices": suffices, "error": error} if stages else {}
