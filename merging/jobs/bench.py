@@ -6,17 +6,14 @@ the next request, whatever ended it.
 
 from __future__ import annotations
 
-import contextlib
-import json
 import threading
 from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, field, replace
-from queue import SimpleQueue
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 from merging.free_memory import MemoryWatch
-from merging.jobs.child_process import Process, describe_end, start_answering, stop_process, written
+from merging.jobs.child_process import WorkerProcess, describe_end, start_answering, stop_process
 from merging.previews.result import Preview
 from merging.tasks.kinds import Plain
 
@@ -107,7 +104,7 @@ class _SessionRequest:
     state: PreviewState
     number: int = 0
     tries: int = 0
-    process: Process | None = None
+    process: WorkerProcess | None = None
 
 
 class Bench:
@@ -117,7 +114,7 @@ class Bench:
         self,
         device: str = "auto",
         idle: float = IDLE,
-        start: Callable[[Plain], Process] = start_answering,
+        start: Callable[[Plain], WorkerProcess] = start_answering,
         charge: Charge | None = None,
     ) -> None:
         """``start`` takes the order of a process, which says how it stays.
@@ -127,8 +124,7 @@ class Bench:
         self._order: Plain = {"device": device, "idle": idle, "nice": NICE}
         self._start, self._charge = start, charge
         self._lock = threading.RLock()
-        self._process: Process | None = None
-        self._lines: SimpleQueue[bytes | None] = SimpleQueue()  # for the process; None: no more of them
+        self._process: WorkerProcess | None = None
         self._number = 0
         self._asked: OrderedDict[str, _SessionRequest] = OrderedDict()  # by session
 
@@ -157,15 +153,15 @@ class Bench:
         """Forget the request of a session; its work stops before the next batch."""
         with self._lock:
             asked = self._asked.pop(session, None)
-            if asked is not None and not asked.state.done:
+            if asked is not None and not asked.state.done and self._process is not None:
                 self._number += 1
-                self._lines.put(written({"id": self._number, "session": session}))
+                self._process.send({"id": self._number, "session": session})
 
     @property
     def pid(self) -> int:
         """The number of the process; 0 if there is none now."""
         with self._lock:
-            return self._process.pid if self._process is not None and self._process.poll() is None else 0
+            return self._process.pid if self._process is not None else 0
 
     @property
     def waiting(self) -> int:
@@ -178,9 +174,8 @@ class Bench:
         with self._lock:
             process, self._process = self._process, None
             self._asked.clear()
-            self._lines.put(None)
         if process is not None:
-            stop_process(process)
+            stop_process(process.process)
 
     def _send(self, session: str) -> None:
         """Send the request of a session, once more if it was sent before, to a process that runs."""
@@ -188,14 +183,13 @@ class Bench:
         self._number += 1
         asked.number, asked.tries = self._number, asked.tries + 1
         try:
-            if not self.pid:
-                self._renew()
+            process = self._running()
         except OSError as error:
             sentence = f"The process of previews cannot be started: {error.strerror}."
             asked.state = replace(asked.state, error=sentence, done=True)
             return
-        asked.process = self._process
-        self._lines.put(written({"id": self._number, "session": session, **asdict(asked.state.request)}))
+        asked.process = process
+        process.send({"id": self._number, "session": session, **asdict(asked.state.request)})
 
     def _take(self, answer: Plain) -> None:
         """Note an answer, unless another one was asked meanwhile."""
@@ -207,7 +201,7 @@ class Bench:
                     if self._charge is not None:
                         self._charge(session, max(0, _images(asked.state) - _images(before)))
 
-    def _ended(self, process: Process, code: int, ran_out: bool) -> None:
+    def _ended(self, process: WorkerProcess, code: int, ran_out: bool) -> None:
         """Send once more what a process left when it ended; say of what has been sent before that it was ended.
 
         ``ran_out`` says whether memory ran out while the process worked.
@@ -222,23 +216,22 @@ class Bench:
                     error = f"{describe_end(WHO, code, ran_out, LOOK)} Preview again."
                     asked.state = replace(asked.state, error=error, done=True)
 
-    def _renew(self) -> None:
-        """Start a process; a thread writes its requests, which may take a while. Raises OSError."""
-        process = self._start(self._order)
-        self._lines.put(None)
-        self._process, self._lines = process, SimpleQueue()
-        threading.Thread(target=_write_lines, args=(process, self._lines), name="to bench", daemon=True).start()
-        threading.Thread(target=self._read, args=(process,), name="from bench", daemon=True).start()
+    def _running(self) -> WorkerProcess:
+        """The process, or a new one if it has ended. Raises OSError."""
+        if self._process is None or not self._process.pid:
+            self._process = self._start(self._order)
+            threading.Thread(target=self._read, args=(self._process,), name="from bench", daemon=True).start()
+        return self._process
 
-    def _read(self, process: Process) -> None:
+    def _read(self, process: WorkerProcess) -> None:
         """Take the answers of a process until it ends, then answer for it."""
-        assert process.stdout is not None
         memory = MemoryWatch(looks=1)  # one at each answer, and hours may lie between two of them
-        with process.stdout:
-            for line in filter(bytes.strip, process.stdout):  # the first one is empty: the order was read
-                memory.look()
-                self._take(json.loads(line))
-        self._ended(process, process.wait(), memory.ran_out())
+        for answer in process.answers():
+            memory.look()
+            self._take(answer)
+        code = process.process.wait()
+        process.leave()
+        self._ended(process, code, memory.ran_out())
 
 
 def _answered(state: PreviewState, answer: Plain) -> PreviewState:
@@ -254,12 +247,3 @@ def _answered(state: PreviewState, answer: Plain) -> PreviewState:
 def _images(state: PreviewState) -> int:
     """What a state counts as in a session's share, in images."""
     return (state.preview.n if state.preview else 0) + TABLE * len(state.tables)
-
-
-def _write_lines(process: Process, lines: SimpleQueue[bytes | None]) -> None:
-    """Write requests to a process until there are no more, or it has ended."""
-    assert process.stdin is not None
-    with contextlib.suppress(OSError), process.stdin as stream:
-        while (line := lines.get()) is not None:
-            stream.write(line)
-            stream.flush()

@@ -10,8 +10,10 @@ import shlex
 import signal
 import subprocess
 import sys
-from collections.abc import Callable, Mapping, Sequence
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
+from queue import SimpleQueue
 from typing import IO, Any, TypeAlias
 
 import psutil
@@ -71,61 +73,63 @@ def start_command(words: Sequence[str], environment: Environment, output: IO[byt
     return _start(words, environment, stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT)
 
 
-def start_waiting(modules: Sequence[str], environment: Environment) -> Process:
-    """Start a process that loads modules and waits for an order (see ``tasks.process``). Raises OSError."""
-    return _start([WAITING, *modules], environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
-
-
-def start_answering(order: Plain) -> Process:
-    """Start a process that stays, as an order says, and answers requests. Raises OSError."""
-    process = start_waiting((), child_environment())
-    assert process.stdin is not None
-    process.stdin.write(written(order))
-    process.stdin.flush()
-    return process
-
-
-def written(line: Plain) -> bytes:
-    """A line of JSON."""
-    return json.dumps(line).encode() + b"\n"
-
-
 def _start(words: Sequence[str], environment: Environment, **streams: Any) -> Process:
     """Start a module in a process group of its own."""
     command = [sys.executable, "-m", *words]
     return subprocess.Popen(command, cwd=PACKAGE_ROOT, env=dict(environment), start_new_session=True, **streams)
 
 
-def has_read(process: Process, order: Plain) -> bool:
-    """Give a process that waits an order; False if it ends, or is stopped, before it has read that."""
-    assert process.stdin is not None and process.stdout is not None
-    with contextlib.suppress(OSError):
-        if not _write(process.stdin.fileno(), written(order)):
-            return False
-        answers, _, _ = select.select([process.stdout], [], [], READING)
-        return bool(answers) and process.stdout.read(1) == READ
-    return False
+class WorkerProcess:
+    """A process that loads modules and waits for an order (see ``tasks.process``).
+
+    A thread writes what it is sent, which may be more than a pipe holds. Raises OSError if the system refuses.
+    """
+
+    def __init__(self, modules: Sequence[str], environment: Environment) -> None:
+        words, pipe = [WAITING, *modules], subprocess.PIPE
+        self.process = _start(words, environment, stdin=pipe, stdout=pipe)
+        assert self.process.stdin is not None and self.process.stdout is not None
+        self._input, self._output = self.process.stdin, self.process.stdout
+        self._lines: SimpleQueue[bytes | None] = SimpleQueue()
+        threading.Thread(target=self._write, name="to a process", daemon=True).start()
+
+    @property
+    def pid(self) -> int:
+        """Its number; 0 if it has ended."""
+        return self.process.pid if self.process.poll() is None else 0
+
+    def send(self, line: Plain) -> None:
+        """Send it an order or a request."""
+        self._lines.put(json.dumps(line).encode() + b"\n")
+
+    def has_read(self, order: Plain) -> bool:
+        """Send it an order; False if it ends, or is stopped, before it has read that."""
+        self.send(order)
+        ready, _, _ = select.select([self._output], [], [], READING)
+        return bool(ready) and self._output.read(1) == READ
+
+    def answers(self) -> Iterator[Plain]:
+        """Its answers to requests, until it ends."""
+        with self._output:
+            yield from map(json.loads, filter(bytes.strip, self._output))  # a line is empty: the order was read
+
+    def leave(self) -> None:
+        """Close its input and output."""
+        self._lines.put(None)
+        self._output.close()
+
+    def _write(self) -> None:
+        with contextlib.suppress(OSError), self._input:
+            while (line := self._lines.get()) is not None:
+                self._input.write(line)
+                self._input.flush()
 
 
-def _write(pipe: int, line: bytes) -> bool:
-    """Write a line that may be longer than what a pipe holds; False if it is not read for too long."""
-    os.set_blocking(pipe, False)
-    left = memoryview(line)
-    while left:
-        _, ready, _ = select.select([], [pipe], [], READING)
-        if not ready:
-            return False
-        left = left[os.write(pipe, left) :]
-    os.set_blocking(pipe, True)  # as whoever goes on to use it expects
-    return True
-
-
-def close_pipes(process: Process) -> None:
-    """Close this side of a process's input and output."""
-    for stream in (process.stdin, process.stdout):
-        if stream is not None:
-            with contextlib.suppress(OSError):
-                stream.close()
+def start_answering(order: Plain) -> WorkerProcess:
+    """Start a process that stays, as an order says, and answers requests. Raises OSError."""
+    process = WorkerProcess((), child_environment())
+    process.send(order)
+    return process
 
 
 def stop_process(process: Process | psutil.Process, signals: Sequence[int] = (signal.SIGTERM, signal.SIGKILL)) -> None:

@@ -14,12 +14,10 @@ from merging.free_memory import free_memory
 from merging.jobs.child_process import (
     Environment,
     Process,
+    WorkerProcess,
     child_environment,
-    close_pipes,
-    has_read,
     start_answering,
     start_command,
-    start_waiting,
     stop_process,
 )
 from merging.tasks.kinds import Plain
@@ -41,7 +39,7 @@ class Spare:
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._kept, self._closed = threading.Event(), threading.Event()
-        self._process: Process | None = None
+        self._process: WorkerProcess | None = None
         self._threads: list[str] = []
         self._lent = False  # to what goes on, so that no end of a job brings the next one
 
@@ -49,8 +47,8 @@ class Spare:
     def pid(self) -> int:
         """The number of the process; 0 if there is none now."""
         with self._lock:
-            if self._process is not None and self._process.poll() is not None:
-                close_pipes(self._process)
+            if self._process is not None and not self._process.pid:
+                self._process.leave()
                 self._process = None
             return self._process.pid if self._process is not None else 0
 
@@ -68,7 +66,7 @@ class Spare:
         environment = child_environment()
         with self._lock, contextlib.suppress(OSError):
             if self._process is None and not self._closed.is_set():
-                self._process = start_waiting(LOADED, environment)
+                self._process = WorkerProcess(LOADED, environment)
                 self._threads = _threads(environment)
 
     def start_command(self, words: Sequence[str], environment: Environment, output: IO[bytes]) -> Process:
@@ -76,26 +74,26 @@ class Spare:
         process = self._take({"command": list(words), "environment": dict(environment), "output": output.name})
         if process is None:
             return start_command(words, environment, output)
-        close_pipes(process)
-        return process
+        process.leave()
+        return process.process
 
-    def start_answering(self, order: Plain) -> Process:
+    def start_answering(self, order: Plain) -> WorkerProcess:
         """A process that stays, as an order says, to answer requests: the waiting one, or a new one. Raises OSError."""
         process = self._take({**order, "environment": child_environment()})
         self._lent = True
         return process or start_answering(order)
 
-    def _take(self, order: Plain) -> Process | None:
+    def _take(self, order: Plain) -> WorkerProcess | None:
         """The waiting process once it has read an order; None if it cannot follow that."""
         process = self._give_up()
         if process is None:
             return None
-        if self._threads == _threads(order["environment"]) and has_read(process, order):
+        if self._threads == _threads(order["environment"]) and process.has_read(order):
             return process
         _end(process)
         return None
 
-    def _give_up(self) -> Process | None:
+    def _give_up(self) -> WorkerProcess | None:
         with self._lock:
             process, self._process = self._process, None
         return process
@@ -115,11 +113,11 @@ class Spare:
                 _end(self._give_up())
 
 
-def _end(process: Process | None) -> None:
+def _end(process: WorkerProcess | None) -> None:
     """End a process that is not needed."""
     if process is not None:
-        stop_process(process)
-        close_pipes(process)
+        stop_process(process.process)
+        process.leave()
 
 
 def _threads(environment: Environment) -> list[str]:

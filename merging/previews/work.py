@@ -41,7 +41,6 @@ from merging.tasks.context import QUIET, Context
 
 MODELS = 64  # recipes whose models stay in memory
 PREDICTIONS = 1 << 14  # batches whose predictions stay in memory
-PREVIEWING = "Previewing"  # a phase
 Classes = NDArray[np.int64]
 V = TypeVar("V")
 

@@ -67,11 +67,6 @@ class RequestLoop:
         self._lock = threading.Lock()  # for ``_newest``
         self._kinds: dict[str, StagedKind] = {}
 
-    @property
-    def open_requests(self) -> int:
-        """How many sessions wait for an answer."""
-        return len(self._newest)
-
     def take(self, lines: Iterable[str]) -> None:
         """Take requests until the lines end; one without a kind only stops what its session asked before."""
         for line in lines:

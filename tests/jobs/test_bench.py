@@ -6,13 +6,11 @@ import json
 import os
 import signal
 import subprocess
-import sys
 import threading
 import time
 from dataclasses import asdict, replace
 from pathlib import Path
 
-import psutil
 import pytest
 
 from merging.benchmarks.benchmark import Benchmark
@@ -152,25 +150,6 @@ def test_a_killed_process_is_started_again_and_then_given_up(tiny_benchmark):
         assert answered(bench, "a", first).preview.n == 12  # asked again, it is sent again
     finally:
         bench.close()
-
-
-@pytest.mark.slow
-def test_the_process_ends_with_its_server(tiny_benchmark):
-    server = (
-        "import sys, time\n"
-        "from merging.jobs.bench import Bench, PreviewRequest\n"
-        "bench = Bench('cpu')\n"
-        "bench.ask('a', PreviewRequest(recipe=sys.argv[1], benchmark=sys.argv[2], store='s'))\n"
-        "print(bench.pid, flush=True)\n"
-        "time.sleep(600)\n"
-    )
-    words = [sys.executable, "-c", server, request(tiny_benchmark).recipe, str(tiny_benchmark.folder)]
-    with subprocess.Popen(words, cwd=ROOT, stdout=subprocess.PIPE) as process:
-        assert process.stdout is not None
-        worker = psutil.Process(int(process.stdout.readline()))
-        process.kill()
-    gone, alive = psutil.wait_procs([worker], timeout=LONG)
-    assert gone and not alive
 
 
 def test_a_process_that_cannot_start_is_an_error(tiny_benchmark, monkeypatch):

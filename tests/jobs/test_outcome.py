@@ -41,6 +41,13 @@ def test_what_became_of_a_job_is_said_only_where_it_is_known() -> None:
         assert begun == "Mergescope or the process of this job was stopped. Nothing half-done was kept."
 
 
+def test_what_a_merge_has_learned_is_kept_unless_nothing_is() -> None:
+    assert outcome(record(MERGE), Traces(), 75) == (State.PAUSED, "")
+    assert "Nothing half-done" in outcome(record(MERGE), Traces(), -9)[1]
+    assert "What it learned" in outcome(record(MERGE), Traces(learned=True), -9)[1]
+    assert "What it learned" in left_behind(record(MERGE), Traces(event={"phase": "Merging"}, learned=True))[1]
+
+
 @pytest.mark.parametrize(
     ("traces", "code", "ran_out", "says"),
     [

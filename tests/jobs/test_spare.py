@@ -91,19 +91,14 @@ def test_it_ends_as_the_module_ends(spare, tmp_path, waits, words, code, says):
     assert process.wait(60) == code and says in (tmp_path / "log").read_text()
 
 
-def test_one_that_was_killed_while_it_waited_is_missed_by_nobody(spare, tmp_path):
+@pytest.mark.parametrize("noticed", [True, False])
+def test_one_that_was_killed_while_it_waited_is_missed_by_nobody(spare, tmp_path, noticed):
     killed = spare.pid
     os.kill(killed, signal.SIGKILL)
-    until(lambda: spare.pid == 0)
+    until(lambda: psutil.Process(killed).status() == psutil.STATUS_ZOMBIE)
+    assert not noticed or spare.pid == 0
     pid, code, text = ran(spare, tmp_path / "log", "print('done')")
     assert (pid != killed, code) == (True, 0) and text.startswith("done")
-
-
-def test_one_that_was_stopped_just_before_is_replaced(spare, tmp_path):
-    waiting = spare.pid
-    os.kill(waiting, signal.SIGKILL)  # nobody has looked since
-    until(lambda: psutil.Process(waiting).status() == psutil.STATUS_ZOMBIE)
-    assert ran(spare, tmp_path / "log", "print('done')")[1] == 0
 
 
 @pytest.mark.parametrize("end", [signal.SIGKILL, signal.SIGSTOP])
@@ -144,7 +139,8 @@ def test_after_the_process_of_previews_another_one_follows_by_itself(light, monk
         process = made.start_answering({"device": "cpu", "idle": 0.01, "nice": 0})
         assert process.pid == first
         until(lambda: made.pid not in (0, first))
-        process.communicate(timeout=60)
+        assert list(process.answers()) == [] and process.process.wait(60) == 0
+        process.leave()
     finally:
         made.close()
 
@@ -184,17 +180,16 @@ def test_nobody_who_did_not_ask_has_one(runner):
     assert runner.spare.pid == 0
 
 
-@pytest.mark.parametrize("busy", [False, True])
-def test_the_end_of_the_server_leaves_none_that_waits(busy):
-    server = (
-        "import time\n"
-        "from merging.jobs import spare\n"
-        f"spare.LOADED = {('json',) if not busy else ('torch',)!r}\n"  # it may still load
-        "one = spare.Spare()\n"
-        "one.keep_one()\n"
-        "print(one.pid, flush=True)\n"
-        "time.sleep(600)\n"
-    )
+@pytest.mark.parametrize(
+    "start",
+    [
+        "child_process.WorkerProcess(('json',), child_process.child_environment())",
+        "child_process.WorkerProcess(('torch',), child_process.child_environment())",  # it may still load
+        "child_process.start_answering({'device': 'cpu', 'idle': 600, 'nice': 0})",
+    ],
+)
+def test_a_process_that_waits_or_answers_ends_with_its_server(start):
+    server = f"import time\nfrom merging.jobs import child_process\nprint({start}.pid, flush=True)\ntime.sleep(600)\n"
     with subprocess.Popen([sys.executable, "-c", server], cwd=ROOT, stdout=subprocess.PIPE) as process:
         assert process.stdout is not None
         waiting = psutil.Process(int(process.stdout.readline()))
