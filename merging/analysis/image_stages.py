@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import hashlib
 from collections.abc import Callable, Mapping
+from functools import lru_cache
 from pathlib import Path
 
 import numpy as np
@@ -16,7 +17,7 @@ from merging.analysis.image.tables import ImageTables
 from merging.analysis.image.towers import Towers
 from merging.benchmarks.benchmark import Benchmark
 from merging.benchmarks.folders import state_of
-from merging.checkpoints.checkpoint import Checkpoint, MappingCheckpoint
+from merging.checkpoints.checkpoint import MappingCheckpoint
 from merging.engine.outputs import MERGED
 from merging.errors import MergingError, TaskError
 from merging.previews.models import merged
@@ -35,67 +36,58 @@ DIGITS = 12
 DRAFTS = 3  # models of drafts in memory, so that sessions that take turns do not push out each other's
 
 
-class ImageStages:
-    """What requests of a process share: the tables, passes and towers of the benchmark that was used last."""
+def image_stages(request: Request, context: Context) -> Stages:
+    """Each table by columns, with its name. One that cannot be made has the column "error", with a sentence.
 
-    def __init__(self) -> None:
-        self._key: tuple[object, ...] = ()
-        self._tables: ImageTables | None = None
-        self._drafts: dict[str, tuple[str, Checkpoint]] = {}  # the last ones
+    The draft of a request is merged if it is not in memory.
 
-    def __call__(self, request: Request, context: Context) -> Stages:
-        """Each table by columns, with its name. One that cannot be made has the column "error", with a sentence.
+    Raises:
+        TaskError: there is no such image or data set.
+        MergingError: the draft cannot be merged.
+        Cancelled: asked to stop.
+    """
+    folder = Path(request["benchmark"])
+    tables = _open_tables(folder, state_of(folder), Path(request["store"]), context.device)
+    image = _image_of(request, tables.towers.benchmark)
+    draft = _merge_draft(request, image.task.key, tables.towers, context) if request["draft"] else DRAFT
+    for number, (name, *models) in enumerate(request["tables"], 1):
+        tables.towers.context = context.on(tables.towers.context.device)
+        model, other = (draft if key == DRAFT else key for key in models)
+        try:
+            table = tables.towers.in_room(lambda: _make_table(tables, image, name, model, other))  # noqa: B023
+        except MergingError as error:
+            table = pd.DataFrame({ERROR: [str(error)]})
+        columns = {key: table[key].replace(draft, DRAFT) if key in MODELS else table[key] for key in table}
+        plain = {key: values.tolist() for key, values in columns.items()}
+        yield StageAnswer({"table": (name, *models), "columns": plain}, done=number == len(request["tables"]))
 
-        The draft of a request is merged if it is not in memory.
 
-        Raises:
-            TaskError: there is no such image or data set.
-            MergingError: the draft cannot be merged.
-            Cancelled: asked to stop.
-        """
-        tables = self._open(Path(request["benchmark"]), Path(request["store"]), context.device)
-        image = _image_of(request, tables.towers.benchmark)
-        draft = self._merge_draft(request, image.task.key, tables.towers.benchmark, context)
-        for number, (name, *models) in enumerate(request["tables"], 1):
-            tables.towers.context = context.on(tables.towers.context.device)
-            model, other = (draft if key == DRAFT else key for key in models)
-            try:
-                table = tables.towers.in_room(lambda: _make_table(tables, image, name, model, other))  # noqa: B023
-            except MergingError as error:
-                table = pd.DataFrame({ERROR: [str(error)]})
-            columns = {key: table[key].replace(draft, DRAFT) if key in MODELS else table[key] for key in table}
-            plain = {key: values.tolist() for key, values in columns.items()}
-            yield StageAnswer({"table": (name, *models), "columns": plain}, done=number == len(request["tables"]))
+@lru_cache(maxsize=1)
+def _open_tables(folder: Path, state: tuple[int, ...], store: Path, device: str) -> ImageTables:
+    """What requests on a benchmark share as long as the ``state`` of its files is that: tables, passes and towers."""
+    return ImageTables(Towers(Store(store, libraries=(folder / "runs",)), Benchmark.load(folder), QUIET.on(device)))
 
-    def _open(self, folder: Path, store: Path, device: str) -> ImageTables:
-        key = folder, state_of(folder), store
-        if self._tables is None or key != self._key:
-            self._drafts.clear()
-            runs = Store(store, libraries=(folder / "runs",))
-            towers = Towers(runs, Benchmark.load(folder), QUIET.on(device), drafts=self._drafts)
-            self._key, self._tables = key, ImageTables(towers)
-        return self._tables
 
-    def _merge_draft(self, request: Request, task: str, benchmark: Benchmark, context: Context) -> str:
-        """The key among the towers of a draft's model for a data set; "draft" where a request has none."""
-        if not request["draft"]:
-            return DRAFT
-        key = f"{DRAFT}:{hashlib.sha256((request['draft'] + task).encode()).hexdigest()[:DIGITS]}"
-        if key not in self._drafts:
-            recipe = Recipe.from_yaml(request["draft"])
-            opened = open_inputs(recipe, Path(request["base"]) if request["base"] else None, benchmark)
-            refuse_learning(opened)
-            learns = recipe.exemplars is not None and recipe.needs
-            states = merged(opened, context, lambda: KeptMoments(opened, benchmark, context.device) if learns else None)
-            if MERGED not in states and task not in states:
-                raise TaskError(f"The draft has one model per expert, and none is of {task}.")
-            checkpoint = MappingCheckpoint(states.get(MERGED) or states[task], MERGED)
-            checkpoint.metadata = dict(opened.pretrained.metadata)
-            while len(self._drafts) >= DRAFTS:
-                del self._drafts[next(iter(self._drafts))]
-            self._drafts[key] = recipe.title or recipe.text(), checkpoint
-        self._drafts[key] = self._drafts.pop(key)  # the one that was not asked for longest goes first
-        return key
+def _merge_draft(request: Request, task: str, towers: Towers, context: Context) -> str:
+    """The key among the towers of the model of a request's draft for a data set; the last ones stay in memory."""
+    key = f"{DRAFT}:{hashlib.sha256((request['draft'] + task).encode()).hexdigest()[:DIGITS]}"
+    if key not in towers.drafts:
+        recipe = Recipe.from_yaml(request["draft"])
+        opened = open_inputs(recipe, Path(request["base"]) if request["base"] else None, towers.benchmark)
+        refuse_learning(opened)
+        learns = recipe.exemplars is not None and recipe.needs
+        states = merged(
+            opened, context, lambda: KeptMoments(opened, towers.benchmark, context.device) if learns else None
+        )
+        if MERGED not in states and task not in states:
+            raise TaskError(f"The draft has one model per expert, and none is of {task}.")
+        checkpoint = MappingCheckpoint(states.get(MERGED) or states[task], MERGED)
+        checkpoint.metadata = dict(opened.pretrained.metadata)
+        while len(towers.drafts) >= DRAFTS:
+            del towers.drafts[next(iter(towers.drafts))]
+        towers.drafts[key] = recipe.title or recipe.text(), checkpoint
+    towers.drafts[key] = towers.drafts.pop(key)  # the one that was not asked for longest goes first
+    return key
 
 
 def _image_of(request: Request, benchmark: Benchmark) -> StudiedImage:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
 from pathlib import Path
 
 from merging.benchmarks.benchmark import Benchmark
@@ -18,34 +19,27 @@ from merging.tasks.kinds import Request, StageAnswer, Stages
 BENCHMARKS = 2  # in memory at a time
 
 
-class PreviewStages:
-    """What previews of a process share: a previewer for each benchmark, and a bound on their memory."""
+_memory = Memory()  # of all benchmarks
 
-    def __init__(self) -> None:
-        self._previewers: dict[tuple[str, tuple[int, ...]], Previewer] = {}
-        self._memory = Memory()  # one for all benchmarks
 
-    def __call__(self, request: Request, context: Context) -> Stages:
-        """The preview after each stage, as plain data. Raises as ``Previewer.begin``, or StoreError."""
-        previewer = self._previewer(Path(request["benchmark"]), context.device)
-        sample = PreviewSample(request["per_task"], request["seed"])
-        base = Path(request["base"]) if request["base"] else None
-        work = previewer.begin(Recipe.from_yaml(request["recipe"]), sample, _reference(request), base, context)
-        for preview in work.previews():
-            if preview is None:
-                yield None
-            else:
-                yield StageAnswer({"preview": preview.plain()}, done=preview.sample == sample, suffices=True)
+def preview_stages(request: Request, context: Context) -> Stages:
+    """The preview after each stage, as plain data. Raises as ``Previewer.begin``, or StoreError."""
+    folder = Path(request["benchmark"])
+    previewer = _previewer(folder, state_of(folder), context.device)
+    sample = PreviewSample(request["per_task"], request["seed"])
+    base = Path(request["base"]) if request["base"] else None
+    work = previewer.begin(Recipe.from_yaml(request["recipe"]), sample, _reference(request), base, context)
+    for preview in work.previews():
+        if preview is None:
+            yield None
+        else:
+            yield StageAnswer({"preview": preview.plain()}, done=preview.sample == sample, suffices=True)
 
-    def _previewer(self, folder: Path, device: str) -> Previewer:
-        """The previewer of a benchmark, begun anew if its files have changed."""
-        key = str(folder), state_of(folder)
-        if key not in self._previewers:
-            others = [other for other in self._previewers if other[0] != key[0]][-BENCHMARKS + 1 :]
-            for other in [other for other in self._previewers if other not in others]:
-                self._memory.leave(self._previewers.pop(other))
-            self._previewers[key] = Previewer(Benchmark.load(folder), device, memory=self._memory)
-        return self._previewers[key]
+
+@lru_cache(maxsize=BENCHMARKS)
+def _previewer(folder: Path, state: tuple[int, ...], device: str) -> Previewer:
+    """What previews on a benchmark share as long as the ``state`` of its files is that."""
+    return Previewer(Benchmark.load(folder), device, memory=_memory)
 
 
 def _reference(request: Request) -> Recipe | Run | None:

@@ -25,8 +25,8 @@ KINDS: Mapping[str, str] = {
     MEASURE: "merging.analysis.several.measurement_task:KIND",
 }
 STAGED: Mapping[str, str] = {
-    "preview": "merging.previews.preview_stages:PreviewStages",
-    "image": "merging.analysis.image_stages:ImageStages",
+    "preview": "merging.previews.preview_stages:preview_stages",
+    "image": "merging.analysis.image_stages:image_stages",
 }
 Plain = dict[str, Any]
 Request = Mapping[str, Any]
@@ -72,8 +72,8 @@ def find_kind(key: str) -> TaskKind:
     return kind
 
 
-def open_staged_kind(key: str) -> StagedKind:
-    """What answers requests of a kind in stages, with nothing in memory yet. Raises KeyError if there is none."""
+def find_staged_kind(key: str) -> StagedKind:
+    """What answers requests of a kind in stages. Raises KeyError if there is none."""
     module, _, name = STAGED[key].partition(":")
-    kind: StagedKind = getattr(importlib.import_module(module), name)()
+    kind: StagedKind = getattr(importlib.import_module(module), name)
     return kind

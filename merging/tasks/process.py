@@ -26,7 +26,7 @@ from dataclasses import dataclass, field
 
 from merging.errors import Cancelled, MergingError, describe_unexpected, is_out_of_memory
 from merging.tasks.context import Context
-from merging.tasks.kinds import Plain, Request, StageAnswer, StagedKind, Stages, open_staged_kind
+from merging.tasks.kinds import Plain, Request, StageAnswer, Stages, find_staged_kind
 
 NICE = 10  # of the thread that loads modules
 READ = b"\n"  # answers an order
@@ -65,7 +65,6 @@ class RequestLoop:
         self._requests: queue.Queue[Request] = queue.Queue()
         self._newest: dict[str, int] = {}  # session -> its newest request, until that is answered or stopped
         self._lock = threading.Lock()  # for ``_newest``
-        self._kinds: dict[str, StagedKind] = {}
 
     def take(self, lines: Iterable[str]) -> None:
         """Take requests until the lines end; one without a kind only stops what its session asked before."""
@@ -114,7 +113,8 @@ class RequestLoop:
             if is_stopped():
                 return False
             if task.stages is None:
-                task.stages = self._begin(task.request, Context(self._device, cancel=is_stopped))
+                answer_in_stages = find_staged_kind(str(task.request["kind"]))
+                task.stages = answer_in_stages(task.request, Context(self._device, cancel=is_stopped))
             stage = next(task.stages, StageAnswer({}, done=True))
             if stage is None:
                 return True
@@ -133,12 +133,6 @@ class RequestLoop:
             answer = {"error": sentence, "done": True}
         self._answer({"id": task.number, **answer})
         return not answer["done"]
-
-    def _begin(self, request: Request, context: Context) -> Stages:
-        key = str(request["kind"])
-        if key not in self._kinds:
-            self._kinds[key] = open_staged_kind(key)
-        return self._kinds[key](request, context)
 
 
 def _give_back_memory() -> None:

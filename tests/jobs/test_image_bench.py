@@ -15,7 +15,7 @@ from merging.analysis import image_stages
 from merging.analysis.image.studied import image_of, image_of_pixels
 from merging.analysis.image.tables import ImageTables
 from merging.analysis.image.towers import IN_MEMORY, Towers
-from merging.analysis.image_stages import DRAFTS, ERROR, ImageStages
+from merging.analysis.image_stages import DRAFTS, ERROR
 from merging.jobs.bench import TABLE, Bench, ImageRequest, PreviewState, TableName
 from merging.previews import models
 from merging.recipes.presets import preset
@@ -40,8 +40,8 @@ def request(benchmark, run, *names: tuple[str, str, str], **more) -> ImageReques
     return ImageRequest(tables=tuple(TableName(*name) for name in names), **fields)
 
 
-def tables(stages: ImageStages, asked: ImageRequest) -> dict[TableName, pd.DataFrame]:
-    state = answered(stages, asked)
+def tables(asked: ImageRequest) -> dict[TableName, pd.DataFrame]:
+    state = answered(asked)
     assert not state.error, state.error
     return state.tables
 
@@ -53,7 +53,7 @@ def test_tables_are_the_library_s_own(tiny_benchmark, run):
         ("lens", run.id, ""), ("restore", run.id, "pretrained"), ("attention", run.id, "1"),
         ("attention", run.id, "rollout"), ("sentence", run.id, "pretrained"), ("says", run.id, "pretrained"),
     ]  # fmt: skip
-    found = tables(ImageStages(), request(tiny_benchmark, run, *names))
+    found = tables(request(tiny_benchmark, run, *names))
     pd.testing.assert_frame_equal(found[names[0]], made.lens(image, run.id), check_dtype=False)
     pd.testing.assert_frame_equal(found[names[1]], made.restore(image, run.id, "pretrained"), check_dtype=False)
     whole = made.attention(image, run.id)
@@ -65,10 +65,10 @@ def test_tables_are_the_library_s_own(tiny_benchmark, run):
 
 def test_a_table_that_cannot_be_made_leaves_the_others(tiny_benchmark, run):
     names = [("lens", "0" * 12, ""), ("lens", "experts/letters", ""), ("nothing", run.id, ""), ("lens", run.id, "")]
-    found = tables(ImageStages(), request(tiny_benchmark, run, *names))
+    found = tables(request(tiny_benchmark, run, *names))
     assert [ERROR in found[name] for name in names] == [True, True, True, False]
     assert "There is no run" in found[names[0]][ERROR][0] and "no expert" in found[names[1]][ERROR][0]
-    state = answered(ImageStages(), request(tiny_benchmark, run, names[-1], image="letters:reporting:99999"))
+    state = answered(request(tiny_benchmark, run, names[-1], image="letters:reporting:99999"))
     assert "images in the split" in state.error and not state.tables
 
 
@@ -76,15 +76,14 @@ def test_a_draft_is_merged_in_memory_and_has_a_key_of_its_own(tiny_benchmark, ru
     recipe = Recipe.build(
         "task_arithmetic", {"scaling": 0.3}, [], tiny_benchmark.pretrained, tiny_benchmark.experts, "Mine"
     )
-    stages = ImageStages()
     names = [("lens", "draft", ""), ("restore", "draft", "pretrained"), ("lens", run.id, "")]
-    found = tables(stages, request(tiny_benchmark, run, *names, draft=recipe.to_yaml()))
+    found = tables(request(tiny_benchmark, run, *names, draft=recipe.to_yaml()))
     assert set(found[names[0]]["model"]) == {"draft"} and set(found[names[0]]["title"]) == {"Mine"}
     assert set(found[names[1]]["donor"]) == {"pretrained"}
     same = ["depth", "number", "probability", "rank"]
     pd.testing.assert_frame_equal(found[names[0]][same], found[names[2]][same], rtol=1e-5)
     lot = Recipe.build("adamerging", {"steps": 1}, [], tiny_benchmark.pretrained, tiny_benchmark.experts)
-    assert answered(stages, request(tiny_benchmark, run, names[0], draft=lot.to_yaml())).error  # it learns
+    assert answered(request(tiny_benchmark, run, names[0], draft=lot.to_yaml())).error  # it learns
 
 
 def test_drafts_of_sessions_that_take_turns_stay_in_memory(tiny_benchmark, run, monkeypatch):
@@ -95,7 +94,7 @@ def test_drafts_of_sessions_that_take_turns_stay_in_memory(tiny_benchmark, run, 
         return models.merged(opened, *given)
 
     monkeypatch.setattr(image_stages, "merged", merged)
-    stages = ImageStages()
+    image_stages._open_tables.cache_clear()
 
     def ask(*scalings: float) -> list[float]:
         """The drafts that are merged for these requests."""
@@ -103,7 +102,7 @@ def test_drafts_of_sessions_that_take_turns_stay_in_memory(tiny_benchmark, run, 
         for scaling in scalings:
             built = "task_arithmetic", {"scaling": scaling}, [], tiny_benchmark.pretrained, tiny_benchmark.experts
             draft = Recipe.build(*built).to_yaml()
-            tables(stages, request(tiny_benchmark, run, ("lens", "draft", ""), draft=draft))
+            tables(request(tiny_benchmark, run, ("lens", "draft", ""), draft=draft))
         return list(merged_scalings)
 
     assert DRAFTS == 3 and ask(0.1, 0.2, 0.3) == [0.1, 0.2, 0.3]
@@ -118,7 +117,7 @@ def test_an_own_picture_is_sent_as_pixels(tiny_benchmark, run):
         tiny_benchmark, run, ("lens", "pretrained", ""), image="", head="letters",
         pixels=base64.b64encode(pixels.tobytes()).decode(),
     )  # fmt: skip
-    found = tables(ImageStages(), asked)["lens", "pretrained", ""]
+    found = tables(asked)["lens", "pretrained", ""]
     made = ImageTables(Towers(Store(run.path.parent.parent, libraries=()), tiny_benchmark, Context("cpu")))
     expected = made.lens(image_of_pixels(tiny_benchmark, pixels, "letters"), "pretrained")
     pd.testing.assert_frame_equal(found, expected, check_dtype=False)
@@ -126,14 +125,15 @@ def test_an_own_picture_is_sent_as_pixels(tiny_benchmark, run):
 
 
 def test_at_most_four_towers_stay_in_memory(tiny_benchmark, run):
-    stages = ImageStages()
+    image_stages._open_tables.cache_clear()
     keys = ["pretrained", run.id, *(f"experts/{task}" for task in tiny_benchmark.experts)]
     asked = request(tiny_benchmark, run, *(("lens", key, "") for key in keys))
-    tables(stages, asked)
-    made = stages._tables
+    tables(asked)
+    tables(asked)  # what is in memory serves the next request
+    assert image_stages._open_tables.cache_info().misses == 1
+    state = image_stages.state_of(tiny_benchmark.folder)
+    made = image_stages._open_tables(tiny_benchmark.folder, state, run.path.parent.parent, "cpu")
     assert len(keys) > IN_MEMORY and len(made.towers) == IN_MEMORY
-    tables(stages, asked)
-    assert stages._tables is made  # what is in memory serves the next request
 
 
 @pytest.mark.slow

@@ -42,8 +42,9 @@ def test_the_least_recently_used_gives_way_and_the_bound_is_of_the_sum():
     assert memory.make_room(one) == 40 and memory.make_room(other) == 0
     assert (one.pieces, other.pieces) == (4, 6)
     assert memory.make_room(one, 25) == 30 and (one.pieces, other.pieces) == (4, 3)  # one is the later one now
-    memory.leave(other)
-    assert memory.nbytes == 40 and memory.make_room(Pile(20)) == 0 and memory.nbytes == 100
+    del other
+    last = Pile(20)
+    assert memory.nbytes == 40 and memory.make_room(last) == 0 and memory.nbytes == 100
 
 
 def test_what_several_models_share_counts_once():

@@ -8,7 +8,7 @@ from typing import Any
 
 import pandas as pd
 
-from merging.analysis.image_stages import ImageStages
+from merging.analysis.image_stages import image_stages
 from merging.errors import MergingError
 from merging.jobs.bench import ImageRequest, PreviewState, TableName
 from merging.tasks.context import Context
@@ -20,11 +20,10 @@ class DirectBench:
     def __init__(self) -> None:
         self.asked: list[ImageRequest] = []
         self._states: dict[str, PreviewState] = {}
-        self._stages = ImageStages()
 
     def ask(self, session: str, request: ImageRequest) -> PreviewState:
         self.asked.append(request)
-        self._states[session] = answered(self._stages, request)
+        self._states[session] = answered(request)
         return self._states[session]
 
     def state(self, session: str, request: ImageRequest) -> PreviewState | None:
@@ -35,12 +34,12 @@ class DirectBench:
         self._states.pop(session, None)
 
 
-def answered(stages: ImageStages, request: ImageRequest) -> PreviewState:
+def answered(request: ImageRequest) -> PreviewState:
     """All tables of a request, sent through JSON as between processes."""
     tables: dict[TableName, pd.DataFrame] = {}
     plain: dict[str, Any] = json.loads(json.dumps(asdict(request)))
     try:
-        for stage in stages(plain, Context("cpu")):
+        for stage in image_stages(plain, Context("cpu")):
             answer = json.loads(json.dumps(stage.answer))
             tables[TableName(*answer["table"])] = pd.DataFrame(answer["columns"])
     except MergingError as error:
