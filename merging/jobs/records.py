@@ -13,7 +13,7 @@ import json
 import logging
 import os
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import asdict, dataclass, replace
 from enum import StrEnum
 from functools import lru_cache
@@ -141,21 +141,17 @@ class JobFiles:
         title: str,
         base: Path,
         need_model: bool = False,
-        kind: str = MERGE,
-        subject: str,
-        words: Sequence[str] = (),
-        benchmark: str = "",
         earlier: Record | None = None,
+        **about: Any,
     ) -> bool:
         """Write a new queued job in place of the earlier one with this id; False if another server was first.
+
+        ``about`` are further fields of its record.
 
         Raises:
             StoreError: the store cannot be written to; there is no such job then.
         """
-        record = Record(
-            State.QUEUED, title, str(base), need_model, time.time(), this_process(), kind=kind, subject=subject,
-            words=tuple(words), benchmark=benchmark,
-        )  # fmt: skip
+        record = Record(State.QUEUED, title, str(base), need_model, time.time(), this_process(), **about)
         return self._appear(recipe_yaml, record, earlier)
 
     def create_again(self, earlier: Record) -> bool:

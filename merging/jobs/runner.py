@@ -133,7 +133,7 @@ class Runner(KnownJobs):
         return self._submit(
             job_of(kind, subject), session, lambda: expected.of_job(kind, self.store), lambda: False,
             recipe_yaml=then.to_yaml() if then else "", title=title, base=Path.cwd(), kind=kind, subject=subject,
-            words=words, benchmark=benchmark,
+            words=tuple(words), benchmark=benchmark,
         )  # fmt: skip
 
     def _submit(

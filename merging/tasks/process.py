@@ -38,18 +38,12 @@ OUT_OF_MEMORY = "The computer ran out of memory for this. Close other programs, 
 class _Task:
     """A request under way; ``stages`` are there once it has begun."""
 
+    number: int
+    session: str
     request: Request
     stages: Stages | None = None
     answered: bool = False
     since: float = field(default_factory=time.monotonic)
-
-    @property
-    def number(self) -> int:
-        return int(self.request["id"])
-
-    @property
-    def session(self) -> str:
-        return str(self.request["session"])
 
 
 class RequestLoop:
@@ -82,7 +76,8 @@ class RequestLoop:
         tasks: deque[_Task] = deque()
         while True:
             try:
-                tasks.append(_Task(self._requests.get(block=not tasks, timeout=idle)))
+                request = self._requests.get(block=not tasks, timeout=idle)
+                tasks.append(_Task(request["id"], request["session"], request))
                 continue
             except queue.Empty:
                 if not tasks:
