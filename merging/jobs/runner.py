@@ -105,7 +105,7 @@ class Runner(KnownJobs):
             ModeError: it takes too long here, or the session has had its share.
         """
         title = registry.kind(key).title + (f": {(of or self.store.run(run_id)).title}" if run_id else "")
-        return self._begin(key, run_id, title, benchmark=benchmark, session=session)
+        return self.command(key, run_id, title, benchmark=benchmark, session=session)
 
     def sweep(self, sweep_id: str, title: str, benchmark: str = "", session: str = "") -> Job:
         """The job that computes what is missing of a stored sweep: the live one, or a new one.
@@ -113,23 +113,18 @@ class Runner(KnownJobs):
         Raises:
             StoreError: it is under way on another benchmark.
         """
-        return self._begin(SWEEP, sweep_id, f"Sweep: {title}", benchmark=benchmark, session=session)
+        return self.command(SWEEP, sweep_id, f"Sweep: {title}", benchmark=benchmark, session=session)
 
     def command(
-        self, kind: str, subject: str, title: str, words: Sequence[str], then: Recipe | None = None,
+        self, kind: str, subject: str, title: str, words: Sequence[str] = (), then: Recipe | None = None,
         benchmark: str = "", session: str = "",
     ) -> Job:  # fmt: skip
         """The job that runs a command of the command line: the live one, or a new one.
 
-        ``kind`` says in one word what the command does, ``subject`` what it works on. The recipe ``then`` is submitted
+        ``kind`` says in one word what the command does, ``subject`` what it works on; measurements and sweeps have no
+        ``words``. The recipe ``then`` is submitted
         once the command is done.
         """
-        return self._begin(kind, subject, title, words, then, benchmark, session)
-
-    def _begin(
-        self, kind: str, subject: str, title: str, words: Sequence[str] = (), then: Recipe | None = None,
-        benchmark: str = "", session: str = "",
-    ) -> Job:  # fmt: skip
         return self._submit(
             job_of(kind, subject), session, lambda: expected.of_job(kind, self.store), lambda: False,
             recipe_yaml=then.to_yaml() if then else "", title=title, base=Path.cwd(), kind=kind, subject=subject,
