@@ -122,8 +122,7 @@ class Runner(KnownJobs):
         """The job that runs a command of the command line: the live one, or a new one.
 
         ``kind`` says in one word what the command does, ``subject`` what it works on; measurements and sweeps have no
-        ``words``. The recipe ``then`` is submitted
-        once the command is done.
+        ``words``. The recipe ``then`` is submitted once the command is done.
         """
         return self._submit(
             job_of(kind, subject), session, lambda: expected.of_job(kind, self.store), lambda: False,
