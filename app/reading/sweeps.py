@@ -33,14 +33,12 @@ MANY = 40_000  # points of all sweeps that stay in memory, a few kilobytes each
 
 
 @dataclass(frozen=True)
-class SweepResults:
-    """A sweep's results: every planned point, the computed ones by name, and their tables."""
+class SweepPoints:
+    """A sweep with every planned point, and the computed ones by name."""
 
     sweep: Sweep
     every: Sequence[NamedPoint]
     points: Mapping[str, Point]
-    shown: Sequence[_Shown]  # the computed ones, in the order of the tables
-    averages: pd.DataFrame
 
     @cached_property
     def total(self) -> int:
@@ -51,6 +49,14 @@ class SweepResults:
     def complete(self) -> bool:
         """Whether every planned point is computed."""
         return len(self.points) == self.total
+
+
+@dataclass(frozen=True)
+class SweepResults(SweepPoints):
+    """A sweep's points on the benchmark, with their tables."""
+
+    shown: Sequence[_Shown]  # the computed ones, in the order of the tables
+    averages: pd.DataFrame
 
     @cached_property
     def tasks(self) -> pd.DataFrame:

@@ -2,27 +2,19 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Sequence
-from typing import TYPE_CHECKING
-
 import streamlit as st
 
 from app import text
 from app.reading import data
-from app.reading.given import given
 from app.reading.images import drawn
 from app.reading.lessons import lessons
+from app.reading.scores import imported_runs
 from app.session import address, pages
 from app.views.runs import run_order
 from app.widgets import page as page_parts
 from merging.runs.run import PRECOMPUTED, Run
+from merging.scores.score_table import H_SCORE, INSIDE, MEAN, OUTSIDE
 from viz.text import percent, plural
-
-if TYPE_CHECKING:
-    from streamlit.delta_generator import DeltaGenerator
-
-    from merging.runs.given.summary import GivenSummary
 
 FEW = 10  # runs per page of the list
 GIVEN = "Mean {} over tasks, from a file or another program; not measured by this one."
@@ -98,33 +90,30 @@ EVERYWHERE, HERE, LIBRARY = "all", "this machine", "library"
 def row(run: Run) -> None:
     """One run of the library: title, three scores, links."""
     summary = data.summary(run, stored)
+    imported = None if summary else imported_runs.find_scores(run.id)
     title, inside, outside, h_score, doors = st.columns(WIDTHS, vertical_alignment="center", gap="small")
     facts = ["precomputed" if run.provenance == PRECOMPUTED else HERE, plural(len(run.experts), "expert")]
     facts += [f"{text.per_task(run)} ‡"] if text.per_task(run) else []
     facts += ["† adapted on the scored images"] if run.adapts_on_test else []
-    facts += [f"◇ given in {text.safe_text(file, 60)}"] if summary is None and (file := given.of(run)[0]) else []
+    facts += [f"◇ given in {text.safe_text(imported.origin, 60)}"] if imported else []
     facts += [f"n = {summary.n_in:,} in, {summary.n_out:,} out"] if summary else []
     title.markdown(f"**{text.safe_text(run.name)}**  \n:small[:gray[{', '.join(facts)}]]")
-    averages = given.summary(run) if summary is None else None
-    if averages is not None:
-        given_averages((inside, outside, h_score), averages)
-    elif summary is None:
+    metric, means = imported.means(run.experts) if imported else ("", {})
+    if summary is None and not means:
         inside.markdown(":gray[not evaluated]")
-    else:
-        numbers = (summary.in_domain, summary.out_of_domain, summary.h_score)
-        for column, number in zip((inside, outside, h_score), numbers, strict=True):
-            column.markdown(percent(number))
+    for column, score, name in (
+        (inside, "in_domain", INSIDE),
+        (outside, "out_of_domain", OUTSIDE if OUTSIDE in means else MEAN),
+        (h_score, "h_score", H_SCORE),
+    ):
+        if summary is not None:
+            column.markdown(percent(getattr(summary, score)))
+        elif means:
+            column.markdown(f"◇ {percent(means[name][0])}" if name in means else "—", help=GIVEN.format(metric))
     with doors, st.container(horizontal=True, horizontal_alignment="right", gap="xsmall"):
         page_parts.open_page(pages.MASKS, "Masks", "grid_on", run=run.id)
-        if summary is not None or averages is not None:
+        if summary is not None or means:
             page_parts.open_page(pages.SCORES, "Scores", "monitoring", runs=run.id)
-
-
-def given_averages(columns: Sequence[DeltaGenerator], averages: GivenSummary) -> None:
-    """Averages of a run over scores that it was given, each marked with an open diamond."""
-    numbers = (averages.in_domain, averages.out_of_domain, averages.h_score)
-    for column, number in zip(columns, numbers, strict=True):
-        column.markdown("—" if math.isnan(number) else f"◇ {percent(number)}", help=GIVEN.format(averages.metric))
 
 
 def chosen(runs: list[Run]) -> list[Run]:

@@ -11,7 +11,7 @@ from app.reading import data, names, score_tables
 from app.reading.images import drawn
 from app.session import address, pages
 from app.session.runs import run_choice
-from app.views.scores import ablations, experiment, given_runs, plugin_matrix, stored_size, unknown_task
+from app.views.scores import ablations, experiment, imported_chart, plugin_matrix, stored_size, unknown_task
 from app.widgets import chart, page, paper_line, run_picker
 from merging.runs.run import Run
 from viz.text import plural
@@ -135,8 +135,8 @@ def choose(scored: list[Run], stored: list[Run]) -> None:
 page.heading("Scores", "What merging gained in domain, what it cost out of domain, and which tasks lost accuracy.")
 stored = data.stored()
 experiment.link()
-if asked := given_runs.linked(stored):
-    given_runs.view(asked)
+if asked := imported_chart.linked(stored):
+    imported_chart.view(asked)
 elif scored := data.scored_runs(stored):
     show = st.segmented_control(
         "View", (RUNS, PLUGIN, ABLATIONS), default=RUNS, key=address.SHOW, bind=address.BIND, required=True
@@ -152,4 +152,4 @@ elif scored := data.scored_runs(stored):
 else:
     sentence = "No run has been evaluated yet. Merge some experts and their accuracy appears here."
     page.empty(sentence, "Merge experts", pages.MERGE)
-given_runs.section(stored, asked)
+imported_chart.section(stored, asked)

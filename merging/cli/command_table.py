@@ -41,7 +41,7 @@ COMMANDS: Mapping[str, tuple[str, str]] = {
     "image": ("merging.cli.commands.analysis.image:image", "Follow one image through a run, block by block."),
     "evaluate": ("merging.cli.commands.evaluate:evaluate", "Accuracy of a checkpoint on the benchmark."),
     "scores": (
-        "merging.cli.commands.given.command:scores",
+        "merging.cli.commands.scores.command:scores",
         "List scores that a run was given, or give it those of a file or a program.",
     ),
     "fit": ("merging.cli.commands.fit:fit", "Check whether checkpoints can be merged."),

@@ -26,10 +26,11 @@ from merging.formats.opening import Source
 from merging.recipes.recipe import Recipe
 from merging.runs.estimate import Estimate
 from merging.runs.execute import execute
-from merging.runs.given.scores import GivenScore, given_scores
 from merging.runs.inputs import open_inputs
 from merging.runs.run import PRECOMPUTED, Run
 from merging.runs.store import Store
+from merging.scores.imported_scores import find_scores
+from merging.scores.score_table import ScoreTable
 from merging.tasks.context import Context
 from merging.text import duration_text, percent, printable, size_text
 
@@ -101,31 +102,27 @@ def compute(  # noqa: PLR0913 - all that the commands merge and run are given
             context=context,
         )
         if evaluate:
-            measured(run, Store(store), context)
+            measure_by_program(run, Store(store), context)
         exported = None if out is None else write(run, out, how, context, pretrained)
     work = _work(recipe, base) if call.json else None
-    given = given_scores(Store(store).root, run.id) if run.network else ("", ())
-    report(call, run, exported, printed, announced=announced, work=work, given=given)
+    imported = find_scores(Store(store).root, run.id) if run.network else None
+    report(call, run, exported, printed, announced=announced, work=work, imported=imported)
 
 
-def measured(run: Run, store: Store, context: Context) -> bool:
+def measure_by_program(run: Run, store: Store, context: Context) -> None:
     """Let the user's program, if there is one, measure a run of another network that has no scores.
-
-    Returns whether it did.
 
     Raises:
         EvaluatorError: it fails; the message says that the run is kept.
     """
-    from merging.evaluator.of_runs import measure
-    from merging.evaluator.program import evaluator
+    from merging.evaluator.measure_runs import measure
+    from merging.evaluator.program import find_evaluator
 
-    program = evaluator() if run.network else None
-    if program is None:
-        return False
-    try:
-        return measure(run, store, program, context)
-    except EvaluatorError as error:
-        raise EvaluatorError(f"{error} Run {run.id} is kept, without scores.") from None
+    if run.network and (program := find_evaluator()) is not None:
+        try:
+            measure(run, store, program, context)
+        except EvaluatorError as error:
+            raise EvaluatorError(f"{error} Run {run.id} is kept, without scores.") from None
 
 
 def print_estimate(plan: Estimate) -> None:
@@ -215,7 +212,7 @@ def report(
     *,
     announced: bool = False,
     work: ChainWork | None = None,
-    given: tuple[str, tuple[GivenScore, ...]] = ("", ()),
+    imported: ScoreTable | None = None,
 ) -> None:
     """Print what came out, with the work that merging it is where that is known; on stderr what may be wrong with it.
 
@@ -225,9 +222,9 @@ def report(
         if caution not in printed:
             warn(caution)
     if call.json:
-        measured_elsewhere = {"given": {"file": given[0], "scores": list(map(asdict, given[1]))}} if given[1] else {}
+        scored = {"file": imported.origin, "scores": list(map(asdict, imported.scores))} if imported else {}
         written = {} if exported is None else export_facts(exported)
-        print(dumps(facts_of(run, work) | measured_elsewhere | written))
+        print(dumps(facts_of(run, work) | ({"given": scored} if scored else {}) | written))
         return
     scores = run.scores
     summary = None if scores is None else summarize(scores, run.experts)
@@ -248,7 +245,7 @@ def report(
         print(f"In domain {inside} over {summary.tasks_in} tasks, {summary.n_in} images")
         print(f"Out of domain {outside} over {summary.tasks_out} tasks, {summary.n_out} images")
         print(f"H-score {100 * summary.h_score:.1f}" if summary.tasks_in and summary.tasks_out else "H-score –")
-    if given[1]:
-        print(f"Scores by {given[0]}:")
-        print("\n".join(map(score_line, given[1])))
+    if imported:
+        print(f"Scores by {imported.origin}:")
+        print("\n".join(map(score_line, imported.scores)))
     print(f"Written to {exported.folder if exported else run.path}")

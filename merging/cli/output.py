@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     from merging.benchmarks.drawn import ImageDraw
     from merging.export.export import Exported
-    from merging.runs.given.scores import GivenScore
+    from merging.scores.score_table import Score
 
 BAR, BAR_INTERVAL, EVENT_INTERVAL = 24, 0.1, 0.2
 LONG = 2000  # characters of a warning
@@ -171,7 +171,7 @@ def export_facts(exported: Exported) -> dict[str, Any]:
     }
 
 
-def score_line(score: GivenScore) -> str:
-    """A score that a run was given, in a line."""
+def score_line(score: Score) -> str:
+    """A score that the benchmark did not measure, in a line."""
     split, counted = f" {score.split}" if score.split else "", f" (n = {score.n})" if score.n else ""
     return f"  {score.task}{split}  {score.metric}  {score.value:g}{counted}"

@@ -16,7 +16,9 @@ from typing import IO, Any
 
 from merging import modes, settings
 from merging.errors import EvaluatorError, MergingError
-from merging.runs.given.scores import MOST_BYTES, GivenScore, checked
+from merging.files.short_digest import short_digest
+from merging.scores.score_files import MOST_BYTES
+from merging.scores.score_table import PROGRAM, ScoreTable, check_scores
 from merging.tasks.context import QUIET, Context
 from merging.text import first_few, printable
 
@@ -36,7 +38,12 @@ class Evaluator:
         """How pages and commands call it: its words, without the folders of paths."""
         return printable(" ".join(Path(word).name or word for word in self.words), 80)
 
-    def scores(self, folder: Path, context: Context = QUIET) -> tuple[GivenScore, ...]:
+    @property
+    def command(self) -> str:
+        """The digest of its command line, twelve hexadecimal digits."""
+        return short_digest(json.dumps(list(self.words)))
+
+    def measure(self, folder: Path, context: Context = QUIET) -> ScoreTable:
         """What the program measures of an exported folder.
 
         Raises:
@@ -75,7 +82,7 @@ class Evaluator:
             raise EvaluatorError(f"{self.name} cannot be started: {why}. {settings.EVALUATOR} names it.") from None
 
 
-def evaluator() -> Evaluator | None:
+def find_evaluator() -> Evaluator | None:
     """The program that MERGESCOPE_EVALUATOR names; None if there is none, or if several people share the server.
 
     Raises:
@@ -92,10 +99,17 @@ def evaluator() -> Evaluator | None:
     return Evaluator(tuple(words)) if words else None
 
 
-def read_lines(raw: bytes, name: str) -> tuple[GivenScore, ...]:
+def require_evaluator(why: str) -> Evaluator:
+    """The program that MERGESCOPE_EVALUATOR names. Raises EvaluatorError, which says ``why`` first, without one."""
+    if (program := find_evaluator()) is None:
+        raise EvaluatorError(f"{why} Start with MERGESCOPE_EVALUATOR='python my_eval.py'; see docs/evaluator.md.")
+    return program
+
+
+def read_lines(raw: bytes, name: str) -> ScoreTable:
     """The scores in what a program printed, a JSON object in each line. Raises EvaluatorError that names the line."""
     try:
-        return checked(_rows(raw, name), name)
+        return check_scores(_rows(raw, name), PROGRAM, name)
     except MergingError as error:
         raise EvaluatorError(str(error)) from None
 

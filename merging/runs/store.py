@@ -20,8 +20,8 @@ from merging.files.processes import ProcessId
 from merging.files.short_digest import SHORT_DIGEST, beginning_with, resolved
 from merging.progress import Progress
 from merging.recipes.recipe import Recipe
-from merging.runs.given.scores import forget_scores
 from merging.runs.run import FACTS, KIND, RECIPE, THIS_MACHINE, Run
+from merging.scores.imported_scores import forget_scores
 from merging.tasks.context import QUIET, Context
 from merging.tasks.quarantine import Damage, Quarantine
 from merging.tasks.results import Result, ResultKind, Results

@@ -90,6 +90,19 @@ class Session:
             self._opened[key] = open_checkpoint(reference, name, like=like)
         return self._opened[key]
 
+    def plan_sweep(self, sweep: Sweep) -> list[NamedPoint]:
+        """Every point of a sweep with its name.
+
+        Raises:
+            CheckpointError: a checkpoint is missing or damaged. TaskError: the benchmark does not fit the models.
+        """
+        for recipe in sweep.recipes:
+            if reason := self.benchmark.misfit(self.opened(recipe).pretrained):
+                raise MergingError(f"These models cannot be evaluated on the benchmark: {reason}")
+        for key in sweep.sample.tasks:
+            self.benchmark.task(key)
+        return [self.plan(place) for place in sweep.places]
+
     def plan(self, place: SweepPoint) -> NamedPoint:
         """The point with its name and its run's id. Reads each checkpoint that this process has not read yet."""
         opened = self.opened(place.recipe)
@@ -217,7 +230,7 @@ class Session:
 
 def _files(recipe: Recipe) -> tuple[Any, ...]:
     """What recipes have in common that open the same files in the same way."""
-    return recipe.pretrained, recipe.experts, recipe.architecture, recipe.activation
+    return recipe.pretrained, recipe.experts, recipe.architecture, recipe.activation, recipe.family, recipe.vocabulary
 
 
 def _identity(place: SweepPoint, digests: Mapping[str, str], run_id: str) -> Identity:
@@ -234,18 +247,8 @@ def _identity(place: SweepPoint, digests: Mapping[str, str], run_id: str) -> Ide
 
 
 def plan(sweep: Sweep, benchmark: Benchmark) -> list[NamedPoint]:
-    """Every point of a sweep with its name.
-
-    Raises:
-        CheckpointError: a checkpoint is missing or damaged. TaskError: the benchmark does not fit the models.
-    """
-    session = Session(benchmark, sweep.sample)
-    for recipe in sweep.recipes:
-        if reason := benchmark.misfit(session.opened(recipe).pretrained):
-            raise MergingError(f"These models cannot be evaluated on the benchmark: {reason}")
-    for key in sweep.sample.tasks:
-        benchmark.task(key)
-    return [session.plan(place) for place in sweep.places]
+    """Every point of a sweep with its name. Raises as ``Session.plan_sweep``."""
+    return Session(benchmark, sweep.sample).plan_sweep(sweep)
 
 
 def distinct(planned: Sequence[NamedPoint]) -> list[NamedPoint]:
@@ -264,13 +267,15 @@ def run(
     context: Context = QUIET,
     workers: Workers | None = None,
     share: tuple[int, int] = EVERYTHING,
+    session: Session | None = None,
 ) -> Outcome:
     """Compute the missing points and store each as soon as it is done.
 
     It can pause between two points. A point that fails does not stop the others. Every doubt about what belongs
     together is a warning before the first point is computed, and so is, once, each warning of the points.
     With ``workers`` they compute, and this process stores. A ``share`` (number, of how many) computes every so many-th
-    point, from 0: together the shares are the sweep.
+    point, from 0: together the shares are the sweep. A ``session`` computes points in another way than by evaluation on
+    the benchmark.
 
     Raises:
         MergingError: points failed; the message counts them and gives the first reason.
@@ -278,8 +283,8 @@ def run(
             (WorkersGone); the points so far are kept.
     """
     points.results(store).sweep()
-    mine = distinct(plan(sweep, benchmark))[share[0] :: share[1]]
-    session = Session(benchmark, sweep.sample, context)
+    session = session or Session(benchmark, sweep.sample, context)
+    mine = distinct(session.plan_sweep(sweep))[share[0] :: share[1]]
     there = KnownPoints(mine, store, benchmark, session.sample).now()
     missing = [planned for planned in mine if planned.name not in there]
     warned: set[str] = set()

@@ -29,6 +29,7 @@ from merging.files.short_digest import short_digest
 from merging.files.tables import SCORES, Columns, Table
 from merging.runs.run import PRECOMPUTED, THIS_MACHINE
 from merging.runs.store import Store
+from merging.scores.score_table import MEASURED, PROGRAM, ScoreTable
 from merging.tasks.results import Result, ResultKind, Results
 from merging.text import did_you_mean
 
@@ -108,7 +109,7 @@ class DrawnImages(Benchmark):
 
 @dataclass(frozen=True)
 class Point:
-    """The table of scores of one model on one sample.
+    """The table of scores of one model on one sample, or those that a ``program`` printed of it.
 
     ``seconds`` is time by phase on ``device``, of a point that was just computed.
 
@@ -123,6 +124,13 @@ class Point:
     seconds: Mapping[str, float] = field(default_factory=dict)
     notes: Mapping[str, Any] = field(default_factory=dict)
     versions: Mapping[str, str] = field(default_factory=dict)
+    program: str = ""
+
+    @cached_property
+    def score_table(self) -> ScoreTable:
+        """The scores in the form that they have whatever their source."""
+        source, origin = (PROGRAM, self.program) if self.program else (MEASURED, self.device)
+        return ScoreTable.from_table(self.table, source, origin)
 
     @cached_property
     def scores(self) -> pd.DataFrame:
@@ -168,7 +176,9 @@ def _point(result: Result) -> Point | None:
         return None
     more = {name: facts.get(name, {}) for name in ("notes", "versions")}
     provenance = THIS_MACHINE if result.own else PRECOMPUTED
-    return Point(result.path.name, result.columns(SCORES), facts["device"], provenance, **more)
+    return Point(
+        result.path.name, result.columns(SCORES), facts["device"], provenance, program=facts.get(PROGRAM, ""), **more
+    )
 
 
 def of_run(store: Store, run_id: str, name: str, benchmark: Benchmark, sample: Sample) -> Point | None:
@@ -193,7 +203,8 @@ def write(store: Store, point: Point, about: Mapping[str, Any]) -> None:
     same = {name: value for name, value in about.items() if name != THREADS}
     facts = {**same, "name": point.name, "device": point.device, SCORES: {}, "versions": dict(point.versions)}
     results(store).write(point.name, facts, {SCORES: point.table}, what=f"Point {point.name} of the sweep")
-    _note_time(store, {**about, "device": point.device, "seconds": dict(point.seconds)})
+    if point.seconds:
+        _note_time(store, {**about, "device": point.device, "seconds": dict(point.seconds)})
 
 
 def times_file(store: Store) -> Path:

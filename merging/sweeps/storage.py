@@ -29,23 +29,21 @@ def keep(sweep: Sweep, store: Store) -> None:
 
 def find(store: Store, sweep_id: str) -> Sweep:
     """The sweep of that id. Raises StoreError if it is missing or cannot be read."""
-    if not SHORT_DIGEST.fullmatch(sweep_id):
-        raise StoreError(f"{sweep_id[:40]!r} is no id of a sweep; an id is twelve hexadecimal digits.")
-    for folder in _looked_at(store, sweep_id):
-        path = folder / f"{sweep_id}.yaml"
+    own = _path(store, sweep_id)
+    for path in _paths(store, own):
         try:
             if sweep := _sweep(path):
                 return sweep
         except DamagedError as damage:
-            store.damaged.take(path, "sweep", damage, move=folder == store.root / FOLDER)
+            store.damaged.take(path, "sweep", damage, move=path == own)
     raise StoreError(f"There is no sweep {sweep_id} on this machine.")
 
 
-def _looked_at(store: Store, sweep_id: str) -> Iterator[Path]:
-    """The folders in which a sweep may lie; the own one again if another computer has just put it there."""
-    yield from _folders(store)
-    if appeared(_path(store, sweep_id)):
-        yield store.root / FOLDER
+def _paths(store: Store, own: Path) -> Iterator[Path]:
+    """The files in which a sweep may lie; the own one again if another computer has just put it there."""
+    yield from (folder / own.name for folder in _folders(store))
+    if appeared(own):
+        yield own
 
 
 def sealed(text: str) -> str:

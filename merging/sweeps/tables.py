@@ -14,6 +14,7 @@ from merging.recipes.recipe import Recipe
 from merging.runs.estimate import ADAPTING, EVALUATING, MERGING, estimate
 from merging.runs.run import Run
 from merging.runs.store import Store
+from merging.scores.score_table import MEAN
 from merging.sweeps import points
 from merging.sweeps.compute import Session, distinct, plan
 from merging.sweeps.known_points import absent
@@ -123,7 +124,7 @@ def in_order(planned: Sequence[NamedPoint]) -> list[NamedPoint]:
 
 def rows_of(sweep: Sweep, one: NamedPoint, point: Point) -> list[PlainRow]:
     """The rows of ``table`` of one point, as plain rows."""
-    inside = {name for name, _ in one.place.recipe.experts}
+    inside = _experts(one)
     everyone = {name for name, _ in sweep.recipes[one.place.line].experts}
     identity = (one.place.line, one.name, one.run_id, point.device, *one.place.values)
     return [
@@ -131,6 +132,41 @@ def rows_of(sweep: Sweep, one: NamedPoint, point: Point) -> list[PlainRow]:
         for scores in point.rows
         if scores[0] in inside or scores[0] not in everyone
     ]
+
+
+def score_rows(planned: Sequence[NamedPoint], stored_points: Mapping[str, Point]) -> list[dict[str, Any]]:
+    """A row for each score of each stored point, whatever its source; points in the order of the axes.
+
+    ``line`` counts recipes; x and y are the varied values; the others are those of ``ScoreTable.rows``.
+    """
+    found = ((one, stored_points[one.name]) for one in in_order(planned) if one.name in stored_points)
+    return [_identity(one) | row for one, point in found for row in point.score_table.rows(_experts(one))]
+
+
+def score_means(planned: Sequence[NamedPoint], stored_points: Mapping[str, Point]) -> list[dict[str, Any]]:
+    """A row for each mean over the tasks of a point, of the one proportion that most of its tasks have.
+
+    In and out of domain are told where a task is called like an expert of the recipe; else there is one mean.
+    """
+    rows = []
+    for one in in_order(planned):
+        if (point := stored_points.get(one.name)) is not None:
+            metric, means = point.score_table.means(_experts(one))
+            rows += [
+                {**_identity(one), "mean": name, "metric": metric, "value": value, "tasks": tasks}
+                for name, (value, tasks) in means.items()
+                if tasks > 1 or name != MEAN
+            ]
+    return rows
+
+
+def _identity(one: NamedPoint) -> dict[str, Any]:
+    values = dict(zip("xy", one.place.values, strict=False))
+    return {"line": one.place.line, **values, "point": one.name, "run": one.run_id}
+
+
+def _experts(one: NamedPoint) -> set[str]:
+    return {name for name, _ in one.place.recipe.experts}
 
 
 def average_columns(sweep: Sweep) -> list[str]:

@@ -29,7 +29,7 @@ def scores_by(program: str, data: Path, source, folder: Path, monkeypatch, capsy
     capsys.readouterr()
     monkeypatch.setattr(sys, "argv", [program, str(data), str(folder)])
     runpy.run_path(str(DOCS / program), run_name="__main__")
-    return {score.task: score for score in read_lines(capsys.readouterr().out.encode(), program)}
+    return {score.task: score for score in read_lines(capsys.readouterr().out.encode(), program).scores}
 
 
 def run_of(pretrained: Path, experts: list[Path], store: Store):

@@ -12,14 +12,14 @@ from typing import Any
 import other_kinds
 import psutil
 import pytest
-from safetensors.torch import save_file
 
 from merging.cli import exit_codes
 from merging.cli.main import main
 from merging.errors import Cancelled, EvaluatorError
-from merging.evaluator.program import Evaluator, evaluator, read_lines
-from merging.runs.given.scores import GivenScore, given_id, given_scores
+from merging.evaluator.program import Evaluator, find_evaluator, read_lines
 from merging.runs.store import Store
+from merging.scores.imported_scores import checkpoint_id, find_scores
+from merging.scores.score_table import PROGRAM, Score, ScoreTable
 from merging.tasks.context import Context
 
 GOOD = """
@@ -41,12 +41,8 @@ def program(tmp_path: Path, code: str) -> Evaluator:
 @pytest.fixture
 def recipe(tmp_path: Path) -> Path:
     """A recipe of two experts of a T5."""
-    base = other_kinds.pretrained("T5")
-    for name, state in (("base", base), ("a", other_kinds.expert(base, 1)), ("b", other_kinds.expert(base, 2))):
-        save_file(state, tmp_path / f"{name}.safetensors")
     path = tmp_path / "recipe.yaml"
-    plain = {"pretrained": "base.safetensors", "experts": {"a": "a.safetensors", "b": "b.safetensors"}}
-    path.write_text(json.dumps({**plain, "merge": "weight_averaging"}), "utf-8")
+    path.write_text(other_kinds.recipe_of_t5(tmp_path / "t5", "ab").to_yaml(), "utf-8")
     return path
 
 
@@ -77,9 +73,9 @@ def test_what_a_program_does_wrong_is_said(tmp_path: Path) -> None:
         ("pass", "holds 0 scores"),
     ):
         with pytest.raises(EvaluatorError, match=says):
-            program(tmp_path, code).scores(tmp_path)
+            program(tmp_path, code).measure(tmp_path)
     with pytest.raises(EvaluatorError, match="nothing-here cannot be started: No such file"):
-        Evaluator(("/nothing-here",)).scores(tmp_path)
+        Evaluator(("/nothing-here",)).measure(tmp_path)
 
 
 def test_a_hanging_program_is_stopped_with_what_it_started(tmp_path: Path) -> None:
@@ -90,7 +86,7 @@ def test_a_hanging_program_is_stopped_with_what_it_started(tmp_path: Path) -> No
     )
     pid = tmp_path / "pid"
     with pytest.raises(Cancelled):
-        program(tmp_path, code).scores(tmp_path, Context(cancel=lambda: pid.is_file() and bool(pid.read_text())))
+        program(tmp_path, code).measure(tmp_path, Context(cancel=lambda: pid.is_file() and bool(pid.read_text())))
     for _ in range(50):
         number = int(pid.read_text())
         if not psutil.pid_exists(number) or psutil.Process(number).status() == psutil.STATUS_ZOMBIE:
@@ -101,15 +97,21 @@ def test_a_hanging_program_is_stopped_with_what_it_started(tmp_path: Path) -> No
 
 def test_it_is_read_from_the_environment_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("MERGESCOPE_EVALUATOR", raising=False)
-    assert evaluator() is None
+    assert find_evaluator() is None
     monkeypatch.setenv("MERGESCOPE_EVALUATOR", "python 'my eval.py'")
-    assert evaluator() == Evaluator(("python", "my eval.py"))
+    assert find_evaluator() == Evaluator(("python", "my eval.py"))
     monkeypatch.setenv("MERGESCOPE_SHARED", "1")
-    assert evaluator() is None
+    assert find_evaluator() is None
     monkeypatch.delenv("MERGESCOPE_SHARED")
     monkeypatch.setenv("MERGESCOPE_EVALUATOR", "python 'my")
     with pytest.raises(EvaluatorError, match="no command line"):
-        evaluator()
+        find_evaluator()
+
+
+def scores_of(store: Store, run_id: str) -> ScoreTable:
+    found = find_scores(store.root, run_id)
+    assert found is not None
+    return found
 
 
 def test_runs_of_other_networks_get_its_scores(
@@ -125,21 +127,26 @@ def test_runs_of_other_networks_get_its_scores(
     assert main(["run", str(recipe), *words]) == exit_codes.DONE
     said = capsys.readouterr().out
     assert "my_eval.py:" in said and "rte  accuracy  0.66 (n = 277)" in said
-    name, scores = given_scores(store.root, run.id)
-    assert name.endswith("my_eval.py") and "/" not in name
-    assert scores[1] == GivenScore("book", "perplexity", 9.5, better="lower")
+    found = scores_of(store, run.id)
+    assert found.source == PROGRAM and found.origin.endswith("my_eval.py") and "/" not in found.origin
+    assert found.scores[1] == Score("book", "perplexity", 9.5, better="lower")
     assert not list((store.root / "evaluating").iterdir())
     program(tmp_path, GOOD.replace("0.66", "0.7"))
     assert main(["run", str(recipe), *words]) == exit_codes.DONE  # it has scores already
-    assert given_scores(store.root, run.id)[1][0].value == 0.66
+    assert scores_of(store, run.id).scores[0].value == 0.66
     assert main(["scores", run.id, "--evaluate", *words]) == exit_codes.DONE
-    assert given_scores(store.root, run.id)[1][0].value == 0.7
+    assert scores_of(store, run.id).scores[0].value == 0.7
     code = "import json, pathlib, sys\nname = pathlib.Path(sys.argv[1]).name\nif name == 'b': sys.exit('no head')\n"
     line = "{'task': name[:10], 'metric': 'f1', 'value': 1}"
     program(tmp_path, f"{code}print(json.dumps({line}))\n")
-    monkeypatch.chdir(tmp_path)  # from which the paths in the recipe count
     assert main(["scores", run.id, "--evaluate", "--references", *words]) == exit_codes.DONE
     assert "b: " in (said := capsys.readouterr().err) and "It says: no head" in said
-    kept = {name: given_scores(store.root, given_id(digest))[1] for name, digest in run.inputs.items()}
-    assert [score.task for score in kept["pretrained"]] == ["pretrained"] and not kept["experts/b"]
-    assert [score.task for score in kept["experts/a"]] == ["a"]
+    stored = {name: find_scores(store.root, checkpoint_id(digest)) for name, digest in run.inputs.items()}
+    tasks = {name: [score.task for score in found.scores] if found else None for name, found in stored.items()}
+    assert tasks == {"pretrained": ["pretrained"], "experts/a": ["a"], "experts/b": None}
+    table = tmp_path / "scores.csv"
+    table.write_text("task,metric,value,n\nrte,accuracy,0.25,277\n", "utf-8")
+    assert main(["scores", run.id, "--from", str(table), *words]) == exit_codes.DONE
+    assert "rte  accuracy  0.25 (n = 277)" in capsys.readouterr().out
+    assert main(["scores", run.id, "--json", *words]) == exit_codes.DONE
+    assert json.loads(capsys.readouterr().out)["file"] == "scores.csv"

@@ -13,22 +13,24 @@ from typing import Any
 import other_kinds
 import psutil
 import pytest
-from safetensors.torch import save_file
 
+from merging.benchmarks.benchmark import Benchmark
 from merging.cli import exit_codes
 from merging.cli.main import main
-from merging.errors import Cancelled, EvaluatorError, MergingError, RecipeError
-from merging.evaluator import of_sweeps
-from merging.evaluator.given_points import GivenPoint, command_of, network_of, plan_given, points_of
+from merging.errors import Cancelled, RecipeError
 from merging.evaluator.program import Evaluator
-from merging.evaluator.tables import given_means
+from merging.evaluator.program_session import ProgramSession, find_network, run_by_program
 from merging.recipes.recipe import Recipe
-from merging.runs.given.scores import GivenScore
 from merging.runs.store import Store
+from merging.scores.score_table import PROGRAM, Score, ScoreTable
+from merging.sweeps import points
+from merging.sweeps.compute import Outcome
+from merging.sweeps.points import Point
 from merging.sweeps.sweep import LINE, Axis, NamedPoint, Sweep
+from merging.sweeps.tables import score_means
 from merging.tasks.context import Context
 
-PROGRAM = """
+CODE = """
 import json, pathlib, sys
 from safetensors.numpy import load_file
 folder = pathlib.Path(sys.argv[1])
@@ -45,18 +47,14 @@ VARY = "task_arithmetic.scaling=0.2:0.6:0.2"
 
 @pytest.fixture
 def program(tmp_path: Path) -> Evaluator:
-    (tmp_path / "my_eval.py").write_text(PROGRAM, "utf-8")
+    (tmp_path / "my_eval.py").write_text(CODE, "utf-8")
     return Evaluator((sys.executable, str(tmp_path / "my_eval.py")))
 
 
 @pytest.fixture
 def recipe(tmp_path: Path) -> Recipe:
     """Two experts of a T5."""
-    base = other_kinds.pretrained("T5")
-    for name, state in (("base", base), ("a", other_kinds.expert(base, 1)), ("b", other_kinds.expert(base, 2))):
-        save_file(state, tmp_path / f"{name}.safetensors")
-    experts = {name: str(tmp_path / f"{name}.safetensors") for name in "ab"}
-    return Recipe.build("task_arithmetic", pretrained=str(tmp_path / "base.safetensors"), experts=experts)
+    return other_kinds.recipe_of_t5(tmp_path / "t5", "ab")
 
 
 def sweep_of(recipe: Recipe, *values: float) -> Sweep:
@@ -68,9 +66,17 @@ def calls(tmp_path: Path) -> list[str]:
     return path.read_text().splitlines() if path.exists() else []
 
 
+def session_of(store: Store, sweep: Sweep, program: Evaluator) -> ProgramSession:
+    return ProgramSession(Benchmark.load(), sweep.sample, store=store, program=program)
+
+
+def run(store: Store, sweep: Sweep, program: Evaluator, **said: Any) -> Outcome:
+    return run_by_program(sweep, session_of(store, sweep, program), context=Context("cpu", **said))
+
+
 def stored(store: Store, sweep: Sweep, program: Evaluator) -> dict[str, Any]:
-    planned = plan_given(sweep, command_of(program))
-    return points_of(store, {one.run_id for one in planned}).get(command_of(program), {})
+    names = [one.name for one in session_of(store, sweep, program).plan_sweep(sweep)]
+    return {name: point for name in names if (point := points.find(store, name))}
 
 
 def test_the_command_measures_every_point_and_goes_on(
@@ -104,25 +110,13 @@ def test_the_command_measures_every_point_and_goes_on(
 
 def test_another_command_line_gives_other_points(recipe: Recipe, program: Evaluator, tmp_path: Path) -> None:
     sweep, store = sweep_of(recipe, 0.2, 0.4), Store(tmp_path / "store", libraries=())
-    of_sweeps.run_given(sweep, store, program, context=Context(device="cpu"))
+    run(store, sweep, program)
     other = Evaluator((*program.words, "--few"))
     assert not stored(store, sweep, other) and len(stored(store, sweep, program)) == 2
-    (tmp_path / "my_eval.py").write_text(PROGRAM.replace("sys.argv[1]", "sys.argv[2]"), "utf-8")
-    of_sweeps.run_given(sweep, store, other, context=Context(device="cpu"))
+    (tmp_path / "my_eval.py").write_text(CODE.replace("sys.argv[1]", "sys.argv[2]"), "utf-8")
+    run(store, sweep, other)
     assert len(calls(tmp_path)) == 4 and len(stored(store, sweep, other)) == len(stored(store, sweep, program)) == 2
-    assert not store.runs()
-
-
-def test_a_point_that_fails_is_named_and_the_others_are_kept(
-    recipe: Recipe, program: Evaluator, tmp_path: Path
-) -> None:
-    sweep, store = sweep_of(recipe, 0.2, 0.4, 0.6), Store(tmp_path / "store", libraries=())
-    first = "if (pathlib.Path(__file__).parent / 'calls.txt').exists() is False: open(pathlib.Path(__file__).parent"
-    fails = f"import pathlib, sys\n{first} / 'calls.txt', 'w').close(); sys.exit('bad day')\n"
-    (tmp_path / "my_eval.py").write_text(fails + PROGRAM, "utf-8")
-    with pytest.raises(MergingError, match=r"1 of 3 points .*\.scaling 0.2: .*bad day"):
-        of_sweeps.run_given(sweep, store, program, context=Context(device="cpu"))
-    assert len(stored(store, sweep, program)) == 2
+    assert not store.runs() and not points.latest_times(store)  # which say what points on the benchmark take
 
 
 def test_cancelling_stops_the_program_and_keeps_the_points(recipe: Recipe, program: Evaluator, tmp_path: Path) -> None:
@@ -131,7 +125,7 @@ def test_cancelling_stops_the_program_and_keeps_the_points(recipe: Recipe, progr
         "import os, pathlib, time\nplace = pathlib.Path(__file__).parent\n"
         "if (place / 'calls.txt').exists():\n    (place / 'pid').write_text(str(os.getpid()))\n    time.sleep(600)\n"
     )
-    (tmp_path / "my_eval.py").write_text(hangs + PROGRAM, "utf-8")
+    (tmp_path / "my_eval.py").write_text(hangs + CODE, "utf-8")
     cancel = threading.Event()
 
     def asked() -> bool:
@@ -140,26 +134,28 @@ def test_cancelling_stops_the_program_and_keeps_the_points(recipe: Recipe, progr
         return cancel.is_set()
 
     with pytest.raises(Cancelled):
-        of_sweeps.run_given(sweep, store, program, context=Context(device="cpu", cancel=asked))
+        run(store, sweep, program, cancel=asked)
     assert not psutil.pid_exists(int(pid.read_text()))
     assert len(stored(store, sweep, program)) == 1 and not list((store.root / "evaluating").iterdir())
 
 
 def test_lines_and_mixed_kinds_are_refused(recipe: Recipe, tmp_path: Path) -> None:
     with pytest.raises(RecipeError, match="A sweep of T5 varies values of the recipe"):
-        network_of(Sweep(recipes=(recipe,), axes=(Axis("alpha", (0.0, 1.0)),), kind=LINE))
-    base = other_kinds.pretrained("BERT")
-    save_file(base, tmp_path / "bert.safetensors")
-    bert = Recipe.build("task_arithmetic", pretrained=str(tmp_path / "bert.safetensors"), experts=dict(recipe.experts))
+        find_network(Sweep(recipes=(recipe,), axes=(Axis("alpha", (0.0, 1.0)),), kind=LINE))
+    other_kinds.write_team(tmp_path / "bert", "BERT", ())
+    bert = replace(recipe, pretrained=str(tmp_path / "bert" / "pretrained.safetensors"))
     with pytest.raises(RecipeError, match="of one kind of network; got T5 and BERT"):
-        network_of(Sweep(recipes=(recipe, bert), axes=(Axis("task_arithmetic.scaling", (0.2, 0.4)),)))
-    assert isinstance(of_sweeps.no_evaluator("T5"), EvaluatorError)
+        find_network(Sweep(recipes=(recipe, bert), axes=(Axis("task_arithmetic.scaling", (0.2, 0.4)),)))
 
 
 def test_tasks_without_an_expert_have_one_mean_of_one_proportion(recipe: Recipe) -> None:
     one = NamedPoint(sweep_of(recipe, 0.2, 0.4).places[0], "0" * 12, "1" * 12)
     scores = [("x", "accuracy", 0.2), ("y", "accuracy", 0.6), ("x", "f1", 0.9), ("z", "exact_match", 0.9)]
-    point = GivenPoint(one.run_id, "", "my_eval.py", tuple(GivenScore(*score) for score in scores))
-    (mean,) = given_means([one], {one.run_id: point})
+
+    def means(count: int) -> list[dict[str, Any]]:
+        table = ScoreTable(PROGRAM, "my_eval.py", tuple(Score(*score) for score in scores[:count]))
+        return score_means([one], {one.name: Point(one.name, table.columns, "CPU", "", program=table.origin)})
+
+    (mean,) = means(4)
     assert (mean["mean"], mean["metric"], mean["value"], mean["tasks"]) == ("mean", "accuracy", pytest.approx(0.4), 2)
-    assert given_means([one], {one.run_id: replace(point, scores=point.scores[:1])}) == []
+    assert means(1) == []

@@ -12,6 +12,8 @@ import torch
 from safetensors.torch import save_file
 from torch import Tensor
 
+from merging.recipes.recipe import Recipe
+
 WIDTH, WIDE, BLOCKS, TOKENS, POSITIONS, PATCH = 16, 32, 2, 20, 12, 8
 Shapes = dict[str, tuple[int, ...]]
 
@@ -229,3 +231,9 @@ def write_team(folder: Path, kind: str, names: Iterable[str]) -> dict[str, str]:
     for name, state in states.items():
         save_file(state, folder / f"{name}.safetensors")
     return {name: f"models:{folder.name}/{name}.safetensors" for name in states}
+
+
+def recipe_of_t5(folder: Path, names: Iterable[str]) -> Recipe:
+    """Task arithmetic of the experts of a T5, whose files are written to a folder."""
+    files = {name: str(folder / f"{name}.safetensors") for name in write_team(folder, "T5", names)}
+    return Recipe.build("task_arithmetic", pretrained=files.pop("pretrained"), experts=files)

@@ -27,8 +27,8 @@ OF_FILES = {
 # Rooms of merging/ that keep what visitors ask for; the others write into caches or are run by jobs.
 KEEPING = (
     "analysis.stored", "benchmarks.benchmark", "benchmarks.referenced", "catalog", "classroom", "evaluator",
-    "export.stored", "jobs", "previews", "published", "runs.drafts", "runs.given", "runs.quarantine",
-    "runs.reference_models", "runs.store", "sweeps.points", "sweeps.storage",
+    "export.stored", "jobs", "previews", "published", "runs.drafts", "runs.quarantine",
+    "runs.reference_models", "runs.store", "scores.imported_scores", "sweeps.points", "sweeps.storage",
 )  # fmt: skip
 # What holds objects of those rooms, by how it ends, and those of their methods that only read.
 HOLDERS = ("bench", "benchmark", "damaged", "drafts", "files", "polls", "records", "runner", "sets", "store")

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING
 import streamlit as st
 
 from app.reading import data, measurements, sweeps
-from app.reading.given import swept
 from app.reading.images import drawn
+from app.reading.scores import program_sweeps
 from app.session import benchmark as session_benchmark
 from merging.analysis.paper_facts import accuracies, network
 from merging.analysis.paper_facts.comparison import Comparison
@@ -72,7 +72,7 @@ def is_source(one: Run | Sweep) -> bool:
     """Whether facts may be of this run or sweep."""
     own = not session_benchmark.is_bundled()
     if not isinstance(one, Run):
-        return not swept.network(one) and (own or not sweep_storage.is_own(data.store(), one.id))
+        return not program_sweeps.network(one) and (own or not sweep_storage.is_own(data.store(), one.id))
     return one.provenance == PRECOMPUTED or (own and one.benchmark == data.digest())
 
 

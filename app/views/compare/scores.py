@@ -7,11 +7,11 @@ import math
 import streamlit as st
 
 from app.reading import measurements
-from app.reading.given import given
 from app.reading.images import drawn
+from app.reading.scores import imported_runs
 from app.views.compare import data
 from app.views.compare.data import Pair
-from app.views.scores import given_runs
+from app.views.scores import imported_chart
 from app.widgets import chart
 from app.widgets.jobs import measure_button
 from merging.analysis.stored import Measured
@@ -29,7 +29,7 @@ NOT_KNOWN = "The predictions for every image, which intervals of the difference 
 def view(of: Pair) -> None:
     """The chart of the differences, and its numbers."""
     table = data.differences(of)
-    if _given(of):
+    if _imported(of):
         pass  # of networks whose scores come from elsewhere
     elif table is None:
         st.info(NOT_SCORED)
@@ -64,17 +64,17 @@ def view(of: Pair) -> None:
         missing(of)
 
 
-def _given(of: Pair) -> bool:
-    """Draw scores that runs of other networks were given; whether there was something to say of them."""
+def _imported(of: Pair) -> bool:
+    """Draw imported scores of runs of other networks; whether there was something to say of them."""
     if not any(run.network for run in of.runs):
         return False
-    if len({given.kind(run) for run in of.runs}) > 1:
+    if len({imported_runs.kind(run) for run in of.runs}) > 1:
         st.info("A and B are different networks, so their scores are in no common chart.")
-    elif runs := given.having(list({run.id: run for run in of.runs}.values())):
+    elif runs := imported_runs.having(list({run.id: run for run in of.runs}.values())):
         chart.ask("given_scores")
-        given_runs.draw(runs, [run.id for run in of.runs])
+        imported_chart.draw(runs, [run.id for run in of.runs])
     else:
-        st.info(given.NO_SCORES)
+        st.info(imported_runs.NO_SCORES)
     return True
 
 

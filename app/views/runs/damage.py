@@ -22,6 +22,7 @@ ELSEWHERE = {
     "point": "Its sweep computes it again when it is resumed.",
     "benchmark": "It is made again from its description, under data.",
     "draft": "It cannot be computed again.",
+    "table of scores": "Give its file again, or let the program measure the model again.",
     "sweep": "Describe it again on Sweeps; its points are kept.",
 }
 

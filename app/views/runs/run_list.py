@@ -12,7 +12,7 @@ from app import text
 from app.reading import data
 from app.session import pages
 from app.session.runs import run_choice
-from app.views.runs import actions, export, given, lineage
+from app.views.runs import actions, export, lineage, run_scores
 from app.views.runs.storage import size
 from app.widgets import page, run_picker
 from merging.errors import MergingError
@@ -57,7 +57,7 @@ def show(stored: Sequence[Run]) -> None:
         run_picker.cautions(run, text.safe_text(text.label(run), 100))
     actions.show(selected)
     if len(selected) == 1:
-        given.section(selected[0])
+        run_scores.section(selected[0])
     export.section(selected)
     lineage.show(selected[0], stored)
 

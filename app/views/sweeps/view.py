@@ -12,12 +12,11 @@ import streamlit as st
 from app import permission, text
 from app.permission import asks
 from app.reading import data, sweeps
-from app.reading.given import swept
-from app.reading.given.swept import GivenResults
-from app.reading.sweeps import SweepResults
+from app.reading.scores import program_sweeps
+from app.reading.sweeps import SweepPoints, SweepResults
 from app.session import address, clicks, state
 from app.session.clicks import fragment
-from app.views.sweeps import chosen_point, given
+from app.views.sweeps import chosen_point, program_sweep
 from app.views.sweeps import subject as subjects
 from app.views.sweeps.form import on_reporting
 from app.views.sweeps.subject import Subject
@@ -50,10 +49,10 @@ def view(sweep: Sweep, stored: Sequence[Run]) -> None:
 
 def _view(sweep: Sweep, stored: Sequence[Run]) -> None:
     job = sweeps.job(sweep)
-    if network := swept.network(sweep):
-        measured = given.results_of(sweep)
+    if network := program_sweeps.network(sweep):
+        measured = program_sweep.choose_results(sweep)
         _status(measured, job)
-        given.draw(measured, network)
+        program_sweep.draw(measured, network)
         return
     results = sweeps.results(sweep)
     _status(results, job)
@@ -75,7 +74,7 @@ def _view(sweep: Sweep, stored: Sequence[Run]) -> None:
     _table(results, subject)
 
 
-def _status(results: SweepResults | GivenResults, job: Job | None) -> None:
+def _status(results: SweepPoints, job: Job | None) -> None:
     """The number of computed points, and buttons for the rest."""
     computed, total = len(results.points), results.total
     live = job is not None and job.live
@@ -104,7 +103,7 @@ def _status(results: SweepResults | GivenResults, job: Job | None) -> None:
                           help="Stops at once; computed points stay.")  # fmt: skip
             elif (
                 not results.complete
-                and given.can_go_on(results)
+                and program_sweep.can_go_on(results)
                 and st.button("Resume", icon=":material/play_arrow:", key="resume", type="primary")
             ):
                 data.runner().sweep(results.sweep.id, sweeps.title(results.sweep))

@@ -111,7 +111,7 @@ def _several(
     spec: str,
 ) -> int:
     """Run several recipes, and report all of them, in their order."""
-    from merging.cli.exporting import facts_of, measured, report
+    from merging.cli.exporting import facts_of, measure_by_program, report
     from merging.runs.several.execute_several import execute_several
     from merging.runs.store import Store
     from merging.workers.pools import opened
@@ -128,7 +128,7 @@ def _several(
         kept = Store(store)
         for each in found:
             if options.evaluate and not isinstance(each, Exception):
-                measured(each, kept, context)
+                measure_by_program(each, kept, context)
     failures = {str(file): str(each) for file, each in zip(files, found, strict=True) if isinstance(each, Exception)}
     runs = [each for each in found if not isinstance(each, Exception)]
     if call.json:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from merging.cli.call import Call
-from merging.cli.commands.given.sweep import planned_for, program_for, show_given, tell_given_cost
+from merging.cli.commands.scores.program_sweep import open_program_session, show_points, tell_stored_points
 from merging.cli.exit_codes import CANCELLED, DONE, PAUSED, UsageError
 from merging.cli.option_types import SHARE
 from merging.cli.options import (
@@ -97,7 +97,7 @@ def sweep(
     """Evaluate recipes at many values; stopped, it goes on where it was."""
     from merging import settings
     from merging.benchmarks.benchmark import Benchmark
-    from merging.evaluator.of_sweeps import run_given
+    from merging.evaluator.program_session import run_by_program
     from merging.files.short_digest import resolved
     from merging.runs.store import Store
     from merging.sweeps import compute, storage
@@ -110,29 +110,29 @@ def sweep(
     chosen = storage.find(runs, stored) if stored else _described(SweepOptions(**options), runs)
     tasks = chosen.sample.tasks or [task.key for task in benchmark.tasks]
     requirement = parse_requirement(subject_to, tasks) if subject_to else None
-    program = program_for(chosen, workers, subject_to)
+    session = open_program_session(chosen, runs, benchmark, workers, subject_to)
     if not stored:
         storage.keep(chosen, runs)
-    planned = compute.plan(chosen, benchmark) if program is None else planned_for(chosen, program)
+    planned = (session or compute.Session(benchmark, chosen.sample)).plan_sweep(chosen)
     if describe:
         print(dumps({"id": chosen.id, "points": len(planned)}) if call.json else chosen.id)
         return DONE
     if call.events is None and not call.json:
-        if program is None:
+        if session is None:
             _tell_cost(budget(chosen, runs, benchmark, planned, device))
         else:
-            tell_given_cost(planned, runs, program)
+            tell_stored_points(planned, session)
     run: Callable[..., Outcome] = partial(compute.run, chosen, runs, benchmark)
-    if program is not None:
-        run = partial(run_given, chosen, runs, program)
+    if session is not None:
+        run = partial(run_by_program, chosen, session)
     run = partial(run, share=share or compute.EVERYTHING)
-    code = _computed(call, run, chosen, chosen_workers(workers if program is None else ""), device)
+    code = _computed(call, run, chosen, chosen_workers(workers if session is None else ""), device)
     if code != DONE:
         return code
     if share:
         return _tell_share(call, chosen, share)
-    if program is not None:
-        show_given(chosen, planned, runs, program, call.json)
+    if session is not None:
+        show_points(chosen, planned, session, call.json)
         return DONE
     computed = KnownPoints(planned, runs, benchmark, chosen.sample.on(benchmark)).now()
     _show(call, chosen, table(chosen, planned, computed), requirement, best_by)

@@ -1,1 +1,1 @@
-"""What users give a run from outside the program: files of layer inputs and gradients, and scores."""
+"""What users give a run from outside the program: files of layer inputs and gradients."""

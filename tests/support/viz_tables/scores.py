@@ -47,7 +47,7 @@ def given_scores(runs: int = 4, seed: int = 0) -> pd.DataFrame:
         value = float(rng.uniform(8, 30))
         rows.append((f"r{run:03}", f"Merge {run}", "book", "perplexity", value, np.nan, np.nan, np.nan, "lower", False))
     columns = ["run", "label", "task", "metric", "value", "low", "high", "n", "better", "proportion"]
-    return pd.DataFrame(rows, columns=columns).assign(source="results.csv")
+    return pd.DataFrame(rows, columns=columns).assign(source="given", origin="results.csv")
 
 
 def plugin_arrows(pairs: int = 6, seed: int = 0) -> pd.DataFrame:

@@ -64,6 +64,6 @@ def sweep_given(tasks: int = 3, points: int = 5, seed: int = 0) -> pd.DataFrame:
         nothing = (float("nan"), float("nan"), "my_eval.py", float("nan"))
         rows.append(("Mean", "Mean", x, point, "accuracy", sum(found) / tasks, *nothing, "", True))
         rows.append(("news", "news", x, point, "perplexity", 20 - 5 * x, *nothing, "lower", False))
-    columns = ["series", "label", "x", "point", "metric", "value", "low", "high", "source", "n", "better", "proportion"]
+    columns = ["series", "label", "x", "point", "metric", "value", "low", "high", "origin", "n", "better", "proportion"]
     table = pd.DataFrame(rows, columns=columns)
-    return table.assign(mean=table["series"] == "Mean")
+    return table.assign(source="program", mean=table["series"] == "Mean")

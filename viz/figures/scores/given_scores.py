@@ -21,8 +21,8 @@ LANE, TASK_GAP, PANEL_GAP = 13, 12, 78  # px: height of a run's lane, between ta
 @chart(
     title="Scores measured elsewhere",
     question="What did other programs measure?",
-    columns=("run", "label", "task", "metric", "value", "low", "high", "source"),
-    optional=("n", "better", "proportion"),
+    columns=("run", "label", "task", "metric", "value", "low", "high", "origin"),
+    optional=("n", "better", "proportion", "source"),
     rows=("run", "task", "metric"),
     picks=("run", "task"),
     empty="These runs were given no scores.",
@@ -31,8 +31,8 @@ def given_scores(table: pd.DataFrame, *, runs: list[str] | None = None, present:
     """A panel for each metric on its own scale, with an open diamond for each run and task.
 
     run (id), label, task (with its split, if the file names one), metric, value, low, high (of proportions with a known
-    n, else NaN), source (the file or program), n (examples), better ("higher", "lower" or empty), proportion (bool:
-    drawn as percent). ``runs`` is the full ordered list that fixes the colors.
+    n, else NaN), origin (the file or program), source ("given" or "program"), n (examples), better ("higher", "lower"
+    or empty), proportion (bool: drawn as percent). ``runs`` is the full ordered list that fixes the colors.
     """
     table = table.assign(run=table["run"].astype(str), task=table["task"].astype(str))
     table = table[np.isfinite(table["value"].to_numpy(np.float64))]
@@ -98,7 +98,7 @@ def _hover(row: dict[Any, Any]) -> str:
     text += f"<br>{safe_text(row['metric'])}"
     if np.isfinite(row.get("n", np.nan)):
         text += f", n = {count(row['n'])}"
-    return f"{text}<br>given in {safe_text(row['source'])}"
+    return f"{text}<br>given in {safe_text(row['origin'])}"
 
 
 def _axes(

@@ -20,8 +20,8 @@ PANEL, GAP, BOTTOM, LEFT = 190, 30, 52, 76  # px
 @chart(
     title="Scores measured elsewhere, along a sweep",
     question="What did the program measure as the value changes?",
-    columns=("series", "label", "x", "point", "metric", "value", "low", "high", "source"),
-    optional=("n", "better", "proportion", "mean"),
+    columns=("series", "label", "x", "point", "metric", "value", "low", "high", "origin"),
+    optional=("n", "better", "proportion", "mean", "source"),
     rows=("series", "x", "metric"),
     picks=("point",),
     empty="No point of this sweep has been measured yet.",
@@ -38,9 +38,10 @@ def sweep_given(
     """A panel for each metric on its own scale, with a line of open diamonds for each series.
 
     series (id: a task, or a mean over tasks, of a recipe), label, x (the value), point (id), metric, value, low, high
-    (of proportions with a known n, else NaN), source (the program), n (examples), better ("higher", "lower" or empty),
-    proportion (bool: drawn as percent), mean (bool: over tasks, dashed). ``values`` are all values of the sweep, also
-    those that are not measured yet; ``series`` is the full ordered list that fixes the colors; ``note`` stands below.
+    (of proportions with a known n, else NaN), origin (the program), source ("program"), n (examples), better ("higher",
+    "lower" or empty), proportion (bool: drawn as percent), mean (bool: over tasks, dashed). ``values`` are all values
+    of the sweep, also those that are not measured yet; ``series`` is the full ordered list that fixes the colors;
+    ``note`` stands below.
     """
     table = table.assign(series=table["series"].astype(str), metric=table["metric"].astype(str))
     table = table[np.isfinite(table["value"].to_numpy(np.float64))].sort_values("x", kind="stable")
@@ -105,7 +106,7 @@ def _hover(row: dict[Any, Any]) -> str:
         text += f" ({_shown(row, row['low'])} to {_shown(row, row['high'])})"
     if np.isfinite(row.get("n", np.nan)):
         text += f", n = {count(row['n'])}"
-    return f"{text}<br>given by {safe_text(row['source'])}"
+    return f"{text}<br>given by {safe_text(row['origin'])}"
 
 
 def _lay_out(fig: Drawing, panel: pd.DataFrame, metric: str, place: int, domain: tuple[float, float]) -> None:

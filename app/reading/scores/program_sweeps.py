@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -10,11 +10,14 @@ import streamlit as st
 
 from app import text
 from app.reading import data, recipes, sweeps
+from app.reading.sweeps import SweepPoints
 from merging.errors import MergingError
-from merging.evaluator.given_points import GivenPoint, command_of, plan_given, points_of
-from merging.evaluator.program import evaluator
-from merging.evaluator.tables import MEAN, given_means, given_rows
+from merging.evaluator.program import Evaluator, find_evaluator
+from merging.evaluator.program_session import ProgramSession, known_programs, rename_points
+from merging.scores.score_table import MEAN, PROGRAM
+from merging.sweeps.known_points import KnownPoints
 from merging.sweeps.sweep import NamedPoint, Sweep
+from merging.sweeps.tables import score_means, score_rows
 from viz.text import clean_text, plural
 
 if TYPE_CHECKING:
@@ -22,23 +25,10 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class GivenResults:
-    """A sweep's planned points, the measured ones by run, and what the program that measured them is called."""
+class ProgramResults(SweepPoints):
+    """A sweep's points that a program has measured, and what that is called."""
 
-    sweep: Sweep
-    planned: Sequence[NamedPoint]
-    points: Mapping[str, GivenPoint]
     program: str
-
-    @property
-    def total(self) -> int:
-        """The number of planned points."""
-        return len({one.run_id for one in self.planned})
-
-    @property
-    def complete(self) -> bool:
-        """Whether every planned point is measured."""
-        return len(self.points) == self.total
 
 
 def network(sweep: Sweep) -> str:
@@ -50,13 +40,13 @@ def network(sweep: Sweep) -> str:
 def present_program() -> tuple[str, str]:
     """The digest of the command line that the app was started with, and its name; empty without a program."""
     try:
-        program = evaluator()
+        program = find_evaluator()
     except MergingError:
         return "", ""
-    return (command_of(program), program.name) if program else ("", "")
+    return (program.command, program.name) if program else ("", "")
 
 
-def found(sweep: Sweep) -> list[GivenResults]:
+def find_results(sweep: Sweep) -> list[ProgramResults]:
     """The results of a sweep by each program that has measured points of it, or would: that of the app goes first.
 
     Raises:
@@ -65,43 +55,37 @@ def found(sweep: Sweep) -> list[GivenResults]:
     command, name = present_program()
     references = sorted({path for one in sweep.recipes for path in (one.pretrained, *dict(one.experts).values())})
     planned = _planned(sweep.id, str([data.file_state(path) for path in references]), sweep)
-    by_command = points_of(data.store(), {one.run_id for one in planned})
-    if command:
-        by_command = {command: by_command.get(command, {}), **by_command}
-    elif not by_command:
-        by_command = {"": {}}
-    return [
-        GivenResults(sweep, planned, points, next(iter(points.values())).source if points else name)
-        for points in by_command.values()
-    ]
+    results = []
+    for digest, program in (({command: name} if command else {}) | known_programs(data.store())).items():
+        every = rename_points(planned, digest)
+        points = KnownPoints(every, data.store(), data.benchmark(), sweep.sample).now()
+        if points or digest == command:
+            results.append(ProgramResults(sweep, every, points, program))
+    return results or [ProgramResults(sweep, planned, {}, "")]
 
 
 @st.cache_data(max_entries=data.KEPT, show_spinner="Reading the checkpoints …")
 def _planned(sweep_id: str, files: str, _sweep: Sweep) -> list[NamedPoint]:
-    """The plan, whose points are found by their runs, whichever program measured them."""
-    return plan_given(_sweep, "")
+    """The plan for no program; ``rename_points`` makes that for a program of it."""
+    session = ProgramSession(data.benchmark(), _sweep.sample, store=data.store(), program=Evaluator(()))
+    return session.plan_sweep(_sweep)
 
 
-def table(results: GivenResults) -> pd.DataFrame:
+def table(results: ProgramResults) -> pd.DataFrame:
     """A row for each score, and for each mean over tasks; see ``viz.figures.sweeps.sweep_given``."""
     import pandas as pd
 
     sweep = results.sweep
     rows = []
-    for row in given_rows(results.planned, results.points):
+    for row in score_rows(results.every, results.points):
         task = f"{row['task']}, {row['split']}" if row["split"] else str(row["task"])
         rows.append({**row, "label": _label(sweep, row, task), "mean": False})
-    for row in given_means(results.planned, results.points):
+    for row in score_means(results.every, results.points):
         name = "Mean" if row["mean"] == MEAN else str(row["mean"])[:1].upper() + str(row["mean"])[1:]
         words = f"{name} of {plural(row['tasks'], 'task')}"
-        missing = {
-            "low": float("nan"),
-            "high": float("nan"),
-            "n": float("nan"),
-            "better": "",
-            "source": results.program,
-        }
-        rows.append({**row, **missing, "label": _label(sweep, row, words), "proportion": True, "mean": True})
+        missing = dict.fromkeys(("low", "high", "n"), float("nan")) | {"better": "", "proportion": True, "mean": True}
+        by = {"source": PROGRAM, "origin": results.program, "label": _label(sweep, row, words)}
+        rows.append({**row, **missing, **by})
     return pd.DataFrame([{**row, "series": row["label"]} for row in rows])
 
 
@@ -112,9 +96,9 @@ def _label(sweep: Sweep, row: Mapping[str, Any], words: str) -> str:
     return " · ".join([words, *of])
 
 
-def note(results: GivenResults) -> str:
+def note(results: ProgramResults) -> str:
     """The note under the chart: who measured, and that nothing of it is a score of the benchmark."""
-    domains = any(row["mean"] != MEAN for row in given_means(results.planned, results.points))
+    domains = any(row["mean"] != MEAN for row in score_means(results.every, results.points))
     said = " In domain are tasks called like an expert." if domains else ""
     return (
         f"Given by {text.plain(results.program)}, {len(results.points)} of {plural(results.total, 'point')}. Open "

@@ -5,8 +5,9 @@ from __future__ import annotations
 import streamlit as st
 
 from app import text
-from app.reading.given import swept
-from app.reading.given.swept import GivenResults
+from app.reading.scores import program_sweeps
+from app.reading.scores.program_sweeps import ProgramResults
+from app.reading.sweeps import SweepPoints
 from app.widgets import chart
 from merging.sweeps.sweep import Sweep
 
@@ -16,9 +17,9 @@ NO_PROGRAM = (
 )
 
 
-def results_of(sweep: Sweep) -> GivenResults:
+def choose_results(sweep: Sweep) -> ProgramResults:
     """The results of one program, which is chosen if several have measured points."""
-    found = swept.found(sweep)
+    found = program_sweeps.find_results(sweep)
     place = 0
     if len(found) > 1:
         chosen = st.selectbox(
@@ -29,23 +30,23 @@ def results_of(sweep: Sweep) -> GivenResults:
     return found[place]
 
 
-def can_go_on(results: object) -> bool:
+def can_go_on(results: SweepPoints) -> bool:
     """Whether the missing points of a sweep can be computed here: those that a program measures need one."""
-    return not isinstance(results, GivenResults) or bool(swept.present_program()[0])
+    return not isinstance(results, ProgramResults) or bool(program_sweeps.present_program()[0])
 
 
-def draw(results: GivenResults, network: str) -> None:
+def draw(results: ProgramResults, network: str) -> None:
     """The chart of the measured points, or why there is none."""
     sweep = results.sweep
-    if not results.complete and not swept.present_program()[0]:
+    if not results.complete and not program_sweeps.present_program()[0]:
         st.info(NO_PROGRAM.format(text.safe_text(network, 60)))
     if not results.points:
         st.info("No point is measured yet. The first one appears here as soon as it is.")
         return
-    table = swept.table(results)
+    table = program_sweeps.table(results)
     chart.chart(
         "sweep_given", table, name=f"sweep_{sweep.id}", title=sweep.labels[0], values=list(sweep.axes[0].values),
-        series=list(dict.fromkeys(table["series"])), note=swept.note(results), of=(),
+        series=list(dict.fromkeys(table["series"])), note=program_sweeps.note(results), of=(),
     )  # fmt: skip
     with st.expander("Every point as a table", icon=":material/table:"):
         columns = ["label", *(name for name in "xy" if name in table), "metric", "value", "n", "run"]

@@ -11,15 +11,13 @@ from typing import Any
 import other_kinds
 import pytest
 from page_harness import charts, finish, words
-from safetensors.torch import save_file
 
 from app.reading import data
-from app.reading.given import swept
-from merging.evaluator.given_points import GivenPoint, command_of, plan_given, write_point
+from app.reading.scores import program_sweeps
+from merging.benchmarks.benchmark import Benchmark
 from merging.evaluator.program import Evaluator
-from merging.recipes.recipe import Recipe
+from merging.evaluator.program_session import ProgramSession, run_by_program
 from merging.runs.execute import execute
-from merging.runs.given.scores import GivenScore
 from merging.runs.store import Store
 from merging.sweeps import storage
 from merging.sweeps.sweep import Axis, Sweep
@@ -35,12 +33,7 @@ LINES = [
 @pytest.fixture
 def sweep(tmp_path: Path) -> Sweep:
     """A stored sweep of two experts of a T5, without points."""
-    base = other_kinds.pretrained("T5")
-    states = {"base": base, "qasc": other_kinds.expert(base, 1), "rte": other_kinds.expert(base, 2)}
-    for name, state in states.items():
-        save_file(state, tmp_path / f"{name}.safetensors")
-    experts = {name: str(tmp_path / f"{name}.safetensors") for name in ("qasc", "rte")}
-    recipe = Recipe.build("task_arithmetic", pretrained=str(tmp_path / "base.safetensors"), experts=experts)
+    recipe = other_kinds.recipe_of_t5(tmp_path / "t5", ("qasc", "rte"))
     made = Sweep(recipes=(recipe,), axes=(Axis("task_arithmetic.scaling", (0.2, 0.4)),))
     storage.keep(made, Store(tmp_path / "store", libraries=()))
     return made
@@ -55,11 +48,11 @@ def test_the_page_shows_what_a_program_measured(
     assert "A sweep of T5 is measured by a program of yours" in words(at) and "No point is measured yet" in words(at)
     assert not [button for button in at.button if button.key == "resume"]
 
-    store, former = Store(tmp_path / "store", libraries=()), Evaluator(("python", "former.py"))
-    first = plan_given(sweep, command_of(former))[0]
-    point = GivenPoint(first.run_id, command_of(former), former.name, (GivenScore("book", "perplexity", 8.0),))
-    write_point(store, first.name, point)
-    program = tmp_path / "my_eval.py"
+    store, former, program = Store(tmp_path / "store", libraries=()), tmp_path / "former.py", tmp_path / "my_eval.py"
+    former.write_text(f"print({json.dumps(LINES[2])!r})\n", "utf-8")
+    measuring = Evaluator((sys.executable, str(former)))
+    session = ProgramSession(Benchmark.load(library), sweep.sample, store=store, program=measuring)
+    run_by_program(sweep, session, context=Context("cpu"), share=(0, 2))
     program.write_text("".join(f"print({json.dumps(line)!r})\n" for line in LINES), "utf-8")
     monkeypatch.setenv("MERGESCOPE_EVALUATOR", shlex.join([sys.executable, str(program)]))
     at = open_app("sweeps", library, sweep=sweep.id)
@@ -73,9 +66,9 @@ def test_the_page_shows_what_a_program_measured(
     monkeypatch.delenv("MERGESCOPE_EVALUATOR")
     with monkeypatch.context() as at_home:
         at_home.setattr(data, "store", lambda: store)
-        newest, other = swept.found(sweep)
-    assert newest.complete and other.program == "python former.py"
-    table = swept.table(newest)
+        newest, other = program_sweeps.find_results(sweep)
+    assert newest.complete and other.program.endswith(" former.py") and len(other.points) == 1
+    table = program_sweeps.table(newest)
     means = table[table["mean"]].set_index(["label", "x"])["value"]
     assert means.loc["In domain of 1 task", 0.2] == 0.5 and means.loc["Out of domain of 1 task", 0.4] == 0.7
     assert set(table[table["mean"]]["metric"]) == {"accuracy"}

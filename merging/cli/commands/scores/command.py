@@ -28,24 +28,26 @@ if TYPE_CHECKING:
 def scores(call: Call, run: str, source: Path | None, evaluate: bool, references: bool, store: Path | None) -> int:
     """List scores that a run was given, or give it those of a file or a program."""
     from merging import settings
-    from merging.runs.given.scores import given_scores, keep_scores, read_scores
     from merging.runs.store import Store
+    from merging.scores.imported_scores import find_scores, store_scores
+    from merging.scores.score_files import read_scores
 
     runs = Store(store, libraries=(settings.benchmark_folder() / "runs",))
     run_id = runs.run(runs.full_id(run)).id
     if source is not None:
-        keep_scores(runs.root, run_id, read_scores(source), source.name)
+        store_scores(runs.root, run_id, read_scores(source))
     if evaluate:
         _measure(call, runs, run_id, references)
-    file, given = given_scores(runs.root, run_id)
+    found = find_scores(runs.root, run_id)
     if call.json:
-        print(dumps({"run": run_id, "file": file, "scores": [asdict(score) for score in given]}))
+        file, scores = (found.origin, found.scores) if found else ("", ())
+        print(dumps({"run": run_id, "file": file, "scores": [asdict(score) for score in scores]}))
         return DONE
-    if not given:
+    if not found:
         print(f"Run {run_id} was given no scores; give them with --from FILE, or --evaluate.")
         return DONE
-    print(f"Run {run_id}, scores given in {file}:")
-    for score in given:
+    print(f"Run {run_id}, scores given in {found.origin}:")
+    for score in found.scores:
         print(score_line(score))
     return DONE
 
@@ -53,14 +55,10 @@ def scores(call: Call, run: str, source: Path | None, evaluate: bool, references
 def _measure(call: Call, runs: Store, run_id: str, references: bool) -> None:
     """Measure a run with the user's program, in place of scores that it has."""
     from merging.errors import EvaluatorError
-    from merging.evaluator.of_runs import measure, measure_references
-    from merging.evaluator.program import evaluator
+    from merging.evaluator.measure_runs import measure, measure_references
+    from merging.evaluator.program import require_evaluator
 
-    if (program := evaluator()) is None:
-        raise EvaluatorError(
-            "There is no program that measures models. Start with MERGESCOPE_EVALUATOR='python my_eval.py'; see "
-            "docs/evaluator.md."
-        )
+    program = require_evaluator("There is no program that measures models.")
     run = runs.run(run_id)
     if not run.network:
         raise EvaluatorError(f"Run {run_id} is of CLIP, which the benchmark measures: python -m merging run.")

@@ -1,4 +1,4 @@
-"""Scores that runs of other networks were given: on Models & runs, Scores, Compare and Home; a sentence without."""
+"""Imported scores of runs of other networks: on Models & runs, Scores, Compare and Home; a sentence without."""
 
 from __future__ import annotations
 
@@ -12,12 +12,13 @@ import pytest
 from page_harness import charts, finish, words
 
 from app.reading import data
-from app.reading.given import given
+from app.reading.scores.imported_runs import NO_SCORES
 from merging.recipes.recipe import Recipe
 from merging.runs.execute import execute
-from merging.runs.given.scores import FOLDER, given_id, given_scores, keep_scores, scores_in
 from merging.runs.run import Run
 from merging.runs.store import Store
+from merging.scores.imported_scores import checkpoint_id, find_scores, imported_scores, store_scores
+from merging.scores.score_files import parse_scores
 from merging.tasks.context import Context
 
 TABLE = (
@@ -36,14 +37,14 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Run:
 
 
 def give(run: Run, tmp_path: Path) -> None:
-    keep_scores(tmp_path / "store", run.id, scores_in(TABLE, "elsewhere.csv"), "elsewhere.csv")
+    store_scores(tmp_path / "store", run.id, parse_scores(TABLE, "elsewhere.csv"))
 
 
 def test_without_scores_pages_say_how_to_give_some(open_app: Any, library: Path, run: Run) -> None:
     for page, query in (("models", {"shelf": "runs", "chosen": run.id}), ("scores", {"runs": run.id})):
         at = open_app(page, library, **query)
         assert not at.exception
-        assert given.NO_SCORES in words(at)
+        assert NO_SCORES in words(at)
         assert "Open diamonds" not in words(at)
     at = open_app("scores", library)
     assert not at.exception and "1 run of T5 has no scores." in words(at)
@@ -53,7 +54,7 @@ def test_given_scores_stand_apart_from_measured_ones(open_app: Any, library: Pat
     give(run, tmp_path)
     at = open_app("scores", library, runs=run.id)
     assert not at.exception and charts(at) == 1 and "Given in **elsewhere" in words(at)
-    keep_scores(tmp_path / "store", given_id(run.inputs["experts/rte"]), scores_in(TABLE, "own.csv"), "own.csv")
+    store_scores(tmp_path / "store", checkpoint_id(run.inputs["experts/rte"]), parse_scores(TABLE, "own.csv"))
     at = open_app("scores", library, runs=run.id)
     assert not at.exception and "Given in **own" in words(at)  # the expert that was merged, beside the run
     at = open_app("scores", library)
@@ -77,13 +78,13 @@ def test_a_program_measures_a_run_and_what_is_merged_next(
     at.button(key="given_measure").click().run()
     at = finish(at)
     assert not at.exception
-    file, scores = given_scores(tmp_path / "store", run.id)
-    assert file.endswith(" my_eval.py") and scores[0].value == 0.25
+    found = find_scores(tmp_path / "store", run.id)
+    assert found is not None and found.origin.endswith(" my_eval.py") and found.scores[0].value == 0.25
     experts = {name: f"models:t5/{name}.safetensors" for name in ("qasc", "rte")}
     recipe = Recipe.build("weight_averaging", pretrained="models:t5/pretrained.safetensors", experts=experts)
     job = data.runner().submit(recipe)
     finish(at)
-    assert given_scores(tmp_path / "store", job.subject)[1]
+    assert find_scores(tmp_path / "store", job.subject)
 
 
 def test_a_file_is_taken_and_removed_and_goes_with_the_run(
@@ -96,10 +97,10 @@ def test_a_file_is_taken_and_removed_and_goes_with_the_run(
     (field,) = at.get("file_uploader")
     field.upload("elsewhere.csv", TABLE, "text/csv").run()
     assert not at.exception
-    assert given_scores(tmp_path / "store", run.id)[0] == "elsewhere.csv"
+    assert imported_scores(tmp_path / "store").listed()
     assert list(at.dataframe[-1].value["Value"]) == ["◇ 50.0%", "◇ 70.0%", "◇ 30.0%", "◇ 9.5"]
     at.button(key="given_remove").click().run()
-    assert given.NO_SCORES in words(at)
+    assert NO_SCORES in words(at)
     give(run, tmp_path)
     Store(tmp_path / "store", libraries=()).delete(run.id)
-    assert not list((tmp_path / "store" / FOLDER).glob("*.json"))
+    assert not imported_scores(tmp_path / "store").listed()

@@ -1,4 +1,4 @@
-"""Scores that the chosen run was given, and the field that takes a file of them."""
+"""Imported scores of the chosen run, and the field that takes a file of them."""
 
 from __future__ import annotations
 
@@ -9,14 +9,16 @@ import streamlit as st
 from app import text
 from app.permission import asks
 from app.reading import data, models
-from app.reading.given import given
+from app.reading.scores import imported_runs
 from app.session import clicks, pages
 from app.widgets import page
 from app.widgets.jobs import tray
 from merging.errors import MergingError
 from merging.modes import Act
-from merging.runs.given.scores import GivenScore, forget_scores, keep_scores, scores_in
 from merging.runs.run import Run
+from merging.scores.imported_scores import forget_scores, store_scores
+from merging.scores.score_files import parse_scores
+from merging.scores.score_table import ScoreTable
 from viz.text import clean_text, percent, real
 
 COUNT, KIND = "given_scores_count", "scores"  # KIND of the jobs
@@ -25,15 +27,15 @@ MOST_TALL = 320  # px of the table
 
 
 def section(run: Run) -> None:
-    """What the run was given; draws nothing for CLIP, whose runs are measured here, unless one was given scores."""
-    file, scores = given.of(run)
+    """A run's imported scores; draws nothing for CLIP, whose runs are measured here, unless one has some."""
+    scores = imported_runs.find_scores(run.id)
     if not run.network and not scores:
         return
     st.header("Scores measured elsewhere", anchor=False)
     if scores:
-        _shown(run, file, scores)
+        _shown(run, scores)
     else:
-        st.markdown(given.NO_SCORES)
+        st.markdown(imported_runs.NO_SCORES)
     if models.local():
         _program(run)
         _field(run)
@@ -41,11 +43,11 @@ def section(run: Run) -> None:
         st.caption("Several people use this server, so scores cannot be given here.")
 
 
-def _shown(run: Run, file: str, scores: tuple[GivenScore, ...]) -> None:
+def _shown(run: Run, table: ScoreTable) -> None:
     """The scores as a table, their file, and what can be done with them."""
-    st.markdown(f"◇ Given in **{text.safe_text(file, 90)}**, not measured by this program.")
+    st.markdown(f"◇ Given in **{text.safe_text(table.origin, 90)}**, not measured by this program.")
     columns = {"Task": [], "Split": [], "Metric": [], "Value": [], "95% interval": [], "n": []}  # type: ignore[var-annotated]
-    for score in scores:
+    for score in table.scores:
         shown = percent if score.proportion else real
         low, high = score.interval
         cells = (
@@ -60,7 +62,7 @@ def _shown(run: Run, file: str, scores: tuple[GivenScore, ...]) -> None:
             column.append(cell)
     if not any(columns["Split"]):
         del columns["Split"]
-    height = page.table_height(len(scores), MOST_TALL)
+    height = page.table_height(len(table.scores), MOST_TALL)
     st.dataframe(columns, hide_index=True, height=height, placeholder="—", alt="Scores that this run was given")
     with st.container(horizontal=True, vertical_alignment="center", gap="small"):
         page.open_page(pages.SCORES, "Scores", "monitoring", runs=run.id)
@@ -71,10 +73,10 @@ def _shown(run: Run, file: str, scores: tuple[GivenScore, ...]) -> None:
 
 def _program(run: Run) -> None:
     """The button that lets the program of MERGESCOPE_EVALUATOR measure the run; draws nothing without a program."""
-    from merging.evaluator.program import evaluator
+    from merging.evaluator.program import find_evaluator
 
     try:
-        program = evaluator()
+        program = find_evaluator()
     except MergingError as error:
         st.error(text.safe_text(str(error), 400), icon=":material/block:")
         return
@@ -118,7 +120,7 @@ def _field(run: Run) -> None:
 @asks(Act.UPLOAD)
 def _keep(run_id: str, name: str, content: bytes) -> None:
     """Keep the scores of an uploaded file."""
-    keep_scores(data.store().root, run_id, scores_in(content, name), name)
+    store_scores(data.store().root, run_id, parse_scores(content, name))
 
 
 @clicks.guarded

@@ -1,4 +1,4 @@
-"""Scores that runs were given: runs of one kind of network in a chart, on the tasks that their files name."""
+"""Imported scores: runs of one kind of network in a chart, on the tasks that their files name."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import streamlit as st
 
 from app import text
 from app.reading import data
-from app.reading.given import given
+from app.reading.scores import imported_runs
 from app.session import address, pages
 from app.session.runs import run_choice
 from app.widgets import chart, page
@@ -32,9 +32,9 @@ def linked(stored: Sequence[Run]) -> list[Run]:
 
 def view(runs: Sequence[Run]) -> None:
     """The runs that a link names."""
-    without = [run for run in runs if not given.of(run)[1]]
+    without = [run for run in runs if imported_runs.find_scores(run.id) is None]
     for run in without:
-        st.info(f"**{text.safe_text(run.name, 60)}**, of {text.safe_text(run.network, 60)}: {given.NO_SCORES}")
+        st.info(f"**{text.safe_text(run.name, 60)}**, of {text.safe_text(run.network, 60)}: {imported_runs.NO_SCORES}")
     with st.container(horizontal=True, vertical_alignment="center", gap="small"):
         if without:
             page.open_page(pages.MODELS, "Give them as a file", "upload", shelf="runs", chosen=without[0].id)
@@ -43,11 +43,11 @@ def view(runs: Sequence[Run]) -> None:
 
 def section(stored: Sequence[Run], first: Sequence[Run] = ()) -> None:
     """The chart of runs that were given scores, ``first`` at first; draws nothing if there is none."""
-    runs = given.having(data.runs(stored))
+    runs = imported_runs.having(data.runs(stored))
     if not runs:
         _without(stored)
         return
-    kinds = list(dict.fromkeys(given.kind(run) for run in [*given.having(first), *runs]))
+    kinds = list(dict.fromkeys(imported_runs.kind(run) for run in [*imported_runs.having(first), *runs]))
     chart.ask("given_scores")
     chosen_kind = kinds[0]
     if len(kinds) > 1:
@@ -59,7 +59,7 @@ def section(stored: Sequence[Run], first: Sequence[Run] = ()) -> None:
             required=True,
             format_func=lambda name: text.safe_text(name, 60),
         )
-    by_id = {run.id: run for run in runs if given.kind(run) == chosen_kind}
+    by_id = {run.id: run for run in runs if imported_runs.kind(run) == chosen_kind}
     named = [run.id for run in first if run.id in by_id]
     key = f"{CHOSEN}_{chosen_kind}_{'_'.join(named)}"
     chosen = st.multiselect(
@@ -75,12 +75,12 @@ def draw(runs: Sequence[Run], colors: Sequence[str]) -> None:
     if not runs:
         st.info("Choose at least one run above.")
         return
-    table = given.table(runs)
+    table = imported_runs.table(runs)
     metrics = list(dict.fromkeys(table["metric"]))
     if len(metrics) > FEW:
         shown = st.multiselect("Metrics", metrics, default=metrics[:FEW], key=METRICS)
         table = table[table["metric"].isin(shown)]
-    sources = text.listed([f"**{text.safe_text(name, 90)}**" for name in dict.fromkeys(table["source"])])
+    sources = text.listed([f"**{text.safe_text(name, 90)}**" for name in dict.fromkeys(table["origin"])])
     chart.chart(
         "given_scores", table, name="scores_given", headed=True, runs=list(colors), of=list(runs),
         caption=f"Given in {sources}. {CAPTION}",
@@ -90,7 +90,7 @@ def draw(runs: Sequence[Run], colors: Sequence[str]) -> None:
 def _without(stored: Sequence[Run]) -> None:
     """Say how many runs of other networks have no scores."""
     others = [run for run in data.runs(stored) if run.network]
-    scored = {run.id for run in given.having(others)}
+    scored = {run.id for run in imported_runs.having(others)}
     if count := len(others) - len(scored):
         networks = text.listed(sorted({text.safe_text(run.network, 60) for run in others if run.id not in scored}))
         have = "has" if count == 1 else "have"

@@ -1,8 +1,10 @@
-"""Scores of stored runs by the user's program: exported for a while, measured, kept as scores that were given."""
+"""Scores of stored runs by the user's program: exported for a while, measured, stored as imported scores."""
 
 from __future__ import annotations
 
 import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from urllib.parse import quote
 
@@ -11,9 +13,9 @@ from merging.errors import CheckpointError, EvaluatorError, MergingError, StoreE
 from merging.evaluator.program import Evaluator
 from merging.export.export import export
 from merging.files.temporary import temporary_name
-from merging.runs.given.scores import given_id, given_scores, keep_scores
 from merging.runs.run import Run
 from merging.runs.store import Store
+from merging.scores.imported_scores import checkpoint_id, find_scores, store_scores
 from merging.tasks.context import QUIET, Context
 from merging.text import printable
 
@@ -21,29 +23,25 @@ LONGEST = 100  # characters of an expert's name that enter a folder's name
 FOLDER = "evaluating"  # of a store: exported models, as long as a program reads them
 
 
-def measure(run: Run, store: Store, evaluator: Evaluator, context: Context = QUIET, *, again: bool = False) -> bool:
+def measure(run: Run, store: Store, evaluator: Evaluator, context: Context = QUIET, *, again: bool = False) -> None:
     """Measure a run of another network than CLIP, unless it has scores; ``again`` replaces those.
-
-    Returns whether it was measured.
 
     Raises:
         EvaluatorError: the run keeps no weights, or the program fails; the run stays as it is.
         Cancelled: asked to stop; the program is stopped.
     """
-    if not run.network or (given_scores(store.root, run.id)[1] and not again):
-        return False
+    if not run.network or (find_scores(store.root, run.id) and not again):
+        return
     if not run.has_model:
         raise EvaluatorError(
             f"Run {run.id} keeps no weights that {evaluator.name} could measure. Run its recipe with --need-model."
         )
-    folder = store.root / FOLDER / temporary_name()
-    try:
-        _export(run, folder, context)
-        scores = evaluator.scores(folder, context)
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
-    keep_scores(store.root, run.id, scores, evaluator.name)
-    return True
+    with temporary_folder(store) as folder:
+        try:
+            export(run, folder / "model", context=context)
+        except StoreError as error:
+            raise MergingError(f"Run {run.id} cannot be exported for its scores: {error}") from None
+        store_scores(store.root, run.id, evaluator.measure(folder / "model", context))
 
 
 def measure_references(run: Run, store: Store, evaluator: Evaluator, context: Context = QUIET) -> list[str]:
@@ -57,29 +55,32 @@ def measure_references(run: Run, store: Store, evaluator: Evaluator, context: Co
     """
     recipe, failed = run.recipe, []
     for name, reference in {PRETRAINED: recipe.pretrained, **dict(recipe.experts)}.items() if recipe else ():
-        digest = run.inputs[PRETRAINED if name == PRETRAINED else expert_key(name)]
-        if given_scores(store.root, given_id(digest))[1]:
+        stored = checkpoint_id(run.inputs[PRETRAINED if name == PRETRAINED else expert_key(name)])
+        if find_scores(store.root, stored):
             continue
-        within = store.root / FOLDER / temporary_name()
-        folder = within / (quote(name, safe=" ")[:LONGEST].strip(" .") or "_")
         try:
-            within.mkdir(parents=True, exist_ok=True)
-            export(reference, folder, base=recipe.pretrained if recipe else None, context=context)
-            keep_scores(store.root, given_id(digest), evaluator.scores(folder, context), evaluator.name)
+            with temporary_folder(store) as within:
+                folder = within / (quote(name, safe=" ")[:LONGEST].strip(" .") or "_")
+                export(reference, folder, base=recipe.pretrained if recipe else None, context=context)
+                store_scores(store.root, stored, evaluator.measure(folder, context))
         except (CheckpointError, StoreError, EvaluatorError) as error:
             failed.append(f"{printable(name, 60)}: {error}")
-        finally:
-            shutil.rmtree(within, ignore_errors=True)
     return failed
 
 
-def _export(run: Run, folder: Path, context: Context) -> None:
-    """Write the folder that the program reads."""
+@contextmanager
+def temporary_folder(store: Store) -> Iterator[Path]:
+    """A folder for models that a program measures, which is removed afterwards, however that ends.
+
+    Raises:
+        StoreError: the disk cannot be written to.
+    """
+    folder = store.root / FOLDER / temporary_name()
     try:
-        folder.parent.mkdir(parents=True, exist_ok=True)
+        folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise StoreError(f"{folder.parent} cannot be written to: {error.strerror}.") from None
+        raise StoreError(f"{folder} cannot be written to: {error.strerror}.") from None
     try:
-        export(run, folder, context=context)
-    except StoreError as error:
-        raise MergingError(f"Run {run.id} cannot be exported for its scores: {error}") from None
+        yield folder
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)

@@ -1,4 +1,4 @@
-"""Scores that users measured elsewhere: the two formats, what is refused, and the command."""
+"""Files of scores that users measured elsewhere: the two formats, and what is refused."""
 
 from __future__ import annotations
 
@@ -9,10 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from merging.cli import exit_codes
-from merging.cli.main import main
 from merging.errors import MergingError
-from merging.runs.given.scores import GivenScore, given_scores, keep_scores, read_scores
+from merging.scores.score_files import read_scores
+from merging.scores.score_table import Score
 
 
 def file(tmp_path: Path, text: str, name: str = "scores.csv") -> Path:
@@ -23,15 +22,15 @@ def file(tmp_path: Path, text: str, name: str = "scores.csv") -> Path:
 
 def test_csv_and_lm_eval_are_read(tmp_path: Path) -> None:
     table = "task,split,metric,value,n\nrte,validation,accuracy,0.66,277\ncoco,,CIDEr,1.17,\n"
-    assert read_scores(file(tmp_path, table)) == (
-        GivenScore("rte", "accuracy", 0.66, "validation", 277),
-        GivenScore("coco", "CIDEr", 1.17),
+    assert read_scores(file(tmp_path, table)).scores == (
+        Score("rte", "accuracy", 0.66, "validation", 277),
+        Score("coco", "CIDEr", 1.17),
     )
     results = {"rte": {"alias": "rte", "acc,none": 0.5, "acc_stderr,none": 0.03, "exact_match,strict": 0.25}}
     data = {"results": results, "n-samples": {"rte": {"original": 277, "effective": 100}}}
-    assert read_scores(file(tmp_path, json.dumps(data), "results.json")) == (
-        GivenScore("rte", "accuracy", 0.5, n=100),
-        GivenScore("rte", "exact_match (strict)", 0.25, n=100),
+    assert read_scores(file(tmp_path, json.dumps(data), "results.json")).scores == (
+        Score("rte", "accuracy", 0.5, n=100),
+        Score("rte", "exact_match (strict)", 0.25, n=100),
     )
 
 
@@ -56,7 +55,7 @@ def test_a_wrong_file_is_refused(tmp_path: Path, text: str, says: str) -> None:
 
 
 def test_lines_may_end_as_on_old_systems_and_many_scores_are_compared_once(tmp_path: Path) -> None:
-    assert read_scores(file(tmp_path, "task,metric,value\rrte,f1,1\r")) == (GivenScore("rte", "f1", 1.0),)
+    assert read_scores(file(tmp_path, "task,metric,value\rrte,f1,1\r")).scores == (Score("rte", "f1", 1.0),)
     started = time.process_time()
     read_scores(file(tmp_path, "task,metric,value\n" + "".join(f"t{n},f1,1\n" for n in range(10_000))))
     assert time.process_time() - started < 1
@@ -69,20 +68,3 @@ def test_a_file_that_the_reader_of_csv_refuses_is_refused_in_a_sentence(tmp_path
             read_scores(file(tmp_path, f"task,metric,value\n{'a' * 2000},f1,1\n"))
     finally:
         csv.field_size_limit(before)
-
-
-def test_scores_of_a_run_are_kept_and_replaced(tmp_path: Path) -> None:
-    one, two = GivenScore("rte", "accuracy", 0.5), GivenScore("cb", "f1", 0.25, "test", 56)
-    keep_scores(tmp_path, "0" * 12, [one], "a.csv")
-    keep_scores(tmp_path, "0" * 12, [two], "b.csv")
-    assert given_scores(tmp_path, "0" * 12) == ("b.csv", (two,))
-    assert given_scores(tmp_path, "1" * 12) == ("", ())
-
-
-def test_the_command_gives_a_run_scores(recipe, run_it, store, tmp_path: Path, capsys) -> None:  # type: ignore[no-untyped-def]
-    run = run_it(recipe)
-    path = file(tmp_path, "task,metric,value,n\nrte,accuracy,0.66,277\n")
-    assert main(["scores", run.id, "--from", str(path), "--store", str(store.root)]) == exit_codes.DONE
-    assert "rte  accuracy  0.66 (n = 277)" in capsys.readouterr().out
-    assert main(["scores", run.id, "--store", str(store.root), "--json"]) == exit_codes.DONE
-    assert json.loads(capsys.readouterr().out)["file"] == "scores.csv"

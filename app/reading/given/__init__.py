@@ -1,1 +1,0 @@
-"""Scores that runs were given from elsewhere, as pages show them."""

@@ -1,1 +1,0 @@
-"""The command that gives runs scores from elsewhere."""

@@ -1,0 +1,1 @@
+"""What commands do with scores that the benchmark does not measure."""

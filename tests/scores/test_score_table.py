@@ -1,0 +1,65 @@
+"""Scores in one form: intervals and averages of proportions alone, and how they are stored."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+
+import pandas as pd
+import pytest
+
+from merging.benchmarks.metrics import wilson
+from merging.scores.imported_scores import FOLDER, find_scores, forget_scores, imported_scores, store_scores
+from merging.scores.score_table import GIVEN, H_SCORE, INSIDE, MEAN, MEASURED, OUTSIDE, PROGRAM, Score, ScoreTable
+
+RUN = "0" * 12
+
+
+def given(*scores: Score) -> ScoreTable:
+    return ScoreTable(GIVEN, "a.csv", scores)
+
+
+def test_intervals_are_of_proportions_with_a_count() -> None:
+    assert Score("rte", "accuracy", 0.66, n=100).interval == wilson(66, 100)
+    assert Score("rte", "exact_match (strict)", 0.5, n=10).interval == wilson(5, 10)
+    for score in (Score("rte", "accuracy", 0.66), Score("rte", "f1", 0.5, n=10), Score("c", "CIDEr", 1.1, n=5)):
+        assert all(map(math.isnan, score.interval))
+
+
+def test_averages_are_of_one_metric_in_and_out_of_domain() -> None:
+    scores = given(
+        Score("a", "accuracy", 0.8), Score("b", "accuracy", 0.4), Score("c", "accuracy", 0.5),
+        Score("a", "exact_match", 0.1), Score("a", "CIDEr", 1.2), Score("a", "accuracy", 0.0, "test"),
+    )  # fmt: skip
+    metric, means = scores.means(("a", "b"))
+    assert metric == "accuracy" and {name: tasks for name, (_, tasks) in means.items()} == {
+        INSIDE: 2, OUTSIDE: 1, H_SCORE: 3,
+    }  # fmt: skip
+    assert [value for value, _ in means.values()] == pytest.approx([0.6, 0.5, 2 * 0.6 * 0.5 / 1.1])
+    assert given(*scores.scores[:3]).means(()) == ("accuracy", {MEAN: (pytest.approx(1.7 / 3), 3)})
+    assert given(Score("a", "perplexity", 9.0)).means(("a",)) == ("", {})
+
+
+def test_accuracies_of_the_benchmark_have_the_same_form() -> None:
+    row = {"task": "kana", "split": "reporting", "correct": 3, "n": 4, "accuracy": 0.75, "low": 0.3, "high": 0.95}
+    table = ScoreTable.from_table(pd.DataFrame([row]), MEASURED, "CPU")
+    assert table.scores == (Score("kana", "accuracy", 0.75, "reporting", 4),)
+    (measured,), (other,) = table.rows(["kana"]), given(Score("rte", "f1", 0.5)).rows([])
+    assert measured.keys() == other.keys() and (measured["source"], other["source"]) == (MEASURED, GIVEN)
+    assert (measured["in_domain"], measured["low"], other["in_domain"]) == (True, wilson(3, 4)[0], False)
+
+
+def test_scores_are_stored_replaced_and_forgotten(tmp_path: Path) -> None:
+    one = given(Score("rte", "accuracy", 0.1 + 0.2, "test", 56), Score('a,"b"', "f1", -1e-300, better="lower"))
+    store_scores(tmp_path, RUN, one)
+    assert find_scores(tmp_path, RUN) == one and find_scores(tmp_path, "1" * 12) is None
+    two = ScoreTable(PROGRAM, "my_eval.py", one.scores[:1])
+    store_scores(tmp_path, RUN, two)
+    assert find_scores(tmp_path, RUN) == two and list(imported_scores(tmp_path).listed()) == [RUN]
+    path = tmp_path / FOLDER / RUN / "scores.csv"
+    path.write_text(path.read_text().replace("0.3", "0.9"))
+    assert find_scores(tmp_path, RUN) is None  # damaged, so it is set aside
+    store_scores(tmp_path, RUN, one)
+    forget_scores(tmp_path, RUN)
+    forget_scores(tmp_path, RUN)
+    assert find_scores(tmp_path, RUN) is None
