@@ -47,7 +47,7 @@ def image_stages(request: Request, context: Context) -> Stages:
         Cancelled: asked to stop.
     """
     folder = Path(request["benchmark"])
-    tables = _open_tables(folder, state_of(folder), Path(request["store"]), context.device)
+    tables = open_tables(folder, state_of(folder), Path(request["store"]), context.device)
     image = _image_of(request, tables.towers.benchmark)
     draft = _merge_draft(request, image.task.key, tables.towers, context) if request["draft"] else DRAFT
     for number, (name, *models) in enumerate(request["tables"], 1):
@@ -63,7 +63,7 @@ def image_stages(request: Request, context: Context) -> Stages:
 
 
 @lru_cache(maxsize=1)
-def _open_tables(folder: Path, state: tuple[int, ...], store: Path, device: str) -> ImageTables:
+def open_tables(folder: Path, state: tuple[int, ...], store: Path, device: str) -> ImageTables:
     """What requests on a benchmark share as long as the ``state`` of its files is that: tables, passes and towers."""
     return ImageTables(Towers(Store(store, libraries=(folder / "runs",)), Benchmark.load(folder), QUIET.on(device)))
 

@@ -94,7 +94,7 @@ def test_drafts_of_sessions_that_take_turns_stay_in_memory(tiny_benchmark, run, 
         return models.merged(opened, *given)
 
     monkeypatch.setattr(image_stages, "merged", merged)
-    image_stages._open_tables.cache_clear()
+    image_stages.open_tables.cache_clear()
 
     def ask(*scalings: float) -> list[float]:
         """The drafts that are merged for these requests."""
@@ -125,14 +125,14 @@ def test_an_own_picture_is_sent_as_pixels(tiny_benchmark, run):
 
 
 def test_at_most_four_towers_stay_in_memory(tiny_benchmark, run):
-    image_stages._open_tables.cache_clear()
+    image_stages.open_tables.cache_clear()
     keys = ["pretrained", run.id, *(f"experts/{task}" for task in tiny_benchmark.experts)]
     asked = request(tiny_benchmark, run, *(("lens", key, "") for key in keys))
     tables(asked)
     tables(asked)  # what is in memory serves the next request
-    assert image_stages._open_tables.cache_info().misses == 1
+    assert image_stages.open_tables.cache_info().misses == 1
     state = image_stages.state_of(tiny_benchmark.folder)
-    made = image_stages._open_tables(tiny_benchmark.folder, state, run.path.parent.parent, "cpu")
+    made = image_stages.open_tables(tiny_benchmark.folder, state, run.path.parent.parent, "cpu")
     assert len(keys) > IN_MEMORY and len(made.towers) == IN_MEMORY
 
 
