@@ -247,7 +247,7 @@ def _opened(
     """The pretrained checkpoint as the caller names its tensors, and the opened recipe of a call of ``merge``."""
     from merging.errors import RecipeError
     from merging.formats.named_architecture import named_architecture
-    from merging.formats.opening import open_checkpoint
+    from merging.formats.opening import open_models
     from merging.recipes import chain_rules
     from merging.recipes.recipe import Recipe
     from merging.runs import inputs as run_inputs
@@ -255,10 +255,7 @@ def _opened(
     if not isinstance(experts, Mapping):
         raise RecipeError(f"experts is a mapping of name to checkpoint; got {type(experts).__name__}.")
     chain_rules.checked_family(stated["family"])
-    base = open_checkpoint(pretrained, name="pretrained", family=stated["family"])
-    opened = {
-        name: open_checkpoint(source, name=name, like=base, family=stated["family"]) for name, source in experts.items()
-    }
+    base, opened = open_models(pretrained, experts, stated["family"])
     recipe = Recipe.build(
         merge=merge,
         params=params or {},

@@ -17,7 +17,6 @@ from app.session.job_queue import SessionQueue, session_name
 from merging import settings
 from merging.benchmarks.folders import state_of
 from merging.benchmarks.metrics import Summary, individual, summarize
-from merging.checkpoints import references as model_references
 from merging.errors import CheckpointError, MergingError, TaskError
 from merging.runs.run import PRECOMPUTED, SALIENCY, Run
 from merging.runs.store import Store
@@ -307,10 +306,10 @@ def not_evaluated(pretrained: str) -> str:
 
 @st.cache_data(max_entries=KEPT, show_spinner=False)
 def _misfit(pretrained: str, file: tuple[int, ...], folder: Path, state: tuple[int, ...]) -> str:
-    from merging.formats.opening import open_checkpoint
+    from merging.formats.opening import ModelRef
 
     try:
-        return _benchmark(folder, state).misfit(open_checkpoint(pretrained, "pretrained"))
+        return _benchmark(folder, state).misfit(ModelRef(pretrained).open("pretrained"))
     except MergingError as error:
         return str(error)
 
@@ -318,9 +317,10 @@ def _misfit(pretrained: str, file: tuple[int, ...], folder: Path, state: tuple[i
 def file_state(reference: str) -> tuple[int, ...]:
     """A state that changes when a model's file does; part of every cache key of what is read from the file."""
     from merging.files import paths
+    from merging.formats.opening import ModelRef
 
     try:
-        return paths.state_of(model_references.locate(reference))
+        return paths.state_of(ModelRef(reference).path)
     except CheckpointError:
         return ()
 
@@ -339,11 +339,11 @@ def is_large(pretrained: str) -> bool:
 def _dead_and_large(pretrained: str, file: tuple[int, ...]) -> tuple[bool, bool]:
     """Whether it carries unused text tensors, and whether it is large; false for what a merge will fail to open."""
     from merging.checkpoints.architecture import Architecture
-    from merging.formats.opening import open_checkpoint
+    from merging.formats.opening import ModelRef
 
     dead = False
     try:
-        opened = open_checkpoint(pretrained, "pretrained")
+        opened = ModelRef(pretrained).open("pretrained")
         dead = opened.dead.numel > 0
         return dead, Architecture.of(opened).width >= 1024
     except (CheckpointError, OSError):

@@ -14,7 +14,6 @@ from app import permission
 from app.reading import data
 from app.session import benchmark
 from merging import settings
-from merging.checkpoints import references as model_references
 from merging.errors import MergingError
 from merging.modes import Act
 
@@ -145,12 +144,7 @@ def _bundled() -> list[CatalogEntry]:
         current = data.benchmark()
     except MergingError:
         return []
-    references = {"pretrained": current.pretrained, **current.experts}
-    references |= {"multitask": current.multitask} if current.multitask else {}
-    return [
-        CatalogEntry(reference, model_references.locate(reference), f"{BUNDLED}/{name}")
-        for name, reference in references.items()
-    ]
+    return [CatalogEntry(model.text, model.path, f"{BUNDLED}/{name}") for name, model in current.models().items()]
 
 
 @st.cache_resource(show_spinner=False)
@@ -186,11 +180,10 @@ def _inspect(entries: Sequence[CatalogEntry]) -> tuple[dict[str, ModelFacts], in
 def _read_small(entry: CatalogEntry, facts: ModelFacts) -> None:
     """Compute the digest of a small file at once, so that it is known from now on."""
     from merging.checkpoints import digests
-    from merging.formats.opening import open_checkpoint
 
     if facts.kind != "unreadable" and facts.nbytes <= SMALL and not digest(facts):
         try:
-            digests.DIGESTS.keep(data.store().root, open_checkpoint(entry.reference, entry.name))
+            digests.DIGESTS.keep(data.store().root, entry.open())
         except (MergingError, OSError):
             return  # it has changed since; it will be inspected again
 

@@ -37,9 +37,9 @@ def tensors_of(pretrained: str) -> pd.DataFrame:
 def _tensors_of(pretrained: str, file: tuple[int, ...]) -> pd.DataFrame:
     import pandas as pd
 
-    from merging.formats.opening import open_checkpoint
+    from merging.formats.opening import ModelRef
 
-    opened = open_checkpoint(pretrained, "pretrained")
+    opened = ModelRef(pretrained).open("pretrained")
     merged = [parameter for parameter in opened.parameters if parameter.role not in UNMERGED]
     rows = [(p.name, p.order, p.section, str(p.role), p.part, opened.infos[p.name].numel) for p in merged]
     return pd.DataFrame(rows, columns=["tensor", "order", "section", "role", "part", "numel"])
@@ -117,9 +117,9 @@ def _models(
     pretrained: str, experts: tuple[tuple[str, str], ...], family: str, files: str
 ) -> tuple[Checkpoint, dict[str, Checkpoint]]:
     """The opened checkpoints of many recipes; nothing may be read from them but what their headers say."""
-    from merging.runs.inputs import open_models
+    from merging.formats.opening import open_models
 
-    return open_models(pretrained, experts, family=family)
+    return open_models(pretrained, dict(experts), family)
 
 
 def of_presets(keys: Sequence[str], runs: Sequence[Run]) -> list[Run]:
@@ -161,10 +161,10 @@ def holds_clip(pretrained: str) -> bool:
 @st.cache_data(max_entries=200, show_spinner=False)
 def _network(pretrained: str, family: str, file: tuple[int, ...]) -> tuple[str, bool, bool]:
     """What it is called, whether it has tables of tokens, and whether it is readable as this family."""
-    from merging.formats.opening import open_checkpoint
+    from merging.formats.opening import ModelRef
 
     try:
-        opened = open_checkpoint(pretrained, "pretrained", family=family)
+        opened = ModelRef(pretrained).open("pretrained", family=family)
         network = opened.network
         return network, bool(network) and any(p.role == Role.VOCABULARY for p in opened.parameters), True
     except (MergingError, OSError):

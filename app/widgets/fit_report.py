@@ -65,11 +65,10 @@ def _checked(
     kept_at: int,
 ) -> FitReport:
     from merging.catalog import fit_reports
-    from merging.formats.opening import open_checkpoint
+    from merging.formats.opening import open_models
     from merging.inspection.fit import fit
 
-    base = open_checkpoint(pretrained, "pretrained", family=family)
-    opened = {name: open_checkpoint(reference, name, like=base, family=family) for name, reference in experts}
+    base, opened = open_models(pretrained, dict(experts), family)
     kept = None if family or vocabulary != COMMON else fit_reports.find(data.store().root, base, opened)
     return kept or fit(base, opened, sample=True, vocabulary=vocabulary)
 
@@ -244,11 +243,10 @@ def _not_for_others(recipe: Recipe) -> str:
     if not recipes.network(recipe.pretrained, recipe.family):
         return ""
     from merging.engine.needs import check_kind
-    from merging.formats.opening import open_checkpoint
     from merging.runs.inputs import open_inputs
 
     try:
-        pretrained = open_checkpoint(recipe.pretrained, "pretrained", family=recipe.family)
+        pretrained = recipe.models()["pretrained"].open("pretrained", family=recipe.family)
         check_kind(recipe, pretrained, recipe.given.layer_inputs or None, recipe.given.gradients or None)
         if recipe.given.plain():
             open_inputs(recipe)  # which opens the files of data, too

@@ -174,7 +174,6 @@ class Subject:
 
         For the evaluation of a reference model it is that model. What an adapt put on top of it is in ``modules``.
         """
-        from merging.formats.opening import open_checkpoint
         from merging.runs.execute import execute
 
         run = self.store.run(self.run_id)
@@ -195,7 +194,7 @@ class Subject:
                 )
             if run.id != self.run_id:
                 raise CheckpointError(OTHERS)
-            models = {name: open_checkpoint(path, name) for name, path in run.model_paths.items()}
+            models = run.open_models()
             self.modules = run.open_modules(models.get("merged"))
             yield models
         finally:
@@ -208,12 +207,10 @@ class Subject:
         from merging.benchmarks.benchmark import MULTITASK
         from merging.checkpoints.digests import DIGESTS
         from merging.checkpoints.references import PRETRAINED
-        from merging.formats.opening import open_checkpoint
 
-        references = {PRETRAINED: self.benchmark.pretrained, MULTITASK: self.benchmark.multitask}
-        reference = references.get(run.kind) or self.benchmark.experts.get(run.experts[0])
-        if reference is not None:
-            checkpoint = open_checkpoint(reference, run.title)
+        model = self.benchmark.models().get(run.kind if run.kind in {PRETRAINED, MULTITASK} else run.experts[0])
+        if model is not None:
+            checkpoint = model.open(run.title)
             if DIGESTS.digest(checkpoint) in run.inputs.values():
                 return checkpoint
         raise CheckpointError(f"The checkpoint of “{run.title}” is no longer in the benchmark, or has changed.")

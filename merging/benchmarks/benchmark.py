@@ -26,7 +26,7 @@ from merging.checkpoints.checkpoint import Checkpoint
 from merging.checkpoints.references import BUNDLED_PREFIX, PRETRAINED, reference_to
 from merging.errors import CheckpointError, TaskError
 from merging.files.npz import Npz, array_infos
-from merging.formats.opening import open_checkpoint
+from merging.formats.opening import ModelRef, open_checkpoint
 from merging.formats.referenced import SUFFIX as REFERENCE
 from merging.methods.exemplars import TaskExemplars
 from merging.progress import Meter
@@ -111,6 +111,15 @@ class Benchmark:
     def multitask(self) -> str | None:
         """Reference of the model trained on all tasks together, if there is one."""
         return self._reference(MULTITASK) if model_file(self.folder, MULTITASK).is_file() else None
+
+    def models(self) -> dict[str, ModelRef]:
+        """{"pretrained": model, task key: its expert}, and "multitask" if there is one."""
+        named = {PRETRAINED: self.pretrained, **self.experts, MULTITASK: self.multitask}
+        return {name: ModelRef(reference) for name, reference in named.items() if reference}
+
+    def open_pretrained(self) -> Checkpoint:
+        """The pretrained model. Raises CheckpointError if it cannot be opened."""
+        return ModelRef(self.pretrained).open(PRETRAINED)
 
     def _reference(self, name: str) -> str:
         if self.folder == BUNDLED:

@@ -108,6 +108,10 @@ class EvaluatedModel:
     modules: Modules | None = None  # on top of the model
     kept: KeptFeatures | None = None  # where its features are kept, which spares the passes the next time
 
+    def open(self) -> Checkpoint:
+        """Its checkpoint. Raises CheckpointError if it cannot be read."""
+        return open_checkpoint(self.model, self.name or None)
+
 
 @dataclass(frozen=True, slots=True)
 class Answer:
@@ -208,7 +212,7 @@ def _groups(work: Sequence[EvaluatedModel], benchmark: Benchmark, device: torch.
 
 def _size(part: EvaluatedModel) -> int:
     """Bytes of a model in memory, in float32."""
-    return sum(4 * info.numel for info in open_checkpoint(part.model).infos.values())
+    return sum(4 * info.numel for info in part.open().infos.values())
 
 
 class _Images:
@@ -247,8 +251,7 @@ class _Opened:
     def _tower(self) -> Encoder | Modules:
         if self.part.modules is not None:
             return self.part.modules.on(choose_device(self._device))
-        checkpoint: Checkpoint = open_checkpoint(self.part.model, name=self.name or None)
-        return Encoder.of(checkpoint, choose_device(self._device), like=self._benchmark.tower)
+        return Encoder.of(self.part.open(), choose_device(self._device), like=self._benchmark.tower)
 
     def through(self, key: str) -> ImageModel:
         """What the images of a task go through."""

@@ -9,6 +9,7 @@ from typing import Any
 
 from merging.errors import TaskError
 from merging.files.atomic import DamagedError, file_hash, verified
+from merging.formats.opening import ModelRef
 from merging.text import printable
 
 MANIFEST = "manifest.json"
@@ -62,11 +63,12 @@ def first_damage(folder: Path) -> str:
     return ""
 
 
-def check_model(path: Path, digest: str) -> None:
-    """Raise TaskError if the model at ``path``, of that digest, lies in a benchmark made here and has changed."""
-    folder = path.parent.parent
-    if path.parent.name != "models":
+def check_model(model: ModelRef, digest: str) -> None:
+    """Raise TaskError if the model, of that digest, lies in a benchmark made here and has changed."""
+    if model.remote or model.path.parent.name != "models":
         return
+    path = model.path
+    folder = path.parent.parent
     if _manifest(folder).get("digests", {}).get(path.stem, digest) != digest:
         name = f"models/{path.name}"
         raise _damaged(folder, f"{name} does not have the weights that were written")

@@ -9,7 +9,7 @@ from merging.benchmarks.benchmark import Benchmark
 from merging.checkpoints.checkpoint import Checkpoint
 from merging.engine.learning.work import FORWARD_AND_BACKWARD
 from merging.engine.work import ChainWork, chain_work, forward_flops, tower_of
-from merging.formats.opening import open_checkpoint
+from merging.formats.opening import open_models
 from merging.methods import registry
 from merging.methods.method import Adapt
 from merging.recipes.recipe import Recipe
@@ -21,8 +21,7 @@ def method_work(benchmark: Benchmark) -> dict[tuple[str, str], ChainWork]:
     Raises:
         CheckpointError: a model of the benchmark cannot be opened.
     """
-    pretrained = open_checkpoint(benchmark.pretrained, "pretrained")
-    experts = {name: open_checkpoint(source, name, like=pretrained) for name, source in benchmark.experts.items()}
+    pretrained, experts = open_models(benchmark.pretrained, benchmark.experts)
     work = {}
     for method in registry.methods():
         recipe = Recipe.of_method(method)

@@ -36,7 +36,7 @@ class DataFile:
 
     def __init__(self, path: str | os.PathLike[str], expected: str) -> None:
         self.name = printable(Path(path).name, 80)
-        self._file = SafetensorsCheckpoint(open_regular(Path(path)), self.name, self.name, self.name)
+        self._file = SafetensorsCheckpoint(open_regular(Path(path)), self.name, self.name)
         self._state = self._file.state()
         found = self._file.metadata.get("format", "")
         if found != expected:

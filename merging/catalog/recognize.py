@@ -16,7 +16,6 @@ from merging.checkpoints.tower_names import tower
 from merging.errors import CheckpointError, MergingError
 from merging.files.short_digest import short_digest
 from merging.formats.lora import AdapterCheckpoint
-from merging.formats.opening import open_checkpoint
 from merging.inspection.checkpoint_facts import inspect
 from merging.inspection.distance import Distance, measure
 from merging.inspection.model_sample import ModelSample, draw, in_blocks
@@ -71,7 +70,7 @@ def recognize(entry: CatalogEntry) -> ModelFacts:
 
 
 def _recognize(entry: CatalogEntry) -> ModelFacts:
-    opened = open_checkpoint(entry.reference, entry.name)
+    opened = entry.open()
     facts = inspect(opened, digest=False)
     kind = _kind(opened, facts)
     return ModelFacts(
@@ -157,16 +156,15 @@ def exact_distance(model: CatalogEntry, base: CatalogEntry) -> Distance:
     Raises:
         MergingError: one of them cannot be read any more.
     """
-    below = open_checkpoint(base.reference, base.name)
-    above = open_checkpoint(model.reference, model.name, like=below)
+    below = base.open()
+    above = model.open(below)
     return measure(below, {model.name: above}, below.parameters, sampled=False)[model.name]
 
 
 def applies(adapter: CatalogEntry, pretrained: CatalogEntry) -> bool:
     """Whether the shapes of an adapter fit a model."""
     try:
-        below = open_checkpoint(pretrained.reference, pretrained.name)
-        open_checkpoint(adapter.reference, adapter.name, like=below)
+        adapter.open(pretrained.open())
     except (CheckpointError, OSError):
         return False
     return True

@@ -7,6 +7,7 @@ import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from merging.benchmarks.folders import BENCHMARK, HEADS, TEXT_TOWER
 from merging.catalog.folder_walk import Entries, is_folder, typed_path, walk
@@ -14,6 +15,10 @@ from merging.checkpoints.references import MODELS_PREFIX, hub_id_of
 from merging.files.short_digest import short_digest
 from merging.formats import configs
 from merging.formats.configs import ADAPTERS, INDEX, SUFFIXES, WEIGHTS
+from merging.formats.opening import ModelRef
+
+if TYPE_CHECKING:
+    from merging.checkpoints.checkpoint import Checkpoint
 
 OF_A_BENCHMARK = {"data", "runs", "measured", "points", "sweeps"}  # its folders without models
 OF_A_CACHE = {"blobs", "refs"}  # of a repository in the Hub's cache, whose snapshots are the models
@@ -43,6 +48,10 @@ class CatalogEntry:
     def key(self) -> str:
         """A short name for widgets."""
         return short_digest(self.reference)
+
+    def open(self, like: Checkpoint | None = None) -> Checkpoint:
+        """Its checkpoint, under the names of ``like`` if that is given. Raises CheckpointError if it cannot be read."""
+        return ModelRef(self.reference).open(self.name, like)
 
     @property
     def name(self) -> str:

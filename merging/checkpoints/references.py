@@ -137,10 +137,3 @@ def reference_to(path: Path) -> str:
         if path.is_relative_to(root):
             return f"{prefix}{path.relative_to(root).as_posix()}"
     return str(path)
-
-
-def is_remote(reference: str, base: Path | None = None) -> bool:
-    """Whether a reference means a model on huggingface.co: `hf-hub:organization/name`, or open_clip's `model/tag`."""
-    if reference.startswith(HUB_PREFIX):
-        return True
-    return bool(PRETRAINED_TAG.fullmatch(reference)) and not locate(reference, base).exists()

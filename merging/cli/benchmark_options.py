@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import functools
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -12,7 +11,7 @@ import click
 from merging.checkpoints.families import ACTIVATIONS
 from merging.cli.exit_codes import UsageError
 from merging.cli.option_types import PATH
-from merging.cli.options import option
+from merging.cli.options import option, option_group
 
 if TYPE_CHECKING:
     from merging.benchmarks.build.description import Description
@@ -70,28 +69,27 @@ class TaskType(click.ParamType[tuple[str, dict[str, str]]]):
         return task.strip(), {"images": path.strip(), **{name.strip(): text.strip() for name, _, text in rest}}
 
 
-def description_options(function: Callable[..., Any]) -> Callable[..., Any]:
-    """The options that describe a benchmark; the command gets ``described``, {option: value}, where given."""
+def _described(**values: Any) -> dict[str, Any]:
+    return {"described": {name: value for name, value in values.items() if value is not None}}
 
-    @option("--from", "source", type=PATH, metavar="FILE", help="a description in YAML")
-    @option("--pretrained", metavar="MODEL", help="a file, a folder, hf-hub:ORGANIZATION/NAME or MODEL/TAG")
-    @option("--text", metavar="MODEL", help="where the text tower is (default: the pretrained model)")
-    @option("--multitask", metavar="MODEL", help="a model trained on all tasks")
-    @option("--activation", type=click.Choice(ACTIVATIONS), help="of the models, where nothing beside them says so")
-    @option("--architecture", metavar="TEXT", help="of the models: heads=12, a name such as ViT-B-32, or a config.json")
-    @option("--task", "tasks", type=TaskType(), multiple=True, metavar="NAME=PATH[,...]", help=TASK_HELP)
-    @option("--images", type=AMOUNT, metavar="N|all", help="most images in each half, or all (default: 250)")
-    @option("--whole", is_flag=True, default=None, help="report on whole test sets, or N images of each: no halves")
-    @option("--balanced", is_flag=True, default=None, help="draw equally many images of every class")
-    @option("--by-reference", is_flag=True, default=None, help=BY_REFERENCE)
-    @option("--exemplars", type=AMOUNT, metavar="N|all", help="most training images, or all (default: 96)")
-    @option("--seed", type=int, metavar="N", help="of the draw (default: 0)")
-    @functools.wraps(function)
-    def with_options(*args: Any, **values: Any) -> Any:
-        described = {name: values.pop(name) for name in ("source", "tasks", *MODELS, *OTHERS)}
-        return function(*args, described={n: value for n, value in described.items() if value is not None}, **values)
 
-    return with_options
+description_options = option_group(  # what describes a benchmark; the command gets ``described``, {option: value}
+    _described,
+    option("--from", "source", type=PATH, metavar="FILE", help="a description in YAML"),
+    option("--pretrained", metavar="MODEL", help="a file, a folder, hf-hub:ORGANIZATION/NAME or MODEL/TAG"),
+    option("--text", metavar="MODEL", help="where the text tower is (default: the pretrained model)"),
+    option("--multitask", metavar="MODEL", help="a model trained on all tasks"),
+    option("--activation", type=click.Choice(ACTIVATIONS), help="of the models, where nothing beside them says so"),
+    option("--architecture", metavar="TEXT", help="of the models: heads=12, a name such as ViT-B-32, or a config.json"),
+    option("--task", "tasks", type=TaskType(), multiple=True, metavar="NAME=PATH[,...]", help=TASK_HELP),
+    option("--images", type=AMOUNT, metavar="N|all", help="most images in each half, or all (default: 250)"),
+    option("--whole", is_flag=True, default=None, help="report on whole test sets, or N images of each: no halves"),
+    option("--balanced", is_flag=True, default=None, help="draw equally many images of every class"),
+    option("--by-reference", is_flag=True, default=None, help=BY_REFERENCE),
+    option("--exemplars", type=AMOUNT, metavar="N|all", help="most training images, or all (default: 96)"),
+    option("--seed", type=int, metavar="N", help="of the draw (default: 0)"),
+    names=("source", "tasks", *MODELS, *OTHERS),
+)
 
 
 def description(described: Mapping[str, Any]) -> Description:

@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from merging.cli.exit_codes import UsageError
-from merging.cli.model_options import activation_option, architecture_option
-from merging.cli.option_types import GigabytesType, TextTowerType
-from merging.cli.options import Function, option
-from merging.export.names import PEFT, TARGETS
+from merging.cli.model_options import ModelType, activation_option, architecture_option
+from merging.cli.option_types import GigabytesType
+from merging.cli.options import option, option_group
+from merging.export.names import NO_TEXT, PEFT, TARGETS
+from merging.formats.opening import ModelRef
 
 if TYPE_CHECKING:
     from merging.recipes.recipe import Recipe
@@ -37,7 +37,7 @@ class ExportOptions:
     to: str
     activation: str | None
     architecture: str
-    text_tower: str | None
+    text_tower: ModelRef | str | None
     hub_ids: Mapping[str, str]
     shard_bytes: int
     overwrite: bool
@@ -55,84 +55,64 @@ def _hub_ids(ctx: click.Context, param: click.Parameter, texts: Sequence[str]) -
     return {name: value for name, _, value in pairs}
 
 
-def _replacing_options(function: Function) -> Function:
-    """The options that say what is replaced, and those of an adapter."""
-
-    @option(
-        "--overwrite",
-        is_flag=True,
-        is_eager=True,  # --out depends on it
-        help="replace what an earlier export has left at --out",
-    )
-    @option(
-        "--force",
-        is_flag=True,
-        is_eager=True,
-        help="replace it, too, and write an adapter that keeps less than half of some tensor's change",
-    )
-    @option("--rank", type=click.IntRange(1), default=None, metavar="R", help="of an adapter (--to peft)")
-    @functools.wraps(function)
-    def with_options(*args: Any, **options: Any) -> Any:
-        return function(*args, **options)
-
-    return with_options
+def _how(to: str | None, overwrite: bool, force: bool, rank: int | None, **others: Any) -> dict[str, Any]:
+    """What the options say. Raises UsageError for a rank without an adapter, or an adapter without one."""
+    how = ExportOptions(to or TARGETS[0], overwrite=overwrite or force, force=force, rank=rank or 0, **others)
+    if (how.to == PEFT) != (rank is not None):
+        raise UsageError(["An adapter (--to peft) has a rank, and nothing else has: give both, or none."])
+    click.get_current_context().meta[TARGET_NAMED] = to is not None
+    return {"how": how}
 
 
-def export_options(function: Function) -> Function:
-    """The options that say how a model is written; the command gets ``how``, an ``ExportOptions``."""
-
-    @option(
+export_options = option_group(  # how a model is written; the command gets ``how``, an ``ExportOptions``
+    _how,
+    option(
         "--to",
         type=click.Choice((*TARGETS, PEFT)),
         help=f"for Transformers (hf), for open_clip, or as an adapter for PEFT (default: {TARGETS[0]})",
-    )
-    @activation_option
-    @architecture_option
-    @option(
+    ),
+    activation_option,
+    architecture_option,
+    option(
         "--text-tower",
-        type=TextTowerType("the text tower"),
+        type=ModelType("the text tower", NO_TEXT),
         metavar="CHECKPOINT",
         help="take the text tower of this model, or write the image tower alone with none (default: the pretrained "
         "model's)",
-    )
-    @option(
+    ),
+    option(
         "--hub-id",
         "hub_ids",
         multiple=True,
         callback=_hub_ids,
         metavar="NAME=ID",
         help="repository of an expert, or of pretrained, for the model card; may be given repeatedly",
-    )
-    @option(
-        "--shard-size", type=GigabytesType(), default=5.0, show_default=True, metavar="GB", help="divide larger weights"
-    )
-    @_replacing_options
-    @option("--task", default="", metavar="EXPERT", help="of other networks than CLIP: write this expert's head, too")
-    @functools.wraps(function)
-    def with_options(
-        *args: Any,
-        to: str | None,
-        activation: str | None,
-        architecture: str,
-        text_tower: str | None,
-        hub_ids: Mapping[str, str],
-        shard_size: int,
-        overwrite: bool,
-        force: bool,
-        rank: int | None,
-        task: str,
-        **others: Any,
-    ) -> Any:
-        replaced, ranks = overwrite or force, rank or 0
-        how = ExportOptions(
-            to or TARGETS[0], activation, architecture, text_tower, hub_ids, shard_size, replaced, task, ranks, force
-        )
-        if (how.to == PEFT) != (rank is not None):
-            raise UsageError(["An adapter (--to peft) has a rank, and nothing else has: give both, or none."])
-        click.get_current_context().meta[TARGET_NAMED] = to is not None
-        return function(*args, how=how, **others)
-
-    return with_options
+    ),
+    option(
+        "--shard-size",
+        "shard_bytes",
+        type=GigabytesType(),
+        default=5.0,
+        show_default=True,
+        metavar="GB",
+        help="divide larger weights",
+    ),
+    option(
+        "--overwrite",
+        is_flag=True,
+        is_eager=True,  # --out depends on it
+        help="replace what an earlier export has left at --out",
+    ),
+    option(
+        "--force",
+        is_flag=True,
+        is_eager=True,
+        help="replace it, too, and write an adapter that keeps less than half of some tensor's change",
+    ),
+    option("--rank", type=click.IntRange(1), default=None, metavar="R", help="of an adapter (--to peft)"),
+    option("--task", default="", metavar="EXPERT", help="of other networks than CLIP: write this expert's head, too"),
+    names=[field.name for field in fields(ExportOptions)],
+)
 
 
 def out_problems(out: Path, overwrite: bool, recipe: Recipe | None = None, to: str = "") -> list[str]:

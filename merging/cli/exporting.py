@@ -11,10 +11,11 @@ from typing import Any
 import click
 
 from merging.benchmarks.metrics import ADAPTS_ON_TEST, PER_TASK, TASK_KNOWN, summarize
-from merging.checkpoints.references import PRETRAINED, is_remote, locate
+from merging.checkpoints.references import PRETRAINED
 from merging.cli.call import Call
 from merging.cli.exit_codes import UsageError
 from merging.cli.export_options import SINGLE, TARGET_NAMED, ExportOptions, out_problems
+from merging.cli.options import RunChoices
 from merging.cli.output import dumps, export_facts, reporting, score_line, score_table, warn
 from merging.engine.work import ChainWork, chain_work
 from merging.errors import CheckpointError, EvaluatorError, MergingError
@@ -60,22 +61,18 @@ def check_export(recipe: Recipe, out: Path, how: ExportOptions, base: Path | Non
         check_task(recipe, how.task, base)
 
 
-def compute(  # noqa: PLR0913 - all that the commands merge and run are given
+def compute(
     call: Call,
     recipe: Recipe,
     store: Path | None,
     out: Path | None,
     how: ExportOptions,
-    *,
-    device: str,
-    evaluate: bool,
-    strict: bool,
+    choices: RunChoices,
     need_model: bool = False,
     base: Path | None = None,
-    workers: str = "",
 ) -> None:
     """Run a recipe into the store, export the model to ``out`` unless that is None, and report both."""
-    pretrained, announced = _pretrained(recipe, base), False
+    pretrained, announced = recipe.models(base)[PRETRAINED], False
     if out is not None:
         check_export(recipe, out, how, base)
         stated = replace(how, activation=recipe.activation or None, architecture=recipe.architecture)
@@ -89,19 +86,19 @@ def compute(  # noqa: PLR0913 - all that the commands merge and run are given
     for sentence in recipe.unused:
         print_doubt(sentence)
     with reporting(call.events) as progress:
-        context = call.context(progress, device, print_doubt)
+        context = call.context(progress, choices.device, print_doubt)
         run = execute(
             recipe,
             Store(store),
-            evaluate=evaluate,
+            evaluate=choices.evaluate,
             need_model=need_model or out is not None,
             base=base,
-            strict=strict,
+            strict=choices.strict,
             announce=None if call.json or call.events else print_estimate,
-            workers=workers,
+            workers=choices.workers,
             context=context,
         )
-        if evaluate:
+        if choices.evaluate:
             measure_by_program(run, Store(store), context)
         exported = None if out is None else write(run, out, how, context, pretrained)
     work = _work(recipe, base) if call.json else None
@@ -145,12 +142,6 @@ def _work(recipe: Recipe, base: Path | None) -> ChainWork | None:
         return None
 
 
-def _pretrained(recipe: Recipe, base: Path | None) -> str:
-    """Where the pretrained model of a recipe is whose relative paths count from ``base``."""
-    reference = recipe.pretrained
-    return reference if is_remote(reference, base) else str(locate(reference, base))
-
-
 def announce(model: Source, base: Source | None, how: ExportOptions, out: Path) -> bool:
     """Print on stderr what an export of such a model will not hold, before anything is computed or written.
 
@@ -177,11 +168,11 @@ def announce_run(run: Run, recipe: Recipe, how: ExportOptions, out: Path) -> boo
         return announce(first, None, how, out)
 
 
-def write(run: Run, out: Path, how: ExportOptions, context: Context, pretrained: str | None = None) -> Exported:
+def write(run: Run, out: Path, how: ExportOptions, context: Context, pretrained: Source | None = None) -> Exported:
     """Export a run: to one file or to a folder, as the ending of ``out`` says."""
     if out.suffix == SINGLE:
         return export_file(run, out, activation=how.activation, architecture=how.architecture, context=context)
-    return export(run, out, base=pretrained, context=context, **asdict(how))
+    return export(run, out, base=pretrained, context=context, **vars(how))
 
 
 def marks(run: Run) -> list[str]:

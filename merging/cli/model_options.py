@@ -2,18 +2,79 @@
 
 from __future__ import annotations
 
-import functools
 import sys
 from collections.abc import Mapping, Sequence
-from typing import Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from merging.checkpoints.families import ACTIVATIONS, FAMILY_KEYS
+from merging.checkpoints.references import BUNDLED_PREFIX
 from merging.cli.exit_codes import UsageError
-from merging.cli.option_types import ArchitectureType, CheckpointType
-from merging.cli.options import Function, option
+from merging.cli.option_types import ArchitectureType
+from merging.cli.options import option, option_group
+from merging.formats.opening import ModelRef
 from merging.team.choices import COMMON, VOCABULARIES
+from merging.text import printable
+
+if TYPE_CHECKING:
+    from click.shell_completion import CompletionItem
+
+
+class ModelType(click.ParamType[ModelRef | str]):
+    """A model by its path or name; a file must be there. A ``word`` may stand for none.
+
+    ``role`` says in messages what it is to the command.
+    """
+
+    name = "checkpoint"
+
+    def __init__(self, role: str, word: str | None = None) -> None:
+        self.role, self.word = role, word
+
+    def convert(self, value: str, param: click.Parameter | None, ctx: click.Context | None) -> ModelRef | str:
+        """The model, which is not opened yet, or the word."""
+        if value == self.word:
+            return value
+        problems: list[str] = []
+        model = found_model(value, self.role, problems)
+        if problems:
+            raise UsageError(problems)
+        return model
+
+    def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
+        """Let the shell complete paths."""
+        from click.shell_completion import CompletionItem
+
+        return [CompletionItem(incomplete, type="file")]
+
+
+def found_model(text: str, what: str, problems: list[str]) -> ModelRef:
+    """The model that a text names. No such file is a problem; problems of a file that exists show when it is opened."""
+    model = ModelRef(text)
+    if not model.exists():
+        problems.append(f"The file of {what} was not found: {printable(text, 300)}.")
+    return model
+
+
+def parse_experts(texts: Sequence[str], problems: list[str]) -> dict[str, ModelRef]:
+    """{name: model} from 'name=file', or from a file that gives its own name."""
+    experts: dict[str, ModelRef] = {}
+    if not texts:
+        problems.append("Give at least one expert: --expert NAME=FILE.")
+    for text in texts:
+        name, equals, reference = text.partition("=")
+        if not equals:
+            name, reference = Path(text.removeprefix(BUNDLED_PREFIX)).stem, text
+        if not name or not reference:
+            problems.append(f"Write an expert as NAME=FILE; got {text!r}.")
+        elif name in experts:
+            problems.append(f"Two experts are called {name!r}; give them different names.")
+        else:
+            experts[name] = found_model(reference, f"expert {name}", problems)
+    return experts
+
 
 activation_option = option(
     "--activation",
@@ -44,10 +105,8 @@ family_option = option(
 )
 
 
-def _experts(ctx: click.Context, param: click.Parameter, texts: Sequence[str]) -> dict[str, str]:
-    """{name: checkpoint}. None need be given with a folder of them."""
-    from merging.recipes.chain_text import parse_experts
-
+def _experts(ctx: click.Context, param: click.Parameter, texts: Sequence[str]) -> dict[str, ModelRef]:
+    """{name: model}. None need be given with a folder of them."""
     problems: list[str] = []
     if not texts and ctx.params.get("layout"):
         return {}
@@ -57,11 +116,11 @@ def _experts(ctx: click.Context, param: click.Parameter, texts: Sequence[str]) -
     return experts
 
 
-def _pretrained(ctx: click.Context, param: click.Parameter, reference: str | None) -> str | None:
+def _pretrained(ctx: click.Context, param: click.Parameter, model: ModelRef | None) -> ModelRef | None:
     """The pretrained model, which a folder of models gives, too."""
-    if reference is None and not ctx.params.get("layout"):
+    if model is None and not ctx.params.get("layout"):
         raise click.MissingParameter(ctx=ctx, param=param)
-    return reference
+    return model
 
 
 def _names(ctx: click.Context, param: click.Parameter, text: str) -> list[str]:
@@ -72,67 +131,58 @@ def _names(ctx: click.Context, param: click.Parameter, text: str) -> list[str]:
     return names
 
 
-def named_checkpoints(written: Mapping[str, Any]) -> tuple[list[str], None]:
-    """The checkpoints that --pretrained and --expert name as they are written."""
+def named_models(written: Mapping[str, Any]) -> list[ModelRef]:
+    """The models that --pretrained and --expert name as they are written."""
     named = (text.partition("=")[2] for text in written.get("experts", ()))
-    return [reference for reference in (written.get("pretrained"), *named) if reference], None
+    return [ModelRef(text) for text in (written.get("pretrained"), *named) if text]
 
 
-def checkpoint_options(function: Function) -> Function:
-    """The options that name what is merged; the command gets ``pretrained`` and ``experts``, {name: file}."""
+def _models(
+    pretrained: ModelRef | None, experts: Mapping[str, ModelRef], layout: str | None, names: Sequence[str]
+) -> dict[str, Any]:
+    """What is merged: the models that are named, and those of a folder; what was taken is printed on stderr."""
+    if not layout:
+        return {"pretrained": pretrained, "experts": experts}
+    from merging.catalog.layouts import read_layout
 
-    @option("--pretrained", type=CheckpointType("the pretrained model"), callback=_pretrained,
-            help="a file, or bundled:pretrained")  # fmt: skip
-    @option(
+    read = read_layout(layout, names, pretrained.text if pretrained else "", experts.keys())
+    for line in read.lines():
+        print(line, file=sys.stderr)
+    found = {name: ModelRef(text) for name, text in read.experts.items()}
+    return {"pretrained": ModelRef(read.pretrained), "experts": {**found, **experts}}
+
+
+checkpoint_options = option_group(  # the command gets ``pretrained`` and ``experts``, {name: model}
+    _models,
+    option(
+        "--pretrained",
+        type=ModelType("the pretrained model"),
+        callback=_pretrained,
+        help="a file, or bundled:pretrained",
+    ),
+    option(
         "--expert",
         "experts",
         multiple=True,
         callback=_experts,
         metavar="NAME=FILE",
         help="an expert; give one for each",
-    )
-    @option(
+    ),
+    option(
         "--layout",
         metavar="FOLDER",
         is_eager=True,  # the others depend on it
         help="a folder with the pretrained model and experts, such as checkpoints/ViT-B-32 of the published task "
         "vectors, in place of naming them one by one",
-    )
-    @option(
+    ),
+    option(
         "--experts", "names", default="", callback=_names, metavar="A,B,C", help="experts of --layout (default: all)"
-    )
-    @functools.wraps(function)
-    def with_models(
-        *args: Any,
-        pretrained: str | None,
-        experts: Mapping[str, str],
-        layout: str | None,
-        names: Sequence[str],
-        **others: Any,
-    ) -> Any:
-        if layout:
-            pretrained, experts = _of_layout(layout, names, pretrained or "", experts)
-        return function(*args, pretrained=pretrained, experts=experts, **others)
-
-    return with_models
-
-
-def _of_layout(
-    folder: str, names: Sequence[str], pretrained: str, more: Mapping[str, str]
-) -> tuple[str, Mapping[str, str]]:
-    """The models of a folder, and experts that are named beside it; what was taken is printed on stderr."""
-    from merging.catalog.layouts import read_layout
-
-    layout = read_layout(folder, names, pretrained, more.keys())
-    for line in layout.lines():
-        print(line, file=sys.stderr)
-    return layout.pretrained, {**layout.experts, **more}
+    ),
+)
 
 
 def _files_of(ctx: click.Context, param: click.Parameter, texts: Sequence[str]) -> dict[str, str]:
     """{expert: file}."""
-    from merging.recipes.chain_text import check_file
-
     problems: list[str] = []
     files: dict[str, str] = {}
     for text in texts:
@@ -143,7 +193,7 @@ def _files_of(ctx: click.Context, param: click.Parameter, texts: Sequence[str]) 
             problems.append(f"{param.opts[0]} names two files of {name!r}.")
         else:
             files[name] = file
-            check_file(file, f"{param.opts[0]} {name}", problems)
+            found_model(file, f"{param.opts[0]} {name}", problems)
     if problems:
         raise UsageError(problems)
     return files
@@ -155,14 +205,18 @@ layer_inputs_option = option(
 )  # fmt: skip
 
 
-def data_options(function: Function) -> Function:
-    """The options that name files of data; the command gets ``given``, {key of a recipe: {expert: file}}."""
+def _given(layer_inputs: Mapping[str, str], gradients: Mapping[str, str]) -> dict[str, Any]:
+    return {"given": {"layer_inputs": layer_inputs, "gradients": gradients}}
 
-    @layer_inputs_option
-    @option("--gradients", multiple=True, callback=_files_of, metavar="NAME=FILE",
-            help="an expert's gradients, written by merging.save_gradients; one for each")  # fmt: skip
-    @functools.wraps(function)
-    def with_data(*args: Any, layer_inputs: Mapping[str, str], gradients: Mapping[str, str], **others: Any) -> Any:
-        return function(*args, given={"layer_inputs": layer_inputs, "gradients": gradients}, **others)
 
-    return with_data
+data_options = option_group(  # files of data; the command gets ``given``, {key of a recipe: {expert: file}}
+    _given,
+    layer_inputs_option,
+    option(
+        "--gradients",
+        multiple=True,
+        callback=_files_of,
+        metavar="NAME=FILE",
+        help="an expert's gradients, written by merging.save_gradients; one for each",
+    ),
+)

@@ -9,45 +9,12 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from merging.cli.exit_codes import UsageError
-from merging.export.names import NO_TEXT
 
 if TYPE_CHECKING:
     from click.shell_completion import CompletionItem
 
+
 GB = 1_000_000_000
-
-
-class CheckpointType(click.ParamType[str]):
-    """A reference to a checkpoint; a file must be there. ``role`` says in messages what it is to the command."""
-
-    name = "checkpoint"
-
-    def __init__(self, role: str) -> None:
-        self.role = role
-
-    def convert(self, value: str, param: click.Parameter | None, ctx: click.Context | None) -> str:
-        """The reference as it was given."""
-        from merging.recipes.chain_text import check_file
-
-        problems: list[str] = []
-        check_file(value, self.role, problems)
-        if problems:
-            raise UsageError(problems)
-        return value
-
-    def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
-        """Let the shell complete paths."""
-        from click.shell_completion import CompletionItem
-
-        return [CompletionItem(incomplete, type="file")]
-
-
-class TextTowerType(CheckpointType):
-    """A reference to a checkpoint, or "none"."""
-
-    def convert(self, value: str, param: click.Parameter | None, ctx: click.Context | None) -> str:
-        """The reference as it was given."""
-        return value if value == NO_TEXT else super().convert(value, param, ctx)
 
 
 class StepType(click.ParamType[tuple[str, dict[str, Any]]]):

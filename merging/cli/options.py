@@ -5,25 +5,28 @@ from __future__ import annotations
 import contextlib
 import functools
 import gc
+import inspect
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from pathlib import Path
+from dataclasses import dataclass
 from typing import Any, TypeVar
 
 import click
 
 from merging.cli.exit_codes import UsageError, joined
 from merging.cli.option_types import PATH
+from merging.formats.opening import ModelRef
 
 Function = Callable[..., Any]
 Decorated = TypeVar("Decorated", bound=Function)
-Reads = Callable[[Mapping[str, Any]], tuple[Iterable[str], Path | None]]  # of the texts of options, by parameter
+Reads = Callable[[Mapping[str, Any]], Iterable[ModelRef]]  # of the texts of options, by parameter
 
 SPEC_HELP = "SPEC is a key, or key:parameter=value,parameter=value; `methods` lists them. Example: ties:density=0.1"
 PROBLEMS = f"{__name__}.problems"  # where the context of a call keeps them, by parameter
 
 
 CHOSEN = f"{__name__}.chosen"  # and what chooses among workers
+GROUPS = "option_groups"  # where a command's function keeps what is made of its options
 
 # Parameters whose problems are reported together
 
@@ -78,8 +81,8 @@ class Argument(Gathering, click.Argument):
 class Command(click.Command):
     """A command that reports every problem of its call at once. All commands take ``--json``.
 
-    ``reads`` gives the checkpoints that the options, as they are written, name, and the folder from which their paths
-    count. Their digests are computed while the options are read, which may load torch.
+    ``reads`` gives the models that the options, as they are written, name. Their digests are computed while the options
+    are read, which may load torch.
     """
 
     def __init__(self, *args: Any, reads: Reads | None = None, **attributes: Any) -> None:
@@ -116,6 +119,8 @@ class Command(click.Command):
         if not gc.isenabled():
             gc.freeze()
             gc.enable()
+        for make, names in reversed(getattr(self.callback, GROUPS, ())):
+            ctx.params |= make(**{name: ctx.params.pop(name) for name in names})
         return super().invoke(ctx)
 
     def _read_early(self, ctx: click.Context, args: Sequence[str], reads: Reads) -> None:
@@ -127,8 +132,7 @@ class Command(click.Command):
             click.UsageError, MergingError, OSError, ValueError, LookupError, TypeError, AttributeError
         ):
             written, _, _ = self.make_parser(ctx).parse_args(list(args))
-            references, base = reads(written)
-            ctx.with_resource(early_digests(references, base))
+            ctx.with_resource(early_digests(reads(written)))
 
 
 class OrderedGroup(click.Group):
@@ -141,6 +145,24 @@ class OrderedGroup(click.Group):
 
 option = functools.partial(click.option, cls=Option)
 argument = functools.partial(click.argument, cls=Argument)
+
+
+def option_group(
+    make: Callable[..., Mapping[str, Any]], *options: Callable[[Function], Function], names: Iterable[str] = ()
+) -> Callable[[Decorated], Decorated]:
+    """Options in place of which a command gets what ``make`` gives, {parameter: value}.
+
+    ``make`` takes them by its parameters' names, or by ``names``.
+    """
+    taken = tuple(names) or tuple(inspect.signature(make).parameters)
+
+    def add(function: Decorated) -> Decorated:
+        setattr(function, GROUPS, [*getattr(function, GROUPS, ()), (make, taken)])
+        for each in reversed(options):
+            each(function)
+        return function
+
+    return add
 
 
 # Options that several commands share
@@ -207,6 +229,25 @@ def chosen_workers(written: str | None) -> str:
         raise UsageError(["--only and --mixed choose among workers. Name some with --workers, or MERGESCOPE_WORKERS."])
     only = tuple(name.strip() for name in (said.get("only") or "").split(",") if name.strip())
     return choice._replace(only=only or choice.only, mixed=choice.mixed or bool(said.get("mixed"))).text
+
+
+@dataclass(frozen=True)
+class RunChoices:
+    """On which device a run is computed, whether it is evaluated, whether doubts stop it, and who else computes."""
+
+    device: str
+    evaluate: bool
+    strict: bool
+    workers: str
+
+
+def _run_choices(no_evaluate: bool, strict: bool, workers: str | None, device: str) -> dict[str, Any]:
+    return {"choices": RunChoices(device, not no_evaluate, strict, chosen_workers(workers))}
+
+
+run_options = option_group(  # how a run is computed; the command gets ``choices``
+    _run_choices, no_evaluate_option, strict_option, pause_option, workers_option, device_option
+)
 
 
 def job_options(function: Decorated) -> Decorated:

@@ -15,7 +15,7 @@ from merging.checkpoints.checkpoint import Checkpoint
 from merging.clip.text_encoder import TextTower
 from merging.devices import is_host
 from merging.errors import TaskError
-from merging.formats.opening import open_path
+from merging.formats.recognition import open_path
 from merging.tasks.context import QUIET, Context
 from merging.text import printable
 from merging.threads import side_by_side

@@ -24,7 +24,7 @@ from merging.checkpoints.views import canonical
 from merging.clip.batches import HELD
 from merging.clip.image_encoder import EPS, Encoder
 from merging.errors import CheckpointError, TaskError
-from merging.formats.opening import Source, open_stored
+from merging.formats.opening import ModelRef, Source, open_stored
 
 LOGIT_SCALE = 100.0  # OpenAI's, for files without one
 
@@ -55,9 +55,8 @@ class TextTower:
             return cls._of(source, device)
         if isinstance(source, Mapping):
             return cls._of(MappingCheckpoint(source, "the state dict"), device)
-        reference = str(os.fspath(source))
-        checkpoint = open_stored(reference, without_folders(reference), base)
-        return cls._of(with_activation(checkpoint, activation), device)
+        model = source if isinstance(source, ModelRef) else ModelRef(str(os.fspath(source)), base)
+        return cls._of(with_activation(open_stored(model, without_folders(model.text)), activation), device)
 
     @classmethod
     def _of(cls, checkpoint: Checkpoint, device: torch.device | str) -> Self:

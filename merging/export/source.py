@@ -64,7 +64,7 @@ def of_run(run: Run, hub_ids: Mapping[str, str], base: Source | None = None, con
         raise StoreError(f"Run {run.id} keeps no weights; run its recipe again to get them.")
     places = {task: _place(task) for task in run.models} if run.per_task else {MERGED: ""}
     places = _distinct(places)
-    models = {places[key]: open_checkpoint(path, key) for key, path in run.model_paths.items()}
+    models = {places[key]: model for key, model in run.open_models().items()}
     first = next(iter(models.values()))
     lent, no_text = ([], "") if holds_tokens(first) else _pretrained(run, recipe, base, context)
     return ExportSource(
@@ -85,10 +85,10 @@ def of_run(run: Run, hub_ids: Mapping[str, str], base: Source | None = None, con
 
 def _pretrained(run: Run, recipe: Recipe, base: Source | None, context: Context) -> tuple[list[Checkpoint], str]:
     """A run's pretrained model and the text tower beside it, if they are still the same; or why they are not taken."""
-    reference, name = recipe.pretrained, without_folders(recipe.pretrained)
+    name = without_folders(recipe.pretrained)
     try:
-        opened = open_checkpoint(reference if base is None else base, PRETRAINED)
-        kept = beside(opened.label)
+        opened = open_pretrained(recipe, base)
+        kept = beside(opened)
     except (CheckpointError, OSError):
         if base is not None:
             raise
@@ -101,6 +101,11 @@ def _pretrained(run: Run, recipe: Recipe, base: Source | None, context: Context)
     if base is not None:
         raise CheckpointError(f"{without_folders(opened.label)} is not the pretrained model of run {run.id}.")
     return [], f"{name} is not the pretrained model that was merged any more"
+
+
+def open_pretrained(recipe: Recipe, base: Source | None) -> Checkpoint:
+    """The pretrained model of a recipe, or ``base`` in its place. Raises CheckpointError if it cannot be opened."""
+    return open_checkpoint(recipe.pretrained if base is None else base, PRETRAINED)
 
 
 def of_checkpoint(

@@ -13,7 +13,7 @@ import torch
 from merging.benchmarks.folders import TEXT_TOWER, is_benchmark
 from merging.benchmarks.manifest import checked
 from merging.checkpoints.checkpoint import Checkpoint, MappingCheckpoint
-from merging.checkpoints.references import is_remote, locate, without_folders
+from merging.checkpoints.references import without_folders
 from merging.checkpoints.text_tower import (
     BLOCKS,
     POSITIONS,
@@ -29,7 +29,7 @@ from merging.clip.text_encoder import LOGIT_SCALE
 from merging.errors import CheckpointError
 from merging.export import tower_shapes
 from merging.export.names import NO_TEXT
-from merging.formats.opening import Source, open_checkpoint
+from merging.formats.opening import ModelRef, Source, open_checkpoint
 
 # Fields of open_clip that say what Transformers' text tower is, too, or what tokenizer goes with it.
 SHARED_FIELDS = {
@@ -91,16 +91,16 @@ def holds_tokens(source: Checkpoint) -> bool:
 def lenders(model: Checkpoint, base: Checkpoint | None) -> tuple[Checkpoint, ...]:
     """The checkpoints in which a model's text tower may be: its own, that of its base, and what lies beside them."""
     own = [model] if base is None else [model, base]
-    return (*own, *(kept for checkpoint in own for kept in beside(checkpoint.label)))
+    return (*own, *(kept for checkpoint in own for kept in beside(checkpoint)))
 
 
-def beside(reference: str) -> list[Checkpoint]:
-    """The text tower that a benchmark keeps beside its models, if a reference is to one of those."""
-    if is_remote(reference):
+def beside(model: Checkpoint) -> list[Checkpoint]:
+    """The text tower that a benchmark keeps beside its models, if the model is one of those."""
+    models = model.folder
+    if models is None or models.name != "models":
         return []
-    models = locate(reference).parent
     path = models.parent / TEXT_TOWER
-    if models.name != "models" or not is_benchmark(models.parent) or not path.is_file():
+    if not is_benchmark(models.parent) or not path.is_file():
         return []
     return [open_checkpoint(checked(models.parent, TEXT_TOWER), path.name)]
 
@@ -119,8 +119,8 @@ def choose(
     if isinstance(asked, str) and asked == NO_TEXT:
         return None, "it was left out, as requested"
     if asked is not None:
-        name = without_folders(str(asked)) if isinstance(asked, str | os.PathLike) else None
-        sources = [open_checkpoint(asked, name)]
+        model = ModelRef(str(asked)) if isinstance(asked, str | os.PathLike) else asked
+        sources = [open_checkpoint(model, without_folders(model.text) if isinstance(model, ModelRef) else None)]
     for source in sources if heads else ():
         if (stated := stated_text(source).get("heads", heads)) != heads:
             raise CheckpointError(

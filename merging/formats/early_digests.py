@@ -20,9 +20,9 @@ from typing import IO, Any
 
 from merging.checkpoints.content_digest import SMALL, ContentDigest, OnBytes
 from merging.checkpoints.digests import DIGESTS
-from merging.checkpoints.references import is_remote, locate
 from merging.errors import MergingError
 from merging.files.paths import file_state, inside, open_regular
+from merging.formats.opening import ModelRef
 
 PIECE = 1 << 20  # bytes that are read at a time
 REPORTED = 1 << 25  # bytes between two reports
@@ -34,12 +34,12 @@ State = tuple[int, ...]
 
 
 @contextlib.contextmanager
-def early_digests(references: Iterable[str], base: Path | None = None) -> Iterator[None]:
-    """Let digests of the files that these references mean be computed while the block runs.
+def early_digests(models: Iterable[ModelRef]) -> Iterator[None]:
+    """Let digests of these models' files be computed while the block runs.
 
-    Relative references count from ``base``. Small files, and what is no file, are left to whoever needs their digests.
+    Small files, and what is no file, are left to whoever needs their digests.
     """
-    files = dict(_large(references, base))
+    files = dict(_large(models))
     if not files:
         yield
         return
@@ -55,13 +55,13 @@ def early_digests(references: Iterable[str], base: Path | None = None) -> Iterat
             process.kill()
 
 
-def _large(references: Iterable[str], base: Path | None) -> Iterator[tuple[State, Path]]:
-    """State and path of every large file among those that the references mean."""
-    for reference in references:
+def _large(models: Iterable[ModelRef]) -> Iterator[tuple[State, Path]]:
+    """State and path of every large file among those of the models."""
+    for model in models:
         with contextlib.suppress(MergingError, OSError, ValueError):
-            if is_remote(reference, base):
+            if model.remote:
                 continue
-            path = inside(locate(reference, base)).absolute()
+            path = inside(model.path).absolute()
             status = path.stat()
             if stat.S_ISREG(status.st_mode) and status.st_size > SMALL:
                 yield (status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns), path

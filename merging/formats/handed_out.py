@@ -7,13 +7,12 @@ from __future__ import annotations
 
 import platform
 from collections.abc import Iterable, Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 from merging.checkpoints.checkpoint import Checkpoint
 from merging.checkpoints.digests import DIGESTS
-from merging.checkpoints.references import is_remote, locate
 from merging.errors import CheckpointError, WorkerError
+from merging.formats.opening import ModelRef
 
 FILE = 4  # numbers of a file's state: device, inode, size, time of change
 
@@ -36,14 +35,14 @@ def _portable(state: Sequence[int]) -> Sequence[int]:
     return state[1:] if len(state) == FILE else state
 
 
-def first_missing(references: Iterable[str], base: Path | None = None) -> str:
-    """The first reference whose file is not here; empty if all are."""
-    for reference in references:
+def first_missing(models: Iterable[ModelRef]) -> str:
+    """The text of the first model whose file is not here; empty if all are."""
+    for model in models:
         try:
-            if not is_remote(reference, base) and not locate(reference, base).exists():
-                return reference
+            if not model.remote and not model.path.exists():
+                return model.text
         except CheckpointError:
-            return reference
+            return model.text
     return ""
 
 
@@ -54,9 +53,7 @@ def does_not_see(what: str, variable: str = "MERGESCOPE_MODELS") -> WorkerError:
     )
 
 
-def unseen(
-    references: Iterable[str], error: CheckpointError, base: Path | None = None
-) -> CheckpointError | WorkerError:
+def unseen(models: Iterable[ModelRef], error: CheckpointError) -> CheckpointError | WorkerError:
     """What is to be done where one of these files is missing on a worker; any other error as it is."""
-    missing = first_missing(references, base)
+    missing = first_missing(models)
     return does_not_see(missing) if missing else error

@@ -36,8 +36,8 @@ class AdapterCheckpoint(Checkpoint):
         CheckpointError: another kind of adapter, or a configuration that does not fit its factors.
     """
 
-    def __init__(self, weights: Checkpoint, config: Mapping[str, Any], label: str) -> None:
-        self.name, self.label, self.metadata = weights.name, label, weights.metadata
+    def __init__(self, weights: Checkpoint, config: Mapping[str, Any]) -> None:
+        self.name, self.label, self.metadata = weights.name, weights.label, weights.metadata
         self.notes, self.cautions = weights.notes, (*weights.cautions, *unknown(config))
         self.weights, self.config, self.infos = weights, config, weights.infos
         check_config(config, self.name)

@@ -1,150 +1,82 @@
-"""Opening a file or folder as a checkpoint; its format is recognized by its content."""
+"""Models as users name them, and their checkpoints. Importing this loads no torch."""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from os.path import lexists
+from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
+from typing import TYPE_CHECKING, TypeAlias
 
-from torch import Tensor
-
-from merging.checkpoints.checkpoint import Checkpoint, MappingCheckpoint
-from merging.checkpoints.families import AS_CLIP, AS_INFERRED
-from merging.checkpoints.heads import HEAD_NAME
-from merging.checkpoints.references import is_remote, locate
-from merging.checkpoints.views import canonical, identity_view, under_names_of
+from merging.checkpoints.references import HUB_PREFIX, NAMED, PRETRAINED, PRETRAINED_TAG, locate
 from merging.errors import CheckpointError, FamilyError
-from merging.files.paths import inside, open_regular
-from merging.formats import configs
-from merging.formats.byte_range import ByteRange
-from merging.formats.configs import ADAPTERS, SUFFIXES, WEIGHTS
-from merging.formats.lora import AdapterCheckpoint
-from merging.formats.referenced import is_reference, open_reference
-from merging.formats.safetensors import MAX_HEADER, SafetensorsCheckpoint
-from merging.formats.sharded import ShardedCheckpoint
-from merging.formats.torch_pickle import containers, zip_archive
-from merging.formats.torch_pickle.checkpoint import PickledCheckpoint
-from merging.text import printable
 
-Source = str | os.PathLike[str] | Checkpoint | Mapping[str, Tensor]
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from merging.checkpoints.checkpoint import Checkpoint
+
+Source: TypeAlias = "str | os.PathLike[str] | ModelRef | Checkpoint | Mapping[str, Tensor]"
 
 
-MAX_INDEX = 1 << 25
-PROTOCOLS = range(2, 6)
+@dataclass(frozen=True)
+class ModelRef:
+    """A model that a user names: a path, or a name in a listed folder, a benchmark or the Hub.
 
-
-def open_path(path: Path, name: str, label: str) -> Checkpoint:
-    """The checkpoint at a path: a file of any known format, or a folder with one in it.
-
-    Raises:
-        CheckpointError: the message says what it is instead, or which part of it is damaged.
+    It is resolved at most once, and nothing is read before it is opened. Relative paths count from ``base``; None is
+    the current folder. ``text`` is what recipes hold and messages say.
     """
-    try:
-        folder = path.is_dir()
-    except (OSError, ValueError):
-        folder = False  # open_regular says what is wrong with the path
-    opened = _open_folder(path, name, label) if folder else _open_file(path, name, label)
-    opened.folder = path if folder else path.parent
-    return opened
 
+    text: str
+    base: Path | None = None
 
-def _open_folder(path: Path, name: str, label: str) -> Checkpoint:
-    folder, config = printable(path.name, 80), configs.read_json(path / configs.ADAPTER)
-    if config is not None:
-        weights = next((path / file for file in ADAPTERS if lexists(path / file)), None)
-        if weights is None:
-            raise CheckpointError(f"{folder} is the folder of an adapter without its weights ({ADAPTERS[0]}).")
-        return AdapterCheckpoint(_open_file(weights, name, label), config, label)
-    paths = [path / file for file in WEIGHTS if lexists(path / file)]  # the targets of links are checked later
-    if not paths:
-        paths = sorted(file for file in path.iterdir() if file.suffix in SUFFIXES)
-        paths = [file for file in paths if not HEAD_NAME.fullmatch(file.stem)] or paths  # a head beside its encoder
-        if len(paths) > 1:
-            raise CheckpointError(f"{folder} is a folder with several checkpoints; give the path of one of them.")
-    if not paths:
-        raise CheckpointError(
-            f"{folder} is a folder without a checkpoint; one with {', '.join(WEIGHTS[:3])} is expected, "
-            f"or with {configs.ADAPTER}."
-        )
-    return _open_file(paths[0], name, label)
+    @cached_property
+    def path(self) -> Path:
+        """Where its file or folder lies, be it there or not; what is on the Hub has no path until it is fetched.
 
+        Raises:
+            CheckpointError: an unknown models folder, or a path that leads out of its folder.
+        """
+        return locate(self.text, self.base)
 
-def _open_file(path: Path, name: str, label: str) -> Checkpoint:
-    opened = _recognized(open_regular(inside(path)), path, name, label)
-    architecture, cautions = configs.beside(path)
-    own = dict(opened.metadata)
-    # A file's own metadata comes first, except for pickles: a configuration says more than the classes in a module.
-    opened.metadata = own | architecture if isinstance(opened, PickledCheckpoint) else architecture | own
-    opened.cautions = (*opened.cautions, *cautions)
-    return opened
+    @cached_property
+    def remote(self) -> bool:
+        """Whether it is on huggingface.co: ``hf-hub:organization/name``, or open_clip's ``model/tag``."""
+        if self.text.startswith(HUB_PREFIX):
+            return True
+        return bool(PRETRAINED_TAG.fullmatch(self.text)) and not self.path.exists()
 
+    def exists(self) -> bool:
+        """Whether it is on the Hub, or something lies at its path."""
+        return self.remote or os.path.lexists(self.path)
 
-def _recognized(descriptor: int, path: Path, name: str, label: str) -> Checkpoint:
-    file = printable(path.name)
-    window = ByteRange.whole(descriptor, file)
-    if _is_tar(window):
-        os.close(descriptor)
-        raise CheckpointError(f"{file} is a tar archive (torch before 0.2?), which is not read; save the model again.")
-    if window.head(4) == b"GGUF":
-        os.close(descriptor)
-        raise CheckpointError(
-            f"{file} is quantized (GGUF); task vectors need full numbers. Give the model it was made from."
-        )
-    begun = _is_safetensors(window) or _is_cut_safetensors(window, path)
-    if not begun and _is_pickled(window):
-        return PickledCheckpoint(descriptor, file, name, label)
-    if not begun and window.head(16).lstrip()[:1] == b"{":
-        try:
-            if window.size > MAX_INDEX:
-                raise CheckpointError(
-                    f"{file} is JSON of {window.size:,} bytes, more than an index of shards has; refused."
-                )
-            raw = window.read(0, window.size)
-        finally:
-            os.close(descriptor)
-        if is_reference(path, raw):
-            return open_reference(path, raw, label, lambda at: canonical(open_path(at, name, str(at))))
-        return ShardedCheckpoint(path, raw, name, label)
-    return SafetensorsCheckpoint(descriptor, file, name, label)  # the error says what else it is
+    def absolute(self) -> str:
+        """The text that means the same model from every folder."""
+        return self.text if self.text.startswith(NAMED) or self.remote else str(self.path.absolute())
 
+    def fetch(self) -> Path:
+        """Where its file or folder lies; a model on the Hub is fetched if it is not in its cache.
 
-def _is_safetensors(window: ByteRange) -> bool:
-    start = window.head(9)
-    return len(start) == 9 and int.from_bytes(start[:8], "little") <= MAX_HEADER and start[8:] == b"{"
+        Raises:
+            CheckpointError: as ``path``, or the model cannot be fetched from the Hub.
+            Cancelled: the command was asked to stop meanwhile.
+        """
+        if not self.remote:
+            return self.path
+        from merging.formats.hub import fetch
 
+        return fetch(self.text)
 
-def _is_cut_safetensors(window: ByteRange, path: Path) -> bool:
-    """Whether a file that is called safetensors ends within the header's length, or gives a length that is too large.
-
-    JSON, which such a name may have, too, has no zero bytes.
-    """
-    start = window.head(9)
-    if path.suffix != ".safetensors" or (start[:1] == b"{" and b"\0" not in start):
-        return False
-    return len(start) < 9 or start[8:] == b"{"
-
-
-def _is_tar(window: ByteRange) -> bool:
-    return window.head(512)[containers.TAR_AT :].startswith(containers.TAR_MARK)
-
-
-def _is_pickled(window: ByteRange) -> bool:
-    start = window.head(16)
-    binary = len(start) > 1 and start[0] == 0x80 and start[1] in PROTOCOLS
-    # Protocols 0 and 1 begin with a mark, a name or an empty container.
-    textual = start[:1] in {b"(", b"c", b"]", b"}"}
-    return binary or textual or start.startswith(zip_archive.MAGIC)
+    def open(self, name: str | None = None, like: Checkpoint | None = None, family: str = "") -> Checkpoint:
+        """Its checkpoint, as ``open_checkpoint`` gives it."""
+        return open_checkpoint(self, name, like, family)
 
 
 def open_checkpoint(
-    source: Source,
-    name: str | None = None,
-    base: Path | None = None,
-    like: Checkpoint | None = None,
-    family: str = "",
+    source: Source, name: str | None = None, like: Checkpoint | None = None, family: str = ""
 ) -> Checkpoint:
-    """A checkpoint from a path, a recipe's reference, a mapping of tensors, or a Checkpoint (returned unchanged).
+    """A checkpoint from a model that is named, a mapping of tensors, or a Checkpoint (returned unchanged).
 
     Files and folders of every known format are recognized by their content, and their tensors get open_clip's names.
     With ``like``, the pretrained model, an expert gets that model's names instead; an adapter becomes a checkpoint
@@ -154,58 +86,54 @@ def open_checkpoint(
     Raises:
         CheckpointError: the message says what the file is instead, or which part of it is damaged.
     """
-    checkpoint = _open(source, name, base)
+    from merging.checkpoints.checkpoint import Checkpoint
+    from merging.checkpoints.families import AS_CLIP, AS_INFERRED
+    from merging.checkpoints.views import canonical, identity_view, under_names_of
+
+    checkpoint = open_stored(source, name)
     if family == AS_INFERRED:
         checkpoint = identity_view(checkpoint) if checkpoint is source else checkpoint
         checkpoint.family = family
     elif family == AS_CLIP and checkpoint.inferred:
-        checkpoint = _clip_within(checkpoint)
+        checkpoint = canonical(checkpoint, within=True)
+        if checkpoint.inferred:
+            raise FamilyError(
+                f"{checkpoint.name} holds no whole CLIP image encoder; leave the family out, and all of it is merged."
+            )
     elif not isinstance(source, (Checkpoint, Mapping)):
         checkpoint = canonical(checkpoint)
     return checkpoint if like is None else under_names_of(like, checkpoint)
 
 
-def _clip_within(checkpoint: Checkpoint) -> Checkpoint:
-    """The CLIP tower that a larger network holds, whole."""
-    tower = canonical(checkpoint, within=True)
-    if tower.inferred:
-        raise FamilyError(
-            f"{checkpoint.name} holds no whole CLIP image encoder; leave the family out, and all of it is merged."
-        )
-    return tower
-
-
-def _open(source: Source, name: str | None, base: Path | None) -> Checkpoint:
-    if isinstance(source, Checkpoint):
-        return source
-    if isinstance(source, Mapping):
-        return MappingCheckpoint(source, name or "checkpoint")
-    if not isinstance(source, (str, os.PathLike)):
-        kind = type(source).__name__
-        raise CheckpointError(f"{name or 'A checkpoint'} is a path, a Checkpoint or a mapping of tensors; got {kind}.")
-
-    path = locate_model(str(os.fspath(source)), base)
-    return open_path(path, name or path.stem, str(os.fspath(source)))
-
-
-def open_stored(reference: str, name: str, base: Path | None = None) -> Checkpoint:
-    """The checkpoint that a reference means, with its tensors under the names in its file.
+def open_models(
+    pretrained: Source, experts: Mapping[str, Source], family: str = ""
+) -> tuple[Checkpoint, dict[str, Checkpoint]]:
+    """The checkpoints of a pretrained model and of its experts, which get its names, by theirs.
 
     Raises:
         CheckpointError: as ``open_checkpoint``.
     """
-    return open_path(locate_model(reference, base), name, reference)
+    first = open_checkpoint(pretrained, PRETRAINED, family=family)
+    return first, {name: open_checkpoint(source, name, first, family) for name, source in experts.items()}
 
 
-def locate_model(reference: str, base: Path | None = None) -> Path:
-    """The file or folder that a reference means; a model on the Hub is fetched if it is not in its cache.
+def open_stored(source: Source, name: str | None = None) -> Checkpoint:
+    """As ``open_checkpoint``, with the tensors under the names in the file.
 
     Raises:
-        CheckpointError: the model cannot be fetched from the Hub.
-        Cancelled: the command was asked to stop meanwhile.
+        CheckpointError: as ``open_checkpoint``.
     """
-    if not is_remote(reference, base):
-        return locate(reference, base)
-    from merging.formats.hub import fetch
+    from merging.checkpoints.checkpoint import Checkpoint, MappingCheckpoint
+    from merging.formats.recognition import open_path
 
-    return fetch(reference)
+    if isinstance(source, Checkpoint):
+        return source
+    if isinstance(source, Mapping):
+        return MappingCheckpoint(source, name or "checkpoint")
+    if isinstance(source, (str, os.PathLike)):
+        source = ModelRef(str(os.fspath(source)))
+    if not isinstance(source, ModelRef):
+        kind = type(source).__name__
+        raise CheckpointError(f"{name or 'A checkpoint'} is a path, a Checkpoint or a mapping of tensors; got {kind}.")
+    path = source.fetch()
+    return open_path(path, name or path.stem, source.text)

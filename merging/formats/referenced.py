@@ -38,10 +38,10 @@ _tried: ContextVar[tuple[Path, str] | None] = ContextVar("tried", default=None) 
 class ReferencedModel(CheckpointView):
     """A model that lies elsewhere, without its text tower: the tensors that a copy of it would have."""
 
-    def __init__(self, inner: Checkpoint, raw: bytes, metadata: Mapping[str, str], label: str) -> None:
+    def __init__(self, inner: Checkpoint, raw: bytes, metadata: Mapping[str, str]) -> None:
         names = {each.name: each.name for each in inner.parameters if each.part != TEXT_TOWER}
         super().__init__(inner, renamed(inner, names), same=False)
-        self.metadata, self.label, self._crc = dict(metadata), label, zlib.crc32(raw)
+        self.metadata, self._crc = dict(metadata), zlib.crc32(raw)
 
     def state(self) -> tuple[int, ...] | None:
         """Another one than the file's own: its digest is of fewer tensors, or of more."""
@@ -59,7 +59,7 @@ def is_reference(path: Path, raw: bytes) -> bool:
     return path.parent.name == FOLDER and len(raw) <= MOST and f'"{MARK}"'.encode() in raw[:100]
 
 
-def open_reference(path: Path, raw: bytes, label: str, open_canonical: Open) -> Checkpoint:
+def open_reference(path: Path, raw: bytes, open_canonical: Open) -> Checkpoint:
     """The model that a file refers to.
 
     Raises:
@@ -78,7 +78,7 @@ def open_reference(path: Path, raw: bytes, label: str, open_canonical: Open) -> 
             if Path(like).name != like:
                 raise CheckpointError(f"{file} names a model outside of its folder; refused.")
             inner = under_names_of(open_canonical(path.parent / like), inner)
-    return ReferencedModel(inner, raw + place.encode(), metadata, label)
+    return ReferencedModel(inner, raw + place.encode(), metadata)
 
 
 def _content(path: Path, raw: bytes) -> tuple[str, str, dict[str, str]]:

@@ -38,6 +38,7 @@ from merging.files.strict_json import parse
 from merging.files.temporary import temporary_name
 
 MAX_HEADER = 100_000_000
+LENGTH = 8  # bytes that say how long the header is
 SYNCED = 1 << 25  # bytes after which writing to the disk begins
 AGAIN = "The file is damaged: download it again, or write it with safetensors."
 COMPLEX = {"C64": " (complex numbers)", "C128": " (complex numbers)"}
@@ -262,8 +263,8 @@ def save(path: Path, tensors: Mapping[str, torch.Tensor], metadata: Mapping[str,
 class SafetensorsCheckpoint(Checkpoint):
     """A safetensors file, read by offset from an open descriptor, which is closed with the checkpoint."""
 
-    def __init__(self, descriptor: int, file: str, name: str, label: str) -> None:
-        self.name, self.label = name, label
+    def __init__(self, descriptor: int, file: str, name: str) -> None:
+        self.name, self.label = name, file
         self._descriptor, self._file = descriptor, file
         weakref.finalize(self, os.close, descriptor)
         header = read_header(descriptor, file)
@@ -279,3 +280,23 @@ class SafetensorsCheckpoint(Checkpoint):
 
     def state(self) -> tuple[int, ...]:
         return file_state(self._descriptor)
+
+
+def file_bytes(name: str, values: Tensor, metadata: Mapping[str, str]) -> bytes:
+    """The bytes of a file with this tensor (*S) and metadata."""
+    flat = values.detach().cpu().reshape(-1).contiguous()
+    head, _ = written_header({name: TensorInfo(tuple(values.shape), values.dtype)}, metadata)
+    return head + bytes(raw_bytes(flat))
+
+
+def tensor_of(raw: bytes, label: str) -> tuple[str, Tensor, dict[str, str]]:
+    """The name, the tensor (*S) and the metadata that ``file_bytes`` wrote. Raises CheckpointError for other bytes."""
+    start = LENGTH + int.from_bytes(raw[:LENGTH], "little")
+    entries = parse(raw[LENGTH:start], label, "the header")
+    metadata = entries.pop("__metadata__", {})
+    if not isinstance(metadata, dict) or len(entries) != 1:
+        raise CheckpointError(f"{label} holds {len(entries)} tensors; one is expected, with metadata.")
+    header = checked_header(entries, metadata, start=start, size=len(raw), label=label)
+    name, info = next(iter(header.infos.items()))
+    numbers = torch.frombuffer(bytearray(raw[start:]), dtype=torch.uint8) if info.nbytes else torch.empty(0)
+    return name, numbers.view(info.dtype).reshape(info.shape), header.metadata

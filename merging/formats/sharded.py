@@ -26,8 +26,8 @@ Shards = dict[str, SafetensorsCheckpoint | PickledCheckpoint]
 class ShardedCheckpoint(Checkpoint):
     """The shards of one model as one checkpoint."""
 
-    def __init__(self, path: Path, raw: bytes, name: str, label: str) -> None:
-        self.name, self.label = name, label
+    def __init__(self, path: Path, raw: bytes, name: str) -> None:
+        self.name = self.label = name
         file_name = printable(path.name)
         index, self._index = parse(raw, file_name), zlib.crc32(raw)
         weights = _weight_map(index, file_name)
@@ -48,8 +48,8 @@ class ShardedCheckpoint(Checkpoint):
             raise CheckpointError(f"{printable(path.name)}: the shard {file!r} is missing; download it, too.")
         descriptor = open_regular(inside(shard))
         if path.name == PICKLED_INDEX:
-            return PickledCheckpoint(descriptor, file, name, file)
-        return SafetensorsCheckpoint(descriptor, file, name, file)
+            return PickledCheckpoint(descriptor, file, name)
+        return SafetensorsCheckpoint(descriptor, file, name)
 
     @property
     def shards(self) -> int:

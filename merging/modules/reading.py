@@ -120,7 +120,7 @@ def _listed(folder: Path) -> dict[str, Any]:
 def _opened(folder: Path, name: str, sha: str) -> SafetensorsCheckpoint:
     """A listed file, after its hash was compared."""
     descriptor = open_regular(inside(folder / name))  # what is hashed is what is read
-    opened = SafetensorsCheckpoint(descriptor, name, name, name)
+    opened = SafetensorsCheckpoint(descriptor, name, name)
     if _hash(descriptor) != sha:
         raise CheckpointError(f"{name} does not have the SHA-256 that {LIST} gives; copy the folder again.")
     if odd := [tensor for tensor, info in opened.infos.items() if info.dtype not in FLOATS]:

@@ -24,7 +24,6 @@ from merging.checkpoints.references import PRETRAINED
 from merging.devices import choose_device, describe_device, in_room
 from merging.engine.outputs import MERGED
 from merging.errors import NeedsError, StoreError, TaskError
-from merging.formats.opening import open_checkpoint
 from merging.previews.bootstrap import AVERAGE, paired_differences
 from merging.previews.felt import felt
 from merging.previews.memory import Memory, bytes_of
@@ -159,8 +158,7 @@ class Previewer:
                 "another run, or with the pretrained model."
             )
         if reference.has_model:
-            files = {name: open_checkpoint(path, name) for name, path in reference.model_paths.items()}
-            models = {name: self._hold(file.state_dict(), file) for name, file in files.items()}
+            models = {name: self._hold(file.state_dict(), file) for name, file in reference.open_models().items()}
             self._merges[reference.id] = HeldMerge(reference.inputs, models, reference.recipe)
             return self._merges[reference.id], reference.name
         again = open_inputs(reference.recipe, base, self.benchmark)

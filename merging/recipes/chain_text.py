@@ -1,4 +1,4 @@
-"""The text form of chains, read and written: in links, and step by step on the command line; and that of experts.
+"""The text form of chains, read and written: in links, and step by step on the command line.
 
 A link is 'lwptv;ties:density=0.1;surgery:rank=8', after 'count_dead_params;', 'activation:gelu;',
 'architecture:heads=4;', 'exemplars:per_task=9;' and 'test_data:split=reporting;' where a recipe sets them.
@@ -6,14 +6,11 @@ A link is 'lwptv;ties:density=0.1;surgery:rank=8', after 'count_dead_params;', '
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 from merging.checkpoints.families import ACTIVATIONS
-from merging.checkpoints.references import BUNDLED_PREFIX, is_remote, locate
 from merging.checkpoints.stated_architecture import StatedArchitecture
 from merging.errors import ParameterError, RecipeError, UnknownMethodError
 from merging.methods import registry
@@ -22,7 +19,6 @@ from merging.methods.method import Method
 from merging.methods.params import TABLE, Bound, Params, unknown_parameter
 from merging.recipes.recipe import Exemplars
 from merging.recipes.unlabeled import TestData
-from merging.text import printable
 
 EXEMPLARS, TEST_DATA = "exemplars", "test_data"  # the keys of what says how exemplars and test data are drawn
 COUNT_DEAD = "count_dead_params"
@@ -209,28 +205,3 @@ def _problem(method: Method, name: str, equals: str, value: str) -> str:
     except ValueError:
         accepted = False
     return "" if accepted else f"{method.key}.{name} {bounds[name].refusal(value)}"
-
-
-def parse_experts(texts: Sequence[str], problems: list[str]) -> dict[str, str]:
-    """{name: file} from 'name=file', or from a file that gives its own name."""
-    experts: dict[str, str] = {}
-    if not texts:
-        problems.append("Give at least one expert: --expert NAME=FILE.")
-    for text in texts:
-        name, equals, reference = text.partition("=")
-        if not equals:
-            name, reference = Path(text.removeprefix(BUNDLED_PREFIX)).stem, text
-        if not name or not reference:
-            problems.append(f"Write an expert as NAME=FILE; got {text!r}.")
-        elif name in experts:
-            problems.append(f"Two experts are called {name!r}; give them different names.")
-        else:
-            experts[name] = reference
-            check_file(reference, f"expert {name}", problems)
-    return experts
-
-
-def check_file(reference: str, what: str, problems: list[str]) -> None:
-    """Add a problem if there is no such file; problems of a file that exists show when it is opened."""
-    if not is_remote(reference) and not os.path.lexists(locate(reference)):
-        problems.append(f"The file of {what} was not found: {printable(reference, 300)}.")

@@ -10,9 +10,11 @@ from pathlib import Path
 from typing import Any, Self
 
 from merging.checkpoints.families import Parameter
+from merging.checkpoints.references import PRETRAINED, expert_key
 from merging.errors import MergingError, RecipeError
 from merging.files.plain_yaml import check_fields, plain_yaml, text_of, write_yaml
 from merging.files.short_digest import short_digest
+from merging.formats.opening import ModelRef
 from merging.methods import registry
 from merging.methods.method import Adapt, Edit, Merge, Method, Needs
 from merging.methods.params import Params, integer
@@ -150,6 +152,11 @@ class Recipe:
         merge = method.key if isinstance(method, Merge) else DEFAULT_MERGE
         edits, adapt = ([method.key] if isinstance(method, Edit) else []), isinstance(method, Adapt)
         return cls.build(merge, {}, edits, pretrained, experts, method.title, adapt=method.key if adapt else None)
+
+    def models(self, base: Path | None = None) -> dict[str, ModelRef]:
+        """The models that it names, {"pretrained": model, "experts/<name>": model}; paths count from ``base``."""
+        named = {PRETRAINED: self.pretrained, **{expert_key(name): text for name, text in self.experts}}
+        return {key: ModelRef(text, base) for key, text in named.items()}
 
     @property
     def methods(self) -> tuple[Edit | Merge, ...]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
@@ -14,10 +14,10 @@ from merging.checkpoints.checkpoint import Checkpoint
 from merging.checkpoints.digests import DIGESTS
 from merging.checkpoints.heads import refuse_head
 from merging.checkpoints.kinds.inference import INFERENCE
-from merging.checkpoints.references import PRETRAINED, expert_key, is_remote, locate
+from merging.checkpoints.references import PRETRAINED, expert_key
 from merging.checkpoints.stated_architecture import StatedArchitecture
 from merging.errors import CheckpointError, CompatibilityError
-from merging.formats.opening import open_checkpoint
+from merging.formats.opening import open_models
 from merging.inspection.fit import fit
 from merging.inspection.fit_report import FitReport
 from merging.recipes.recipe import Recipe
@@ -64,13 +64,10 @@ class OpenedRecipe:
             TaskError: a model of a benchmark that was made here is not as it was written.
         """
         meter = context.meter(self.nbytes)
-        names = [PRETRAINED, *(expert_key(name) for name in self.experts)]
         digests = {}
-        references = [self.recipe.pretrained, *(reference for _, reference in self.recipe.experts)]
-        for name, checkpoint, reference in zip(names, self, references, strict=True):
-            digests[name] = DIGESTS.digest(checkpoint, meter)
-            if not is_remote(reference, self.base):
-                check_model(locate(reference, self.base), digests[name])
+        for (key, model), checkpoint in zip(self.recipe.models(self.base).items(), self, strict=True):
+            digests[key] = DIGESTS.digest(checkpoint, meter)
+            check_model(model, digests[key])
         return digests
 
     def run_id(self, digests: Mapping[str, str] | None = None) -> str:
@@ -129,17 +126,11 @@ def open_inputs(recipe: Recipe, base: Path | None = None, benchmark: Benchmark |
     Raises:
         CheckpointError: a file is missing or is not a checkpoint.
     """
-    pretrained, experts = open_models(recipe.pretrained, recipe.experts, base, recipe.family)
+    models = recipe.models(base)
+    of_experts = {name: models[expert_key(name)] for name, _ in recipe.experts}
+    pretrained, experts = open_models(models[PRETRAINED], of_experts, recipe.family)
     files = GivenFiles.of(recipe, base)
     return replace(opened(recipe, pretrained, experts, benchmark), base=base, given=files)
-
-
-def open_models(
-    pretrained: str, experts: Iterable[tuple[str, str]], base: Path | None = None, family: str = ""
-) -> tuple[Checkpoint, dict[str, Checkpoint]]:
-    """The checkpoints of references. Raises CheckpointError as ``open_inputs`` does."""
-    first = open_checkpoint(pretrained, "pretrained", base, family=family)
-    return first, {name: open_checkpoint(path, name, base, first, family) for name, path in experts}
 
 
 def opened(

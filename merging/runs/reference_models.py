@@ -16,7 +16,6 @@ from merging.devices import choose_device, describe_device
 from merging.files.records import write_json
 from merging.files.short_digest import short_digest
 from merging.files.tables import SCORES, write_table
-from merging.formats.opening import open_checkpoint
 from merging.runs.estimate import EVALUATING
 from merging.runs.facts import facts
 from merging.runs.run import FACTS, Run
@@ -33,10 +32,10 @@ def references(store: Store, benchmark: Benchmark, *, context: Context = QUIET, 
     With ``compute=False`` only those that are already stored.
     """
     runs = {}
-    models = _reference_models(benchmark)
+    models = benchmark.models()
     parts = context.parts(dict.fromkeys(models, 1.0))
-    for name, reference in models.items():
-        checkpoint = open_checkpoint(reference, name)
+    for name, model in models.items():
+        checkpoint = model.open(name)
         content = DIGESTS.digest(checkpoint)
         run_id = _id_of(content, benchmark)
         if compute and not store.has(run_id):
@@ -53,8 +52,7 @@ def references(store: Store, benchmark: Benchmark, *, context: Context = QUIET, 
 
 def reference_id(benchmark: Benchmark, name: str) -> str:
     """The id under which the evaluation of a reference model is stored, if it is: "pretrained", or an expert's task."""
-    checkpoint = open_checkpoint(_reference_models(benchmark)[name], name)
-    return _id_of(DIGESTS.digest(checkpoint), benchmark)
+    return _id_of(DIGESTS.digest(benchmark.models()[name].open(name)), benchmark)
 
 
 def keep_reference(
@@ -62,8 +60,7 @@ def keep_reference(
     warnings: Sequence[str] = (),
 ) -> str:  # fmt: skip
     """Store the scores of a reference model on all tasks, unless they are stored; gives their id."""
-    checkpoint = open_checkpoint(_reference_models(benchmark)[name], name)
-    content = DIGESTS.digest(checkpoint)
+    content = DIGESTS.digest(benchmark.models()[name].open(name))
     run_id = _id_of(content, benchmark)
     if not store.has(run_id):
         _write_reference(store, benchmark, run_id, name, content, scores, seconds, device, warnings)
@@ -72,11 +69,6 @@ def keep_reference(
 
 def _id_of(content: str, benchmark: Benchmark) -> str:
     return short_digest(f"{content} on {benchmark.digest}")
-
-
-def _reference_models(benchmark: Benchmark) -> dict[str, str]:
-    models = {PRETRAINED: benchmark.pretrained, **benchmark.experts}
-    return models | ({MULTITASK: benchmark.multitask} if benchmark.multitask else {})
 
 
 def _write_reference(

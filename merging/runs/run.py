@@ -232,11 +232,16 @@ class Run:
             return None
         if not self.has_model:
             raise StoreError(f"Of run {self.id} only tables are kept. Run its recipe again to have its modules.")
-        from merging.formats.opening import open_checkpoint
         from merging.modules.reading import read
 
         folder = {self.file(name).parent for name in self.modules if "/" not in name}.pop()
-        return read(folder, merged or open_checkpoint(self.model_paths["merged"], "merged"))
+        return read(folder, merged or self.open_models()["merged"])
+
+    def open_models(self) -> dict[str, Checkpoint]:
+        """The checkpoints in ``model_paths``. Raises StoreError if one is damaged."""
+        from merging.formats.opening import open_checkpoint
+
+        return {name: open_checkpoint(path, name) for name, path in self.model_paths.items()}
 
     @property
     def model_path(self) -> Path | None:

@@ -35,7 +35,7 @@ def _planned(session: Session, request: Request) -> NamedPoint:
     try:
         opened = session.opened(place.recipe)
     except CheckpointError as error:
-        raise unseen((place.recipe.pretrained, *dict(place.recipe.experts).values()), error) from None
+        raise unseen(place.recipe.models().values(), error) from None
     for checkpoint, given in zip(opened, request["digests"], strict=True):
         believe(checkpoint, given)
     return session.plan(place)

@@ -17,10 +17,10 @@ from typing import Any, Self
 
 from merging import settings
 from merging.benchmarks.benchmark import SPLITS
-from merging.checkpoints import references
 from merging.errors import RecipeError
 from merging.files.plain_yaml import check_fields, plain_yaml, text_of, write_yaml
 from merging.files.short_digest import short_digest
+from merging.formats.opening import ModelRef
 from merging.methods.params import Bound
 from merging.recipes.recipe import Recipe
 from merging.sweeps import axis as axes
@@ -287,8 +287,7 @@ def resolved(recipe: Recipe, base: Path) -> Recipe:
     """The recipe with absolute paths, so that a sweep can be resumed from anywhere."""
 
     def absolute(reference: str) -> str:
-        named = reference.startswith(references.NAMED) or references.is_remote(reference, base)
-        return reference if named else str(references.locate(reference, base).absolute())
+        return ModelRef(reference, base).absolute()
 
     experts = tuple((name, absolute(reference)) for name, reference in recipe.experts)
     return replace(recipe, pretrained=absolute(recipe.pretrained), experts=experts, given=recipe.given.placed(absolute))

@@ -11,7 +11,7 @@ from torch import Tensor
 from merging.checkpoints.checkpoint import Checkpoint
 from merging.checkpoints.tensor_info import TensorInfo
 from merging.errors import CheckpointError
-from merging.formats.opening import open_path
+from merging.formats.recognition import open_path
 from merging.formats.safetensors import SafetensorsWriter
 
 FILE = "heads.safetensors"  # its tensors are called <expert>/<tensor>

@@ -13,7 +13,7 @@ from blake3 import blake3
 
 from merging.checkpoints import content_digest, digests
 from merging.formats import early_digests
-from merging.formats.opening import open_checkpoint
+from merging.formats.opening import ModelRef, open_checkpoint
 
 
 @pytest.fixture(autouse=True)
@@ -74,11 +74,11 @@ def test_another_process_gives_the_digest(tmp_path: Path, monkeypatch: pytest.Mo
     """Its own limit is not that of this test, so it gives the digest of a small checkpoint, which shows whose it is."""
     path = tiny.write_family(tmp_path, experts=()).pretrained
     opened = open_checkpoint(path)
-    with early_digests.early_digests([str(path), "nowhere.safetensors", "hf-hub:nobody/nothing"]):
+    with early_digests.early_digests(map(ModelRef, [str(path), "nowhere.safetensors", "hf-hub:nobody/nothing"])):
         assert digests.DIGESTS.digest(opened) == by_hand(path, large=False)
     digests.DIGESTS.clear()
     monkeypatch.setattr(early_digests.sys, "executable", "false")  # a process that ends at once
-    with early_digests.early_digests([str(path)]):
+    with early_digests.early_digests([ModelRef(str(path))]):
         assert digests.DIGESTS.digest(opened) == by_hand(path, large=True)
 
 

@@ -17,16 +17,15 @@ from loopback_hub import STORAGE, LoopbackHub
 from safetensors.torch import save
 
 from merging import settings
-from merging.checkpoints import references
 from merging.checkpoints.architecture import Architecture
+from merging.cli.model_options import found_model
 from merging.errors import Cancelled, CheckpointError
 from merging.formats import hub
-from merging.formats.opening import open_checkpoint
+from merging.formats.opening import ModelRef, open_checkpoint
 from merging.hub import fetch as fetch_module
 from merging.hub.cache import cache_folder
 from merging.open_clip_import import prepare_torchvision
 from merging.progress import Progress, watched
-from merging.recipes import chain_text
 from merging.tasks.context import Context
 
 CONFIG = {"model_cfg": {"embed_dim": tiny.EMBED, "quick_gelu": True, "vision_cfg": tiny.ARCHITECTURE["vision_cfg"]}}
@@ -95,11 +94,11 @@ def test_a_file_of_that_name_comes_first(there: LoopbackHub, tmp_path: Path, mon
     monkeypatch.chdir(tmp_path)
     (tmp_path / "ViT-B-32").mkdir()
     tiny.write(tmp_path / "ViT-B-32" / "mine", tiny.pretrained())
-    assert not references.is_remote("ViT-B-32/mine") and references.is_remote("ViT-B-32/other")
+    assert not ModelRef("ViT-B-32/mine").remote and ModelRef("ViT-B-32/other").remote
     open_checkpoint("ViT-B-32/mine")
     assert not there.requests
     problems: list[str] = []
-    chain_text.check_file("hf-hub:tiny/clip", "the pretrained model", problems)
+    found_model("hf-hub:tiny/clip", "the pretrained model", problems)
     assert not problems
 
 

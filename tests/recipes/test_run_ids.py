@@ -7,9 +7,10 @@ from typing import Any
 
 import pytest
 
+from merging.cli.model_options import parse_experts
 from merging.methods import registry
 from merging.methods.method import REGISTERED
-from merging.recipes.chain_text import WrittenChain, parse_chain, parse_experts
+from merging.recipes.chain_text import WrittenChain, parse_chain
 from merging.recipes.recipe import Recipe
 
 EXPERTS = {"a": "a.safetensors", "b": "b.safetensors"}

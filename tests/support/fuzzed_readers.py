@@ -26,6 +26,7 @@ from safetensors.torch import save
 from app.session.report import report_codec
 from merging.benchmarks.build.description import Description, read_classes
 from merging.benchmarks.cached_features import CachedFeatures
+from merging.cli.model_options import parse_experts
 from merging.clip.heads import read_head
 from merging.datasets.opening import checked
 from merging.datasets.references import encoded
@@ -35,8 +36,8 @@ from merging.files import strict_json
 from merging.files.atomic import DamagedError
 from merging.files.npz import Npz
 from merging.formats.configs import beside
-from merging.formats.opening import open_path
-from merging.recipes.chain_text import parse_chain, parse_experts
+from merging.formats.recognition import open_path
+from merging.recipes.chain_text import parse_chain
 from merging.recipes.recipe import Recipe
 from merging.runs.drafts import parsed
 from merging.runs.store import Store

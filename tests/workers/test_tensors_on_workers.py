@@ -24,7 +24,7 @@ from merging.engine import run as engine
 from merging.engine.outputs import Stored, Tally
 from merging.engine.work import one_by_one
 from merging.errors import Cancelled, MergingError, WorkerError
-from merging.formats.one_tensor import file_bytes
+from merging.formats.safetensors import file_bytes
 from merging.recipes.recipe import Recipe
 from merging.runs.estimate import tensor_bytes
 from merging.runs.execute import execute

@@ -77,11 +77,10 @@ def tower() -> str:
 @lru_cache(maxsize=data.KEPT)
 def _tower(folder: Path, state: tuple[int, ...]) -> str:
     from merging.checkpoints.architecture import Architecture
-    from merging.formats.opening import open_checkpoint
     from merging.inspection.checkpoint_facts import published_tower
 
     try:
-        return published_tower(Architecture.of(open_checkpoint(data.benchmark().pretrained)))
+        return published_tower(Architecture.of(data.benchmark().open_pretrained()))
     except MergingError:
         return ""
 

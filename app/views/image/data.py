@@ -15,7 +15,6 @@ from app import permission, text
 from app.reading import data, previews
 from app.session import state
 from merging import modes
-from merging.checkpoints.references import PRETRAINED
 from merging.errors import MergingError
 from merging.jobs.bench import ImageRequest, TableName
 from merging.modes import Act
@@ -214,10 +213,9 @@ def depths() -> tuple[int, int]:
 @st.cache_data(max_entries=16, show_spinner=False)
 def _depths(digest: str) -> tuple[int, int]:
     from merging.checkpoints.architecture import Architecture
-    from merging.formats.opening import open_checkpoint
 
     try:
-        own = Architecture.of(open_checkpoint(data.benchmark().pretrained, PRETRAINED))
+        own = Architecture.of(data.benchmark().open_pretrained())
     except MergingError:
         return 0, 0
     return own.layers, own.heads

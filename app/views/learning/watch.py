@@ -102,9 +102,9 @@ def _facts(pretrained: str, tensors: tuple[str, ...]) -> pd.DataFrame:
     import pandas as pd
 
     from merging.checkpoints.families import thirds
-    from merging.formats.opening import open_checkpoint
+    from merging.formats.opening import ModelRef
 
-    parameters = open_checkpoint(pretrained, "pretrained").parameters
+    parameters = ModelRef(pretrained).open("pretrained").parameters
     each = [one for whole in parameters for one in (whole, *thirds(whole)) if one.name in tensors]
     rows = [(one.name, one.order, one.section, str(one.role), one.part) for one in each]
     return pd.DataFrame(rows, columns=["tensor", "order", "section", "role", "part"])

@@ -295,10 +295,10 @@ def _test_data(current: Draft) -> bool:
 def _silent(pretrained: str, file: tuple[int, ...]) -> bool:
     """Whether a checkpoint does not state its activation; False if it cannot be read."""
     from merging.checkpoints.architecture import stated_by
-    from merging.formats.opening import open_checkpoint
+    from merging.formats.opening import ModelRef
 
     try:
-        return "quick_gelu" not in stated_by(open_checkpoint(pretrained, "pretrained"))
+        return "quick_gelu" not in stated_by(ModelRef(pretrained).open("pretrained"))
     except (CheckpointError, OSError):
         return False
 

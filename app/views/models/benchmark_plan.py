@@ -12,7 +12,7 @@ import streamlit as st
 from app import text
 from app.permission import asks
 from app.reading import data
-from merging.checkpoints import references as model_references
+from merging.checkpoints.references import locate
 from merging.errors import MergingError
 from merging.modes import Act
 from merging.text import first_few, size_text
@@ -57,7 +57,7 @@ def _configurations(reference: str, state: tuple[int, ...]) -> tuple[str, ...]:
     from merging.datasets.table_layouts import configurations
 
     try:
-        names = configurations(snapshot(model_references.locate(reference)))
+        names = configurations(snapshot(locate(reference)))
     except (MergingError, OSError):
         return ()  # which inspecting it then says
     return names if len(names) > 1 else ()
@@ -73,7 +73,7 @@ def _inspect(reference: str, configuration: str | None, state: tuple[int, ...]) 
     from merging.datasets.opening import open_data
 
     try:
-        data_set = open_data(model_references.locate(reference), configuration=configuration)
+        data_set = open_data(locate(reference), configuration=configuration)
         referable = all(data_set.reference(part, 0) is not None for part in data_set.parts)
     except (MergingError, OSError) as error:
         return DataSetFacts("", (), str(error))

@@ -16,10 +16,10 @@ from app.permission import asks
 from app.reading import data, models
 from app.session import clicks
 from app.widgets.jobs import own_machine, tray
-from merging.checkpoints.references import is_remote
 from merging.errors import MergingError, StoreError
 from merging.export import stored
 from merging.export.stored import STORED, Export
+from merging.formats.opening import ModelRef
 from merging.modes import Act
 from merging.runs.run import Run
 from merging.text import size_text
@@ -137,7 +137,7 @@ def _image_only(run: Run, to: str) -> str:
     """What the exports of a run will not hold; empty if they are whole CLIP models, or if that cannot be seen yet."""
     pretrained = run.recipe.pretrained if run.recipe else ""
     model = str(next(iter(run.model_paths.values()))) if run.has_model else ""
-    if not pretrained or is_remote(pretrained):
+    if not pretrained or ModelRef(pretrained).remote:
         pretrained = ""
     return _note(model or pretrained, pretrained, to, data.file_state(model), data.file_state(pretrained))
 

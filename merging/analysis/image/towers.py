@@ -13,7 +13,6 @@ from merging.checkpoints.references import EXPERTS, PRETRAINED
 from merging.clip.image_encoder import Encoder
 from merging.devices import choose_device, in_room
 from merging.errors import TaskError
-from merging.formats.opening import open_checkpoint
 from merging.tasks.context import QUIET, Context
 from merging.text import first_few
 
@@ -142,7 +141,7 @@ class Towers:
         if key in self.drafts:
             return self._named(key, *self.drafts[key])
         if key == PRETRAINED:
-            return self._named(key, "Pretrained", open_checkpoint(self.benchmark.pretrained, PRETRAINED))
+            return self._named(key, "Pretrained", self.benchmark.open_pretrained())
         if key.startswith(EXPERTS):
             return self._expert(key, key.removeprefix(EXPERTS))
         run_id, _, model = key.partition("/")
@@ -157,7 +156,7 @@ class Towers:
         title = self.benchmark.task(task).title
         if task not in self.benchmark.experts:
             raise TaskError(f"{title} has no expert in this benchmark; {first_few(self.benchmark.experts)} have one.")
-        return self._named(key, f"Expert for {title}", open_checkpoint(self.benchmark.experts[task], task))
+        return self._named(key, f"Expert for {title}", self.benchmark.models()[task].open(task))
 
     def _named(self, key: str, title: str, checkpoint: Checkpoint) -> NamedTower:
         if reason := self.benchmark.misfit(checkpoint):

@@ -19,7 +19,7 @@ from merging.checkpoints.families import LINEAR_MAPS, Parameter
 from merging.devices import choose_device
 from merging.engine.inputs import Inputs
 from merging.errors import TaskError
-from merging.formats.opening import open_checkpoint
+from merging.formats.opening import open_models
 from merging.methods.shared.least_squares import matrices
 from merging.numerics.linear_algebra import left_factors
 from merging.recipes.presets import Preset, preset
@@ -132,8 +132,7 @@ def kept_shares(
 ) -> dict[str, list[dict[str, float]]]:
     """{preset: for each cut, the share of ranks above it: mean over the matrices, least and most}."""
     device = choose_device(context.device)
-    experts = {name: open_checkpoint(reference, name) for name, reference in benchmark.experts.items()}
-    inputs = Inputs(open_checkpoint(benchmark.pretrained), experts, None, device)
+    inputs = Inputs(*open_models(benchmark.pretrained, benchmark.experts), None, device)
     chosen = [parameter for parameter in inputs.parameters if parameter.role in LINEAR_MAPS]
     meter = context.meter(len(chosen))
     shares: dict[str, list[list[float]]] = {key: [] for key in BASES}
@@ -142,7 +141,7 @@ def kept_shares(
         vectors = matrices(inputs.whole(parameter))
         return [_shares(blocks, cuts) for blocks in (vectors, vectors.mT)]
 
-    nbytes = FACTORS * len(experts) * max(inputs.pretrained.infos[parameter.name].nbytes for parameter in chosen)
+    nbytes = FACTORS * len(inputs.names) * max(inputs.pretrained.infos[parameter.name].nbytes for parameter in chosen)
     with side_by_side((partial(of_matrix, parameter) for parameter in chosen), device, nbytes) as found:
         for parameter, of_bases in zip(chosen, found, strict=True):
             for key, of_base in zip(BASES, of_bases, strict=True):

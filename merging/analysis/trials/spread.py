@@ -21,7 +21,7 @@ from merging.checkpoints.digests import DIGESTS
 from merging.errors import MergingError, WorkerError, WorkersGone
 from merging.files.short_digest import short_digest
 from merging.formats.handed_out import handed_out
-from merging.runs.inputs import open_models
+from merging.formats.opening import open_models
 from merging.tasks.context import Context
 from merging.tasks.kinds import TRIAL, Plain
 from merging.workers.fan_out import FanOut, WorkerTask
@@ -46,7 +46,7 @@ def computation(key: str) -> Compute:
 
 def models_of(benchmark: Benchmark) -> list[Checkpoint]:
     """The checkpoints that trials on a benchmark may merge. Raises CheckpointError if one is missing or damaged."""
-    pretrained, experts = open_models(benchmark.pretrained, benchmark.experts.items())
+    pretrained, experts = open_models(benchmark.pretrained, benchmark.experts)
     return [pretrained, *experts.values()]
 
 

@@ -40,7 +40,7 @@ def _missing(benchmark: Benchmark, request: Request) -> str:
     for name in request["experts"]:
         if name not in benchmark.experts:
             return f"the expert {name} in {benchmark.folder}"
-    return first_missing((benchmark.pretrained, *benchmark.experts.values()))
+    return first_missing(benchmark.models().values())
 
 
 def compute_trial(inputs: TrialInputs, request: Request, context: Context) -> Plain:

@@ -8,14 +8,17 @@ from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any, Self
 
+from merging.benchmarks.benchmark import MULTITASK
 from merging.benchmarks.build.class_names import ClassNames
 from merging.checkpoints.families import ACTIVATIONS
+from merging.checkpoints.references import PRETRAINED, locate
 from merging.checkpoints.stated_architecture import StatedArchitecture
 from merging.clip.prompt_sets import CLIP, WORDINGS, prompt_keys
 from merging.datasets.class_list import in_lines, names_text
 from merging.errors import CheckpointError, RecipeError, TaskError
 from merging.files.plain_yaml import plain_yaml
 from merging.formats.named_architecture import named_architecture
+from merging.formats.opening import ModelRef
 from merging.text import did_you_mean, first_few, printable
 
 KEY = re.compile(r"[a-z0-9][a-z0-9_-]{0,39}")
@@ -114,6 +117,19 @@ class Description:
             _text(options["architecture"], "architecture")
             options["architecture"] = named_architecture(options["architecture"], base).text()
         return cls(**options, base=base)
+
+    def path(self, text: str) -> Path:
+        """The path of one of its data sets or files."""
+        return locate(text, self.base)
+
+    def models(self) -> dict[str, ModelRef]:
+        """{"pretrained": model, task: its expert}, and "multitask" if there is one."""
+        named = {
+            PRETRAINED: self.pretrained,
+            **{task.key: task.expert for task in self.tasks},
+            MULTITASK: self.multitask,
+        }
+        return {name: ModelRef(text, self.base) for name, text in named.items() if text}
 
     @property
     def stated(self) -> StatedArchitecture:

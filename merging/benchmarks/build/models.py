@@ -23,7 +23,7 @@ from merging.checkpoints.stated_architecture import NOTHING_STATED, StatedArchit
 from merging.checkpoints.text_tower import stated_text
 from merging.clip.preprocess import MEAN, STD
 from merging.errors import CompatibilityError, TaskError
-from merging.formats.opening import open_checkpoint
+from merging.formats.opening import ModelRef
 from merging.formats.referenced import SUFFIX as REFERENCE
 from merging.formats.referenced import write_reference
 from merging.formats.safetensors import SafetensorsWriter
@@ -57,9 +57,8 @@ class BenchmarkModels:
 
 
 def open_models(
-    pretrained: str,
-    trained: Mapping[str, str],
-    base: Path,
+    pretrained: ModelRef,
+    trained: Mapping[str, ModelRef],
     activation: str = "",
     given: StatedArchitecture = NOTHING_STATED,
 ) -> BenchmarkModels:
@@ -69,8 +68,8 @@ def open_models(
         CheckpointError: a file that is no checkpoint, or one that states something else than ``given``.
         TaskError: models that do not fit together; names every tensor.
     """
-    first = with_activation(with_architecture(open_checkpoint(pretrained, PRETRAINED, base), given), activation)
-    experts = {name: open_checkpoint(reference, name, base, like=first) for name, reference in trained.items()}
+    first = with_activation(with_architecture(pretrained.open(PRETRAINED), given), activation)
+    experts = {name: model.open(name, first) for name, model in trained.items()}
     opened = {
         name: with_activation(with_architecture(expert, given, sizes=False), activation)
         for name, expert in experts.items()

@@ -8,7 +8,6 @@ from pathlib import Path
 
 import torch
 
-from merging.benchmarks.benchmark import MULTITASK
 from merging.benchmarks.build.class_names import Classes, name_classes
 from merging.benchmarks.build.description import Description, TaskSource, read_classes
 from merging.benchmarks.build.models import BenchmarkModels, open_models
@@ -16,7 +15,7 @@ from merging.benchmarks.build.sampling import Amounts
 from merging.benchmarks.build.splits import Split, split
 from merging.checkpoints.architecture import with_activation, with_architecture
 from merging.checkpoints.checkpoint import Checkpoint
-from merging.checkpoints.references import PRETRAINED, locate, without_folders
+from merging.checkpoints.references import PRETRAINED, without_folders
 from merging.checkpoints.text_tower import PROJECTION, text_tower
 from merging.checkpoints.views import CheckpointView
 from merging.clip.heads import PLAIN, Head, read_head
@@ -26,7 +25,7 @@ from merging.datasets.base import DataSet
 from merging.datasets.opening import open_data
 from merging.errors import CheckpointError, TaskError
 from merging.files.disk import free_bytes
-from merging.formats.opening import locate_model, open_stored
+from merging.formats.opening import ModelRef, open_stored
 from merging.text import size_text
 
 LOGIT = "logit_scale"
@@ -74,9 +73,7 @@ class Plan:
 
     def model_places(self) -> dict[str, Path]:
         """Where the models lie, by name."""
-        named = {PRETRAINED: self.description.pretrained, MULTITASK: self.description.multitask}
-        named |= {task.key: task.expert for task in self.description.tasks}
-        return {name: locate_model(place, self.description.base) for name, place in named.items() if place}
+        return {name: model.fetch() for name, model in self.description.models().items()}
 
     @property
     def pixels(self) -> int:
@@ -102,9 +99,8 @@ def plan(description: Description, device: torch.device | str = "cpu", *, tower:
     Raises:
         TaskError, CheckpointError: what cannot be used, and why.
     """
-    trained = {task.key: task.expert for task in description.tasks if task.expert}
-    trained |= {MULTITASK: description.multitask} if description.multitask else {}
-    models = open_models(description.pretrained, trained, description.base, description.activation, description.stated)
+    trained = description.models()
+    models = open_models(trained.pop(PRETRAINED), trained, description.activation, description.stated)
     tasks = tuple(_task(task, description, models) for task in description.tasks)
     needed = any(task.head is None for task in tasks)
     text = _text(description, models.architecture.embed_dim, needed=needed)
@@ -115,9 +111,9 @@ def plan(description: Description, device: torch.device | str = "cpu", *, tower:
 
 def _text(description: Description, width: int, *, needed: bool) -> CheckpointView | None:
     """The text tower, of which nothing is read yet; None if there is none and no head needs it."""
-    source = description.text or description.pretrained
+    source = ModelRef(description.text or description.pretrained, description.base)
     try:
-        opened = open_stored(source, without_folders(source), description.base)
+        opened = open_stored(source, without_folders(source.text))
         opened = with_architecture(opened, description.stated, sizes=False)
         text = text_tower(with_activation(opened, description.activation))
     except CheckpointError as error:
@@ -135,19 +131,18 @@ def _text(description: Description, width: int, *, needed: bool) -> CheckpointVi
 
 def _task(source: TaskSource, description: Description, models: BenchmarkModels) -> PlannedTask:
     """One task; errors name it."""
-    base = description.base
     try:
         data = open_data(
-            locate(source.images, base), image=source.image_column, label=source.label_column,
+            description.path(source.images), image=source.image_column, label=source.label_column,
             configuration=source.configuration, split=source.test_split,
         )  # fmt: skip
         published = prompts(source.prompts).worded(source.wording) if source.prompts else None
-        chosen = read_classes(locate(source.classes, base)) if isinstance(source.classes, str) else source.classes
+        chosen = read_classes(description.path(source.classes)) if isinstance(source.classes, str) else source.classes
         classes = name_classes(data, chosen, published)
         head = None
         if source.head:
             order = published.class_names if published and chosen is None else classes.names
-            head = _head(locate(source.head, base), classes.names, order, models)
+            head = _head(description.path(source.head), classes.names, order, models)
         return PlannedTask(
             source=source,
             title=source.title or (published.title if published else source.key),

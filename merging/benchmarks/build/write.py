@@ -17,7 +17,6 @@ from merging.benchmarks.build.sampling import Written, write_task
 from merging.benchmarks.folders import TEXT_TOWER
 from merging.benchmarks.manifest import MADE_BY, MANIFEST, made_here
 from merging.benchmarks.referenced.locations import SUFFIX as PLACES_SUFFIX
-from merging.checkpoints.references import locate
 from merging.clip.heads import Head, Tokenize, build, fill
 from merging.datasets.hub_cache import snapshot, title
 from merging.devices import choose_device
@@ -204,7 +203,7 @@ class _Build:
         if written.overlap:
             cautions.append(f"{written.overlap} test images are exemplars as well.")
         return {
-            "images": title(snapshot(locate(source.images, self.plan.description.base))),
+            "images": title(snapshot(self.plan.description.path(source.images))),
             "kind": task.data.kind,
             "parts": {part: len(labels) for part, labels in task.data.parts.items()},
             "split": task.split.rule,

@@ -14,6 +14,7 @@ from merging.cli.exit_codes import DONE, FAILED
 from merging.cli.option_types import PATH
 from merging.cli.options import Command, OrderedGroup, argument, device_option, events_option, nice_option, option
 from merging.cli.output import columns, dumps, reporting
+from merging.formats.opening import ModelRef
 from merging.text import percent
 
 if TYPE_CHECKING:
@@ -162,11 +163,10 @@ def score(call: Call, features: Path, model: str, head: Path) -> int:
     """Accuracy of a model from features that were computed before."""
     from merging.benchmarks.cached_features import CachedFeatures
     from merging.clip.heads import read_head
-    from merging.formats.opening import open_checkpoint
 
     cached = CachedFeatures.load(features)
     rows = read_head(head, None, cached.features.shape[1]).rows
-    scores = cached.score(open_checkpoint(model), rows)
+    scores = cached.score(ModelRef(model).open(), rows)
     share = percent(scores["accuracy"], scores["low"], scores["high"])
     print(dumps(scores) if call.json else f"{share}, {scores['n']} images")
     return DONE

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
 from pathlib import Path
 
 import click
@@ -10,18 +9,20 @@ import click
 from merging.cli.call import Call
 from merging.cli.exit_codes import DONE, UsageError
 from merging.cli.export_options import SINGLE, ExportOptions, export_options
-from merging.cli.option_types import PATH, CheckpointType
+from merging.cli.model_options import ModelType
+from merging.cli.option_types import PATH
 from merging.cli.options import Command, argument, option
 from merging.cli.output import dumps, export_facts, reporting
+from merging.formats.opening import ModelRef
 
 
 def _destination(ctx: click.Context, param: click.Parameter, out: Path | None) -> Path | None:
     """The folder to write, which must be free; by default it is named after the checkpoint and the target."""
     from merging.export.destination import refusal
 
-    reference, to = ctx.params.get("checkpoint"), ctx.params.get("to")
-    if out is None and isinstance(reference, str):
-        out = Path(f"{_stem(reference)}-{to}")
+    model, to = ctx.params.get("checkpoint"), ctx.params.get("to")
+    if out is None and model is not None:
+        out = Path(f"{_stem(getattr(model, 'text', model))}-{to}")  # one that was not found is still text
     if out is not None and out.suffix == SINGLE and not out.is_dir():
         raise UsageError([f"{out} is named like a file, and convert writes a folder; choose another --out."])
     if out is not None and (reason := refusal(out, overwrite=ctx.params["overwrite"] or ctx.params["force"])):
@@ -42,12 +43,10 @@ def _stem(reference: str) -> str:
 
 # --out is the last, as its default depends on the others.
 @click.command(cls=Command)
-@argument(
-    "checkpoint", type=CheckpointType("the checkpoint"), help="a file or folder of any known format, or bundled:NAME"
-)
+@argument("checkpoint", type=ModelType("the checkpoint"), help="a file or folder of any known format, or bundled:NAME")
 @option(
     "--base",
-    type=CheckpointType("the pretrained model"),
+    type=ModelType("the pretrained model"),
     help="the pretrained model: of an adapter, or for the projection and text side that a file lacks",
 )
 @export_options
@@ -58,14 +57,14 @@ def _stem(reference: str) -> str:
     help="the folder to write (default: the checkpoint's name and the target's)",
 )
 @click.pass_obj
-def convert(call: Call, checkpoint: str, base: str | None, how: ExportOptions, out: Path) -> int:
+def convert(call: Call, checkpoint: ModelRef, base: ModelRef | None, how: ExportOptions, out: Path) -> int:
     """Write a checkpoint of any format for Transformers or open_clip."""
     from merging.cli.exporting import announce
     from merging.export.export import export
 
     announced = announce(checkpoint, base, how, out)
     with reporting(None) as progress:
-        exported = export(checkpoint, out, base=base, context=call.context(progress), **asdict(how))
+        exported = export(checkpoint, out, base=base, context=call.context(progress), **vars(how))
     if call.json:
         print(dumps(export_facts(exported)))
     else:

@@ -6,20 +6,20 @@ import click
 
 from merging.cli.call import Call
 from merging.cli.exit_codes import DONE
-from merging.cli.model_options import activation_option, architecture_option
-from merging.cli.option_types import CheckpointType
+from merging.cli.model_options import ModelType, activation_option, architecture_option
 from merging.cli.options import Command, argument, device_option
 from merging.cli.output import drawn_of, dumps, reporting, score_table
 from merging.errors import MergingError
+from merging.formats.opening import ModelRef
 
 
 @click.command(cls=Command)
-@argument("checkpoint", type=CheckpointType("the checkpoint"), help="a file, or bundled:NAME")
+@argument("checkpoint", type=ModelType("the checkpoint"), help="a file, or bundled:NAME")
 @activation_option
 @architecture_option
 @device_option
 @click.pass_obj
-def evaluate(call: Call, checkpoint: str, activation: str | None, architecture: str, device: str) -> int:
+def evaluate(call: Call, checkpoint: ModelRef, activation: str | None, architecture: str, device: str) -> int:
     """Accuracy of a checkpoint on the benchmark."""
     from merging.benchmarks.benchmark import SPLITS, Benchmark
     from merging.benchmarks.drawn import REPORTING, draws
@@ -27,10 +27,9 @@ def evaluate(call: Call, checkpoint: str, activation: str | None, architecture: 
     from merging.checkpoints.architecture import with_activation, with_architecture
     from merging.checkpoints.heads import refuse_head
     from merging.checkpoints.stated_architecture import StatedArchitecture
-    from merging.formats.opening import open_checkpoint
 
     given, benchmark = StatedArchitecture.parse(architecture), Benchmark.load()
-    opened = with_activation(with_architecture(refuse_head(open_checkpoint(checkpoint)), given), activation or "")
+    opened = with_activation(with_architecture(refuse_head(checkpoint.open()), given), activation or "")
     if reason := benchmark.misfit(opened):
         raise MergingError(f"{opened.name} cannot be evaluated: {reason}")
     with reporting(None) as progress:

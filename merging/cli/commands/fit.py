@@ -11,10 +11,16 @@ import click
 
 from merging.cli.call import Call
 from merging.cli.exit_codes import DONE, FAILED
-from merging.cli.model_options import activation_option, architecture_option, checkpoint_options, vocabulary_option
-from merging.cli.option_types import CheckpointType
+from merging.cli.model_options import (
+    ModelType,
+    activation_option,
+    architecture_option,
+    checkpoint_options,
+    vocabulary_option,
+)
 from merging.cli.options import Command, argument, job_options, option
 from merging.cli.output import columns, dumps, reporting
+from merging.formats.opening import ModelRef
 
 if TYPE_CHECKING:
     from merging.inspection.fit_report import FitReport
@@ -36,8 +42,8 @@ VERDICT_HELP = (
 @click.pass_obj
 def fit(
     call: Call,
-    pretrained: str,
-    experts: Mapping[str, str],
+    pretrained: ModelRef,
+    experts: Mapping[str, ModelRef],
     values: bool,
     activation: str | None,
     architecture: str,
@@ -50,18 +56,16 @@ def fit(
     from merging.checkpoints.architecture import with_architecture
     from merging.checkpoints.digests import DIGESTS
     from merging.checkpoints.stated_architecture import StatedArchitecture
-    from merging.formats.opening import open_checkpoint
+    from merging.formats.opening import open_models
     from merging.inspection.fit import fit as compare
     from merging.inspection.fit_report import FITS
     from merging.runs.store import Store
     from merging.settings import store_root
 
     given = StatedArchitecture.parse(architecture)
-    base = with_architecture(open_checkpoint(pretrained, "pretrained"), given)
-    opened = {
-        name: with_architecture(open_checkpoint(reference, name, like=base), given, sizes=False)
-        for name, reference in experts.items()
-    }
+    base, opened = open_models(pretrained, experts)
+    base = with_architecture(base, given)
+    opened = {name: with_architecture(expert, given, sizes=False) for name, expert in opened.items()}
     with reporting(call.events) as progress:
         context = call.context(progress)
         report = compare(base, opened, values=values or None, sample=True, vocabulary=vocabulary, context=context)
@@ -98,7 +102,7 @@ def _lines(report: FitReport) -> Iterator[str]:
 @click.command(cls=Command)
 @argument(
     "checkpoints",
-    type=CheckpointType("the checkpoint"),
+    type=ModelType("the checkpoint"),
     nargs=-1,
     required=True,
     metavar="CHECKPOINT...",
@@ -106,14 +110,13 @@ def _lines(report: FitReport) -> Iterator[str]:
 )
 @job_options
 @click.pass_obj
-def digest(call: Call, checkpoints: Sequence[str], store: Path | None) -> int:
+def digest(call: Call, checkpoints: Sequence[ModelRef], store: Path | None) -> int:
     """Digests of checkpoints' tensors, remembered for the app."""
     from merging.checkpoints.digests import DIGESTS
-    from merging.formats.opening import open_checkpoint
     from merging.runs.store import Store
     from merging.settings import store_root
 
-    opened = [open_checkpoint(reference, reference) for reference in checkpoints]
+    opened = [model.open(model.text) for model in checkpoints]
     with reporting(call.events) as progress:
         digests = DIGESTS.read(Store(store or store_root(), libraries=()).root, opened, call.context(progress))
     print(dumps(digests) if call.json else columns([(value, name) for name, value in digests.items()]))

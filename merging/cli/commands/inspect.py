@@ -9,10 +9,10 @@ import click
 
 from merging.cli.call import Call
 from merging.cli.exit_codes import DONE
-from merging.cli.model_options import architecture_option, family_option
-from merging.cli.option_types import CheckpointType
+from merging.cli.model_options import ModelType, architecture_option, family_option
 from merging.cli.options import Command, argument, option
 from merging.cli.output import columns, dumps, reporting
+from merging.formats.opening import ModelRef
 from merging.text import plural, printable, size_text
 
 if TYPE_CHECKING:
@@ -20,20 +20,19 @@ if TYPE_CHECKING:
 
 
 @click.command(cls=Command)
-@argument("checkpoint", type=CheckpointType("the checkpoint"), help="a file or folder, or bundled:NAME")
+@argument("checkpoint", type=ModelType("the checkpoint"), help="a file or folder, or bundled:NAME")
 @architecture_option
 @family_option
 @option("--no-digest", is_flag=True, help="read no numbers, only what the file says of them")
 @option("--tensors", is_flag=True, help="print every tensor: its place, its role, and what a merge makes of it")
 @click.pass_obj
-def inspect(call: Call, checkpoint: str, architecture: str, family: str, no_digest: bool, tensors: bool) -> int:
+def inspect(call: Call, checkpoint: ModelRef, architecture: str, family: str, no_digest: bool, tensors: bool) -> int:
     """Say what a checkpoint is, by what is in it."""
     from merging.checkpoints.architecture import with_architecture
     from merging.checkpoints.stated_architecture import StatedArchitecture
-    from merging.formats.opening import open_checkpoint
     from merging.inspection import checkpoint_facts
 
-    opened = with_architecture(open_checkpoint(checkpoint, family=family), StatedArchitecture.parse(architecture))
+    opened = with_architecture(checkpoint.open(family=family), StatedArchitecture.parse(architecture))
     if tensors:
         print(_tensors(opened, call.json))
         return DONE

@@ -15,22 +15,12 @@ from merging.cli.model_options import (
     checkpoint_options,
     data_options,
     family_option,
-    named_checkpoints,
+    named_models,
     vocabulary_option,
 )
 from merging.cli.option_types import PATH, StepType, TestDataType
-from merging.cli.options import (
-    SPEC_HELP,
-    Command,
-    chosen_workers,
-    device_option,
-    no_evaluate_option,
-    option,
-    pause_option,
-    store_option,
-    strict_option,
-    workers_option,
-)
+from merging.cli.options import SPEC_HELP, Command, RunChoices, option, run_options, store_option
+from merging.formats.opening import ModelRef
 
 
 def _free(ctx: click.Context, param: click.Parameter, out: Path | None) -> Path | None:
@@ -49,7 +39,7 @@ def _at_most_one(
     return steps[0] if steps else None
 
 
-@click.command(cls=Command, epilog=SPEC_HELP, reads=named_checkpoints)
+@click.command(cls=Command, epilog=SPEC_HELP, reads=named_models)
 @checkpoint_options
 @option(
     "--edit", "edits", type=StepType("edit"), multiple=True, metavar="SPEC", help="an edit; may be given repeatedly"
@@ -79,33 +69,21 @@ def _at_most_one(
 )
 @export_options
 @store_option
-@no_evaluate_option
-@strict_option
-@pause_option
-@workers_option
-@device_option
+@run_options
 @click.pass_obj
-def merge(  # noqa: PLR0913 - an argument for each option
+def merge(
     call: Call,
+    /,
     *,
-    pretrained: str,
-    experts: Mapping[str, str],
-    edits: Sequence[tuple[str, Mapping[str, Any]]],
+    pretrained: ModelRef,
+    experts: Mapping[str, ModelRef],
     merge: tuple[str, Mapping[str, Any]],
-    adapt: tuple[str, Mapping[str, Any]] | None,
-    test_data: Mapping[str, Any],
     given: Mapping[str, Mapping[str, str]],
-    family: str,
-    count_dead_params: bool,
-    vocabulary: str,
-    title: str,
     out: Path,
     how: ExportOptions,
     store: Path | None,
-    no_evaluate: bool,
-    strict: bool,
-    workers: str | None,
-    device: str,
+    choices: RunChoices,
+    **chain: Any,  # the options that a recipe has under the same names
 ) -> int:
     """Merge checkpoints and export the model."""
     from merging.cli.exporting import compute
@@ -113,27 +91,14 @@ def merge(  # noqa: PLR0913 - an argument for each option
     from merging.recipes.recipe import Recipe
 
     key, params = merge
+    references = {name: model.text for name, model in experts.items()}
     recipe = Recipe.build(
-        key,
-        params,
-        edits,
-        pretrained,
-        experts,
-        title,
-        count_dead_params=count_dead_params,
-        adapt=adapt,
-        test_data=test_data,
-        vocabulary=vocabulary,
-        family=family,
-        layer_inputs=given.get("layer_inputs"),
-        gradients=given.get("gradients"),
-    )
+        key, params, pretrained=pretrained.text, experts=references, layer_inputs=given["layer_inputs"],
+        gradients=given["gradients"], **chain,
+    )  # fmt: skip
     recipe = recipe.stating(how.activation or "", how.architecture)
     recipe.refuse_unread(given)
-    if test_data and recipe.test_data is None:
+    if chain["test_data"] and recipe.test_data is None:
         raise RecipeError("No step of this chain learns from test data; leave out --test-data.")
-    compute(
-        call, recipe, store, out, how, device=device, evaluate=not no_evaluate, strict=strict,
-        workers=chosen_workers(workers),
-    )  # fmt: skip
+    compute(call, recipe, store, out, how, choices)
     return DONE

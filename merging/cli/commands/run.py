@@ -14,32 +14,23 @@ from merging.cli.exit_codes import DONE, FAILED, UsageError
 from merging.cli.export_options import ExportOptions, export_options
 from merging.cli.model_options import data_options
 from merging.cli.option_types import PATH
-from merging.cli.options import (
-    Command,
-    argument,
-    chosen_workers,
-    device_option,
-    job_options,
-    no_evaluate_option,
-    option,
-    pause_option,
-    strict_option,
-    workers_option,
-)
+from merging.cli.options import Command, RunChoices, argument, job_options, option, run_options
 from merging.cli.output import dumps, reporting, warn
+from merging.formats.opening import ModelRef
 
 if TYPE_CHECKING:
     from merging.runs.several.execute_several import RunOptions, WantedRun
 
 
-def _of_recipe(written: Mapping[str, Any]) -> tuple[list[str], Path]:
-    """The checkpoints that the first recipe's file names, and the folder from which they count."""
+def _of_recipe(written: Mapping[str, Any]) -> list[ModelRef]:
+    """The models that the first recipe's file names."""
     from merging.files.plain_yaml import plain_yaml
 
     path = Path(written["recipes"][0])
     recipe = plain_yaml(path.read_text("utf-8"))
     references = [recipe["pretrained"], *dict(recipe["experts"]).values()]
-    return [text for text in references if isinstance(text, str)], Path(written.get("base") or path.absolute().parent)
+    base = Path(written.get("base") or path.absolute().parent)
+    return [ModelRef(text, base) for text in references if isinstance(text, str)]
 
 
 @click.command(cls=Command, reads=_of_recipe)
@@ -57,13 +48,9 @@ def _of_recipe(written: Mapping[str, Any]) -> tuple[list[str], Path]:
 @export_options
 @data_options
 @job_options
-@no_evaluate_option
-@strict_option
-@pause_option
-@workers_option
-@device_option
+@run_options
 @click.pass_obj
-def run(  # noqa: PLR0913 - an argument for each option
+def run(
     call: Call,
     *,
     recipes: Sequence[Path],
@@ -73,31 +60,23 @@ def run(  # noqa: PLR0913 - an argument for each option
     how: ExportOptions,
     given: Mapping[str, Mapping[str, str]],
     store: Path | None,
-    no_evaluate: bool,
-    strict: bool,
-    workers: str | None,
-    device: str,
+    choices: RunChoices,
 ) -> int:
     """Run recipe files into the store, such as those from the app."""
     from merging.cli.exporting import compute
     from merging.recipes.recipe import Recipe
     from merging.runs.several.execute_several import RunOptions, WantedRun
 
-    spec = chosen_workers(workers)
     here = {key: {name: str(Path(file).absolute()) for name, file in files.items()} for key, files in given.items()}
     chains = [Recipe.load(path).stating(how.activation or "", how.architecture).with_data(here) for path in recipes]
     bases = [base or path.absolute().parent for path in recipes]
-    evaluate = not no_evaluate
     if len(recipes) > 1:
         if out is not None:
             raise UsageError(["--out is for one recipe. Export the others from the store: `export ID --out`."])
-        options = RunOptions(evaluate=evaluate, need_model=need_model, strict=strict)
+        options = RunOptions(evaluate=choices.evaluate, need_model=need_model, strict=choices.strict)
         wanted = [WantedRun(*pair) for pair in zip(chains, bases, strict=True)]
-        return _several(call, recipes, wanted, options, store, device, spec)
-    compute(
-        call, chains[0], store, out, how, device=device, evaluate=evaluate, strict=strict, need_model=need_model,
-        base=bases[0], workers=spec,
-    )  # fmt: skip
+        return _several(call, recipes, wanted, options, store, choices)
+    compute(call, chains[0], store, out, how, choices, need_model=need_model, base=bases[0])
     return DONE
 
 
@@ -107,8 +86,7 @@ def _several(
     wanted: Sequence[WantedRun],
     options: RunOptions,
     store: Path | None,
-    device: str,
-    spec: str,
+    choices: RunChoices,
 ) -> int:
     """Run several recipes, and report all of them, in their order."""
     from merging.cli.exporting import facts_of, measure_by_program, report
@@ -122,8 +100,8 @@ def _several(
         warn(doubt)
         printed.append(doubt)
 
-    with reporting(call.events) as progress, opened(spec, warn, device) as computing:
-        context = call.context(progress, device, print_doubt)
+    with reporting(call.events) as progress, opened(choices.workers, warn, choices.device) as computing:
+        context = call.context(progress, choices.device, print_doubt)
         found = execute_several(wanted, Store(store), options, workers=computing, context=context)
         kept = Store(store)
         for each in found:

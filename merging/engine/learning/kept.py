@@ -11,7 +11,7 @@ from torch import Tensor
 
 from merging.errors import CheckpointError, MergingError, Paused
 from merging.files.disk import OTHER_STORE, explained
-from merging.formats.opening import open_path
+from merging.formats.recognition import open_path
 from merging.formats.safetensors import save
 from merging.progress import Cancel, is_asked
 

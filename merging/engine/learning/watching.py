@@ -9,7 +9,7 @@ import pandas as pd
 from torch import Tensor
 
 from merging.errors import CheckpointError
-from merging.formats.opening import open_path
+from merging.formats.recognition import open_path
 
 LOSSES, VALUE = "losses", "value."  # names of what is kept: losses (steps, K), coefficients (K,) by tensor
 

@@ -18,10 +18,10 @@ from merging.checkpoints.references import PRETRAINED, without_folders
 from merging.checkpoints.tensor_info import TensorInfo
 from merging.engine.inputs import thin
 from merging.errors import CheckpointError, MergingError
-from merging.export.source import ExportSource
+from merging.export.source import ExportSource, open_pretrained
 from merging.files.records import write_json
 from merging.formats.configs import ADAPTER, ADAPTERS
-from merging.formats.opening import Source, open_checkpoint
+from merging.formats.opening import Source
 from merging.formats.safetensors import SafetensorsWriter
 from merging.numerics.linear_algebra import Factors, truncated_svd
 from merging.numerics.low_rank import core
@@ -77,7 +77,7 @@ def pretrained_of(source: ExportSource, base: Source | None, meter: Meter) -> Ch
         return source.base
     recipe = source.run.recipe
     assert recipe is not None
-    opened = open_checkpoint(recipe.pretrained if base is None else base, PRETRAINED)
+    opened = open_pretrained(recipe, base)
     expected = source.run.inputs[PRETRAINED]
     if DIGESTS.digest(opened, meter) != expected:
         raise CheckpointError(f"{without_folders(opened.label)} is not the pretrained model of run {source.run.id}.")

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from merging.checkpoints.checkpoint import Checkpoint, MappingCheckpoint
 from merging.checkpoints.kinds.facts import title_of
-from merging.checkpoints.references import PRETRAINED, expert_key
+from merging.checkpoints.references import expert_key
 from merging.checkpoints.tensor_info import TensorInfo
 from merging.checkpoints.views import CheckpointView, Derived, TensorSlice, stored_model
 from merging.errors import CheckpointError, MergingError
@@ -23,10 +23,10 @@ from merging.export.networks.companions import (
     has_tokenizer,
     rows_of_tokens,
 )
-from merging.export.source import ExportSource
+from merging.export.source import ExportSource, open_pretrained
 from merging.formats.configs import COMPANIONS, TRANSFORMERS
 from merging.formats.lora import AdaptedCheckpoint
-from merging.formats.opening import Source, open_checkpoint
+from merging.formats.opening import ModelRef, Source
 from merging.formats.safetensors import SafetensorsWriter
 from merging.recipes.recipe import Recipe
 from merging.runs.inputs import open_inputs
@@ -91,10 +91,10 @@ def prepared(source: ExportSource, base: Source | None = None, task: str = "") -
         return _of_task(source, run, recipe, heads, task, title)
     missing, folder = "", None
     try:
-        folder = open_checkpoint(recipe.pretrained if base is None else base, PRETRAINED).folder
+        folder = open_pretrained(recipe, base).folder
     except (MergingError, OSError) as error:
         missing = str(error)
-    experts = {name: _folder(reference) for name, reference in recipe.experts if name in heads}
+    experts = {name: _folder(ModelRef(text)) for name, text in recipe.experts if name in heads}
     return NetworkExport(source, source.models, title, Companions(folder), heads, experts, missing=missing)
 
 
@@ -107,10 +107,10 @@ def _beside_checkpoint(model: Checkpoint, base: Checkpoint | None) -> Companions
     return Companions(base.folder, model.folder, own_tokens, (rows_of_tokens(base), rows))
 
 
-def _folder(reference: str) -> Path | None:
+def _folder(model: ModelRef) -> Path | None:
     """The folder of an expert; None if it cannot be opened any more."""
     try:
-        return open_checkpoint(reference).folder
+        return model.open().folder
     except (MergingError, OSError):
         return None
 

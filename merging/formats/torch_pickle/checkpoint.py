@@ -19,8 +19,8 @@ from merging.formats.torch_pickle.state_dict import pick
 class PickledCheckpoint(Checkpoint):
     """The model in a torch file or a pickle; no code in it is run, and its numbers are read on demand."""
 
-    def __init__(self, descriptor: int, file: str, name: str, label: str) -> None:
-        self.name, self.label = name, label
+    def __init__(self, descriptor: int, file: str, name: str) -> None:
+        self.name, self.label = name, file
         self._descriptor = descriptor
         weakref.finalize(self, os.close, descriptor)
         window = ByteRange.whole(descriptor, file)

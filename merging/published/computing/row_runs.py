@@ -13,7 +13,7 @@ from merging.benchmarks.evaluate import EvaluatedModel
 from merging.devices import choose_device, free_for_models
 from merging.errors import Cancelled, HubError, MergingError, StoreError
 from merging.files.disk import free_bytes
-from merging.formats.opening import open_checkpoint
+from merging.formats.opening import open_models
 from merging.published.choice import models
 from merging.published.computing.experiment_run import ExperimentRun
 from merging.published.computing.measured import MeasuredTable, write_measured
@@ -106,7 +106,7 @@ class _Rows:
 
     def _groups(self, rows: Sequence[_Row]) -> list[Sequence[_Row]]:
         """Rows whose models fit into memory and on the disk together, for one pass over the images."""
-        size = max(1, open_checkpoint(self.benchmark.pretrained).nbytes)
+        size = max(1, self.benchmark.open_pretrained().nbytes)
         room = min(free_for_models(choose_device(self.of.device)) // size, free_bytes(self.store.root) // (DISK * size))
         each = max(1, min(MOST, room))
         return [rows[start : start + each] for start in range(0, len(rows), each)]
@@ -144,6 +144,6 @@ class _Rows:
 
     def _keep_merging_speed(self, seconds: float) -> None:
         """Keep how fast merges read models of this tower on this device, for the next plan."""
-        sources = (self.benchmark.pretrained, *self.benchmark.experts.values())
+        pretrained, experts = open_models(self.benchmark.pretrained, self.benchmark.experts)
         name = merged(models(self.of.chosen, self.of.choice).tower, choose_device(self.of.device).type)
-        keep_rate(self.of.place.rates, name, sum(open_checkpoint(one).nbytes for one in sources), seconds)
+        keep_rate(self.of.place.rates, name, sum(one.nbytes for one in (pretrained, *experts.values())), seconds)

@@ -39,7 +39,7 @@ def opened_as_given(
     try:
         opened = open_inputs(recipe, base, benchmark)
     except CheckpointError as error:
-        raise unseen((recipe.pretrained, *dict(recipe.experts).values()), error, base) from None
+        raise unseen(recipe.models(base).values(), error) from None
     for checkpoint, given in zip(opened, digests, strict=True):
         believe(checkpoint, given)
     return opened

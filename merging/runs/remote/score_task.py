@@ -14,8 +14,8 @@ from merging.checkpoints.checkpoint import Checkpoint
 from merging.checkpoints.digests import DIGESTS
 from merging.engine.outputs import MERGED
 from merging.formats.handed_out import believe
-from merging.formats.one_tensor import file_bytes
 from merging.formats.opening import open_checkpoint
+from merging.formats.safetensors import file_bytes
 from merging.tasks.context import Context
 from merging.tasks.kinds import Request, TaskKind
 

@@ -14,8 +14,8 @@ from merging.checkpoints.architecture import Architecture
 from merging.engine.outputs import MERGED
 from merging.errors import Cancelled, MergingError, WorkerError, WorkersGone
 from merging.formats.handed_out import handed_out
-from merging.formats.one_tensor import tensor_of
 from merging.formats.opening import open_checkpoint
+from merging.formats.safetensors import tensor_of
 from merging.runs.remote.score_task import FACTS
 from merging.tasks.context import Context
 from merging.tasks.kinds import SCORE, Plain

@@ -10,7 +10,7 @@ import torch
 from merging.checkpoints.tensor_info import TensorInfo
 from merging.engine.outputs import Rows, Stored, Tally
 from merging.errors import CheckpointError, WorkerError
-from merging.formats.one_tensor import file_bytes, tensor_of
+from merging.formats.safetensors import file_bytes, tensor_of
 
 FACTS = "facts"
 

@@ -34,7 +34,6 @@ from merging.devices import choose_device
 from merging.engine.gradients import GradientFile, gradient_files
 from merging.engine.inputs import Inputs
 from merging.engine.stream import Stream
-from merging.formats.opening import open_checkpoint
 from merging.methods.slot import Slot
 from merging.numerics.linear_algebra import double, numbers
 from merging.previews.bootstrap import AVERAGE
@@ -102,7 +101,7 @@ def predictions(
     of_tasks: dict[str, list[Predictions]] = {task: [] for task in sample}
     weights: dict[str, list[float]] = {}
     for part in parts:
-        merged = open_checkpoint(part.model, part.name or None)
+        merged = part.open()
         tasks = [task for task in part.tasks if task in sample]
         with gradient_files(inputs, len(tasks)) as (file,):
             tower = DifferentiableTower.of(merged, inputs)

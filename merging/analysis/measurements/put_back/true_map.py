@@ -21,7 +21,6 @@ from merging.analysis.subject import MeasurementResult, Subject
 from merging.benchmarks.image_features import predict
 from merging.checkpoints.checkpoint import Checkpoint
 from merging.devices import choose_device
-from merging.formats.opening import open_checkpoint
 from merging.previews.bootstrap import DRAWS, H_SCORE, paired_differences
 from merging.progress import Meter
 from merging.tasks.context import Context
@@ -84,7 +83,7 @@ def answers(
     every, answered = variants(pretrained.parameters), Answered()
     counts = [sum(len(sample[task].labels) for task in part.tasks if task in sample) for part in parts]
     for part in parts:
-        tower = PutBackTower.of(open_checkpoint(part.model, part.name or None), pretrained, choose_device(device))
+        tower = PutBackTower.of(part.open(), pretrained, choose_device(device))
         meter.total = max(meter.total, sum(tower.work(every, count) for count in counts))
         tasks = [task for task in part.tasks if task in sample]
         section = 0

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import functools
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -12,51 +11,48 @@ import click
 
 from merging.cli.exit_codes import UsageError
 from merging.cli.option_types import PATH
-from merging.cli.options import argument, option
+from merging.cli.options import argument, option, option_group
 from merging.errors import TaskError
 
 MEGABYTE = 1e6
 TABLE_FILES = (".md", ".csv", ".json")
-Function = Callable[..., Any]
 
 
-def choice_options(function: Function) -> Function:
-    """What of an experiment is run; the command gets ``experiment`` and ``choice`` in place of the options."""
+def _choice(key: str, rows: str, tasks: str, **given: Any) -> dict[str, Any]:
+    from merging.published.catalogue import experiment
+    from merging.published.choice import choose, narrowed
 
-    @argument("key", help="the key of an experiment; `published` lists them")
-    @option("--images", default="1000", show_default=True, metavar="N", help="images of each test set, or all")
-    @option("--ood", "outside", is_flag=True, help="also score the test sets out of domain")
-    @option("--imagenet/--no-imagenet", default=False, help="ImageNet among them (default: without)")
-    @option("--rows", default="", metavar="KEY,...", help="rows of the table (default: all that need no exemplars)")
-    @option(
-        "--tasks", default="", metavar="KEY,...", help="only these tasks; the papers' averages are then not compared"
-    )
-    @option("--wording", default="clip", help="class names out of domain: clip, or hub as FusionBench writes them")
-    @option("--experts", metavar="WHOSE", help="hub, published, or a folder of the papers' experts")
-    @option(
-        "--exemplars", type=int, is_flag=False, flag_value=64, default=0, metavar="[N]",
-        help="training images of each task for rows that need some (64); train splits are fetched only then",
-    )  # fmt: skip
-    @option("--seed", type=int, default=0, show_default=True, help="of the draw of images")
-    @functools.wraps(function)
-    def with_options(*args: Any, key: str, rows: str, tasks: str, **values: Any) -> Any:
-        from merging.published.catalogue import experiment
-        from merging.published.choice import choose, narrowed
-
-        names = ("images", "outside", "imagenet", "experts", "exemplars", "seed", "wording")
-        given = {name: values.pop(name) for name in names}
-        try:
-            chosen = experiment(key)
-            choice = choose(chosen, rows=_keys(rows), tasks=_keys(tasks), **given)
-        except TaskError as error:
-            raise UsageError([str(error)]) from None
-        return function(*args, chosen=narrowed(chosen, choice), choice=choice, **values)
-
-    return with_options
+    try:
+        chosen = experiment(key)
+        choice = choose(chosen, rows=_keys(rows), tasks=_keys(tasks), **given)
+    except TaskError as error:
+        raise UsageError([str(error)]) from None
+    return {"chosen": narrowed(chosen, choice), "choice": choice}
 
 
 def _keys(listed: str) -> list[str]:
     return [key.strip() for key in listed.split(",") if key.strip()]
+
+
+choice_options = option_group(  # what of an experiment is run; the command gets ``chosen`` and ``choice``
+    _choice,
+    argument("key", help="the key of an experiment; `published` lists them"),
+    option("--images", default="1000", show_default=True, metavar="N", help="images of each test set, or all"),
+    option("--ood", "outside", is_flag=True, help="also score the test sets out of domain"),
+    option("--imagenet/--no-imagenet", default=False, help="ImageNet among them (default: without)"),
+    option("--rows", default="", metavar="KEY,...", help="rows of the table (default: all that need no exemplars)"),
+    option(
+        "--tasks", default="", metavar="KEY,...", help="only these tasks; the papers' averages are then not compared"
+    ),
+    option("--wording", default="clip", help="class names out of domain: clip, or hub as FusionBench writes them"),
+    option("--experts", metavar="WHOSE", help="hub, published, or a folder of the papers' experts"),
+    option(
+        "--exemplars", type=int, is_flag=False, flag_value=64, default=0, metavar="[N]",
+        help="training images of each task for rows that need some (64); train splits are fetched only then",
+    ),
+    option("--seed", type=int, default=0, show_default=True, help="of the draw of images"),
+    names=("key", "rows", "tasks", "images", "outside", "imagenet", "experts", "exemplars", "seed", "wording"),
+)  # fmt: skip
 
 
 def _table_file(ctx: click.Context, param: click.Parameter, value: Path | None) -> Path | None:
@@ -100,22 +96,19 @@ def _split(value: str) -> tuple[str, str]:
     return repository.strip(), revision.strip()
 
 
-def fetch_options(function: Function) -> Function:
-    """How files are fetched; the command gets ``fetching``."""
+def _fetching(yes: bool, latest: bool, revisions: Mapping[str, str], limit_rate: float | None) -> dict[str, Any]:
+    return {"fetching": FetchOptions(yes, latest, revisions, limit_rate)}
 
-    @option("--yes", is_flag=True, help="do not ask")
-    @option("--latest", is_flag=True, help="take newer commits than those pinned")
-    @option(
+
+fetch_options = option_group(  # how files are fetched; the command gets ``fetching``
+    _fetching,
+    option("--yes", is_flag=True, help="do not ask"),
+    option("--latest", is_flag=True, help="take newer commits than those pinned"),
+    option(
         "--revision", "revisions", multiple=True, callback=_revisions, metavar="REPOSITORY=REVISION",
         help="take a repository at this branch, tag or commit, and pin that; again for another one",
-    )  # fmt: skip
-    @option(
+    ),
+    option(
         "--limit-rate", type=click.FloatRange(min=0, min_open=True), metavar="MB/S", help="megabytes a second at most"
-    )
-    @functools.wraps(function)
-    def with_options(
-        *args: Any, yes: bool, latest: bool, revisions: Mapping[str, str], limit_rate: float | None, **values: Any
-    ) -> Any:
-        return function(*args, fetching=FetchOptions(yes, latest, revisions, limit_rate), **values)
-
-    return with_options
+    ),
+)  # fmt: skip
