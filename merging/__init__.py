@@ -182,9 +182,13 @@ def preview(
         CheckpointError, CompatibilityError, TaskError: the models cannot be merged or do not fit the benchmark.
         Cancelled: ``cancel`` asked for it.
     """
-    from merging.previews.preview import preview as one
+    from merging.benchmarks.benchmark import Benchmark
+    from merging.previews.samples import PreviewSample
+    from merging.previews.work import Previewer
 
-    return one(recipe, sample, reference, benchmark=benchmark, context=Context(device, cancel=cancel))
+    chosen = sample if isinstance(sample, PreviewSample) else PreviewSample(sample)
+    previewer, context = Previewer(benchmark or Benchmark.load(), device), Context(device, cancel=cancel)
+    return previewer.begin(recipe, chosen, reference, context=context).finish()
 
 
 def _computed(

@@ -123,3 +123,14 @@ class Paused(Cancelled):
 
 class WorkersGone(Paused):
     """There has been no worker for a while; what they finished was kept, and the same call goes on from there."""
+
+
+def is_out_of_memory(error: BaseException) -> bool:
+    """Whether Python, NumPy or torch, on any device, was refused memory."""
+    refused = isinstance(error, MemoryError) or type(error).__name__ == "OutOfMemoryError"
+    return refused or (isinstance(error, RuntimeError) and "allocate memory" in str(error))
+
+
+def describe_unexpected(error: BaseException) -> str:
+    """A sentence about an error that nothing raises on purpose."""
+    return f"Unexpected {type(error).__name__}: {str(error)[:200] or 'no reason given'}"

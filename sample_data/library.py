@@ -48,6 +48,7 @@ from merging.runs.store import Store
 from merging.sweeps import compute, points, storage
 from merging.sweeps.axis import varied
 from merging.sweeps.sweep import Axis, Sweep
+from merging.tasks.context import Context
 from merging.workers.pools import opened
 from merging.workers.workers import Workers
 from sample_data.build import on_workers, shelf
@@ -317,7 +318,7 @@ def sweep(wanted: Sweep, store: Store, benchmark: Benchmark, old: Store | None, 
             shutil.copytree(kept, points.folder(store) / name, dirs_exist_ok=True)
     print(f"Sweeping {' and '.join(wanted.labels)}: ", end="", flush=True)
     storage.keep(wanted, store)
-    compute.run(wanted, store, benchmark, workers=workers)
+    compute.run(wanted, store, benchmark, context=Context(workers=workers or ""))
     print(f"{time.monotonic() - started:.1f} s", flush=True)
 
 

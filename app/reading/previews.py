@@ -28,7 +28,7 @@ def bench() -> Bench:
     runner = data.runner().runner
     return Bench(
         runner.device,
-        launch=runner.spare.launch,
+        start=runner.spare.start_answering,
         charge=lambda asker, images: runner.charge(asker.partition("/")[0], images),
     )
 

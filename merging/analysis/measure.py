@@ -22,14 +22,12 @@ from merging.errors import StoreError, TaskError
 from merging.files import atomic
 from merging.runs.store import Store
 from merging.tasks.context import QUIET, Context
-from merging.workers.workers import Workers
+from merging.workers.pools import open_workers
 
 if TYPE_CHECKING:
     import torch
 
     from merging.benchmarks.benchmark import Benchmark
-
-NO_WORKERS: AbstractContextManager[Workers | None] = nullcontext()
 
 
 def measure(
@@ -39,13 +37,12 @@ def measure(
     run_id: str = "",
     *,
     context: Context = QUIET,
-    workers: AbstractContextManager[Workers | None] = NO_WORKERS,
     layer_inputs: Mapping[str, str] | None = None,
 ) -> Measured:
     """The stored measurement, or a new one; always a new one of what is timed, and with files of ``layer_inputs``.
 
     These are {expert: file} for "layer_drift", in place of those that the run's recipe names.
-    Where a measurement consists of trials, ``workers`` are opened and do them; a lost one is a warning.
+    Where a measurement consists of trials, the workers of the context do them; a lost one is a warning.
 
     Raises:
         StoreError: no such run or measurement, or the disk cannot be written to.
@@ -66,19 +63,13 @@ def measure(
         if not anew and (stored := find(key, store, benchmark, run_id)):
             return stored  # another process has measured it meanwhile
         subject = Subject(store, benchmark, run_id, measurement_kind.of, layer_inputs=files)
-        _measure_anew(measurement_kind, name, subject, context, workers)
+        _measure_anew(measurement_kind, name, subject, context)
     if (stored := find(key, store, benchmark, run_id)) is None:
         raise StoreError("It was measured but cannot be read back; is the store's folder being cleared?")
     return stored
 
 
-def _measure_anew(
-    measurement_kind: Measurement,
-    name: str,
-    subject: Subject,
-    context: Context,
-    workers: AbstractContextManager[Workers | None],
-) -> None:
+def _measure_anew(measurement_kind: Measurement, name: str, subject: Subject, context: Context) -> None:
     """Measure, and store that under a name."""
     from merging.analysis.trials.kept import KeptAnswers
     from merging.analysis.trials.spread import Trials
@@ -99,13 +90,12 @@ def _measure_anew(
     def measured_on(on: torch.device) -> tuple[MeasurementResult, dict[str, Any]]:
         about = {**facts, "device": describe_device(on)}
         with shown_so_far(store, name, about, started) as show, _threads(measurement_kind, on):
-            trials = Trials(
-                key, TrialInputs(subject.benchmark), context.on(on) if computing is None else context, computing, kept
-            )
+            how = context.alone().on(on) if computing is None else replace(context, workers=computing)
+            trials = Trials(key, TrialInputs(subject.benchmark), how, kept)
             asked = replace(subject, measurement=measurement, show=show, tried=trials.answers)
-            return trials.noted(compute(asked, context.on(on))), about | trials.about()
+            return trials.noted(compute(asked, context.alone().on(on))), about | trials.about()
 
-    with workers if measurement_kind.trial else NO_WORKERS as computing:
+    with open_workers(context if measurement_kind.trial else context.alone()) as computing:
         (result, about), words = in_room(HOST if computing is not None else choose_device(context.device), measured_on)
     if words:
         result = result._replace(notes={**result.notes, MEMORY: " ".join(words)})

@@ -19,13 +19,14 @@ if TYPE_CHECKING:
 class Call:
     """How a call is stopped, whether it prints JSON, and the file that its progress goes to (None: a bar on stderr).
 
-    What can go on later pauses as soon as there is a ``pause_file``.
+    What can go on later pauses as soon as there is a ``pause_file``. ``workers`` are named by a text, see Context.
     """
 
     stop: Event = field(default_factory=Event)
     json: bool = False
     events: Path | None = None
     pause_file: Path | None = None
+    workers: str = ""
 
     def halts(self) -> bool:
         """Whether it is asked to stop or to pause."""
@@ -39,4 +40,4 @@ class Call:
         self, progress: ProgressCallback | None, device: str = "auto", warn: Callable[[str], None] = log_warning
     ) -> Context:
         """The context of what it computes."""
-        return Context(device, progress, cancel=self.stop, pause=self.pauses, warn=warn)
+        return Context(device, progress, cancel=self.stop, pause=self.pauses, warn=warn, workers=self.workers)

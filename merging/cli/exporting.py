@@ -95,7 +95,6 @@ def compute(
             base=base,
             strict=choices.strict,
             announce=None if call.json or call.events else print_estimate,
-            workers=choices.workers,
             context=context,
         )
         if choices.evaluate:

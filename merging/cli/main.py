@@ -94,7 +94,8 @@ def _run(arguments: list[str], call: Call) -> tuple[int, str, str]:
 
 def _failure(error: BaseException) -> tuple[int, str]:
     """Exit code and text for an error, with a traceback before it if nothing raises such an error on purpose."""
-    from merging.errors import Cancelled, MergingError, Paused, WorkersGone  # the help needs none of its imports
+    from merging import errors  # the help needs none of its imports
+    from merging.errors import Cancelled, MergingError, Paused, WorkersGone
 
     if isinstance(error, Paused):
         return PAUSED, str(error) if isinstance(error, WorkersGone) else f"{error}{GOES_ON}"
@@ -102,18 +103,12 @@ def _failure(error: BaseException) -> tuple[int, str]:
         return CANCELLED, str(error) or "Cancelled; nothing was kept."
     if isinstance(error, MergingError):
         return FAILED, str(error)
-    if _is_out_of_memory(error):
+    if errors.is_out_of_memory(error):
         return FAILED, OUT_OF_MEMORY
     import traceback
 
     traceback.print_exception(error)
-    return FAILED, f"Unexpected {type(error).__name__}: {str(error)[:200] or 'no reason given'}"
-
-
-def _is_out_of_memory(error: BaseException) -> bool:
-    """Whether Python, NumPy or torch, on any device, was refused memory."""
-    refused = isinstance(error, MemoryError) or type(error).__name__ == "OutOfMemoryError"
-    return refused or (isinstance(error, RuntimeError) and "allocate memory" in str(error))
+    return FAILED, errors.describe_unexpected(error)
 
 
 def _report_end(call: Call, text: str, code: int) -> None:

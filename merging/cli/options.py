@@ -108,6 +108,11 @@ class Command(click.Command):
         except click.UsageError as error:  # about the call as a whole, such as an option that does not exist
             error.ctx = error.ctx or ctx
             others.append(error)
+        if CHOSEN in ctx.meta and not ctx.resilient_parsing:
+            try:
+                ctx.obj.workers = _chosen_workers(ctx.meta[CHOSEN])
+            except UsageError as error:
+                others.append(error)
         problems: Mapping[str, click.UsageError] = ctx.meta.get(PROBLEMS, {})
         errors = [*(problems[param.name] for param in self.params if param.name in problems), *others]
         if errors and not ctx.resilient_parsing:
@@ -178,8 +183,9 @@ strict_option = option("--strict", is_flag=True, help="refuse experts that proba
 no_evaluate_option = option("--no-evaluate", is_flag=True, help="merge only")
 store_option = option("--store", type=PATH, help="folder of the runs (default: $MERGESCOPE_STORE or the cache)")
 spec_option = option(
-    "--workers", metavar="SPEC", help="who computes: 4 processes, gpus, an address (default: $MERGESCOPE_WORKERS)"
-)
+    "--workers", metavar="SPEC", expose_value=False, callback=_keep,
+    help="who computes: 4 processes, gpus, an address (default: $MERGESCOPE_WORKERS)",
+)  # fmt: skip
 only_option = option(
     "--only", metavar="NAME,NAME", expose_value=False, callback=_keep, help="of the workers those on these machines"
 )
@@ -210,11 +216,16 @@ nice_option = option(
 
 
 def workers_option(function: Decorated) -> Decorated:
-    """``--workers``, which the command gets, and ``--only``, which ``chosen_workers`` adds to it."""
+    """``--workers`` and ``--only``: who computes what the call's context is handed to."""
     return spec_option(only_option(function))
 
 
-def chosen_workers(written: str | None) -> str:
+def named_workers() -> str:
+    """What ``--workers`` says of the command that runs; empty without it."""
+    return click.get_current_context().meta[CHOSEN]["workers"] or ""
+
+
+def _chosen_workers(said: Mapping[str, Any]) -> str:
     """What ``--workers`` says, else the environment, with ``--only`` and ``--mixed``; empty: this process computes.
 
     Raises:
@@ -223,8 +234,7 @@ def chosen_workers(written: str | None) -> str:
     from merging import settings
     from merging.workers.choice import parsed
 
-    said = click.get_current_context().meta.get(CHOSEN, {})
-    choice = parsed(settings.workers() if written is None else written)
+    choice = parsed(settings.workers() if said["workers"] is None else said["workers"])
     if (said.get("only") or said.get("mixed")) and not choice.spec:
         raise UsageError(["--only and --mixed choose among workers. Name some with --workers, or MERGESCOPE_WORKERS."])
     only = tuple(name.strip() for name in (said.get("only") or "").split(",") if name.strip())
@@ -233,16 +243,15 @@ def chosen_workers(written: str | None) -> str:
 
 @dataclass(frozen=True)
 class RunChoices:
-    """On which device a run is computed, whether it is evaluated, whether doubts stop it, and who else computes."""
+    """On which device a run is computed, whether it is evaluated, and whether doubts stop it."""
 
     device: str
     evaluate: bool
     strict: bool
-    workers: str
 
 
-def _run_choices(no_evaluate: bool, strict: bool, workers: str | None, device: str) -> dict[str, Any]:
-    return {"choices": RunChoices(device, not no_evaluate, strict, chosen_workers(workers))}
+def _run_choices(no_evaluate: bool, strict: bool, device: str) -> dict[str, Any]:
+    return {"choices": RunChoices(device, not no_evaluate, strict)}
 
 
 run_options = option_group(  # how a run is computed; the command gets ``choices``

@@ -11,7 +11,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 from functools import cache
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypedDict, Unpack
 
 import torch
 from torch import Tensor
@@ -76,20 +76,26 @@ class MergeResult:
     heads: dict[str, dict[str, Tensor]] = field(default_factory=dict)
 
 
-def run(  # noqa: PLR0913 - all that a merge can be given
+class ChainData(TypedDict, total=False):
+    """What a chain is given beside its checkpoints; see ``merging.merge``."""
+
+    layer_inputs: LayerInputs | Evidence | None
+    gradients: GradientsOf | None
+    exemplars: Mapping[str, Any] | None
+    test_data: Mapping[str, Any] | None
+
+
+def run(
     recipe: Recipe,
     pretrained: Checkpoint,
     experts: Mapping[str, Checkpoint],
     *,
-    layer_inputs: LayerInputs | Evidence | None = None,
-    gradients: GradientsOf | None = None,
-    exemplars: Mapping[str, Any] | None = None,
-    test_data: Mapping[str, Any] | None = None,
     context: Context = QUIET,
     kept: Kept | None = None,
     make_sink: Callable[[str], Sink] | None = None,
     only: Collection[str] | None = None,
     elsewhere: Elsewhere | None = None,
+    **data: Unpack[ChainData],
 ) -> MergeResult:
     """Run a recipe on opened checkpoints, without its adapt; see ``merging.merge`` for the arguments and errors.
 
@@ -99,11 +105,12 @@ def run(  # noqa: PLR0913 - all that a merge can be given
     A merge that learns goes on from what is ``kept``. The tensors that ``elsewhere`` names are computed there.
     """
     started = time.monotonic()
+    layer_inputs, gradients = data.get("layer_inputs"), data.get("gradients")
     report = fit(pretrained, experts, values=False)
     report.raise_if_bad()
     check_kind(recipe, pretrained, layer_inputs, gradients)
-    task_exemplars = checked_exemplars(exemplars)
-    task_images = checked_test_data(test_data)
+    task_exemplars = checked_exemplars(data.get("exemplars"))
+    task_images = checked_test_data(data.get("test_data"))
     check_needs(recipe, experts, layer_inputs, task_exemplars, task_images, gradients)
     sink = cache(make_sink or (lambda _: MemorySink(pretrained)))  # a merge that begins anew writes into the same ones
 
@@ -114,9 +121,10 @@ def run(  # noqa: PLR0913 - all that a merge can be given
         meter = context.meter(inputs.work * passes_of(recipe))
         meter.check()
         output = Output(pretrained, inputs.names if recipe.per_task else (MERGED,), sink)
-        with one_thread(on):
-            images = task_exemplars or {}, task_images or {}
-            return _merged(recipe, inputs, *images, gradients, meter, output, kept, only, elsewhere)
+        tasks = {need: (task_images if need == Needs.TEST_DATA else task_exemplars) or {} for need in Needs}
+        with one_thread(on), ExitStack() as files:
+            inputs = files.enter_context(_gradients(recipe, inputs, task_exemplars, meter, gradients))
+            return _merged(recipe, inputs, _Learning(tasks, kept, files), meter, output, only, elsewhere)
 
     result, doubts = in_room(choose_device(context.device), merge_on)
     unseen = not_looked_at(recipe, task_exemplars, task_images)
@@ -128,29 +136,23 @@ def run(  # noqa: PLR0913 - all that a merge can be given
 def _merged(
     recipe: Recipe,
     inputs: Inputs,
-    exemplars: Mapping[str, TaskExemplars],
-    test_data: Mapping[str, TaskExemplars],
-    gradients: GradientsOf | None,
+    learning: _Learning,
     meter: Meter,
     output: Output,
-    kept: Kept | None,
     only: Collection[str] | None,
     elsewhere: Elsewhere | None,
 ) -> MergeResult:
     """One merge, from surveys to the last tensor, on the device of the inputs."""
     notes = Notes()
-    tasks = {need: test_data if need == Needs.TEST_DATA else exemplars for need in Needs}
-    with ExitStack() as files:
-        inputs = files.enter_context(_gradients(recipe, inputs, exemplars, meter, gradients))
-        stages, tables, warnings = _survey(recipe, inputs, meter, _Learning(tasks, kept, files))
-        # The same inputs if nothing is left out: others would not reuse the buffers of the survey. Nothing is where
-        # layers are merged one after the other.
-        if elsewhere is not None:
-            only = {parameter.name for parameter in inputs.parameters} - set(elsewhere.names)
-        chosen = inputs if only is None or inputs.through_merged else replace(inputs, only=frozenset(only))
-        merging_pass(inputs, chosen, stages, meter, output, notes)
-        if elsewhere is not None:
-            take_over(elsewhere, inputs, meter, output, notes)
+    stages, tables, warnings = _survey(recipe, inputs, meter, learning)
+    # The same inputs if nothing is left out: others would not reuse the buffers of the survey. Nothing is where
+    # layers are merged one after the other.
+    if elsewhere is not None:
+        only = {parameter.name for parameter in inputs.parameters} - set(elsewhere.names)
+    chosen = inputs if only is None or inputs.through_merged else replace(inputs, only=frozenset(only))
+    merging_pass(inputs, chosen, stages, meter, output, notes)
+    if elsewhere is not None:
+        take_over(elsewhere, inputs, meter, output, notes)
     write_unmerged(inputs, output)
 
     states = {name: sink.state_dict for name, sink in output.sinks.items() if isinstance(sink, MemorySink)}

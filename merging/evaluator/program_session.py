@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -27,6 +27,7 @@ from merging.runs.store import Store
 from merging.scores.score_table import PROGRAM
 from merging.sweeps.compute import EVERYTHING, Outcome, Session, run
 from merging.sweeps.points import VERSION, Point
+from merging.sweeps.spread import STAGES
 from merging.sweeps.sweep import VALUES, NamedPoint, Sweep, SweepPoint
 from merging.tasks.context import QUIET, Context
 
@@ -81,8 +82,9 @@ class ProgramSession(Session):
         run_id = opened.run_id(self._digests(opened))
         return NamedPoint(place, _point_name(run_id, self.program.command), run_id)
 
-    def compute(self, planned: NamedPoint, stages: Mapping[str, Context]) -> tuple[Point, dict[str, Any]]:
+    def compute(self, planned: NamedPoint, context: Context) -> tuple[Point, dict[str, Any]]:
         """The point, and facts about it; the merged model and its folder are removed, however that ends."""
+        stages = context.parts(dict.fromkeys(STAGES, 1.0))
         merging = replace(stages[MERGING], pause=None).parts({"merging": 1.0, "writing": 1.0})
         with temporary_folder(self.store) as folder:
             scratch = Store(folder / "store", libraries=())
@@ -119,4 +121,4 @@ def run_by_program(
     with explained("The name of the program", OTHER_STORE):
         JsonRecords(store.root / PROGRAMS, VERSION).write(program.command, {"name": program.name})
     session = replace(session, context=context)
-    return run(sweep, store, session.benchmark, context=context, share=share, session=session)
+    return run(sweep, store, session.benchmark, context=context.alone(), share=share, session=session)

@@ -6,20 +6,16 @@ the next request, whatever ended it.
 
 from __future__ import annotations
 
-import contextlib
-import json
-import signal
-import subprocess
 import threading
 from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, field, replace
-from queue import SimpleQueue
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 from merging.free_memory import MemoryWatch
-from merging.jobs.child_process import Launch, child_environment, start_process, stop_process
+from merging.jobs.child_process import WorkerProcess, describe_end, start_answering, stop_process
 from merging.previews.result import Preview
+from merging.tasks.kinds import Plain
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -29,8 +25,7 @@ NICE = 5  # previews go before jobs, and the server before both
 SESSIONS = 200  # whose last request is remembered
 TABLE = 100  # images that a table of a single image counts as in a session's share: it takes many passes
 TRIES = 2  # times that a request is sent to processes that end while it waits
-WORKER = "merging.jobs.bench_process"
-IMAGE = "image"  # the kind of a request for tables about an image
+WHO, LOOK = "The process of previews", "the server's log says more."
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,6 +44,7 @@ class PreviewRequest:
     per_task: int | None = None
     seed: int = 0
     base: str = ""
+    kind: str = "preview"
 
 
 class TableName(NamedTuple):
@@ -80,7 +76,7 @@ class ImageRequest:
     pixels: str = ""
     draft: str = ""
     base: str = ""
-    kind: str = IMAGE
+    kind: str = "image"
 
 
 Request: TypeAlias = PreviewRequest | ImageRequest
@@ -101,29 +97,36 @@ class PreviewState:
     done: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class _Sent:
-    """A request that was sent: by which session, how often, and to which process."""
+@dataclass
+class _SessionRequest:
+    """The last request of a session: how far it is, its number, and to which process it was sent, how often."""
 
-    session: str
-    tries: int
-    process: subprocess.Popen[bytes] | None
+    state: PreviewState
+    number: int = 0
+    tries: int = 0
+    process: WorkerProcess | None = None
 
 
 class Bench:
     """Sends requests to the process and keeps the newest answer of each session. For any thread."""
 
     def __init__(
-        self, device: str = "auto", idle: float = IDLE, launch: Launch = start_process, charge: Charge | None = None
+        self,
+        device: str = "auto",
+        idle: float = IDLE,
+        start: Callable[[Plain], WorkerProcess] = start_answering,
+        charge: Charge | None = None,
     ) -> None:
-        """``charge`` takes the images that a session's previews have looked at, or its tables count as, since then."""
-        self._device, self._idle, self._launch, self._charge = device, idle, launch, charge
+        """``start`` takes the order of a process, which says how it stays.
+
+        ``charge`` takes the images that a session's previews have looked at, or its tables count as, since then.
+        """
+        self._order: Plain = {"device": device, "idle": idle, "nice": NICE}
+        self._start, self._charge = start, charge
         self._lock = threading.RLock()
-        self._process: subprocess.Popen[bytes] | None = None
-        self._lines: SimpleQueue[bytes | None] = SimpleQueue()  # for the process; None: no more of them
+        self._process: WorkerProcess | None = None
         self._number = 0
-        self._states: OrderedDict[str, PreviewState] = OrderedDict()
-        self._waiting: dict[int, _Sent] = {}
+        self._asked: OrderedDict[str, _SessionRequest] = OrderedDict()  # by session
 
     def ask(self, session: str, request: Request) -> PreviewState:
         """The state of a request; it is sent unless it is the last one of this session, whose work then stops.
@@ -131,148 +134,116 @@ class Bench:
         One that failed is sent again.
         """
         with self._lock:
-            state = self._states.get(session)
-            if state is None or state.request != request or state.error:
-                self._states[session] = PreviewState(request)
-                self._states.move_to_end(session)
-                while len(self._states) > SESSIONS:
-                    self.cancel(next(iter(self._states)))
-                self._send(session, 1)
-            return self._states[session]
+            state = self.state(session, request)
+            if state is None or state.error:
+                self._asked[session] = _SessionRequest(PreviewState(request))
+                self._asked.move_to_end(session)
+                while len(self._asked) > SESSIONS:
+                    self.cancel(next(iter(self._asked)))
+                self._send(session)
+            return self._asked[session].state
 
     def state(self, session: str, request: Request) -> PreviewState | None:
         """The state of a request if it is the last one of this session."""
         with self._lock:
-            state = self._states.get(session)
-            return state if state is not None and state.request == request else None
+            asked = self._asked.get(session)
+            return asked.state if asked is not None and asked.state.request == request else None
 
     def cancel(self, session: str) -> None:
         """Forget the request of a session; its work stops before the next batch."""
         with self._lock:
-            if self._states.pop(session, None) is not None and self._forget(session):
+            asked = self._asked.pop(session, None)
+            if asked is not None and not asked.state.done and self._process is not None:
                 self._number += 1
-                self._write({"id": self._number, "session": session})
+                self._process.send({"id": self._number, "session": session})
 
     @property
     def pid(self) -> int:
         """The number of the process; 0 if there is none now."""
         with self._lock:
-            return self._process.pid if self._process is not None and self._process.poll() is None else 0
+            return self._process.pid if self._process is not None else 0
 
     @property
     def waiting(self) -> int:
         """How many requests are under way."""
         with self._lock:
-            return len(self._waiting)
+            return sum(not asked.state.done for asked in self._asked.values())
 
     def close(self) -> None:
-        """End the process, for tests and for shutting down."""
+        """End the process and forget all requests, for tests and for shutting down."""
         with self._lock:
-            process, self._process, self._waiting = self._process, None, {}
-            self._lines.put(None)
+            process, self._process = self._process, None
+            self._asked.clear()
         if process is not None:
-            stop_process(process)
+            stop_process(process.process)
 
-    # Requests
-
-    def _send(self, session: str, tries: int) -> None:
-        """Send the request of a session in place of what it asked before, to a process that runs."""
-        self._forget(session)
-        state = self._states[session]
+    def _send(self, session: str) -> None:
+        """Send the request of a session, once more if it was sent before, to a process that runs."""
+        asked = self._asked[session]
         self._number += 1
+        asked.number, asked.tries = self._number, asked.tries + 1
         try:
-            if not self.pid:
-                self._process, self._lines = self._start()
+            process = self._running()
         except OSError as error:
             sentence = f"The process of previews cannot be started: {error.strerror}."
-            self._states[session] = replace(state, error=sentence, done=True)
+            asked.state = replace(asked.state, error=sentence, done=True)
             return
-        self._waiting[self._number] = _Sent(session, tries, self._process)
-        self._write({"id": self._number, "session": session, **asdict(state.request)})
+        asked.process = process
+        process.send({"id": self._number, "session": session, **asdict(asked.state.request)})
 
-    def _write(self, line: dict[str, Any]) -> None:
-        self._lines.put(json.dumps(line).encode() + b"\n")
-
-    def _forget(self, session: str) -> bool:
-        """Drop the waiting request of a session; whether there was one."""
-        before = len(self._waiting)
-        self._waiting = {number: sent for number, sent in self._waiting.items() if sent.session != session}
-        return len(self._waiting) < before
-
-    def _take(self, answer: dict[str, Any]) -> None:
+    def _take(self, answer: Plain) -> None:
+        """Note an answer, unless another one was asked meanwhile."""
         with self._lock:
-            sent = self._waiting.get(answer["id"])
-            if sent is None:  # another one was asked meanwhile
-                return
-            state = self._states[sent.session]
-            preview = Preview.from_plain(answer["preview"]) if "preview" in answer else state.preview
-            new = _tables(answer.get("tables", ()))
-            if self._charge is not None:
-                done_before, done_now = state.preview.n if state.preview else 0, preview.n if preview else 0
-                self._charge(sent.session, max(0, done_now - done_before) + TABLE * len(new))
-            tables = state.tables | new
-            error, done = answer.get("error", ""), answer["done"]
-            self._states[sent.session] = replace(state, preview=preview, tables=tables, error=error, done=done)
-            if done:
-                del self._waiting[answer["id"]]
+            for session, asked in self._asked.items():
+                if asked.number == answer["id"]:
+                    before = asked.state
+                    asked.state = _answered(before, answer)
+                    if self._charge is not None:
+                        self._charge(session, max(0, _images(asked.state) - _images(before)))
 
-    def _ended(self, process: subprocess.Popen[bytes], code: int, ran_out: bool) -> None:
+    def _ended(self, process: WorkerProcess, code: int, ran_out: bool) -> None:
         """Send once more what a process left when it ended; say of what has been sent before that it was ended.
 
         ``ran_out`` says whether memory ran out while the process worked.
         """
         with self._lock:
-            left = {number: sent for number, sent in self._waiting.items() if sent.process is process}
-            for number, sent in left.items():
-                del self._waiting[number]
-                if sent.tries < TRIES:
-                    self._send(sent.session, sent.tries + 1)
+            for session, asked in self._asked.items():
+                if asked.process is not process or asked.state.done:
+                    continue
+                if asked.tries < TRIES:
+                    self._send(session)
                 else:
-                    state = self._states[sent.session]
-                    self._states[sent.session] = replace(state, error=_sentence(code, ran_out), done=True)
+                    error = f"{describe_end(WHO, code, ran_out, LOOK)} Preview again."
+                    asked.state = replace(asked.state, error=error, done=True)
 
-    # The process
+    def _running(self) -> WorkerProcess:
+        """The process, or a new one if it has ended. Raises OSError."""
+        if self._process is None or not self._process.pid:
+            self._process = self._start(self._order)
+            threading.Thread(target=self._read, args=(self._process,), name="from bench", daemon=True).start()
+        return self._process
 
-    def _start(self) -> tuple[subprocess.Popen[bytes], SimpleQueue[bytes | None]]:
-        """A new process, and where its requests go; writing to it may take a while, so a thread does it."""
-        self._lines.put(None)
-        words = [self._device, str(self._idle), str(NICE)]
-        process = self._launch(WORKER, words, child_environment(), None)
-        lines: SimpleQueue[bytes | None] = SimpleQueue()
-        threading.Thread(target=_write_lines, args=(process, lines), name="to bench", daemon=True).start()
-        threading.Thread(target=self._read, args=(process,), name="from bench", daemon=True).start()
-        return process, lines
-
-    def _read(self, process: subprocess.Popen[bytes]) -> None:
+    def _read(self, process: WorkerProcess) -> None:
         """Take the answers of a process until it ends, then answer for it."""
-        assert process.stdout is not None
         memory = MemoryWatch(looks=1)  # one at each answer, and hours may lie between two of them
-        with process.stdout:
-            for line in process.stdout:
-                memory.look()
-                self._take(json.loads(line))
-        self._ended(process, process.wait(), memory.ran_out())
+        for answer in process.answers():
+            memory.look()
+            self._take(answer)
+        code = process.process.wait()
+        process.leave()
+        self._ended(process, code, memory.ran_out())
 
 
-def _tables(plain: Any) -> dict[TableName, pd.DataFrame]:
-    """Tables from plain data: a name, and the values by column."""
+def _answered(state: PreviewState, answer: Plain) -> PreviewState:
+    """The state of a request after one more answer: a preview, a table by columns, or an error."""
     import pandas as pd
 
-    return {TableName(*name): pd.DataFrame(columns) for name, columns in plain}
+    preview = Preview.from_plain(answer["preview"]) if "preview" in answer else state.preview
+    new = {TableName(*answer["table"]): pd.DataFrame(answer["columns"])} if "table" in answer else {}
+    tables, error, done = state.tables | new, answer.get("error", ""), answer["done"]
+    return replace(state, preview=preview, tables=tables, error=error, done=done)
 
 
-def _write_lines(process: subprocess.Popen[bytes], lines: SimpleQueue[bytes | None]) -> None:
-    """Write requests to a process until there are no more, or it has ended."""
-    assert process.stdin is not None
-    with contextlib.suppress(OSError), process.stdin as stream:
-        while (line := lines.get()) is not None:
-            stream.write(line)
-            stream.flush()
-
-
-def _sentence(code: int, ran_out: bool) -> str:
-    """Why a process that was ended gave no answer; ``ran_out`` says whether memory did meanwhile."""
-    if code == -signal.SIGKILL and ran_out:
-        return "The process of previews was killed, likely because the computer ran out of memory. Preview again."
-    ended = f"by {signal.Signals(-code).name}" if code < 0 else f"with code {code}"
-    return f"The process of previews ended {ended}; the server's log says more. Preview again."
+def _images(state: PreviewState) -> int:
+    """What a state counts as in a session's share, in images."""
+    return (state.preview.n if state.preview else 0) + TABLE * len(state.tables)

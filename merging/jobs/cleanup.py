@@ -14,7 +14,7 @@ import psutil
 from merging.checkpoints.references import BENCHMARKS
 from merging.files import atomic
 from merging.files.records import release
-from merging.jobs.child_process import PATIENCE, stop_process
+from merging.jobs.child_process import PATIENCE, Process, stop_process
 from merging.jobs.records import MERGE, PUBLISHED, JobFiles, Record, State, learns
 from merging.runs.store import Store
 
@@ -30,8 +30,7 @@ def sweep_up(store: Store, records: Iterable[Record]) -> None:
 
 def release_room(files: JobFiles, record: Record) -> None:
     """Give back the room that is reserved for a job's states if the processes that would write them are dead."""
-    worker = record.worker if record.worker.pid else files.first_worker()
-    if not any(process.away or process.alive() for process in (record.owner, worker)):
+    if not any(process.away or process.alive() for process in (record.owner, files.worker(record))):
         release(files.folder)
 
 
@@ -45,7 +44,7 @@ def _outputs(store: Store, record: Record) -> list[Path]:
     return [Path(words[words.index("--out") + 1])] if "--out" in words else []
 
 
-def stop_child(process: subprocess.Popen[bytes], files: JobFiles, *, going_on: bool) -> None:
+def stop_child(process: Process, files: JobFiles, *, going_on: bool) -> None:
     """Stop the child of a job; with ``going_on`` what it has learned stays for the next attempt.
 
     It may keep that at the end of a step, and is killed if that takes too long: being asked to stop, it would discard
@@ -66,7 +65,7 @@ def stop_orphan(store: Store, files: JobFiles) -> None:
     """Stop a job that another server started, which may be dead."""
     if (record := files.read()) is None:
         return
-    worker = record.worker if record.worker.pid else files.first_worker()
+    worker = files.worker(record)
     if worker.alive():
         with contextlib.suppress(psutil.NoSuchProcess):  # it has ended by itself meanwhile
             stop_process(psutil.Process(worker.pid))

@@ -11,12 +11,14 @@ from merging.analysis import registry
 from merging.classroom.turns import AN_IMAGE, Turns
 from merging.errors import StoreError
 from merging.files.temporary import is_temporary
-from merging.jobs.reading import details, read_job
+from merging.jobs.reading import read_job
 from merging.jobs.records import Job, JobFiles, State
 from merging.runs.store import Store
 
 if TYPE_CHECKING:
     from merging.runs.inputs import OpenedRecipe
+
+WATCHED = 1 << 18  # bytes at the end of the events from which a job is watched
 
 
 class KnownJobs:
@@ -45,8 +47,9 @@ class KnownJobs:
         raise StoreError(f"There is no job {job_id[:40]!r}.")
 
     def details(self, job_id: str) -> list[str]:
-        """What a job's progress has said lately, oldest first."""
-        return details(self._files(job_id))
+        """What a job's progress has said lately, oldest first; those that were written long ago are left out."""
+        events = self._files(job_id).events(WATCHED)
+        return [str(event["detail"]) for event in events if "detail" in event][::-1]
 
     def asked(self, session: str) -> set[str]:
         """The jobs that a session asked for and has not left."""

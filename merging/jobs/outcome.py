@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-import signal
+import time
 from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
+from merging.jobs.child_process import describe_end
 from merging.jobs.events import CODE, ERROR, GOES_ON
-from merging.jobs.records import MERGE, PUBLISHED, SWEEP, JobFiles, Record, State
+from merging.jobs.records import MERGE, PUBLISHED, SILENT, SWEEP, JobFiles, Record, State
 from merging.runs.store import Store
 
 PAUSED_CODE = 75
@@ -18,13 +20,45 @@ KEPT = {
 }
 LEARNED = "What it learned until a moment before is kept; started again, it goes on from there."
 NOTHING = "Nothing half-done was kept."
-KILLED = {
-    True: "It was killed, likely because the computer ran out of memory.",
-    False: "It was killed; nothing shows that memory ran out.",
-}
 FULL = "The disk that holds the runs is full. Free some space, and start the job again."
 UNKNOWN = "Mergescope was stopped, and the disk is full: what became of this job is not known. Start it again."
 LOG = "see log.txt in its folder."
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Traces:
+    """What a job has left on the disk.
+
+    ``event`` is the child's last line; ``stored`` says whether the run of a merge is in the store, ``learned`` whether
+    what it learned so far is kept, ``started`` that its turn had come, ``follows`` that a recipe was to be submitted
+    after the command, and ``full`` that the disk is full, so that the child could not write its last line.
+    """
+
+    event: Mapping[str, Any] = field(default_factory=dict)
+    stored: bool = False
+    learned: bool = False
+    started: bool = False
+    follows: bool = False
+    full: bool = False
+
+
+def find_traces(files: JobFiles, record: Record, store: Store) -> Traces:
+    """What a job has left on the disk."""
+    return Traces(
+        event=files.last_event(),
+        stored=record.kind == MERGE and is_made(store, files, record),
+        learned=store.learned_so_far(files.job_id).exists(),
+        started=record.started is not None or files.was_started(),
+        follows=bool(record.words and files.recipe_yaml()),
+        full=files.disk_is_full(),
+    )
+
+
+def is_made(store: Store, files: JobFiles, record: Record) -> bool:
+    """Whether the run of a merge is stored; one that another computer has just made may be seen a little later."""
+    if record.owner.away and time.time() - (record.finished or time.time()) < SILENT:
+        return store.promised(files.job_id) is not None
+    return store.has(files.job_id)
 
 
 def ended(files: JobFiles, store: Store, code: int, stopped: bool, closing: bool, ran_out: bool) -> tuple[State, str]:
@@ -38,69 +72,50 @@ def ended(files: JobFiles, store: Store, code: int, stopped: bool, closing: bool
         return State.INTERRUPTED, ""
     if code != 0 and (stopped or files.is_cancelled()):
         store.forget_learned(files.job_id)
-        return State.CANCELLED, _stated(record, files.last_event(), False)
-    stored = record.kind == MERGE and store.has(files.job_id)
-    learned = store.learned_so_far(files.job_id).exists()
-    return outcome(record, files.last_event(), code, stored, files.disk_is_full(), learned, ran_out)
+        return State.CANCELLED, _stated(record, find_traces(files, record, store))
+    return outcome(record, find_traces(files, record, store), code, ran_out)
 
 
-def outcome(
-    record: Record, event: Mapping[str, Any], code: int, stored: bool, full: bool = False, learned: bool = False,
-    ran_out: bool = False,
-) -> tuple[State, str]:  # fmt: skip
+def outcome(record: Record, traces: Traces, code: int, ran_out: bool = False) -> tuple[State, str]:
     """How a job ended whose child gave an exit code or was killed (a negative code), and why it failed.
 
-    ``event`` is the child's last line; ``stored`` says whether the run of a merge is in the store, ``full`` whether the
-    disk is full, so that the child could not write its last line, ``learned`` whether what it learned so far is kept,
-    ``ran_out`` whether memory ran out while it worked.
+    ``ran_out`` says whether memory ran out while it worked.
     """
-    if code == 0 and record.kind == MERGE and not stored:
+    if code == 0 and record.kind == MERGE and not traces.stored:
         changed = "a file of its recipe may have changed since it was submitted"
         return State.FAILED, f"It ended with code 0, but its run is not stored: {changed}; {LOG}"
     if code in ENDS:
-        return ENDS[code], _stated(record, event, learned) if code else ""
-    kept = LEARNED if learned else KEPT.get(record.kind, NOTHING)
-    if code == -signal.SIGKILL:
-        return State.FAILED, f"{KILLED[ran_out]} {kept}"
-    if code < 0:
-        return State.FAILED, f"Its process was ended by {signal.Signals(-code).name}; {LOG} {kept}"
-    return State.FAILED, str(event.get(ERROR) or (FULL if full else f"It ended with code {code}; {LOG}"))
+        return ENDS[code], _stated(record, traces) if code else ""
+    end = describe_end("It", code, ran_out, LOG)
+    said = traces.event.get(ERROR) or (FULL if traces.full else end)
+    return State.FAILED, f"{end} {_kept(record, traces)}" if code < 0 else str(said)
 
 
-def _stated(record: Record, event: Mapping[str, Any], learned: bool) -> str:
+def _stated(record: Record, traces: Traces) -> str:
     """What the child said of why it stopped and what is kept; empty where it stopped as it was asked to."""
-    paused = event.get(CODE) == PAUSED_CODE and not learned
+    paused = traces.event.get(CODE) == PAUSED_CODE and not traces.learned
     stated = paused or record.kind in (PUBLISHED, SWEEP)
-    return str(event.get(ERROR, "")).removesuffix(GOES_ON) if stated else ""
+    return str(traces.event.get(ERROR, "")).removesuffix(GOES_ON) if stated else ""
 
 
-def left_behind(
-    record: Record,
-    event: Mapping[str, Any],
-    stored: bool,
-    follows: bool,
-    learned: bool = False,
-    started: bool = False,
-    full: bool = False,
-) -> tuple[State, str]:
-    """The state of an unfinished job whose server and child are gone, and a sentence unless it was done all the same.
+def _kept(record: Record, traces: Traces) -> str:
+    return LEARNED if traces.learned else KEPT.get(record.kind, NOTHING)
 
-    ``follows`` says that a recipe was to be submitted after the command, ``started`` that its turn had come;
-    ``learned`` and ``full`` are as in ``outcome``.
-    """
-    if record.kind == MERGE and stored:
+
+def left_behind(record: Record, traces: Traces) -> tuple[State, str]:
+    """The state of an unfinished job whose server and child are gone, and a sentence unless it is done all the same."""
+    if traces.stored:
         return State.DONE, ""
-    code = event.get(CODE)
-    if isinstance(code, int) and not (code == 0 and follows):
-        return outcome(record, event, code, stored, learned=learned)
+    code = traces.event.get(CODE)
+    if isinstance(code, int) and not (code == 0 and traces.follows):
+        return outcome(record, traces, code)
     if code == 0:
         return State.INTERRUPTED, "Mergescope was stopped before it could submit what follows."
-    return State.INTERRUPTED, interruption(record, started or bool(event), learned, full)
+    return State.INTERRUPTED, interruption(record, traces)
 
 
-def interruption(record: Record, started: bool, learned: bool = False, full: bool = False) -> str:
-    """What happened to a job that ended without a word; on a ``full`` disk it may not have had room for one."""
-    if not started:
-        return UNKNOWN if full else "Mergescope was stopped before this job's turn came."
-    kept = LEARNED if learned else KEPT.get(record.kind, NOTHING)
-    return f"Mergescope or the process of this job was stopped. {kept}"
+def interruption(record: Record, traces: Traces) -> str:
+    """What happened to a job that ended without a word; on a full disk it may not have had room for one."""
+    if not (traces.started or traces.event):
+        return UNKNOWN if traces.full else "Mergescope was stopped before this job's turn came."
+    return f"Mergescope or the process of this job was stopped. {_kept(record, traces)}"

@@ -2,19 +2,14 @@
 
 from __future__ import annotations
 
-import json
-import os
-import time
 from collections.abc import Mapping
 from typing import Any
 
 from merging.files.processes import NOBODY, ProcessId
 from merging.jobs.events import CODE
-from merging.jobs.outcome import KEPT, interruption, left_behind
-from merging.jobs.records import EVENTS, MERGE, SILENT, Job, JobFiles, Record, State
+from merging.jobs.outcome import KEPT, Traces, find_traces, interruption, is_made, left_behind
+from merging.jobs.records import MERGE, Job, JobFiles, Record, State
 from merging.runs.store import Store
-
-WATCHED = 1 << 18  # bytes at the end of the events from which a job is watched
 
 
 def read_job(files: JobFiles, store: Store, position: int, here: bool, starts_in: float | None = None) -> Job | None:
@@ -27,7 +22,7 @@ def read_job(files: JobFiles, store: Store, position: int, here: bool, starts_in
     if record is None:
         return None
     state, error, at = _state(files, record, store, here)
-    if state == State.DONE and record.kind == MERGE and not _made(store, files, record):
+    if state == State.DONE and record.kind == MERGE and not is_made(store, files, record):
         return None
     event = files.last_event()
     return Job(
@@ -67,45 +62,24 @@ def _between(event: Mapping[str, Any]) -> str:
     return "Ending" if CODE in event else "Starting"
 
 
-def details(files: JobFiles) -> list[str]:
-    """The details of a job's latest events, oldest first; those that were written long ago are left out."""
-    try:
-        with (files.folder / EVENTS).open("rb") as file:
-            file.seek(max(0, file.seek(0, os.SEEK_END) - WATCHED))
-            events = [json.loads(line) for line in file.read().split(b"\n")[:-1] if line.startswith(b"{")]
-    except (OSError, ValueError):
-        return []
-    return [str(event["detail"]) for event in events if isinstance(event, dict) and "detail" in event]
-
-
 def _state(files: JobFiles, record: Record, store: Store, here: bool) -> tuple[State, str, ProcessId]:
     """The state, a sentence about it, and the process that works on the job or has it in its queue now."""
-    learned = store.learned_so_far(files.job_id).exists()
     if record.state == State.INTERRUPTED:
-        return record.state, record.error or interruption(record, record.started is not None, learned), NOBODY
+        learned = store.learned_so_far(files.job_id).exists()
+        left = Traces(learned=learned, started=record.started is not None)
+        return record.state, record.error or interruption(record, left), NOBODY
     if record.state not in {State.QUEUED, State.RUNNING}:
         return record.state, record.error, NOBODY
     if record.state == State.QUEUED and files.is_cancelled():
         return State.CANCELLED, "", NOBODY
     if record.state == State.QUEUED and (here or record.owner.elsewhere() or _heard(record.owner, files)):
         return State.QUEUED, "", NOBODY if here else record.owner
-    # A server that died as soon as it had started a child could not note which process that is.
-    worker = record.worker if record.worker.pid else files.first_worker()
+    worker = files.worker(record)
     if here or worker.alive() or _heard(worker, files):
         return State.RUNNING, "", worker
-    made = record.kind == MERGE and _made(store, files, record)
-    follows = bool(record.words and files.recipe_yaml())
-    started, full = record.started is not None or files.was_started(), files.disk_is_full()
-    return *left_behind(record, files.last_event(), made, follows, learned, started, full), NOBODY
+    return *left_behind(record, find_traces(files, record, store)), NOBODY
 
 
 def _heard(process: ProcessId, files: JobFiles) -> bool:
     """Whether a process of another computer, which cannot be asked, or its server there has written lately."""
     return process.away and not files.silent()
-
-
-def _made(store: Store, files: JobFiles, record: Record) -> bool:
-    """Whether the run of a merge is stored; one that another computer has just made may be seen a little later."""
-    if record.owner.away and time.time() - (record.finished or time.time()) < SILENT:
-        return store.promised(files.job_id) is not None
-    return store.has(files.job_id)

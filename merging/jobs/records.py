@@ -12,9 +12,8 @@ import contextlib
 import json
 import logging
 import os
-import subprocess
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator
 from dataclasses import asdict, dataclass, replace
 from enum import StrEnum
 from functools import lru_cache
@@ -26,7 +25,7 @@ from merging.files import atomic
 from merging.files.disk import OTHER_STORE, explained, free_bytes
 from merging.files.processes import NOBODY, ProcessId, this_process
 from merging.files.records import json_bytes, release, reserve, write_json, write_reserved
-from merging.jobs.child_process import Launch, child_environment, start_process
+from merging.jobs.child_process import Process, StartCommand, child_environment, start_command
 from merging.jobs.events import WORKER
 
 STATE, EVENTS, LOG = "state.json", "events.jsonl", "log.txt"
@@ -142,21 +141,17 @@ class JobFiles:
         title: str,
         base: Path,
         need_model: bool = False,
-        kind: str = MERGE,
-        subject: str,
-        words: Sequence[str] = (),
-        benchmark: str = "",
         earlier: Record | None = None,
+        **about: Any,
     ) -> bool:
         """Write a new queued job in place of the earlier one with this id; False if another server was first.
+
+        ``about`` are further fields of its record.
 
         Raises:
             StoreError: the store cannot be written to; there is no such job then.
         """
-        record = Record(
-            State.QUEUED, title, str(base), need_model, time.time(), this_process(), kind=kind, subject=subject,
-            words=tuple(words), benchmark=benchmark,
-        )  # fmt: skip
+        record = Record(State.QUEUED, title, str(base), need_model, time.time(), this_process(), **about)
         return self._appear(recipe_yaml, record, earlier)
 
     def create_again(self, earlier: Record) -> bool:
@@ -229,16 +224,20 @@ class JobFiles:
             return (self.folder / "recipe.yaml").read_text("utf-8")
         return ""
 
+    def events(self, size: int = TAIL) -> Iterator[dict[str, Any]]:
+        """The whole lines that the child wrote, within so many bytes at the end of the file, newest first."""
+        lines: list[bytes] = []
+        with contextlib.suppress(OSError), (self.folder / EVENTS).open("rb") as file:
+            file.seek(max(0, file.seek(0, os.SEEK_END) - size))
+            lines = file.read().split(b"\n")[:-1]
+        for line in reversed(lines):
+            with contextlib.suppress(ValueError):  # half a line
+                if isinstance(event := json.loads(line), dict):
+                    yield event
+
     def last_event(self) -> dict[str, Any]:
         """The last whole line that the child wrote; empty before the first."""
-        try:
-            with (self.folder / EVENTS).open("rb") as file:
-                file.seek(max(0, file.seek(0, os.SEEK_END) - TAIL))
-                lines = file.read().split(b"\n")[:-1]
-            event = json.loads(lines[-1])
-        except (OSError, ValueError, IndexError):
-            return {}
-        return event if isinstance(event, dict) else {}
+        return next(self.events(), {})
 
     def was_started(self) -> bool:
         """Whether its child was started, or was about to be: its log was opened."""
@@ -248,8 +247,10 @@ class JobFiles:
         """Whether too little is free for even an error to be written."""
         return free_bytes(self.folder) < ROOM
 
-    def first_worker(self) -> ProcessId:
-        """The process that the child's first line names; number 0 before that."""
+    def worker(self, record: Record) -> ProcessId:
+        """The process that works on the job, which its first line names if its server died before it could note it."""
+        if record.worker.pid:
+            return record.worker
         try:
             with (self.folder / EVENTS).open("rb") as file:
                 return ProcessId(**json.loads(file.readline(TAIL))[WORKER])
@@ -285,9 +286,7 @@ class JobFiles:
                 times.append((self.folder / name).stat().st_mtime)
         return time.time() - max(times) > SILENT
 
-    def start(
-        self, store_root: Path, device: str, launch: Launch = start_process, jobs: int = 1
-    ) -> subprocess.Popen[bytes]:
+    def start(self, store_root: Path, device: str, start: StartCommand = start_command, jobs: int = 1) -> Process:
         """Start the child process that does the job, one of so many ``jobs``, in a process group of its own.
 
         Raises:
@@ -300,7 +299,7 @@ class JobFiles:
         with explained("The log of the job", OTHER_STORE):
             output = (self.folder / LOG).open("wb")
         with output:
-            return launch("merging", words, child_environment(record.benchmark, jobs), output)
+            return start(["merging", *words], child_environment(record.benchmark, jobs), output)
 
     def _words(self, record: Record, device: str) -> list[str]:
         """The command of the command line that does the job."""

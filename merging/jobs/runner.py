@@ -7,12 +7,11 @@ from __future__ import annotations
 
 import contextlib
 import logging
-import subprocess
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from merging import settings
 from merging.analysis import registry
@@ -22,6 +21,7 @@ from merging.errors import MergingError, StoreError
 from merging.files.locks import held
 from merging.files.processes import ProcessId
 from merging.free_memory import MemoryWatch
+from merging.jobs.child_process import Process
 from merging.jobs.cleanup import release_room, stop_child, stop_orphan, sweep_up
 from merging.jobs.known_jobs import KnownJobs
 from merging.jobs.outcome import ended
@@ -84,28 +84,18 @@ class Runner(KnownJobs):
         DIGESTS.load(self.store.root)
         opened = open_inputs(recipe, base, benchmark)
         run_id = opened.run_id()
-        folder = str(benchmark.folder) if benchmark else ""
-        files = self._files(run_id)
-        with self._submitting():
-            before, earlier = files.read(), self._earlier(run_id, folder, session)
-            if earlier is not None and earlier.live:
-                return earlier
-            if self._is_stored(opened, run_id, need_model):
-                return earlier if earlier is not None and earlier.state == State.DONE else self.get(run_id)
-            takes = self._turns.admit(
-                session, lambda: expected.of_merge(opened, benchmark, self.store.runs(), self.device), self._queue
-            )
-            created = files.create(
-                recipe.to_yaml(),
-                title=recipe.title or recipe.text(),
-                base=(base or Path.cwd()).absolute(),
-                need_model=need_model,
-                subject=run_id,
-                benchmark=folder,
-                earlier=before,
-            )
-            self._enqueue(run_id, created, session, takes)
-        return self.get(run_id)
+        return self._submit(
+            run_id,
+            session,
+            lambda: expected.of_merge(opened, benchmark, self.store.runs(), self.device),
+            lambda: self._is_stored(opened, run_id, need_model),
+            recipe_yaml=recipe.to_yaml(),
+            title=recipe.title or recipe.text(),
+            base=(base or Path.cwd()).absolute(),
+            need_model=need_model,
+            subject=run_id,
+            benchmark=str(benchmark.folder) if benchmark else "",
+        )
 
     def measure(self, key: str, run_id: str = "", benchmark: str = "", of: Run | None = None, session: str = "") -> Job:
         """The job that measures something of a stored run, or of the benchmark: the live one, or a new one.
@@ -115,7 +105,7 @@ class Runner(KnownJobs):
             ModeError: it takes too long here, or the session has had its share.
         """
         title = registry.kind(key).title + (f": {(of or self.store.run(run_id)).title}" if run_id else "")
-        return self._begin(key, run_id, title, benchmark=benchmark, session=session)
+        return self.command(key, run_id, title, benchmark=benchmark, session=session)
 
     def sweep(self, sweep_id: str, title: str, benchmark: str = "", session: str = "") -> Job:
         """The job that computes what is missing of a stored sweep: the live one, or a new one.
@@ -123,35 +113,41 @@ class Runner(KnownJobs):
         Raises:
             StoreError: it is under way on another benchmark.
         """
-        return self._begin(SWEEP, sweep_id, f"Sweep: {title}", benchmark=benchmark, session=session)
+        return self.command(SWEEP, sweep_id, f"Sweep: {title}", benchmark=benchmark, session=session)
 
     def command(
-        self, kind: str, subject: str, title: str, words: Sequence[str], then: Recipe | None = None,
+        self, kind: str, subject: str, title: str, words: Sequence[str] = (), then: Recipe | None = None,
         benchmark: str = "", session: str = "",
     ) -> Job:  # fmt: skip
         """The job that runs a command of the command line: the live one, or a new one.
 
-        ``kind`` says in one word what the command does, ``subject`` what it works on. The recipe ``then`` is submitted
-        once the command is done.
+        ``kind`` says in one word what the command does, ``subject`` what it works on; measurements and sweeps have no
+        ``words``. The recipe ``then`` is submitted once the command is done.
         """
-        return self._begin(kind, subject, title, words, then, benchmark, session)
+        return self._submit(
+            job_of(kind, subject), session, lambda: expected.of_job(kind, self.store), lambda: False,
+            recipe_yaml=then.to_yaml() if then else "", title=title, base=Path.cwd(), kind=kind, subject=subject,
+            words=tuple(words), benchmark=benchmark,
+        )  # fmt: skip
 
-    def _begin(
-        self, kind: str, subject: str, title: str, words: Sequence[str] = (), then: Recipe | None = None,
-        benchmark: str = "", session: str = "",
-    ) -> Job:  # fmt: skip
-        job_id, recipe = job_of(kind, subject), then.to_yaml() if then else ""
+    def _submit(
+        self,
+        job_id: str,
+        session: str,
+        takes: Callable[[], float | None],
+        is_stored: Callable[[], bool],
+        *,
+        benchmark: str,
+        **about: Any,
+    ) -> Job:
+        """The live job of that id, or a new one at the end of the queue; that it is stored is as good as a job."""
         files = self._files(job_id)
         with self._submitting():
             before, earlier = files.read(), self._earlier(job_id, benchmark, session)
-            if earlier is not None and earlier.live:
-                return earlier
-            takes = self._turns.admit(session, lambda: expected.of_job(kind, self.store), self._queue)
-            created = files.create(
-                recipe, title=title, base=Path.cwd(), kind=kind, subject=subject, words=words, benchmark=benchmark,
-                earlier=before,
-            )  # fmt: skip
-            self._enqueue(job_id, created, session, takes)
+            if (earlier is None or not earlier.live) and not is_stored():
+                seconds = self._turns.admit(session, takes, self._queue)
+                created = files.create(**about, benchmark=benchmark, earlier=before)
+                self._enqueue(job_id, created, session, seconds)
         return self.get(job_id)
 
     def again(self, job_id: str, session: str = "") -> Job:
@@ -296,7 +292,7 @@ class Runner(KnownJobs):
             files.update(state=State.CANCELLED, finished=time.time())
             return
         memory = MemoryWatch()
-        process = files.start(self.store.root, self.device, self.spare.launch, len(self._running))
+        process = files.start(self.store.root, self.device, self.spare.start_command, len(self._running))
         files.update(state=State.RUNNING, started=time.time(), worker=ProcessId.of(process.pid))
         stopped = self._wait(process, job_id, memory)
         if (record := files.read()) is not None:
@@ -320,7 +316,7 @@ class Runner(KnownJobs):
                 return State.FAILED, str(problem)
         return State.DONE, ""
 
-    def _wait(self, process: subprocess.Popen[bytes], job_id: str, memory: MemoryWatch) -> bool:
+    def _wait(self, process: Process, job_id: str, memory: MemoryWatch) -> bool:
         """Wait for a child to end, and watch the memory meanwhile; True if it was stopped."""
         looked = time.monotonic()
         while process.poll() is None:

@@ -6,23 +6,25 @@ Every job has a process of its own: the spare one does one job and ends. Where t
 from __future__ import annotations
 
 import contextlib
-import json
-import os
-import select
-import subprocess
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import IO
 
 from merging.free_memory import free_memory
-from merging.jobs.child_process import child_environment, start_process, stop_process
-from merging.jobs.spare_process import ANSWER
+from merging.jobs.child_process import (
+    Environment,
+    Process,
+    WorkerProcess,
+    child_environment,
+    start_answering,
+    start_command,
+    stop_process,
+)
+from merging.tasks.kinds import Plain
 
 ROOM = 1.5 * 2**30  # free bytes of memory for a spare process to be started
 LEAST = 0.75 * 2**30  # below which it is dropped
 WATCH = 5.0  # seconds between two looks at the memory
-PATIENCE = 10.0  # seconds that it has to answer an order, on a busy machine
-PROCESS = "merging.jobs.spare_process"
 LOADED = (
     "torch", "pandas", "merging.cli.main", "merging.cli.commands.run", "merging.cli.commands.measure",
     "merging.cli.exporting", "merging.runs.execute", "merging.benchmarks.evaluate", "merging.methods.registry",
@@ -37,7 +39,7 @@ class Spare:
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._kept, self._closed = threading.Event(), threading.Event()
-        self._process: subprocess.Popen[bytes] | None = None
+        self._process: WorkerProcess | None = None
         self._threads: list[str] = []
         self._lent = False  # to what goes on, so that no end of a job brings the next one
 
@@ -45,8 +47,8 @@ class Spare:
     def pid(self) -> int:
         """The number of the process; 0 if there is none now."""
         with self._lock:
-            if self._process is not None and self._process.poll() is not None:
-                _close(self._process)
+            if self._process is not None and not self._process.pid:
+                self._process.leave()
                 self._process = None
             return self._process.pid if self._process is not None else 0
 
@@ -64,37 +66,42 @@ class Spare:
         environment = child_environment()
         with self._lock, contextlib.suppress(OSError):
             if self._process is None and not self._closed.is_set():
-                self._process = start_process(PROCESS, LOADED, environment)
+                self._process = WorkerProcess(LOADED, environment)
                 self._threads = _threads(environment)
 
-    def launch(
-        self, module: str, words: Sequence[str], environment: Mapping[str, str], output: IO[bytes] | None = None
-    ) -> subprocess.Popen[bytes]:
-        """A process that runs a module as ``python -m`` would: the spare one, or a new one. See ``start_process``.
+    def start_command(self, words: Sequence[str], environment: Environment, output: IO[bytes]) -> Process:
+        """A process that runs a module as ``python -m`` does: the waiting one, or a new one. Raises OSError."""
+        process = self._take({"command": list(words), "environment": dict(environment), "output": output.name})
+        if process is None:
+            return start_command(words, environment, output)
+        process.leave()
+        return process.process
 
-        Raises:
-            OSError: none can be started.
-        """
+    def start_answering(self, order: Plain) -> WorkerProcess:
+        """A process that stays, as an order says, to answer requests: the waiting one, or a new one. Raises OSError."""
+        process = self._take({**order, "environment": child_environment()})
+        self._lent = True
+        return process or start_answering(order)
+
+    def _take(self, order: Plain) -> WorkerProcess | None:
+        """The waiting process once it has read an order; None if it cannot follow that."""
+        process = self._give_up()
+        if process is None:
+            return None
+        if self._threads == _threads(order["environment"]) and process.has_read(order):
+            return process
+        _end(process)
+        return None
+
+    def _give_up(self) -> WorkerProcess | None:
         with self._lock:
             process, self._process = self._process, None
-            self._lent |= output is None
-        order = {"module": module, "words": list(words), "environment": dict(environment)}
-        line = json.dumps({**order, "output": output.name if output else ""}).encode() + b"\n"
-        if process is not None:
-            if self._threads == _threads(environment) and _sent(process, line):
-                if output is not None:
-                    _close(process)
-                return process
-            _drop(process)
-        return start_process(module, words, environment, output)
+        return process
 
     def close(self) -> None:
         """End the process and start no more, for tests and for shutting down."""
         self._closed.set()
-        with self._lock:
-            process, self._process = self._process, None
-        if process is not None:
-            _drop(process)
+        _end(self._give_up())
 
     def _watch(self) -> None:
         """Replace a process that was lent, and drop one when memory is short."""
@@ -103,49 +110,15 @@ class Spare:
                 self._lent = False
                 self.renew()
             if self.pid and free_memory() < LEAST:
-                with self._lock:
-                    process, self._process = self._process, None
-                if process is not None:
-                    _drop(process)
+                _end(self._give_up())
 
 
-def _threads(environment: Mapping[str, str]) -> list[str]:
-    return [environment.get(name, "") for name in READ_ONCE]
-
-
-def _sent(process: subprocess.Popen[bytes], line: bytes) -> bool:
-    """Tell a process what to become; False if it ends, or is stopped, before it has read that."""
-    assert process.stdin is not None and process.stdout is not None
-    with contextlib.suppress(OSError):
-        if not _written(process.stdin.fileno(), line):
-            return False
-        answers, _, _ = select.select([process.stdout], [], [], PATIENCE)
-        return bool(answers) and process.stdout.read(1) == ANSWER
-    return False
-
-
-def _written(pipe: int, line: bytes) -> bool:
-    """Write a line that may be longer than what a pipe holds; False if it is not read for too long."""
-    os.set_blocking(pipe, False)
-    left = memoryview(line)
-    while left:
-        _, ready, _ = select.select([], [pipe], [], PATIENCE)
-        if not ready:
-            return False
-        left = left[os.write(pipe, left) :]
-    os.set_blocking(pipe, True)  # as whoever goes on to use it expects
-    return True
-
-
-def _close(process: subprocess.Popen[bytes]) -> None:
-    """Close this side of a process's input and output."""
-    for stream in (process.stdin, process.stdout):
-        if stream is not None:
-            with contextlib.suppress(OSError):
-                stream.close()
-
-
-def _drop(process: subprocess.Popen[bytes]) -> None:
+def _end(process: WorkerProcess | None) -> None:
     """End a process that is not needed."""
-    stop_process(process)
-    _close(process)
+    if process is not None:
+        stop_process(process.process)
+        process.leave()
+
+
+def _threads(environment: Environment) -> list[str]:
+    return [environment.get(name, "") for name in READ_ONCE]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from typing import Protocol
+from weakref import ref
 
 from torch import Tensor
 
@@ -26,25 +27,24 @@ class Memory:
 
     def __init__(self, limit: int = LIMIT) -> None:
         self.limit = limit
-        self._holders: list[Holder] = []  # least recently used first
+        self._holders: list[ref[Holder]] = []  # least recently used first; one that is gone counts no longer
 
     @property
     def nbytes(self) -> int:
         """What all holders could do without."""
-        return sum(holder.spare for holder in self._holders)
+        return sum(holder.spare for holder in self._alive())
 
     def make_room(self, holder: Holder, extra: int = 0) -> int:
         """Let all drop, ``holder`` last, until ``extra`` bytes fit; returns how many bytes may be added."""
-        self.leave(holder)
-        self._holders.append(holder)
-        for one in self._holders:
+        used = [*(one for one in self._alive() if one is not holder), holder]
+        self._holders = [ref(one) for one in used]
+        for one in used:
             while self.nbytes + extra > self.limit and one.drop():
                 pass
         return max(0, self.limit - self.nbytes)
 
-    def leave(self, holder: Holder) -> None:
-        """Count a holder no longer."""
-        self._holders = [one for one in self._holders if one is not holder]
+    def _alive(self) -> list[Holder]:
+        return [one for holder in self._holders if (one := holder()) is not None]
 
 
 def bytes_of(tensors: Iterable[Tensor]) -> int:

@@ -14,7 +14,7 @@ from merging.checkpoints.checkpoint import Checkpoint, MappingCheckpoint
 from merging.clip.image_encoder import Encoder
 from merging.engine import run as engine
 from merging.engine.layer_inputs import Evidence
-from merging.engine.outputs import MERGED, MemorySink
+from merging.engine.outputs import MERGED
 from merging.previews.felt import put_back
 from merging.tasks.context import Context
 
@@ -100,19 +100,6 @@ def _same(one: Mapping[str, Tensor], other: Mapping[str, Tensor], names: Collect
     return bool(torch.stack([(one[name] == other[name]).all() for name in names]).all().cpu())
 
 
-class _SomeTensors:
-    """Takes the written ones of a few chosen tensors."""
-
-    def __init__(self, checkpoint: Checkpoint, only: Collection[str]) -> None:
-        chosen = {name: checkpoint.infos[name] for name in only}
-        self.state_dict = {name: torch.empty(info.shape, dtype=info.dtype) for name, info in chosen.items()}
-
-    def write(self, name: str, values: Tensor, start: int = 0) -> None:
-        """Put ``values`` at flat position ``start``."""
-        if name in self.state_dict:
-            self.state_dict[name].reshape(-1)[start : start + values.numel()].copy_(values.reshape(-1))
-
-
 def merged(
     opened: OpenedRecipe,
     context: Context,
@@ -129,7 +116,7 @@ def merged(
     """
     base = opened.pretrained
     if near is None:
-        result = _run(opened, context, evidence(), None, lambda _: MemorySink(base))
+        result = _run(opened, context, evidence())
     else:
         models, changed = near
         back = put_back(opened.recipe, base.parameters) & set(changed)
@@ -137,33 +124,16 @@ def merged(
         state = {name: base.read(name) for name in back}
         result = {name: {**model.tensors, **state} for name, model in models.items()}
         if rest:
-            written = _run(opened, context, evidence(), rest, lambda _: _SomeTensors(base, rest))
-            result = {name: {**tensors, **written[name]} for name, tensors in result.items()}
+            written = _run(opened, context, evidence(), rest)
+            result = {name: tensors | {key: written[name][key] for key in rest} for name, tensors in result.items()}
     opened.raise_if_changed()
     return result
 
 
 def _run(
-    opened: OpenedRecipe,
-    context: Context,
-    evidence: Evidence | None,
-    only: Collection[str] | None,
-    make_sink: Callable[[str], MemorySink | _SomeTensors],
+    opened: OpenedRecipe, context: Context, evidence: Evidence | None, only: Collection[str] | None = None
 ) -> dict[str, dict[str, Tensor]]:
-    """The tensors that the engine writes, by model."""
-    sinks: dict[str, MemorySink | _SomeTensors] = {}
-
-    def remembered(name: str) -> MemorySink | _SomeTensors:
-        sinks[name] = make_sink(name)
-        return sinks[name]
-
-    engine.run(
-        opened.recipe,
-        opened.pretrained,
-        opened.experts,
-        layer_inputs=evidence,
-        make_sink=remembered,
-        only=only,
-        context=context.silent(),
-    )
-    return {name: sink.state_dict for name, sink in sinks.items()}
+    """The engine's state dicts, by model; with ``only``, nothing is written into the other tensors."""
+    models = opened.recipe, opened.pretrained, opened.experts
+    result = engine.run(*models, layer_inputs=evidence, only=only, context=context.silent())
+    return result.task_state_dicts or {MERGED: result.state_dict}

@@ -74,13 +74,11 @@ class TokenCache:
         batch: ImageBatch,
         prepare: Callable[[Pixels], Tensor],
         keeping: Keeping,
-        keep_to: int | None = None,
     ) -> Tensor:
         """Features (n, embed_dim) of a batch, on the CPU.
 
         ``names`` has a name for each section of the encoder: sections with one name hold the same tensors. The pass
-        starts from the last kept tokens that passed the same sections, and keeps those that it computes, up to the ones
-        that enter section ``keep_to`` (None: all).
+        starts from the last kept tokens that passed the same sections, and keeps those that it computes.
         """
         start = self.start(names, batch)
         most = at_most(len(batch.images), encoder.architecture, encoder.device)
@@ -93,8 +91,7 @@ class TokenCache:
             for section in range(start, encoder.sections):
                 pieces = [encoder.run(section, piece.to(encoder.device)) for piece in x.split(most)]
                 x = pieces[0] if len(pieces) == 1 else torch.cat([piece.cpu() for piece in pieces])
-                inside = section + 1 < encoder.sections and (keep_to is None or section < keep_to)
-                if inside and keeping.keeps(section + 1):
+                if section + 1 < encoder.sections and keeping.keeps(section + 1):
                     self._keep((tuple(names[: section + 1]), batch.key), x, keeping.dtype)
         return x.cpu()
 

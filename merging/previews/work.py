@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections import OrderedDict
+from collections import OrderedDict, deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import Any, ClassVar, TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 import pandas as pd
@@ -40,7 +40,6 @@ from merging.tasks.context import QUIET, Context
 
 MODELS = 64  # recipes whose models stay in memory
 PREDICTIONS = 1 << 14  # batches whose predictions stay in memory
-PREVIEWING = "Previewing"  # a phase
 Classes = NDArray[np.int64]
 V = TypeVar("V")
 
@@ -117,7 +116,7 @@ class Previewer:
         self.memory.make_room(self)
         self.tokens.begin(*(model.sections for one in (new, against) for model in one.models.values()))
         title = recipe.title or recipe.text()
-        return PreviewWork(self, sample, (new, against), tuple(opened.experts), (title, name))
+        return PreviewWork(self, sample, (new, against), tuple(opened.experts), (title, name), context)
 
     def in_room(self, compute: Callable[[], V]) -> V:
         """What a function makes with these models; where a device's memory runs out, it begins anew in smaller pieces.
@@ -244,21 +243,18 @@ class Previewer:
 
 @dataclass
 class PreviewWork:
-    """One preview: ``advance`` looks at more images, ``result`` says what they show. The new model comes first."""
+    """One preview: what more and more images of the sample show. The new model comes first."""
 
     previewer: Previewer
     sample: PreviewSample
     merges: tuple[HeldMerge, HeldMerge]
     experts: tuple[str, ...]
     names: tuple[str, str]
-    _seen: int = 0  # stages
-    _looks: Iterator[bool] | None = None  # at the images of the stage under way
-    each_stage_answers: ClassVar[bool] = True
+    context: Context = QUIET
 
     def __post_init__(self) -> None:
         self._sampled = self.previewer.sampled(self.sample)
         self._stages = self.sample.stages()
-        self._name = f"{self.previewer.benchmark.digest} {self.sample.seed}"
         most = max((len(task.labels) for task in self._sampled.values()), default=0)
         while len(self._stages) > 1 and (self._stages[-2].per_task or 0) >= most:  # no task has more images
             self._stages = (*self._stages[:-2], self.sample)
@@ -268,40 +264,34 @@ class PreviewWork:
         # by model: {task: predicted classes (models, images so far)}
         self._predicted: tuple[dict[str, Any], dict[str, Any]] = ({}, {})
 
-    @property
-    def done(self) -> bool:
-        """Whether all images of the sample were looked at."""
-        return self._seen == len(self._stages)
+    def previews(self) -> Iterator[Preview | None]:
+        """A preview after each stage of the sample, and None after each batch. Raises Cancelled if asked to stop."""
+        start = 0
+        for stage in self._stages:
+            for _ in self._batches(start, stage.per_task):
+                yield None
+            self.previewer.memory.make_room(self.previewer)
+            yield self._result(stage)
+            start = stage.per_task or 0
 
-    def advance(self, context: Context = QUIET) -> None:
-        """Look at the images of the next stage. Raises Cancelled between two batches if asked to stop."""
-        while not self.slice(context):
-            pass
+    def finish(self) -> Preview:
+        """The preview on the whole sample. Raises Cancelled if asked to stop."""
+        (last,) = deque(filter(None, self.previews()), maxlen=1)
+        return last
 
-    def slice(self, context: Context = QUIET) -> bool:
-        """Look at one more batch; whether that ended a stage. Raises Cancelled if asked to stop."""
-        context.check()
-        if self._looks is None:
-            self._looks = self._batches()
-        if next(self._looks, False):
-            return False
-        self._looks = None
-        self._seen += 1
-        self.previewer.memory.make_room(self.previewer)
-        return True
-
-    def _batches(self) -> Iterator[bool]:
-        """Look at the images of the next stage; True after each batch."""
-        start = self._stages[self._seen - 1].per_task if self._seen else 0
+    def _batches(self, start: int, stop: int | None) -> Iterator[None]:
+        """Look at images ``start`` to ``stop`` of each task, a batch at a time."""
+        name = f"{self.previewer.benchmark.digest} {self.sample.seed}"
         room, kept = self.previewer.memory, self.previewer.tokens
         kept.limit = min(self.previewer.limit, kept.nbytes + room.make_room(self.previewer))
         for models, answers in zip(self.merges, self._predicted, strict=True):
             for tasks, model in self._parts(models):
-                for batch in batches(self._sampled, tasks, start or 0, self._stages[self._seen].per_task, self._name):
+                for batch in batches(self._sampled, tasks, start, stop, name):
+                    self.context.check()
                     look = partial(self.previewer.predicted, model, batch, self._keeping)
                     for (task, _, _), classes in zip(batch.parts, self.previewer.in_room(look), strict=True):
                         answers.setdefault(task, {}).setdefault(id(model), []).append(classes)
-                    yield True
+                    yield
 
     def _parts(self, one: HeldMerge) -> list[tuple[Sequence[str], HeldModel]]:
         """The models, each with the tasks that it is evaluated on, as a run is scored."""
@@ -311,12 +301,8 @@ class PreviewWork:
         parts = per_task_parts({name: {} for name in one.models}, benchmark)
         return [(part.tasks, one.models[part.name]) for part in parts]
 
-    def answer(self) -> dict[str, Any]:
-        """The result as a field of a line of JSON."""
-        return {"preview": self.result().plain()}
-
-    def result(self) -> Preview:
-        """What the images so far show."""
+    def _result(self, sample: PreviewSample) -> Preview:
+        """What the images so far show, which are those of a sample."""
         rows = []
         new: dict[str, NDArray[np.float64]] = {}
         old: dict[str, NDArray[np.float64]] = {}
@@ -339,7 +325,7 @@ class PreviewWork:
         return Preview(
             tables={CHANGES: changes, ANSWERS: answered},
             n=len(answered),
-            sample=PreviewSample(self._stages[self._seen - 1].per_task, self.sample.seed),
+            sample=sample,
             device=describe_device(choose_device(self.previewer.device)),
             title=self.names[0],
             reference=self.names[1],

@@ -87,7 +87,6 @@ class Work:
     keep_model: bool
     kept: Kept | None = None  # of what is learned, for a later run to go on from
     scored: GivenScores | None = None
-    workers: str = ""  # who computes whole tensors, as ``merging.workers.pools`` reads it
     seconds: dict[str, float] = field(default_factory=dict)
     warnings: list[str] = field(default_factory=list)
     models: dict[str, str] = field(default_factory=dict)
@@ -150,7 +149,7 @@ class Work:
                 path = folder / self.models[name]
                 return files.enter_context(SafetensorsWriter(path, self.opened.pretrained.infos, self._metadata(name)))
 
-            elsewhere = tensors_on_workers(self.opened, self.workers, self.context)
+            elsewhere = tensors_on_workers(self.opened, self.context)
             return engine.run(
                 self.recipe, self.opened.pretrained, self.opened.experts,
                 layer_inputs=self.opened.given.layer_inputs or None, gradients=self.opened.given.gradients or None,
@@ -229,7 +228,7 @@ class Work:
         else:
             modules = self._modules(folder)
             if modules is None:
-                keep_answers_of_workers(paths[MERGED], self.benchmark, kept, self.workers, self.parts[EVALUATING])
+                keep_answers_of_workers(paths[MERGED], self.benchmark, kept, self.parts[EVALUATING])
             names_tasks = modules is not None and modules.method.names is not None
             parts = context.parts({SCORES: len(self.benchmark.tasks), UNKNOWN_TASK: len(self.opened.experts)})
             scoring = parts[SCORES] if names_tasks else context

@@ -6,7 +6,7 @@ import contextlib
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypedDict, Unpack
 
 from merging.benchmarks.benchmark import Benchmark
 from merging.engine.needs import check_kind
@@ -26,20 +26,28 @@ if TYPE_CHECKING:
     from merging.methods.exemplars import TaskExemplars
 
 
-def execute(  # noqa: PLR0913 - all that distinguishes the app, the command line and the library
+class RunOptions(TypedDict, total=False):
+    """What of a run is needed, and what of a new one stays."""
+
+    evaluate: bool  # whether the run must have scores; a stored run without them gets them
+    keep_model: bool  # whether the weights of a new run stay
+    need_model: bool  # whether a stored run must have some
+    strict: bool  # whether to refuse experts that probably do not belong to the pretrained model
+
+
+DEFAULTS = RunOptions(evaluate=True, keep_model=True, need_model=False, strict=False)
+
+
+def execute(
     recipe: Recipe,
     store: Store,
     *,
     benchmark: Benchmark | None = None,
     context: Context = QUIET,
-    evaluate: bool = True,
-    keep_model: bool = True,
-    need_model: bool = False,
     base: Path | None = None,
-    strict: bool = False,
     announce: Callable[[Estimate], None] | None = None,
     scored: GivenScores | None = None,
-    workers: str = "",
+    **options: Unpack[RunOptions],
 ) -> Run:
     """The stored run of a recipe: an existing one, or a new one.
 
@@ -47,20 +55,19 @@ def execute(  # noqa: PLR0913 - all that distinguishes the app, the command line
         benchmark: what the merged model is evaluated on; default: the bundled one, if it fits the model.
         context: its progress covers reading, merging and evaluating together. It can pause while something is learned;
             the same recipe then goes on from where it stopped. Every doubt about what belongs together is a warning
-            before anything is computed; the run has them, too.
-        evaluate: whether the run must have scores; a stored run without them gets them.
-        keep_model, need_model: whether the weights of a new run stay; whether a stored run must have some.
+            before anything is computed; the run has them, too. Its workers compute whole tensors and features.
         base: the folder from which relative paths in the recipe count.
-        strict: whether to refuse experts that probably do not belong to the pretrained model.
         announce: called with the cost before anything is learned, or matrices of networks other than CLIP are read.
         scored: scores of the run's model on the benchmark, if it was evaluated together with others.
-        workers: who computes whole tensors, as MERGESCOPE_WORKERS says it; empty: this process.
+        options: see RunOptions.
 
     Raises:
         CheckpointError, CompatibilityError, NeedsError, MergingError: it cannot be run so, or memory is too small.
         StoreError: the disk cannot be written to. Cancelled, Paused: nothing is kept, or what was learned so far.
     """
-    opened = _open_recipe(recipe, base, benchmark, strict)
+    chosen: RunOptions = {**DEFAULTS, **options}
+    evaluate, need_model = chosen["evaluate"], chosen["need_model"]
+    opened = _open_recipe(recipe, base, benchmark, chosen["strict"])
     fitting, reason = fitting_benchmark(opened, benchmark) if evaluate or recipe.needs else (None, "")
     scored_on = fitting if evaluate else None
     plan = _planned(opened, scored_on, store, context.device, announce)
@@ -74,8 +81,8 @@ def execute(  # noqa: PLR0913 - all that distinguishes the app, the command line
             return run
         seen = ChainImages(_exemplars(recipe, fitting, reason), _test_data(recipe, fitting, reason))
         work = Work(
-            run_id, opened, digests, store, scored_on, seen, context, parts, plan, keep_model, scored=scored,
-            workers=workers, seconds={READING: reading}, warnings=[reason] if reason and evaluate else [],
+            run_id, opened, digests, store, scored_on, seen, context, parts, plan, chosen["keep_model"], scored=scored,
+            seconds={READING: reading}, warnings=[reason] if reason and evaluate else [],
         )  # fmt: skip
         _compute(work, announce)
     return _own(store, run_id)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 from merging import devices
@@ -15,7 +15,7 @@ from merging.checkpoints.checkpoint import Checkpoint, MappingCheckpoint
 from merging.checkpoints.references import PRETRAINED, expert_key
 from merging.engine import run as engine
 from merging.engine.outputs import MERGED
-from merging.errors import CheckpointError, MergingError
+from merging.errors import CheckpointError, MergingError, Paused, WorkersGone
 from merging.formats.handed_out import handed_out
 from merging.formats.opening import open_checkpoint
 from merging.free_memory import free_memory
@@ -30,13 +30,13 @@ from merging.runs.store import Store
 from merging.sweeps import points
 from merging.sweeps.known_points import KnownPoints
 from merging.sweeps.points import DrawnImages, Identity, Point, Sample
-from merging.sweeps.spread import MissingPoints
+from merging.sweeps.spread import STAGES, PointComputation, compute_points
 from merging.sweeps.sweep import NamedPoint, Sweep, SweepPoint
 from merging.sweeps.weighted_sum import CombinedCheckpoint, coefficients
-from merging.sweeps.wire import plain_place, plain_sample
 from merging.tasks.context import QUIET, Context
 from merging.text import size_text
 from merging.threads import one_thread
+from merging.workers.pools import open_workers
 from merging.workers.workers import Workers
 
 EVERYTHING = (0, 1)
@@ -58,6 +58,7 @@ class Session:
     benchmark: Benchmark
     sample: Sample
     context: Context = QUIET
+    named: NamedPoint | None = None  # the point that a worker is about to compute
     _opened: dict[tuple[str, str, str], Checkpoint] = field(default_factory=dict)
     _same: dict[tuple[Any, ...], OpenedRecipe] = field(default_factory=dict)  # by the files that are opened
     _named: dict[tuple[Any, ...], dict[str, str]] = field(default_factory=dict)  # digests, likewise
@@ -116,16 +117,16 @@ class Session:
         """What a worker is asked for a point."""
         return {
             "name": planned.name,
-            "place": plain_place(planned.place),
-            "sample": plain_sample(self.sample),
+            "place": planned.place.plain(),
+            "sample": asdict(self.sample),
             "benchmark": str(self.benchmark.folder),
             "device": self.context.device,
             "digests": [handed_out(checkpoint) for checkpoint in self.opened(planned.place.recipe)],
         }
 
-    def compute(self, planned: NamedPoint, stages: Mapping[str, Context]) -> tuple[Point, dict[str, Any]]:
-        """The point, and facts about it; ``stages`` are the contexts of its merge and of its evaluation."""
-        place, started = planned.place, time.monotonic()
+    def compute(self, planned: NamedPoint, context: Context) -> tuple[Point, dict[str, Any]]:
+        """The point, and facts about it."""
+        place, started, stages = planned.place, time.monotonic(), context.parts(dict.fromkeys(STAGES, 1.0))
         about: dict[str, Any] = {
             "chain": [step.key for _, step in place.recipe.stages],
             "experts": len(place.recipe.experts),
@@ -265,7 +266,6 @@ def run(
     benchmark: Benchmark,
     *,
     context: Context = QUIET,
-    workers: Workers | None = None,
     share: tuple[int, int] = EVERYTHING,
     session: Session | None = None,
 ) -> Outcome:
@@ -273,9 +273,9 @@ def run(
 
     It can pause between two points. A point that fails does not stop the others. Every doubt about what belongs
     together is a warning before the first point is computed, and so is, once, each warning of the points.
-    With ``workers`` they compute, and this process stores. A ``share`` (number, of how many) computes every so many-th
-    point, from 0: together the shares are the sweep. A ``session`` computes points in another way than by evaluation on
-    the benchmark.
+    Workers of the context compute, and this process stores. A ``share`` (number, of how many) computes every so
+    many-th point, from 0: together the shares are the sweep. A ``session`` computes points in another way than by
+    evaluation on the benchmark.
 
     Raises:
         MergingError: points failed; the message counts them and gives the first reason.
@@ -285,7 +285,8 @@ def run(
     points.results(store).sweep()
     session = session or Session(benchmark, sweep.sample, context)
     mine = distinct(session.plan_sweep(sweep))[share[0] :: share[1]]
-    there = KnownPoints(mine, store, benchmark, session.sample).now()
+    known = KnownPoints(mine, store, benchmark, session.sample)
+    there = known.now()
     missing = [planned for planned in mine if planned.name not in there]
     warned: set[str] = set()
 
@@ -296,12 +297,16 @@ def run(
 
     for doubt in doubts(sweep, session) if missing else ():
         warn_once(doubt)
-    if workers is not None and missing:
-        _check_workers(sweep, session, workers)
-    work = MissingPoints(missing, len(mine), store, replace(context, warn=warn_once))
-    failures = work.here(session.compute) if workers is None else work.on(workers, session.request)
-    if work.halted:
-        return Outcome(len(mine) - len(missing) + work.taken - len(failures), len(mine), True)
+    computation, heard = PointComputation(session.compute, session.request), replace(context, warn=warn_once)
+    try:
+        with open_workers(heard, mixable=True) as workers:
+            if workers is not None and missing:
+                _check_workers(sweep, session, workers)
+            failures = compute_points(missing, len(mine), store, computation, workers, heard)
+    except WorkersGone:
+        raise
+    except Paused:
+        return Outcome(len(known.now()), len(mine), True)
     if failures:
         name, reason = next(iter(failures.items()))
         where = next(_where(sweep, planned.place) for planned in missing if planned.name == name)

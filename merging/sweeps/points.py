@@ -65,6 +65,11 @@ class Sample:
         if self.images < 0 or self.seed < 0:
             raise ParameterError("A sweep's images and seed are whole numbers of at least 0 (0 images: all of them).")
 
+    @classmethod
+    def from_plain(cls, plain: Mapping[str, Any]) -> Self:
+        """The sample of which ``asdict`` gave the parts."""
+        return cls(str(plain["split"]), int(plain["images"]), int(plain["seed"]), tuple(map(str, plain["tasks"])))
+
     def on(self, benchmark: Benchmark) -> Sample:
         """The same sample in normal form: if it takes every image, nothing is drawn."""
         keys = self.tasks or tuple(task.key for task in benchmark.tasks)
@@ -131,6 +136,22 @@ class Point:
         """The scores in the form that they have whatever their source."""
         source, origin = (PROGRAM, self.program) if self.program else (MEASURED, self.device)
         return ScoreTable.from_table(self.table, source, origin)
+
+    def plain(self) -> dict[str, Any]:
+        """It as plain data, without notes; numbers keep every bit."""
+        columns = {str(name): np.asarray(values) for name, values in self.table.items()}
+        facts = {name: getattr(self, name) for name in ("name", "device", "provenance", "seconds", "versions")}
+        return {**facts, SCORES: {name: [values.dtype.str, values.tolist()] for name, values in columns.items()}}
+
+    @classmethod
+    def from_plain(cls, plain: Mapping[str, Any]) -> Self:
+        """The point that ``plain`` wrote."""
+        columns = {
+            name: np.array(values, dtype=object if kind == "|O" else kind)
+            for name, (kind, values) in plain[SCORES].items()
+        }
+        facts = {name: plain[name] for name in ("name", "device", "provenance", "seconds", "versions")}
+        return cls(table=Columns(columns), **facts)
 
     @cached_property
     def scores(self) -> pd.DataFrame:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import InitVar, dataclass, replace
 from functools import cached_property
 from itertools import product
@@ -56,6 +56,16 @@ class SweepPoint:
     values: tuple[float, ...]
     recipe: Recipe
     terms: tuple[tuple[float, str], ...] | None = None
+
+    def plain(self) -> dict[str, Any]:
+        """It as plain data, with the recipe's title, as some warnings name it."""
+        return {**{name: getattr(self, name) for name in ("line", "values", "terms")}, "recipe": self.recipe.plain()}
+
+    @classmethod
+    def from_plain(cls, plain: Mapping[str, Any]) -> Self:
+        """The point that ``plain`` wrote. Raises RecipeError or ParameterError for an invalid recipe."""
+        terms = None if plain["terms"] is None else tuple((float(scale), str(what)) for scale, what in plain["terms"])
+        return cls(int(plain["line"]), tuple(map(float, plain["values"])), Recipe.from_plain(plain["recipe"]), terms)
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,11 +5,19 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from typing import Self
+from typing import Protocol, Self
 
 from merging.progress import Cancel, Meter, Phases, Progress, ProgressCallback, is_asked
 
 log_warning: Callable[[str], None] = logging.getLogger("merging").warning
+
+
+class OpenWorkers(Protocol):
+    """Workers that are open; ``merging.workers.workers`` has them."""
+
+    def words(self) -> str:
+        """How many there are."""
+        ...
 
 
 @dataclass(frozen=True)
@@ -19,6 +27,8 @@ class Context:
     ``device`` is "auto" (CUDA, then MPS, then CPU) or a torch device name. ``progress`` is called with a Progress after
     every piece of work. ``cancel`` and ``pause`` are asked between two pieces: the first ends the computation, and the
     second makes one that can go on later stop. ``warn`` gets each sentence on what may be wrong with the result.
+    ``workers`` compute what consists of tasks: they are open, or named by a text as MERGESCOPE_WORKERS has it; empty:
+    this process computes.
     """
 
     device: str = "auto"
@@ -26,6 +36,7 @@ class Context:
     cancel: Cancel | None = None
     pause: Cancel | None = None
     warn: Callable[[str], None] = log_warning
+    workers: str | OpenWorkers = ""
 
     def check(self) -> None:
         """Raise Cancelled if asked to stop."""
@@ -65,6 +76,10 @@ class Context:
     def silent(self) -> Self:
         """The same without reports, for what is counted by its caller."""
         return replace(self, progress=None)
+
+    def alone(self) -> Self:
+        """The same without workers, for what this process computes itself."""
+        return replace(self, workers="")
 
     def on(self, device: object) -> Self:
         """The same on another device, a torch device or its name."""

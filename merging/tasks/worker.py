@@ -15,7 +15,7 @@ from dataclasses import replace
 from typing import Any
 
 from merging import errors
-from merging.errors import MergingError, WorkerError
+from merging.errors import MergingError, WorkerError, describe_unexpected, is_out_of_memory
 from merging.tasks.context import Context
 from merging.tasks.kinds import Plain, Request, TaskKind, find_kind
 from merging.tasks.store_mark import is_forsaken
@@ -34,11 +34,10 @@ def call(kind: str, request: bytes) -> bytes:
         return answer if isinstance(answer, bytes) else json.dumps({"answer": answer}).encode()
     except MergingError as error:
         said: Plain = {"type": type(error).__name__, "text": str(error)}
-    except MemoryError:
-        said = {"type": MergingError.__name__, "text": OUT_OF_MEMORY}
     except Exception as error:
         traceback.print_exception(error)  # where the worker prints; the asker gets a sentence
-        said = {"type": MergingError.__name__, "text": _sentence(error)}
+        text = OUT_OF_MEMORY if is_out_of_memory(error) else describe_unexpected(error)
+        said = {"type": MergingError.__name__, "text": text}
     return json.dumps({"error": said}).encode()
 
 
@@ -119,9 +118,3 @@ def _mapping(raw: bytes) -> Plain:
     if not isinstance(read, dict):
         raise WorkerError("What workers are asked, and what they answer, is a mapping in JSON; this is not.")
     return read
-
-
-def _sentence(error: Exception) -> str:
-    if isinstance(error, RuntimeError) and "allocate memory" in str(error):
-        return OUT_OF_MEMORY
-    return f"Unexpected {type(error).__name__}: {str(error)[:200] or 'no reason given'}"

@@ -8,7 +8,7 @@ from collections.abc import Callable, Collection, Mapping
 from functools import partial
 from typing import Any
 
-from merging.errors import MergingError, WorkerError
+from merging.errors import WorkerError
 from merging.tasks.context import Context
 from merging.tasks.kinds import ABOUT
 from merging.tasks.worker import answered, written
@@ -57,7 +57,7 @@ def checked(
             raise WorkerError(f"{sentence} Start workers on one kind of machine.")
         warn(sentence)
     fitting = workers if workers.only is None else workers.only(kept, bool(only))
-    fitting.memory = _memory(kept)
+    fitting.memory, fitting.hardware = _memory(kept), str(kept[0]["hardware"])
     kinds = {str(each["kind"]) for each in kept}
     fitting.kind = kinds.pop() if len(kinds) == 1 else ""
     return fitting
@@ -109,20 +109,14 @@ def survey(workers: Workers, device: str = "auto", probe: Mapping[str, str] | No
 
 
 def same_hardware(workers: Workers, device: str, warn: Callable[[str], None], what: str) -> bool:
-    """Whether workers that were checked compute on what this program computes on: one result needs one kind.
+    """Whether workers compute on what this program computes on, as far as is known: one result needs one kind.
 
     ``warn`` gets a sentence if not: the ``merge``, say, is computed here.
     """
-    found, own = list[str](), hardware(device)
-
-    def fail(_: WorkerTask, error: MergingError) -> None:
-        raise WorkerError(f"No worker answers of {workers.called}. {error}")
-
-    fan = FanOut(ABOUT, workers, lambda _, said: found.append(str(said["hardware"])), fail, UNTOLD)
-    fan.run([WorkerTask(ABOUT, lambda: {"device": device})])
-    if same := found == [own]:
-        return same
-    warn(f"The {what} is computed here: the workers compute on {found[0]}, this program on {own}.")
+    own = hardware(device)
+    if workers.hardware in {"", own}:
+        return True
+    warn(f"The {what} is computed here: the workers compute on {workers.hardware}, this program on {own}.")
     return False
 
 

@@ -11,6 +11,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import FIRST_COMPLETED, CancelledError, Future, wait
 from dataclasses import dataclass
+from typing import Any
 
 from merging.errors import MergingError, WorkerError, WorkersGone
 from merging.free_memory import MemoryWatch
@@ -30,14 +31,15 @@ TRIES = 3  # workers that a task may take down
 
 @dataclass(frozen=True, slots=True)
 class WorkerTask:
-    """A task for a worker. ``ask`` gives what is said to it, with its name, when it is handed out.
+    """A task that a worker may do. ``ask`` gives what is said to it, with its name, when it is handed out.
 
-    ``work`` is counted as progress, and ``nbytes`` is the size of the answer: tasks
-    with at most ``MOST_BYTES`` of answers are in flight at once, or one.
+    ``compute`` gives the answer without workers. ``work`` is counted as progress, and ``nbytes`` is the size of the
+    answer: tasks with at most ``MOST_BYTES`` of answers are in flight at once, or one.
     """
 
     name: str
     ask: Callable[[], Plain]
+    compute: Callable[[Context], Any] | None = None
     work: int = 1
     nbytes: int = 0
     detail: str = ""  # of progress
@@ -56,15 +58,15 @@ class _Flight:
 class FanOut:
     """Tasks of one kind that workers compute, a window of them at a time.
 
-    ``take`` gets each answer, and ``failed`` each error; without it the first error ends the work. Both are called in
-    this thread, and what they raise ends the work. ``context`` hears how far it is, as "Point 37 of 200, on 8 workers",
-    and of lost workers. ``total`` counts the tasks with those that are there already, which ``arrived`` counts.
+    ``take`` gets each answer, and ``failed`` each error; what they raise ends the work. ``context`` hears how far it
+    is, as "Point 37 of 200, on 8 workers", and of lost workers. ``total`` counts the tasks with those that are there
+    already, which ``arrived`` counts.
     """
 
     kind: str
     workers: Workers
     take: Callable[[WorkerTask, Plain], None]
-    failed: Callable[[WorkerTask, MergingError], None] | None = None
+    failed: Callable[[WorkerTask, MergingError], None]
     context: Context = QUIET
     total: int = 0
     arrived: int = 0
@@ -169,8 +171,6 @@ class FanOut:
         self._meter.advance(task.work, self._words(), task.detail)
 
     def _fail(self, task: WorkerTask, error: MergingError) -> None:
-        if self.failed is None:
-            raise error
         self.failed(task, error)
         self._count(task)
 

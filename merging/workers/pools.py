@@ -17,6 +17,7 @@ from multiprocessing import connection, get_context, parent_process
 from typing import Any
 
 from merging.errors import ParameterError, WorkerError
+from merging.tasks.context import Context
 from merging.workers.about import GPUS
 from merging.workers.checking import checked
 from merging.workers.choice import parsed
@@ -54,6 +55,17 @@ def opened(
         yield workers
     finally:
         workers.close(workers.executor)
+
+
+@contextlib.contextmanager
+def open_workers(context: Context, mixable: bool = False) -> Iterator[Workers | None]:
+    """The workers of a context, as long as the block runs; None: this process computes. See ``opened``."""
+    if isinstance(context.workers, str):
+        with opened(context.workers, context.warn, context.device, mixable) as workers:
+            yield workers
+    else:
+        assert isinstance(context.workers, Workers)
+        yield context.workers
 
 
 def _named(spec: str) -> Workers:

@@ -35,6 +35,7 @@ class Workers:
     only: Callable[[Collection[Mapping[str, Any]], bool], Workers] | None = None
     most: int = 0  # how many there were
     kind: str = ""  # what ``about`` calls them, once they were checked
+    hardware: str = ""  # what they compute on, likewise
     memory: int = 0  # bytes that each may take, of the one that may take least; 0: unknown
 
     def check_memory(self, needed: int, what: str) -> None:

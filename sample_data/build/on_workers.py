@@ -12,28 +12,24 @@ from merging.errors import MergingError
 from merging.progress import Progress, ProgressCallback
 from merging.recipes.recipe import Recipe
 from merging.runs.run import Run
-from merging.runs.several.execute_several import RunOptions, WantedRun, execute_several
+from merging.runs.several.execute_several import WantedRun, execute_several
 from merging.runs.store import Store
 from merging.tasks.context import Context
 from merging.workers.workers import Workers
-
-WITHOUT_WEIGHTS = RunOptions(keep_model=False)
 
 
 def run(recipes: Sequence[Recipe], store: Store, benchmark: Benchmark, workers: Workers) -> None:
     """Compute the runs that are missing; all that can be computed before a failure ends the program."""
     wanted = [WantedRun(recipe) for recipe in recipes]
-    context = Context(progress=_told(), warn=say)
-    _end_with_failures(
-        execute_several(wanted, store, WITHOUT_WEIGHTS, benchmark=benchmark, context=context, workers=workers)
-    )
+    context = Context(progress=_told(), warn=say, workers=workers)
+    _end_with_failures(execute_several(wanted, store, benchmark=benchmark, context=context, keep_model=False))
 
 
 def measure(measured: Sequence[tuple[str, Run | None]], store: Store, benchmark: Benchmark, workers: Workers) -> None:
     """Measure what is missing, but what is timed: kinds, and the runs that they are of, None for the benchmark."""
     wanted = [WantedMeasurement(key, of.id if of else "") for key, of in measured if not kind(key).timed]
-    context = Context(progress=_told(), warn=say)
-    _end_with_failures(measure_several(wanted, store, benchmark, context=context, workers=workers))
+    context = Context(progress=_told(), warn=say, workers=workers)
+    _end_with_failures(measure_several(wanted, store, benchmark, context=context))
 
 
 def say(sentence: str) -> None:

@@ -38,7 +38,6 @@ from merging.runs.store import Store
 from merging.sweeps import points, storage
 from merging.sweeps.compute import Session, plan, run
 from merging.sweeps.points import Point
-from merging.sweeps.spread import STAGES
 from merging.sweeps.sweep import Axis, NamedPoint, Sweep
 from merging.sweeps.tables import budget
 from merging.tasks.context import Context
@@ -90,7 +89,7 @@ def described(benchmark: Benchmark, side: int) -> Sweep:
 
 def made_up(planned: Sequence[NamedPoint], session: Session) -> Iterator[tuple[Point, dict[str, Any]]]:
     """A point for every name: the scores of the first, with other counts."""
-    first, about = session.compute(planned[0], dict.fromkeys(STAGES, session.context))
+    first, about = session.compute(planned[0], session.context)
     generator = np.random.default_rng(0)
     for one in planned:
         correct = generator.integers(0, first.scores["n"] + 1)

@@ -32,9 +32,7 @@ from merging.benchmarks.benchmark import Benchmark
 from merging.recipes.presets import preset
 from merging.runs.store import Store
 from merging.sweeps.compute import Session, plan, run
-from merging.sweeps.spread import STAGES
 from merging.sweeps.sweep import Axis, Sweep
-from merging.sweeps.wire import plain_point
 from merging.tasks.context import Context
 from merging.tasks.kinds import ABOUT
 from merging.workers.workers import Workers
@@ -95,7 +93,7 @@ def simulated(benchmark: Benchmark, made: Sweep, answer: dict[str, Any], count: 
     with tempfile.TemporaryDirectory() as folder:
         started, cpu = time.monotonic(), time.process_time()
         store = Store(Path(folder), libraries=())
-        run(made, store, benchmark, context=Context(warn=print), workers=Workers(pool, count))
+        run(made, store, benchmark, context=Context(warn=print, workers=Workers(pool, count)))
         wall, cpu = time.monotonic() - started, time.process_time() - cpu
     pool.shutdown()
     points = pool.number
@@ -138,8 +136,8 @@ def main() -> None:
     benchmark = Benchmark.load()
     made = described(benchmark, asked.points)
     session = Session(benchmark, made.sample, Context("cpu"))
-    point, about = session.compute(plan(made, benchmark)[0], dict.fromkeys(STAGES, session.context))
-    answer = plain_point(point, about)
+    point, about = session.compute(plan(made, benchmark)[0], session.context)
+    answer = point.plain() | {"about": about}
     for seconds in asked.seconds:
         for count in asked.workers:
             if asked.points * seconds / count < 200:  # one worker would take hours

@@ -46,10 +46,7 @@ def least(work: Callable[[], Any], before: Callable[[], Any] = lambda: None) -> 
 
 
 def previewed(previewer: Previewer, recipe: Recipe, reference: Recipe, sample: PreviewSample) -> None:
-    one = previewer.begin(recipe, sample, reference)
-    while not one.done:
-        one.advance()
-    one.result()
+    previewer.begin(recipe, sample, reference).finish()
 
 
 def put_back(recipe: Recipe, block: int) -> Recipe:

@@ -85,7 +85,7 @@ def merged(recipe: Recipe, workers: str) -> tuple[str, float, float]:
     with tempfile.TemporaryDirectory() as folder:
         started = time.monotonic()
         psutil.cpu_percent()
-        execute(recipe, Store(Path(folder), libraries=()), evaluate=False, workers=workers, context=Context("cpu"))
+        execute(recipe, Store(Path(folder), libraries=()), evaluate=False, context=Context("cpu", workers=workers))
         wall, busy = time.monotonic() - started, psutil.cpu_percent() / 100
         (file,) = Path(folder).glob("runs/*/model.safetensors")
         return hashlib.sha256(file.read_bytes()).hexdigest(), wall, busy

@@ -20,6 +20,7 @@ from merging.benchmarks.manifest import MANIFEST
 from merging.checkpoints.digests import DIGESTS
 from merging.errors import CheckpointError, StoreError, TaskError
 from merging.export.text_side import beside
+from merging.formats.opening import open_checkpoint
 from merging.recipes.recipe import Recipe
 from merging.runs.execute import execute
 from merging.runs.inputs import open_inputs
@@ -136,7 +137,7 @@ def test_a_benchmark_that_was_made_here(tmp_path: Path) -> None:
         found = Benchmark.load(made.folder)
         images = [found.images("flags", split)[1].tolist() for split in SPLITS]
         opened = open_inputs(Recipe.build("ties", {}, [], found.pretrained, {"a": found.pretrained}), benchmark=found)
-        texts = [tower.digest for tower in beside(found.pretrained)]
+        texts = [tower.digest for tower in beside(open_checkpoint(found.pretrained))]
         return found.digest, images, found.head("flags").tolist(), opened.digests(), texts
 
     before, unnoticed = use(), []

@@ -16,7 +16,6 @@ from nursery import Nursery, submit
 from stages import PUBLISHING, chosen
 from stand_in_jobs import ended
 
-from merging.jobs import records
 from merging.jobs.records import Job, State
 from merging.jobs.runner import Runner
 from merging.runs.store import Store
@@ -85,7 +84,7 @@ def case(
     request: pytest.FixtureRequest, nursery: Nursery, stocked: FaultStore, tmp_path: Path, environment: dict[str, str],
     monkeypatch: pytest.MonkeyPatch,
 ) -> Iterator[Case]:  # fmt: skip
-    monkeypatch.setattr(records.subprocess, "Popen", nursery.popen())
+    monkeypatch.setattr("subprocess.Popen", nursery.popen())
     made = Case(nursery, stocked, request.param, tmp_path, environment)
     yield made
     nursery.settle()
@@ -118,7 +117,7 @@ def test_the_job_alone_killed(case: Case, monkeypatch: pytest.MonkeyPatch) -> No
         case.renew()
         runner = Runner(Store(case.root, libraries=()), device="cpu")
         with monkeypatch.context() as patch:
-            patch.setattr(records.subprocess, "Popen", case.nursery.popen({"root": str(case.root), "kill_at": number}))
+            patch.setattr("subprocess.Popen", case.nursery.popen({"root": str(case.root), "kill_at": number}))
             job = ended(runner, submit(runner, case.request).id)
         assert job.state == State.FAILED
         assert job.error.startswith("It was killed"), "whether memory was short depends on the machine"

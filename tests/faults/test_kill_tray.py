@@ -16,7 +16,6 @@ from stand_in_jobs import on_disk, orphan, until
 from app.reading import data
 from app.text import safe_text
 from merging.files.processes import NOBODY, ProcessId
-from merging.jobs import records
 from merging.jobs.records import State
 from merging.runs.store import Store
 
@@ -35,7 +34,7 @@ def test_the_tray_says_what_happened_and_runs_it_again(
 ) -> None:  # fmt: skip
     root = stocked.copy(tmp_path / "store")
     request = next(work for work in stocked.works if work.name == name).request(root)
-    monkeypatch.setattr(records.subprocess, "Popen", nursery.popen())
+    monkeypatch.setattr("subprocess.Popen", nursery.popen())
     server = nursery.start(
         "serve", environment, tmp_path / "log", root=str(root), asked=[request], with_server=True,
         job={"root": str(root), "kill_at": 10},

@@ -119,6 +119,6 @@ def test_layers_at_once_and_the_spare_process_keep_to_it(group, monkeypatch: pyt
     group("", module.VERSION_2, 1 << 30, 1 << 29)
     assert threads.budget() == 1 << 28
     kept = spare.Spare()
-    monkeypatch.setattr(spare, "start_process", lambda *_: pytest.fail("there is no memory for a process"))
+    monkeypatch.setattr(spare, "WorkerProcess", lambda *_: pytest.fail("there is no memory for a process"))
     kept._kept.set()
     kept.renew()

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import base64
-import json
-from dataclasses import asdict
 from typing import Any
 
 import numpy as np
@@ -13,20 +11,19 @@ import pytest
 from direct_bench import answered
 from torch import Tensor
 
+from merging.analysis import image_stages
 from merging.analysis.image.studied import image_of, image_of_pixels
 from merging.analysis.image.tables import ImageTables
 from merging.analysis.image.towers import IN_MEMORY, Towers
-from merging.jobs import bench_process
+from merging.analysis.image_stages import DRAFTS, ERROR
 from merging.jobs.bench import TABLE, Bench, ImageRequest, PreviewState, TableName
-from merging.jobs.bench_process import DRAFTS, ERROR, ImageBench
 from merging.previews import models
-from merging.previews.worker import Worker
 from merging.recipes.presets import preset
 from merging.recipes.recipe import Recipe
 from merging.runs.execute import execute
 from merging.runs.inputs import OpenedRecipe
 from merging.runs.store import Store
-from merging.tasks.context import QUIET, Context
+from merging.tasks.context import Context
 
 IMAGE = "letters:reporting:4"
 
@@ -43,8 +40,8 @@ def request(benchmark, run, *names: tuple[str, str, str], **more) -> ImageReques
     return ImageRequest(tables=tuple(TableName(*name) for name in names), **fields)
 
 
-def tables(bench: ImageBench, asked: ImageRequest) -> dict[TableName, pd.DataFrame]:
-    state = answered(bench, asked)
+def tables(asked: ImageRequest) -> dict[TableName, pd.DataFrame]:
+    state = answered(asked)
     assert not state.error, state.error
     return state.tables
 
@@ -56,7 +53,7 @@ def test_tables_are_the_library_s_own(tiny_benchmark, run):
         ("lens", run.id, ""), ("restore", run.id, "pretrained"), ("attention", run.id, "1"),
         ("attention", run.id, "rollout"), ("sentence", run.id, "pretrained"), ("says", run.id, "pretrained"),
     ]  # fmt: skip
-    found = tables(ImageBench("cpu"), request(tiny_benchmark, run, *names))
+    found = tables(request(tiny_benchmark, run, *names))
     pd.testing.assert_frame_equal(found[names[0]], made.lens(image, run.id), check_dtype=False)
     pd.testing.assert_frame_equal(found[names[1]], made.restore(image, run.id, "pretrained"), check_dtype=False)
     whole = made.attention(image, run.id)
@@ -68,10 +65,10 @@ def test_tables_are_the_library_s_own(tiny_benchmark, run):
 
 def test_a_table_that_cannot_be_made_leaves_the_others(tiny_benchmark, run):
     names = [("lens", "0" * 12, ""), ("lens", "experts/letters", ""), ("nothing", run.id, ""), ("lens", run.id, "")]
-    found = tables(ImageBench("cpu"), request(tiny_benchmark, run, *names))
+    found = tables(request(tiny_benchmark, run, *names))
     assert [ERROR in found[name] for name in names] == [True, True, True, False]
     assert "There is no run" in found[names[0]][ERROR][0] and "no expert" in found[names[1]][ERROR][0]
-    state = answered(ImageBench("cpu"), request(tiny_benchmark, run, names[-1], image="letters:reporting:99999"))
+    state = answered(request(tiny_benchmark, run, names[-1], image="letters:reporting:99999"))
     assert "images in the split" in state.error and not state.tables
 
 
@@ -79,15 +76,14 @@ def test_a_draft_is_merged_in_memory_and_has_a_key_of_its_own(tiny_benchmark, ru
     recipe = Recipe.build(
         "task_arithmetic", {"scaling": 0.3}, [], tiny_benchmark.pretrained, tiny_benchmark.experts, "Mine"
     )
-    bench = ImageBench("cpu")
     names = [("lens", "draft", ""), ("restore", "draft", "pretrained"), ("lens", run.id, "")]
-    found = tables(bench, request(tiny_benchmark, run, *names, draft=recipe.to_yaml()))
+    found = tables(request(tiny_benchmark, run, *names, draft=recipe.to_yaml()))
     assert set(found[names[0]]["model"]) == {"draft"} and set(found[names[0]]["title"]) == {"Mine"}
     assert set(found[names[1]]["donor"]) == {"pretrained"}
     same = ["depth", "number", "probability", "rank"]
     pd.testing.assert_frame_equal(found[names[0]][same], found[names[2]][same], rtol=1e-5)
     lot = Recipe.build("adamerging", {"steps": 1}, [], tiny_benchmark.pretrained, tiny_benchmark.experts)
-    assert answered(bench, request(tiny_benchmark, run, names[0], draft=lot.to_yaml())).error  # it learns
+    assert answered(request(tiny_benchmark, run, names[0], draft=lot.to_yaml())).error  # it learns
 
 
 def test_drafts_of_sessions_that_take_turns_stay_in_memory(tiny_benchmark, run, monkeypatch):
@@ -97,8 +93,8 @@ def test_drafts_of_sessions_that_take_turns_stay_in_memory(tiny_benchmark, run, 
         merged_scalings.append(opened.recipe.merge.params.values()["scaling"])
         return models.merged(opened, *given)
 
-    monkeypatch.setattr(bench_process, "merged", merged)
-    bench = ImageBench("cpu")
+    monkeypatch.setattr(image_stages, "merged", merged)
+    image_stages.open_tables.cache_clear()
 
     def ask(*scalings: float) -> list[float]:
         """The drafts that are merged for these requests."""
@@ -106,7 +102,7 @@ def test_drafts_of_sessions_that_take_turns_stay_in_memory(tiny_benchmark, run, 
         for scaling in scalings:
             built = "task_arithmetic", {"scaling": scaling}, [], tiny_benchmark.pretrained, tiny_benchmark.experts
             draft = Recipe.build(*built).to_yaml()
-            tables(bench, request(tiny_benchmark, run, ("lens", "draft", ""), draft=draft))
+            tables(request(tiny_benchmark, run, ("lens", "draft", ""), draft=draft))
         return list(merged_scalings)
 
     assert DRAFTS == 3 and ask(0.1, 0.2, 0.3) == [0.1, 0.2, 0.3]
@@ -121,7 +117,7 @@ def test_an_own_picture_is_sent_as_pixels(tiny_benchmark, run):
         tiny_benchmark, run, ("lens", "pretrained", ""), image="", head="letters",
         pixels=base64.b64encode(pixels.tobytes()).decode(),
     )  # fmt: skip
-    found = tables(ImageBench("cpu"), asked)["lens", "pretrained", ""]
+    found = tables(asked)["lens", "pretrained", ""]
     made = ImageTables(Towers(Store(run.path.parent.parent, libraries=()), tiny_benchmark, Context("cpu")))
     expected = made.lens(image_of_pixels(tiny_benchmark, pixels, "letters"), "pretrained")
     pd.testing.assert_frame_equal(found, expected, check_dtype=False)
@@ -129,33 +125,15 @@ def test_an_own_picture_is_sent_as_pixels(tiny_benchmark, run):
 
 
 def test_at_most_four_towers_stay_in_memory(tiny_benchmark, run):
-    bench = ImageBench("cpu")
+    image_stages.open_tables.cache_clear()
     keys = ["pretrained", run.id, *(f"experts/{task}" for task in tiny_benchmark.experts)]
-    asked = asdict(request(tiny_benchmark, run, *(("lens", key, "") for key in keys)))
-    work = bench.begin(asked, QUIET)
-    while not work.done:
-        work.advance()
-    assert len(keys) > IN_MEMORY and len(work.made.towers) == IN_MEMORY
-    assert bench.begin(asked, QUIET).made is work.made  # what is in memory serves the next request
-
-
-def test_the_worker_answers_both_kinds_and_a_newer_request_stops_an_older_one(tiny_benchmark, run):
-    answers: list[dict] = []
-    worker = Worker(answers.append, "cpu", {"image": ImageBench("cpu").begin})
-    asked = request(tiny_benchmark, run, ("lens", run.id, ""), ("summary", run.id, "pretrained"))
-
-    def send(number: int, session: str) -> None:
-        worker.take([json.dumps({"id": number, "session": session, **asdict(asked)})])
-
-    send(1, "a")
-    send(2, "a")
-    send(3, "b")
-    worker.run(0.01)
-    assert [(answer["id"], answer["done"]) for answer in answers] == [(2, False), (3, False), (2, True), (3, True)]
-    assert [len(answer["tables"]) for answer in answers] == [1, 1, 1, 1]
-    worker.take([json.dumps({"id": 4, "session": "a", **asdict(asked)}), json.dumps({"id": 5, "session": "a"})])
-    worker.run(0.01)
-    assert len(answers) == 4 and worker.open_requests == 0
+    asked = request(tiny_benchmark, run, *(("lens", key, "") for key in keys))
+    tables(asked)
+    tables(asked)  # what is in memory serves the next request
+    assert image_stages.open_tables.cache_info().misses == 1
+    state = image_stages.state_of(tiny_benchmark.folder)
+    made = image_stages.open_tables(tiny_benchmark.folder, state, run.path.parent.parent, "cpu")
+    assert len(keys) > IN_MEMORY and len(made.towers) == IN_MEMORY
 
 
 @pytest.mark.slow

@@ -6,9 +6,7 @@ import pytest
 from plain_recipes import plain_recipe
 from stand_in_jobs import SLEEP, ended, until
 
-from merging.files.processes import NOBODY
-from merging.jobs.outcome import left_behind, outcome
-from merging.jobs.records import MERGE, Record, State
+from merging.jobs.records import State
 from merging.recipes.recipe import Recipe
 
 
@@ -95,11 +93,3 @@ def test_only_what_learns_can_pause(runner, child, tiny_benchmark):
     assert not plain.can_pause
     runner.pause(plain.id)
     assert runner.get(plain.id).state == State.RUNNING
-
-
-def test_how_a_merge_that_learns_ended():
-    record = Record(State.RUNNING, "A job", "/", False, 1.0, NOBODY, kind=MERGE, subject="0" * 12)
-    assert outcome(record, {}, 75, False) == (State.PAUSED, "")
-    assert "What it learned" in outcome(record, {}, -9, False, learned=True)[1]
-    assert "Nothing half-done" in outcome(record, {}, -9, False)[1]
-    assert "What it learned" in left_behind(record, {"phase": "Merging"}, False, False, learned=True)[1]

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from merging.files.processes import NOBODY
-from merging.jobs.outcome import left_behind, outcome
+from merging.jobs.outcome import Traces, left_behind, outcome
 from merging.jobs.records import MERGE, SWEEP, Record, State
 
 
@@ -27,13 +27,13 @@ def record(kind: str, **fields: Any) -> Record:
     ],
 )
 def test_a_job_that_nobody_saw_end(kind: str, event: dict[str, Any], stored: bool, follows: bool, state: State) -> None:
-    found, sentence = left_behind(record(kind), event, stored, follows)
+    found, sentence = left_behind(record(kind), Traces(event=event, stored=stored, follows=follows))
     assert found == state and bool(sentence) == (state in {State.INTERRUPTED, State.FAILED})
 
 
 def test_what_became_of_a_job_is_said_only_where_it_is_known() -> None:
     def said(event: dict[str, Any], **known: bool) -> str:
-        return left_behind(record(MERGE), event, False, False, **known)[1]
+        return left_behind(record(MERGE), Traces(event=event, **known))[1]
 
     assert "before this job's turn came" in said({})
     assert "is not known" in said({}, full=True)
@@ -41,12 +41,24 @@ def test_what_became_of_a_job_is_said_only_where_it_is_known() -> None:
         assert begun == "Mergescope or the process of this job was stopped. Nothing half-done was kept."
 
 
-def test_a_full_disk_is_named_where_the_child_could_write_nothing() -> None:
-    assert "disk" in outcome(record(SWEEP), {}, 1, False, full=True)[1]
-    assert "code 1" in outcome(record(SWEEP), {}, 1, False)[1]
-    assert outcome(record(SWEEP), {"error": "No."}, 1, False, full=True)[1] == "No."
+def test_what_a_merge_has_learned_is_kept_unless_nothing_is() -> None:
+    assert outcome(record(MERGE), Traces(), 75) == (State.PAUSED, "")
+    assert "Nothing half-done" in outcome(record(MERGE), Traces(), -9)[1]
+    assert "What it learned" in outcome(record(MERGE), Traces(learned=True), -9)[1]
+    assert "What it learned" in left_behind(record(MERGE), Traces(event={"phase": "Merging"}, learned=True))[1]
 
 
-def test_a_killed_job_ran_out_of_memory_only_where_something_shows_it() -> None:
-    assert "It was killed; nothing shows that memory ran out. " in outcome(record(SWEEP), {}, -9, False)[1]
-    assert "likely because the computer ran out of memory" in outcome(record(SWEEP), {}, -9, False, ran_out=True)[1]
+@pytest.mark.parametrize(
+    ("traces", "code", "ran_out", "says"),
+    [
+        (Traces(full=True), 1, False, "The disk that holds the runs is full."),
+        (Traces(), 1, False, "It ended with code 1; see log.txt in its folder."),
+        (Traces(event={"error": "No."}, full=True), 1, False, "No."),
+        (Traces(), -9, False, "It was killed; nothing shows that memory ran out. The points computed so far are kept."),
+        (Traces(), -9, True, "It was killed, likely because the computer ran out of memory. The points"),
+        (Traces(), -6, True, "It was ended by SIGABRT; see log.txt in its folder. The points computed"),
+    ],
+)
+def test_why_a_job_failed(traces: Traces, code: int, ran_out: bool, says: str) -> None:
+    state, said = outcome(record(SWEEP), traces, code, ran_out)
+    assert state == State.FAILED and said.startswith(says)

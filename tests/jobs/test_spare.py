@@ -15,6 +15,7 @@ import pytest
 from plain_recipes import plain_recipe
 from stand_in_jobs import ended, until
 
+from merging.jobs import child_process
 from merging.jobs import spare as spare_module
 from merging.jobs.bench import Bench, PreviewRequest
 from merging.jobs.child_process import child_environment
@@ -44,16 +45,16 @@ def spare(light):
 def ran(spare, log, code, **environment):
     """The number of the process that has run some code, its exit code, and what it printed."""
     with log.open("wb") as output:
-        process = spare.launch("timeit", (*ONCE, code), child_environment() | environment, output)
+        process = spare.start_command(("timeit", *ONCE, code), child_environment() | environment, output)
     return process.pid, process.wait(60), log.read_text()
 
 
 def jobs_of(monkeypatch, code):
     """Let jobs run some code, each in what the queue gives them."""
 
-    def start(self, store_root, device, launch, jobs):
+    def start(self, store_root, device, start_command, jobs):
         with (self.folder / "log.txt").open("wb") as output:
-            return launch("timeit", (*ONCE, code), child_environment(), output)
+            return start_command(("timeit", *ONCE, code), child_environment(), output)
 
     monkeypatch.setattr(JobFiles, "start", start)
 
@@ -77,36 +78,33 @@ def test_it_becomes_what_it_is_asked_for_and_another_one_follows(spare, tmp_path
     assert " False " in ran(spare, tmp_path / "log", code, A="mine")[2]
 
 
+@pytest.mark.parametrize("waits", [True, False])
 @pytest.mark.parametrize(
-    ("module", "words", "code", "says"),
-    [("timeit", (*ONCE, "1 / 0"), 1, "ZeroDivisionError"), ("timeit", (*ONCE, "import os; os.abort()"), -6, ""),
-     ("merging", ("nonsense",), 2, "nonsense"), ("no_such_module", (), 1, "no_such_module")],
+    ("words", "code", "says"),
+    [(("timeit", *ONCE, "1 / 0"), 1, "ZeroDivisionError"), (("timeit", *ONCE, "import os; os.abort()"), -6, ""),
+     (("merging", "nonsense"), 2, "nonsense"), (("no_such_module",), 1, "no_such_module")],
 )  # fmt: skip
-def test_it_ends_as_the_module_ends(spare, tmp_path, module, words, code, says):
+def test_it_ends_as_the_module_ends(spare, tmp_path, waits, words, code, says):
+    start = spare.start_command if waits else child_process.start_command
     with (tmp_path / "log").open("wb") as output:
-        process = spare.launch(module, words, child_environment(), output)
+        process = start(words, child_environment(), output)
     assert process.wait(60) == code and says in (tmp_path / "log").read_text()
 
 
-def test_one_that_was_killed_while_it_waited_is_missed_by_nobody(spare, tmp_path):
+@pytest.mark.parametrize("noticed", [True, False])
+def test_one_that_was_killed_while_it_waited_is_missed_by_nobody(spare, tmp_path, noticed):
     killed = spare.pid
     os.kill(killed, signal.SIGKILL)
-    until(lambda: spare.pid == 0)
+    until(lambda: psutil.Process(killed).status() == psutil.STATUS_ZOMBIE)
+    assert not noticed or spare.pid == 0
     pid, code, text = ran(spare, tmp_path / "log", "print('done')")
     assert (pid != killed, code) == (True, 0) and text.startswith("done")
-
-
-def test_one_that_was_stopped_just_before_is_replaced(spare, tmp_path):
-    waiting = spare.pid
-    os.kill(waiting, signal.SIGKILL)  # nobody has looked since
-    until(lambda: psutil.Process(waiting).status() == psutil.STATUS_ZOMBIE)
-    assert ran(spare, tmp_path / "log", "print('done')")[1] == 0
 
 
 @pytest.mark.parametrize("end", [signal.SIGKILL, signal.SIGSTOP])
 def test_one_that_never_reads_its_order_is_replaced(spare, tmp_path, monkeypatch, end):
     waiting = spare.pid
-    monkeypatch.setattr(spare_module, "PATIENCE", 60.0 if end == signal.SIGKILL else 0.2)
+    monkeypatch.setattr(child_process, "READING", 60.0 if end == signal.SIGKILL else 0.2)
     os.kill(waiting, signal.SIGSTOP)  # the order is in its pipe, and stays there
 
     def killed():
@@ -124,7 +122,7 @@ def test_one_that_never_reads_its_order_is_replaced(spare, tmp_path, monkeypatch
 def test_an_order_longer_than_a_pipe_holds_is_read_or_given_to_another_process(spare, tmp_path, monkeypatch, stopped):
     waiting, code = spare.pid, f"print(len({'x' * (1 << 20)!r}))"
     if stopped:
-        monkeypatch.setattr(spare_module, "PATIENCE", 0.2)
+        monkeypatch.setattr(child_process, "READING", 0.2)
         os.kill(waiting, signal.SIGSTOP)
         code = "print('done')"  # one word of a new process cannot be that long
     pid, ended_with, text = ran(spare, tmp_path / "log", code, **({"LONG": "x" * 100_000} if stopped else {}))
@@ -138,17 +136,18 @@ def test_after_the_process_of_previews_another_one_follows_by_itself(light, monk
     made.keep_one()
     first = made.pid
     try:
-        process = made.launch("timeit", (*ONCE, "pass"), child_environment())
+        process = made.start_answering({"device": "cpu", "idle": 0.01, "nice": 0})
         assert process.pid == first
         until(lambda: made.pid not in (0, first))
-        process.communicate(timeout=60)
+        assert list(process.answers()) == [] and process.process.wait(60) == 0
+        process.leave()
     finally:
         made.close()
 
 
-@pytest.mark.parametrize("order", [b"", b'{"module": "timeit"'])
+@pytest.mark.parametrize("order", [b"", b'{"command": "timeit"'])
 def test_it_ends_in_silence_without_a_whole_order(order):
-    command = [sys.executable, "-m", spare_module.PROCESS, "json"]
+    command = [sys.executable, "-m", child_process.WAITING, "json"]
     done = subprocess.run(command, input=order, cwd=ROOT, capture_output=True, check=False, timeout=60)
     assert (done.returncode, done.stdout, done.stderr) == (0, b"", b"")
 
@@ -181,17 +180,16 @@ def test_nobody_who_did_not_ask_has_one(runner):
     assert runner.spare.pid == 0
 
 
-@pytest.mark.parametrize("busy", [False, True])
-def test_the_end_of_the_server_leaves_none_that_waits(busy):
-    server = (
-        "import time\n"
-        "from merging.jobs import spare\n"
-        f"spare.LOADED = {('json',) if not busy else ('torch',)!r}\n"  # it may still load
-        "one = spare.Spare()\n"
-        "one.keep_one()\n"
-        "print(one.pid, flush=True)\n"
-        "time.sleep(600)\n"
-    )
+@pytest.mark.parametrize(
+    "start",
+    [
+        "child_process.WorkerProcess(('json',), child_process.child_environment())",
+        "child_process.WorkerProcess(('torch',), child_process.child_environment())",  # it may still load
+        "child_process.start_answering({'device': 'cpu', 'idle': 600, 'nice': 0})",
+    ],
+)
+def test_a_process_that_waits_or_answers_ends_with_its_server(start):
+    server = f"import time\nfrom merging.jobs import child_process\nprint({start}.pid, flush=True)\ntime.sleep(600)\n"
     with subprocess.Popen([sys.executable, "-c", server], cwd=ROOT, stdout=subprocess.PIPE) as process:
         assert process.stdout is not None
         waiting = psutil.Process(int(process.stdout.readline()))
@@ -241,7 +239,7 @@ def test_a_real_merge_and_a_preview_in_spare_processes(runner, store, tiny_bench
     assert store.run(job.id).scores is not None
     assert "RuntimeWarning" not in (store.root / "jobs" / job.id / "log.txt").read_text()
     waiting = until(lambda: runner.spare.pid)
-    bench = Bench("cpu", launch=runner.spare.launch)
+    bench = Bench("cpu", start=runner.spare.start_answering)
     recipe, folder = plain_recipe(tiny_benchmark).to_yaml(), str(tiny_benchmark.folder)
     asked = PreviewRequest(recipe=recipe, benchmark=folder, store="s", per_task=2)
     try:

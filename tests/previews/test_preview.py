@@ -41,10 +41,7 @@ def recipe_of(benchmark: Benchmark, chain: str = "task_arithmetic", rules=None, 
 
 
 def previewed(previewer: Previewer, recipe: Recipe, *reference) -> Preview:
-    one = previewer.begin(recipe, PreviewSample(), *reference)
-    while not one.done:
-        one.advance()
-    return one.result()
+    return previewer.begin(recipe, PreviewSample(), *reference).finish()
 
 
 @pytest.mark.parametrize("chain", CHAINS)
@@ -100,9 +97,7 @@ def test_stages_are_previews_of_smaller_samples(tiny_benchmark):
     previewer = Previewer(tiny_benchmark, "cpu")
     one = previewer.begin(recipe_of(tiny_benchmark), PreviewSample(None, 3))
     sizes = []
-    while not one.done:
-        one.advance()
-        stage = one.result()
+    for stage in filter(None, one.previews()):
         sizes.append(stage.sample.per_task)
         alone = merging.preview(recipe_of(tiny_benchmark), stage.sample, benchmark=tiny_benchmark, device="cpu")
         assert stage.changes.equals(alone.changes)
@@ -195,9 +190,14 @@ def test_models_that_do_not_fit_are_refused(tiny_benchmark, tmp_path):
 
 
 def test_it_stops_between_batches(tiny_benchmark, monkeypatch):
-    one = Previewer(tiny_benchmark, "cpu").begin(recipe_of(tiny_benchmark), PreviewSample())
+    asked: list[bool] = []
+    context = Context("cpu", cancel=lambda: bool(asked))
+    one = Previewer(tiny_benchmark, "cpu").begin(recipe_of(tiny_benchmark), PreviewSample(), context=context)
+    previews = one.previews()
+    assert next(previews) is None
+    asked.append(True)
     with pytest.raises(Cancelled):
-        one.advance(Context(cancel=lambda: True))
+        next(previews)
     with pytest.raises(Cancelled):
         merging.preview(recipe_of(tiny_benchmark), benchmark=tiny_benchmark, cancel=lambda: True)
 

@@ -11,9 +11,8 @@ from merging.benchmarks.benchmark import Benchmark
 from merging.previews.memory import Memory, bytes_of
 from merging.previews.models import move
 from merging.previews.moments import KeptMoments
-from merging.previews.result import Preview
 from merging.previews.samples import PreviewSample
-from merging.previews.work import Previewer, PreviewWork
+from merging.previews.work import Previewer
 from merging.recipes.recipe import Recipe
 from merging.runs.inputs import open_inputs
 
@@ -38,19 +37,14 @@ def recipe_of(benchmark: Benchmark, merge: str = "task_arithmetic", **params) ->
     return Recipe.build(merge, params, [], benchmark.pretrained, benchmark.experts, exemplars=exemplars)
 
 
-def finished(one: PreviewWork) -> Preview:
-    while not one.done:
-        one.advance()
-    return one.result()
-
-
 def test_the_least_recently_used_gives_way_and_the_bound_is_of_the_sum():
     memory, one, other = Memory(100), Pile(6), Pile(6)
     assert memory.make_room(one) == 40 and memory.make_room(other) == 0
     assert (one.pieces, other.pieces) == (4, 6)
     assert memory.make_room(one, 25) == 30 and (one.pieces, other.pieces) == (4, 3)  # one is the later one now
-    memory.leave(other)
-    assert memory.nbytes == 40 and memory.make_room(Pile(20)) == 0 and memory.nbytes == 100
+    del other
+    last = Pile(20)
+    assert memory.nbytes == 40 and memory.make_room(last) == 0 and memory.nbytes == 100
 
 
 def test_what_several_models_share_counts_once():
@@ -71,7 +65,7 @@ def test_moments_are_counted(tiny_benchmark):
     previewer = Previewer(tiny_benchmark, "cpu")
     plain = Previewer(tiny_benchmark, "cpu")
     for own, merge in ((previewer, "lot"), (plain, "task_arithmetic")):
-        finished(own.begin(recipe_of(tiny_benchmark, merge), PreviewSample(4)))
+        own.begin(recipe_of(tiny_benchmark, merge), PreviewSample(4)).finish()
     assert previewer.nbytes - plain.nbytes > images
 
 
@@ -83,24 +77,23 @@ def test_two_benchmarks_share_one_bound_and_answer_as_ever(limit, tiny_benchmark
     for merge, params in (("task_arithmetic", {"scaling": 0.4}), ("lot", {}), ("task_arithmetic", {"scaling": 0.9})):
         recipes = [(recipe_of(one, merge, **params), recipe_of(one)) for one, _ in homes]
         works = [own.begin(new, PreviewSample(12), old) for (_, own), (new, old) in zip(homes, recipes, strict=True)]
-        while not all(one.done for one in works):  # they take turns
-            for one in works:
-                if not one.done:
-                    one.advance()
-                    assert memory.nbytes <= limit
-        for (benchmark, _), (new, old), one in zip(homes, recipes, works, strict=True):
-            alone = finished(Previewer(benchmark, "cpu").begin(new, PreviewSample(12), old))
-            assert one.result().tables["answers"].equals(alone.tables["answers"])
+        last = ()
+        for previews in zip(*(filter(None, one.previews()) for one in works), strict=True):  # they take turns
+            assert memory.nbytes <= limit
+            last = previews
+        for (benchmark, _), (new, old), preview in zip(homes, recipes, last, strict=True):
+            alone = Previewer(benchmark, "cpu").begin(new, PreviewSample(12), old).finish()
+            assert preview.sample == alone.sample and preview.tables["answers"].equals(alone.tables["answers"])
 
 
 @pytest.mark.parametrize(("free", "largest", "device"), [(1 << 16, 1 << 62, "PRETEND"), (1 << 34, 1 << 15, "CPU")])
 def test_on_a_full_device_previews_take_smaller_pieces_and_then_the_cpu(free, largest, device, tiny_benchmark):
     recipe, sample = recipe_of(tiny_benchmark), PreviewSample(8)
-    expected = finished(Previewer(tiny_benchmark, "cpu").begin(recipe, sample))
+    expected = Previewer(tiny_benchmark, "cpu").begin(recipe, sample).finish()
     copied = []
     for memory in ({}, {"free": free, "largest": largest}):
         with pretended(**memory) as seen:
-            found = finished(Previewer(tiny_benchmark, NAME).begin(recipe, sample))
+            found = Previewer(tiny_benchmark, NAME).begin(recipe, sample).finish()
         copied.append(max(seen.to_device))
     assert found.device == device and bool(seen.refused) == (device == "CPU")
     if device != "CPU":

@@ -83,12 +83,6 @@ def test_the_least_recently_used_make_room_but_not_what_is_in_use(base):
     assert [cache.start(names[key], batch()) for key in "xyz"] == [0, 3, 3]
 
 
-def test_tokens_of_a_trial_need_not_be_kept(base):
-    cache, names = TokenCache(), ["stem", "a", "b", "head"]
-    cache.features(encoder(base), names, batch(), prepare, ALL, keep_to=2)
-    assert cache.start(names, batch()) == 2 and cache.nbytes == 2 * TOKENS
-
-
 def test_depths_are_thinned_out_before_tokens_are_rounded():
     bundled = Architecture(image_size=32, patch_size=8, width=192, layers=6, heads=4, embed_dim=96, quick_gelu=True)
     vit = Architecture(image_size=224, patch_size=32, width=768, layers=12, heads=12, embed_dim=512, quick_gelu=True)

@@ -8,10 +8,10 @@ from typing import Any
 
 import pandas as pd
 
+from merging.analysis.image_stages import image_stages
 from merging.errors import MergingError
 from merging.jobs.bench import ImageRequest, PreviewState, TableName
-from merging.jobs.bench_process import ImageBench
-from merging.tasks.context import QUIET
+from merging.tasks.context import Context
 
 
 class DirectBench:
@@ -20,11 +20,10 @@ class DirectBench:
     def __init__(self) -> None:
         self.asked: list[ImageRequest] = []
         self._states: dict[str, PreviewState] = {}
-        self._made = ImageBench("cpu")
 
     def ask(self, session: str, request: ImageRequest) -> PreviewState:
         self.asked.append(request)
-        self._states[session] = answered(self._made, request)
+        self._states[session] = answered(request)
         return self._states[session]
 
     def state(self, session: str, request: ImageRequest) -> PreviewState | None:
@@ -35,16 +34,14 @@ class DirectBench:
         self._states.pop(session, None)
 
 
-def answered(bench: ImageBench, request: ImageRequest) -> PreviewState:
+def answered(request: ImageRequest) -> PreviewState:
     """All tables of a request, sent through JSON as between processes."""
     tables: dict[TableName, pd.DataFrame] = {}
     plain: dict[str, Any] = json.loads(json.dumps(asdict(request)))
     try:
-        work = bench.begin(plain, QUIET)
-        while not work.done:
-            work.advance()
-            for name, columns in json.loads(json.dumps(work.answer()))["tables"]:
-                tables[TableName(*name)] = pd.DataFrame(columns)
+        for stage in image_stages(plain, Context("cpu")):
+            answer = json.loads(json.dumps(stage.answer))
+            tables[TableName(*answer["table"])] = pd.DataFrame(answer["columns"])
     except MergingError as error:
         return PreviewState(request, error=str(error), done=True)
     return PreviewState(request, tables=tables, done=True)

@@ -27,7 +27,6 @@ from merging.sweeps.sweep import LINE, PLANE, Axis
 from merging.tasks import worker
 from merging.tasks.context import QUIET, Context
 from merging.tasks.kinds import ABOUT, Request, find_kind
-from merging.workers import pools
 from merging.workers.workers import Workers
 
 Compute = Callable[[Benchmark, Store, Workers | None, Context], None]
@@ -39,6 +38,11 @@ def _recipe(benchmark: Benchmark, merge: str, params: Mapping[str, Any] | None =
     return Recipe.build(merge, params or {}, ("lwptv",), benchmark.pretrained, benchmark.experts)
 
 
+def computed_by(workers: Workers | None, context: Context) -> Context:
+    """The context in which these workers compute, or this process."""
+    return replace(context, workers=workers or "")
+
+
 def _points(benchmark: Benchmark, store: Store, workers: Workers | None, context: Context) -> None:
     plane = (Axis("circles", (0.0, 1.0)), Axis("digits", (0.0, 0.5)))
     for made in (
@@ -46,31 +50,31 @@ def _points(benchmark: Benchmark, store: Store, workers: Workers | None, context
         small_sweeps.sweep(benchmark, kind=LINE, axes=(Axis("alpha", (0.5, 1.0)),), images=7),
         small_sweeps.sweep(benchmark, kind=PLANE, axes=plane),
     ):
-        run_sweep(made, store, benchmark, context=context, workers=workers)
+        run_sweep(made, store, benchmark, context=computed_by(workers, context))
 
 
 def _trials(benchmark: Benchmark, store: Store, workers: Workers | None, context: Context) -> None:
     for key in ("exemplars", "drm_ablations", "task_counts"):
-        measure(key, store, benchmark, context=context, workers=contextlib.nullcontext(workers))
+        measure(key, store, benchmark, context=computed_by(workers, context))
 
 
 def _tensors(benchmark: Benchmark, store: Store, workers: Workers | None, context: Context) -> None:
     for merge, params in (("drm", {}), ("tsv_m", {}), ("wudi", {"steps": 3})):
-        chain, who = _recipe(benchmark, merge, params), "lent" if workers else ""
-        execute(chain, store, benchmark=benchmark, evaluate=False, workers=who, context=context)
+        chain, computing = _recipe(benchmark, merge, params), computed_by(workers, context)
+        execute(chain, store, benchmark=benchmark, evaluate=False, context=computing)
 
 
 def _scores(benchmark: Benchmark, store: Store, workers: Workers | None, context: Context) -> None:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(kept_features, "WORTH", 1)  # features are kept however few images they are of
-        who = "lent" if workers else ""
-        execute(_recipe(benchmark, "task_arithmetic"), store, benchmark=benchmark, workers=who, context=context)
+        chain = _recipe(benchmark, "task_arithmetic")
+        execute(chain, store, benchmark=benchmark, context=computed_by(workers, context))
 
 
 def _runs(benchmark: Benchmark, store: Store, workers: Workers | None, context: Context) -> None:
     merges = ("task_arithmetic", "ties", "weight_averaging", "tsv_m")
     wanted = [WantedRun(_recipe(benchmark, merge)) for merge in merges]
-    _raise_first(execute_several(wanted, store, benchmark=benchmark, context=context, workers=workers))
+    _raise_first(execute_several(wanted, store, benchmark=benchmark, context=computed_by(workers, context)))
 
 
 def _measurements(benchmark: Benchmark, store: Store, workers: Workers | None, context: Context) -> None:
@@ -81,7 +85,7 @@ def _measurements(benchmark: Benchmark, store: Store, workers: Workers | None, c
         for merge in ("ties", "task_arithmetic")
     ]
     wanted = [WantedMeasurement(key, run.id) for key in ("drift", "signs", "predictions") for run in made]
-    _raise_first(measure_several(wanted, store, benchmark, context=context, workers=workers))
+    _raise_first(measure_several(wanted, store, benchmark, context=computed_by(workers, context)))
 
 
 def _raise_first(found: list[Any]) -> None:
@@ -119,14 +123,6 @@ def threads_of_torch(count: int) -> Iterator[None]:
         yield
     finally:
         torch.set_num_threads(before)
-
-
-@contextlib.contextmanager
-def lent(workers: Workers | None) -> Iterator[None]:
-    """Workers of the test's own are those that any text names."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(pools, "opened", lambda spec, warn, device: contextlib.nullcontext(workers))
-        yield
 
 
 class Recorded(Executor):

@@ -115,12 +115,11 @@ def serve(
 
     ``stages`` are its own, ``job`` those of its jobs; ``with_server``: what kills a job kills it, too.
     """
-    from merging.jobs import records
     from merging.jobs.runner import Runner
     from merging.runs.store import Store
 
     watch = dict(job or {}) | ({"also": [os.getpid()]} if with_server else {})
-    records.subprocess.Popen = lambda command, **options: _fork_command(command, watch if job else None, **options)
+    subprocess.Popen = lambda command, **options: _fork_command(command, watch if job else None, **options)
     with watched(stages):
         runner = Runner(Store(Path(root), libraries=()), device="cpu")
         for request in asked:

@@ -26,7 +26,6 @@ from merging.jobs.runner import Runner
 from merging.runs.store import Store
 from merging.sweeps import compute as sweep_compute
 from merging.sweeps import points, storage, tables
-from merging.sweeps.spread import STAGES
 from merging.sweeps.sweep import LINE, Axis
 from merging.tasks.context import Context
 
@@ -168,8 +167,7 @@ def test_every_point_has_the_warnings_of_its_merge(tiny_benchmark: Benchmark, mo
     for made, merges in ((line, 1), (sweep(tiny_benchmark), 3)):
         answers.clear()
         session = sweep_compute.Session(tiny_benchmark, made.sample, Context("cpu"))
-        stages = dict.fromkeys(STAGES, session.context)
-        facts = [session.compute(session.plan(place), stages)[1] for place in made.places]
+        facts = [session.compute(session.plan(place), session.context)[1] for place in made.places]
         assert len(answers) == merges and all(about["warnings"] == ["!"] for about in facts)
 
 

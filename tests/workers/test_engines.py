@@ -56,8 +56,9 @@ def test_cancel_stops_what_dask_writes_and_some_workers_can_be_left_out(
         with pytest.raises(Cancelled):
             threading.Timer(3.0, stop.set).start()
             execute_several(
-                [WantedRun(long)], store, benchmark=tiny_benchmark, workers=workers, context=Context("cpu", cancel=stop)
-            )
+                [WantedRun(long)], store, benchmark=tiny_benchmark,
+                context=Context("cpu", cancel=stop, workers=workers),
+            )  # fmt: skip
         until(lambda: not list(store.root.rglob("*tmp-*")), 10)  # what the worker was writing
         kind = str(about({"device": "cpu"})["kind"])
         assert workers.only is not None

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from every_kind import EVERY, Bytes, Recorded, before_each_task, lent, stored_bytes
+from every_kind import EVERY, Bytes, Recorded, before_each_task, stored_bytes
 
 from merging.benchmarks.benchmark import Benchmark
 from merging.errors import MergingError, WorkerError
@@ -50,8 +50,7 @@ def asked_of(workers: Workers) -> list[tuple[str, dict[str, Any]]]:
 def compute(kind: str, benchmark: Benchmark, folder: Path, workers: Workers) -> tuple[Mapping[str, Any], list[str]]:
     """What a store holds when a kind of work has ended, and the warnings."""
     store, warned = Store(folder, libraries=()), list[str]()
-    with lent(workers):
-        EVERY[kind][1](benchmark, store, workers, Context("cpu", warn=warned.append))
+    EVERY[kind][1](benchmark, store, workers, Context("cpu", warn=warned.append))
     return stored_bytes(store), warned
 
 

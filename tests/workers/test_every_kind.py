@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 from dask_cluster import Cluster, until
-from every_kind import EVERY, Bytes, Recorded, before_each_task, lent, stored_bytes, threads_of_torch
+from every_kind import EVERY, Bytes, Recorded, before_each_task, stored_bytes, threads_of_torch
 
 from merging.benchmarks.benchmark import Benchmark
 from merging.errors import Cancelled, Paused, WorkersGone
@@ -64,7 +64,7 @@ def test_it_is_the_same_bytes_whoever_computes(
     tiny_benchmark: Benchmark, here: Bytes, tmp_path: Path, executor: Workers | None, count: int, kind: str
 ) -> None:
     (noun, compute), store, said = EVERY[kind], Store(tmp_path, libraries=()), list[str]()
-    with lent(executor), threads_of_torch(count):
+    with threads_of_torch(count):
         compute(tiny_benchmark, store, executor, Context("cpu", lambda now: said.append(now.phase)))
     assert stored_bytes(store) == here(kind)
     words = [phase for phase in said if re.match(rf"{noun} \d+ of \d+, on ", phase)]
@@ -94,8 +94,7 @@ def test_a_killed_worker_loses_nothing(
         if now.phase.startswith(noun) and victims:
             os.kill(victims.pop(), signal.SIGKILL)
 
-    with lent(executor):
-        compute(tiny_benchmark, store, executor, Context("cpu", kill, warn=warned.append))
+    compute(tiny_benchmark, store, executor, Context("cpu", kill, warn=warned.append))
     assert not victims and stored_bytes(store) == here(kind)
     assert re.search(f"A worker was lost; .* {noun.lower()}s? (is|are) computed again", " ".join(warned))
     assert not list(Store(store.root, libraries=()).root.rglob("*tmp-*"))
@@ -114,7 +113,7 @@ def test_cancel_waits_for_no_task(
 
     before_each_task(monkeypatch, hold)
     threads.executor = Recorded()
-    with lent(threads), pytest.raises(Cancelled):
+    with pytest.raises(Cancelled):
         compute(tiny_benchmark, store, threads, Context("cpu", cancel=stop))
     assert not begun and len(threads.executor.asked) <= fan_out.WINDOW * 2
     release.set()
@@ -155,7 +154,7 @@ def test_what_is_finished_is_kept_when_all_workers_are_gone(
             gone.set()
             threads.executor.shutdown(wait=False, cancel_futures=True)
 
-    with lent(leaving), pytest.raises(WorkersGone, match=rf"^The workers at tls://a are gone\. {KEPT[kind]}"):
+    with pytest.raises(WorkersGone, match=rf"^The workers at tls://a are gone\. {KEPT[kind]}"):
         compute(tiny_benchmark, store, leaving, Context("cpu", leave))
 
 

@@ -67,13 +67,14 @@ def test_one_failure_does_not_stop_others_and_what_is_timed_comes_last(
     monkeypatch.setattr(several, "measure", here)
     each = [("method_times", ""), ("signs", first), ("task_counts", ""), ("drift", first), ("signs", "0" * 12)]
     found = measure_several(
-        [WantedMeasurement(*one) for one in each], store, tiny_benchmark, workers=threads, context=Context(device="cpu")
+        [WantedMeasurement(*one) for one in each], store, tiny_benchmark, context=Context("cpu", workers=threads)
     )
     assert sorted(began[:2]) == ["drift", "signs"] and began[2:] == ["task_counts here", "method_times here"]
     assert isinstance(found[1], Measured) and str(found[3]) == "The features overflow."
     assert "There is no run" in str(found[4])
     threads.memory = 1000
-    (refused,) = measure_several([WantedMeasurement("pairs", first)], store, tiny_benchmark, workers=threads)
+    asked = [WantedMeasurement("pairs", first)]
+    (refused,) = measure_several(asked, store, tiny_benchmark, context=Context(workers=threads))
     assert str(refused).startswith("A measurement needs about ")
 
 

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -15,12 +17,13 @@ from merging.benchmarks.benchmark import Benchmark
 from merging.checkpoints import digests
 from merging.cli import exit_codes
 from merging.cli.main import main
+from merging.errors import StoreError
 from merging.formats import handed_out
 from merging.jobs.runner import Runner
 from merging.runs.store import Store
 from merging.sweeps import compute as sweep_compute
-from merging.sweeps import points, storage, wire
-from merging.sweeps.sweep import Axis, Sweep
+from merging.sweeps import points, storage
+from merging.sweeps.sweep import Axis, Sweep, SweepPoint
 from merging.tasks.context import Context
 from merging.workers.workers import Workers
 
@@ -62,6 +65,39 @@ def test_a_point_from_a_worker_is_the_same_file_whatever_it_took(
     assert times == [(64, {9.0})] * 3
 
 
+def test_the_last_points_that_cannot_be_stored_end_it(
+    tiny_benchmark: Benchmark, store: Store, threads: Workers, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    together = threading.Barrier(3)
+
+    def full(*_said: Any) -> None:
+        together.wait(20)
+        time.sleep(0.3)  # the last answer has been taken
+        raise StoreError("The disk is full.")
+
+    monkeypatch.setattr(points, "write", full)
+    with pytest.raises(StoreError, match="The disk is full"):
+        run(sweep(tiny_benchmark), store, tiny_benchmark, workers=threads)
+
+
+@pytest.mark.parametrize("here", [True, False])
+def test_what_another_sweep_has_stored_meanwhile_is_not_computed_again(
+    tiny_benchmark: Benchmark, store: Store, monkeypatch: pytest.MonkeyPatch, here: bool
+) -> None:
+    compute, made, computed = sweep_compute.Session.compute, many(tiny_benchmark), list[str]()
+
+    def beside(self: Any, planned: Any, context: Any) -> Any:
+        computed.append(planned.name)
+        if len(computed) == 1:
+            run(made, store, tiny_benchmark)
+        return compute(self, planned, context)
+
+    monkeypatch.setattr(sweep_compute.Session, "compute", beside)
+    with ThreadPoolExecutor(1) as pool:
+        run(made, store, tiny_benchmark, workers="" if here else Workers(pool, 1))
+    assert len(computed) <= 12 + 2 and len(names(store)) == 12, "all once, and what was asked for before"
+
+
 # What a worker sees
 
 
@@ -74,9 +110,9 @@ def asked(benchmark: Benchmark) -> dict[str, Any]:
 def test_a_digest_is_believed_of_the_same_file_only(copied: Benchmark, monkeypatch: pytest.MonkeyPatch) -> None:
     request, fresh = asked(copied), digests.DigestCache()
     monkeypatch.setattr(handed_out, "DIGESTS", fresh)
-    session = sweep_compute.Session(copied, wire.sample_of(request["sample"]), Context("cpu"))
+    session = sweep_compute.Session(copied, points.Sample.from_plain(request["sample"]), Context("cpu"))
     for given, checkpoint in zip(
-        request["digests"], session.opened(wire.place_of(request["place"]).recipe), strict=True
+        request["digests"], session.opened(SweepPoint.from_plain(request["place"]).recipe), strict=True
     ):
         inode, size, changed = given["file"]
         for other in ([inode + 1, size, changed], [inode, size + 1, changed], [inode, size, changed + 1]):

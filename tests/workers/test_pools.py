@@ -139,7 +139,8 @@ def test_other_hardware_is_left_out_and_named() -> None:
     gpu = {"hardware": "NVIDIA A100"}
     workers, kept = pretending(gpu, {}, gpu, only=True)
     said: list[str] = []
-    assert checked(workers, said.append, "cpu").count == 2
+    fitting = checked(workers, said.append, "cpu")
+    assert (fitting.count, fitting.hardware) == (2, "NVIDIA A100")
     assert kept == [{"gpu0", "gpu2"}]
     assert said == [f"1 of 3 workers is left out: computing on {OWN['hardware']}, the others on NVIDIA A100."]
     with pytest.raises(WorkerError, match="one kind of machine"):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,7 @@ from contexts import context_of
 from merging.benchmarks.benchmark import Benchmark
 from merging.cli import exit_codes
 from merging.cli.main import main
-from merging.errors import MergingError, WorkerError
+from merging.errors import CheckpointError, MergingError, WorkerError
 from merging.recipes.recipe import Recipe
 from merging.runs.run import Run
 from merging.runs.several import execute_several as several
@@ -21,6 +22,7 @@ from merging.runs.several import run_task
 from merging.runs.several.execute_several import WantedRun, execute_several
 from merging.runs.store import Store
 from merging.tasks import store_mark
+from merging.tasks.context import Context
 from merging.workers import checking
 from merging.workers.workers import Workers
 
@@ -63,6 +65,14 @@ def test_what_is_stored_is_not_asked_for_and_one_failure_does_not_stop_others(
     monkeypatch.setattr(several, "execute", fail)
     again = ran(tiny_benchmark, store, "weight_averaging", "ties")
     assert [str(again[0]), type(again[1])] == ["The merged tensor overflows.", Run]
+
+
+def test_a_run_that_cannot_be_planned_is_not_counted(tiny_benchmark: Benchmark, store: Store, threads: Workers) -> None:
+    said, (fine,) = list[str](), wanted(tiny_benchmark, "ties")
+    each = [WantedRun(replace(fine.recipe, pretrained="gone.safetensors")), fine]
+    context = Context("cpu", lambda now: said.append(now.phase), workers=threads)
+    failed, made = execute_several(each, store, benchmark=tiny_benchmark, evaluate=False, context=context)
+    assert isinstance(failed, CheckpointError) and isinstance(made, Run) and said[-1] == "Run 1 of 1, on 2 workers"
 
 
 def test_workers_that_do_not_see_the_store_do_nothing(

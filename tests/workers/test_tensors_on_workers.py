@@ -14,6 +14,7 @@ import pytest
 import torch
 from contexts import context_of
 
+from merging.analysis.measure import measure
 from merging.benchmarks.benchmark import Benchmark
 from merging.checkpoints.tensor_info import TensorInfo
 from merging.cli import exit_codes
@@ -28,6 +29,7 @@ from merging.runs.inputs import open_inputs
 from merging.runs.remote import tensor_file
 from merging.runs.run import Run
 from merging.runs.store import Store
+from merging.tasks.context import Context
 from merging.tasks.worker import last_inputs
 from merging.workers import checking, pools
 from merging.workers.workers import Workers
@@ -62,7 +64,7 @@ def lent(monkeypatch: pytest.MonkeyPatch) -> Callable[[Workers], None]:
     """Makes workers of the test's own those that any text names."""
 
     def lend(workers: Workers) -> None:
-        monkeypatch.setattr(pools, "opened", lambda spec, warn, device: contextlib.nullcontext(workers))
+        monkeypatch.setattr(pools, "opened", lambda *_: contextlib.nullcontext(workers))
 
     return lend
 
@@ -116,10 +118,20 @@ def test_workers_on_other_hardware_are_left_alone(
     tiny_benchmark: Benchmark, tmp_path: Path, threads: Workers, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(checking, "hardware", lambda device: "NVIDIA A100")
+    threads.hardware = "CPU AVX2"
     said = list[str]()
     ran(chain(tiny_benchmark, "drm"), tiny_benchmark, tmp_path, workers="threads", warn=said.append)
     assert threads.executor.asked == []  # type: ignore[attr-defined]
     assert said[-1].startswith("The merge is computed here: the workers compute on CPU ")
+
+
+def test_what_is_merged_again_for_a_measurement_is_merged_here(
+    tiny_benchmark: Benchmark, tmp_path: Path, threads: Workers
+) -> None:
+    run = ran(chain(tiny_benchmark, "iso_c"), tiny_benchmark, tmp_path, keep_model=False)
+    store, context = Store(tmp_path, libraries=()), Context("cpu", workers=threads)
+    assert measure("drift", store, tiny_benchmark, run.id, context=context).tables
+    assert threads.executor.asked == []  # type: ignore[attr-defined]
 
 
 def test_what_is_another_tensor_is_refused() -> None:

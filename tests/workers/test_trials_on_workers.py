@@ -5,9 +5,9 @@ from __future__ import annotations
 import os
 import shutil
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -41,7 +41,7 @@ def here(tiny_benchmark: Benchmark, tmp_path_factory: pytest.TempPathFactory, sm
 
 
 def measured(key: str, store: Store, benchmark: Benchmark, workers: Workers | None = None, **said: Any) -> Any:
-    return measure(key, store, benchmark, workers=nullcontext(workers), context=context_of(said), **said)
+    return measure(key, store, benchmark, context=replace(context_of(said), workers=workers or ""), **said)
 
 
 def bytes_of(store: Store) -> dict[str, bytes]:
@@ -49,12 +49,6 @@ def bytes_of(store: Store) -> dict[str, bytes]:
     folder = store.root / "measured"
     paths = [path for path in folder.rglob("*") if path.is_file() and path.suffix != ".json"]
     return {path.relative_to(folder).as_posix(): path.read_bytes() for path in paths}
-
-
-@contextmanager
-def never() -> Iterator[Workers]:
-    raise AssertionError("no worker is needed")
-    yield
 
 
 def test_a_trial_that_is_too_large_is_told_before(
@@ -113,8 +107,8 @@ def test_answers_come_in_the_order_of_the_plan(tiny_benchmark: Benchmark, monkey
     monkeypatch.setattr(trial_task, "in_room", lambda device, compute: (compute(device), ("It ran out.",)))
     one = Workers(ThreadPoolExecutor(1), 1)  # of two, either may be the first to begin
     warned = list[str]()
-    context = Context("cpu", lambda now: fractions.append(now.fraction), warn=warned.append)
-    trials = spread.Trials("drm_ablations", TrialInputs(tiny_benchmark), context, one)
+    context = Context("cpu", lambda now: fractions.append(now.fraction), warn=warned.append, workers=one)
+    trials = spread.Trials("drm_ablations", TrialInputs(tiny_benchmark), context)
     planned = [PlannedTrial(name, {"say": name}, weight) for name, weight in {"a": 1.0, "b": 5.0, "c": 2.0}.items()]
     assert trials.answers(planned) == [{"said": name, "third": 1 / 3} for name in "abc"]
     assert begun == ["b", "c", "a"] and fractions[-1] == 1 and not warned
@@ -126,7 +120,7 @@ def test_answers_come_in_the_order_of_the_plan(tiny_benchmark: Benchmark, monkey
 
 
 def test_a_worker_finds_the_experts_in_its_own_benchmark(copied: Benchmark) -> None:
-    trials = spread.Trials("exemplars", TrialInputs(copied), Context("cpu"), None)
+    trials = spread.Trials("exemplars", TrialInputs(copied), Context("cpu"))
     request = trials.request(PlannedTrial("own", {"own": "digits"}))
     assert str(copied.folder / "models").encode() not in written(request), "a worker may have the benchmark elsewhere"
     (copied.folder / "models" / "digits.safetensors").unlink()
@@ -142,11 +136,11 @@ def test_a_worker_finds_the_experts_in_its_own_benchmark(copied: Benchmark) -> N
 
 @pytest.mark.usefixtures("here")
 def test_what_has_no_trials_or_is_stored_opens_no_workers(tiny_benchmark: Benchmark, here: Store) -> None:
-    closed: AbstractContextManager[Workers] = never()
-    measure("task_counts", here, tiny_benchmark, workers=closed, context=Context(device="cpu"))
+    closed = Context("cpu", workers="no such workers")
+    measure("task_counts", here, tiny_benchmark, context=closed)
     recipe = Recipe.build("weight_averaging", {}, [], tiny_benchmark.pretrained, tiny_benchmark.experts)
     run = execute(recipe, here, benchmark=tiny_benchmark, evaluate=False, context=Context(device="cpu"))
-    assert measure("pairs", here, tiny_benchmark, run.id, workers=closed, context=Context(device="cpu")).key == "pairs"
+    assert measure("pairs", here, tiny_benchmark, run.id, context=closed).key == "pairs"
 
 
 def test_the_command_refuses_workers_that_there_are_not(

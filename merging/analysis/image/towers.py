@@ -106,7 +106,7 @@ class Towers:
     store: Store
     benchmark: Benchmark
     context: Context = QUIET
-    drafts: Mapping[str, tuple[str, Checkpoint]] = field(default_factory=dict)
+    drafts: dict[str, tuple[str, Checkpoint]] = field(default_factory=dict)
     _kept: RecentlyUsed[NamedTower] = field(default_factory=lambda: RecentlyUsed(IN_MEMORY))
 
     def __call__(self, key: str) -> NamedTower:

@@ -6,17 +6,16 @@ What is timed is measured here, when the workers have nothing else to do.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
-from contextlib import nullcontext
-from dataclasses import dataclass, field
-from functools import partial
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property, partial
 from typing import NamedTuple
 
 from merging.analysis.measure import measure, required_name
 from merging.analysis.registry import kind
 from merging.analysis.stored import Measured, find
 from merging.benchmarks.benchmark import Benchmark
-from merging.errors import Cancelled, MergingError, StoreError
+from merging.errors import MergingError, StoreError
 from merging.formats.handed_out import handed_out
 from merging.runs.estimate import estimate
 from merging.runs.inputs import open_inputs
@@ -25,8 +24,11 @@ from merging.runs.store import Store
 from merging.tasks.context import QUIET, Context
 from merging.tasks.kinds import MEASURE, Plain
 from merging.workers.fan_out import WorkerTask
-from merging.workers.in_store import compute_in_store
+from merging.workers.pools import open_workers
+from merging.workers.task_map import TaskMap
 from merging.workers.workers import Workers
+
+STEPS = 1000  # of progress for a second
 
 
 class WantedMeasurement(NamedTuple):
@@ -37,23 +39,18 @@ class WantedMeasurement(NamedTuple):
 
 
 def measure_several(
-    wanted: Sequence[WantedMeasurement],
-    store: Store,
-    benchmark: Benchmark,
-    *,
-    context: Context = QUIET,
-    workers: Workers | None = None,
-    told: Callable[[WantedMeasurement], None] = lambda one: None,
+    wanted: Sequence[WantedMeasurement], store: Store, benchmark: Benchmark, *, context: Context = QUIET
 ) -> list[Measured | MergingError]:
     """The stored measurements, in the order in which they are wanted, and the error in place of each that fails.
 
-    With ``workers`` they measure what is missing, if they see the store; else it is measured here. ``told`` is called
-    before each that is measured here.
+    Workers of the context measure what is missing, if they see the store; else it is measured here.
 
     Raises:
-        StoreError: the disk cannot be written to. Cancelled: as asked; what is finished is kept.
+        StoreError: the disk cannot be written to. Cancelled, Paused: as asked; what is finished is kept.
     """
-    return SeveralMeasurements(list(wanted), store, benchmark, context, workers, told).all()
+    with open_workers(context) as workers:
+        several = SeveralMeasurements(list(wanted), store, benchmark, replace(context, workers=workers or ""))
+        return several.all(workers)
 
 
 @dataclass
@@ -64,63 +61,51 @@ class SeveralMeasurements:
     store: Store
     benchmark: Benchmark
     context: Context
-    workers: Workers | None
-    told: Callable[[WantedMeasurement], None]
     _found: dict[WantedMeasurement, Measured | MergingError] = field(default_factory=dict)
 
-    def all(self) -> list[Measured | MergingError]:
-        each = list(dict.fromkeys(self.wanted))
-        alone = [one for one in each if not kind(one.key).trial and not kind(one.key).timed]
-        weights = {"alone": _seconds(alone) if self.workers else 0.0, "rest": _seconds(set(each) - set(alone))}
-        halves = self.context.parts(weights if self.workers else {"rest": 1.0})
-        if self.workers is not None and alone:
-            self._on(self.workers, alone, halves["alone"])
-        rest = sorted((one for one in each if one not in self._found), key=lambda one: kind(one.key).timed)
-        parts = halves["rest"].parts({repr(one): kind(one.key).seconds for one in rest})
-        for one in rest:  # what is timed last; the others stay in their order
-            self.told(one)
-            words = f"Measurement {each.index(one) + 1} of {len(each)}"
-            try:
-                required_name(kind(one.key), self.store, self.benchmark, one.run_id)
-            except MergingError as error:
-                self._found[one] = error
-            else:
-                self._here(one, parts[repr(one)].titled(words))
+    def all(self, workers: Workers | None) -> list[Measured | MergingError]:
+        """What came of each: what workers do whole, then what consists of trials, and what is timed last."""
+        whole = [
+            one for one in self.each if workers is not None and not kind(one.key).trial and not kind(one.key).timed
+        ]
+        rest = sorted((one for one in self.each if one not in whole), key=lambda one: kind(one.key).timed)
+        parts = self.context.parts({"whole": _seconds(whole), "rest": _seconds(rest)})
+        self._measure_all(sorted(whole, key=lambda one: -kind(one.key).seconds), workers, parts["whole"])
+        self._measure_all(rest, None, parts["rest"])
         return [self._found[one] for one in self.wanted]
 
-    def _here(self, one: WantedMeasurement, context: Context) -> None:
-        try:
-            workers = nullcontext(self.workers)
-            self._found[one] = measure(
-                one.key, self.store, self.benchmark, one.run_id, context=context, workers=workers
-            )
-        except (Cancelled, StoreError):
-            raise
-        except MergingError as error:
-            self._found[one] = error
+    @cached_property
+    def each(self) -> list[WantedMeasurement]:
+        """Every one once."""
+        return list(dict.fromkeys(self.wanted))
 
-    def _on(self, workers: Workers, each: Sequence[WantedMeasurement], context: Context) -> None:
-        """Measure on workers, what takes longest first; nothing is found where they do not see the store."""
-        asked, names, found = dict[str, Plain](), dict[WantedMeasurement, str](), dict[WantedMeasurement, Measured]()
-        failures: dict[str, MergingError] | None
-        for one in sorted(each, key=lambda one: -kind(one.key).seconds):
+    def _measure_all(self, each: Sequence[WantedMeasurement], workers: Workers | None, context: Context) -> None:
+        """Measure on workers, or here; what two have in common is measured once."""
+        names, tasks = dict[WantedMeasurement, str](), dict[str, WorkerTask]()
+        for one in each:
             try:
                 name = required_name(kind(one.key), self.store, self.benchmark, one.run_id)
-                if stored := find(one.key, self.store, self.benchmark, one.run_id):
-                    found[one] = stored
-                    continue
-                asked.setdefault(name, self.request(one, name, workers))
+                stored = None if kind(one.key).timed else find(one.key, self.store, self.benchmark, one.run_id)
+                if stored is None and name not in tasks:
+                    tasks[name] = self._task(one, name, workers)
                 names[one] = name
             except MergingError as error:
                 self._found[one] = error
-        tasks = [WorkerTask(name, partial(dict, request)) for name, request in asked.items()]
-        total = len({*names.values()}) + len(found)
-        failures = compute_in_store(MEASURE, tasks, self.store.root, workers, context, total) if tasks else {}
-        if failures is None:
-            return
-        self._found |= found
+        total = len({*names.values()})
+        work = TaskMap(MEASURE, context, lambda *_: None, lambda *_: None, total=total, folder=self.store.root)
+        failures = work.run([*tasks.values()], workers)
         for one, name in names.items():
             self._found[one] = failures.get(name) or self._read(one)
+
+    def _task(self, one: WantedMeasurement, name: str, workers: Workers | None) -> WorkerTask:
+        """Raises MergingError: see ``request``."""
+        request = self.request(one, name, workers) if workers is not None else {}
+        work = max(1, round(STEPS * kind(one.key).seconds))
+        return WorkerTask(name, partial(dict, request), partial(self._measure, one), work)
+
+    def _measure(self, one: WantedMeasurement, context: Context) -> None:
+        part = context.titled(f"Measurement {self.each.index(one) + 1} of {len(self.each)}")
+        measure(one.key, self.store, self.benchmark, one.run_id, context=part)
 
     def request(self, one: WantedMeasurement, name: str, workers: Workers) -> Plain:
         """What a worker is asked.

@@ -42,4 +42,4 @@ def compute_measurement(inputs: StoreAndBenchmark, request: Request, context: Co
     return {"name": made.path.name}
 
 
-KIND = TaskKind("measurement", open_store, compute_measurement, name_measurement, in_store=True)
+KIND = TaskKind("measurement", open_store, compute_measurement, name_measurement, stored=True, in_store=True)

@@ -18,13 +18,15 @@ from merging.analysis.subject import MeasurementResult, PlannedTrial, TrialInput
 from merging.analysis.trials.kept import KeptAnswers
 from merging.analysis.trials.merges import most_memory
 from merging.checkpoints.digests import DIGESTS
-from merging.errors import MergingError, WorkerError, WorkersGone
+from merging.errors import MergingError, WorkerError
 from merging.files.short_digest import short_digest
 from merging.formats.handed_out import handed_out
 from merging.formats.opening import open_models
 from merging.tasks.context import Context
 from merging.tasks.kinds import TRIAL, Plain
-from merging.workers.fan_out import FanOut, WorkerTask
+from merging.workers.fan_out import WorkerTask
+from merging.workers.pools import open_workers
+from merging.workers.task_map import TaskMap
 from merging.workers.workers import Workers
 
 if TYPE_CHECKING:
@@ -58,16 +60,14 @@ def name_of(key: str, benchmark: Benchmark, models: Sequence[Checkpoint], asked:
 
 @dataclass
 class Trials:
-    """The trials of one measurement, done here or by ``workers``.
+    """The trials of one measurement, done here or by the workers of the ``context``.
 
-    ``context`` is warned where a worker is lost. Afterwards ``devices`` says what workers computed on,
-    ``memory`` what they said of memory that did not suffice.
+    Afterwards ``devices`` says what workers computed on, ``memory`` what they said of memory that did not suffice.
     """
 
     key: str
     inputs: TrialInputs
     context: Context
-    workers: Workers | None
     kept: KeptAnswers | None = None
     devices: dict[str, None] = field(default_factory=dict)
     memory: dict[str, None] = field(default_factory=dict)
@@ -80,7 +80,14 @@ class Trials:
                 or a worker sees other files. Cancelled: as asked. WorkersGone: there was no worker for a minute; what
                 was answered is kept.
         """
-        return self._here(planned) if self.workers is None else self._on(self.workers, planned)
+        with open_workers(self.context) as workers:
+            names = [each.name if workers is None else self.name(each) for each in planned]
+            found = self._found(dict(zip(names, planned, strict=True)), workers)
+        if workers is not None:
+            for name in names:
+                self.devices[str(found[name]["device"])] = None
+                self.memory |= dict.fromkeys(found[name]["memory"])
+        return [dict(found[name]["trial"]) for name in names]
 
     def about(self) -> Plain:
         """The device, if workers computed."""
@@ -90,43 +97,46 @@ class Trials:
         """The result with what workers said of their memory."""
         return result._replace(notes={**result.notes, MEMORY: " ".join(self.memory)}) if self.memory else result
 
-    def _here(self, planned: Sequence[PlannedTrial]) -> list[Plain]:
-        parts, compute = self.context.parts({trial.name: trial.weight for trial in planned}), computation(self.key)
-        return [compute(self.inputs, trial.asked, parts[trial.name]) for trial in planned]
+    def _found(self, planned: Mapping[str, PlannedTrial], workers: Workers | None) -> Mapping[str, Plain]:
+        """Answers by name; what takes longest is begun first on workers, and what they answered before is not asked.
 
-    def _on(self, workers: Workers, planned: Sequence[PlannedTrial]) -> list[Plain]:
-        """What takes longest is begun first. Raises WorkerError if a merge does not fit into each worker's memory."""
-        if workers.memory:
-            recipes = [trial.asked["recipe"] for trial in planned if "recipe" in trial.asked]
+        Raises:
+            WorkerError: a merge does not fit into each worker's memory.
+        """
+        before: dict[str, Plain] = {}
+        if workers is not None and workers.memory:
+            recipes = [trial.asked["recipe"] for trial in planned.values() if "recipe" in trial.asked]
             workers.check_memory(most_memory(self.inputs.benchmark, recipes, self.context.device), "a trial")
-        names = [self.name(trial) for trial in planned]
-        by_name = dict(zip(names, planned, strict=True))
-        before = self.kept.read(workers.kind) if self.kept else {}
-        found = {name: before[name] for name in by_name if name in before}
+        if workers is not None:
+            before = self.kept.read(workers.kind) if self.kept else {}
+        found = {name: before[name] for name in planned if name in before}
 
-        def take(task: WorkerTask, answer: Plain) -> None:
-            found[task.name] = answer
-            for sentence in answer["warnings"]:
-                self.context.warn(str(sentence))
+        def say_lost() -> str:
+            kept = workers and self.kept and self.kept.keep(workers.kind, before | found)
+            words = f"{len(found)} of {len(planned)} trials are kept." if kept else "It begins anew."
+            return f"{words} Resume when they are back."
 
         def fail(task: WorkerTask, error: MergingError) -> None:
-            trial = by_name[task.name].name
+            trial = planned[task.name].name
             raise WorkerError(f"Trial “{trial}”: {error}") if isinstance(error, WorkerError) else error
 
-        missing = [name for name in by_name if name not in found]
-        missing.sort(key=lambda name: by_name[name].weight, reverse=True)
-        tasks = [WorkerTask(name, partial(self.request, by_name[name]), _steps(by_name[name])) for name in missing]
-        fan = FanOut(TRIAL, workers, take, fail, self.context, len(by_name), len(found))
-        try:
-            fan.run(tasks)
-        except WorkersGone as gone:
-            kept = self.kept is not None and self.kept.keep(workers.kind, before | found)
-            words = f"{len(found)} of {len(by_name)} trials are kept." if kept else "It begins anew."
-            raise WorkersGone(f"{gone} {words} Resume when they are back.") from None
-        for name in names:
-            self.devices[str(found[name]["device"])] = None
-            self.memory |= dict.fromkeys(found[name]["memory"])
-        return [dict(found[name]["trial"]) for name in names]
+        tasks = [
+            WorkerTask(
+                name, partial(self.request, trial), partial(self._compute, trial), max(1, round(STEPS * trial.weight))
+            )
+            for name, trial in planned.items()
+            if name not in found
+        ]
+        if workers is not None:
+            tasks.sort(key=lambda task: planned[task.name].weight, reverse=True)
+        TaskMap(
+            TRIAL, self.context, lambda _, said: said, lambda task, answer: found.update({task.name: answer}), fail,
+            total=len(planned), say_lost=say_lost,
+        ).run(tasks, workers)  # fmt: skip
+        return found
+
+    def _compute(self, trial: PlannedTrial, context: Context) -> Plain:
+        return {"trial": computation(self.key)(self.inputs, trial.asked, context)}
 
     @cached_property
     def _models(self) -> list[Checkpoint]:
@@ -151,7 +161,3 @@ class Trials:
             "benchmark": str(self.inputs.benchmark.folder),
             "device": self.context.device,
         }
-
-
-def _steps(trial: PlannedTrial) -> int:
-    return max(1, round(STEPS * trial.weight))

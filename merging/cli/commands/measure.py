@@ -12,7 +12,7 @@ import click
 from merging.cli.call import Call
 from merging.cli.exit_codes import DONE, FAILED, UsageError
 from merging.cli.model_options import layer_inputs_option
-from merging.cli.options import Command, argument, chosen_workers, device_option, job_options, workers_option
+from merging.cli.options import Command, argument, device_option, job_options, workers_option
 from merging.cli.output import dumps, reporting, warn
 
 if TYPE_CHECKING:
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 @device_option
 @click.pass_obj
 def measure(
-    call: Call, what: str, runs: Sequence[str], layer_inputs: Mapping[str, str], workers: str | None,
+    call: Call, what: str, runs: Sequence[str], layer_inputs: Mapping[str, str],
     store: Path | None, device: str,
 ) -> int:  # fmt: skip
     """Measure something of stored runs, such as feature drift."""
@@ -42,18 +42,16 @@ def measure(
     from merging.analysis import measure as measuring
     from merging.benchmarks.benchmark import Benchmark
     from merging.runs.store import Store
-    from merging.workers.pools import opened
 
     there = Store(store, libraries=(settings.benchmark_folder() / "runs",))
     ids, keys = [there.full_id(run) for run in runs] or [""], [key.strip() for key in what.split(",")]
-    spec = chosen_workers(workers)
     if layer_inputs and (len(ids) > 1 or keys != ["layer_drift"]):
         raise UsageError(["--layer-inputs names files for layer_drift of one run."])
     if len(ids) * len(keys) > 1:
-        return _several(call, [(key, run_id) for key in keys for run_id in ids], there, spec, device)
+        return _several(call, [(key, run_id) for key in keys for run_id in ids], there, device)
     with reporting(call.events) as progress:
         result = measuring.measure(
-            what, there, Benchmark.load(), ids[0], workers=opened(spec, warn, device), layer_inputs=layer_inputs,
+            what, there, Benchmark.load(), ids[0], layer_inputs=layer_inputs,
             context=call.context(progress, device, warn),
         )  # fmt: skip
     if call.json:
@@ -63,16 +61,14 @@ def measure(
     return DONE
 
 
-def _several(call: Call, wanted: Sequence[tuple[str, str]], store: Store, spec: str, device: str) -> int:
+def _several(call: Call, wanted: Sequence[tuple[str, str]], store: Store, device: str) -> int:
     """Measure all, and report what came in their order."""
     from merging.analysis.several.measure_several import WantedMeasurement, measure_several
     from merging.benchmarks.benchmark import Benchmark
-    from merging.workers.pools import opened
 
     each = [WantedMeasurement(*one) for one in wanted]
-    with reporting(call.events) as progress, opened(spec, warn, device) as computing:
-        context = call.context(progress, device, warn)
-        found = measure_several(each, store, Benchmark.load(), workers=computing, context=context)
+    with reporting(call.events) as progress:
+        found = measure_several(each, store, Benchmark.load(), context=call.context(progress, device, warn))
     done = [one for one in found if not isinstance(one, Exception)]
     failures = {" ".join(one).strip(): str(came) for one, came in zip(wanted, found, strict=True) if came not in done}
     if call.json:

@@ -33,14 +33,14 @@ def preview(
     call: Call, recipe: str, per_task: int | None, seed: int, against: str, store: Path | None, device: str
 ) -> int:
     """Say what a recipe would score, on a sample and against a reference."""
+    import merging
     from merging import settings
-    from merging.previews.preview import preview as previewed
     from merging.previews.samples import PreviewSample
     from merging.runs.store import Store
 
     sample, runs = PreviewSample(per_task, seed), Store(store, libraries=(settings.benchmark_folder() / "runs",))
-    context = call.context(None, device)
-    result = previewed(recipe_of(recipe, runs), sample, _reference(against, runs), context=context)
+    given = recipe_of(recipe, runs), sample, _reference(against, runs)
+    result = merging.preview(*given, device=device, cancel=call.stop)
     print(dumps({"preview": True, "half": result.half, **result.plain()}) if call.json else _text(result))
     return DONE
 

@@ -19,7 +19,8 @@ from merging.cli.output import dumps, reporting, warn
 from merging.formats.opening import ModelRef
 
 if TYPE_CHECKING:
-    from merging.runs.several.execute_several import RunOptions, WantedRun
+    from merging.runs.execute import RunOptions
+    from merging.runs.several.execute_several import WantedRun
 
 
 def _of_recipe(written: Mapping[str, Any]) -> list[ModelRef]:
@@ -65,7 +66,8 @@ def run(
     """Run recipe files into the store, such as those from the app."""
     from merging.cli.exporting import compute
     from merging.recipes.recipe import Recipe
-    from merging.runs.several.execute_several import RunOptions, WantedRun
+    from merging.runs.execute import RunOptions
+    from merging.runs.several.execute_several import WantedRun
 
     here = {key: {name: str(Path(file).absolute()) for name, file in files.items()} for key, files in given.items()}
     chains = [Recipe.load(path).stating(how.activation or "", how.architecture).with_data(here) for path in recipes]
@@ -75,7 +77,7 @@ def run(
             raise UsageError(["--out is for one recipe. Export the others from the store: `export ID --out`."])
         options = RunOptions(evaluate=choices.evaluate, need_model=need_model, strict=choices.strict)
         wanted = [WantedRun(*pair) for pair in zip(chains, bases, strict=True)]
-        return _several(call, recipes, wanted, options, store, choices)
+        return _several(call, recipes, wanted, options, store, choices.device)
     compute(call, chains[0], store, out, how, choices, need_model=need_model, base=bases[0])
     return DONE
 
@@ -86,13 +88,12 @@ def _several(
     wanted: Sequence[WantedRun],
     options: RunOptions,
     store: Path | None,
-    choices: RunChoices,
+    device: str,
 ) -> int:
     """Run several recipes, and report all of them, in their order."""
     from merging.cli.exporting import facts_of, measure_by_program, report
     from merging.runs.several.execute_several import execute_several
     from merging.runs.store import Store
-    from merging.workers.pools import opened
 
     printed: list[str] = []
 
@@ -100,12 +101,12 @@ def _several(
         warn(doubt)
         printed.append(doubt)
 
-    with reporting(call.events) as progress, opened(choices.workers, warn, choices.device) as computing:
-        context = call.context(progress, choices.device, print_doubt)
-        found = execute_several(wanted, Store(store), options, workers=computing, context=context)
+    with reporting(call.events) as progress:
+        context = call.context(progress, device, print_doubt)
+        found = execute_several(wanted, Store(store), context=context, **options)
         kept = Store(store)
         for each in found:
-            if options.evaluate and not isinstance(each, Exception):
+            if options["evaluate"] and not isinstance(each, Exception):
                 measure_by_program(each, kept, context)
     failures = {str(file): str(each) for file, each in zip(files, found, strict=True) if isinstance(each, Exception)}
     runs = [each for each in found if not isinstance(each, Exception)]

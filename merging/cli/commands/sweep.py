@@ -17,10 +17,10 @@ from merging.cli.option_types import SHARE
 from merging.cli.options import (
     Command,
     argument,
-    chosen_workers,
     device_option,
     job_options,
     mixed_option,
+    named_workers,
     option,
     pause_sweep_option,
     workers_option,
@@ -89,7 +89,6 @@ def sweep(
     best_by: str,
     describe: bool,
     share: tuple[int, int] | None,
-    workers: str | None,
     store: Path | None,
     device: str,
     **options: Any,
@@ -110,7 +109,7 @@ def sweep(
     chosen = storage.find(runs, stored) if stored else _described(SweepOptions(**options), runs)
     tasks = chosen.sample.tasks or [task.key for task in benchmark.tasks]
     requirement = parse_requirement(subject_to, tasks) if subject_to else None
-    session = open_program_session(chosen, runs, benchmark, workers, subject_to)
+    session = open_program_session(chosen, runs, benchmark, named_workers(), subject_to)
     if not stored:
         storage.keep(chosen, runs)
     planned = (session or compute.Session(benchmark, chosen.sample)).plan_sweep(chosen)
@@ -126,7 +125,7 @@ def sweep(
     if session is not None:
         run = partial(run_by_program, chosen, session)
     run = partial(run, share=share or compute.EVERYTHING)
-    code = _computed(call, run, chosen, chosen_workers(workers if session is None else ""), device)
+    code = _computed(call, run, chosen, device)
     if code != DONE:
         return code
     if share:
@@ -146,14 +145,11 @@ def _tell_cost(cost: SweepCost) -> None:
     print(f"{cost.points} points, {cost.stored} of them stored; about {cost.seconds:.0f} s ({source}).", flush=True)
 
 
-def _computed(call: Call, run: Callable[..., Outcome], sweep: Sweep, workers: str, device: str) -> int:
+def _computed(call: Call, run: Callable[..., Outcome], sweep: Sweep, device: str) -> int:
     """Compute what is missing, and say how that ended unless it is done."""
-    from merging.workers.pools import opened
-
     try:
-        with reporting(call.events) as progress, opened(workers, warn, device, True) as computing:
-            how: dict[str, Any] = {} if computing is None else {"workers": computing}
-            outcome = run(context=call.context(progress, device, warn), **how)
+        with reporting(call.events) as progress:
+            outcome = run(context=call.context(progress, device, warn))
     except Paused:
         raise
     except Cancelled:

@@ -19,17 +19,18 @@ from merging.formats.safetensors import tensor_of
 from merging.runs.remote.score_task import FACTS
 from merging.tasks.context import Context
 from merging.tasks.kinds import SCORE, Plain
-from merging.workers import pools
 from merging.workers.checking import same_hardware
-from merging.workers.fan_out import FanOut, WorkerTask
+from merging.workers.fan_out import WorkerTask
+from merging.workers.pools import open_workers
+from merging.workers.task_map import TaskMap, raise_error
 
 
-def keep_answers_of_workers(path: Path, benchmark: Benchmark, kept: KeptFeatures, spec: str, context: Context) -> None:
-    """Let workers compute the features of a model that take long, so that an evaluation finds them ``kept``.
+def keep_answers_of_workers(path: Path, benchmark: Benchmark, kept: KeptFeatures, context: Context) -> None:
+    """Let workers of the context compute features of a model that take long; an evaluation finds them ``kept``.
 
     What they do not compute is left to the evaluation; a warning says why. Raises Cancelled as asked.
     """
-    if not spec.strip():
+    if not context.workers:
         return
     model = open_checkpoint(path, MERGED)
     tower = Architecture.of(model, benchmark.tower)
@@ -43,21 +44,22 @@ def keep_answers_of_workers(path: Path, benchmark: Benchmark, kept: KeptFeatures
     missing.sort(key=lambda pair: -counts[pair])
     by_name = {f"{task} {split}": (task, split) for task, split in missing}
 
-    def take(task: WorkerTask, answer: Plain) -> None:
-        kept.keep(benchmark, *by_name[task.name], _answered(answer), tower)
-
-    def ask(name: str) -> Plain:
-        task, split = by_name[name]
-        return {**asked, "name": name, "task": task, "split": split}
+    def take(task: WorkerTask, answer: Answered) -> None:
+        kept.keep(benchmark, *by_name[task.name], answer, tower)
 
     tasks = [
-        WorkerTask(name, partial(ask, name), counts[pair], detail=benchmark.task(pair[0]).title)
-        for name, pair in by_name.items()
+        WorkerTask(
+            name,
+            partial(dict, asked, name=name, task=task, split=split),
+            work=counts[task, split],
+            detail=benchmark.task(task).title,
+        )
+        for name, (task, split) in by_name.items()
     ]
     try:
-        with pools.opened(spec, context.warn, context.device) as workers:
+        with open_workers(context) as workers:
             if workers is not None and same_hardware(workers, context.device, context.warn, "evaluation"):
-                FanOut(SCORE, workers, take, None, context, len(tasks)).run(tasks)
+                TaskMap(SCORE, context, lambda _, said: _answered(said), take, raise_error).run(tasks, workers)
     except MergingError as error:
         if isinstance(error, Cancelled) and not isinstance(error, WorkersGone):
             raise

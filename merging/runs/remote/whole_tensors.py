@@ -6,39 +6,43 @@ import contextlib
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
+from itertools import count
 from pathlib import Path
 
 from merging.engine.outputs import Rows, Stored
 from merging.engine.work import one_by_one
-from merging.errors import MergingError, WorkersGone
+from merging.errors import MergingError
 from merging.formats.handed_out import handed_out
 from merging.runs.estimate import tensor_bytes
 from merging.runs.inputs import OpenedRecipe
 from merging.runs.remote.tensor_file import stored_of
 from merging.tasks.context import Context
 from merging.tasks.kinds import TENSOR, Plain
-from merging.workers import pools
 from merging.workers.checking import same_hardware
-from merging.workers.fan_out import FanOut, WorkerTask
+from merging.workers.fan_out import WorkerTask
+from merging.workers.pools import open_workers
+from merging.workers.task_map import TaskMap
 from merging.workers.workers import Workers
+
+NOTHING_KEPT = "Nothing of this merge is kept. Resume when they are back; it begins anew."
 
 
 @contextlib.contextmanager
-def tensors_on_workers(opened: OpenedRecipe, spec: str, context: Context) -> Iterator[TensorsOnWorkers | None]:
-    """The tensors of a merge that the workers of ``spec`` compute while the block runs.
+def tensors_on_workers(opened: OpenedRecipe, context: Context) -> Iterator[TensorsOnWorkers | None]:
+    """The tensors of a merge that the workers of the context compute while the block runs.
 
-    None where it names no workers, where the chain has no tensors of that kind, or where they would differ from those
+    None where it has no workers, where the chain has no tensors of that kind, or where they would differ from those
     that are computed here; a warning says so.
 
     Raises:
         ParameterError, WorkerError: the workers cannot be opened, or a tensor does not fit into their memory.
     """
-    names = one_by_one(opened.recipe, opened.pretrained, len(opened.experts)) if spec.strip() else []
+    names = one_by_one(opened.recipe, opened.pretrained, len(opened.experts)) if context.workers else []
     digests = [handed_out(checkpoint) for checkpoint in opened] if names else []
     if not names or not all(digests):  # what lies in memory alone is seen by no worker
         yield None
         return
-    with pools.opened(spec, context.warn, context.device) as workers:
+    with open_workers(context) as workers:
         if workers is None or not same_hardware(workers, context.device, context.warn, "merge"):
             yield None
             return
@@ -66,22 +70,19 @@ class TensorsOnWorkers:
             MergingError: a tensor cannot be computed; the message begins with its name. Cancelled: as asked.
             WorkersGone: there was no worker for a minute.
         """
-        infos = self.opened.pretrained.infos
+        infos, numbers = self.opened.pretrained.infos, count(1)
 
-        def take_file(task: WorkerTask, answer: Plain) -> None:
-            stored, rows = stored_of(answer.get("file", b""), task.name, infos[task.name])
-            take(stored, rows, f"Tensor {fan.arrived + 1} of {len(self.names)}, on {self.workers.words()}")
+        def read(task: WorkerTask, said: Plain) -> tuple[Stored, Rows]:
+            return stored_of(said.get("file", b""), task.name, infos[task.name])
 
-        fan = FanOut(TENSOR, self.workers, take_file, _fail, self.context.silent(), len(self.names))
-        try:
-            fan.run([WorkerTask(name, partial(self._ask, name), nbytes=infos[name].nbytes) for name in self.names])
-        except WorkersGone as gone:
-            raise WorkersGone(
-                f"{gone} Nothing of this merge is kept. Resume when they are back; it begins anew."
-            ) from None
+        def take_tensor(_: WorkerTask, answer: tuple[Stored, Rows]) -> None:
+            take(*answer, f"Tensor {next(numbers)} of {len(self.names)}, on {self.workers.words()}")
 
-    def _ask(self, name: str) -> Plain:
-        return {**self.asked, "name": name}
+        tasks = [
+            WorkerTask(name, partial(dict, self.asked, name=name), nbytes=infos[name].nbytes) for name in self.names
+        ]
+        work = TaskMap(TENSOR, self.context.silent(), read, take_tensor, _fail, say_lost=lambda: NOTHING_KEPT)
+        work.run(tasks, self.workers)
 
 
 def _fail(task: WorkerTask, error: MergingError) -> None:

@@ -6,13 +6,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
+from typing import Any, Unpack
 
 from merging.benchmarks.benchmark import Benchmark
-from merging.errors import Cancelled, MergingError, Paused, StoreError, TaskError
+from merging.errors import MergingError, StoreError, TaskError
 from merging.formats.handed_out import handed_out
 from merging.recipes.recipe import Recipe
 from merging.runs.estimate import estimate
-from merging.runs.execute import execute, fitting_benchmark, stored_run
+from merging.runs.execute import DEFAULTS, RunOptions, execute, fitting_benchmark, stored_run
 from merging.runs.inputs import open_inputs
 from merging.runs.remote.requests import plain_store
 from merging.runs.run import Run
@@ -20,7 +21,8 @@ from merging.runs.store import Store
 from merging.tasks.context import QUIET, Context
 from merging.tasks.kinds import RUN, Plain
 from merging.workers.fan_out import WorkerTask
-from merging.workers.in_store import compute_in_store
+from merging.workers.pools import open_workers
+from merging.workers.task_map import TaskMap
 from merging.workers.workers import Workers
 
 
@@ -32,28 +34,17 @@ class WantedRun:
     base: Path | None = None
 
 
-@dataclass(frozen=True)
-class RunOptions:
-    """How each of several recipes is run, as ``merging.runs.execute.execute`` takes it."""
-
-    evaluate: bool = True
-    keep_model: bool = True
-    need_model: bool = False
-    strict: bool = False
-
-
 def execute_several(
     wanted: Sequence[WantedRun],
     store: Store,
-    options: RunOptions = RunOptions(),
     *,
     benchmark: Benchmark | None = None,
     context: Context = QUIET,
-    workers: Workers | None = None,
+    **options: Unpack[RunOptions],
 ) -> list[Run | MergingError]:
     """The stored runs of recipes, in their order, and the error in place of each that fails.
 
-    With ``workers`` they compute and write the missing runs, if they see the store; else they are computed here, and
+    Workers of the context compute and write the missing runs, if they see the store; else they are computed here, and
     with a warning. It can pause between two runs, and while something is learned here.
 
     Raises:
@@ -61,64 +52,50 @@ def execute_several(
     """
     if benchmark is None and len(wanted) > 0:
         benchmark = _bundled()
-    work = SeveralRuns(wanted, store, options, benchmark, context)
-    if workers is not None and (found := work.on(workers)) is not None:
-        return found
-    return work.here()
+    with open_workers(context) as workers:
+        return SeveralRuns(wanted, store, {**DEFAULTS, **options}, benchmark, context).all(workers)
 
 
 @dataclass
 class SeveralRuns:
-    """Runs that are wanted, and how; ``_found`` has what came, by their number."""
+    """Runs that are wanted, and how; ``_found`` has what came, by their names."""
 
     wanted: Sequence[WantedRun]
     store: Store
     options: RunOptions
     benchmark: Benchmark | None
     context: Context
-    _found: dict[int, Run | MergingError] = field(default_factory=dict)
+    _found: dict[str, Run | MergingError] = field(default_factory=dict)
 
-    def here(self) -> list[Run | MergingError]:
-        """One after another."""
-        names = [str(number) for number in range(len(self.wanted))]
-        parts = self.context.parts(dict.fromkeys(names, 1.0))
-        for number, one in enumerate(self.wanted):
-            if self.context.pauses():
-                raise Paused(f"Paused. {number} of {len(self.wanted)} runs are kept.")
-            part = parts[names[number]].titled(f"Run {number + 1} of {len(self.wanted)}")
-            try:
-                self._found[number] = execute(
-                    one.recipe, self.store, benchmark=self.benchmark, base=one.base, context=part, **vars(self.options)
-                )
-            except (Cancelled, StoreError):
-                raise
-            except MergingError as error:
-                self._found[number] = error
-        return self._all()
+    def all(self, workers: Workers | None) -> list[Run | MergingError]:
+        """What came of each: one after another, or on workers what takes longest first."""
+        tasks = [self._task(number, one, workers) for number, one in enumerate(self.wanted)]
+        failed = [name for name, came in self._found.items() if isinstance(came, MergingError)]
+        missing = {task.name: task for task in tasks if task.name not in self._found}
+        TaskMap(
+            RUN, self.context, lambda task, _: self._read(task.name), self._take, self._take,
+            total=len({task.name for task in tasks}) - len(failed), folder=self.store.root,
+        ).run(sorted(missing.values(), key=lambda task: -task.work), workers)  # fmt: skip
+        return [self._found[task.name] for task in tasks]
 
-    def on(self, workers: Workers) -> list[Run | MergingError] | None:
-        """On workers, what takes longest first; None if they do not see the store."""
-        asked, seconds, places = dict[str, Plain](), dict[str, float](), dict[int, str]()
-        for number, one in enumerate(self.wanted):
+    def _take(self, task: WorkerTask, came: Run | MergingError) -> None:
+        self._found[task.name] = came
+
+    def _task(self, number: int, one: WantedRun, workers: Workers | None) -> WorkerTask:
+        """A task, of as much work as seconds; what is stored, or cannot be run on workers, is found."""
+        name, request, seconds = str(number), dict[str, Any](), 0.0
+        if workers is not None:
             try:
-                name, request, takes = self.planned(one, workers)
+                name, request, seconds = self.planned(one, workers)
+                if not request:
+                    self._found[name] = self._read(name)
             except MergingError as error:
-                self._found[number] = error
-                continue
-            places[number] = name
-            if request:
-                asked[name], seconds[name] = request, takes
-        missing = sorted(asked.items(), key=lambda pair: -seconds[pair[0]])
-        failures: dict[str, MergingError] | None = {}
-        if missing:
-            total = len({*places.values()})
-            tasks = [WorkerTask(name, partial(dict, request)) for name, request in missing]
-            failures = compute_in_store(RUN, tasks, self.store.root, workers, self.context, total)
-        if failures is None:
-            return None
-        for number, name in places.items():
-            self._found[number] = failures.get(name) or self._read(name)
-        return self._all()
+                self._found[name] = error
+        return WorkerTask(name, partial(dict, request), partial(self._run, number, one), max(1, round(seconds)))
+
+    def _run(self, number: int, one: WantedRun, context: Context) -> Run:
+        part = context.alone().titled(f"Run {number + 1} of {len(self.wanted)}")
+        return execute(one.recipe, self.store, benchmark=self.benchmark, base=one.base, context=part, **self.options)
 
     def planned(self, one: WantedRun, workers: Workers) -> tuple[str, Plain, float]:
         """The id of a run, what a worker is asked for it (nothing if it is stored), and the seconds that it may take.
@@ -128,9 +105,9 @@ class SeveralRuns:
         """
         options, base = self.options, (one.base or Path.cwd()).absolute()
         opened = open_inputs(one.recipe, base, self.benchmark)
-        scored_on = fitting_benchmark(opened, self.benchmark)[0] if options.evaluate else None
+        scored_on = fitting_benchmark(opened, self.benchmark)[0] if options["evaluate"] else None
         name = opened.run_id(opened.digests(self.context.silent()))
-        if stored_run(self.store, name, scored_on, options.need_model):
+        if stored_run(self.store, name, scored_on, options["need_model"]):
             return name, {}, 0.0
         plan = estimate(opened, scored_on, device=self.context.device)
         workers.check_memory(plan.anonymous_bytes, "a run")
@@ -142,17 +119,15 @@ class SeveralRuns:
             "benchmark": str(self.benchmark.folder.absolute()) if self.benchmark else "",
             "images": self.benchmark.digest if self.benchmark else "",
             "store": plain_store(self.store),
-            "options": vars(options),
+            "options": {**options},
             "device": self.context.device,
         }
         return name, request, plan.seconds
 
-    def _read(self, name: str) -> Run | MergingError:
-        found = self.store.promised(name)
-        return found or StoreError(f"Run {name} was computed, but cannot be read here. Run its recipe again.")
-
-    def _all(self) -> list[Run | MergingError]:
-        return [self._found[number] for number in range(len(self.wanted))]
+    def _read(self, name: str) -> Run:
+        if found := self.store.promised(name):
+            return found
+        raise StoreError(f"Run {name} was computed, but cannot be read here. Run its recipe again.")
 
 
 def _bundled() -> Benchmark | None:

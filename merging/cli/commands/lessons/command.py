@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,7 +16,6 @@ from merging.cli.options import (
     Command,
     OrderedGroup,
     argument,
-    chosen_workers,
     device_option,
     job_options,
     option,
@@ -70,14 +70,14 @@ def _list(call: Call) -> int:
 @job_options
 @device_option
 @click.pass_obj
-def check(call: Call, file: Path | None, compute: bool, workers: str | None, store: Path | None, device: str) -> int:
+def check(call: Call, file: Path | None, compute: bool, store: Path | None, device: str) -> int:
     """Check lessons: every page, key, run and fact, with each text as a learner reads it."""
     from merging.lessons import reading
     from merging.lessons.check import problems, texts
 
     chosen = [reading.read_lesson(file)] if file is not None else reading.lessons()
     if compute:
-        _compute(call, [_context(lesson, store) for lesson in chosen], device, chosen_workers(workers))
+        _compute(call, [_context(lesson, store) for lesson in chosen], device)
     results = []
     for lesson in chosen:
         context = _context(lesson, store)
@@ -111,7 +111,7 @@ def _context(lesson: Lesson, store: Path | None) -> LessonContext:
     return LessonContext(Store(store, libraries=libraries, benchmark=benchmark.digest), benchmark, lesson)
 
 
-def _compute(call: Call, contexts: Sequence[LessonContext], device: str, spec: str) -> None:
+def _compute(call: Call, contexts: Sequence[LessonContext], device: str) -> None:
     """Run the recipes of all lessons that have no run, and measure what facts need and is not stored.
 
     Raises:
@@ -127,12 +127,13 @@ def _compute(call: Call, contexts: Sequence[LessonContext], device: str, spec: s
         return
     store, benchmark = contexts[0].store, contexts[0].benchmark
     recipes = [context.recipe(alias) for context in contexts for alias in context.missing()]
-    with reporting(call.events) as progress, opened(spec, warn, device) as computing:
-        how: dict[str, Any] = {"context": call.context(progress, device), "workers": computing}
-        found: list[Any] = [*execute_several([*map(WantedRun, recipes)], store, benchmark=benchmark, **how)]
+    with reporting(call.events) as progress, opened(call.workers, warn, device) as computing:
+        computation = replace(call.context(progress, device), workers=computing or "")
+        several = execute_several([*map(WantedRun, recipes)], store, benchmark=benchmark, context=computation)
+        found: list[Any] = [*several]
         facts = [compute(spec, context) for context in map(_fresh, contexts) for spec in specs(context.lesson).values()]
         wanted = [WantedMeasurement(fact.measure, fact.run) for fact in facts if fact.measure]
-        found += measure_several([*dict.fromkeys(wanted)], store, benchmark, **how)
+        found += measure_several([*dict.fromkeys(wanted)], store, benchmark, context=computation)
     for each in found:
         if isinstance(each, MergingError):
             raise each

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 def open_program_session(
-    sweep: Sweep, store: Store, benchmark: Benchmark, workers: str | None, subject_to: str | None
+    sweep: Sweep, store: Store, benchmark: Benchmark, workers: str, subject_to: str | None
 ) -> ProgramSession | None:
     """What measures a sweep by the user's program; None for CLIP, which the benchmark measures.
 

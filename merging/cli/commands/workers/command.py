@@ -14,7 +14,6 @@ from merging.cli.option_types import PATH
 from merging.cli.options import (
     Command,
     argument,
-    chosen_workers,
     device_option,
     option,
     store_option,
@@ -72,7 +71,7 @@ def worker(call: Call, /, address: str, gpus: bool, count: int, folder: Path | N
 @store_option
 @device_option
 @click.pass_obj
-def workers(call: Call, /, workers: str | None, store: Path | None, device: str) -> int:
+def workers(call: Call, store: Path | None, device: str) -> int:
     """List who computes, say whether they fit this program, and which jobs of the store compute now."""
     from merging.errors import WorkerError, WorkersGone
     from merging.jobs.known_jobs import KnownJobs
@@ -82,7 +81,7 @@ def workers(call: Call, /, workers: str | None, store: Path | None, device: str)
     from merging.workers.pools import opened
 
     try:
-        with opened(chosen_workers(workers), warn, device) as found:
+        with opened(call.workers, warn, device) as found:
             listed = [] if found is None else survey(found, device)
     except WorkersGone as gone:  # there is nothing to resume
         raise WorkerError(str(gone)) from None

@@ -1,0 +1,50 @@
+"""Answers requests for previews, stage by stage; what previews on a benchmark share stays in memory."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from pathlib import Path
+
+from merging.benchmarks.benchmark import Benchmark
+from merging.benchmarks.folders import state_of
+from merging.previews.memory import Memory
+from merging.previews.samples import PreviewSample
+from merging.previews.work import Previewer
+from merging.recipes.recipe import Recipe
+from merging.runs.run import Run
+from merging.runs.store import Store
+from merging.tasks.context import Context
+from merging.tasks.kinds import Request, StageAnswer, Stages
+
+BENCHMARKS = 2  # in memory at a time
+
+
+_memory = Memory()  # of all benchmarks
+
+
+def preview_stages(request: Request, context: Context) -> Stages:
+    """The preview after each stage, as plain data. Raises as ``Previewer.begin``, or StoreError."""
+    folder = Path(request["benchmark"])
+    previewer = _previewer(folder, state_of(folder), context.device)
+    sample = PreviewSample(request["per_task"], request["seed"])
+    base = Path(request["base"]) if request["base"] else None
+    work = previewer.begin(Recipe.from_yaml(request["recipe"]), sample, _reference(request), base, context)
+    for preview in work.previews():
+        if preview is None:
+            yield None
+        else:
+            yield StageAnswer({"preview": preview.plain()}, done=preview.sample == sample, suffices=True)
+
+
+@lru_cache(maxsize=BENCHMARKS)
+def _previewer(folder: Path, state: tuple[int, ...], device: str) -> Previewer:
+    """What previews on a benchmark share as long as the ``state`` of its files is that."""
+    return Previewer(Benchmark.load(folder), device, memory=_memory)
+
+
+def _reference(request: Request) -> Recipe | Run | None:
+    """The reference of a request: a stored run by its id, a recipe, or None for the pretrained model."""
+    if request["run"]:
+        store = Store(Path(request["store"]), libraries=(Path(request["benchmark"]) / "runs",))
+        return store.run(request["run"])
+    return Recipe.from_yaml(request["reference"]) if request["reference"] else None

@@ -1,0 +1,215 @@
+"""A process that waits for work. It becomes a command of the command line, or stays and answers requests.
+
+It loads the modules that its words name, and reads lines of JSON on stdin. The first line is an order, and is answered
+by one byte on stdout before anything else, so that whoever sent it knows that it was read. An order with a "command"
+has the words behind ``python -m``, an environment, and the file to print to: the process ends as that command ends, and
+outlives whoever sent the order. Any other order says on what device, how long without a request, and how nice the
+process stays; requests follow, and answers leave, as lines of JSON. It ends with its input while it waits or stays.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import importlib
+import json
+import os
+import queue
+import runpy
+import sys
+import threading
+import time
+import traceback
+from collections import deque
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+
+from merging.errors import Cancelled, MergingError, describe_unexpected, is_out_of_memory
+from merging.tasks.context import Context
+from merging.tasks.kinds import Plain, Request, StageAnswer, Stages, find_staged_kind
+
+NICE = 10  # of the thread that loads modules
+READ = b"\n"  # answers an order
+TIME_ENOUGH = 5.0  # seconds after which a stage that suffices is the answer while other sessions wait
+OUT_OF_MEMORY = "The computer ran out of memory for this. Close other programs, or use fewer or smaller models."
+
+
+@dataclass
+class _Task:
+    """A request under way; ``stages`` are there once it has begun."""
+
+    number: int
+    session: str
+    request: Request
+    stages: Stages | None = None
+    answered: bool = False
+    since: float = field(default_factory=time.monotonic)
+
+
+class RequestLoop:
+    """Answers requests in stages; ``take`` may be called from another thread than ``run``.
+
+    A newer request of a session stops its older one between two stages or pieces of one. Requests of several sessions
+    take turns by pieces. One that has had its time ends at a stage that suffices while another session waits for its
+    first answer.
+    """
+
+    def __init__(self, answer: Callable[[Plain], None], device: str) -> None:
+        self._answer, self._device = answer, device
+        self._requests: queue.Queue[Request] = queue.Queue()
+        self._newest: dict[str, int] = {}  # session -> its newest request, until that is answered or stopped
+        self._lock = threading.Lock()  # for ``_newest``
+
+    def take(self, lines: Iterable[str]) -> None:
+        """Take requests until the lines end; one without a kind only stops what its session asked before."""
+        for line in lines:
+            request = json.loads(line)
+            with self._lock:
+                if request.get("kind"):
+                    self._newest[request["session"]] = request["id"]
+                    self._requests.put(request)
+                else:
+                    self._newest.pop(request["session"], None)
+
+    def run(self, idle: float) -> None:
+        """Answer until nothing was asked for ``idle`` seconds."""
+        tasks: deque[_Task] = deque()
+        while True:
+            try:
+                request = self._requests.get(block=not tasks, timeout=idle)
+                tasks.append(_Task(request["id"], request["session"], request))
+                continue
+            except queue.Empty:
+                if not tasks:
+                    return
+            task = tasks.popleft()
+            others_wait = any(not other.answered for other in tasks)
+            if self._step(task, others_wait):
+                tasks.append(task)
+                continue
+            self._forget(task)
+            if not tasks:
+                _give_back_memory()
+
+    def _forget(self, task: _Task) -> None:
+        """Forget a request that is answered or stopped, unless its session has made another one since."""
+        with self._lock:
+            if self._newest.get(task.session) == task.number:
+                del self._newest[task.session]
+
+    def _step(self, task: _Task, others_wait: bool) -> bool:
+        """Compute a piece of a request, and answer if that ended a stage; whether there is more to do."""
+
+        def is_stopped() -> bool:
+            return self._newest.get(task.session) != task.number
+
+        answer: Plain
+        try:
+            if is_stopped():
+                return False
+            if task.stages is None:
+                answer_in_stages = find_staged_kind(str(task.request["kind"]))
+                task.stages = answer_in_stages(task.request, Context(self._device, cancel=is_stopped))
+            stage = next(task.stages, StageAnswer({}, done=True))
+            if stage is None:
+                return True
+            if is_stopped():
+                return False
+            suffices = stage.suffices and others_wait and time.monotonic() - task.since > TIME_ENOUGH
+            answer = {**stage.answer, "done": stage.done or suffices}
+            task.answered = True
+        except Cancelled:
+            return False
+        except MergingError as error:
+            answer = {"error": str(error), "done": True}
+        except Exception as error:  # the next request may well succeed
+            traceback.print_exception(error)
+            sentence = OUT_OF_MEMORY if is_out_of_memory(error) else describe_unexpected(error)
+            answer = {"error": sentence, "done": True}
+        self._answer({"id": task.number, **answer})
+        return not answer["done"]
+
+
+def _give_back_memory() -> None:
+    """Return what was freed to the system; glibc keeps it for later otherwise, and this process waits for minutes."""
+    with contextlib.suppress(OSError, AttributeError):  # another C library
+        ctypes.CDLL(None).malloc_trim(0)
+
+
+def load_modules(names: Sequence[str]) -> None:
+    """Import modules; what one of them lacks is said again where it is needed."""
+    if sys.platform == "linux":  # where it lowers the priority of this thread alone
+        os.nice(NICE)
+    for name in names:
+        with contextlib.suppress(ImportError):
+            importlib.import_module(name)
+
+
+def follow_order(order: Request) -> int:
+    """Do what an order says; gives the exit code."""
+    if "environment" in order:
+        os.environ.clear()
+        os.environ.update(order["environment"])
+    if "command" in order:
+        return _become_command(order["command"], order["output"])
+    _answer_requests(order["device"], order["idle"], order["nice"])
+    return 0
+
+
+def _become_command(words: Sequence[str], output: str) -> int:
+    """Run a module as ``python -m`` does; stdout and stderr append to a file, and stdin is empty."""
+    for name, flags, numbers in ((os.devnull, os.O_RDONLY, (0,)), (output, os.O_WRONLY | os.O_APPEND, (1, 2))):
+        descriptor = os.open(name, flags)
+        for number in numbers:
+            os.dup2(descriptor, number)
+        os.close(descriptor)
+    sys.argv = list(words)
+    try:
+        runpy.run_module(words[0], run_name="__main__", alter_sys=True)
+    except SystemExit as end:
+        return end.code if isinstance(end.code, int) else int(end.code is not None)
+    return 0
+
+
+def _answer_requests(device: str, idle: float, nice: int) -> None:
+    """Answer what comes in on stdin; end with it, or after ``idle`` seconds without a request."""
+    os.nice(nice)
+    answers = os.fdopen(os.dup(1), "w", encoding="utf-8")
+    os.dup2(2, 1)  # what libraries print must not look like an answer
+
+    def answer(line: Plain) -> None:
+        answers.write(json.dumps(line) + "\n")
+        answers.flush()
+
+    loop = RequestLoop(answer, device)
+
+    def read() -> None:
+        loop.take(sys.stdin)
+        os._exit(0)  # the server is gone or wants this process to end
+
+    threading.Thread(target=read, daemon=True).start()
+    loop.run(idle)
+
+
+def main(modules: Sequence[str]) -> None:
+    """Load, wait, and follow an order; ends the process without taking its modules apart."""
+    thread = threading.Thread(target=load_modules, args=(modules,))
+    thread.start()
+    line = sys.stdin.buffer.readline()
+    code = 0
+    if line.endswith(b"\n"):
+        try:
+            os.write(1, READ)
+            thread.join()
+            code = follow_order(json.loads(line))
+        except BaseException:
+            traceback.print_exc()
+            code = 1
+    with contextlib.suppress(OSError, ValueError):
+        sys.stdout.flush()
+        sys.stderr.flush()
+    os._exit(code)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])
