@@ -129,7 +129,8 @@ def varied(recipe: Recipe, target: str, value: float, seed: int = 0) -> Recipe:
     if target == EXPERTS:
         order = np.random.default_rng(seed).permutation(len(recipe.experts))[: int(value)]
         kept = [recipe.experts[index] for index in sorted(order)]
-        return Recipe.from_plain(plain | {EXPERTS: dict(kept)})
+        files = recipe.given.of_experts(name for name, _ in kept).plain()
+        return Recipe.from_plain(plain | {EXPERTS: dict(kept), **files})
     owner, _, name = target.rpartition(".")
     if owner in DRAWN:
         return Recipe.from_plain(plain | {owner: {**plain.get(owner, {}), name: int(value)}})

@@ -24,6 +24,7 @@ from merging.recipes.recipe import Recipe
 from merging.runs import inputs
 from merging.runs.estimate import EVALUATING, MERGING, in_memory_bytes
 from merging.runs.facts import computing, versions
+from merging.runs.given.files import GivenFiles
 from merging.runs.inputs import OpenedRecipe
 from merging.runs.run import THIS_MACHINE
 from merging.runs.store import Store
@@ -75,7 +76,8 @@ class Session:
         if key not in self._same or any(method.content for method in recipe.methods):
             pretrained = self._checkpoint(recipe.pretrained, "pretrained")
             experts = {name: self._checkpoint(reference, name, pretrained) for name, reference in recipe.experts}
-            self._same[key] = inputs.opened(recipe, pretrained, experts, self.benchmark)
+            opened = inputs.opened(recipe, pretrained, experts, self.benchmark)
+            self._same[key] = replace(opened, given=GivenFiles.of(recipe, None))
         return replace(self._same[key], recipe=recipe)
 
     def _digests(self, opened: OpenedRecipe) -> dict[str, str]:
@@ -174,12 +176,10 @@ class Session:
         """The merged models by task, or the one as "merged", in memory and in its base's dtype; and warnings."""
         self._check_memory(opened)
         result = engine.run(
-            opened.recipe,
-            opened.pretrained,
-            opened.experts,
-            context=context,
+            opened.recipe, opened.pretrained, opened.experts, context=context,
+            layer_inputs=opened.given.layer_inputs or None, gradients=opened.given.gradients or None,
             **self._images(opened.recipe),
-        )
+        )  # fmt: skip
         opened.raise_if_changed()
         models: dict[str, Checkpoint] = {}
         for name, tensors in (result.task_state_dicts or {MERGED: result.state_dict}).items():
@@ -231,7 +231,8 @@ class Session:
 
 def _files(recipe: Recipe) -> tuple[Any, ...]:
     """What recipes have in common that open the same files in the same way."""
-    return recipe.pretrained, recipe.experts, recipe.architecture, recipe.activation, recipe.family, recipe.vocabulary
+    stated = recipe.architecture, recipe.activation, recipe.family, recipe.vocabulary
+    return recipe.pretrained, recipe.experts, recipe.given, *stated
 
 
 def _identity(place: SweepPoint, digests: Mapping[str, str], run_id: str) -> Identity:

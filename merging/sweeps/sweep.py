@@ -211,7 +211,8 @@ class Sweep:
             return ()
         recipe, names = self.recipes[0], {axis.target for axis in self.axes}
         pair = tuple((name, reference) for name, reference in recipe.experts if name in names)
-        return (SweepPoint(0, (), replace(recipe, experts=pair, title="")),)
+        recipe = replace(recipe, experts=pair, given=recipe.given.of_experts(names), title="")
+        return (SweepPoint(0, (), recipe),)
 
     @cached_property
     def id(self) -> str:

@@ -15,14 +15,18 @@ from pretend_device import NAME, pretended
 from small_sweeps import RATIO, facts_of, names, points_of, recipe, run, sweep
 from stand_in_jobs import until
 
+import merging
 from merging.benchmarks.benchmark import Benchmark
+from merging.capture.files import GradientMeans
 from merging.cli import exit_codes
 from merging.cli.main import main
 from merging.engine import run as engine
 from merging.errors import MergingError
+from merging.formats.opening import open_checkpoint
 from merging.jobs import records
 from merging.jobs.records import JobFiles, State
 from merging.jobs.runner import Runner
+from merging.runs.execute import execute
 from merging.runs.store import Store
 from merging.sweeps import compute as sweep_compute
 from merging.sweeps import points, storage, tables
@@ -178,3 +182,26 @@ def test_the_cost_is_that_of_the_device(tiny_benchmark: Benchmark, store: Store)
     assert tables.budget(more, store, tiny_benchmark, device="cpu").known
     with pretended():
         assert not tables.budget(more, store, tiny_benchmark, device=NAME).known, "points of the CPU say nothing of it"
+
+
+# Files of data
+
+
+def test_points_read_the_files_of_gradients_that_a_recipe_names(
+    tiny_benchmark: Benchmark, store: Store, tmp_path: Path
+) -> None:
+    draw, files = torch.Generator().manual_seed(0), dict[str, str]()
+    for name, path in tiny_benchmark.experts.items():
+        expert = open_checkpoint(path)
+        means = {key: torch.rand(info.shape, generator=draw) for key, info in expert.infos.items()}
+        files[name] = str(tmp_path / f"{name}.safetensors")
+        merging.save_gradients(Path(files[name]), GradientMeans(means, "fisher", 30, expert.digest))
+    made = sweep(tiny_benchmark, axes=(Axis("experts", (2.0, 3.0)),))
+    made = replace(made, recipes=(recipe(tiny_benchmark, "fisher", edits=[], gradients=files),))
+    run(made, store, tiny_benchmark)
+    found = points_of(made, store, tiny_benchmark)
+    for planned in sweep_compute.plan(made, tiny_benchmark):
+        stored = execute(planned.place.recipe, Store(tmp_path / "runs", libraries=()), benchmark=tiny_benchmark)
+        assert stored.id == planned.run_id
+        scores = stored.scores[stored.scores["split"] == made.split]
+        assert list(found[planned.name].table["accuracy"]) == list(scores["accuracy"])
