@@ -24,12 +24,13 @@ from merging.runs.execute import execute
 from merging.runs.inputs import OpenedRecipe, open_inputs
 from merging.runs.run import THIS_MACHINE
 from merging.runs.store import Store
-from merging.scores.score_table import PROGRAM
+from merging.scores.score_table import MOST_NAME, PROGRAM
 from merging.sweeps.compute import EVERYTHING, Outcome, Session, run
 from merging.sweeps.points import VERSION, Point
 from merging.sweeps.spread import STAGES
 from merging.sweeps.sweep import VALUES, NamedPoint, Sweep, SweepPoint
 from merging.tasks.context import QUIET, Context
+from merging.text import printable
 
 PROGRAMS = "programs"  # the folder of a store that names each program that has measured points
 
@@ -109,7 +110,7 @@ def known_programs(store: Store) -> dict[str, str]:
     """{digest of the command line: name} of the programs that have measured points, the latest first."""
     records = JsonRecords(store.root / PROGRAMS, VERSION)
     named = {command: records.read(command, lambda record: str(record["name"])) for command in records.names()}
-    return {command: name for command, name in named.items() if name}
+    return {command: printable(name, MOST_NAME) for command, name in named.items() if name}
 
 
 def run_by_program(

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from merging.files import atomic
 from merging.files.tables import SCORES
-from merging.scores.score_table import ScoreTable
+from merging.scores.score_table import MOST_NAME, ScoreTable, read_score_table
 from merging.tasks.quarantine import Quarantine
 from merging.tasks.results import Result, ResultKind, Results
 from merging.text import printable
@@ -37,7 +37,7 @@ def store_scores(root: Path, name: str, table: ScoreTable) -> None:
     Raises:
         StoreError: the disk cannot be written to.
     """
-    facts = {"source": table.source, "origin": printable(table.origin, 80), SCORES: {}}
+    facts = {"source": table.source, "origin": printable(table.origin, MOST_NAME), SCORES: {}}
     imported_scores(root).write(name, facts, {SCORES: table.columns}, what="The scores", replace=True)
 
 
@@ -46,5 +46,5 @@ def forget_scores(root: Path, name: str) -> None:
     atomic.retire(root / FOLDER / name, "The scores")
 
 
-def _read(result: Result) -> ScoreTable:
-    return ScoreTable.from_table(result.columns(SCORES), str(result.facts["source"]), str(result.facts["origin"]))
+def _read(result: Result) -> ScoreTable | None:
+    return read_score_table(result.columns(SCORES), str(result.facts["source"]), str(result.facts["origin"]))

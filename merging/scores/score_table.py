@@ -19,7 +19,7 @@ MEAN, INSIDE, OUTSIDE, H_SCORE = "mean", "in domain", "out of domain", "H-score"
 COLUMNS = ("task", "metric", "value", "split", "n", "better")
 PROPORTIONS = ("accuracy", "accuracy_norm", "exact_match")  # metrics that are shares of examples
 BETTER = ("", "higher", "lower")
-MOST_ROWS, MOST_TEXT = 10_000, 200
+MOST_ROWS, MOST_TEXT, MOST_NAME = 10_000, 200, 80  # scores, and characters of a text and of an origin
 MOST_EXAMPLES = 10**12  # n of a score
 
 
@@ -121,6 +121,20 @@ def check_scores(rows: Iterable[tuple[str, Mapping[str, Any]]], source: str, ori
     if twice := sorted({" ".join(of) for of, count in counts.items() if count > 1}):
         raise MergingError(f"{origin} gives {first_few(twice)} twice.")
     return ScoreTable(source, origin, scores)
+
+
+def read_score_table(table: Table, source: str, origin: str) -> ScoreTable | None:
+    """The scores in a stored table, which another program may have sealed; None if one of them is wrong."""
+    name = printable(origin, MOST_NAME)
+    rows = (dict(zip(COLUMNS, row, strict=True)) for row in zip(*(table[column] for column in COLUMNS), strict=True))
+    try:
+        return check_scores(((name, {**row, "n": _count_of(row["n"])}) for row in rows), source, name)
+    except MergingError:
+        return None
+
+
+def _count_of(n: object) -> object:
+    return None if isinstance(n, float) and math.isnan(n) else n
 
 
 def _check_score(row: Mapping[str, Any], where: str) -> Score:

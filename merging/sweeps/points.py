@@ -29,7 +29,7 @@ from merging.files.short_digest import short_digest
 from merging.files.tables import SCORES, Columns, Table
 from merging.runs.run import PRECOMPUTED, THIS_MACHINE
 from merging.runs.store import Store
-from merging.scores.score_table import MEASURED, PROGRAM, ScoreTable
+from merging.scores.score_table import MEASURED, PROGRAM, ScoreTable, read_score_table
 from merging.tasks.results import Result, ResultKind, Results
 from merging.text import did_you_mean
 
@@ -197,9 +197,13 @@ def _point(result: Result) -> Point | None:
         return None
     more = {name: facts.get(name, {}) for name in ("notes", "versions")}
     provenance = THIS_MACHINE if result.own else PRECOMPUTED
-    return Point(
-        result.path.name, result.columns(SCORES), facts["device"], provenance, program=facts.get(PROGRAM, ""), **more
-    )
+    table: Table = result.columns(SCORES)
+    program = str(facts.get(PROGRAM, ""))
+    if program or "metric" in table:
+        if (scores := read_score_table(table, PROGRAM, program)) is None:
+            return None
+        table, program = scores.columns, scores.origin
+    return Point(result.path.name, table, facts["device"], provenance, program=program, **more)
 
 
 def of_run(store: Store, run_id: str, name: str, benchmark: Benchmark, sample: Sample) -> Point | None:

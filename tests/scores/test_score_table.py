@@ -4,13 +4,19 @@ from __future__ import annotations
 
 import math
 from pathlib import Path
+from typing import Any
 
 import pandas as pd
 import pytest
 
 from merging.benchmarks.metrics import wilson
+from merging.evaluator.program_session import PROGRAMS, known_programs
+from merging.files.records import JsonRecords
+from merging.files.tables import SCORES, Columns
+from merging.runs.store import Store
 from merging.scores.imported_scores import FOLDER, find_scores, forget_scores, imported_scores, store_scores
 from merging.scores.score_table import GIVEN, H_SCORE, INSIDE, MEAN, MEASURED, OUTSIDE, PROGRAM, Score, ScoreTable
+from merging.sweeps import points
 
 RUN = "0" * 12
 
@@ -63,3 +69,38 @@ def test_scores_are_stored_replaced_and_forgotten(tmp_path: Path) -> None:
     forget_scores(tmp_path, RUN)
     forget_scores(tmp_path, RUN)
     assert find_scores(tmp_path, RUN) is None
+
+
+WRONG: dict[str, dict[str, Any]] = {
+    "accuracy above 1": {"metric": "accuracy", "value": 7.0},
+    "no metric": {"metric": " "},
+    "no direction": {"better": "sideways"},
+    "infinite n": {"n": math.inf},
+}
+
+
+@pytest.mark.parametrize("part", WRONG.values(), ids=WRONG)
+def test_wrong_scores_that_another_program_sealed_count_as_absent(part: dict[str, Any], tmp_path: Path) -> None:
+    seal(tmp_path, "a.csv", Score(**{"task": "rte", "metric": "f1", "value": 0.5, **part}))
+    assert find_scores(tmp_path, RUN) is None
+    assert points.find(Store(tmp_path, libraries=()), RUN) is None
+
+
+def test_names_that_another_program_sealed_bring_no_escapes_to_a_terminal(tmp_path: Path) -> None:
+    hostile = "\x1b[2Jeval.py" + "x" * 200
+    seal(tmp_path, hostile, Score("r\x1bte", "f1", 0.5))
+    store = Store(tmp_path, libraries=())
+    JsonRecords(tmp_path / PROGRAMS, points.VERSION).write("2" * 12, {"name": hostile})
+    found, point = find_scores(tmp_path, RUN), points.find(store, RUN)
+    assert found is not None and point is not None
+    shown = [found.origin, point.program, *known_programs(store).values()]
+    assert len(shown) == 3 and all(name.startswith("\\x1b[2Jeval.py") and len(name) < 90 for name in shown)
+    assert {one.task for table in (found, point.score_table) for one in table.scores} == {"r\\x1bte"}
+
+
+def seal(root: Path, origin: str, score: Score) -> None:
+    """Store scores of a run and those of a point as a program would that does not check them."""
+    tables = {SCORES: Columns(given(score).columns)}
+    imported_scores(root).write(RUN, {"source": PROGRAM, "origin": origin, SCORES: {}}, tables)
+    facts = {"name": RUN, "device": "CPU", PROGRAM: origin, SCORES: {}}
+    points.results(Store(root, libraries=())).write(RUN, facts, tables)
