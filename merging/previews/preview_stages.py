@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from functools import lru_cache
+from collections import OrderedDict
 from pathlib import Path
 
 from merging.benchmarks.benchmark import Benchmark
@@ -17,9 +17,10 @@ from merging.tasks.context import Context
 from merging.tasks.kinds import Request, StageAnswer, Stages
 
 BENCHMARKS = 2  # in memory at a time
-
+State = tuple[tuple[int, ...], str]  # of a benchmark's files, and the device
 
 _memory = Memory()  # of all benchmarks
+_previewers: OrderedDict[Path, tuple[State, Previewer]] = OrderedDict()  # by folder; least recently used first
 
 
 def preview_stages(request: Request, context: Context) -> Stages:
@@ -36,10 +37,16 @@ def preview_stages(request: Request, context: Context) -> Stages:
             yield StageAnswer({"preview": preview.plain()}, done=preview.sample == sample, suffices=True)
 
 
-@lru_cache(maxsize=BENCHMARKS)
 def _previewer(folder: Path, state: tuple[int, ...], device: str) -> Previewer:
     """What previews on a benchmark share as long as the ``state`` of its files is that."""
-    return Previewer(Benchmark.load(folder), device, memory=_memory)
+    kept = _previewers.pop(folder, None)
+    if kept is None or kept[0] != (state, device):
+        del kept  # before the other one takes memory
+        kept = (state, device), Previewer(Benchmark.load(folder), device, memory=_memory)
+    _previewers[folder] = kept
+    while len(_previewers) > BENCHMARKS:
+        _previewers.popitem(last=False)
+    return kept[1]
 
 
 def _reference(request: Request) -> Recipe | Run | None:

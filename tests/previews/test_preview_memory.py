@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import gc
+from collections import OrderedDict
+from weakref import ref
+
 import pandas as pd
 import pytest
 import torch
 from pretend_device import NAME, pretended
 
 from merging.benchmarks.benchmark import Benchmark
+from merging.previews import preview_stages
 from merging.previews.memory import Memory, bytes_of
 from merging.previews.models import move
 from merging.previews.moments import KeptMoments
@@ -111,3 +116,16 @@ def test_models_that_move_to_another_device_share_what_they_shared(tiny_benchmar
     assert all(model.encoder.device == torch.device("cpu") for model in models)
     first, second = (model.encoder.tensors for model in models)
     assert first["class_embedding"] is second["class_embedding"]
+
+
+def test_a_benchmark_that_changed_is_kept_once_and_drives_no_other_out(tmp_path, monkeypatch):
+    monkeypatch.setattr(Benchmark, "load", classmethod(lambda cls, folder: folder))
+    monkeypatch.setattr(preview_stages, "_previewers", OrderedDict())
+    one, other, third = (tmp_path / name for name in "abc")
+    kept, stale = preview_stages._previewer(other, (1,), "cpu"), ref(preview_stages._previewer(one, (1,), "cpu"))
+    new = preview_stages._previewer(one, (2,), "cpu")
+    gc.collect()
+    assert stale() is None and preview_stages._previewer(other, (1,), "cpu") is kept
+    assert preview_stages._previewer(one, (2,), "cpu") is new
+    preview_stages._previewer(third, (1,), "cpu")
+    assert preview_stages._previewer(other, (1,), "cpu") is not kept
