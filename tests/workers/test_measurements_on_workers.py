@@ -25,6 +25,7 @@ from merging.recipes.recipe import Recipe
 from merging.runs.execute import execute
 from merging.runs.store import Store
 from merging.tasks.context import Context
+from merging.tasks.results import Results
 from merging.threads import cores
 from merging.workers.workers import Workers
 
@@ -76,6 +77,24 @@ def test_one_failure_does_not_stop_others_and_what_is_timed_comes_last(
     asked = [WantedMeasurement("pairs", first)]
     (refused,) = measure_several(asked, store, tiny_benchmark, context=Context(workers=threads))
     assert str(refused).startswith("A measurement needs about ")
+
+
+def test_what_is_stored_is_read_once_and_what_is_measured_here_is_not_read_again(
+    tiny_benchmark: Benchmark, made: tuple[Path, list[str]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store, reads, first = store_with(made, tmp_path / "store"), list[Path](), made[1][0]
+    stored, new = measure("signs", store, tiny_benchmark, first, context=Context("cpu")), object()
+    read = Results.read
+
+    def counted(of: Results[Any], path: Path) -> Any:
+        reads.append(path)
+        return read(of, path)
+
+    monkeypatch.setattr(Results, "read", counted)
+    monkeypatch.setattr(several, "measure", lambda *_said, **_more: new)
+    each = [WantedMeasurement("signs", first), WantedMeasurement("task_counts")]
+    found = measure_several(each, store, tiny_benchmark, context=Context("cpu"))
+    assert isinstance(found[0], Measured) and found[1] is new and reads.count(stored.path) == 1
 
 
 def test_a_measurement_has_one_thread_and_leaves_the_cores_to_pieces(

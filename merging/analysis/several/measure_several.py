@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from merging.analysis.measure import measure, required_name
 from merging.analysis.registry import kind
-from merging.analysis.stored import Measured, find
+from merging.analysis.stored import Measured, results
 from merging.benchmarks.benchmark import Benchmark
 from merging.errors import MergingError, StoreError
 from merging.formats.handed_out import handed_out
@@ -81,21 +81,27 @@ class SeveralMeasurements:
 
     def _measure_all(self, each: Sequence[WantedMeasurement], workers: Workers | None, context: Context) -> None:
         """Measure on workers, or here; what two have in common is measured once."""
-        names, tasks = dict[WantedMeasurement, str](), dict[str, WorkerTask]()
+        names, tasks, measured = dict[WantedMeasurement, str](), dict[str, WorkerTask](), dict[str, Measured]()
         for one in each:
             try:
                 name = required_name(kind(one.key), self.store, self.benchmark, one.run_id)
-                stored = None if kind(one.key).timed else find(one.key, self.store, self.benchmark, one.run_id)
-                if stored is None and name not in tasks:
-                    tasks[name] = self._task(one, name, workers)
+                if name not in measured and name not in tasks:
+                    if not kind(one.key).timed and (stored := results(self.store).find(name)):
+                        measured[name] = stored
+                    else:
+                        tasks[name] = self._task(one, name, workers)
                 names[one] = name
             except MergingError as error:
                 self._found[one] = error
+
+        def take(task: WorkerTask, answer: Measured) -> None:
+            measured[task.name] = answer
+
         total = len({*names.values()})
-        work = TaskMap(MEASURE, context, lambda *_: None, lambda *_: None, total=total, folder=self.store.root)
+        work = TaskMap(MEASURE, context, self._read, take, total=total, folder=self.store.root)
         failures = work.run([*tasks.values()], workers)
         for one, name in names.items():
-            self._found[one] = failures.get(name) or self._read(one)
+            self._found[one] = failures.get(name) or measured[name]
 
     def _task(self, one: WantedMeasurement, name: str, workers: Workers | None) -> WorkerTask:
         """Raises MergingError: see ``request``."""
@@ -103,9 +109,9 @@ class SeveralMeasurements:
         work = max(1, round(STEPS * kind(one.key).seconds))
         return WorkerTask(name, partial(dict, request), partial(self._measure, one), work)
 
-    def _measure(self, one: WantedMeasurement, context: Context) -> None:
+    def _measure(self, one: WantedMeasurement, context: Context) -> Measured:
         part = context.titled(f"Measurement {self.each.index(one) + 1} of {len(self.each)}")
-        measure(one.key, self.store, self.benchmark, one.run_id, context=part)
+        return measure(one.key, self.store, self.benchmark, one.run_id, context=part)
 
     def request(self, one: WantedMeasurement, name: str, workers: Workers) -> Plain:
         """What a worker is asked.
@@ -130,9 +136,12 @@ class SeveralMeasurements:
             "device": self.context.device,
         }
 
-    def _read(self, one: WantedMeasurement) -> Measured | MergingError:
-        found = find(one.key, self.store, self.benchmark, one.run_id)
-        return found or StoreError(f"{kind(one.key).title} was measured, but cannot be read here. Measure it again.")
+    def _read(self, task: WorkerTask, _said: Plain) -> Measured:
+        """What a worker wrote. Raises StoreError if it cannot be read here."""
+        if (found := results(self.store).find(task.name)) is None:
+            title = kind(task.ask()["measurement"]).title
+            raise StoreError(f"{title} was measured, but cannot be read here. Measure it again.")
+        return found
 
 
 def _seconds(each: Iterable[WantedMeasurement]) -> float:
