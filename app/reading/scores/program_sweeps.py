@@ -14,6 +14,7 @@ from app.reading.sweeps import SweepPoints
 from merging.errors import MergingError
 from merging.evaluator.program import Evaluator, find_evaluator
 from merging.evaluator.program_session import ProgramSession, known_programs, rename_points
+from merging.runs.store import Store
 from merging.scores.score_table import MEAN, PROGRAM
 from merging.sweeps.known_points import KnownPoints
 from merging.sweeps.sweep import NamedPoint, Sweep
@@ -54,14 +55,21 @@ def find_results(sweep: Sweep) -> list[ProgramResults]:
     """
     command, name = present_program()
     references = sorted({path for one in sweep.recipes for path in (one.pretrained, *dict(one.experts).values())})
-    planned = _planned(sweep.id, str([data.file_state(path) for path in references]), sweep)
+    files = str([data.file_state(path) for path in references])
     results = []
     for digest, program in (({command: name} if command else {}) | known_programs(data.store())).items():
-        every = rename_points(planned, digest)
-        points = KnownPoints(every, data.store(), data.benchmark(), sweep.sample).now()
+        known = _known_points(sweep.id, files, digest, data.store(), data.digest(), sweep)
+        points = known.now()
         if points or digest == command:
-            results.append(ProgramResults(sweep, every, points, program))
-    return results or [ProgramResults(sweep, planned, {}, "")]
+            results.append(ProgramResults(sweep, known.planned, points, program))
+    return results or [ProgramResults(sweep, _planned(sweep.id, files, sweep), {}, "")]
+
+
+@st.cache_resource(max_entries=16, show_spinner=False, hash_funcs={Store: id})
+def _known_points(sweep_id: str, files: str, command: str, store: Store, benchmark: str, _sweep: Sweep) -> KnownPoints:
+    """The points of a sweep by one program; those that were read stay in memory."""
+    every = rename_points(_planned(sweep_id, files, _sweep), command)
+    return KnownPoints(every, store, data.benchmark(), _sweep.sample)
 
 
 @st.cache_data(max_entries=data.KEPT, show_spinner="Reading the checkpoints …")
