@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import gc
-from collections import OrderedDict
-from weakref import ref
+from types import SimpleNamespace
+from weakref import WeakValueDictionary
 
 import pandas as pd
 import pytest
@@ -20,6 +20,7 @@ from merging.previews.samples import PreviewSample
 from merging.previews.work import Previewer
 from merging.recipes.recipe import Recipe
 from merging.runs.inputs import open_inputs
+from merging.tasks.context import Context
 
 
 class Pile:
@@ -118,14 +119,22 @@ def test_models_that_move_to_another_device_share_what_they_shared(tiny_benchmar
     assert first["class_embedding"] is second["class_embedding"]
 
 
-def test_a_benchmark_that_changed_is_kept_once_and_drives_no_other_out(tmp_path, monkeypatch):
+def test_a_benchmark_that_changed_is_kept_once_and_drives_no_other_out(tiny_benchmark, tmp_path, monkeypatch):
+    made, states, recipe = WeakValueDictionary(), {}, recipe_of(tiny_benchmark).to_yaml()
+
+    class Stub:
+        def __init__(self, folder, device, memory):
+            made[folder.name, states[folder]] = self
+
+        def begin(self, *_said):
+            return SimpleNamespace(previews=lambda: [])
+
+    monkeypatch.setattr(preview_stages, "Previewer", Stub)
+    monkeypatch.setattr(preview_stages, "state_of", lambda folder: states[folder])
     monkeypatch.setattr(Benchmark, "load", classmethod(lambda cls, folder: folder))
-    monkeypatch.setattr(preview_stages, "_previewers", OrderedDict())
-    one, other, third = (tmp_path / name for name in "abc")
-    kept, stale = preview_stages._previewer(other, (1,), "cpu"), ref(preview_stages._previewer(one, (1,), "cpu"))
-    new = preview_stages._previewer(one, (2,), "cpu")
+    for name, state in (("a", (1,)), ("b", (1,)), ("b", (2,))):
+        states[tmp_path / name] = state
+        request = {"benchmark": str(tmp_path / name), "recipe": recipe, "per_task": 4, "seed": 0, "base": ""}
+        list(preview_stages.preview_stages({**request, "run": "", "reference": ""}, Context("cpu")))
     gc.collect()
-    assert stale() is None and preview_stages._previewer(other, (1,), "cpu") is kept
-    assert preview_stages._previewer(one, (2,), "cpu") is new
-    preview_stages._previewer(third, (1,), "cpu")
-    assert preview_stages._previewer(other, (1,), "cpu") is not kept
+    assert sorted(made) == [("a", (1,)), ("b", (2,))]
