@@ -105,6 +105,8 @@ def run(
     A merge that learns goes on from what is ``kept``. The tensors that ``elsewhere`` names are computed there.
     """
     started = time.monotonic()
+    if strange := data.keys() - ChainData.__annotations__.keys():
+        raise TypeError(f"A merge is given no {', '.join(sorted(strange))}.")
     layer_inputs, gradients = data.get("layer_inputs"), data.get("gradients")
     report = fit(pretrained, experts, values=False)
     report.raise_if_bad()

@@ -38,6 +38,13 @@ class RunOptions(TypedDict, total=False):
 DEFAULTS = RunOptions(evaluate=True, keep_model=True, need_model=False, strict=False)
 
 
+def complete(options: RunOptions) -> RunOptions:
+    """The options with the defaults of those that are missing. Raises TypeError if there is none of that name."""
+    if strange := options.keys() - DEFAULTS.keys():
+        raise TypeError(f"A run has no option {', '.join(sorted(strange))}; it has {', '.join(DEFAULTS)}.")
+    return {**DEFAULTS, **options}
+
+
 def execute(
     recipe: Recipe,
     store: Store,
@@ -65,7 +72,7 @@ def execute(
         CheckpointError, CompatibilityError, NeedsError, MergingError: it cannot be run so, or memory is too small.
         StoreError: the disk cannot be written to. Cancelled, Paused: nothing is kept, or what was learned so far.
     """
-    chosen: RunOptions = {**DEFAULTS, **options}
+    chosen = complete(options)
     evaluate, need_model = chosen["evaluate"], chosen["need_model"]
     opened = _open_recipe(recipe, base, benchmark, chosen["strict"])
     fitting, reason = fitting_benchmark(opened, benchmark) if evaluate or recipe.needs else (None, "")

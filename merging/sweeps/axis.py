@@ -129,8 +129,8 @@ def varied(recipe: Recipe, target: str, value: float, seed: int = 0) -> Recipe:
     if target == EXPERTS:
         order = np.random.default_rng(seed).permutation(len(recipe.experts))[: int(value)]
         kept = [recipe.experts[index] for index in sorted(order)]
-        files = recipe.given.of_experts(name for name, _ in kept).plain()
-        return Recipe.from_plain(plain | {EXPERTS: dict(kept), **files})
+        smaller = replace(recipe, experts=tuple(kept), given=recipe.given.of_experts(name for name, _ in kept))
+        return Recipe.from_plain(smaller.plain() | {"title": ""})
     owner, _, name = target.rpartition(".")
     if owner in DRAWN:
         return Recipe.from_plain(plain | {owner: {**plain.get(owner, {}), name: int(value)}})

@@ -62,6 +62,7 @@ class Session:
     named: NamedPoint | None = None  # the point that a worker is about to compute
     _opened: dict[tuple[str, str, str], Checkpoint] = field(default_factory=dict)
     _same: dict[tuple[Any, ...], OpenedRecipe] = field(default_factory=dict)  # by the files that are opened
+    _data: dict[tuple[Any, ...], GivenFiles] = field(default_factory=dict)  # files of data, likewise
     _named: dict[tuple[Any, ...], dict[str, str]] = field(default_factory=dict)  # digests, likewise
     _exemplars: dict[tuple[int, int], Any] = field(default_factory=dict)
     _line: tuple[Recipe, Checkpoint, tuple[str, ...]] | None = None  # its warnings go to every point of the line
@@ -76,8 +77,10 @@ class Session:
         if key not in self._same or any(method.content for method in recipe.methods):
             pretrained = self._checkpoint(recipe.pretrained, "pretrained")
             experts = {name: self._checkpoint(reference, name, pretrained) for name, reference in recipe.experts}
+            if key not in self._data:
+                self._data[key] = GivenFiles.of(recipe, None)
             opened = inputs.opened(recipe, pretrained, experts, self.benchmark)
-            self._same[key] = replace(opened, given=GivenFiles.of(recipe, None))
+            self._same[key] = replace(opened, given=self._data[key])
         return replace(self._same[key], recipe=recipe)
 
     def _digests(self, opened: OpenedRecipe) -> dict[str, str]:

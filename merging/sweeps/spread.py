@@ -6,12 +6,12 @@ Workers compute; this process stores each point as soon as it is there, so that 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from functools import partial
 from typing import NamedTuple
 
-from merging.errors import MergingError
+from merging.errors import MergingError, Paused
 from merging.runs.estimate import EVALUATING, MERGING
 from merging.runs.store import Store
 from merging.sweeps import points
@@ -69,7 +69,16 @@ def compute_points(
 
         work = TaskMap(POINT, context, lambda _, said: (Point.from_plain(said), dict(said["about"])), take, total=total)
         work.is_there = lambda task: points.find(store, task.name) is not None
-        failures = work.run(tasks, workers)
-        for written in writing:
-            written.result()
+        try:
+            failures = work.run(tasks, workers)
+        except Paused:  # what it says is stored must be
+            _wait(writing)
+            raise
+        _wait(writing)
     return failures
+
+
+def _wait(writing: Iterable[Future[None]]) -> None:
+    """Wait until points are stored. Raises StoreError if one cannot be."""
+    for written in writing:
+        written.result()

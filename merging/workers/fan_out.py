@@ -134,9 +134,12 @@ class FanOut:
             return None
         if self._again:
             return None if self._flying and self._is_suspect(self._again[0]) else self._again.popleft()
-        if (task := next(source, None)) is None:
-            return None
-        return _Flight(task, written(task.ask()))
+        for task in source:
+            try:
+                return _Flight(task, written(task.ask()))
+            except MergingError as error:  # it cannot be asked for
+                self._fail(task, error)
+        return None
 
     def _is_suspect(self, flight: _Flight) -> bool:
         """Whether the next loss must be its own fault: after a break, which ends all that is in flight, or at last."""

@@ -56,6 +56,7 @@ class TaskMap(Generic[A]):
             WorkersGone: there was no worker for a minute.
         """
         kind, self.total = find_kind(self.kind), self.total or len(tasks)
+        assert kind.in_store == (self.folder is not None)
         self._noun, self._stored, self._done = kind.noun, kind.stored, self.total - len(tasks)
         if not tasks or workers is None:
             self._compute_here(tasks)

@@ -67,7 +67,7 @@ def test_a_session_that_clears_the_caches_multiplies_nothing(mode: str, library:
             await client.open("lessons", {})
             await client.press("class_begin", "The code of your class")
         async with SessionClient(urlsplit(url).netloc) as client:  # in the first, a run under way may use up the link
-            await client.open("merge", {"chain": "emr"})
+            await client.open_with("merge", {"chain": "emr"}, "run_button")
             limit = time.monotonic() + PATIENCE
             while not counts(url)[2] and time.monotonic() < limit:  # a click may come while the page is drawn anew
                 await client.press("run_button")

@@ -21,6 +21,7 @@ from merging.benchmarks.benchmark import Benchmark
 from merging.benchmarks.evaluate import evaluate
 from merging.benchmarks.manifest import MADE_BY, MANIFEST
 from merging.checkpoints import digests
+from merging.engine import run as engine
 from merging.errors import Cancelled, CheckpointError, MergingError, StoreError, TaskError
 from merging.recipes.recipe import Recipe
 from merging.runs import compute
@@ -46,6 +47,14 @@ def test_a_run_holds_everything(recipe, run_it, tiny_benchmark):
     assert set(run.seconds) == {"reading", "merging", "evaluating"}
     assert set(run.versions) == {"mergescope", "python", "torch", "numpy"}
     assert run.inputs["experts/digits"] == digests.DIGESTS.digest(open_inputs(recipe).experts["digits"])
+
+
+def test_an_option_that_does_not_exist_is_refused(recipe, tiny_benchmark, tmp_path):
+    store, opened = Store(tmp_path, libraries=()), open_inputs(recipe)
+    with pytest.raises(TypeError, match="A run has no option evalute; it has evaluate, "):
+        execution.execute(recipe, store, benchmark=tiny_benchmark, evalute=False)
+    with pytest.raises(TypeError, match="A merge is given no exemplar"):
+        engine.run(recipe, opened.pretrained, opened.experts, exemplar={})
 
 
 def test_the_second_call_computes_nothing(recipe, run_it, monkeypatch):

@@ -60,6 +60,12 @@ class SessionClient:
         asked.rerun_script.query_string, asked.rerun_script.page_name = self._address, page
         return await self._rerun(asked, expected)
 
+    async def open_with(self, page: str, query: dict[str, str], key: str) -> None:
+        """Draw a page until the button with this key is on it, however often the server draws it by itself."""
+        await self.open(page, query)
+        while key not in self._buttons:
+            await self._follow("")
+
     async def press(self, key: str, expected: str = "") -> Rerun:
         """Press the button with this key on the page that was drawn last."""
         asked = BackMsg()
@@ -101,8 +107,13 @@ class SessionClient:
 
     async def _rerun(self, asked: BackMsg, expected: str) -> Rerun:
         assert self._socket is not None
-        begun = time.perf_counter()
         await self._socket.send(asked.SerializeToString())
+        return await self._follow(expected)
+
+    async def _follow(self, expected: str) -> Rerun:
+        """Take what the server says until a page was drawn."""
+        assert self._socket is not None
+        begun = time.perf_counter()
         nbytes, errors, seen = 0, [], not expected
         while True:
             raw = await asyncio.wait_for(self._socket.recv(), PATIENCE)

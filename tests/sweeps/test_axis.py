@@ -54,3 +54,12 @@ def test_values_from_text_reach_the_last_one(text: str, values: tuple[float, ...
 def test_what_is_no_list_of_values_is_refused(text: str) -> None:
     with pytest.raises(ParameterError, match="write values as"):
         axis.parse_values(text, "x")
+
+
+def test_fewer_experts_leave_the_files_of_the_others_out() -> None:
+    experts = {name: f"{name}.pt" for name in "abc"}
+    for name in experts:
+        recipe = Recipe.build("fisher", {}, [], "base.pt", experts, gradients={name: f"{name}.safetensors"})
+        kept = dict(axis.varied(recipe, "experts", 1).experts)
+        files = dict(axis.varied(recipe, "experts", 1).given.gradients)
+        assert list(files) == [one for one in kept if one == name]

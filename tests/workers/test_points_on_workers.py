@@ -80,6 +80,20 @@ def test_the_last_points_that_cannot_be_stored_end_it(
         run(sweep(tiny_benchmark), store, tiny_benchmark, workers=threads)
 
 
+def test_points_that_cannot_be_stored_end_a_pause(
+    tiny_benchmark: Benchmark, store: Store, threads: Workers, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked = iter(range(99))
+
+    def full(*_said: Any) -> None:
+        time.sleep(0.5)  # it is paused meanwhile
+        raise StoreError("The disk is full.")
+
+    monkeypatch.setattr(points, "write", full)
+    with pytest.raises(StoreError, match="The disk is full"):
+        run(sweep(tiny_benchmark), store, tiny_benchmark, workers=threads, pause=lambda: next(asked) >= 2)
+
+
 @pytest.mark.parametrize("here", [True, False])
 def test_what_another_sweep_has_stored_meanwhile_is_not_computed_again(
     tiny_benchmark: Benchmark, store: Store, monkeypatch: pytest.MonkeyPatch, here: bool

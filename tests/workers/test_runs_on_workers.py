@@ -82,6 +82,7 @@ def test_workers_that_do_not_see_the_store_do_nothing(
     monkeypatch.setattr("merging.workers.about.sees", lambda probe: False)
     monkeypatch.setattr(run_task, "execute", None)
     said = list[str]()
+    threads.memory = 1  # a run would not fit
     (made,) = ran(tiny_benchmark, store, "ties", workers=threads, warn=said.append)
     assert isinstance(made, Run) and said[0] == (
         f"The workers do not see the store at {store.root}; put MERGESCOPE_STORE on a file system that all share, or "

@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import Any, Unpack
+from typing import Unpack
 
 from merging.benchmarks.benchmark import Benchmark
 from merging.errors import MergingError, StoreError, TaskError
 from merging.formats.handed_out import handed_out
 from merging.recipes.recipe import Recipe
 from merging.runs.estimate import estimate
-from merging.runs.execute import DEFAULTS, RunOptions, execute, fitting_benchmark, stored_run
+from merging.runs.execute import RunOptions, complete, execute, fitting_benchmark, stored_run
 from merging.runs.inputs import open_inputs
 from merging.runs.remote.requests import plain_store
 from merging.runs.run import Run
@@ -53,7 +53,7 @@ def execute_several(
     if benchmark is None and len(wanted) > 0:
         benchmark = _bundled()
     with open_workers(context) as workers:
-        return SeveralRuns(wanted, store, {**DEFAULTS, **options}, benchmark, context).all(workers)
+        return SeveralRuns(wanted, store, complete(options), benchmark, context).all(workers)
 
 
 @dataclass
@@ -83,34 +83,33 @@ class SeveralRuns:
 
     def _task(self, number: int, one: WantedRun, workers: Workers | None) -> WorkerTask:
         """A task, of as much work as seconds; what is stored, or cannot be run on workers, is found."""
-        name, request, seconds = str(number), dict[str, Any](), 0.0
+        name, seconds, ask = str(number), 0.0, None
         if workers is not None:
             try:
-                name, request, seconds = self.planned(one, workers)
-                if not request:
+                name, ask, seconds = self.planned(one, workers)
+                if ask is None:
                     self._found[name] = self._read(name)
             except MergingError as error:
                 self._found[name] = error
-        return WorkerTask(name, partial(dict, request), partial(self._run, number, one), max(1, round(seconds)))
+        return WorkerTask(name, ask or dict, partial(self._run, number, one), max(1, round(seconds)))
 
     def _run(self, number: int, one: WantedRun, context: Context) -> Run:
         part = context.alone().titled(f"Run {number + 1} of {len(self.wanted)}")
         return execute(one.recipe, self.store, benchmark=self.benchmark, base=one.base, context=part, **self.options)
 
-    def planned(self, one: WantedRun, workers: Workers) -> tuple[str, Plain, float]:
-        """The id of a run, what a worker is asked for it (nothing if it is stored), and the seconds that it may take.
+    def planned(self, one: WantedRun, workers: Workers) -> tuple[str, Callable[[], Plain] | None, float]:
+        """The id of a run, how a worker is asked for it (None if it is stored), and the seconds that it may take.
 
-        Raises:
-            MergingError: it cannot be run, or needs more memory than each worker may take.
+        Asking raises WorkerError if it needs more memory than each worker may take. Raises MergingError: it cannot be
+        run.
         """
         options, base = self.options, (one.base or Path.cwd()).absolute()
         opened = open_inputs(one.recipe, base, self.benchmark)
         scored_on = fitting_benchmark(opened, self.benchmark)[0] if options["evaluate"] else None
         name = opened.run_id(opened.digests(self.context.silent()))
         if stored_run(self.store, name, scored_on, options["need_model"]):
-            return name, {}, 0.0
+            return name, None, 0.0
         plan = estimate(opened, scored_on, device=self.context.device)
-        workers.check_memory(plan.anonymous_bytes, "a run")
         request = {
             "name": name,
             "recipe": one.recipe.plain(),
@@ -122,7 +121,12 @@ class SeveralRuns:
             "options": {**options},
             "device": self.context.device,
         }
-        return name, request, plan.seconds
+
+        def ask() -> Plain:
+            workers.check_memory(plan.anonymous_bytes, "a run")
+            return request
+
+        return name, ask, plan.seconds
 
     def _read(self, name: str) -> Run:
         if found := self.store.promised(name):
