@@ -104,10 +104,8 @@ class SeveralMeasurements:
             self._found[one] = failures.get(name) or measured[name]
 
     def _task(self, one: WantedMeasurement, name: str, workers: Workers | None) -> WorkerTask:
-        """Raises MergingError: see ``request``."""
-        request = self.request(one, name, workers) if workers is not None else {}
-        work = max(1, round(STEPS * kind(one.key).seconds))
-        return WorkerTask(name, partial(dict, request), partial(self._measure, one), work)
+        ask = dict if workers is None else partial(self.request, one, name, workers)
+        return WorkerTask(name, ask, partial(self._measure, one), max(1, round(STEPS * kind(one.key).seconds)))
 
     def _measure(self, one: WantedMeasurement, context: Context) -> Measured:
         part = context.titled(f"Measurement {self.each.index(one) + 1} of {len(self.each)}")
