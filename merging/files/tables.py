@@ -12,7 +12,7 @@ import gzip
 import io
 import re
 import zlib
-from collections.abc import ItemsView, Iterator, Mapping, Sequence, ValuesView
+from collections.abc import Container, ItemsView, Iterator, Mapping, Sequence, ValuesView
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Self, TypeAlias
 
@@ -170,11 +170,11 @@ def table_file(name: str) -> str:
     return "scores.csv" if name == SCORES else f"tables/{name}.csv"
 
 
-def stored_table(folder: Path, name: str) -> str:
-    """The path of a table in its run's folder as it lies there: packed only if there is no plain one."""
+def stored_table(files: Container[str], name: str) -> str:
+    """The path of a table among these files of its folder: packed only if there is no plain one."""
     plain = table_file(name)
     packed = f"{plain}{PACKED}"
-    return packed if (folder / packed).exists() and not (folder / plain).exists() else plain
+    return packed if packed in files and plain not in files else plain
 
 
 def write_table(folder: Path, name: str, table: Table, *, packed: bool = False) -> dict[str, str]:

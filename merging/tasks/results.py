@@ -79,7 +79,7 @@ class Result:
             known = [each for each in self.schemas if each != SCORES]
             hint = did_you_mean(name, known)
             raise StoreError(f"{self._called} has no table {name!r}.{hint} It has: {', '.join(known) or 'none'}.")
-        return self.use(stored_table(self.path, name), lambda path: read_columns(path, self.schemas[name]))
+        return self.use(stored_table(self.manifest, name), lambda path: read_columns(path, self.schemas[name]))
 
     def array(self, name: str) -> NDArray[Any]:
         """One of its arrays, which may lie packed, as in a library; raises StoreError if there is none, too."""
