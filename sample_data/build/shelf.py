@@ -59,7 +59,7 @@ def lean(run: Run, store: Store) -> Run:
     """The run without its table of saliency, which an earlier one of the library has."""
     with store.writing(run.id, replace=True) as folder:
         shutil.copytree(run.path, folder, dirs_exist_ok=True)
-        (folder / stored_table(folder, SALIENCY)).unlink()
+        _table_path(folder, SALIENCY).unlink()
         (folder / MANIFEST).unlink()  # a new one is written when the block ends
         facts = json.loads((folder / FACTS).read_bytes())
         del facts["tables"][SALIENCY]
@@ -83,9 +83,13 @@ def finish(root: Path, facts: str) -> None:
         seal(path.parent)
 
 
+def _table_path(folder: Path, name: str) -> Path:
+    return folder / stored_table({path.relative_to(folder).as_posix() for path in folder.rglob("*")}, name)
+
+
 def shorten(folder: Path, name: str, schema: Mapping[str, str]) -> None:
     """Round a table of ``HISTORY`` and thin out its steps; what was shortened already stays as it is."""
-    place, (digits, most) = folder / stored_table(folder, name), HISTORY[name]
+    place, (digits, most) = _table_path(folder, name), HISTORY[name]
     table = read_table(place, schema)
     short = table[table["step"].isin(thinned(sorted(set(table["step"])), most))]
     rounded = {
