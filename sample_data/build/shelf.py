@@ -59,7 +59,7 @@ def lean(run: Run, store: Store) -> Run:
     """The run without its table of saliency, which an earlier one of the library has."""
     with store.writing(run.id, replace=True) as folder:
         shutil.copytree(run.path, folder, dirs_exist_ok=True)
-        _table_path(folder, SALIENCY).unlink()
+        table_path(folder, SALIENCY).unlink()
         (folder / MANIFEST).unlink()  # a new one is written when the block ends
         facts = json.loads((folder / FACTS).read_bytes())
         del facts["tables"][SALIENCY]
@@ -83,13 +83,14 @@ def finish(root: Path, facts: str) -> None:
         seal(path.parent)
 
 
-def _table_path(folder: Path, name: str) -> Path:
+def table_path(folder: Path, name: str) -> Path:
+    """The file of a table in the folder of a run."""
     return folder / stored_table({path.relative_to(folder).as_posix() for path in folder.rglob("*")}, name)
 
 
 def shorten(folder: Path, name: str, schema: Mapping[str, str]) -> None:
     """Round a table of ``HISTORY`` and thin out its steps; what was shortened already stays as it is."""
-    place, (digits, most) = _table_path(folder, name), HISTORY[name]
+    place, (digits, most) = table_path(folder, name), HISTORY[name]
     table = read_table(place, schema)
     short = table[table["step"].isin(thinned(sorted(set(table["step"])), most))]
     rounded = {

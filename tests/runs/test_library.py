@@ -15,7 +15,7 @@ from merging.benchmarks.benchmark import Benchmark
 from merging.errors import StoreError
 from merging.files.atomic import is_whole, seal
 from merging.files.records import write_json
-from merging.files.tables import PACKED, read_table, stored_table, write_table
+from merging.files.tables import PACKED, read_table, write_table
 from merging.recipes.presets import LEARNING, PRESETS, partners, preset
 from merging.runs import edit_pairs
 from merging.runs.execute import execute
@@ -26,7 +26,7 @@ from merging.runs.run import PRECOMPUTED, SALIENCY
 from merging.runs.store import Store
 from merging.sweeps import compute, points, storage
 from sample_data import library
-from sample_data.build.shelf import HISTORY, PACK_ABOVE, finish, pack, shorten, thinned
+from sample_data.build.shelf import HISTORY, PACK_ABOVE, finish, pack, shorten, table_path, thinned
 from sample_data.library import AWAITED, LEARNED, MEASURED, MEASUREMENTS, RUNS, add, planned, take
 
 FACTS = {RUN_FACTS, stored_measurements.FACTS, points.FACTS}
@@ -125,7 +125,7 @@ def test_steps_of_learning_keep_few_digits_and_everything_else_all(tmp_path):
         facts = json.loads((entry / RUN_FACTS).read_bytes())
         assert is_whole(entry) and facts["seconds"] == {} and facts["created"] is None
         for name, kept in {**dict.fromkeys(HISTORY, 0.123), "coefficients": 0.123456}.items():
-            stored = read_table(entry / stored_table(entry, name), schemas[name])
+            stored = read_table(table_path(entry, name), schemas[name])
             pd.testing.assert_frame_equal(stored, table.assign(coefficient=[kept]), check_exact=True)
 
 
@@ -137,7 +137,7 @@ def test_many_steps_are_thinned_out_but_for_the_last(tmp_path):
     )
     for _ in range(2):
         shorten(tmp_path, "coefficient_steps", schema)
-    kept = read_table(tmp_path / stored_table(tmp_path, "coefficient_steps"), schema)
+    kept = read_table(table_path(tmp_path, "coefficient_steps"), schema)
     assert kept["step"].tolist() == [*range(0, 481, 40), 505]
     assert thinned([], 3) == set() and thinned([1, 2, 3], 3) == {1, 2, 3} and thinned([1, 2, 3, 4, 5], 3) == {1, 3, 5}
     left = thinned(range(1, 7), 3)
