@@ -6,7 +6,6 @@ import itertools
 import math
 import threading
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
 
@@ -14,6 +13,7 @@ import common_checks
 import pytest
 import tiny
 import torch
+from torch_threads import torch_threads
 
 from merging.at_once import Report, Unit, at_once, most_bytes
 from merging.checkpoints.families import Role
@@ -34,16 +34,6 @@ from merging.threads import AT_ONCE
 METHODS = registry.methods()
 PER_TASK = 6
 PATIENCE = 60.0  # seconds that a busy machine may take
-
-
-@contextmanager
-def workers(count: int) -> Iterator[None]:
-    before = torch.get_num_threads()
-    torch.set_num_threads(count)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(before)
 
 
 def ignore(done: int, detail: str, name: str) -> None:
@@ -85,7 +75,7 @@ def test_bytes_and_order_do_not_depend_on_the_number_of_workers(method: Any, tin
     }
     outcomes = []
     for count in (1, 2, 4):
-        with workers(count):
+        with torch_threads(count):
             result = engine.run(recipe, inputs.pretrained, inputs.experts, context=Context(device="cpu"), **data)
             if recipe.adapt:
                 merged = tiny.checkpoint(result.state_dict)
@@ -196,7 +186,7 @@ def test_a_merge_of_several_layers_at_once_reports_and_cancels(count: int) -> No
     base, tuned = tiny.family()
     pretrained, experts = tiny.checkpoint(base), {name: tiny.checkpoint(state) for name, state in tuned.items()}
     recipe, reports = Recipe.build("tsv_m"), list[Progress]()
-    with workers(count):
+    with torch_threads(count):
         engine.run(recipe, pretrained, experts, context=Context(device="cpu", progress=reports.append))
         assert all(one.done <= other.done for one, other in itertools.pairwise(reports) if not one.detail)
         assert reports[-1].fraction == 1.0
@@ -221,7 +211,7 @@ def test_several_layers_are_worked_on_at_once(monkeypatch: pytest.MonkeyPatch) -
         return at_once(units, count, budget, *rest)
 
     monkeypatch.setattr(stream, "at_once", noted)
-    with workers(3):
+    with torch_threads(3):
         engine.run(Recipe.build("drm"), pretrained, experts, context=Context(device="cpu"))
     assert [count for count, _ in asked] == [3]
     assert 0 < asked[0][1] <= AT_ONCE
@@ -240,7 +230,7 @@ def test_whole_tensors_have_one_thread_wherever_they_are_worked_on(count: int, m
         return edit(stage, slot)
 
     monkeypatch.setattr(stream.Stage, "run", noted)
-    with workers(count):
+    with torch_threads(count):
         engine.run(Recipe.build("ties", edits=["cat"]), pretrained, experts, exemplars=images, context=Context("cpu"))
     assert len(seen) >= 2 * len(base) and set(seen) == {1}
 

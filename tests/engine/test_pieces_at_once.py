@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
 from functools import partial
 from typing import Any
 
 import pytest
 import tiny
 import torch
+from torch_threads import torch_threads
 
 from merging.at_once import in_turns
 from merging.engine import inputs as inputs_module
@@ -26,16 +25,6 @@ from merging.tasks.context import Context
 PATIENCE = 60.0  # seconds that a busy machine may take
 SLOW = {"dare > ties", "pcb"}  # over a second
 CHAINS = {"ties": (), "dare > ties": ("dare",), "emr": (), "pcb": (), "model_stock": ()}
-
-
-@contextmanager
-def threads(count: int) -> Iterator[None]:
-    before = torch.get_num_threads()
-    torch.set_num_threads(count)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(before)
 
 
 @pytest.fixture(autouse=True)
@@ -58,7 +47,7 @@ def test_bytes_and_tables_do_not_depend_on_the_number_of_threads(chain: str) -> 
     recipe = Recipe.build(chain.rsplit(" > ", maxsplit=1)[-1], edits=CHAINS[chain])
     results = []
     for count in (1, 2, 3):
-        with threads(count):
+        with torch_threads(count):
             results.append(engine.run(recipe, pretrained, experts, context=Context(device="cpu")))
     first = results[0]
     for other in results[1:]:
@@ -82,7 +71,7 @@ def test_results_come_in_order_though_the_first_block_takes_longest(count: int) 
         assert place(slot) != first or count == 1 or other.wait(PATIENCE)
         return slot.name, slot.start, slot.task_vectors.clone()
 
-    with threads(count):
+    with torch_threads(count):
         slots = stream(meter)
         first = (slots.inputs.ordered[0].name, 0)
         seen = list(slots.map(work))
@@ -114,7 +103,7 @@ def test_it_stops_when_it_is_cancelled_and_at_the_first_error_in_order(count: in
     def fails(slot: Slot) -> Any:
         raise ValueError(slot.name)
 
-    with threads(count):
+    with torch_threads(count):
         with pytest.raises(ValueError, match=f"^{slots.inputs.ordered[0].name}$"):
             list(slots.map(fails))
         taken = []

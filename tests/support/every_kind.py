@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from dataclasses import replace
 from typing import Any
 
 import pytest
 import small_sweeps
-import torch
 
 from merging.analysis.measure import measure
 from merging.analysis.several.measure_several import WantedMeasurement, measure_several
@@ -112,17 +110,6 @@ def stored_bytes(store: Store) -> dict[str, Any]:
         elif path.is_file() and path.name != "manifest.json" and path.parent.name != "locks":
             found[name] = path.read_bytes()
     return found
-
-
-@contextlib.contextmanager
-def threads_of_torch(count: int) -> Iterator[None]:
-    """Let this process use so many threads."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(count)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(before)
 
 
 class Recorded(Executor):

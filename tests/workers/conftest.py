@@ -10,7 +10,8 @@ from typing import Any
 
 import pytest
 from dask_cluster import Cluster, certified, ended
-from every_kind import EVERY, Bytes, stored_bytes, threads_of_torch
+from every_kind import EVERY, Bytes, stored_bytes
+from torch_threads import torch_threads
 
 from merging.analysis.measurements import drm_ablations, exemplar_sensitivity, task_counts
 from merging.benchmarks.benchmark import Benchmark
@@ -78,7 +79,7 @@ def here(tiny_benchmark: Benchmark, tmp_path_factory: pytest.TempPathFactory, sm
     def stored(kind: str) -> dict[str, Any]:
         if kind not in found:
             store = Store(tmp_path_factory.mktemp(kind), libraries=())
-            with threads_of_torch(1):
+            with torch_threads(1):
                 EVERY[kind][1](tiny_benchmark, store, None, Context("cpu"))
             found[kind] = stored_bytes(store)
         return found[kind]

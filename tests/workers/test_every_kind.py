@@ -13,7 +13,8 @@ from pathlib import Path
 
 import pytest
 from dask_cluster import Cluster, until
-from every_kind import EVERY, Bytes, Recorded, before_each_task, stored_bytes, threads_of_torch
+from every_kind import EVERY, Bytes, Recorded, before_each_task, stored_bytes
+from torch_threads import torch_threads
 
 from merging.benchmarks.benchmark import Benchmark
 from merging.errors import Cancelled, Paused, WorkersGone
@@ -64,7 +65,7 @@ def test_it_is_the_same_bytes_whoever_computes(
     tiny_benchmark: Benchmark, here: Bytes, tmp_path: Path, executor: Workers | None, count: int, kind: str
 ) -> None:
     (noun, compute), store, said = EVERY[kind], Store(tmp_path, libraries=()), list[str]()
-    with threads_of_torch(count):
+    with torch_threads(count):
         compute(tiny_benchmark, store, executor, Context("cpu", lambda now: said.append(now.phase)))
     assert stored_bytes(store) == here(kind)
     words = [phase for phase in said if re.match(rf"{noun} \d+ of \d+, on ", phase)]

@@ -86,7 +86,7 @@ class SeveralRuns:
         name, seconds, ask = str(number), 0.0, None
         if workers is not None:
             try:
-                name, ask, seconds = self.planned(one, workers)
+                name, ask, seconds = self.plan_run(one, workers)
                 if ask is None:
                     self._found[name] = self._read(name)
             except MergingError as error:
@@ -97,7 +97,7 @@ class SeveralRuns:
         part = context.alone().titled(f"Run {number + 1} of {len(self.wanted)}")
         return execute(one.recipe, self.store, benchmark=self.benchmark, base=one.base, context=part, **self.options)
 
-    def planned(self, one: WantedRun, workers: Workers) -> tuple[str, Callable[[], Plain] | None, float]:
+    def plan_run(self, one: WantedRun, workers: Workers) -> tuple[str, Callable[[], Plain] | None, float]:
         """The id of a run, how a worker is asked for it (None if it is stored), and the seconds that it may take.
 
         Asking raises WorkerError if it needs more memory than each worker may take. Raises MergingError: it cannot be
