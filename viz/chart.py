@@ -16,6 +16,7 @@ import pandas as pd
 import plotly.graph_objects as go
 
 from viz import theme
+from viz.ground import on_dark
 from viz.text import clean_text, identifier
 
 
@@ -47,8 +48,10 @@ class Chart:
         parameters = list(inspect.signature(self.render).parameters.values())[1:]
         return {parameter.name: parameter.default for parameter in parameters}
 
-    def __call__(self, table: pd.DataFrame, **options: object) -> go.Figure:
+    def __call__(self, table: pd.DataFrame, ground: str = "light", **options: object) -> go.Figure:
         """The figure; see ``viz.draw``."""
+        if one_of("ground", ground, ("light", "dark")) == "dark":
+            return on_dark(self(table, "light", **options))
         if unknown := [name for name in options if name not in self.options]:
             raise ChartError(f"{self.key} has no option {unknown[0]!r}; it has {listed(self.options)}")
         if missing := [name for name in self.columns if name not in table.columns]:

@@ -28,6 +28,12 @@ ON_LIGHT, ON_DARK = "#1F2932", "#FEFEFE"  # texts on cells, which stay as they a
 ACCENT = "#D55E00"  # the outline of what is selected
 SEQUENTIAL, DIVERGING = get_colorscale("Cividis"), get_colorscale("PuOr")
 PRUNED, KEPT = "#DDE1E6", "#0B3C5D"
+GROUND, CLEAR = "white", "rgba(0,0,0,0)"
+OTHER, REFERENCE, LEVEL, BEFORE, TIE = "#999999", "#8A94A3", "#C7CED6", "#C9CFD6", "#F7F7F7"  # grays
+SIDE_A, SIDE_B = "#E08214", "#8073AC"  # of the diverging scale
+BOTH_RIGHT, ONLY_A, ONLY_B, BOTH_WRONG = "#DCE6EF", "#FDD9A8", "#D5CFE6", "#E3E5E8"  # cells of images
+GLASS, VEIL, THICK_VEIL = "rgba(255,255,255,0.5)", "rgba(255,255,255,0.62)", "rgba(255,255,255,0.72)"
+CONTOUR, INTERVAL, FAILING = "rgba(31,41,51,0.55)", "rgba(95, 107, 122, 0.35)", "rgba(90,99,110,0.2)"
 BAR = 30  # px: the strip above a figure for its tool bar
 FONT, SMALL = 13, 12  # px; nothing is smaller than 12
 LINE_HEIGHT = 18  # px
@@ -219,6 +225,12 @@ def across(y: float, line: dict[str, Any]) -> dict[str, Any]:
         "type": "line", "xref": "x domain", "yref": "y", "x0": 0, "x1": 1, "y0": y, "y1": y, "line": line,
         "layer": "below",
     }  # fmt: skip
+
+
+def tint(color: str, opacity: float) -> str:
+    """A color written as #RRGGBB, less than opaque."""
+    red, green, blue = (int(color[place : place + 2], 16) for place in (1, 3, 5))
+    return f"rgba({red},{green},{blue},{opacity:g})"
 
 
 def edge(width: float = 1) -> dict[str, Any]:

@@ -28,35 +28,23 @@ def fingerprint(table: pd.DataFrame) -> bytes:
 
 
 @st.cache_resource(max_entries=KEPT, show_spinner=False, hash_funcs={"pandas.DataFrame": fingerprint})
-def figure(key: str, table: pd.DataFrame, options: dict[str, Any]) -> go.Figure:
-    """A chart's figure. It is shared and must not be changed."""
+def figure(key: str, table: pd.DataFrame, options: dict[str, Any], dark: bool = False) -> go.Figure:
+    """A chart's figure on a light or a dark ground. It is shared and must not be changed."""
     from viz import draw
 
-    return _encoded(draw(key, table, **options))
+    return _encoded(draw(key, table, ground="dark" if dark else "light", **options))
 
 
 @st.cache_resource(max_entries=KEPT, show_spinner=False, hash_funcs={"pandas.DataFrame": fingerprint})
-def _dark_figure(key: str, table: pd.DataFrame, options: dict[str, Any]) -> go.Figure:
-    """That figure on a dark ground. It is shared and must not be changed."""
-    from viz.dark import darkened
-
-    return _encoded(darkened(figure(key, table, options)))
-
-
 def shown_figure(key: str, table: pd.DataFrame, options: dict[str, Any], dark: bool) -> go.Figure:
-    """That figure as pages show it: on their ground, with room for its tool bar. It must not be changed."""
+    """That figure as pages show it, with room for its tool bar. It is shared and must not be changed."""
     from viz import theme
 
-    themed = themed_figure(key, table, options, dark)
+    themed = figure(key, table, options, dark)
     shown = theme.with_bar(themed)
     sent = themed.to_dict() | {"layout": shown.layout.to_plotly_json()}  # the arrays are encoded once for both
     shown.to_dict = lambda: sent
     return shown
-
-
-def themed_figure(key: str, table: pd.DataFrame, options: dict[str, Any], dark: bool) -> go.Figure:
-    """That figure on a light or a dark ground. It must not be changed."""
-    return _dark_figure(key, table, options) if dark else figure(key, table, options)
 
 
 def _encoded(drawn: go.Figure) -> go.Figure:

@@ -54,6 +54,7 @@ def menu(
 
 def picture(key: str, figure: go.Figure, name: str, notes: list[str]) -> dict[str, Any]:
     """What the browser's scripts must know of the chart ``key`` to draw its picture, with lines of text under it."""
+    from viz.ground import LIGHT
     from viz.registry import find
 
     return {
@@ -62,6 +63,7 @@ def picture(key: str, figure: go.Figure, name: str, notes: list[str]) -> dict[st
         "title": find(key).question,
         "description": str(figure.layout.meta["alt"]),
         "notes": notes,
+        "light": dict(LIGHT),
     }
 
 

@@ -70,7 +70,7 @@ def chart(
         if stage:
             if not stage.bare and not present.words(stage):
                 ask(key)
-            shown = stage.fitted(figures.themed_figure(key, table, drawn, state.dark()))
+            shown = stage.fitted(figures.figure(key, table, drawn, state.dark()))
         else:
             shown = figures.shown_figure(key, table, drawn, state.dark())
         st.plotly_chart(shown, theme=None, key=f"chart_{key}", config=config, alt=figure.layout.meta["alt"], **extra)
