@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -38,15 +39,15 @@ def drawn(chart: ShownChart) -> bytes:
     from viz.marks import marks
     from viz.registry import find
 
-    return _csv(chart, marks(chart.figure(), find(chart.key).picks))
+    return written(marks(chart.figure(), find(chart.key).picks), chart.back, provenance.line(chart))
 
 
 def whole(chart: ShownChart) -> bytes:
     """The table behind a chart as CSV."""
-    return _csv(chart, chart.table)
+    return written(chart.table, chart.back, provenance.line(chart))
 
 
-def _csv(chart: ShownChart, table: pd.DataFrame) -> bytes:
+def written(table: pd.DataFrame, back: Mapping[str, str], source: str) -> bytes:
     """A table as CSV, with experts' keys and with the line that says where it is from."""
-    keyed, source = names.keyed(table, chart.back), provenance.line(chart)
+    keyed = names.keyed(table, back)
     return tables.csv_bytes(keyed.assign(**{SOURCE: [source, *[""] * (len(keyed) - 1)][: len(keyed)]}))
