@@ -19,10 +19,10 @@ COLORS = ("color", "colorway", "colorscale")  # ends of the names of fields that
 DARK_INK = "#E8EDF2"  # of the app's pages, too
 # Opacities of bands and dots, and those of the darkest colors on the dark ground.
 TINTS = {0.13: 0.21, 0.15: 0.23, 0.16: 0.25, 0.55: 0.71}
-DARKEST = (theme.PALETTE[0], theme.KINDS["multitask"].color, theme.KINDS["paper"].color)
+DARKEST = (theme.BLUE, theme.KINDS["multitask"].color, theme.KINDS["paper"].color)
 _SOLID = {
     theme.GROUND: "#12161B",
-    theme.PALETTE[7]: DARK_INK,
+    theme.BLACK: DARK_INK,
     theme.INK: "#E3E8ED",
     theme.FADED: "#898D90",
     theme.GRID: "#26292C",
@@ -49,7 +49,7 @@ _SOLID = {
 }
 _TINTED = {
     theme.tint(color, opacity): theme.tint(color, more) for color in DARKEST for opacity, more in TINTS.items()
-} | {theme.tint(theme.PALETTE[7], opacity): theme.tint(DARK_INK, opacity) for opacity in TINTS}
+} | {theme.tint(theme.BLACK, opacity): theme.tint(DARK_INK, opacity) for opacity in TINTS}
 DARK: Mapping[str, str] = MappingProxyType(_SOLID | _TINTED)
 LIGHT: Mapping[str, str] = MappingProxyType({dark: light for light, dark in DARK.items()})  # for pictures to save
 

@@ -19,13 +19,14 @@ from viz.text import clean_text, power
 # Okabe and Ito's eight colors, which every kind of color vision can distinguish. Yellow and black come last: yellow is
 # faint on white, so that every filled mark also has a dark edge.
 PALETTE = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#D55E00", "#F0E442", "#000000")
+BLUE, ORANGE, GREEN, PINK, SKY, VERMILION, YELLOW, BLACK = PALETTE
 SYMBOLS = (
     "circle", "square", "diamond", "triangle-up", "cross", "star", "triangle-down", "x",
     "pentagon", "hexagon", "triangle-left", "triangle-right",
 )  # fmt: skip
 INK, FADED, GRID, PANEL = "#1F2933", "#5F6B7A", "#E3E7EC", "#F6F7F9"
 ON_LIGHT, ON_DARK = "#1F2932", "#FEFEFE"  # texts on cells, which stay as they are on a dark ground
-ACCENT = "#D55E00"  # the outline of what is selected
+ACCENT = VERMILION  # the outline of what is selected
 SEQUENTIAL, DIVERGING = get_colorscale("Cividis"), get_colorscale("PuOr")
 PRUNED, KEPT = "#DDE1E6", "#0B3C5D"
 GROUND, CLEAR = "white", "rgba(0,0,0,0)"
@@ -51,20 +52,20 @@ class Look(NamedTuple):
 
 KINDS: Mapping[str, Look] = {
     "pretrained": Look("#4B5563", "diamond-open"),
-    "individual": Look("#009E73", "square-open"),
+    "individual": Look(GREEN, "square-open"),
     "multitask": Look("#A3467C", "triangle-up-open"),
-    "merge": Look("#0072B2", "circle"),
-    "per_task": Look("#0072B2", "square"),
-    "modules": Look("#0072B2", "diamond"),
+    "merge": Look(BLUE, "circle"),
+    "per_task": Look(BLUE, "square"),
+    "modules": Look(BLUE, "diamond"),
     "paper": Look("#C24E00", "x-thin-open"),
 }
 ROLE_COLORS: Mapping[str, str] = {
-    "linear": "#0072B2",
-    "conv": "#56B4E9",
-    "norm_scale": "#E69F00",
-    "shift": "#CC79A7",
-    "embedding": "#009E73",
-    "projection": "#D55E00",
+    "linear": BLUE,
+    "conv": SKY,
+    "norm_scale": ORANGE,
+    "shift": PINK,
+    "embedding": GREEN,
+    "projection": VERMILION,
     "buffer": "#767676",
 }
 
@@ -74,13 +75,13 @@ TEMPLATE = go.layout.Template(
     data={"heatmap": [_BAR], "contour": [_BAR]},
     layout={
         "font": {"family": '"Source Sans", Arial, Helvetica, sans-serif', "size": FONT, "color": INK},
-        "paper_bgcolor": "white",
-        "plot_bgcolor": "white",
+        "paper_bgcolor": GROUND,
+        "plot_bgcolor": GROUND,
         "colorway": PALETTE,
         "colorscale": {"sequential": SEQUENTIAL, "diverging": DIVERGING},
         "hovermode": "closest",
-        "hoverlabel": {"bgcolor": "white", "bordercolor": FADED, "align": "left", "font": {"size": FONT, "color": INK}},
-        "legend": {"font": {"size": SMALL}, "title": {"font": {"size": SMALL}}, "bgcolor": "rgba(0,0,0,0)"},
+        "hoverlabel": {"bgcolor": GROUND, "bordercolor": FADED, "align": "left", "font": {"size": FONT, "color": INK}},
+        "legend": {"font": {"size": SMALL}, "title": {"font": {"size": SMALL}}, "bgcolor": CLEAR},
         "margin": {"l": 60, "r": 20, "t": 30, "b": 50, "pad": 2},
         "xaxis": {
             "gridcolor": GRID,
@@ -253,7 +254,7 @@ def with_bar(fig: go.Figure, grow: bool = True) -> go.Figure:
 
 def transparent(fig: go.Figure) -> go.Figure:
     """The same figure without a ground."""
-    return go.Figure(fig).update_layout(paper_bgcolor="rgba(0,0,0,0)", plot_bgcolor="rgba(0,0,0,0)")
+    return go.Figure(fig).update_layout(paper_bgcolor=CLEAR, plot_bgcolor=CLEAR)
 
 
 _PIXELS = {
