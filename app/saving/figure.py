@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import streamlit as st
+from streamlit.components.v1 import declare_component
 
 from viz import theme
 
@@ -15,7 +16,8 @@ if TYPE_CHECKING:
     import plotly.graph_objects as go
 
 HERE = Path(__file__).parent
-SCRIPTS = ("outline.js", "pdf.js", "picture.js", "figure.js")
+SCRIPTS = ("pdf.js", "picture.js", "figure.js")
+VENDOR = HERE / "vendor"  # what writes PDF; fetched by the browser when a PDF is asked for
 CAPTION, SOURCE = "Caption", "Source"
 FORMATS = (
     "SVG and PDF stay sharp at any size; PDF names the font Helvetica without holding it. PNG has three pixels for one "
@@ -42,7 +44,7 @@ def menu(
         )
         notes = [caption] if CAPTION in below and caption else []
         notes += [source] if SOURCE in below else []
-        data = picture(key, figure, name, notes)
+        data = {**picture(key, figure, name, notes), "vendor": _vendor()}
         with st.container(horizontal=True, vertical_alignment="top", gap="small"):
             _saver()(key=f"save_{key}", data=data, width="content")
             st.download_button(
@@ -63,6 +65,13 @@ def picture(key: str, figure: go.Figure, name: str, notes: list[str]) -> dict[st
         "description": str(figure.layout.meta["alt"]),
         "notes": notes,
     }
+
+
+@cache
+def _vendor() -> str:
+    """The address under which Streamlit serves the folder ``vendor``, as it does the files of a component."""
+    served = declare_component("vendor", VENDOR)
+    return "/".join(["", *st.get_option("server.baseUrlPath").strip("/").split(), "component", served.name, ""])
 
 
 def _page(figure: go.Figure, question: str, notes: list[str]) -> Callable[[], bytes]:
