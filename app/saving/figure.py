@@ -20,8 +20,8 @@ SCRIPTS = ("pdf.js", "picture.js", "figure.js")
 VENDOR = HERE / "vendor"  # what writes PDF; fetched by the browser when a PDF is asked for
 CAPTION, SOURCE = "Caption", "Source"
 FORMATS = (
-    "SVG and PDF stay sharp at any size; PDF names the font Helvetica without holding it. PNG has three pixels for one "
-    "on the screen. HTML opens in any browser without a network, and still shows values under the pointer."
+    "SVG and PDF stay sharp at any size; PDF holds its font. PNG has three pixels for one on the screen."
+    " HTML opens in any browser without a network, and still shows values under the pointer."
 )
 
 
