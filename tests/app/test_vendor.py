@@ -1,4 +1,4 @@
-"""The programs of others that the browser fetches are those that their list names, and their licenses lie beside them."""
+"""The programs of others that the browser fetches are those that their list names, with their licenses beside them."""
 
 from __future__ import annotations
 
