@@ -20,7 +20,6 @@ def mathml(latex: str) -> str:
                 raise ValueError(element.text)
     except Exception:  # it has a dozen of its own, and those of indices and iterators
         return f"<code>{escape(latex)}</code>"
+    drawn = tostring(row, encoding="unicode", short_empty_elements=False)
     source = f'<annotation encoding="application/x-tex">{escape(latex)}</annotation>'
-    return (
-        f"<math><semantics>{tostring(row, encoding='unicode', short_empty_elements=False)}{source}</semantics></math>"
-    )
+    return f"<math><semantics>{drawn}{source}</semantics></math>"
