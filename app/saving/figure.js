@@ -18,14 +18,6 @@ export default function (component) {
   }
 }
 
-function download(file, name) {
-  const link = document.createElement("a");
-  link.href = URL.createObjectURL(file);
-  link.download = name;
-  link.click();
-  setTimeout(() => URL.revokeObjectURL(link.href), 60000);
-}
-
 async function svgFile(data) {
   return new Blob([new XMLSerializer().serializeToString(await drawn(data))], { type: "image/svg+xml" });
 }

@@ -16,12 +16,11 @@ if TYPE_CHECKING:
     import plotly.graph_objects as go
 
 HERE = Path(__file__).parent
-SCRIPTS = ("pdf.js", "picture.js", "figure.js")
 VENDOR = HERE / "vendor"  # what writes PDF; fetched by the browser when a PDF is asked for
 CAPTION, SOURCE = "Caption", "Source"
 FORMATS = (
-    "SVG and PDF stay sharp at any size; PDF holds its font. PNG has three pixels for one on the screen."
-    " HTML opens in any browser without a network, and still shows values under the pointer."
+    "SVG and PDF stay sharp at any size; PDF holds its font. PNG has three pixels for one on the screen. "
+    "HTML opens in any browser without a network, and still shows values under the pointer."
 )
 
 
@@ -84,10 +83,10 @@ def _page(figure: go.Figure, question: str, notes: list[str]) -> Callable[[], by
 @cache
 def _saver() -> Any:
     """The buttons whose files the browser writes, registered once."""
-    files = {name: (HERE / name).read_text("utf-8") for name in ("figure.html", "figure.css", *SCRIPTS)}
-    return st.components.v2.component(
-        "mergescope_figure",
-        html=files["figure.html"],
-        css=files["figure.css"],
-        js="\n".join(files[name] for name in SCRIPTS),
-    )
+    return register("mergescope_figure", (HERE / "figure.html").read_text("utf-8"), "figure.js", "pdf.js")
+
+
+def register(name: str, html: str, *scripts: str) -> Any:
+    """The component ``name``, whose ``scripts`` do something with the picture of a chart."""
+    css, *js = ((HERE / file).read_text("utf-8") for file in ("figure.css", "picture.js", *scripts))
+    return st.components.v2.component(name, html=html, css=css, js="\n".join(js))

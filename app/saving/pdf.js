@@ -12,7 +12,8 @@ async function pdfFile(data) {
   const svg = await drawn(data, FONT);
   const [width, height] = ["width", "height"].map((name) => POINTS * svg.getAttribute(name));
   const orientation = width > height ? "landscape" : "portrait";
-  const pdf = new window.jspdf.jsPDF({ unit: "pt", format: [width, height], orientation, compress: true, putOnlyUsedFonts: true });
+  const page = { unit: "pt", format: [width, height], orientation };
+  const pdf = new window.jspdf.jsPDF({ ...page, compress: true, putOnlyUsedFonts: true });
   pdf.setProperties({ title: data.title, subject: data.description, creator: "Mergescope" });
   for (const [weight, file] of Object.entries(fetched)) {
     pdf.addFileToVFS(weight, file);
