@@ -276,7 +276,7 @@ def test_all_kinds_of_columns_and_options_come_back() -> None:
 def test_what_cannot_be_stored_is_refused_in_a_sentence() -> None:
     draft = ReportDraft()
     draft.add(ReportView("x", pd.DataFrame(), {"of": {1, 2}}), 0, [])
-    with pytest.raises(StoreError, match="option that cannot be stored.*set"):
+    with pytest.raises(StoreError, match=r"option that cannot be stored.*set"):
         report_codec.encode(draft)
     with pytest.raises(StoreError, match="cannot be stored"):
         report_codec.write_table(pd.DataFrame({"a": pd.Series(["a", 1], dtype=object)}))
