@@ -31,13 +31,10 @@ def menu(chart: ShownChart) -> None:
     if not popover.open:
         return
     with popover:
-        below = st.pills(
-            "Under the picture",
-            (CAPTION, SOURCE),
-            selection_mode="multi",
-            default=(CAPTION, SOURCE),
-            key=f"below_{chart.key}",
-        )
+        place, kept = f"below_{chart.key}", f"_below_{chart.key}"  # the choice outlives the menu
+        st.session_state.setdefault(place, st.session_state.get(kept, [CAPTION, SOURCE]))
+        below = st.pills("Under the picture", (CAPTION, SOURCE), selection_mode="multi", key=place)
+        st.session_state[kept] = below
         notes = [chart.caption] if CAPTION in below and chart.caption else []
         notes += [provenance.line(chart)] if SOURCE in below else []
         data = {**picture(chart, notes), "vendor": _vendor()}

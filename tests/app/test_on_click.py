@@ -51,6 +51,15 @@ def test_a_page_makes_nothing_that_nobody_asked_for(open_app: Any, library: Path
     assert made == ["view"] and not at.get("bidi_component")
 
 
+def test_the_menu_keeps_what_was_chosen_for_the_picture(open_app: Any, library: Path) -> None:
+    at = open_app("scores", library)
+    for change in ({f"below_{CHART}": [figure.CAPTION]}, {f"figure_{CHART}": False}, {f"figure_{CHART}": True}):
+        for key, value in ({f"figure_{CHART}": True} | change).items():
+            at.session_state[key] = value
+        assert not at.run().exception
+    assert at.session_state[f"below_{CHART}"] == [figure.CAPTION]
+
+
 def test_the_report_says_what_stood_at_the_chart(open_app: Any, library: Path) -> None:
     at = press(open_app("scores", library), "Add to report")
     (kept,) = at.session_state["_report_keeper"].draft().kept
