@@ -11,7 +11,7 @@ import numpy.typing as npt
 from viz import theme
 from viz.text import real, safe_text
 
-GUESS, TRUTH = theme.Look(theme.VERMILION, "diamond"), theme.Look(theme.BLUE, "circle")
+GUESS, TRUTH = theme.Look("#D55E00", "diamond"), theme.Look("#0072B2", "circle")
 GUESSED, MEASURED, WITHHELD = "Your guess", "Measured", "?"
 FEW = 24  # characters of a name beside an axis
 

@@ -88,7 +88,7 @@ def iso_curves(x_range: list[float], y_range: list[float]) -> tuple[list[Trace],
         curves.append(
             scatter(
                 x=x.astype(np.float32), y=y.astype(np.float32), mode="lines", hoverinfo="skip", showlegend=False,
-                name=f"H = {percent(level, 0)}", line={"color": theme.LEVEL, "width": 1.2, "dash": "dot"},
+                name=f"H = {percent(level, 0)}", line={"color": "#C7CED6", "width": 1.2, "dash": "dot"},
             )
         )  # fmt: skip
         labels.append({

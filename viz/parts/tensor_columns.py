@@ -131,7 +131,7 @@ def axis(groups: Sequence[Span], columns: int, group: str) -> dict[str, Any]:
 def bare_axis(columns: int, group: str) -> dict[str, Any]:
     """The x axis beside a canvas's names of rows, without labels; its title is there for those who read the figure."""
     return {
-        "title": {"text": title(group, columns), "font": {"color": theme.CLEAR}}, "range": [-0.5, columns - 0.5],
+        "title": {"text": title(group, columns), "font": {"color": "rgba(0,0,0,0)"}}, "range": [-0.5, columns - 0.5],
         "showgrid": False, "showticklabels": False, "ticks": "", "domain": [NAMES, 1],
     }  # fmt: skip
 
@@ -156,7 +156,7 @@ def separators(groups: Sequence[Span], axes: Sequence[str]) -> list[dict[str, An
     return [
         {
             "type": "line", "xref": "x", "yref": f"{axis} domain", "x0": first - 0.5, "x1": first - 0.5,
-            "y0": 0, "y1": 1, "line": {"color": theme.GROUND, "width": 2},
+            "y0": 0, "y1": 1, "line": {"color": "white", "width": 2},
         }
         for _, first, _ in groups[1:]
         for axis in axes

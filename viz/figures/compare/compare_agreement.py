@@ -17,12 +17,7 @@ from viz.text import clean_text, percent, safe_text
 RIGHT, WRONG = "right", "wrong"
 ORDER = (RIGHT, WRONG)
 # Where only one run is right, the side of the diverging scale that stands for that run in all charts.
-COLORS = {
-    (RIGHT, RIGHT): theme.BOTH_RIGHT,
-    (RIGHT, WRONG): theme.ONLY_A,
-    (WRONG, RIGHT): theme.ONLY_B,
-    (WRONG, WRONG): theme.BOTH_WRONG,
-}
+COLORS = {(RIGHT, RIGHT): "#DCE6EF", (RIGHT, WRONG): "#FDD9A8", (WRONG, RIGHT): "#D5CFE6", (WRONG, WRONG): "#E3E5E8"}
 NAMES = {
     (RIGHT, RIGHT): "both right", (RIGHT, WRONG): "only A right", (WRONG, RIGHT): "only B right",
     (WRONG, WRONG): "both wrong",
@@ -88,7 +83,7 @@ def _words(place: tuple[int, int], pair: tuple[str, str], row: Mapping[Any, Any]
 
 
 def _fill(place: tuple[int, int], color: str) -> dict[str, Any]:
-    return _box(place, 0.5) | {"fillcolor": color, "layer": "below", "line": {"color": theme.GROUND, "width": 3}}
+    return _box(place, 0.5) | {"fillcolor": color, "layer": "below", "line": {"color": "white", "width": 3}}
 
 
 def _ring(place: tuple[int, int]) -> dict[str, Any]:

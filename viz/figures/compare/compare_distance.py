@@ -15,7 +15,7 @@ from viz.text import clean_text, count, percent, real, safe_text
 
 PANELS = ("a", "b", "difference")
 TITLES = {"a": "A", "b": "B", "difference": "B − A, image by image"}
-COLORS = {"a": theme.SIDE_A, "b": theme.SIDE_B, "difference": theme.REFERENCE}
+COLORS = {"a": "#E08214", "b": "#8073AC", "difference": "#8A94A3"}
 AXES = {"a": ("x", "y"), "b": ("x2", "y2"), "difference": ("x3", "y3")}
 PANEL, GAP, TOP, BOTTOM = 112, 72, 36, 50  # px
 

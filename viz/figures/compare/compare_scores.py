@@ -15,7 +15,7 @@ from viz.drawing import Drawing, Trace, scatter
 from viz.text import clean_text, count, percent, safe_text
 
 ROW, HEAD, TOP, BOTTOM = 24, 24, 34, 54  # px; a group's heading takes as much as a row
-FOR_A, FOR_B, TIE = theme.SIDE_A, theme.SIDE_B, theme.TIE  # the sides of the diverging scale
+FOR_A, FOR_B, TIE = "#E08214", "#8073AC", "#F7F7F7"  # the sides of the diverging scale
 
 
 @chart(

@@ -12,11 +12,7 @@ from viz.drawing import Drawing, Trace, scatter
 from viz.parts import legends
 from viz.text import count, plural, real
 
-SIDES = {
-    "a": ("A", theme.SIDE_A, "circle"),
-    "b": ("B", theme.SIDE_B, "square"),
-    "difference": ("B − A", theme.FADED, "circle"),
-}
+SIDES = {"a": ("A", "#E08214", "circle"), "b": ("B", "#8073AC", "square"), "difference": ("B − A", "#5F6B7A", "circle")}
 HEIGHT, BOTTOM, LEFT = 420, 56, 84
 
 

@@ -16,7 +16,7 @@ from viz.text import clean_text, plural, real, safe_text, short_name
 
 PANELS = {"a": "A", "b": "B", "difference": "B − A"}
 ROW, TOP, BOTTOM, GAP = 24, 74, 64, 0.06  # px, px, px, share of the width
-COLORS = {"a": theme.SIDE_A, "b": theme.SIDE_B, "difference": theme.REFERENCE}
+COLORS = {"a": "#E08214", "b": "#8073AC", "difference": "#8A94A3"}
 
 
 @chart(
@@ -77,7 +77,7 @@ def _traces(table: pd.DataFrame, panel: str) -> list[Trace]:
         )  # fmt: skip
     color = COLORS[panel]
     dots = {
-        "size": 12, "color": [color if full else theme.GROUND for full in filled],
+        "size": 12, "color": [color if full else "white" for full in filled],
         "line": {"width": 2, "color": [theme.INK if full else color for full in filled]},
     }  # fmt: skip
     hover = [_hover(row) for row in table.to_dict("records")]

@@ -80,7 +80,7 @@ def _trace(rows: pd.DataFrame, x: Any, value: str, name: str, look: theme.Look) 
     }  # fmt: skip
     if value == "taken":
         return bar(
-            **shared, marker={"color": look.color, "line": {"color": theme.GROUND, "width": 0.5}}, textposition="none"
+            **shared, marker={"color": look.color, "line": {"color": "white", "width": 0.5}}, textposition="none"
         )
     return scatter(
         **shared, mode="lines+markers", line={"color": look.color, "width": 1},

@@ -122,7 +122,7 @@ def _name_experts(fig: Drawing, number: int, experts: list[str], width: int, las
     return [
         {
             "type": "line", "xref": f"x{suffix}", "yref": f"y{suffix} domain", "x0": at * block - 0.5,
-            "x1": at * block - 0.5, "y0": 0, "y1": 1, "line": {"color": theme.GROUND, "width": 2},
+            "x1": at * block - 0.5, "y0": 0, "y1": 1, "line": {"color": "white", "width": 2},
         }
         for at in range(1, len(experts))
     ]  # fmt: skip

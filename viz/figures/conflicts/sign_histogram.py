@@ -16,7 +16,7 @@ from viz.parts import legends
 from viz.text import clean_text, count, percent, plural, safe_text
 
 LANE, CAPTION, BOTTOM = 132, 46, 52  # px: height of a space's lane, of the numbers in it, and of the margin below
-STATES = {"before": theme.BEFORE, "after": theme.BLUE}
+STATES = {"before": "#C9CFD6", "after": "#0072B2"}
 RANDOM = "Random signs, same votes"
 WIDTH = 0.4  # of a bar, in bins
 

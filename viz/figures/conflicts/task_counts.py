@@ -63,11 +63,12 @@ def task_counts(table: pd.DataFrame, *, value: str = "accuracy", present: bool =
 
 
 def _dots(rows: pd.DataFrame, value: str, method: str, look: theme.Look, shift: float) -> Trace:
+    red, green, blue = (int(look.color[i : i + 2], 16) for i in (1, 3, 5))
     return scatter(
         x=_places(rows["size"], shift), y=rows[value].to_numpy(np.float32), mode="markers", showlegend=False,
         name=legends.entry(f"{method}, subsets"), legendgroup=safe_text(method),
         marker={
-            "symbol": look.symbol, "size": 6, "color": theme.tint(look.color, 0.55),
+            "symbol": look.symbol, "size": 6, "color": f"rgba({red},{green},{blue},0.55)",
             "line": {"width": 0.5, "color": theme.FADED},
         },
         text=[_hover(method, row) for row in rows.to_dict("records")], hovertemplate="%{text}<extra></extra>",

@@ -69,7 +69,7 @@ def _sum(x: np.ndarray, table: pd.DataFrame) -> Trace:
         x=x, y=means.astype(np.float32), mode="markers", name=TOTAL, legendgroup=TOTAL,
         text=[_hover(TOTAL, int(str(n)), rows, "lost") for n, rows in groups],
         hovertemplate="%{text}<extra></extra>",
-        marker={"symbol": "diamond", "color": theme.INK, "size": 9, "line": {"color": theme.GROUND, "width": 1}},
+        marker={"symbol": "diamond", "color": theme.INK, "size": 9, "line": {"color": "white", "width": 1}},
         error_y={
             "type": "data", "symmetric": False, "array": (high - means).astype(np.float32),
             "arrayminus": (means - low).astype(np.float32), "color": theme.INK, "thickness": 1.4,

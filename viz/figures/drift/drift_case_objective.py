@@ -44,7 +44,7 @@ def drift_case_objective(table: pd.DataFrame, *, present: bool = False) -> go.Fi
                 ],
                 marker={
                     "color": COLORS[index % 2], "line": theme.edge(0.8),
-                    "pattern": {"shape": SHAPES[index % 2], "fgcolor": theme.GROUND, "fillmode": "overlay", "size": 6,
+                    "pattern": {"shape": SHAPES[index % 2], "fgcolor": "white", "fillmode": "overlay", "size": 6,
                                 "solidity": 0.2},
                 },
             )

@@ -89,8 +89,9 @@ def _band(rows: pd.DataFrame, value: str, color: str) -> Trace:
     low, high = places.min(), places.max()
     x = np.concatenate([low.index, high.index[::-1]]).astype(np.float32)
     y = np.concatenate([low, high[::-1]]).astype(np.float32)
+    red, green, blue = (int(color[i : i + 2], 16) for i in (1, 3, 5))
     return scatter(
-        x=x, y=y, mode="lines", line={"width": 0}, fill="toself", fillcolor=theme.tint(color, 0.16),
+        x=x, y=y, mode="lines", line={"width": 0}, fill="toself", fillcolor=f"rgba({red},{green},{blue},0.16)",
         hoverinfo="skip", showlegend=False, name=legends.entry(f"{rows['label'].iloc[0]}, all tasks"),
         legendgroup=safe_text(f"run {rows['run'].iloc[0]}"),
     )  # fmt: skip

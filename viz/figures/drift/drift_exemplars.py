@@ -145,9 +145,10 @@ def _band(rows: pd.DataFrame, value: str, name: str, color: str, axis: str = "y"
     counts = rows.groupby("exemplars", sort=True)[value]
     low, high = counts.min(), counts.max()
     x = np.log2(np.concatenate([low.index, high.index[::-1]]).astype(np.float64)).astype(np.float32)
+    red, green, blue = (int(color[i : i + 2], 16) for i in (1, 3, 5))
     return scatter(
         x=x, y=np.concatenate([low, high[::-1]]).astype(np.float32), mode="lines", line={"width": 0}, fill="toself",
-        fillcolor=theme.tint(color, 0.15), hoverinfo="skip", showlegend=False, yaxis=axis,
+        fillcolor=f"rgba({red},{green},{blue},0.15)", hoverinfo="skip", showlegend=False, yaxis=axis,
         name=legends.entry(f"{name}, all draws"), legendgroup=safe_text(name),
     )  # fmt: skip
 

@@ -59,10 +59,11 @@ def _line(table: pd.DataFrame, look: theme.Look) -> Trace:
 def _band(table: pd.DataFrame, look: theme.Look) -> Trace:
     steps = table.groupby("step", sort=True)["accuracy"]
     low, high = steps.min(), steps.max()
+    red, green, blue = (int(look.color[i : i + 2], 16) for i in (1, 3, 5))
     return scatter(
         x=np.concatenate([low.index, high.index[::-1]]).astype(np.float32),
         y=np.concatenate([low, high[::-1]]).astype(np.float32), mode="lines", line={"width": 0}, fill="toself",
-        fillcolor=theme.tint(look.color, 0.15), hoverinfo="skip", showlegend=False,
+        fillcolor=f"rgba({red},{green},{blue},0.15)", hoverinfo="skip", showlegend=False,
         name=legends.entry("Worst task to best"),
     )  # fmt: skip
 

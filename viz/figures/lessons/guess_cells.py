@@ -112,7 +112,7 @@ def _key() -> Trace:
 
 def _marks(marked: list[tuple[int, int]], rows: list[str], columns: list[str]) -> Trace:
     y, x = np.array(marked, np.float32).reshape(-1, 2).T
-    look = guesses.marker(guesses.GUESS, 12) | {"line": {"color": theme.GROUND, "width": 1.5}}
+    look = guesses.marker(guesses.GUESS, 12) | {"line": {"color": "white", "width": 1.5}}
     texts = [f"{guesses.GUESSED}: {safe_text(rows[i])}, {safe_text(columns[j])}" for i, j in marked]
     return scatter(
         x=x, y=y, mode="markers", name=guesses.GUESSED, marker=look, text=texts, hovertemplate="%{text}<extra></extra>"

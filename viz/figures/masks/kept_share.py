@@ -19,7 +19,7 @@ COLORS = 7  # kinds of layer with a color of their own; the rest share one
 OTHER = "other kinds"
 RIGHT = 64  # px
 SHAPES = ("", "/", "x", ".", "\\", "-", "+")  # beside color, so that a gray print can be read
-PATTERN = {"fgcolor": theme.GROUND, "fillmode": "overlay", "size": 6, "solidity": 0.2}
+PATTERN = {"fgcolor": "white", "fillmode": "overlay", "size": 6, "solidity": 0.2}
 
 
 @chart(
@@ -57,7 +57,7 @@ def kept_share(table: pd.DataFrame, *, by: str = "role", present: bool = False) 
                 x=_ratio(kept, totals).astype(np.float32), y=rows, orientation="h", name=safe_text(kind, 40),
                 text=_hover(members, sections), hovertemplate="%{text}<extra></extra>", textposition="none",
                 marker={
-                    "color": colors[kind], "line": {"color": theme.GROUND, "width": 0.5},
+                    "color": colors[kind], "line": {"color": "white", "width": 0.5},
                     "pattern": PATTERN | {"shape": SHAPES[index % len(SHAPES)]},
                 },
             )
@@ -102,8 +102,8 @@ def _kinds(table: pd.DataFrame, by: str) -> pd.Series[str]:
 def _colors(kinds: list[str], by: str) -> Mapping[str, str]:
     free = iter(theme.PALETTE)
     roles = {role_name(role): color for role, color in theme.ROLE_COLORS.items()}
-    fixed = roles if by == "role" else {OTHER: theme.OTHER}
-    return {kind: fixed.get(kind) or next(free, theme.OTHER) for kind in kinds}
+    fixed = roles if by == "role" else {OTHER: "#999999"}
+    return {kind: fixed.get(kind) or next(free, "#999999") for kind in kinds}
 
 
 def _ratio(part: np.ndarray, whole: np.ndarray) -> np.ndarray:

@@ -25,11 +25,11 @@ Cells = tuple[
 ]  # neighboring cells of one factor: row, first column, the one after the last, factor
 ALL = "all"
 TOP, GAP, NAMED, LONG_NAMED = 26, 6, 26, 104  # px: above the map, between it and the names of groups, of these
-ABOVE, BELOW, ORANGE = "above 1", "below 0", theme.ORANGE
+ABOVE, BELOW, ORANGE = "above 1", "below 0", "#E69F00"
 UPRIGHT, WIDE, NARROW = 10, 900, 500  # px that an upright number takes, and of all columns on a usual and a narrow page
 LEGIBLE = 56  # px of the color bar, at least
 MIXED = -0.2  # where the row of all experts has more than one factor, on the scale of the colors
-SCALE = [[0, theme.GROUND], [0.1, theme.GROUND], [0.1, theme.PRUNED], [1 / 6, theme.PRUNED], [1, theme.KEPT]]
+SCALE = [[0, "white"], [0.1, "white"], [0.1, theme.PRUNED], [1 / 6, theme.PRUNED], [1, theme.KEPT]]
 
 
 @dataclass(frozen=True)
@@ -144,8 +144,8 @@ def _beyond(canvas: Canvas) -> list[Trace]:
     looks: dict[str, dict[str, Any]] = {
         ABOVE: {"color": ORANGE, "line": {"width": 0}},
         BELOW: {
-            "color": theme.GROUND, "line": {"width": 0},
-            "pattern": {"shape": "/", "fgcolor": theme.INK, "bgcolor": theme.GROUND, "size": 6, "solidity": 0.4},
+            "color": "white", "line": {"width": 0},
+            "pattern": {"shape": "/", "fgcolor": theme.INK, "bgcolor": "white", "size": 6, "solidity": 0.4},
         },
     }  # fmt: skip
     widest = max(theme.text_width(f"{factor:g}") for *_, factor in above) if above else 0
@@ -290,7 +290,7 @@ def _lay_out(fig: Drawing, canvas: Canvas, names: Sequence[str], group: str, hei
             "showticklabels": False, "ticks": "", "title": {"text": tensor_columns.title(group, columns)},
         },
         xaxis2={**plain, "domain": [0, tensor_columns.NAMES], "range": [0, 1], "anchor": "y",
-                "title": {"text": "Expert", "font": {"color": theme.CLEAR}}},
+                "title": {"text": "Expert", "font": {"color": "rgba(0,0,0,0)"}}},
         yaxis={**plain, "domain": [heights[1], 1], "range": [len(names) - 0.5, -0.5], "anchor": "x2",
                "title": {"text": "Expert", "standoff": tensor_columns.beside_names(canvas.experts)}},
         yaxis3={**plain, "domain": [0, heights[0]], "range": [0, 1], "anchor": "x"},

@@ -94,8 +94,7 @@ def _dots(word: str, saliency: np.ndarray, marks: list[theme.Look], **shared: An
     return scatter(
         x=saliency.astype(np.float32), mode="markers", name=word, **shared,
         marker={
-            "symbol": [mark.symbol for mark in marks], "size": 12, "opacity": 1,
-            "color": colors if filled else theme.GROUND,
+            "symbol": [mark.symbol for mark in marks], "size": 12, "opacity": 1, "color": colors if filled else "white",
             "line": {"color": theme.INK if filled else colors, "width": 1 if filled else 2.5},
         },
     )  # fmt: skip

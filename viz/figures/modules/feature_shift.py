@@ -15,7 +15,7 @@ from viz.parts import legends
 from viz.text import clean_text, count, percent, plural, real, safe_text
 
 LANE, GAP, BOTTOM = 15, 16, 58  # px: height of a bar, between tasks, under the plot
-STAGES = {"before": ("Merged model", theme.OTHER, "/"), "after": ("With the task's module", theme.BLUE, "")}
+STAGES = {"before": ("Merged model", "#999999", "/"), "after": ("With the task's module", "#0072B2", "")}
 
 
 @chart(
@@ -59,7 +59,7 @@ def _bars(drawn: pd.DataFrame, stage: str, lane: int, group: float) -> Trace:
         orientation="h", name=name, legendgroup=name, width=0.9 * LANE / group, textposition="none",
         marker={
             "color": color, "line": theme.edge(0.5),
-            "pattern": {"shape": shape, "fgcolor": theme.GROUND, "fillmode": "overlay", "size": 6, "solidity": 0.25},
+            "pattern": {"shape": shape, "fgcolor": "white", "fillmode": "overlay", "size": 6, "solidity": 0.25},
         },
         customdata=[[task] for task in drawn["task"].astype(str)],
         text=[_hover(row, stage) for row in drawn.to_dict("records")], hovertemplate="%{text}<extra></extra>",

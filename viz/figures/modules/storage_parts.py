@@ -77,7 +77,7 @@ def _bars(
         marker={
             "color": theme.PALETTE[place % len(theme.PALETTE)], "line": theme.edge(0.5),
             "pattern": {
-                "shape": SHAPES[place % len(SHAPES)], "fgcolor": theme.GROUND, "fillmode": "overlay", "size": 6,
+                "shape": SHAPES[place % len(SHAPES)], "fgcolor": "white", "fillmode": "overlay", "size": 6,
                 "solidity": 0.25,
             },
         },

@@ -15,7 +15,7 @@ from viz.drawing import Drawing, Trace, bar
 from viz.text import clean_text, count, percent, safe_text
 
 ROW, TOP, BOTTOM = 22, 34, 54  # px; a group's heading takes as much as a row
-GAIN, LOSS, NEITHER = theme.BLUE, theme.VERMILION, theme.FADED
+GAIN, LOSS, NEITHER = "#0072B2", "#D55E00", "#5F6B7A"
 
 
 @chart(
@@ -79,8 +79,8 @@ def _bars(table: pd.DataFrame, places: np.ndarray) -> Trace:
     return bar(
         x=np.nan_to_num(difference).astype(np.float32), y=places, orientation="h", name="Preview",
         marker={
-            "color": theme.GROUND, "line": {"color": colors, "width": 1.4},
-            "pattern": {"shape": "/", "fgcolor": colors, "bgcolor": theme.GROUND, "size": 6, "solidity": 0.35},
+            "color": "white", "line": {"color": colors, "width": 1.4},
+            "pattern": {"shape": "/", "fgcolor": colors, "bgcolor": "white", "size": 6, "solidity": 0.35},
         },
         error_x={
             "type": "data", "symmetric": False, "array": ends[0], "arrayminus": ends[1], "color": theme.INK,

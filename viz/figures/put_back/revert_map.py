@@ -15,7 +15,7 @@ from viz.drawing import heatmap
 from viz.parts import depth
 from viz.text import clean_text, count, layer_name, percent, plural, safe_text, short_name
 
-FADE = [[0, "rgba(255,255,255,0)"], [1, theme.THICK_VEIL]]
+FADE = [[0, "rgba(255,255,255,0)"], [1, "rgba(255,255,255,0.72)"]]
 UNKNOWN = "not measured yet"
 
 

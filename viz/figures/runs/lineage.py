@@ -23,9 +23,9 @@ NAMES = {
 }  # fmt: skip
 HEADS = ("Pretrained", "Experts", "Recipe", "Run")
 COLORS = {
-    "pretrained": theme.KINDS["pretrained"].color, "expert": theme.GREEN, "edit": theme.ORANGE, "merge": theme.BLUE,
-    "adapt": theme.SKY, "run": theme.VERMILION,
-    "model": theme.PINK, "other": theme.OTHER,
+    "pretrained": "#4B5563", "expert": "#009E73", "edit": "#E69F00", "merge": "#0072B2",
+    "adapt": "#56B4E9", "run": "#D55E00",
+    "model": "#CC79A7", "other": "#999999",
 }  # fmt: skip
 LANE, GAP, WIDE = 60, 10, 15  # px of a box and between two, characters in its lines; four boxes fit a narrow page
 TOP, BOTTOM, SIDE = 34, 44, 58
@@ -112,7 +112,7 @@ def _box(row: Mapping[Any, Any], box: Box) -> dict[str, Any]:
     text += [safe_text(line) for line in rest]
     return {
         "x": box.x, "y": box.y, "text": "<br>".join(text), "showarrow": False, "width": 100, "height": LANE - 10,
-        "bgcolor": theme.GROUND, "bordercolor": COLORS[kind], "borderwidth": 1.5, "borderpad": 3,
+        "bgcolor": "white", "bordercolor": COLORS[kind], "borderwidth": 1.5, "borderpad": 3,
         "opacity": FAINT + 0.2 if faint else 1.0, "captureevents": False, "name": kind,
         "font": {"size": theme.SMALL, "color": theme.FADED if faint else theme.INK},
     }  # fmt: skip

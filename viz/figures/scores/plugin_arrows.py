@@ -19,9 +19,9 @@ from viz.text import clean_text, identifier, percent, plural, safe_text
 
 PLAIN, PLUGGED = "plain", "plugged"  # the two ends of a pair
 REFERENCES = {"pretrained": "Pretrained", "individual": "Individual experts", "multitask": "Trained on all tasks"}
-RISES, FALLS = theme.Look(theme.BLUE, "circle"), theme.Look(theme.VERMILION, "diamond")  # the end with the edit, by H
-ALONE = theme.Look(theme.FADED, "circle-open")
-FAINT = theme.INTERVAL  # intervals: two for every merge
+RISES, FALLS = theme.Look("#0072B2", "circle"), theme.Look("#D55E00", "diamond")  # the end with the edit, by H-score
+ALONE = theme.Look("#5F6B7A", "circle-open")
+FAINT = "rgba(95, 107, 122, 0.35)"  # intervals: two for every merge
 INNER, BOTTOM = 500, 82
 WIDTHS = (500, 1200)  # px: labels do not overlap on a page of either width
 FAR = 0.5  # share of the range of all ends; starts farther outside would squeeze the others into a corner

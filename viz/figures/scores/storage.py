@@ -24,7 +24,7 @@ ACCOUNTS: Mapping[str, str] = {
     "sparse": "Changes only",
     "deploy": "All that its user needs",
 }
-COLORS = dict(zip(ACCOUNTS, (theme.VERMILION, theme.BLUE, theme.SKY, theme.GREEN), strict=True))
+COLORS = dict(zip(ACCOUNTS, ("#D55E00", "#0072B2", "#56B4E9", "#009E73"), strict=True))
 SHAPES = dict(zip(ACCOUNTS, ("", "/", ".", "\\"), strict=True))  # beside color, so that a gray print can be read
 
 
@@ -76,7 +76,7 @@ def _parts(table: pd.DataFrame) -> dict[tuple[str, str], dict[str, float]]:
 def _bars(account: str, mib: list[float], y: list[float], hovers: list[str], group: float) -> list[Trace]:
     """One account's bars, and the number at the end of each."""
     common = {"x": np.array(mib, np.float32), "y": np.array(y, np.float32), "legendgroup": account}
-    pattern = {"shape": SHAPES[account], "fgcolor": theme.GROUND, "fillmode": "overlay", "size": 6, "solidity": 0.25}
+    pattern = {"shape": SHAPES[account], "fgcolor": "white", "fillmode": "overlay", "size": 6, "solidity": 0.25}
     return [
         bar(
             **common, orientation="h", name=ACCOUNTS[account], width=0.9 * LANE / group, text=hovers,

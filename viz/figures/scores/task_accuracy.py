@@ -19,8 +19,8 @@ from viz.text import clean_text, count, identifier, percent, plural, safe_text
 LANE, TASK_GAP, PANEL_GAP = 11, 12, 44  # px: height of a run's lane, between tasks, between panels
 REFERENCES = {
     "expert": ("Own expert", {"color": theme.INK, "width": 2.5}, "line-ns"),
-    "zero_shot": ("Pretrained, zero-shot", {"color": theme.REFERENCE, "width": 2.5}, "line-ns"),
-    "chance": ("Chance", {"color": theme.REFERENCE, "width": 1.5}, "x-thin"),
+    "zero_shot": ("Pretrained, zero-shot", {"color": "#8A94A3", "width": 2.5}, "line-ns"),
+    "chance": ("Chance", {"color": "#8A94A3", "width": 1.5}, "x-thin"),
 }
 
 
@@ -172,7 +172,7 @@ def _interval(rows: pd.DataFrame, accuracy: np.ndarray, color: str) -> dict[str,
     above, below = rows["high"].to_numpy(np.float32) - accuracy, accuracy - rows["low"].to_numpy(np.float32)
     return {
         "type": "data", "symmetric": False, "array": np.nan_to_num(above).clip(0),
-        "arrayminus": np.nan_to_num(below).clip(0), "color": theme.FADED if color == theme.YELLOW else color,
+        "arrayminus": np.nan_to_num(below).clip(0), "color": theme.FADED if color == "#F0E442" else color,
         "thickness": 1.5, "width": 0,
     }  # fmt: skip
 
