@@ -17,10 +17,9 @@ from merging.errors import CheckpointError, HubError
 from merging.formats import configs
 from merging.formats.configs import ADAPTERS
 from merging.hub.cache import snapshot
-from merging.hub.client import OFF, host, switched_off
+from merging.hub.client import OFF, host, require_on, switched_off
 from merging.hub.facts import facts
 from merging.hub.fetch import fetch as fetch_files
-from merging.hub.permission import require_on
 from merging.hub.repository import Repository
 from merging.progress import watchers
 from merging.tasks.context import QUIET, Context

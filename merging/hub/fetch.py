@@ -14,7 +14,6 @@ from merging.hub.download import Download
 from merging.hub.facts import facts
 from merging.hub.failures import explained
 from merging.hub.line import Line
-from merging.hub.permission import require_on
 from merging.hub.repository import BRANCH, Repository, RepositoryFacts, RepositoryFile
 from merging.progress import Meter
 from merging.tasks.context import QUIET, Context
@@ -45,7 +44,7 @@ def fetch(
     files = tuple({file.name: file for file in files}.values())
     if folder := cache.whole(repository, files, into):
         return folder
-    require_on(repository.name)
+    client.require_on(repository.name)
     place, line = cache.place_of(repository, into), Line(limit_rate)
     downloads: list[Download] = []
     try:
