@@ -1,4 +1,4 @@
-"""The Hub's cache, in the library's own layout: blobs, snapshots of commits, and refs. Nothing asks the network here."""
+"""The Hub's cache in the library's own layout: blobs, snapshots of commits, and refs. No network is asked here."""
 
 from __future__ import annotations
 

@@ -15,6 +15,7 @@ from merging.files.disk import sync
 from merging.files.locks import held
 from merging.hub import client
 from merging.hub.cache import BLOBS, PART, blob_here, size_of
+from merging.hub.failures import explained
 from merging.hub.line import BrokenOffError, Line
 from merging.hub.repository import COMMIT, SHA256, Repository, RepositoryFile
 from merging.text import printable
@@ -35,21 +36,25 @@ class Download:
 
     def run(self) -> None:
         """Fetch the file unless its content is there."""
-        if self._is_here():
-            return
-        self._url = client.library().hf_hub_url(
-            self._repository.name, self.file.name, repo_type=self._repository.kind,
-            revision=self._repository.revision, endpoint=client.endpoint(),
-        )  # fmt: skip
-        self.file = self._line.persist(self._ask)
-        lock = self.place.parent / LOCKS / self.place.name / f"{self.file.key}.lock"
-        with held(lock, self._line.wait, longest=FOREVER) as locked:
+        try:
             if not self._is_here():
-                self._fetch(locked)
+                self.file = self._line.persist(self._ask)
+                lock = self.place.parent / LOCKS / self.place.name / f"{self.file.key}.lock"
+                with held(lock, self._line.wait, longest=FOREVER) as locked:
+                    if not self._is_here():
+                        self._fetch(locked)
+        except Exception as error:  # several libraries raise errors that have no common class
+            raise explained(error, self._repository, self.file.name, self.place) from None
 
     @property
     def _blob(self) -> Path:
         return self.place / BLOBS / self.file.key
+
+    @property
+    def _url(self) -> str:
+        of, hub = self._repository, client.library()
+        options = {"repo_type": of.kind, "revision": of.revision, "endpoint": client.endpoint()}
+        return str(hub.hf_hub_url(of.name, self.file.name, **options))
 
     def _is_here(self) -> bool:
         return blob_here(self._blob, self.file.size)
@@ -108,7 +113,10 @@ class Download:
         headers = utilities.build_hf_headers(headers={"Accept-Encoding": "identity"})
         headers |= {"Range": f"bytes={here}-"} if here else {}
         with utilities.get_session().stream("GET", self._url, headers=headers, timeout=STALL) as response:
-            status, goes_on = response.status_code, response.headers.get("Content-Range", "").startswith(f"bytes {here}-")
+            status, goes_on = (
+                response.status_code,
+                response.headers.get("Content-Range", "").startswith(f"bytes {here}-"),
+            )
             if here and not goes_on and status in {200, 206, 416}:  # it begins anew
                 part.unlink()
                 self._line.came(-here, self.file.name)
