@@ -44,12 +44,7 @@ def whole(repository: Repository, files: Iterable[RepositoryFile], into: Path | 
 def bytes_here(repository: Repository, files: Iterable[RepositoryFile], into: Path | None = None) -> int:
     """How many bytes of these files need not be fetched again: whole files, and the beginnings of others."""
     blobs, folder = place_of(repository, into) / BLOBS, snapshot(repository, into)
-    total = 0
-    for file in files:
-        whole_ones = ([folder / file.name] if folder else []) + ([blobs / file.key] if file.key else [])
-        held = [size_of(path) for path in whole_ones if _holds(path, file.size)]
-        total += held[0] if held else size_of(blobs / (file.key + PART)) if file.key else 0
-    return total
+    return sum(_bytes_of(file, blobs, folder) for file in files)
 
 
 def blob_here(blob: Path, size: int | None) -> bool:
@@ -90,11 +85,22 @@ def write_ref(place: Path, name: str, commit: str) -> None:
         write_text(path, commit)
 
 
-def size_of(path: Path) -> int:
-    """The size of a file; 0 if there is none."""
-    return path.stat().st_size if path.is_file() else 0
+def _bytes_of(file: RepositoryFile, blobs: Path, folder: Path | None) -> int:
+    if folder is not None and _holds(folder / file.name, file.size):
+        return size_of(folder / file.name) or 0
+    if file.key and _holds(blobs / file.key, file.size):
+        return size_of(blobs / file.key) or 0
+    return (size_of(blobs / (file.key + PART)) or 0) if file.key else 0
+
+
+def size_of(path: Path) -> int | None:
+    """The size of a file; None if there is none."""
+    with contextlib.suppress(OSError):
+        return path.stat().st_size if path.is_file() else None
+    return None
 
 
 def _holds(path: Path, size: int | None) -> bool:
     """Whether there is such a file, of this size if one is given."""
-    return path.is_file() and size in {None, size_of(path)}
+    actual = size_of(path)
+    return actual is not None and size in {None, actual}

@@ -32,23 +32,23 @@ class Download:
     """
 
     def __init__(self, repository: Repository, file: RepositoryFile, place: Path, line: Line) -> None:
-        self.file, self._repository, self.place, self._line = file, repository, place, line
+        self.file, self._repository, self._place, self._line = file, repository, place, line
 
     def run(self) -> None:
         """Fetch the file unless its content is there."""
         try:
             if not self._is_here():
                 self.file = self._line.persist(self._ask)
-                lock = self.place.parent / LOCKS / self.place.name / f"{self.file.key}.lock"
+                lock = self._place.parent / LOCKS / self._place.name / f"{self.file.key}.lock"
                 with held(lock, self._line.wait, longest=FOREVER) as locked:
                     if not self._is_here():
                         self._fetch(locked)
         except Exception as error:  # several libraries raise errors that have no common class
-            raise explained(error, self._repository, self.file.name, self.place) from None
+            raise explained(error, self._repository, self.file.name, self._place) from None
 
     @property
     def _blob(self) -> Path:
-        return self.place / BLOBS / self.file.key
+        return self._place / BLOBS / self.file.key
 
     @property
     def _url(self) -> str:
@@ -92,10 +92,11 @@ class Download:
         part = self._blob.with_name(f"{self.file.key}{'' if locked else f'.{uuid.uuid4().hex[:8]}'}{PART}")
         part.parent.mkdir(parents=True, exist_ok=True)
         try:
-            if self.file.size is not None and size_of(part) > self.file.size:
+            here, size = size_of(part), self.file.size
+            if size is not None and here is not None and here > size:
                 part.unlink()
-            if self.file.size is None or size_of(part) < self.file.size:
-                self._line.persist(lambda: self._receive(part), lambda: size_of(part))
+            if size is None or here != size:
+                self._line.persist(lambda: self._receive(part), lambda: size_of(part) or 0)
             if (digest := self._digest_of(part)) != self.file.key:
                 part.unlink()
                 raise self._another(digest)
@@ -109,19 +110,17 @@ class Download:
     def _receive(self, part: Path) -> None:
         """Ask for what is missing and write it. An address in the storage is valid for a while, so the Hub is asked."""
         self._line.wait()
-        utilities, here, size = client.utilities(), size_of(part), self.file.size
+        utilities, here, size = client.utilities(), size_of(part) or 0, self.file.size
         headers = utilities.build_hf_headers(headers={"Accept-Encoding": "identity"})
         headers |= {"Range": f"bytes={here}-"} if here else {}
         with utilities.get_session().stream("GET", self._url, headers=headers, timeout=STALL) as response:
-            status, goes_on = (
-                response.status_code,
-                response.headers.get("Content-Range", "").startswith(f"bytes {here}-"),
-            )
+            status, range_sent = response.status_code, response.headers.get("Content-Range", "")
+            goes_on = status == 206 and range_sent.startswith(f"bytes {here}-")
             if here and not goes_on and status in {200, 206, 416}:  # it begins anew
                 part.unlink()
                 self._line.came(-here, self.file.name)
             has_expired = status in {401, 403} and response.history and "X-Error-Code" not in response.headers
-            if has_expired or status == 416 or (here and status == 206 and not goes_on):
+            if has_expired or status == 416 or (status == 206 and not goes_on):
                 raise BrokenOffError(f"HTTP {status}")
             utilities.hf_raise_for_status(response)
             with part.open("ab") as file:
@@ -129,11 +128,11 @@ class Download:
                     self._line.wait()
                     file.write(piece)
                     self._line.came(len(piece), self.file.name)
-        if size is not None and size_of(part) < size:
+        if size is not None and (size_of(part) or 0) < size:
             raise BrokenOffError(f"{size_of(part)} of {size} bytes")
 
     def _digest_of(self, part: Path) -> str:
         """The digest of the finished file, of the kind that its key is."""
-        begun = hashlib.sha256() if self.file.sha256 else hashlib.sha1(b"blob %d\0" % size_of(part))
+        begun = hashlib.sha256() if self.file.sha256 else hashlib.sha1(b"blob %d\0" % (size_of(part) or 0))
         with part.open("rb") as file:
             return hashlib.file_digest(file, lambda: begun).hexdigest()

@@ -78,6 +78,21 @@ def test_a_hub_that_keeps_large_files_at_its_own_host_is_one(loopback: LoopbackH
     assert {seen.token for seen in loopback.requests if OWN_STORAGE in seen.path} == {ACCEPTED}
 
 
+def test_a_mirror_whose_storage_states_no_digest_is_a_hub_if_the_digest_is_known(loopback: LoopbackHub) -> None:
+    loopback.own_storage = True
+    repository, (weights,) = pinned(loopback, {"model.safetensors": b"weights"})
+    loopback.fail(OWN_STORAGE, method="HEAD", status=200, times=2)
+    with pytest.raises(HubError, match="does not answer as the Hub does"):
+        fetch(repository, [RepositoryFile(weights.name)])
+    assert (fetch(repository, [weights]) / weights.name).read_bytes() == b"weights"
+
+
+@pytest.mark.parametrize("name", ["empty.json", "empty.bin"])
+def test_an_empty_file_is_a_file(loopback: LoopbackHub, name: str) -> None:
+    repository, files = pinned(loopback, {name: b""})
+    assert (fetch(repository, files) / name).read_bytes() == b""
+
+
 @pytest.mark.parametrize("method", ["HEAD", "GET"])
 def test_no_token_goes_where_the_own_host_redirects_to(loopback: LoopbackHub, monkeypatch, method: str) -> None:
     monkeypatch.setenv("HF_TOKEN", ACCEPTED)
