@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import threading
 import time
 from collections.abc import Callable, Iterable
+from email.utils import parsedate_to_datetime
 from queue import Empty, SimpleQueue
 from typing import TypeVar
 
@@ -111,7 +113,10 @@ class Line:
 def _stated_delay(error: Exception) -> float | None:
     """The seconds that a server asks to wait; None if it does not."""
     headers = getattr(getattr(error, "response", None), "headers", {})
-    stated, limit = str(headers.get("Retry-After", "")).strip(), utilities().parse_ratelimit_headers(headers)
+    stated = str(headers.get("Retry-After", "")).strip()
     if stated.isdecimal():
         return float(stated)
-    return float(limit.reset_in_seconds) if limit and not limit.remaining and status_of(error) == 429 else None
+    with contextlib.suppress(ValueError):
+        return max(0.0, parsedate_to_datetime(stated).timestamp() - time.time())
+    limit = utilities().parse_ratelimit_headers(headers) if status_of(error) == 429 else None
+    return float(limit.reset_in_seconds) if limit and not limit.remaining else None
