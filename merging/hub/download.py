@@ -1,6 +1,6 @@
-"""One file on its way into the cache: resumed where it broke off, checked when it is whole, named when it is right.
+"""One file on its way into the cache: resumed where it broke off, checked while it comes, named when it is right.
 
-The library's own download keeps nothing of a file that broke off, and looks at no digest: see DECISIONS.md.
+The library's own downloads keep nothing of a file that broke off, and look at no digest: see DECISIONS.md.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from merging.hub.line import BrokenOffError, Line
 from merging.hub.repository import COMMIT, SHA256, Repository, RepositoryFile
 from merging.text import printable
 
+PIECE = 1 << 20
 STALL = 10.0  # seconds without a byte after which the file is asked for again from there
 LOCKS = ".locks"
 FOREVER = float("inf")  # whoever waits for another process that fetches the same file can be cancelled
@@ -33,6 +34,7 @@ class Download:
 
     def __init__(self, repository: Repository, file: RepositoryFile, place: Path, line: Line) -> None:
         self.file, self._repository, self._place, self._line = file, repository, place, line
+        self._sha256, self._hashed = hashlib.sha256(), 0  # bytes
 
     def run(self) -> None:
         """Fetch the file unless its content is there."""
@@ -109,7 +111,7 @@ class Download:
 
     def _receive(self, part: Path) -> None:
         """Ask for what is missing and write it. An address in the storage is valid for a while, so the Hub is asked."""
-        self._line.wait()
+        self._hash_on(part)
         utilities, here, size = client.utilities(), size_of(part) or 0, self.file.size
         headers = utilities.build_hf_headers(headers={"Accept-Encoding": "identity"})
         headers |= {"Range": f"bytes={here}-"} if here else {}
@@ -119,6 +121,7 @@ class Download:
             if here and not goes_on and status in {200, 206, 416}:  # it begins anew
                 part.unlink()
                 self._line.came(-here, self.file.name)
+                self._sha256, self._hashed = hashlib.sha256(), 0
             has_expired = status in {401, 403} and response.history and "X-Error-Code" not in response.headers
             if has_expired or status == 416 or (status == 206 and not goes_on):
                 raise BrokenOffError(f"HTTP {status}")
@@ -127,12 +130,29 @@ class Download:
                 for piece in response.iter_bytes():
                     self._line.wait()
                     file.write(piece)
+                    self._hash(piece)
                     self._line.came(len(piece), self.file.name)
         if size is not None and (size_of(part) or 0) < size:
             raise BrokenOffError(f"{size_of(part)} of {size} bytes")
 
+    def _hash(self, piece: bytes) -> None:
+        self._sha256.update(piece)
+        self._hashed += len(piece)
+
+    def _hash_on(self, part: Path) -> None:
+        """Take what lies there and is not in the digest yet, which an earlier download left."""
+        self._line.wait()
+        if (size_of(part) or 0) > self._hashed:
+            with part.open("rb") as file:
+                file.seek(self._hashed)
+                while piece := file.read(PIECE):
+                    self._line.wait()
+                    self._hash(piece)
+
     def _digest_of(self, part: Path) -> str:
         """The digest of the finished file, of the kind that its key is."""
-        begun = hashlib.sha256() if self.file.sha256 else hashlib.sha1(b"blob %d\0" % (size_of(part) or 0))
-        with part.open("rb") as file:
-            return hashlib.file_digest(file, lambda: begun).hexdigest()
+        self._hash_on(part)
+        if self.file.sha256:
+            return self._sha256.hexdigest()
+        content = part.read_bytes()
+        return hashlib.sha1(b"blob %d\0" % len(content) + content).hexdigest()
