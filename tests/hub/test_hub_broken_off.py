@@ -81,6 +81,8 @@ def test_after_five_tries_without_a_byte_it_gives_up_and_says_what_is_kept(loopb
         fetch(model, [FILE])
     assert "250 kB of 1.02 MB are kept, and the next download goes on from there" in str(error.value)
     assert len(ranges(loopback)) == 6 and error.value.later and snapshot(model) is None
+    loopback.recover()
+    assert (fetch(model, [FILE]) / FILE.name).read_bytes() == BYTES and ranges(loopback)[-1] == "bytes=250000-"
 
 
 def test_a_server_that_ignores_ranges_sends_all(loopback: LoopbackHub, model: Repository) -> None:
