@@ -24,7 +24,7 @@ from viz.chart import ChartError
 def test_the_registry_holds_the_charts() -> None:
     assert {"saliency_matrix", "saliency_tensor", "kept_share", "id_ood_scatter", "task_accuracy"} <= set(KEYS)
     for chart in CHARTS:
-        assert re.fullmatch(rf"viz\.figures\.\w+\.{chart.key}", chart.render.__module__)
+        assert chart.render.__module__.startswith("viz.figures.")
         assert chart.question.endswith("?") and chart.title and chart.empty.endswith(".")
         assert set(chart.rows) <= set(chart.columns)
         assert "present" in chart.options

@@ -13,6 +13,7 @@ import pandas as pd
 from viz import theme
 from viz.chart import ChartError, in_forward_order, in_order
 from viz.drawing import Drawing, heatmap
+from viz.hover import hover_texts
 from viz.parts import tensor_columns
 from viz.parts.cells import click_targets
 from viz.text import safe_text
@@ -89,13 +90,14 @@ def heat_map(
     rows: str,
     value: str,
     scale: Scale,
-    hover: Callable[[dict[Any, Any]], str],
+    hover: str | Callable[[dict[Any, Any]], str],
     selected: tuple[str | None, str | None] = (None, None),
     titles: Sequence[str] | None = None,
+    **formats: Callable[[Any], str],
 ) -> tuple[Drawing, Columns]:
     """A heat map of the column ``value`` over tensors, a row for each name in the column ``rows``; cells take clicks.
 
-    ``hover`` gives a cell's text from its row of the table. ``selected`` outlines a (row, tensor), a row or a column.
+    ``hover`` is a template of ``viz.hover``, with its ``formats``. ``selected`` outlines a (row, tensor), a row or a column.
     """
     columns, names = Columns.of(table), in_order(table[rows])
     cells = _cells(table, rows, names, columns.names)
@@ -105,7 +107,12 @@ def heat_map(
         z=z, colorscale=scale.colors or (theme.DIVERGING if scale.diverging else theme.SEQUENTIAL), ygap=1,
         name=scale.title.replace("<br>", " "), hoverinfo="skip", **colors,
     )  # fmt: skip
-    texts = [hover(row) for row in cells.reset_index().to_dict("records")]
+    rows_of = cells.reset_index()
+    texts = (
+        hover_texts(rows_of, hover, **formats)
+        if isinstance(hover, str)
+        else list(map(hover, rows_of.to_dict("records")))
+    )
     fig = Drawing([heat, click_targets(names, columns.names, texts, "Cells")])
     labels = [safe_text(name, 24) for name in (titles or names)]
     fig.update_xaxes(**columns.axis())

@@ -1,4 +1,4 @@
-"""Legends above a plot, with as many rows as they need on the narrowest page."""
+"""Legends above a plot, with as many rows as they need on the narrowest page, and the margins of a figure with one."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from viz import theme
-from viz.drawing import Drawing
+from viz.drawing import Drawing, Picture, Trace
 from viz.text import safe_text
 
 NARROW = 440  # px: width of a legend on that page, beside margins of the usual width
@@ -44,6 +44,34 @@ def above(
     if title:
         settings["title"] = small | {"text": title}
     return settings, start + ROW * rows([title, *names] if title else names, NARROW + USUAL - margins)
+
+
+def entries(traces: Sequence[Trace]) -> list[str]:
+    """The names in the legend of these traces."""
+    return list(dict.fromkeys(str(trace["name"]) for trace in traces if trace.get("showlegend", True)))
+
+
+def with_legend(
+    fig: Drawing,
+    alt: str,
+    inner: float,
+    state: str = "",
+    *,
+    left: float = 72,
+    right: float = 26,
+    below: float = 56,
+    gap: float = 20,
+    wide: bool = False,
+) -> Picture:
+    """The drawing under a legend of its traces, whose height is ``inner`` px without that legend.
+
+    ``gap`` is the space between legend and plot, ``below`` and the others the margins, px. A ``wide`` left margin leaves
+    the legend less room.
+    """
+    names = entries(fig.data)
+    legend, top = above(names, margins=left + right if wide else USUAL)
+    fig.update_layout(legend=legend, margin={"l": left, "r": right, "t": top + gap, "b": below})
+    return Picture(fig, alt, inner + top, state)
 
 
 def one_entry_each(fig: Drawing) -> None:

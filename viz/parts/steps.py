@@ -23,7 +23,7 @@ def draw(
     table: pd.DataFrame,
     value: str,
     title: str,
-    hover: Callable[[dict[Any, Any]], str],
+    hover: str | Callable[[dict[Any, Any]], str],
     at: int | None = None,
     names: Sequence[str] | None = None,
     band: str | None = None,

@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 import pandas as pd
-import plotly.graph_objects as go
 
 from viz import theme
-from viz.chart import chart, in_order
-from viz.drawing import Drawing, Trace, scatter
-from viz.parts import legends
-from viz.text import clean_text, count, identifier, percent, plural, real, safe_text
+from viz.chart import NothingToDraw, chart, in_order
+from viz.drawing import Drawing, Picture, Trace
+from viz.parts import series
+from viz.parts.legends import with_legend
+from viz.text import clean_text, plural
 
-HEIGHT, BOTTOM, LEFT = 430, 56, 72
+HOVER = (
+    "<b>{title}</b>, step {step:count}<br>entropy {entropy:real}, loss {loss:real} nats[<br>accuracy {accuracy:percent}]"
+    "[<br>{n:count} images]"
+)
 
 
 @chart(
@@ -26,62 +27,42 @@ HEIGHT, BOTTOM, LEFT = 430, 56, 72
     picks=("task", "step"),
     empty="No step of this merge has been measured with labels.",
 )
-def entropy_loss(
-    table: pd.DataFrame, *, tasks: list[str] | None = None, selected: str | None = None, present: bool = False
-) -> go.Figure:
+def entropy_loss(table: pd.DataFrame, *, tasks: list[str] | None = None, selected: str | None = None) -> Picture:
     """A path for each task through its measured steps: the first is an open mark, the last a large one.
 
-    task, title, step (updates so far), entropy (mean of the model's predictions, nats), loss (cross-entropy with the
-    labels, nats), accuracy (fraction), n (images). Where a path goes left and up, entropy falls while the loss rises.
-    ``tasks`` is the full ordered list that fixes the colors; ``selected`` is the task whose path is emphasized.
+    step (updates so far), entropy (mean of the model's predictions, nats), loss (cross-entropy with the labels, nats).
+    Where a path goes left and up, entropy falls while the loss rises. ``selected`` is the task whose path is emphasized.
     """
-    table = table.assign(task=table["task"].astype(str)).sort_values("step", kind="stable")
-    finite = np.isfinite(table[["entropy", "loss"]].to_numpy(np.float64)).all(axis=1)
-    drawn = table[finite]
+    drawn = series.finite_rows(table.sort_values("step", kind="stable"), "entropy", "loss")
     if drawn.empty:
-        return theme.notice("entropy_loss", "Nothing to draw: no step has both numbers.", present)
-    names = in_order(drawn["task"])
-    look = theme.looks(tasks or names)
-    titles = dict(zip(drawn["task"], drawn["title"], strict=True))
-    fig = Drawing([_path(drawn[drawn["task"] == name], look[name], selected in (None, name)) for name in names])
-    legend, top = legends.above([titles[name] for name in names])
+        raise NothingToDraw("Nothing to draw: no step has both numbers.")
+    look = theme.looks(tasks or in_order(drawn["task"]))
+    fig = Drawing([
+        _path(rows, look[task], **entry, opacity=1 if selected in (None, task) else 0.3)
+        for task, rows, entry in series.each(drawn, "task", label="title")
+    ])  # fmt: skip
     fig.update_xaxes(title={"text": "Mean entropy of the predictions (nats)"}, rangemode="tozero")
     fig.update_yaxes(title={"text": "Cross-entropy with the labels (nats)"}, rangemode="tozero")
-    fig.update_layout(legend=legend, margin={"l": LEFT, "r": 24, "t": top + 14, "b": BOTTOM})
-    return theme.finish(fig, "entropy_loss", _alt(drawn, names, titles), HEIGHT + top, present)
+    return with_legend(fig, _alt(drawn), 430, right=24, gap=14)
 
 
-def _path(rows: pd.DataFrame, look: theme.Look, full: bool) -> Trace:
+def _path(rows: pd.DataFrame, look: theme.Look, **fields: object) -> Trace:
     first, last = rows["step"].min(), rows["step"].max()
-    return scatter(
-        x=rows["entropy"].to_numpy(np.float32), y=rows["loss"].to_numpy(np.float32), mode="lines+markers",
-        name=legends.entry(rows["title"].iloc[0]), legendgroup=safe_text(f"task {rows['task'].iloc[0]}"),
-        line={"color": look.color, "width": 1.8}, opacity=1 if full else 0.3, unselected={"marker": {"opacity": 1}},
+    return series.marks(
+        rows, "entropy", "loss", look, HOVER, picks=("task", "step"), line={"width": 1.8},
         marker={
-            "symbol": look.symbol, "size": [14 if step == last else 8 for step in rows["step"]],
+            "size": [14 if step == last else 8 for step in rows["step"]],
             "color": ["white" if step == first < last else look.color for step in rows["step"]],
             "line": {"color": look.color if first < last else theme.INK, "width": 1.6},
-        },
-        customdata=[[identifier(row["task"]), identifier(row["step"])] for row in rows.to_dict("records")],
-        text=[_hover(row) for row in rows.to_dict("records")], hovertemplate="%{text}<extra></extra>",
+        }, **fields,
     )  # fmt: skip
 
 
-def _hover(row: dict[Any, Any]) -> str:
-    text = f"<b>{safe_text(row['title'])}</b>, step {row['step']:,.0f}<br>entropy {real(row['entropy'])}, "
-    text += f"loss {real(row['loss'])} nats"
-    if np.isfinite(row.get("accuracy", np.nan)):
-        text += f"<br>accuracy {percent(row['accuracy'])}"
-    if np.isfinite(row.get("n", np.nan)):
-        text += f"<br>{count(row['n'])} images"
-    return text
-
-
-def _alt(drawn: pd.DataFrame, names: list[str], titles: dict[str, str]) -> str:
-    paths = {name: drawn.loc[drawn["task"] == name, ["entropy", "loss"]].to_numpy(np.float64) for name in names}
-    misled = [name for name, path in paths.items() if path[-1, 0] < path[0, 0] and path[-1, 1] > path[0, 1]]
-    words = f"Entropy against loss of {plural(len(names), 'task')} at {plural(drawn['step'].nunique(), 'step')}."
+def _alt(drawn: pd.DataFrame) -> str:
+    ends = drawn.groupby("title", sort=False)[["entropy", "loss"]].agg(["first", "last"])
+    entropy, loss = (ends[name]["last"] - ends[name]["first"] for name in ("entropy", "loss"))
+    misled = [clean_text(title, 40) for title in ends.index[np.array((entropy < 0) & (loss > 0))]]
+    words = f"Entropy against loss of {plural(len(ends), 'task')} at {plural(drawn['step'].nunique(), 'step')}."
     if not misled:
         return f"{words} On no task does entropy fall while the loss rises."
-    named = ", ".join(clean_text(titles[name], 40) for name in misled[:3])
-    return f"{words} Entropy falls while the loss rises on {len(misled)} of them: {named}."
+    return f"{words} Entropy falls while the loss rises on {len(misled)} of them: {', '.join(misled[:3])}."

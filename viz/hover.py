@@ -1,0 +1,88 @@
+"""What marks say under the pointer: a template, filled with each row of a table."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from functools import cache
+from string import Formatter
+from typing import Any, NamedTuple
+
+import pandas as pd
+
+from viz.text import count, percent, plural, real, role_name, safe_text, short_name
+
+LAYER = "{section}, {part} ({role:role})"  # where a tensor lies
+
+
+class Field(NamedTuple):
+    """A text, and the column whose value follows it, if one does, with its format."""
+
+    text: str
+    column: str | None
+    format: str
+
+
+def decimal(number: float, digits: int = 2) -> str:
+    """0.123 as "0.12", with a minus sign as wide as a digit; "—" where there is no number."""
+    return f"{number:.{digits}f}".replace("-", "−") if math.isfinite(number) else "—"
+
+
+def points(difference: float) -> str:
+    """A difference of shares in percentage points, with its sign: 0.0123 as "+1.2"; "—" where there is none."""
+    return f"{100 * difference:+.1f}" if math.isfinite(difference) else "—"
+
+
+FORMATS: Mapping[str, Callable[..., str]] = {
+    "text": safe_text,
+    "short": short_name,
+    "percent": percent,
+    "count": count,
+    "real": real,
+    "points": points,
+    "decimal": decimal,
+    "role": lambda role: safe_text(role_name(role)),
+    "plural": lambda number, *noun: plural(int(number), " ".join(noun)),
+}
+
+
+def hover_texts(rows: pd.DataFrame, template: str, **formats: Callable[[Any], str]) -> list[str]:
+    """The template filled with each row. ``{column:format argument}`` names one of ``FORMATS`` or of ``formats``.
+
+    A value without a format is escaped text. A part in [brackets] is left out of a row that lacks one of its values:
+    no such column, no number, an empty text. Raises KeyError if another value has no column.
+    """
+    texts = [""] * len(rows)
+    for optional, fields in _parts(template):
+        columns = [field.column for field in fields if field.column is not None]
+        if optional and not set(columns) <= set(rows):
+            continue
+        values = {name: rows[name].tolist() for name in columns}
+        for at in range(len(texts)):
+            if not (optional and any(_absent(values[name][at]) for name in columns)):
+                texts[at] += "".join(
+                    field.text + (_written(field.format, values[field.column][at], formats) if field.column else "")
+                    for field in fields
+                )
+    return texts
+
+
+def _written(format: str, value: Any, formats: Mapping[str, Callable[[Any], str]]) -> str:
+    name, *arguments = format.split(" ")
+    if name in formats:
+        return formats[name](value)
+    return FORMATS[name or "text"](value, *(int(one) if one.isdecimal() else one for one in arguments))
+
+
+def _absent(value: Any) -> bool:
+    return value is None or value is pd.NA or value == "" or (isinstance(value, float) and not math.isfinite(value))
+
+
+@cache
+def _parts(template: str) -> list[tuple[bool, list[Field]]]:
+    """The parts of a template, and whether they stand in brackets."""
+    parts = []
+    for at, part in enumerate(template.replace("]", "[").split("[")):
+        fields = [Field(text, column, format or "") for text, column, format, _ in Formatter().parse(part)]
+        parts += [(at % 2 == 1, fields)] if fields else []
+    return parts
