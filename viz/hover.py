@@ -8,9 +8,10 @@ from functools import cache
 from string import Formatter
 from typing import Any, NamedTuple
 
+import numpy as np
 import pandas as pd
 
-from viz.text import count, percent, plural, real, role_name, safe_text, short_name
+from viz.text import clean_text, count, percent, plural, real, role_name, safe_text, short_name
 
 LAYER = "{section}, {part} ({role:role})"  # where a tensor lies
 
@@ -35,6 +36,7 @@ def points(difference: float) -> str:
 
 FORMATS: Mapping[str, Callable[..., str]] = {
     "text": safe_text,
+    "plain": clean_text,  # for alt texts, which are no markup
     "short": short_name,
     "percent": percent,
     "count": count,
@@ -65,6 +67,18 @@ def hover_texts(rows: pd.DataFrame, template: str, **formats: Callable[[Any], st
                     for field in fields
                 )
     return texts
+
+
+def in_words(
+    table: pd.DataFrame, value: str, template: str, least: bool = False, **formats: Callable[[Any], str]
+) -> str:
+    """The template filled with the row that has the largest number, or the ``least``; empty if no row has a number."""
+    numbers = table[value].to_numpy(np.float64)
+    finite = np.flatnonzero(np.isfinite(numbers))
+    if not len(finite):
+        return ""
+    at = finite[(numbers[finite].argmin if least else numbers[finite].argmax)()]
+    return hover_texts(table.iloc[[at]], template, **formats)[0]
 
 
 def _written(format: str, value: Any, formats: Mapping[str, Callable[[Any], str]]) -> str:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Self
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -12,7 +12,7 @@ import pandas as pd
 
 from viz import theme
 from viz.chart import ChartError, in_forward_order, in_order
-from viz.drawing import Drawing, heatmap
+from viz.drawing import Drawing, Picture, heatmap
 from viz.hover import hover_texts
 from viz.parts import tensor_columns
 from viz.parts.cells import click_targets
@@ -70,8 +70,7 @@ class Columns:
         return tensor_columns.spans_of([str(section) for section in self.tensors["section"]])
 
 
-@dataclass(frozen=True)
-class Scale:
+class Scale(NamedTuple):
     """How a heat map colors numbers. A ``diverging`` scale is linear, with zero in its middle.
 
     ``colors`` is a color scale, if it is another one than usual.
@@ -90,14 +89,18 @@ def heat_map(
     rows: str,
     value: str,
     scale: Scale,
-    hover: str | Callable[[dict[Any, Any]], str],
+    hover: str,
     selected: tuple[str | None, str | None] = (None, None),
     titles: Sequence[str] | None = None,
-    **formats: Callable[[Any], str],
-) -> tuple[Drawing, Columns]:
+    *,
+    alt: str,
+    state: str = "",
+    formats: Mapping[str, Callable[[Any], str]] | None = None,
+) -> Picture:
     """A heat map of the column ``value`` over tensors, a row for each name in the column ``rows``; cells take clicks.
 
-    ``hover`` is a template of ``viz.hover``, with its ``formats``. ``selected`` outlines a (row, tensor), a row or a column.
+    ``hover`` is a template of ``viz.hover``, with its ``formats``. ``selected`` outlines a (row, tensor), a row or a
+    column.
     """
     columns, names = Columns.of(table), in_order(table[rows])
     cells = _cells(table, rows, names, columns.names)
@@ -107,12 +110,7 @@ def heat_map(
         z=z, colorscale=scale.colors or (theme.DIVERGING if scale.diverging else theme.SEQUENTIAL), ygap=1,
         name=scale.title.replace("<br>", " "), hoverinfo="skip", **colors,
     )  # fmt: skip
-    rows_of = cells.reset_index()
-    texts = (
-        hover_texts(rows_of, hover, **formats)
-        if isinstance(hover, str)
-        else list(map(hover, rows_of.to_dict("records")))
-    )
+    texts = hover_texts(cells.reset_index(), hover, **(formats or {}))
     fig = Drawing([heat, click_targets(names, columns.names, texts, "Cells")])
     labels = [safe_text(name, 24) for name in (titles or names)]
     fig.update_xaxes(**columns.axis())
@@ -128,7 +126,7 @@ def heat_map(
         showlegend=False,
         barmode="overlay",
     )
-    return fig, columns
+    return Picture(fig, alt, TOP + BOTTOM + max(len(names) * ROW, 110), f"{state}:{len(columns.names)}")
 
 
 def largest(table: pd.DataFrame, column: str) -> pd.Series | None:

@@ -65,8 +65,8 @@ def with_legend(
 ) -> Picture:
     """The drawing under a legend of its traces, whose height is ``inner`` px without that legend.
 
-    ``gap`` is the space between legend and plot, ``below`` and the others the margins, px. A ``wide`` left margin leaves
-    the legend less room.
+    ``gap`` is the space between legend and plot, ``left``, ``right`` and ``below`` are the margins, px. With ``wide``
+    margins the legend has less room.
     """
     names = entries(fig.data)
     legend, top = above(names, margins=left + right if wide else USUAL)

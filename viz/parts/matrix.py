@@ -7,10 +7,12 @@ from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
+import pandas as pd
 
 from viz import theme
 from viz.chart import ChartError
 from viz.drawing import Drawing, heatmap, scatter
+from viz.hover import hover_texts
 from viz.parts import depth
 from viz.parts.cells import click_targets
 from viz.text import safe_text
@@ -62,6 +64,21 @@ def draw(
     fig = Drawing(traces)
     _lay_out(fig, rows, columns)
     return fig
+
+
+def of_table(
+    table: pd.DataFrame, rows: Side, columns: Side, by: tuple[str, str], value: str, hover: str, scale: depth.Scale
+) -> Drawing:
+    """The matrix of a table with a row for each cell, whose row and column its columns ``by`` name.
+
+    ``hover`` is a template of ``viz.hover``. Raises ChartError if no cell has a number.
+    """
+    cells = table[np.isfinite(table[value].to_numpy(np.float64))]
+    places = list(zip(cells[by[0]].astype(str), cells[by[1]].astype(str), strict=True))
+    values = grid(dict(zip(places, cells[value].astype(float), strict=True)), rows.names, columns.names)
+    texts = dict(zip(places, hover_texts(cells, hover), strict=True))
+    ordered = [texts[rows.names[y], columns.names[x]] for y, x in np.argwhere(np.isfinite(values)).tolist()]
+    return draw(rows, columns, values, ordered, scale)
 
 
 def _number(number: float, percent: bool) -> str:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import textwrap
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -11,25 +10,11 @@ import numpy as np
 import pandas as pd
 
 from viz import theme
-from viz.text import percent, safe_text
+from viz.text import percent
 
 FAILING = "rgba(90,99,110,0.2)"  # what does not meet the requirement
 REQUIRED = ("meets", "certainty")  # columns: whether a point meets it, and in which share of draws of the images
-CHARACTERS = 78  # in a line under a chart on a narrow page
 SCORES = {"in_domain": "In-domain", "out_of_domain": "Out-of-domain", "h_score": "H-score"}
-
-
-def note(words: str, below: float) -> tuple[list[dict[str, Any]], float]:
-    """An annotation ``below`` px under the plot, in as many lines as it needs, and its height in px."""
-    if not words:
-        return [], 0
-    lines = textwrap.wrap(words, CHARACTERS)
-    annotation = {
-        "text": "<br>".join(safe_text(line, CHARACTERS + 1) for line in lines), "x": 0, "xref": "paper",
-        "xanchor": "left", "y": 0, "yref": "paper", "yanchor": "top", "yshift": -below, "showarrow": False,
-        "align": "left", "font": {"size": theme.SMALL, "color": theme.FADED},
-    }  # fmt: skip
-    return [annotation], theme.LINE_HEIGHT * len(lines) + 6
 
 
 def ring(x: Sequence[float], y: Sequence[float], size: int = 17, width: float = 3, **where: Any) -> dict[str, Any]:

@@ -13,8 +13,8 @@ from viz.parts.legends import with_legend
 from viz.text import clean_text, plural
 
 HOVER = (
-    "<b>{title}</b>, step {step:count}<br>entropy {entropy:real}, loss {loss:real} nats[<br>accuracy {accuracy:percent}]"
-    "[<br>{n:count} images]"
+    "<b>{title}</b>, step {step:count}<br>entropy {entropy:real}, loss {loss:real} nats"
+    "[<br>accuracy {accuracy:percent}][<br>{n:count} images]"
 )
 
 
@@ -30,8 +30,8 @@ HOVER = (
 def entropy_loss(table: pd.DataFrame, *, tasks: list[str] | None = None, selected: str | None = None) -> Picture:
     """A path for each task through its measured steps: the first is an open mark, the last a large one.
 
-    step (updates so far), entropy (mean of the model's predictions, nats), loss (cross-entropy with the labels, nats).
-    Where a path goes left and up, entropy falls while the loss rises. ``selected`` is the task whose path is emphasized.
+    step (updates so far), entropy (mean of the model's predictions, nats), loss (cross-entropy with labels, nats).
+    Where a path goes left and up, entropy falls while the loss rises. The path of the task ``selected`` is emphasized.
     """
     drawn = series.finite_rows(table.sort_values("step", kind="stable"), "entropy", "loss")
     if drawn.empty:

@@ -14,7 +14,7 @@ import plotly.graph_objects as go
 from viz import theme
 from viz.chart import ChartError, chart, one_of
 from viz.drawing import Drawing, Trace, heatmap, scatter
-from viz.parts import legends, sweep
+from viz.parts import axes, legends, sweep
 from viz.text import clean_text, count, identifier, percent, plural, real, safe_text
 
 SIDE, BOTTOM, LEFT = 420, 56, 66
@@ -66,7 +66,7 @@ def sweep_contour(
     if len(chosen):
         fig.add_trace(sweep.ring(chosen["x"].tolist(), chosen["y"].tolist()))
     legend, top = legends.above([label for label, *_ in marks]) if marks else ({}, 0.0)
-    annotations, more = sweep.note(note, BOTTOM)
+    annotations, more = axes.note(note, BOTTOM)
     spans = [sweep.stretch(values[i] if values else None, table[name].tolist()) for i, name in enumerate("xy")]
     for span, ends in zip(spans, ([mark[1] for mark in marks], [mark[2] for mark in marks]), strict=True):
         span[:] = [min([span[0], *ends]), max([span[1], *ends])]

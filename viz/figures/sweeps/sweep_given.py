@@ -11,7 +11,7 @@ import plotly.graph_objects as go
 from viz import theme
 from viz.chart import chart, in_order
 from viz.drawing import Drawing
-from viz.parts import legends, sweep
+from viz.parts import axes, legends, sweep
 from viz.text import clean_text, count, identifier, percent, plural, real, safe_text
 
 PANEL, GAP, BOTTOM, LEFT = 190, 30, 52, 76  # px
@@ -60,7 +60,7 @@ def sweep_given(
     legends.one_entry_each(fig)
     inner = len(metrics) * PANEL + (len(metrics) - 1) * GAP
     legend, top = legends.above([labels[name] for name in names])
-    annotations, more = sweep.note(note, BOTTOM)
+    annotations, more = axes.note(note, BOTTOM)
     span = sweep.stretch(values, table["x"].tolist())
     fig.update_xaxes(title={"text": safe_text(title, 90)}, range=span, anchor=_axis(len(metrics) - 1))
     for place, metric in enumerate(metrics):

@@ -12,7 +12,7 @@ import plotly.graph_objects as go
 from viz import theme
 from viz.chart import chart, in_order
 from viz.drawing import Drawing
-from viz.parts import legends, sweep
+from viz.parts import axes, legends, sweep
 from viz.text import clean_text, count, identifier, percent, plural, real, safe_text
 
 PANEL, GAP, BOTTOM, LEFT = 150, 26, 52, 66
@@ -70,7 +70,7 @@ def sweep_lines(
     legends.one_entry_each(fig)
     inner = len(scores) * PANEL + (len(scores) - 1) * GAP
     legend, top = legends.above([labels[name] for name in names])
-    annotations, more = sweep.note(note, BOTTOM)
+    annotations, more = axes.note(note, BOTTOM)
     _lay_out(fig, scores, inner, title, sweep.stretch(values, table["x"].tolist()))
     chosen_values = table.loc[table["point"].astype(str) == str(selected), "x"].drop_duplicates()
     shapes = [sweep.upright(float(x)) for x in chosen_values]

@@ -12,6 +12,7 @@ from viz import theme
 from viz.chart import chart, in_order
 from viz.drawing import Drawing
 from viz.parts import legends, sweep
+from viz.parts.axes import note as note_below
 from viz.text import clean_text, count, identifier, percent, plural, real, safe_text
 
 COLUMNS, PANEL, GAP, BOTTOM, LEFT = 4, 104, 34, 52, 66  # px, except the number of columns
@@ -73,7 +74,7 @@ def sweep_tasks(
     legends.one_entry_each(fig)
     inner = rows_of * PANEL + (rows_of - 1) * GAP
     legend, top = legends.above([labels[name] for name in names])
-    annotations, more = sweep.note(note, BOTTOM)
+    annotations, more = note_below(note, BOTTOM)
     columns = min(COLUMNS, len(tasks))
     _lay_out(fig, columns, rows_of, inner, title, sweep.stretch(values, table["x"].tolist()))
     titles = table.drop_duplicates("task").set_index("task")["title"]
