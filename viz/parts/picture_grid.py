@@ -64,7 +64,9 @@ def of_models(
     texts = pd.Series(hover_texts(table, hover, **formats), table.index)
     at = {name: place for place, name in enumerate(models["model"])}
     grids = {
-        (rows.names.index(row), at[model]): _cells(own, value, texts[own.index], notes.get((row, model), ""))
+        (rows.names.index(str(row)), at[str(model)]): _cells(
+            own, value, texts[own.index], notes.get((str(row), str(model)), "")
+        )
         for (row, model), own in table.groupby([table[rows.column].astype(str), "model"], sort=False)
     }
     down = Side(rows.title, rows.names, rows.titles)

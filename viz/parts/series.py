@@ -119,7 +119,8 @@ def each(
 
 def finite_rows(table: pd.DataFrame, *columns: str) -> pd.DataFrame:
     """The rows with a number in each of these columns."""
-    return table[np.isfinite(table[list(columns)].to_numpy(np.float64)).all(axis=1)]
+    finite: pd.DataFrame = table[np.isfinite(table[list(columns)].to_numpy(np.float64)).all(axis=1)]
+    return finite
 
 
 def numbers(rows: pd.DataFrame, values: str | Any) -> Values:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-import numpy as np
 import pandas as pd
 
 from viz import theme
@@ -14,7 +13,7 @@ from viz.drawing import Drawing, Picture, Trace
 from viz.hover import hover_texts, in_words
 from viz.parts import axes, depth, legends, matrix, series
 from viz.parts.depth import BLOCKS_PASSED
-from viz.text import clean_text, percent, plural, safe_text
+from viz.text import clean_text, plural, safe_text
 
 HOVER = "<b>{label}</b>, {where}<br>{share:percent}[ ({low:percent} to {high:percent})][<br>of {n:count} images]"
 VALUES = {  # -> title of the axis, and the same in a sentence
@@ -153,10 +152,10 @@ def data_set_tasks(table: pd.DataFrame, *, value: str = "turns") -> Picture:
 def _line(rows: pd.DataFrame, look: theme.Look, shift: float, line: Mapping[str, Any], **fields: Any) -> Trace:
     """A run's shares over depth as a line, with the intervals where the table has them."""
     rows = rows.sort_values("depth")
-    bars = series.interval(rows, "share", look.color, width=3, thickness=1.2)
+    error = series.interval(rows, "share", look.color, width=3, thickness=1.2)
     return series.marks(
         rows, rows["depth"] + APART * shift, "share", look, HOVER, size=8, line={"width": 1.8, **line},
-        **({"error_y": bars} if bars else {}), **fields,
+        error_y=error, **fields,
     )  # fmt: skip
 
 

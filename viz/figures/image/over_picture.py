@@ -9,7 +9,7 @@ from viz.drawing import Picture
 from viz.hover import decimal, hover_texts, in_words
 from viz.parts import picture_grid
 from viz.parts.depth import BLOCKS_PASSED, Scale
-from viz.text import clean_text, percent, plural
+from viz.text import plural
 
 PATCH = "patch {row}, {column} (row, column)"
 BY = {"view": "View", "block": "Block"}  # what the rows of the figure of attention are
@@ -47,8 +47,8 @@ def image_attention(
                        hover_texts(token, "{share:percent 0}"), strict=True)),
     )  # fmt: skip
     stays = token.groupby("model", sort=False).agg({"title": "first", "share": "mean"})
-    shares = [f"{percent(share, 0)} stay on the class token in {clean_text(title, 40)}" for title, share in
-              stays.loc[[model for model in in_order(table["model"])[:4] if model in stays.index]].to_numpy()]  # fmt: skip
+    known = stays.loc[[model for model in in_order(table["model"])[:4] if model in stays.index]]
+    shares = hover_texts(known, "{share:percent 0} stay on the class token in {title:plain 40}")
     words = f"Where {plural(table['model'].nunique(), 'model')} look, {plural(len(kept), 'grid')} each; on average "
     alt = f"{sentence} {words}{', '.join(shares) or 'nothing is known of the class token'}.".strip()
     return Picture(fig, alt, height, f"{by}:{','.join(kept)}")
@@ -81,7 +81,9 @@ def image_drift_grid(table: pd.DataFrame, *, picture: str = "", sentence: str = 
     )  # fmt: skip
     models = in_order(table["model"])
     alt = f"{sentence} Drift of the patches of {plural(len(models), 'run')} at {plural(len(depths), 'depth')}: most, "
-    alt += in_words(patches, "drift", "{drift:real}, in row {row}, column {column} at depth {depth} of {title:plain 40}.")
+    alt += in_words(
+        patches, "drift", "{drift:real}, in row {row}, column {column} at depth {depth} of {title:plain 40}."
+    )
     return Picture(fig, alt.strip(), height, ",".join(models))
 
 
@@ -110,7 +112,7 @@ def image_occlude(table: pd.DataFrame, *, picture: str = "", sentence: str = "")
     )  # fmt: skip
     least = in_words(
         table, "change",
-        "Change of the margin of {followed:plain 40} with single patches occluded: the largest loss is {change:real}, at "
-        "row {row}, column {column} of {title:plain 40}.", least=True,
+        "Change of the margin of {followed:plain 40} with single patches occluded: the largest loss is {change:real}, "
+        "at row {row}, column {column} of {title:plain 40}.", least=True,
     )  # fmt: skip
     return Picture(fig, f"{sentence} {least}".strip(), height + 40, ",".join(models["model"]))
