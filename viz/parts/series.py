@@ -107,7 +107,7 @@ def interval(
 
 def each(
     table: pd.DataFrame, by: str, names: Sequence[str] | None = None, label: str = "label"
-) -> Iterator[tuple[str, pd.DataFrame, dict[str, str]]]:
+) -> Iterator[tuple[str, pd.DataFrame, dict[str, Any]]]:
     """Each name in the column ``by`` that has rows, in the order of ``names``, with its rows and its legend entry."""
     column = table[by].astype(str)
     for name in names or in_order(column):
