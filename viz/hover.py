@@ -45,6 +45,7 @@ FORMATS: Mapping[str, Callable[..., str]] = {
     "decimal": decimal,
     "role": lambda role: safe_text(role_name(role)),
     "plural": lambda number, *noun: plural(int(number), " ".join(noun)),
+    "known": lambda value: "",  # in brackets: a value without which the rest says nothing
 }
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -14,6 +14,7 @@ from viz.text import percent
 
 FAILING = "rgba(90,99,110,0.2)"  # what does not meet the requirement
 REQUIRED = ("meets", "certainty")  # columns: whether a point meets it, and in which share of draws of the images
+CHOSEN = {"color": theme.ACCENT, "width": 1.5, "dash": "dot"}  # the line at the chosen value
 SCORES = {"in_domain": "In-domain", "out_of_domain": "Out-of-domain", "h_score": "H-score"}
 
 
@@ -26,15 +27,7 @@ def ring(x: Sequence[float], y: Sequence[float], size: int = 17, width: float = 
     }  # fmt: skip
 
 
-def upright(x: float) -> dict[str, Any]:
-    """A line through all panels at the chosen value."""
-    return {
-        "type": "line", "xref": "x", "yref": "paper", "x0": x, "x1": x, "y0": 0, "y1": 1, "layer": "below",
-        "line": {"color": theme.ACCENT, "width": 1.5, "dash": "dot"},
-    }  # fmt: skip
-
-
-def stretch(values: Sequence[float] | None, computed: Sequence[float]) -> list[float]:
+def stretch(values: Sequence[float] | None, computed: Iterable[float]) -> list[float]:
     """The range of an axis: over all planned ``values`` if they are given, else over the ``computed`` ones."""
     ends = [float(value) for value in (values if values else computed)]
     low, high = min(ends), max(ends)

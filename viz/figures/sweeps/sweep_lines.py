@@ -73,7 +73,7 @@ def sweep_lines(
     annotations, more = axes.note(note, BOTTOM)
     _lay_out(fig, scores, inner, title, sweep.stretch(values, table["x"].tolist()))
     chosen_values = table.loc[table["point"].astype(str) == str(selected), "x"].drop_duplicates()
-    shapes = [sweep.upright(float(x)) for x in chosen_values]
+    shapes = [axes.upright(float(x), sweep.CHOSEN) for x in chosen_values]
     if required is not None and required[0] in scores:
         shapes += _shade(fig, table, *required, scores.index(required[0]))
     fig.update_layout(
