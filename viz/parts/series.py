@@ -59,9 +59,9 @@ def bars(
 ) -> Trace:
     """A bar for each row, with a thin dark edge; see ``marks``."""
     marker = {"color": color, "line": theme.edge(0.6)}
+    own = {"textposition": "none", **pointed(rows, hover, picks, formats)}
     return bar(
-        x=numbers(rows, x), y=numbers(rows, y), textposition="none", **pointed(rows, hover, picks, formats),
-        **fields | {"marker": marker | fields.get("marker", {})},
+        x=numbers(rows, x), y=numbers(rows, y), **own | fields | {"marker": marker | fields.get("marker", {})}
     )  # fmt: skip
 
 
