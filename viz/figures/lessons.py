@@ -20,8 +20,7 @@ from viz.text import clean_text, count, plural, real, safe_text
 
 LOOKS = {"guess": theme.Look("#D55E00", "diamond"), "truth": theme.Look("#0072B2", "circle")}
 GUESSED, MEASURED = "Your guess", "Measured"
-BOTH = {"title": {"text": "Guess and measurement"}, "tickmode": "array", "tickvals": [0, 1],
-        "ticktext": [GUESSED, MEASURED], "fixedrange": True, "showgrid": False}  # fmt: skip
+BOTH = ("Guess and measurement", (GUESSED, MEASURED))  # an axis and the names on it
 LEGEND = {"orientation": "h", "x": 0, "y": 1, "yanchor": "bottom"}
 HIDDEN = {  # the sign that stands in the picture while the truth is withheld
     "text": "?", "x": 0.5, "y": 0.5, "xref": "x domain", "yref": "y domain", "showarrow": False,
@@ -77,8 +76,8 @@ def class_answers(table: pd.DataFrame, *, withheld: bool = True, code: str = "")
     while the truth is ``withheld``. ``code`` is the class's.
     """
     table = table.assign(sessions=table["sessions"].fillna(0).clip(lower=0), place=range(len(table)))
-    known = "truth" in table and not withheld
-    measured = table[table["truth"].fillna(False).to_numpy(bool)] if known else table.head(0)
+    shown = "truth" in table and not withheld
+    measured = table[table["truth"].fillna(False).to_numpy(bool)] if shown else table.head(0)
     most = max(1.0, table["sessions"].max())
     fig = Drawing([
         series.bars(
@@ -87,15 +86,16 @@ def class_answers(table: pd.DataFrame, *, withheld: bool = True, code: str = "")
         )
     ])  # fmt: skip
     if len(measured):
-        at = np.full(len(measured), 0.03 * most)
-        fig.add_trace(
-            series.marks(measured, at, "place", LOOKS["truth"], MEASURED, size=15, name=MEASURED, cliponaxis=False)
-        )
+        fig.add_trace(series.marks(
+            measured.assign(at=0.03 * most), "at", "place", LOOKS["truth"], MEASURED, size=15, name=MEASURED,
+            cliponaxis=False,
+        ))  # fmt: skip
     of_class = f" of class {safe_text(code, 20)}" if code else ""
     fig.update_xaxes(
         title={"text": f"Sessions{of_class}, not people; n = {count(table['sessions'].sum())}"},
-        range=[0, 1.3 * most], dtick=max(1, round(most / 6)), tickformat=",d", fixedrange=True,
-    )  # fmt: skip  # the longest bar's number has room
+        dtick=max(1, round(most / 6)), tickformat=",d", fixedrange=True,
+        range=[0, 1.3 * most],  # with room for the longest bar's number
+    )  # fmt: skip
     fig.update_layout(bargap=0.3)
     ticks = [safe_text(answer, LONG) for answer in table["answer"]]
     for place in measured["place"]:
@@ -199,17 +199,15 @@ def guess_choice(table: pd.DataFrame, *, withheld: bool = False) -> Picture:
     table = table.assign(place=range(len(table)))
     fig, words = Drawing(), []
     for column, (name, title) in enumerate((("guess", GUESSED), ("truth", MEASURED))):
-        rows = table[table[name].astype(bool) & (name == "guess" or not withheld)]
-        at = np.full(len(rows), column)
-        fig.add_trace(series.marks(rows, at, "place", LOOKS[name], f"{title}: {{option}}", size=15, name=title))
+        rows = table[table[name].astype(bool) & (name == "guess" or not withheld)].assign(at=column)
+        fig.add_trace(series.marks(rows, "at", "place", LOOKS[name], f"{title}: {{option}}", size=15, name=title))
         words.append(clean_text(rows["option"].iloc[0], 60) if len(rows) else "nothing")
     if withheld:
         fig.add_annotation(HIDDEN | {"x": 1, "xref": "x"})
         words[1] = "is withheld"
-    fig.update_xaxes(**BOTH, range=[-0.6, 1.6])
-    return _in_rows(
-        fig, f"Your guess: {words[0]}. Measured: {words[1]}.", "Answer", table["option"].tolist(), limit=LONG
-    )
+    fig.update_xaxes(**axes.of_names(*BOTH, range=[-0.6, 1.6]))
+    sentence = f"Your guess: {words[0]}. Measured: {words[1]}."
+    return _in_rows(fig, sentence, "Answer", table["option"].tolist(), limit=LONG)
 
 
 @chart(
@@ -306,7 +304,7 @@ def guess_number(
                 rows, "value", "place", look, f"{{label}}: {{value:amount}}{BETWEEN}", size=11, name=kind, error_x=bars,
                 formats=_amounts(unit),
             ))  # fmt: skip
-    for place in set(table["place"]) - set(shown["place"]):
+    for place in sorted(set(table["place"]) - set(shown["place"])):
         fig.add_annotation(HIDDEN | {"y": place, "yref": "y", "font": {"size": 22, "color": theme.FADED}})
     known = table[[name for name in ("value", "low", "high") if name in table]].to_numpy(np.float64)
     ends = [*known[np.isfinite(known)].tolist(), *(end for end in (low, high) if end is not None)] or [0.0, 1.0]
@@ -340,7 +338,7 @@ def guess_order(table: pd.DataFrame, *, unit: str = "", withheld: bool = False) 
     )  # fmt: skip
     if withheld:
         fig.add_annotation(HIDDEN | {"x": 1, "xref": "x"})
-    fig.update_xaxes(**BOTH, range=[-0.2, 1.2])
+    fig.update_xaxes(**axes.of_names(*BOTH, range=[-0.2, 1.2]))
     guess, truth = (table.sort_values(name, kind="stable")["option"].tolist() for name in ("guess", "truth"))
     orders = [", ".join(clean_text(option, 40) for option in order[:5]) for order in (guess, truth)]
     words = f"Guessed order: {orders[0]}. Measured: {'withheld' if withheld else orders[1]}."
