@@ -48,7 +48,8 @@ def above(
 
 def entries(traces: Sequence[Trace]) -> list[str]:
     """The names in the legend of these traces."""
-    return list(dict.fromkeys(str(trace["name"]) for trace in traces if trace.get("showlegend", True)))
+    shown = [trace for trace in traces if trace.get("showlegend", True)]
+    return [name for _, name in dict.fromkeys((trace.get("legendgroup"), str(trace["name"])) for trace in shown)]
 
 
 def with_legend(
@@ -63,13 +64,13 @@ def with_legend(
     gap: float = 20,
     wide: bool = False,
 ) -> Picture:
-    """The drawing under a legend of its traces, whose height is ``inner`` px without that legend.
+    """The drawing under a legend of its traces, if they have entries; its height is ``inner`` px without that legend.
 
     ``gap`` is the space between legend and plot, ``left``, ``right`` and ``below`` are the margins, px. With ``wide``
     margins the legend has less room.
     """
     names = entries(fig.data)
-    legend, top = above(names, margins=left + right if wide else USUAL)
+    legend, top = above(names, margins=left + right if wide else USUAL) if names else ({}, 0.0)
     fig.update_layout(legend=legend, margin={"l": left, "r": right, "t": top + gap, "b": below})
     return Picture(fig, alt, inner + top, state)
 
