@@ -8,7 +8,7 @@ import numpy as np
 import pandas as pd
 
 from viz import theme
-from viz.chart import NothingToDraw, chart, in_order
+from viz.chart import chart, in_order
 from viz.drawing import Drawing, Picture
 from viz.hover import in_words
 from viz.parts import axes, depth, matrix, series
@@ -50,9 +50,7 @@ def feature_shift(table: pd.DataFrame) -> Picture:
     before and after (mean |f − f_expert| per dimension of the raw features, over images), cosine_before and
     cosine_after (mean 1 − cosine).
     """
-    drawn = series.finite_rows(table, "before", "after").reset_index(drop=True)
-    if drawn.empty:
-        raise NothingToDraw("Nothing to draw: no task has both numbers.")
+    drawn = series.finite_rows(table, "before", "after", lack="no task has both numbers").reset_index(drop=True)
     drawn["removed"] = (1 - drawn["after"] / drawn["before"]).where(drawn["before"] > 0)
     fig = Drawing([
         series.bars(
@@ -83,9 +81,7 @@ def storage_parts(table: pd.DataFrame, *, parts: list[str] | None = None) -> Pic
 
     ``parts`` is the full ordered list that fixes the colors.
     """
-    drawn = series.finite_rows(table, "bytes")
-    if drawn.empty:
-        raise NothingToDraw("Nothing to draw: these runs did not record their storage.")
+    drawn = series.finite_rows(table, "bytes", lack="these runs did not record their storage")
     order, runs = {name: at for at, name in enumerate(in_order(parts or drawn["part"]))}, in_order(drawn["run"])
     drawn = drawn.sort_values("part", key=lambda names: names.map(order), kind="stable")
     sizes = drawn.groupby("run")["bytes"]
@@ -202,9 +198,7 @@ def _weights(table: pd.DataFrame, hover: str, words: str, state: str) -> Picture
 
 def _with_blocks(table: pd.DataFrame) -> pd.DataFrame:
     """The rows with a weight; block is its name, and place the same, but empty where one router serves the model."""
-    drawn = series.finite_rows(table, "weight")
-    if drawn.empty:
-        raise NothingToDraw("Nothing to draw: no weight is a number.")
+    drawn = series.finite_rows(table, "weight", lack="no weight is a number")
     blocks = drawn["block"].map(_block_name)
     return drawn.assign(block=blocks, place=blocks.where(blocks != MODEL, ""))
 
@@ -240,8 +234,7 @@ def router_confusion(table: pd.DataFrame) -> Picture:
     in_domain (bool: one of the experts is the data set's own), share (of the data set's images to which this expert is
     given the most weight, a fraction).
     """
-    if series.finite_rows(table, "share").empty:
-        raise NothingToDraw("Nothing to draw: no share is a number.")
+    table = series.finite_rows(table, "share", lack="no share is a number")
     table = table.sort_values("in_domain", ascending=False, kind="stable")
     inside = table["in_domain"].astype(bool)
     table = table.assign(unseen=np.where(inside, "", ", which no expert was trained on"))

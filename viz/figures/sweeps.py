@@ -106,9 +106,7 @@ def sweep_tasks(
 
     in_domain (bool), correct (images). Other columns and options are as in ``sweep_lines``; ``required`` names a task.
     """
-    table = finite_rows(table, "accuracy").sort_values(["line", "x"], kind="stable")
-    if table.empty:
-        raise NothingToDraw("Nothing to draw: no task has an accuracy.")
+    table = finite_rows(table, "accuracy", lack="no task has an accuracy").sort_values(["line", "x"], kind="stable")
     tasks = in_order(table.sort_values("in_domain", ascending=False, kind="stable")["task"])
     axis = {"title": {"text": "Accuracy<br>(%)"}, "tickformat": ".0%", "range": [-0.02, 1.02], "nticks": 4}
     panels = []
@@ -150,9 +148,7 @@ def sweep_given(
     (the program), source ("program"), n (examples), better ("higher", "lower" or empty), proportion (bool: drawn as
     percent), mean (bool: over tasks, dashed). ``series`` fixes the colors; other options are as in ``sweep_lines``.
     """
-    table = finite_rows(table, "value").sort_values("x", kind="stable")
-    if table.empty:
-        raise NothingToDraw("Nothing to draw: no score is a number.")
+    table = finite_rows(table, "value", lack="no score is a number").sort_values("x", kind="stable")
     panels, largest = [], []
     for metric in in_order(table["metric"]):
         rows = table[table["metric"] == metric]
@@ -215,13 +211,9 @@ def sweep_contour(
     one_of("value", value, tuple(SCORES))
     if value not in table:
         raise ChartError(f"sweep_contour draws {value!r}, which the table lacks")
-    table = finite_rows(table, value)
-    if table.empty:
-        raise NothingToDraw("Nothing to draw: no point has this score.")
+    table = finite_rows(table, value, lack="no point has this score")
     counts = table[[name for name in ("n_in", "n_out") if name in table]].sum(axis=1)
-    table = table.assign(
-        score=table[value], first=titles[0], second=titles[1], images=counts.where(counts > 0)
-    )  # fmt: skip
+    table = table.assign(score=table[value], first=titles[0], second=titles[1], images=counts.where(counts > 0))
     points = _points(table, value)
     crosses = sweep.hollow(points, table, symbol="x-thin", size=8, line={"color": theme.INK, "width": 2})
     known = pd.DataFrame(list(marks), columns=["label", "x", "y", "kind"])
@@ -244,11 +236,8 @@ def sweep_contour(
 def _grid(table: pd.DataFrame, value: str) -> dict[str, Any]:
     """The fields of a trace that has the numbers of a column over x and y."""
     grid = table.pivot(index="y", columns="x", values=value).sort_index().sort_index(axis=1)
-    return {
-        "x": series.numbers(grid, grid.columns),
-        "y": series.numbers(grid, grid.index),
-        "z": grid.to_numpy(np.float32),
-    }
+    x, y = (np.asarray(values, np.float32) for values in (grid.columns, grid.index))
+    return {"x": x, "y": y, "z": grid.to_numpy(np.float32)}
 
 
 def _map(table: pd.DataFrame, value: str) -> Trace:

@@ -10,7 +10,7 @@ import numpy.typing as npt
 import pandas as pd
 
 from viz import theme
-from viz.chart import in_order
+from viz.chart import NothingToDraw, in_order
 from viz.drawing import Trace, bar, scatter
 from viz.hover import hover_texts
 from viz.parts import legends
@@ -123,10 +123,15 @@ def each(
             yield name, rows, {"name": legends.entry(rows[label].iloc[0]), "legendgroup": group}
 
 
-def finite_rows(table: pd.DataFrame, *columns: str) -> pd.DataFrame:
-    """The rows with a number in each of these columns."""
-    finite: npt.NDArray[np.bool_] = np.isfinite(table[list(columns)].to_numpy(np.float64)).all(axis=1)
-    return table[finite]
+def finite_rows(table: pd.DataFrame, *columns: str, lack: str = "") -> pd.DataFrame:
+    """The rows with a number in each of these columns.
+
+    Where there is none and a sentence says what they ``lack``, raises NothingToDraw with it.
+    """
+    finite: pd.DataFrame = table[np.isfinite(table[list(columns)].to_numpy(np.float64)).all(axis=1)]
+    if lack and finite.empty:
+        raise NothingToDraw(f"Nothing to draw: {lack}.")
+    return finite
 
 
 def numbers(rows: pd.DataFrame, values: str | Any) -> Values:

@@ -6,7 +6,7 @@ import numpy as np
 import pandas as pd
 
 from viz import theme
-from viz.chart import TENSOR, NothingToDraw, chart, in_order
+from viz.chart import TENSOR, chart, in_order
 from viz.drawing import Drawing, Picture
 from viz.hover import LAYER, in_words
 from viz.parts import axes, depth, matrix, series
@@ -15,11 +15,8 @@ from viz.text import plural
 
 COEFFICIENT = f"<b>{{tensor:short}}</b><br>{{expert}}: {{coefficient:learned}}<br>{LAYER}"
 EXTREME = "{expert:plain 40} in {tensor:plain}, {coefficient:decimal}"
-GRAY = {
-    "text": "gray: pruned before the merge, no coefficient", "x": 0, "y": 1, "xref": "paper", "yref": "paper",
-    "xanchor": "left", "yanchor": "bottom", "yshift": 4, "showarrow": False,
-    "font": {"size": theme.SMALL, "color": theme.FADED},
-}  # fmt: skip
+GRAY = theme.caption("gray: pruned before the merge, no coefficient", 1)
+GRAY |= {"yshift": 4, "font": {"size": theme.SMALL, "color": theme.FADED}}
 TOTAL = f"<b>{{tensor:short}}</b><br>{{label}}: {{total:real}} in sum<br>{LAYER}"
 KEPT = (
     "<b>{tensor:short}</b><br>{expert} keeps {share:percent 2}: {kept:count} of {numel:count} scalars"
@@ -51,9 +48,7 @@ def coefficient_map(
     """
     pruned = table["pruned"].to_numpy(bool) if "pruned" in table else np.zeros(len(table), bool)
     table = table.assign(coefficient=table["coefficient"].mask(pruned))
-    kept = series.finite_rows(table, "coefficient")
-    if kept.empty:
-        raise NothingToDraw("Nothing to draw: every tensor was pruned.")
+    kept = series.finite_rows(table, "coefficient", lack="every tensor was pruned")
     mean, span = kept["coefficient"].mean(), (min(0.0, kept["coefficient"].min()), kept["coefficient"].max())
     of = f"{plural(table['tensor'].nunique(), 'tensor')} for {plural(table['expert'].nunique(), 'expert')}"
     most, least = (in_words(kept, "coefficient", EXTREME, least=least) for least in (False, True))
@@ -88,9 +83,7 @@ def coefficient_sums(table: pd.DataFrame, *, runs: list[str] | None = None, sele
     """
     columns, names = depth.Columns.of(table), in_order(table["run"])
     places = {name: at for at, name in enumerate(columns.names)}
-    drawn = series.finite_rows(table, "total")
-    if drawn.empty:
-        raise NothingToDraw("Nothing to draw: every tensor was pruned.")
+    drawn = series.finite_rows(table, "total", lack="every tensor was pruned")
     drawn = drawn.assign(place=drawn["tensor"].map(places)).sort_values("place", kind="stable")
     look = theme.looks(runs or names)
     fig = Drawing([
@@ -149,9 +142,9 @@ def localization_overlap(table: pd.DataFrame) -> Picture:
     first (expert, the row), second (expert, the column), share (fraction). The matrix is not symmetric, and its
     diagonal is empty.
     """
-    others = series.finite_rows(table[table["first"] != table["second"]], "share")
-    if others.empty:
-        raise NothingToDraw("Nothing to draw: there are no two masks to compare.")
+    others = series.finite_rows(
+        table[table["first"] != table["second"]], "share", lack="there are no two masks to compare"
+    )
     names = in_order([*table["first"], *table["second"]])
     rows, columns = (matrix.Side(title, names, names) for title in ("Mask of", "Also kept by"))
     scale = depth.Scale("shared of the<br>row's mask", log=False, percent=True)

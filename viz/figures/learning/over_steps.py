@@ -8,7 +8,7 @@ import numpy as np
 import pandas as pd
 
 from viz import theme
-from viz.chart import NothingToDraw, chart, in_order
+from viz.chart import chart, in_order
 from viz.drawing import Drawing, Picture, Trace
 from viz.hover import hover_texts, in_words
 from viz.parts import series, steps
@@ -49,9 +49,7 @@ def accuracy_steps(table: pd.DataFrame, *, published: pd.DataFrame | None = None
     step (updates so far). ``published`` has method, step, accuracy and source: what authors logged for other models and
     other images, as a dotted line behind.
     """
-    table = series.finite_rows(table, "accuracy")
-    if table.empty:
-        raise NothingToDraw("Nothing to draw: no step has an accuracy.")
+    table = series.finite_rows(table, "accuracy", lack="no step has an accuracy")
     look, means, printed = theme.looks(["here"])["here"], _means(table), []
     if published is not None:
         published = published.assign(label="◇ " + published["method"] + ": " + published["source"])
@@ -192,9 +190,9 @@ def entropy_loss(table: pd.DataFrame, *, tasks: list[str] | None = None, selecte
     step (updates so far), entropy (mean of the model's predictions, nats), loss (cross-entropy with labels, nats).
     Where a path goes left and up, entropy falls while the loss rises. The path of the task ``selected`` is emphasized.
     """
-    drawn = series.finite_rows(table.sort_values("step", kind="stable"), "entropy", "loss")
-    if drawn.empty:
-        raise NothingToDraw("Nothing to draw: no step has both numbers.")
+    drawn = series.finite_rows(
+        table.sort_values("step", kind="stable"), "entropy", "loss", lack="no step has both numbers"
+    )
     look = theme.looks(tasks or in_order(drawn["task"]))
     fig = Drawing([
         _path(rows, look[task], **entry, opacity=1 if selected in (None, task) else 0.3)
