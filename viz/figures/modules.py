@@ -50,7 +50,7 @@ def feature_shift(table: pd.DataFrame) -> Picture:
     before and after (mean |f − f_expert| per dimension of the raw features, over images), cosine_before and
     cosine_after (mean 1 − cosine).
     """
-    drawn = series.finite_rows(table, "before", "after", lack="no task has both numbers").reset_index(drop=True)
+    drawn = series.drawn_rows(table, "before", "after", lack="no task has both numbers").reset_index(drop=True)
     drawn["removed"] = (1 - drawn["after"] / drawn["before"]).where(drawn["before"] > 0)
     fig = Drawing([
         series.bars(
@@ -81,7 +81,7 @@ def storage_parts(table: pd.DataFrame, *, parts: list[str] | None = None) -> Pic
 
     ``parts`` is the full ordered list that fixes the colors.
     """
-    drawn = series.finite_rows(table, "bytes", lack="these runs did not record their storage")
+    drawn = series.drawn_rows(table, "bytes", lack="these runs did not record their storage")
     order, runs = {name: at for at, name in enumerate(in_order(parts or drawn["part"]))}, in_order(drawn["run"])
     drawn = drawn.sort_values("part", key=lambda names: names.map(order), kind="stable")
     sizes = drawn.groupby("run")["bytes"]
@@ -198,7 +198,7 @@ def _weights(table: pd.DataFrame, hover: str, words: str, state: str) -> Picture
 
 def _with_blocks(table: pd.DataFrame) -> pd.DataFrame:
     """The rows with a weight; block is its name, and place the same, but empty where one router serves the model."""
-    drawn = series.finite_rows(table, "weight", lack="no weight is a number")
+    drawn = series.drawn_rows(table, "weight", lack="no weight is a number")
     blocks = drawn["block"].map(_block_name)
     return drawn.assign(block=blocks, place=blocks.where(blocks != MODEL, ""))
 
@@ -234,7 +234,7 @@ def router_confusion(table: pd.DataFrame) -> Picture:
     in_domain (bool: one of the experts is the data set's own), share (of the data set's images to which this expert is
     given the most weight, a fraction).
     """
-    table = series.finite_rows(table, "share", lack="no share is a number")
+    table = series.drawn_rows(table, "share", lack="no share is a number")
     table = table.sort_values("in_domain", ascending=False, kind="stable")
     inside = table["in_domain"].astype(bool)
     table = table.assign(unseen=np.where(inside, "", ", which no expert was trained on"))

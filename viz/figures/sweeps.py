@@ -13,18 +13,18 @@ from viz.chart import ChartError, NothingToDraw, chart, in_order, one_of
 from viz.drawing import Drawing, Picture, Trace, heatmap
 from viz.hover import in_words
 from viz.parts import axes, legends, series, sweep
-from viz.parts.series import finite_rows
+from viz.parts.series import drawn_rows, finite_rows
 from viz.parts.sweep import MET, REQUIRED, SCORES, Grid, Panel, Sweep
 from viz.text import clean_text, plural, safe_text
 
 DETAILS = {"in_domain": ("in_low", "in_high", "n_in"), "out_of_domain": ("out_low", "out_high", "n_out")}
 DETAILED = "[{{{0}:known}} ({{{1}:percent}} to {{{2}:percent}})][{{{0}:known}}, {{{3}:count}} images]"
-BEST = "{label:plain 40}: highest H-score {h_score:percent} at {x:exact}"
+BEST = "{label:plain 40}: highest H-score {h_score:percent} at {x:general}"
 TASK = (
     "<b>{title}</b>, {label} at {x:real}<br>accuracy {accuracy:percent}[ ({low:percent} to {high:percent})]"
     f"[<br>{{correct:count}} of {{n:count}} images]{MET}"
 )
-HIGHEST = "{score:percent} at {first:plain 40} {x:exact}, {second:plain 40} {y:exact}"
+HIGHEST = "{score:percent} at {first:plain 40} {x:general}, {second:plain 40} {y:general}"
 KNOWN = "<b>{label}</b><br>at ({x:real}, {y:real})"
 VEIL = "rgba(255,255,255,0.62)"  # over what does not meet the requirement
 Mark = tuple[str, float, float, str]  # label, x, y, kind
@@ -106,7 +106,7 @@ def sweep_tasks(
 
     in_domain (bool), correct (images). Other columns and options are as in ``sweep_lines``; ``required`` names a task.
     """
-    table = finite_rows(table, "accuracy", lack="no task has an accuracy").sort_values(["line", "x"], kind="stable")
+    table = drawn_rows(table, "accuracy", lack="no task has an accuracy").sort_values(["line", "x"], kind="stable")
     tasks = in_order(table.sort_values("in_domain", ascending=False, kind="stable")["task"])
     axis = {"title": {"text": "Accuracy<br>(%)"}, "tickformat": ".0%", "range": [-0.02, 1.02], "nticks": 4}
     panels = []
@@ -148,7 +148,7 @@ def sweep_given(
     (the program), source ("program"), n (examples), better ("higher", "lower" or empty), proportion (bool: drawn as
     percent), mean (bool: over tasks, dashed). ``series`` fixes the colors; other options are as in ``sweep_lines``.
     """
-    table = finite_rows(table, "value", lack="no score is a number").sort_values("x", kind="stable")
+    table = drawn_rows(table, "value", lack="no score is a number").sort_values("x", kind="stable")
     panels, largest = [], []
     for metric in in_order(table["metric"]):
         rows = table[table["metric"] == metric]
@@ -162,7 +162,7 @@ def sweep_given(
         words = safe_text(metric, 24) + (" (%)" if share else "") + (f"<br>{better} is better" if better else "")
         axis = {"title": {"text": words}, "tickformat": ".1~%" if share else "", "nticks": 5}
         panels.append(Panel(metric, rows, "value", hover, axis))
-        most = f" Largest {{metric:plain 30}}: {{value:{number}}}, {{label:plain 30}} at {{x:exact}}."
+        most = f" Largest {{metric:plain 30}}: {{value:{number}}}, {{label:plain 30}} at {{x:general}}."
         largest.append(in_words(rows, "value", most))
     words = f"{plural(len(panels), 'metric')} measured elsewhere, against {clean_text(title, 60)}."
     return sweep.draw(
@@ -211,7 +211,7 @@ def sweep_contour(
     one_of("value", value, tuple(SCORES))
     if value not in table:
         raise ChartError(f"sweep_contour draws {value!r}, which the table lacks")
-    table = finite_rows(table, value, lack="no point has this score")
+    table = drawn_rows(table, value, lack="no point has this score")
     counts = table[[name for name in ("n_in", "n_out") if name in table]].sum(axis=1)
     table = table.assign(score=table[value], first=titles[0], second=titles[1], images=counts.where(counts > 0))
     points = _points(table, value)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import html
 from collections.abc import Sequence
 from typing import Any
 
@@ -47,9 +48,11 @@ def above(
 
 
 def entries(traces: Sequence[Trace]) -> list[str]:
-    """The names in the legend of these traces."""
+    """The names in the legend of these traces, in its order, unescaped."""
     shown = [trace for trace in traces if trace.get("showlegend", True)]
-    return [name for _, name in dict.fromkeys((trace.get("legendgroup"), str(trace["name"])) for trace in shown)]
+    shown.sort(key=lambda trace: int(trace.get("legendrank", 1000)))
+    names = dict.fromkeys((trace.get("legendgroup"), str(trace["name"])) for trace in shown)
+    return [html.unescape(name) for _, name in names]
 
 
 def with_legend(

@@ -123,15 +123,18 @@ def each(
             yield name, rows, {"name": legends.entry(rows[label].iloc[0]), "legendgroup": group}
 
 
-def finite_rows(table: pd.DataFrame, *columns: str, lack: str = "") -> pd.DataFrame:
-    """The rows with a number in each of these columns.
+def finite_rows(table: pd.DataFrame, *columns: str) -> pd.DataFrame:
+    """The rows with a number in each of these columns."""
+    finite: npt.NDArray[np.bool_] = np.isfinite(table[list(columns)].to_numpy(np.float64)).all(axis=1)
+    return table[finite]
 
-    Where there is none and a sentence says what they ``lack``, raises NothingToDraw with it.
-    """
-    finite: pd.DataFrame = table[np.isfinite(table[list(columns)].to_numpy(np.float64)).all(axis=1)]
-    if lack and finite.empty:
+
+def drawn_rows(table: pd.DataFrame, *columns: str, lack: str) -> pd.DataFrame:
+    """``finite_rows``, at least one. Raises NothingToDraw, which says what they ``lack``."""
+    rows = finite_rows(table, *columns)
+    if rows.empty:
         raise NothingToDraw(f"Nothing to draw: {lack}.")
-    return finite
+    return rows
 
 
 def numbers(rows: pd.DataFrame, values: str | Any) -> Values:

@@ -48,7 +48,7 @@ def coefficient_map(
     """
     pruned = table["pruned"].to_numpy(bool) if "pruned" in table else np.zeros(len(table), bool)
     table = table.assign(coefficient=table["coefficient"].mask(pruned))
-    kept = series.finite_rows(table, "coefficient", lack="every tensor was pruned")
+    kept = series.drawn_rows(table, "coefficient", lack="every tensor was pruned")
     mean, span = kept["coefficient"].mean(), (min(0.0, kept["coefficient"].min()), kept["coefficient"].max())
     of = f"{plural(table['tensor'].nunique(), 'tensor')} for {plural(table['expert'].nunique(), 'expert')}"
     most, least = (in_words(kept, "coefficient", EXTREME, least=least) for least in (False, True))
@@ -83,7 +83,7 @@ def coefficient_sums(table: pd.DataFrame, *, runs: list[str] | None = None, sele
     """
     columns, names = depth.Columns.of(table), in_order(table["run"])
     places = {name: at for at, name in enumerate(columns.names)}
-    drawn = series.finite_rows(table, "total", lack="every tensor was pruned")
+    drawn = series.drawn_rows(table, "total", lack="every tensor was pruned")
     drawn = drawn.assign(place=drawn["tensor"].map(places)).sort_values("place", kind="stable")
     look = theme.looks(runs or names)
     fig = Drawing([
@@ -142,7 +142,7 @@ def localization_overlap(table: pd.DataFrame) -> Picture:
     first (expert, the row), second (expert, the column), share (fraction). The matrix is not symmetric, and its
     diagonal is empty.
     """
-    others = series.finite_rows(
+    others = series.drawn_rows(
         table[table["first"] != table["second"]], "share", lack="there are no two masks to compare"
     )
     names = in_order([*table["first"], *table["second"]])

@@ -49,7 +49,7 @@ def accuracy_steps(table: pd.DataFrame, *, published: pd.DataFrame | None = None
     step (updates so far). ``published`` has method, step, accuracy and source: what authors logged for other models and
     other images, as a dotted line behind.
     """
-    table = series.finite_rows(table, "accuracy", lack="no step has an accuracy")
+    table = series.drawn_rows(table, "accuracy", lack="no step has an accuracy")
     look, means, printed = theme.looks(["here"])["here"], _means(table), []
     if published is not None:
         published = published.assign(label="◇ " + published["method"] + ": " + published["source"])
@@ -190,7 +190,7 @@ def entropy_loss(table: pd.DataFrame, *, tasks: list[str] | None = None, selecte
     step (updates so far), entropy (mean of the model's predictions, nats), loss (cross-entropy with labels, nats).
     Where a path goes left and up, entropy falls while the loss rises. The path of the task ``selected`` is emphasized.
     """
-    drawn = series.finite_rows(
+    drawn = series.drawn_rows(
         table.sort_values("step", kind="stable"), "entropy", "loss", lack="no step has both numbers"
     )
     look = theme.looks(tasks or in_order(drawn["task"]))
