@@ -129,17 +129,17 @@ def finite_rows(table: pd.DataFrame, *columns: str) -> pd.DataFrame:
     return table[finite]
 
 
+def numbers(rows: pd.DataFrame, values: str | Any) -> Values:
+    """The values of a column, or those given, as the numbers of an axis."""
+    return _floats(rows[values] if isinstance(values, str) else values)
+
+
 def drawn_rows(table: pd.DataFrame, *columns: str, lack: str) -> pd.DataFrame:
     """``finite_rows``, at least one. Raises NothingToDraw, which says what they ``lack``."""
     rows = finite_rows(table, *columns)
     if rows.empty:
         raise NothingToDraw(f"Nothing to draw: {lack}.")
     return rows
-
-
-def numbers(rows: pd.DataFrame, values: str | Any) -> Values:
-    """The values of a column, or those given, as the numbers of an axis."""
-    return _floats(rows[values] if isinstance(values, str) else values)
 
 
 def _floats(values: Any) -> Values:
