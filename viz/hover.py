@@ -41,10 +41,12 @@ FORMATS: Mapping[str, Callable[..., str]] = {
     "percent": percent,
     "count": count,
     "real": real,
+    "general": "{:g}".format,
     "points": points,
     "decimal": decimal,
     "role": lambda role: safe_text(role_name(role)),
     "plural": lambda number, *noun: plural(int(number), " ".join(noun)),
+    "known": lambda value: "",  # in brackets: a value without which the rest says nothing
 }
 
 

@@ -10,7 +10,7 @@ import numpy.typing as npt
 import pandas as pd
 
 from viz import theme
-from viz.chart import in_order
+from viz.chart import NothingToDraw, in_order
 from viz.drawing import Trace, bar, scatter
 from viz.hover import hover_texts
 from viz.parts import legends
@@ -36,13 +36,13 @@ def marks(
     """A mark for each row, at its columns (or values) ``x`` and ``y``; ``line`` joins them.
 
     ``hover`` is a template of ``viz.hover``, with its ``formats``; ``picks`` are the columns that a click gives.
-    ``fields`` are those of plotly's trace; of ``marker`` they replace single ones.
+    ``fields`` are those of plotly's trace and replace others; of ``marker`` they replace single ones.
     """
     marker = {"symbol": look.symbol, "color": look.color, "size": size, "line": theme.edge(0.8)}
     lined = {"mode": "markers"} if line is None else {"mode": "lines+markers", "line": {"color": look.color, **line}}
     return scatter(
-        x=numbers(rows, x), y=numbers(rows, y), **lined, **pointed(rows, hover, picks, formats),
-        **fields | {"marker": marker | fields.get("marker", {})},
+        x=numbers(rows, x), y=numbers(rows, y),
+        **lined | pointed(rows, hover, picks, formats) | fields | {"marker": marker | fields.get("marker", {})},
     )  # fmt: skip
 
 
@@ -59,9 +59,9 @@ def bars(
 ) -> Trace:
     """A bar for each row, with a thin dark edge; see ``marks``."""
     marker = {"color": color, "line": theme.edge(0.6)}
+    own = {"textposition": "none", **pointed(rows, hover, picks, formats)}
     return bar(
-        x=numbers(rows, x), y=numbers(rows, y), textposition="none", **pointed(rows, hover, picks, formats),
-        **fields | {"marker": marker | fields.get("marker", {})},
+        x=numbers(rows, x), y=numbers(rows, y), **own | fields | {"marker": marker | fields.get("marker", {})}
     )  # fmt: skip
 
 
@@ -89,6 +89,12 @@ def band(x: Any, low: Any, high: Any, color: str, **fields: Any) -> Trace:
         x=np.concatenate([x, x[::-1]]), y=np.concatenate([low, high[::-1]]), mode="lines", line={"width": 0},
         fill="toself", fillcolor=color, hoverinfo="skip", **fields,
     )  # fmt: skip
+
+
+def faint(color: str, opacity: float) -> str:
+    """A color "#RRGGBB" through which one sees."""
+    red, green, blue = (int(color[place : place + 2], 16) for place in (1, 3, 5))
+    return f"rgba({red},{green},{blue},{opacity})"
 
 
 def interval(
@@ -126,6 +132,14 @@ def finite_rows(table: pd.DataFrame, *columns: str) -> pd.DataFrame:
 def numbers(rows: pd.DataFrame, values: str | Any) -> Values:
     """The values of a column, or those given, as the numbers of an axis."""
     return _floats(rows[values] if isinstance(values, str) else values)
+
+
+def drawn_rows(table: pd.DataFrame, *columns: str, lack: str) -> pd.DataFrame:
+    """``finite_rows``, at least one. Raises NothingToDraw, which says what they ``lack``."""
+    rows = finite_rows(table, *columns)
+    if rows.empty:
+        raise NothingToDraw(f"Nothing to draw: {lack}.")
+    return rows
 
 
 def _floats(values: Any) -> Values:
