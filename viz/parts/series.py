@@ -105,6 +105,12 @@ def interval(
     }  # fmt: skip
 
 
+def tint(color: str, opacity: float) -> str:
+    """A color of the palette, so faint that what lies behind it is seen."""
+    red, green, blue = (int(color[at : at + 2], 16) for at in (1, 3, 5))
+    return f"rgba({red},{green},{blue},{opacity})"
+
+
 def each(
     table: pd.DataFrame, by: str, names: Sequence[str] | None = None, label: str = "label"
 ) -> Iterator[tuple[str, pd.DataFrame, dict[str, str]]]:
