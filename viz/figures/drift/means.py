@@ -1,0 +1,259 @@
+"""Means over tasks or draws, with the range of what they are means of: drift by depth, and what exemplars change."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from itertools import cycle
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from viz import theme
+from viz.chart import chart, in_order, one_of
+from viz.drawing import Drawing, Picture, Trace
+from viz.parts import axes, legends, series
+from viz.parts.legends import entry
+from viz.text import clean_text, percent, plural, real, safe_text, span
+
+VALUES = {"cosine": "1 − cosine to the expert", "l1": "mean |difference| from the expert, per dimension"}
+EVERY = "every"  # value of ``band``: a band for every run, which is readable for two or three
+SCALE = "pretrained"  # the kind of run that is drawn for comparison, without a band
+DEPTH_HOVER = (
+    "<b>{label}, {place}</b><br>mean {mean:real} over {number:plural task}<br>least {low:real} ({least}), "
+    "most {high:real} ({most})[<br>{images} images a task]"
+)
+DRAWS_HOVER = (
+    "<b>{name}, {exemplars:plural exemplar} a task</b><br>mean {mean:percent} over {number:plural draw} "
+    "({low:percent} to {high:percent})[<br>{images} images]"
+)
+PRINTED_HOVER = (
+    "<b>◇ {method}, {exemplars:plural exemplar} a task</b><br>{accuracy:percent 2}, as printed"
+    "<br>{source}: other models, other images"
+)
+RANK = "Full rank"
+UPPER, LOWER, GAP = 330, 120, 44  # px: heights of accuracies and ranks, and between them
+PRINTED = ("diamond-open", "diamond-cross-open", "diamond-x-open")  # marks of published values, one for each table
+CLOSE = 0.05  # accuracies closer than this have no room for a label each
+LOST = {  # column -> name, color, pattern
+    "fused": ("Merging task vectors", theme.PALETTE[4], ""),
+    "altered": ("Altering the pretrained weights", theme.PALETTE[5], "/"),
+}
+TOTAL = "Lost in all"
+
+
+def _means(rows: pd.DataFrame, by: str, value: str, **columns: Any) -> pd.DataFrame:
+    """A row for each number in the column ``by``: mean, low and high of the value, number of rows, images if known."""
+    groups = rows.groupby(by, sort=True)
+    means = groups[value].agg(mean="mean", low="min", high="max", number="size")
+    images = groups["n"].agg(span) if "n" in rows else ""
+    return means.assign(images=images, **columns).reset_index()
+
+
+def _line(means: pd.DataFrame, x: Any, look: theme.Look, hover: str, **fields: Any) -> Trace:
+    """A line through means, with marks."""
+    return series.marks(means, x, "mean", look, hover, **{"line": {"width": 2.5}} | fields)
+
+
+def _band(means: pd.DataFrame, x: Any, look: theme.Look, opacity: float, name: str, **fields: Any) -> Trace:
+    """The band from the least to the most of what the means are of."""
+    color = series.tint(look.color, opacity)
+    return series.band(x, means["low"], means["high"], color, showlegend=False, name=entry(name), **fields)
+
+
+@chart(
+    title="Drift by depth",
+    question="How does feature drift grow with depth?",
+    columns=("run", "label", "kind", "task", "title", "place", "position", "cosine", "l1"),
+    optional=("n",),
+    rows=("run", "task", "position"),
+    empty="No run's drift has been measured yet.",
+)
+def drift_depth(
+    table: pd.DataFrame, *, value: str = "cosine", band: str | None = None, runs: list[str] | None = None
+) -> Picture:
+    """A line for each run, the mean over tasks; one run has a band from the least to the most drifted task: LOT, Fig. 1b.
+
+    kind (merge, or pretrained for the dashed line), place (stem, "block 0" …, embedding), position (of the place, from
+    0), cosine and l1 (drift of features from those of each task's expert, means over images). ``band`` is the run with
+    the band, or EVERY.
+    """
+    one_of("value", value, tuple(VALUES))
+    merged, scaled = table[table["kind"] != SCALE], table[table["kind"] == SCALE]
+    looks = theme.looks(runs or in_order(merged["run"]))
+    fig = Drawing()
+    for run, rows, legend in series.each(pd.concat([merged, scaled]), "run"):
+        places = rows.groupby("position", sort=True)
+        ends = {end: rows.loc[places[value].agg(at), "title"].to_numpy() for end, at in
+                (("least", "idxmin"), ("most", "idxmax"))}  # fmt: skip
+        means = _means(rows, "position", value, **places[["label", "place"]].first(), **ends)
+        if rows["kind"].iloc[0] == SCALE:
+            style = {"width": 1.8, "dash": "dash"}
+            fig.add_trace(_line(means, "position", theme.KINDS[SCALE], DEPTH_HOVER, line=style, **legend))
+            continue
+        look, shown = looks.get(run, theme.KINDS["merge"]), rows["label"].iloc[0]
+        if band in (run, EVERY):
+            group = legend["legendgroup"]
+            fig.add_trace(_band(means, means["position"], look, 0.16, f"{shown}, all tasks", legendgroup=group))
+        fig.add_trace(_line(means, "position", look, DEPTH_HOVER, **legend))
+    places = table.drop_duplicates("position").sort_values("position")
+    names = [safe_text(place.removeprefix("block "), 16) for place in places["place"]]
+    fig.update_xaxes(
+        title={"text": "Place in the network; numbers are blocks"}, tickmode="array", showgrid=False, tickangle=0,
+        tickvals=places["position"], ticktext=names, range=[-0.25, float(places["position"].max()) + 0.25],
+    )  # fmt: skip
+    fig.update_yaxes(title={"text": f"Feature drift:<br>{VALUES[value]}"}, rangemode="tozero")
+    alt = _drift_in_words(merged if len(merged) else scaled, value)
+    return legends.with_legend(fig, alt, 430, value, left=84, gap=24)
+
+
+def _drift_in_words(table: pd.DataFrame, value: str) -> str:
+    last = table[table["position"] == table["position"].max()].groupby("run", sort=False)
+    means, labels = last[value].mean(), table.drop_duplicates("run").set_index("run")["label"]
+    ends = [f"least for {clean_text(labels[means.idxmin()], 40)}, {real(means.min())}"]
+    ends += [f"and most for {clean_text(labels[means.idxmax()], 40)}, {real(means.max())}"] if len(means) > 1 else []
+    runs = plural(table["run"].nunique(), "run")
+    return f"Feature drift of {runs} by depth. At the embedding it is {', '.join(ends)}."
+
+
+@chart(
+    title="Exemplar sensitivity",
+    question="How many exemplars does each method need?",
+    columns=("method", "exemplars", "seed", "accuracy"),
+    optional=("tasks", "n"),
+    rows=("method", "exemplars", "seed"),
+    empty="The exemplar sensitivity of this benchmark has not been measured.",
+)
+def drift_exemplars(
+    table: pd.DataFrame,
+    *,
+    rank: pd.DataFrame | None = None,
+    references: Mapping[str, float] | None = None,
+    published: pd.DataFrame | None = None,
+) -> Picture:
+    """A line for each method, the mean over draws of the exemplars, with a band from the worst draw to the best.
+
+    exemplars (per task), seed (of the draw), accuracy (mean over in-domain tasks), tasks (their number): LOT, Fig. 3a;
+    CAT, Table 3. ``rank`` has exemplars, seed and full: the share of the input directions that LOT's Gram matrices
+    span, drawn below. ``references`` are accuracies that need no exemplars, by name, as dotted lines. ``published`` has
+    method, exemplars, accuracy and source: what papers print for other models, with marks of their own.
+    """
+    methods = in_order(table["method"])
+    looks, traces = theme.looks(methods), list[Trace]()
+    for method in methods:
+        traces += _by_exemplars(table[table["method"] == method], "accuracy", method, looks[method])
+    ranked = rank is not None and len(rank) > 0
+    traces += _by_exemplars(rank, "full", RANK, theme.Look(theme.FADED, "circle"), "y2") if ranked else []
+    if published is not None:
+        sources = published.groupby("source")
+        traces += [_printed(rows, symbol) for (_, rows), symbol in zip(sources, cycle(PRINTED), strict=False)]
+    fig = Drawing(traces)
+    _refer(fig, references or {})
+    counts = sorted({int(n) for n in table["exemplars"]})
+    places = np.log2(counts)
+    fig.update_xaxes(
+        title={"text": "Exemplars per task"}, tickmode="array", tickvals=places, ticktext=[str(n) for n in counts],
+        range=[places[0] - 0.25, places[-1] + 0.25], anchor="y2" if ranked else "y",
+    )  # fmt: skip
+    domains, inner = axes.stacked([UPPER, LOWER] if ranked else [UPPER], GAP)
+    fig.update_yaxes(title={"text": "In-domain accuracy,<br>mean over tasks (%)"}, tickformat=".0%", domain=domains[0])
+    if ranked:
+        title = {"text": "Rank<br>(% of full)"}
+        below = {"title": title, "tickformat": ".0%", "range": [0, 1.05], "anchor": "x", "domain": domains[1]}
+        fig.update_layout(yaxis2=below)
+        words = "<b>Input directions that the Gram matrices span, mean over layers</b>"
+        fig.add_annotation(theme.caption(words, domains[1][1]))
+    return legends.with_legend(fig, _ends_in_words(table, methods), inner + 86, left=66, gap=30)
+
+
+def _by_exemplars(rows: pd.DataFrame, value: str, name: str, look: theme.Look, axis: str = "y") -> list[Trace]:
+    """A line of means over draws, and the band behind it; only that of the upper panel is in the legend."""
+    means = _means(rows, "exemplars", value, name=name)
+    x, group = np.log2(means["exemplars"]), {"legendgroup": safe_text(name), "yaxis": axis}
+    return [
+        _band(means, x, look, 0.15, f"{name}, all draws", **group),
+        _line(means, x, look, DRAWS_HOVER, name=entry(name), showlegend=axis == "y", **group),
+    ]
+
+
+def _printed(rows: pd.DataFrame, symbol: str) -> Trace:
+    """What one paper prints for one method, in the color and with the marks of published numbers."""
+    look = theme.KINDS["paper"]._replace(symbol=symbol)
+    name = entry(f"◇ {rows['method'].iloc[0]}: {rows['source'].iloc[0]}")
+    return series.marks(
+        rows, np.log2(rows["exemplars"]), "accuracy", look, PRINTED_HOVER, name=name, legendgroup=name,
+        line={"width": 1.2, "dash": "dot"}, marker={"line": {"color": look.color, "width": 1.6}},
+    )  # fmt: skip
+
+
+def _refer(fig: Drawing, references: Mapping[str, float]) -> None:
+    """Add a dotted line for each reference; references close to each other share a label."""
+    labels: dict[float, list[str]] = {}
+    at = np.inf
+    for name, value in sorted(references.items(), key=lambda item: -item[1]):
+        fig.add_shape(theme.across(value, {"color": theme.INK, "width": 1.2, "dash": "dot"}))
+        at = at if at - value < CLOSE else value
+        labels.setdefault(at, []).append(f"{safe_text(name, 40)} {percent(value)}")
+    for at, words in labels.items():
+        fig.add_annotation(
+            text=", ".join(words), x=1, xref="paper", xanchor="right", y=at, yref="y", yanchor="bottom",
+            showarrow=False, font={"size": theme.SMALL},
+        )  # fmt: skip
+
+
+def _ends_in_words(table: pd.DataFrame, methods: list[str]) -> str:
+    parts = []
+    for method in methods[:6]:
+        means = _means(table[table["method"] == method], "exemplars", "accuracy")
+        ends = [f"{percent(means['mean'].iloc[end])} with {means['exemplars'].iloc[end]}" for end in (0, -1)]
+        parts.append(f"{clean_text(method, 24)} {', '.join(ends)}")
+    rest = f"; {plural(len(methods) - 6, 'method')} more" if len(methods) > 6 else ""
+    return f"In-domain accuracy by exemplars per task: {'; '.join(parts)}{rest}."
+
+
+@chart(
+    title="What altering the pretrained weights loses",
+    question="How much is lost by merging whole weights in place of task vectors?",
+    columns=("exemplars", "seed", "altered", "fused", "lost"),
+    optional=("n",),
+    rows=("exemplars", "seed"),
+    empty="What merging whole weights loses has not been measured on this benchmark.",
+)
+def drift_altered(table: pd.DataFrame) -> Picture:
+    """Stacked bars of the accuracy that is lost against the own experts, and a mark at the sum, by exemplars: LOT, Fig. 2.
+
+    exemplars (per task), seed (of the draw), altered and fused (the parts, fractions: what altering the pretrained
+    weights adds, and what merging task vectors loses already), lost (their sum). Bars are means over draws, the sum's
+    bar runs from the best draw to the worst. A part below zero, a gain, hangs below the axis.
+    """
+    fig, counts = Drawing(), sorted({int(n) for n in table["exemplars"]})
+    x = np.arange(len(counts), dtype=np.float32)
+    for column, (name, color, pattern) in LOST.items():
+        means = _means(table, "exemplars", column, name=name)
+        marker = {"pattern": {"shape": pattern}}
+        fig.add_trace(series.bars(means, x, "mean", color, DRAWS_HOVER, name=name, legendgroup=name, marker=marker))
+    means = _means(table, "exemplars", "lost", name=TOTAL)
+    fig.add_trace(
+        series.marks(
+            means, x, "mean", theme.Look(theme.INK, "diamond"), DRAWS_HOVER, name=TOTAL, legendgroup=TOTAL,
+            marker={"line": {"color": "white", "width": 1}},
+            error_y=series.interval(means, "mean", theme.INK, thickness=1.4, width=4),
+        )
+    )  # fmt: skip
+    fig.update_xaxes(
+        title={"text": "Exemplars per task"}, tickmode="array", tickvals=x, ticktext=[str(n) for n in counts],
+        showgrid=False,
+    )  # fmt: skip
+    fig.update_yaxes(title={"text": "In-domain accuracy lost,<br>mean over tasks (points)"}, tickformat=".0%")
+    fig.update_layout(barmode="relative", bargap=0.35)
+    return legends.with_legend(fig, _losses_in_words(table), 368, left=74, right=20, gap=12)
+
+
+def _losses_in_words(table: pd.DataFrame) -> str:
+    means = table.groupby("exemplars")[["altered", "fused", "lost"]].mean().sort_index()
+    first, last = means.iloc[0], means.iloc[-1]
+    return (
+        f"Accuracy lost by merging whole weights: {percent(first['lost'])} with {means.index[0]} exemplars per task, "
+        f"of which {percent(first['altered'])} by altering the pretrained weights; {percent(last['lost'])} with "
+        f"{means.index[-1]}, of which {percent(last['altered'])}."
+    )
