@@ -72,7 +72,7 @@ def _band(means: pd.DataFrame, x: Any, look: theme.Look, opacity: float, name: s
 def drift_depth(
     table: pd.DataFrame, *, value: str = "cosine", band: str | None = None, runs: list[str] | None = None
 ) -> Picture:
-    """A line for each run, the mean over tasks; one run has a band from the least to the most drifted task: LOT, Fig. 1b.
+    """A line for each run, the mean over tasks, and a band from the least to the most drifted task (LOT, Fig. 1b).
 
     kind (merge, or pretrained for the dashed line), place (stem, "block 0" …, embedding), position (of the place, from
     0), cosine and l1 (drift of features from those of each task's expert, means over images). ``band`` is the run with
@@ -220,7 +220,7 @@ def _ends_in_words(table: pd.DataFrame, methods: list[str]) -> str:
     empty="What merging whole weights loses has not been measured on this benchmark.",
 )
 def drift_altered(table: pd.DataFrame) -> Picture:
-    """Stacked bars of the accuracy that is lost against the own experts, and a mark at the sum, by exemplars: LOT, Fig. 2.
+    """Stacked bars of the accuracy lost against the own experts, and a mark at the sum, by exemplars (LOT, Fig. 2).
 
     exemplars (per task), seed (of the draw), altered and fused (the parts, fractions: what altering the pretrained
     weights adds, and what merging task vectors loses already), lost (their sum). Bars are means over draws, the sum's

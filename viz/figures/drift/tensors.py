@@ -151,7 +151,9 @@ def drift_objective(
     ])  # fmt: skip
     fig.update_xaxes(**columns.axis())
     high = max(1.1, 1.06 * float(rows[list(shares)].to_numpy().max()))
-    fig.update_yaxes(title={"text": "Squared drift, all tasks<br>(multiple of the pretrained layer's)"}, range=[0, high])
+    fig.update_yaxes(
+        title={"text": "Squared drift, all tasks<br>(multiple of the pretrained layer's)"}, range=[0, high]
+    )
     pretrained = theme.across(1, {"color": theme.INK, "width": 1.4, "dash": "dash"})
     shapes = [*columns.separators(theme.GRID, 1), *axes.chosen(columns.place(selected)), pretrained]
     fig.update_layout(shapes=shapes, annotations=columns.end_labels())

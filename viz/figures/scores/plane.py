@@ -9,7 +9,7 @@ import pandas as pd
 
 from viz import theme
 from viz.chart import ChartError, chart
-from viz.drawing import Drawing, Picture, Trace
+from viz.drawing import Picture, Trace
 from viz.parts import legends, plane
 from viz.parts.plane import SCORES, SIDES, Arrow, Labels, Point, Window
 from viz.text import clean_text, percent, plural, safe_text
@@ -225,9 +225,7 @@ def _far(drawn: pd.DataFrame) -> pd.Series[bool]:
 def _entering(start: Point, end: Point, window: Window) -> Point:
     """The point where an arrow's visible part begins: its start, or where it enters the plot."""
     steps = [from_ - to for from_, to in zip(start, end, strict=True)]
-    limits = [
-        (bound - at) / step for at, step, ends in zip(end, steps, window, strict=True) if step for bound in ends
-    ]
+    limits = [(bound - at) / step for at, step, ends in zip(end, steps, window, strict=True) if step for bound in ends]
     share = min([1.0, *(limit for limit in limits if limit > 0)])
     return end[0] + share * steps[0], end[1] + share * steps[1]
 

@@ -62,7 +62,8 @@ def storage(table: pd.DataFrame) -> Picture:
     fig = Drawing()
     for account in accounts:
         own = sums[sums["account"] == account]
-        fig.add_traces(_bars(own, account, rows.places(account, own["run"], list(runs["run"])), 0.9 * rows.lane / rows.row))
+        places = rows.places(account, own["run"], list(runs["run"]))
+        fig.add_traces(_bars(own, account, places, 0.9 * rows.lane / rows.row))
     most = max(sums["bytes"].max() / MIB, 1e-6)
     fig.update_xaxes(title={"text": "MiB (2²⁰ bytes)"}, range=[0, 1.12 * most])
     names = ["<br>".join(map(safe_text, own)) or "\xa0" for own in lines]

@@ -73,7 +73,7 @@ def task_accuracy(table: pd.DataFrame, *, normalized: bool = False, runs: list[s
         fig.add_shape(axes.upright(1, {"color": theme.INK, "width": 1.2, "dash": "dash"}))
     left_out = len(tasks) - table["task"].nunique()
     words = f"Left out, no accuracy of its own expert: {plural(left_out, 'task')}" if left_out else ""
-    notes, more = axes.note(words, 46)
+    notes, _ = axes.note(words, 46)
     fig.update_layout(annotations=[*fig.annotations, *notes])
     legends.one_entry_each(fig)
     below = 54 + (20 if left_out else 0)

@@ -1,0 +1,193 @@
+"""Numbers of two runs and their difference in panels of their own: a tensor, its joint space, distances of images."""
+
+from __future__ import annotations
+
+import numpy as np
+import pandas as pd
+
+from viz import theme
+from viz.chart import chart, in_order
+from viz.drawing import Drawing, Picture, Trace, scatter
+from viz.parts import axes, legends, series
+from viz.text import clean_text, count, plural, real, safe_text, short_name
+
+SIDES = {"a": "A", "b": "B", "difference": "B − A"}
+COLORS = {"a": theme.RUN_A, "b": theme.RUN_B, "difference": "#8A94A3"}
+ROW, TOP, BOTTOM, GAP = 24, 74, 64, 0.06  # px, px, px, share of the width
+TENSOR_HOVER = (
+    "<b>{expert}</b><br>A: {a:real}, {merged_a:fate}<br>B: {b:real}, {merged_b:fate}<br>B − A: {difference:real}"
+)
+BIN_HOVER = "<b>{title}</b><br>{low:real} to {high:real}: {count:count} of {n:count} images ({share:percent})"
+Labels = tuple[str, str]
+
+
+@chart(
+    title="One tensor in two runs",
+    question="How salient is this tensor in either run?",
+    columns=("expert", "a", "b", "difference", "threshold_a", "threshold_b", "merged_a", "merged_b"),
+    rows=("expert",),
+    empty="The two runs have no common expert whose saliency of this tensor is known.",
+)
+def compare_tensor(table: pd.DataFrame, *, tensor: str = "", labels: Labels = ("A", "B")) -> Picture:
+    """Dots of A, of B and of the difference in three panels; A and B have the same range and a tick at the threshold.
+
+    a and b (saliency, units of the weights), threshold_a and threshold_b, merged_a and merged_b (whether the run merges
+    the expert's tensor; filled dots). ``tensor`` and ``labels`` are names.
+    """
+    table = series.finite_rows(table, *SIDES)
+    names = in_order(table["expert"])
+    both = table[["a", "b", "threshold_a", "threshold_b"]].to_numpy(np.float64)
+    high = 1.1 * float(np.nanmax(both, initial=0)) or 1.0
+    far = 1.25 * float(table["difference"].abs().max()) or high
+    fig, width = Drawing(), (1 - 2 * GAP) / 3
+    for place, (side, name) in enumerate(zip("AB", labels, strict=True)):  # side by side they do not fit narrow pages
+        caption = theme.caption(f"<b>{side}</b>: {safe_text(name, 60)}", 1.0)
+        fig.add_annotation(caption, yshift=38 - 16 * place)
+    for place, (side, title) in enumerate(SIDES.items()):
+        left, axis = place * (width + GAP), f"x{place + 1 if place else ''}"
+        ends = [-far, far] if side == "difference" else [0.0, high]
+        fig.add_traces(_dots(table, side, axis))
+        fig.add_annotation(theme.caption(f"<b>{title}</b>", 1.0), x=left)
+        fig.layout[axis.replace("x", "xaxis")] = {
+            "domain": [left, left + width], "range": ends, "nticks": 4, "exponentformat": "power",
+            "title": {"text": f"Saliency, {title}"}, "zeroline": side == "difference", "zerolinecolor": theme.INK,
+        }  # fmt: skip
+    fig.update_yaxes(**axes.of_names("Expert", names, down=True) | {"showgrid": True})
+    margin = {"l": axes.room(names, least=0) + 44, "t": TOP, "r": 24, "b": BOTTOM}
+    fig.update_layout(showlegend=False, margin=margin)
+    what = f"Saliency of {clean_text(short_name(tensor), 60)}" if tensor else "Saliency"
+    higher, lower = (int((sign * table["difference"] > 0).sum()) for sign in (1, -1))
+    alt = f"{what} for {plural(len(table), 'expert')} in both runs: B is higher for {higher} and lower for {lower}."
+    return Picture(fig, alt, TOP + BOTTOM + ROW * max(len(names), 3), tensor)
+
+
+def _dots(table: pd.DataFrame, side: str, axis: str) -> list[Trace]:
+    """The thresholds of a panel, if it has any, and its dots."""
+    rows, traces, color = np.arange(len(table), dtype=np.float32), [], COLORS[side]
+    filled = [True] * len(table)
+    if side != "difference":
+        filled, ticks = table[f"merged_{side}"].tolist(), table[f"threshold_{side}"].to_numpy(np.float64)
+        finite, mark = np.isfinite(ticks), {"symbol": "line-ns", "size": 16, "line": {"color": theme.INK, "width": 2.5}}
+        traces.append(
+            scatter(
+                x=ticks[finite].astype(np.float32), y=rows[finite], mode="markers", marker=mark, hoverinfo="skip",
+                name=f"Threshold of {SIDES[side]}", meta={"numbers": True}, xaxis=axis, yaxis="y",
+            )
+        )  # fmt: skip
+    marker = {
+        "color": [color if full else "white" for full in filled],
+        "line": {"width": 2, "color": [theme.INK if full else color for full in filled]},
+    }
+    fate = {"fate": lambda merged: "merged" if merged else "dropped"}
+    dots = series.marks(
+        table, side, rows, theme.Look(color, "circle"), TENSOR_HOVER, formats=fate, size=12, marker=marker,
+        name=SIDES[side], xaxis=axis, yaxis="y",
+    )  # fmt: skip
+    return [*traces, dots]
+
+
+@chart(
+    title="Two joint spaces",
+    question="How many directions do the experts of either run fill?",
+    columns=("direction", "a", "b", "difference"),
+    rows=("direction",),
+    empty="No expert changed this layer.",
+)
+def compare_spectrum(table: pd.DataFrame, *, labels: Labels = ("A", "B")) -> Picture:
+    """Singular values of A and of B in the same axes, largest first, and B − A below.
+
+    direction (from 1), a and b (singular values, NaN where a space has no such direction), difference. ``labels`` are
+    the names of the runs.
+    """
+    colors, names = COLORS | {"difference": theme.FADED}, (f"A: {labels[0]}", f"B: {labels[1]}", "B − A")
+    fig = Drawing(
+        series.marks(
+            series.finite_rows(table, side), "direction", side,
+            theme.Look(colors[side], "square" if side == "b" else "circle"),
+            f"<b>direction {{direction:count}}</b><br>{SIDES[side]}: {{{side}:real}}", size=5, marker={"line": {"width": 0}},
+            name=legends.entry(name), legendgroup=side, yaxis="y2" if side == "difference" else "y",
+        )
+        for side, name in zip(SIDES, names, strict=True)
+    )  # fmt: skip
+    values = table[["a", "b"]].to_numpy(np.float64)
+    positive = values[np.isfinite(values) & (values > 0)]
+    low, high = (positive.min() / 1.3, 1.3 * positive.max()) if len(positive) else (0.1, 1.0)
+    marks = theme.ticks(low, high, log=True)
+    far = 1.1 * float(np.nanmax(np.abs(table["difference"].to_numpy(np.float64)), initial=0)) or 1.0
+    last = int(table["direction"].max())
+    title = {"text": "Direction, largest first"}
+    fig.update_layout(
+        xaxis={"title": title, "anchor": "y2", "range": [0.5 - 0.01 * last, last + 0.5]},
+        yaxis={"title": {"text": "Singular value"}, "domain": [0.45, 1], "type": "log",
+               "range": [float(np.log10(low)), float(np.log10(high))], **marks,
+               "tickvals": [10**at for at in marks["tickvals"]]},
+        yaxis2={"title": {"text": "B − A"}, "domain": [0, 0.35], "range": [-far, far], "zeroline": True, "nticks": 4,
+                "zerolinecolor": theme.INK},
+        showlegend=True,
+    )  # fmt: skip
+    a, b = (plural(int(table[side].notna().sum()), "direction") for side in ("a", "b"))
+    alt = f"Singular values of {a} of A and {b} of B; B is larger in {int((table['difference'] > 0).sum())}."
+    return legends.with_legend(fig, alt, 420, str(last), left=84, gap=24)
+
+
+@chart(
+    title="Two distances to the pretrained features",
+    question="Which run stays closer to the pretrained features?",
+    columns=("panel", "low", "high", "count", "share", "mean", "n"),
+    rows=("panel", "low"),
+    empty="There is no image whose features both runs have.",
+)
+def compare_distance(table: pd.DataFrame, *, labels: Labels = ("A", "B"), what: str = "Distance") -> Picture:
+    """Histograms one below the other: of A, of B, and of the difference for the same image.
+
+    panel ("a", "b" or "difference"), low and high (ends of the bin), count and share (of images), mean (of the panel).
+    A and B have the same bins, range and height. ``labels`` are the names of the runs, ``what`` is the name of the
+    distance.
+    """
+    table = series.finite_rows(table, "low", "high", "share")
+    both, names = table[table["panel"] != "difference"], dict(zip("ab", labels, strict=True))
+    panels = [side for side in SIDES if side in set(table["panel"])]
+    domains, inner = axes.stacked([112] * len(panels), 72)
+    fig = Drawing()
+    for side, domain in zip(panels, domains, strict=True):
+        rows, axis = table[table["panel"] == side], {"a": "", "b": "2", "difference": "3"}[side]
+        title = SIDES[side] + ", image by image" * (side == "difference")
+        far = float(np.abs(rows[["low", "high"]].to_numpy()).max())
+        ends, peak = ([-far, far], rows) if side == "difference" else ([0, float(both["high"].max())], both)
+        top = 1.15 * float(peak["share"].max())
+        fig.add_traces(_histogram(rows.assign(title=title), COLORS[side], top, xaxis=f"x{axis}", yaxis=f"y{axis}"))
+        name = f": {safe_text(names[side], 50)}" if names.get(side) else ""
+        first = f"mean {real(rows['mean'].iloc[0])}, n = {count(rows['n'].iloc[0])} images"
+        fig.add_annotation(theme.caption(f"<b>{title}{name}</b>, {first}", domain[1]))
+        across = {"text": safe_text(f"{what}, {title}", 90), "standoff": 4}
+        fig.update_layout({
+            f"xaxis{axis}": {"anchor": f"y{axis}", "range": ends, "showgrid": False, "title": across},
+            f"yaxis{axis}": {
+                "anchor": f"x{axis}", "domain": domain, "range": [0, top], "tickformat": ".0%", "nticks": 4,
+                "fixedrange": True, "title": {"text": "Images"},
+            },
+        })  # fmt: skip
+    if "difference" in panels:
+        fig.add_shape(type="line", xref="x3", yref="y3 domain", x0=0, x1=0, y0=0, y1=1, line=theme.edge(1))
+    fig.update_layout(barmode="overlay", showlegend=False, margin={"l": 70, "r": 20, "t": 36, "b": 50})
+    who = {side: f"{SIDES[side]}, {clean_text(name, 40)}" for side, name in names.items()} | {"difference": "B − A"}
+    means = table[table["panel"].isin(panels)].drop_duplicates("panel").set_index("panel")["mean"]
+    words = "; ".join(f"{who[side]} {real(mean)}" for side, mean in means.items())
+    alt = f"Histograms of the distance to the pretrained features. Means: {words}."
+    return Picture(fig, alt, inner + 86, what)
+
+
+def _histogram(rows: pd.DataFrame, color: str, top: float, **panel: str) -> list[Trace]:
+    """The bars of a panel, and a dashed line at the mean."""
+    title, mean, dashed = rows["title"].iloc[0], rows["mean"].iloc[0], {"color": theme.INK, "width": 2, "dash": "dash"}
+    return [
+        series.bars(
+            rows, (rows["low"] + rows["high"]) / 2, "share", color, BIN_HOVER, name=title,
+            width=series.numbers(rows, rows["high"] - rows["low"]), marker={"line": theme.edge(0.5)}, **panel,
+        ),
+        scatter(
+            x=np.full(2, mean, np.float32), y=np.array([0, top], np.float32), mode="lines", line=dashed,
+            name=f"Mean of {title}", text=[f"mean {real(mean)}"] * 2, hovertemplate="%{text}<extra></extra>",
+            meta={"upright": True}, **panel,
+        ),
+    ]  # fmt: skip

@@ -1,0 +1,160 @@
+"""Drift task by task: of the final features, against the accuracy that is lost, and of one layer."""
+
+from __future__ import annotations
+
+import math
+from itertools import cycle
+
+import numpy as np
+import pandas as pd
+
+from viz import theme
+from viz.chart import NothingToDraw, chart, in_order, one_of
+from viz.drawing import Drawing, Picture, Trace, scatter
+from viz.parts import axes, lanes, legends, plane, series
+from viz.text import clean_text, count, percent, plural, short_name
+
+VALUES = {
+    "cosine": "Drift of the final features: 1 − cosine to the expert",
+    "l1": "Drift of the final features: mean |difference| from the expert, per dimension",
+}
+HOVER = (
+    "<b>{title}</b>, {label}<br>drift {drift:real}<br>accuracy lost {points:tenths} points"
+    "[: {accuracy:percent}, the expert {expert:percent}]"
+    "[<br>{n:count} images for the drift][<br>{n_scored:count} images for the accuracy]"
+)
+LAYER_HOVER = "<b>{title}</b>, {label}<br>the output moves by {relative:percent 2}<br>mean square {mean_square:real}"
+HEIGHT = 430
+Line = tuple[float, float, float, float, int]  # slope, intercept, Pearson's r, Spearman's rho, points
+
+
+@chart(
+    title="Drift against accuracy lost",
+    question="Does a task that drifts more lose more accuracy?",
+    columns=("run", "label", "task", "title", "cosine", "l1", "lost"),
+    optional=("n", "accuracy", "expert", "n_scored"),
+    rows=("run", "task"),
+    picks=("run", "task"),
+    empty="No run has all three: measured drift, its own accuracy, and its experts' accuracy.",
+)
+def drift_accuracy(
+    table: pd.DataFrame,
+    *,
+    value: str = "cosine",
+    fit: Line | None = None,
+    runs: list[str] | None = None,
+    tasks: list[str] | None = None,
+    arrows: bool = False,
+) -> Picture:
+    """A point for each task (color) and run (symbol), and a dashed line with its coefficients if ``fit`` has them.
+
+    cosine and l1 (drift at the embedding), lost (the expert's accuracy minus the run's), n (images of the drift),
+    accuracy and expert, n_scored (images of the accuracies): LOT, Fig. 1a. ``runs`` fixes the symbols; ``arrows`` lead
+    from the first of the runs to the last, task by task.
+    """
+    one_of("value", value, tuple(VALUES))
+    drawn = series.finite_rows(table, value, "lost")
+    if drawn.empty:
+        raise NothingToDraw("Nothing to draw: no point has both numbers.")
+    drawn = drawn.assign(drift=drawn[value], points=100 * drawn["lost"])
+    names, labels = in_order(drawn["run"]), drawn.drop_duplicates("run")["label"]
+    titles = drawn.drop_duplicates("task")["title"]
+    symbols = dict.fromkeys(names, "circle") | dict(zip(runs or names, cycle(theme.SYMBOLS), strict=False))
+    fig = Drawing(_outline(rows, symbols[run], entry) for run, rows, entry in series.each(drawn, "run", names))
+    looks = theme.looks(tasks or in_order(drawn["task"]))
+    for task, rows, entry in series.each(drawn, "task", label="title"):
+        look, each = looks.get(task, theme.KINDS["merge"]), [symbols[run] for run in rows["run"]]
+        fig.add_trace(
+            series.marks(
+                rows, "drift", "points", look, HOVER, picks=("run", "task"), size=10, legend="legend2",
+                formats={"tenths": "{:.1f}".format}, marker={"symbol": each, "line": {"width": 0}}, **entry,
+            )
+        )  # fmt: skip
+    runs_legend, used = legends.above(list(labels), "Run ")
+    tasks_legend, top = legends.above(list(titles), "Task ", used)
+    left_out = len(table) - len(drawn)
+    fig.update_xaxes(title={"text": VALUES[value]}, range=[0, float(drawn["drift"].max()) * 1.06 or 1.0])
+    fig.update_yaxes(title={"text": "Accuracy lost against<br>the task's expert (points)"})
+    fig.update_layout(
+        legend=runs_legend, legend2=tasks_legend | {"y": 1 - used / (HEIGHT + top)},
+        margin={"l": 80, "r": 26, "t": top + 34, "b": 56 + 20 * bool(left_out)},
+        shapes=[theme.across(0, {"color": theme.FADED, "width": 1})],
+    )  # fmt: skip
+    alt = f"{plural(len(drawn), 'point')}: {plural(len(names), 'run')} on {plural(len(titles), 'task')}."
+    if fit is not None and math.isfinite(fit[0]):
+        alt += _fit(fig, drawn["drift"], fit)
+    if arrows and len(names) > 1:
+        _join(fig, drawn[drawn["run"].isin([names[0], names[-1]])])
+    if left_out:
+        (note,), _ = axes.note(f"Left out for lack of one of the numbers: {plural(left_out, 'point')}", 50)
+        fig.add_annotation(note)
+    return Picture(fig, alt, HEIGHT + top, value)
+
+
+def _outline(rows: pd.DataFrame, symbol: str, entry: dict[str, str]) -> Trace:
+    """A dark edge around a run's points, which is also the run's entry in the legend."""
+    return scatter(
+        x=series.numbers(rows, "drift"), y=series.numbers(rows, "points"), mode="markers", legend="legend",
+        hoverinfo="skip", marker={"symbol": symbol, "color": theme.INK, "size": 13},
+        unselected={"marker": {"opacity": 1}}, **entry,
+    )  # fmt: skip
+
+
+def _fit(fig: Drawing, drift: pd.Series[float], fit: Line) -> str:
+    """Add the line and its coefficients, which are also returned as a sentence."""
+    slope, intercept, pearson, spearman, number = fit
+    ends, dashed = np.array([drift.min(), drift.max()]), {"color": theme.INK, "width": 1.6, "dash": "dash"}
+    fig.add_trace(series.line(ends, 100 * (slope * ends + intercept), "Fitted line", dashed, showlegend=False))
+    words = f"Pearson r = {pearson:.2f}, Spearman ρ = {spearman:.2f}, n = {count(number)} points"
+    fig.add_annotation(theme.caption(words, 1), yshift=4)
+    if not math.isfinite(pearson):
+        return ""
+    return f" Drift and accuracy lost correlate with Pearson {pearson:.2f} and Spearman {spearman:.2f}."
+
+
+def _join(fig: Drawing, table: pd.DataFrame) -> None:
+    """Add arrows from one run's point to the other's, for every task that has both."""
+    for _, rows in table.groupby("task", sort=False):
+        if len(rows) == 2:
+            start, end = rows[["drift", "points"]].to_numpy(np.float64).tolist()
+            fig.add_annotation(plane.pointer(start, end))
+
+
+@chart(
+    title="Drift of one layer",
+    question="How far does this layer drift on each task in each run?",
+    columns=("run", "label", "task", "title", "relative", "mean_square"),
+    rows=("run", "task"),
+    picks=("task",),
+    empty="No drift was measured for this tensor.",
+)
+def drift_tensor(
+    table: pd.DataFrame, *, tensor: str = "", selected: str | None = None, runs: list[str] | None = None
+) -> Picture:
+    """A dot for each task and run.
+
+    relative (change of the layer's output over the output, a fraction), mean_square (squared change per output).
+    ``tensor`` is named on the axis; ``selected`` is the task whose row is outlined.
+    """
+    table = series.finite_rows(table, "relative")
+    if table.empty:
+        raise NothingToDraw("Nothing to draw: this layer outputs only zeros.")
+    names, tasks = in_order(table["run"]), in_order(table["task"])
+    rows, titles = lanes.Lanes(names, 13, 13 * len(names) + 16), list(table.drop_duplicates("task")["title"])
+    looks = theme.looks(runs or names)
+    fig = Drawing(lanes.dots(rows, table, tasks, "relative", looks, LAYER_HOVER, picks=("task",)))
+    what = f"Drift of {short_name(tensor, 40)}<br>" if tensor else ""
+    high = float(table["relative"].max()) * 1.06 or 1.0
+    fig.update_xaxes(
+        title={"text": f"{what}(change of its output, share of the output's norm)"}, tickformat=".3~%", range=[0, high]
+    )
+    fig.update_yaxes(**axes.of_names("Task", titles, down=True))
+    fig.update_layout(shapes=[*lanes.tints(len(tasks)), *lanes.chosen(tasks, selected)])
+    means, labels = table.groupby("run")["relative"].mean(), table.drop_duplicates("run").set_index("run")["label"]
+    alt = (
+        f"Drift of one layer on {plural(len(tasks), 'task')} for {plural(len(names), 'run')}. Least on average: "
+        f"{clean_text(labels[means.idxmin()], 60)}, {percent(means.min(), 2)}."
+    )
+    return legends.with_legend(
+        fig, alt, rows.row * max(len(tasks), 3) + 92, tensor, left=axes.room(titles) + 40, below=62, gap=30
+    )
