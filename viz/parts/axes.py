@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import textwrap
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -24,7 +24,7 @@ def of_names(title: str, names: Sequence[object], limit: int = 24, down: bool = 
     }  # fmt: skip
 
 
-def room(names: Sequence[object], limit: int = 24, least: float = 0) -> float:
+def room(names: Iterable[object], limit: int = 24, least: float = 0) -> float:
     """Width in px of the longest of these names beside an axis."""
     return max([theme.text_width(safe_text(name, limit)) for name in names] + [least])
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import html
 from collections.abc import Sequence
 from typing import Any
 
@@ -47,8 +48,11 @@ def above(
 
 
 def entries(traces: Sequence[Trace]) -> list[str]:
-    """The names in the legend of these traces."""
-    return list(dict.fromkeys(str(trace["name"]) for trace in traces if trace.get("showlegend", True)))
+    """The names in the legend of these traces, in its order, unescaped."""
+    shown = [trace for trace in traces if trace.get("showlegend", True)]
+    shown.sort(key=lambda trace: int(trace.get("legendrank", 1000)))
+    names = dict.fromkeys((trace.get("legendgroup"), str(trace["name"])) for trace in shown)
+    return [html.unescape(name) for _, name in names]
 
 
 def with_legend(
@@ -62,14 +66,14 @@ def with_legend(
     below: float = 56,
     gap: float = 20,
     wide: bool = False,
-    names: Sequence[str] | None = None,
 ) -> Picture:
-    """The drawing under a legend of its traces, whose height is ``inner`` px without that legend.
+    """The drawing under a legend of its traces, if they have entries; its height is ``inner`` px without that legend.
 
     ``gap`` is the space between legend and plot, ``left``, ``right`` and ``below`` are the margins, px. With ``wide``
-    margins the legend has less room. ``names`` are those that it has room for, if not those of the traces.
+    margins the legend has less room.
     """
-    legend, top = above(entries(fig.data) if names is None else names, margins=left + right if wide else USUAL)
+    names = entries(fig.data)
+    legend, top = above(names, margins=left + right if wide else USUAL) if names else ({}, 0.0)
     fig.update_layout(legend=legend, margin={"l": left, "r": right, "t": top + gap, "b": below})
     return Picture(fig, alt, inner + top, state)
 

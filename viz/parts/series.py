@@ -36,13 +36,13 @@ def marks(
     """A mark for each row, at its columns (or values) ``x`` and ``y``; ``line`` joins them.
 
     ``hover`` is a template of ``viz.hover``, with its ``formats``; ``picks`` are the columns that a click gives.
-    ``fields`` are those of plotly's trace; of ``marker`` they replace single ones.
+    ``fields`` are those of plotly's trace and replace others; of ``marker`` they replace single ones.
     """
     marker = {"symbol": look.symbol, "color": look.color, "size": size, "line": theme.edge(0.8)}
     lined = {"mode": "markers"} if line is None else {"mode": "lines+markers", "line": {"color": look.color, **line}}
     return scatter(
-        x=numbers(rows, x), y=numbers(rows, y), **lined, **pointed(rows, hover, picks, formats),
-        **fields | {"marker": marker | fields.get("marker", {})},
+        x=numbers(rows, x), y=numbers(rows, y),
+        **lined | pointed(rows, hover, picks, formats) | fields | {"marker": marker | fields.get("marker", {})},
     )  # fmt: skip
 
 
@@ -59,9 +59,9 @@ def bars(
 ) -> Trace:
     """A bar for each row, with a thin dark edge; see ``marks``."""
     marker = {"color": color, "line": theme.edge(0.6)}
+    own = {"textposition": "none", **pointed(rows, hover, picks, formats)}
     return bar(
-        x=numbers(rows, x), y=numbers(rows, y), textposition="none", **pointed(rows, hover, picks, formats),
-        **fields | {"marker": marker | fields.get("marker", {})},
+        x=numbers(rows, x), y=numbers(rows, y), **own | fields | {"marker": marker | fields.get("marker", {})}
     )  # fmt: skip
 
 
@@ -91,6 +91,12 @@ def band(x: Any, low: Any, high: Any, color: str, **fields: Any) -> Trace:
     )  # fmt: skip
 
 
+def faint(color: str, opacity: float) -> str:
+    """A color "#RRGGBB" through which one sees."""
+    red, green, blue = (int(color[place : place + 2], 16) for place in (1, 3, 5))
+    return f"rgba({red},{green},{blue},{opacity})"
+
+
 def interval(
     rows: pd.DataFrame, middle: str, color: str, low: str = "low", high: str = "high", factor: float = 1, **style: Any
 ) -> dict[str, Any] | None:
@@ -105,15 +111,9 @@ def interval(
     }  # fmt: skip
 
 
-def tint(color: str, opacity: float) -> str:
-    """A color of the palette, so faint that what lies behind it is seen."""
-    red, green, blue = (int(color[at : at + 2], 16) for at in (1, 3, 5))
-    return f"rgba({red},{green},{blue},{opacity})"
-
-
 def each(
     table: pd.DataFrame, by: str, names: Sequence[str] | None = None, label: str = "label"
-) -> Iterator[tuple[str, pd.DataFrame, dict[str, str]]]:
+) -> Iterator[tuple[str, pd.DataFrame, dict[str, Any]]]:
     """Each name in the column ``by`` that has rows, in the order of ``names``, with its rows and its legend entry."""
     column = table[by].astype(str)
     for name in names or in_order(column):
@@ -125,7 +125,8 @@ def each(
 
 def finite_rows(table: pd.DataFrame, *columns: str) -> pd.DataFrame:
     """The rows with a number in each of these columns."""
-    return table[np.isfinite(table[list(columns)].to_numpy(np.float64)).all(axis=1)]
+    finite: npt.NDArray[np.bool_] = np.isfinite(table[list(columns)].to_numpy(np.float64)).all(axis=1)
+    return table[finite]
 
 
 def numbers(rows: pd.DataFrame, values: str | Any) -> Values:

@@ -57,7 +57,7 @@ def _line(means: pd.DataFrame, x: Any, look: theme.Look, hover: str, **fields: A
 
 def _band(means: pd.DataFrame, x: Any, look: theme.Look, opacity: float, name: str, **fields: Any) -> Trace:
     """The band from the least to the most of what the means are of."""
-    color = series.tint(look.color, opacity)
+    color = series.faint(look.color, opacity)
     return series.band(x, means["low"], means["high"], color, showlegend=False, name=entry(name), **fields)
 
 

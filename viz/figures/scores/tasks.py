@@ -79,7 +79,7 @@ def task_accuracy(table: pd.DataFrame, *, normalized: bool = False, runs: list[s
     below = 54 + (20 if left_out else 0)
     return legends.with_legend(
         fig, _highest(table, normalized), inner + 34 + below, str(normalized), left=widest + 38, right=30, below=below,
-        gap=34, wide=True, names=[*table.drop_duplicates("run")["label"], *REFERENCE_NAMES],
+        gap=34, wide=True,
     )  # fmt: skip
 
 
@@ -163,8 +163,7 @@ def given_scores(table: pd.DataFrame, *, runs: list[str] | None = None) -> Pictu
     counts = (plural(table[name].nunique(), name) for name in ("run", "task", "metric"))
     alt = "{} on {}, measured elsewhere, in {}.".format(*counts)
     alt += "".join(in_words(own, "value", LARGEST) for own in panels[:3])
-    labels = list(table.drop_duplicates("run")["label"])
-    return legends.with_legend(fig, alt, inner + 82, left=wide + 40, right=30, gap=26, wide=True, names=labels)
+    return legends.with_legend(fig, alt, inner + 82, left=wide + 40, right=30, gap=26, wide=True)
 
 
 def _in_words(table: pd.DataFrame) -> pd.DataFrame:
