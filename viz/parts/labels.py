@@ -29,12 +29,6 @@ class Box(NamedTuple):
     width: float
     height: float
 
-    def overlap(self, other: Box) -> float:
-        """Common area in px²."""
-        w = (self.width + other.width) / 2 - abs(self.x - other.x)
-        h = (self.height + other.height) / 2 - abs(self.y - other.y)
-        return w * h if w > 0 and h > 0 else 0.0
-
     def outside(self, size: tuple[float, float]) -> bool:
         """Whether any part of the box lies outside (0, 0, *size)."""
         half_w, half_h = self.width / 2, self.height / 2

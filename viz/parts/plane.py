@@ -16,7 +16,8 @@ from viz.parts.labels import Box, PlotArea, place_labels
 from viz.text import clean_text, first_few, percent, plural
 
 LEFT, RIGHT = 62, 30  # px: margins
-SIDES = {"in": "in_domain", "out": "out_of_domain"}
+IN, OUT = "in_domain", "out_of_domain"
+SIDES = {"in": IN, "out": OUT}
 SCORES = (
     "in-domain {in_domain:percent}[ ({in_low:percent} to {in_high:percent})][, n = {n_in:count}]"
     "<br>out-of-domain {out_of_domain:percent}[ ({out_low:percent} to {out_high:percent})][, n = {n_out:count}]"
@@ -40,14 +41,6 @@ class Window(NamedTuple):
         """Where a point lies in a plot of that size, in px from its lower left corner."""
         (x, y), (x0, x1), (y0, y1) = point, self.x, self.y
         return (x - x0) / (x1 - x0) * size[0], (y - y0) / (y1 - y0) * size[1]
-
-
-class Arrow(NamedTuple):
-    """An arrow from one point to another."""
-
-    start: Point
-    end: Point
-    color: str = theme.INK
 
 
 class Labels(NamedTuple):
@@ -86,27 +79,27 @@ def points(rows: pd.DataFrame) -> list[Point]:
 
 def marks(rows: pd.DataFrame, look: theme.Look, hover: str, error: str, **fields: Any) -> Trace:
     """The marks of these runs with their intervals in the color ``error``; see ``series.marks``."""
-    bars = {
-        f"error_{axis}": series.interval(rows, SIDES[side], error, f"{side}_low", f"{side}_high", thickness=1)
-        for axis, side in (("x", "in"), ("y", "out"))
-    }
-    return series.marks(rows, *SIDES.values(), look, hover, picks=("run",), **bars, **fields)
+    x, y = (
+        series.interval(rows, middle, error, f"{side}_low", f"{side}_high", thickness=1)
+        for side, middle in SIDES.items()
+    )
+    return series.marks(rows, IN, OUT, look, hover, picks=("run",), error_x=x, error_y=y, **fields)
 
 
 def draw(
     traces: Iterable[Trace],
     window: Window,
     labels: Labels,
-    arrows: Sequence[Arrow],
+    arrows: Sequence[dict[str, Any]],
     left_out: pd.DataFrame,
     notes: Sequence[str] = (),
 ) -> Drawing:
-    """These marks over curves of equal H-score, with arrows and as many labels as have room.
+    """These marks over curves of equal H-score, with ``arrows`` (see ``arrow``) and as many labels as have room.
 
     A note counts the rows without scores and the marks without a label; ``notes`` follow, a line each.
     """
     curves, names = _curves(window)
-    placed = _placed(window, labels, [*arrows], [(name["x"], name["y"]) for name in names])
+    placed = _placed(window, labels, arrows, [(name["x"], name["y"]) for name in names])
     fig = Drawing([*curves, *traces])
     for update, side, title, ends in (
         (fig.update_xaxes, "in", "In-domain", window.x),
@@ -115,11 +108,11 @@ def draw(
         tasks = _tasks(labels.rows, f"tasks_{side}")
         update(title={"text": f"{title} accuracy, mean over {tasks} (%)"}, range=ends, tickformat=".0%")
     footnote = _footnote(left_out, len(labels.rows) - len(placed), notes)
-    fig.update_layout(annotations=[*names, *(pointer(*arrow) for arrow in arrows), *placed, *footnote])
+    fig.update_layout(annotations=[*names, *arrows, *placed, *footnote])
     return fig
 
 
-def pointer(start: Point, end: Point, color: str = theme.INK) -> dict[str, Any]:
+def arrow(start: Point, end: Point, color: str = theme.INK) -> dict[str, Any]:
     """Annotation that draws an arrow from one mark to another."""
     return {
         "x": end[0], "y": end[1], "ax": start[0], "ay": start[1], "xref": "x", "yref": "y", "axref": "x", "ayref": "y",
@@ -161,7 +154,9 @@ def _harmonic(a: float, b: float) -> float:
     return 2 * a * b / (a + b) if a + b > 0 else 0.0
 
 
-def _placed(window: Window, labels: Labels, arrows: list[Arrow], corners: list[Point]) -> list[dict[str, Any]]:
+def _placed(
+    window: Window, labels: Labels, arrows: Sequence[dict[str, Any]], corners: list[Point]
+) -> list[dict[str, Any]]:
     """The labels that have room on narrow and on wide pages; ``corners`` are the lower right ones of curves' labels."""
     at, views = points(labels.rows), []
     for width in labels.widths:
@@ -169,8 +164,8 @@ def _placed(window: Window, labels: Labels, arrows: list[Arrow], corners: list[P
         taken = [Box(x - 23, y + 8, 46, 16) for x, y in (window.pixel(corner, size) for corner in corners)]
         taken += [Box(*window.pixel(point, size), 12, 12) for point in labels.beside]
         taken += _interval_boxes(labels.rows, window, size) if labels.clear else []
-        for arrow in arrows:
-            (x0, y0), (x1, y1) = window.pixel(arrow.start, size), window.pixel(arrow.end, size)
+        for one in arrows:
+            (x0, y0), (x1, y1) = (window.pixel(end, size) for end in ((one["ax"], one["ay"]), (one["x"], one["y"])))
             taken += [Box(x0 + t * (x1 - x0), y0 + t * (y1 - y0), 6, 6) for t in np.linspace(0.1, 0.9, 12)]
         views.append(PlotArea([window.pixel(point, size) for point in at], size, taken))
     return place_labels(labels.texts, at, views, labels.first)

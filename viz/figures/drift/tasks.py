@@ -117,7 +117,7 @@ def _join(fig: Drawing, table: pd.DataFrame) -> None:
     for _, rows in table.groupby("task", sort=False):
         if len(rows) == 2:
             start, end = rows[["drift", "points"]].to_numpy(np.float64).tolist()
-            fig.add_annotation(plane.pointer(start, end))
+            fig.add_annotation(plane.arrow(start, end))
 
 
 @chart(

@@ -10,9 +10,10 @@ import pandas as pd
 from viz import theme
 from viz.chart import ChartError, chart
 from viz.drawing import Picture, Trace
+from viz.hover import hover_texts, in_words
 from viz.parts import legends, plane
-from viz.parts.plane import SCORES, SIDES, Arrow, Labels, Point, Window
-from viz.text import clean_text, percent, plural, safe_text
+from viz.parts.plane import IN, OUT, SCORES, Labels, Point, Window
+from viz.text import clean_text, plural
 
 KIND_NAMES: Mapping[str, str] = {
     "pretrained": "Pretrained",
@@ -24,6 +25,7 @@ KIND_NAMES: Mapping[str, str] = {
     "paper": "Quoted from a paper, not measured here",
 }
 MERGES, REFERENCES, PAPER = ("merge", "per_task", "modules"), ("pretrained", "individual", "multitask"), "paper"
+ADAPTS = "Merge that adapts on test data †"
 SIGNS = {"per_task": " ‡", "modules": " ‡", "paper": " (paper)"}  # beside the label
 HOVER = (
     f"<b>{{label}}</b><br>{SCORES}<br>{{kind:kind}}[<br>in domain: {{experts:text 100}}]"
@@ -32,15 +34,17 @@ HOVER = (
 HEIGHT, TOP, BOTTOM = 560, 50, 82  # px; a paper's legend takes 20 more above
 LEGEND = {"orientation": "h", "x": 0, "xanchor": "left", "tracegroupgap": 0}
 INTERVALS = ("in_low", "in_high", "out_low", "out_high", "n_in", "n_out")
-SET = ("experts", "tasks_in", "tasks_out")  # whose tasks are in domain, and how many tasks are in and out of it
 Pairs = pd.DataFrame | Sequence[tuple[str, str]]
+BEST = " {label:plain}, {h_score:percent} (in-domain {in_domain:percent}, out-of-domain {out_of_domain:percent})."
 
 PLAIN, PLUGGED = "plain", "plugged"  # the two ends of a pair
 RISES, FALLS = theme.Look("#0072B2", "circle"), theme.Look("#D55E00", "diamond")  # the end with the edit, by H-score
 ALONE = theme.Look("#5F6B7A", "circle-open")
 FAINT = "rgba(95, 107, 122, 0.35)"  # intervals: two for every merge
 FAR = 0.5  # share of the range of all ends; starts farther outside would squeeze the others into a corner
+OUTSIDE = "{pair:text 26} starts outside, at {in_domain:percent} in, {out_of_domain:percent} out"
 MOST = 3  # starts outside that are named
+LARGEST = "; the largest change is {pair:plain}'s, {gained_h_score:points} points."
 CHANGE = (
     f"<b>{{label}}</b><br>{SCORES}[<br>change: in-domain {{gained_in_domain:points}}, "
     "out-of-domain {gained_out_of_domain:points}, H-score {gained_h_score:points} points]"
@@ -51,7 +55,7 @@ CHANGE = (
     title="In-domain against out-of-domain",
     question="Which merge is good in-domain without losing out-of-domain?",
     columns=("run", "label", "kind", "in_domain", "out_of_domain", "h_score"),
-    optional=(*INTERVALS, "adapts_on_test", "source", *SET),
+    optional=(*INTERVALS, "adapts_on_test", "source", "experts", "tasks_in", "tasks_out"),
     rows=("run",),
     picks=("run",),
     empty="No run has been evaluated yet.",
@@ -75,14 +79,10 @@ def draw_runs(table: pd.DataFrame, selected: str | None, arrows: Pairs) -> Pictu
     drawn = drawn.assign(adapts=np.where(adapts, "†", ""))
     top = TOP + (20 if PAPER in set(drawn["kind"]) else 0)
     joined, at = _joined(arrows, table, drawn), plane.points(drawn)
-    texts = [
-        safe_text(label, 36) + (" †" if adapted else "") + SIGNS.get(kind, "")
-        for label, kind, adapted in zip(drawn["label"], drawn["kind"], drawn["adapts"], strict=True)
-    ]
-    labels = Labels(
-        drawn, texts, (700, 1300), HEIGHT - top - BOTTOM, clear=True, first={end for pair in joined for end in pair}
-    )
-    pointers = [Arrow(at[start], at[end]) for start, end in joined]
+    texts = hover_texts(drawn, "{label:text 36}[ {adapts}]{kind:sign}", sign=lambda kind: SIGNS.get(kind, ""))
+    first = {end for pair in joined for end in pair}
+    labels = Labels(drawn, texts, (700, 1300), HEIGHT - top - BOTTOM, clear=True, first=first)
+    pointers = [plane.arrow(at[start], at[end]) for start, end in joined]
     fig = plane.draw(_marks_by_kind(drawn), Window.of(drawn), labels, pointers, left_out)
     for point, run in zip(at, drawn["run"], strict=True):
         if run == selected:  # a circle in px, so that it stays round
@@ -129,30 +129,24 @@ def _marks_by_kind(drawn: pd.DataFrame) -> list[Trace]:
             rows = drawn[(drawn["kind"] == kind) & (drawn["adapts"] == sign)]
             if rows.empty:
                 continue
-            filled = theme.edge(3.5 if sign else 1)
+            name = (ADAPTS if kind == "merge" else f"{KIND_NAMES[kind]} †") if sign else KIND_NAMES[kind]
+            line = theme.edge(3.5 if sign else 1) if kind in MERGES else {"color": look.color, "width": 2.5}
+            legend = {"legend": "legend2", "legendgroup": "papers"} if kind == PAPER else {"legend": "legend"}
+            formats = {"kind": KIND_NAMES.__getitem__}
+            marker = {"size": 12, "line": line}
             traces.append(
-                plane.marks(
-                    rows, look, HOVER, look.color, size=12, formats={"kind": KIND_NAMES.__getitem__},
-                    name=f"{KIND_NAMES[kind]}{' that adapts on test data' if sign and kind == 'merge' else ''} {sign}"
-                    .rstrip(), marker={"line": filled if kind in MERGES else {"color": look.color, "width": 2.5}},
-                    **({"legend": "legend2", "legendgroup": "papers"} if kind == PAPER else {"legend": "legend"}),
-                )
-            )  # fmt: skip
+                plane.marks(rows, look, HOVER, look.color, formats=formats, name=name, marker=marker, **legend)
+            )
     return traces
 
 
 def _best_run(drawn: pd.DataFrame, left_out: pd.DataFrame) -> str:
     kinds = drawn["kind"]
     merges = drawn[kinds == "merge"]
-    candidates = merges if len(merges) else drawn
-    best = candidates.iloc[int(candidates["h_score"].to_numpy(np.float64).argmax())]
     counts = {"run": kinds.isin(MERGES), "reference": kinds.isin(REFERENCES), "published result": kinds == PAPER}
     marks = [plural(int(of_kind.sum()), noun) for noun, of_kind in counts.items() if of_kind.any()]
-    sentence = (
-        f"{', '.join(marks)}. Highest H-score{' of a merge' if len(merges) else ''}: "
-        f"{clean_text(best['label'])}, {percent(best['h_score'])} "
-        f"(in-domain {percent(best['in_domain'])}, out-of-domain {percent(best['out_of_domain'])})."
-    )
+    sentence = f"{', '.join(marks)}. Highest H-score{' of a merge' if len(merges) else ''}:"
+    sentence += in_words(merges if len(merges) else drawn, "h_score", BEST)
     return sentence + (f" {len(left_out):,} left out." if len(left_out) else "")
 
 
@@ -181,18 +175,17 @@ def plugin_arrows(table: pd.DataFrame, *, edit: str = "the edit") -> Picture:
     before = drawn[starts].set_index("pair")
     gains = {
         f"gained_{name}": (drawn[name] - drawn["pair"].map(before[name])).where(plugged)
-        for name in (*SIDES.values(), "h_score")
+        for name in (IN, OUT, "h_score")
     }
     drawn = drawn.assign(**gains)
     after = drawn[plugged]
+    joined = zip(plane.points(before.loc[after["pair"]]), plane.points(after), after["gained_h_score"], strict=True)
     arrows = [
-        Arrow(_entering(start, end, window), end, (RISES if gain >= 0 else FALLS).color)
-        for start, end, gain in zip(
-            plane.points(before.loc[after["pair"]]), plane.points(after), after["gained_h_score"], strict=True
-        )
+        plane.arrow(_entering(start, end, window), end, (RISES if gain >= 0 else FALLS).color)
+        for start, end, gain in joined
     ]
     ends, outside = drawn[~starts], _outside(drawn[far])
-    texts = [safe_text(name, 26) for name in ends["pair"]]
+    texts = hover_texts(ends, "{pair:text 26}")
     labels = Labels(ends, texts, (500, 1200), 500, beside=plane.points(drawn[starts]))
     fig = plane.draw(_marks_by_change(drawn), window, labels, arrows, left_out, outside)
     more = theme.LINE_HEIGHT * len(outside)
@@ -215,7 +208,7 @@ def _far(drawn: pd.DataFrame) -> pd.Series[bool]:
     """Which rows are starts far outside the range of all ends."""
     starts = drawn["kind"] == PLAIN
     far = pd.Series(False, drawn.index)
-    for name in SIDES.values():
+    for name in (IN, OUT):
         ends = drawn[~starts][name]
         room = FAR * max(float(ends.max() - ends.min()), 0.1)
         far |= starts & ~drawn[name].between(ends.min() - room, ends.max() + room)
@@ -232,10 +225,7 @@ def _entering(start: Point, end: Point, window: Window) -> Point:
 
 def _outside(far: pd.DataFrame) -> list[str]:
     """Lines that say where arrows from outside the plot start."""
-    lines = [
-        f"{safe_text(pair, 26)} starts outside, at {percent(x)} in, {percent(y)} out"
-        for pair, (x, y) in zip(far["pair"], plane.points(far), strict=True)
-    ]
+    lines = hover_texts(far, OUTSIDE)
     rest = len(lines) - MOST
     return lines if rest <= 0 else [*lines[:MOST], f"and {rest} more"]
 
@@ -243,27 +233,22 @@ def _outside(far: pd.DataFrame) -> list[str]:
 def _marks_by_change(drawn: pd.DataFrame) -> list[Trace]:
     """A trace for the starts, one for the ends where the H-score rises and one where it falls, one per reference."""
     kind, gain = drawn["kind"], drawn["gained_h_score"]
-    groups = [
-        (drawn[kind == PLAIN], "Without the edit", ALONE),
-        (drawn[gain >= 0], "With it, H-score not lower", RISES),
-        (drawn[gain < 0], "With it, H-score lower", FALLS),
-        *((drawn[kind == name], KIND_NAMES[name], theme.KINDS[name]) for name in REFERENCES),
-    ]
-    opened = ("circle-open", *(theme.KINDS[name].symbol for name in REFERENCES))
-    return [
-        plane.marks(
-            rows, look, CHANGE, FAINT, size=11, name=name, legendgroup=name,
-            marker={"line": {"color": look.color, "width": 2}} if look.symbol in opened else {},
-        )
-        for rows, name, look in groups if len(rows)
-    ]  # fmt: skip
+    filled = [("With it, H-score not lower", RISES, gain >= 0), ("With it, H-score lower", FALLS, gain < 0)]
+    traces = []
+    for name, look, chosen in [
+        ("Without the edit", ALONE, kind == PLAIN), *filled,
+        *((KIND_NAMES[name], theme.KINDS[name], kind == name) for name in REFERENCES),
+    ]:  # fmt: skip
+        line = theme.edge(0.8) if look in (RISES, FALLS) else {"color": look.color, "width": 2}
+        if chosen.any():
+            marker = {"size": 11, "line": line}
+            traces.append(plane.marks(drawn[chosen], look, CHANGE, FAINT, name=name, legendgroup=name, marker=marker))
+    return traces
 
 
 def _best_change(after: pd.DataFrame, left_out: pd.DataFrame, edit: str) -> str:
-    sentence, gains = f"{plural(len(after), 'merge')} without and with {clean_text(edit, 40)} in front.", after
+    sentence = f"{plural(len(after), 'merge')} without and with {clean_text(edit, 40)} in front."
     if len(after):
-        best = gains.loc[gains["gained_h_score"].idxmax()]
-        rises = int((gains["gained_h_score"] >= 0).sum())
-        sentence += f" The H-score does not fall for {rises}; the largest change is {clean_text(best['pair'])}'s, "
-        sentence += f"{100 * best['gained_h_score']:+.1f} points."
+        sentence += f" The H-score does not fall for {int((after['gained_h_score'] >= 0).sum())}"
+        sentence += in_words(after, "gained_h_score", LARGEST)
     return sentence + (f" {plural(len(left_out), 'row')} left out." if len(left_out) else "")
