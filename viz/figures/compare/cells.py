@@ -67,7 +67,7 @@ def compare_cells(
             fig.add_trace(_map(100 * values if percents else values, change, place, span, inner))
         else:
             fig.add_trace(_map(values, scale, place, span, inner))
-    formats = {
+    formats: dict[str, Any] = {
         "number": lambda value: percent(value, 2) if percents else real(value),
         "signed": lambda value: _signed(value, percents),
     }

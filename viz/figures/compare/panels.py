@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pandas as pd
 
@@ -172,12 +174,12 @@ def compare_distance(table: pd.DataFrame, *, labels: Labels = ("A", "B"), what: 
     fig.update_layout(barmode="overlay", showlegend=False, margin={"l": 70, "r": 20, "t": 36, "b": 50})
     who = {side: f"{SIDES[side]}, {clean_text(name, 40)}" for side, name in names.items()} | {"difference": "B − A"}
     means = table[table["panel"].isin(panels)].drop_duplicates("panel").set_index("panel")["mean"]
-    words = "; ".join(f"{who[side]} {real(mean)}" for side, mean in means.items())
+    words = "; ".join(f"{who[str(side)]} {real(mean)}" for side, mean in means.items())
     alt = f"Histograms of the distance to the pretrained features. Means: {words}."
     return Picture(fig, alt, inner + 86, what)
 
 
-def _histogram(rows: pd.DataFrame, color: str, top: float, **panel: str) -> list[Trace]:
+def _histogram(rows: pd.DataFrame, color: str, top: float, **panel: Any) -> list[Trace]:
     """The bars of a panel, and a dashed line at the mean."""
     title, mean, dashed = rows["title"].iloc[0], rows["mean"].iloc[0], {"color": theme.INK, "width": 2, "dash": "dash"}
     return [

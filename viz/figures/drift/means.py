@@ -12,9 +12,10 @@ import pandas as pd
 from viz import theme
 from viz.chart import chart, in_order, one_of
 from viz.drawing import Drawing, Picture, Trace
+from viz.hover import hover_texts, in_words
 from viz.parts import axes, legends, series
 from viz.parts.legends import entry
-from viz.text import clean_text, percent, plural, real, safe_text, span
+from viz.text import clean_text, percent, plural, safe_text, span
 
 VALUES = {"cosine": "1 − cosine to the expert", "l1": "mean |difference| from the expert, per dimension"}
 EVERY = "every"  # value of ``band``: a band for every run, which is readable for two or three
@@ -44,21 +45,21 @@ TOTAL = "Lost in all"
 
 def _means(rows: pd.DataFrame, by: str, value: str, **columns: Any) -> pd.DataFrame:
     """A row for each number in the column ``by``: mean, low and high of the value, number of rows, images if known."""
-    groups = rows.groupby(by, sort=True)
+    groups: Any = rows.groupby(by, sort=True)
     means = groups[value].agg(mean="mean", low="min", high="max", number="size")
     images = groups["n"].agg(span) if "n" in rows else ""
-    return means.assign(images=images, **columns).reset_index()
+    return pd.DataFrame(means.assign(images=images, **columns).reset_index())
 
 
-def _line(means: pd.DataFrame, x: Any, look: theme.Look, hover: str, **fields: Any) -> Trace:
-    """A line through means, with marks."""
-    return series.marks(means, x, "mean", look, hover, **{"line": {"width": 2.5}} | fields)
-
-
-def _band(means: pd.DataFrame, x: Any, look: theme.Look, opacity: float, name: str, **fields: Any) -> Trace:
-    """The band from the least to the most of what the means are of."""
-    color = series.faint(look.color, opacity)
-    return series.band(x, means["low"], means["high"], color, showlegend=False, name=entry(name), **fields)
+def _spread(
+    means: pd.DataFrame, x: Any, look: theme.Look, hover: str, of: str, style: Any = None, **fields: Any
+) -> list[Trace]:
+    """A line through means, over a band from the least to the most of what they are means ``of``, if it is named."""
+    traces = [series.marks(means, x, "mean", look, hover, line=style or {"width": 2.5}, **fields)]
+    if of:
+        hidden = fields | {"name": f"{fields['name']}, {of}", "showlegend": False}
+        traces.insert(0, series.band(x, means["low"], means["high"], series.faint(look.color, 0.16), **hidden))
+    return traces
 
 
 @chart(
@@ -79,41 +80,35 @@ def drift_depth(
     the band, or EVERY.
     """
     one_of("value", value, tuple(VALUES))
-    merged, scaled = table[table["kind"] != SCALE], table[table["kind"] == SCALE]
-    looks = theme.looks(runs or in_order(merged["run"]))
+    scaled = table["kind"] == SCALE
+    looks = theme.looks(runs or in_order(table[~scaled]["run"]))
     fig = Drawing()
-    for run, rows, legend in series.each(pd.concat([merged, scaled]), "run"):
-        places = rows.groupby("position", sort=True)
-        ends = {end: rows.loc[places[value].agg(at), "title"].to_numpy() for end, at in
-                (("least", "idxmin"), ("most", "idxmax"))}  # fmt: skip
-        means = _means(rows, "position", value, **places[["label", "place"]].first(), **ends)
-        if rows["kind"].iloc[0] == SCALE:
-            style = {"width": 1.8, "dash": "dash"}
-            fig.add_trace(_line(means, "position", theme.KINDS[SCALE], DEPTH_HOVER, line=style, **legend))
-            continue
-        look, shown = looks.get(run, theme.KINDS["merge"]), rows["label"].iloc[0]
-        if band in (run, EVERY):
-            group = legend["legendgroup"]
-            fig.add_trace(_band(means, means["position"], look, 0.16, f"{shown}, all tasks", legendgroup=group))
-        fig.add_trace(_line(means, "position", look, DEPTH_HOVER, **legend))
+    for run, rows, legend in series.each(pd.concat([table[~scaled], table[scaled]]), "run"):
+        groups = rows.groupby("position", sort=True)
+        least, most = (rows.loc[groups[value].agg(end), "title"].to_numpy() for end in ("idxmin", "idxmax"))
+        means = _means(rows, "position", value, least=least, most=most, **groups[["label", "place"]].first())
+        kind, of = rows["kind"].iloc[0], "all tasks" if band in (run, EVERY) else ""
+        look, style = looks.get(run, theme.KINDS["merge"]), None
+        if kind == SCALE:
+            look, style, of = theme.KINDS[SCALE], {"width": 1.8, "dash": "dash"}, ""
+        fig.add_traces(_spread(means, means["position"], look, DEPTH_HOVER, of, style, **legend))
     places = table.drop_duplicates("position").sort_values("position")
-    names = [safe_text(place.removeprefix("block "), 16) for place in places["place"]]
+    names = [safe_text(str(place).removeprefix("block "), 16) for place in places["place"]]
     fig.update_xaxes(
         title={"text": "Place in the network; numbers are blocks"}, tickmode="array", showgrid=False, tickangle=0,
-        tickvals=places["position"], ticktext=names, range=[-0.25, float(places["position"].max()) + 0.25],
+        tickvals=places["position"], ticktext=names, range=[-0.25, float(table["position"].max()) + 0.25],
     )  # fmt: skip
     fig.update_yaxes(title={"text": f"Feature drift:<br>{VALUES[value]}"}, rangemode="tozero")
-    alt = _drift_in_words(merged if len(merged) else scaled, value)
+    alt = _drift_in_words(table if scaled.all() else table[~scaled], value)
     return legends.with_legend(fig, alt, 430, value, left=84, gap=24)
 
 
 def _drift_in_words(table: pd.DataFrame, value: str) -> str:
-    last = table[table["position"] == table["position"].max()].groupby("run", sort=False)
-    means, labels = last[value].mean(), table.drop_duplicates("run").set_index("run")["label"]
-    ends = [f"least for {clean_text(labels[means.idxmin()], 40)}, {real(means.min())}"]
-    ends += [f"and most for {clean_text(labels[means.idxmax()], 40)}, {real(means.max())}"] if len(means) > 1 else []
-    runs = plural(table["run"].nunique(), "run")
-    return f"Feature drift of {runs} by depth. At the embedding it is {', '.join(ends)}."
+    labels = table.groupby("run")["label"].first()
+    means = _means(table[table["position"] == table["position"].max()], "run", value, label=labels)
+    words = f"Feature drift of {plural(len(means), 'run')} by depth. At the embedding it is least for"
+    words += in_words(means, "mean", " {label:plain 40}, {mean:real}", least=True)
+    return words + in_words(means, "mean", ", and most for {label:plain 40}, {mean:real}") * (len(means) > 1) + "."
 
 
 @chart(
@@ -138,16 +133,16 @@ def drift_exemplars(
     span, drawn below. ``references`` are accuracies that need no exemplars, by name, as dotted lines. ``published`` has
     method, exemplars, accuracy and source: what papers print for other models, with marks of their own.
     """
-    methods = in_order(table["method"])
-    looks, traces = theme.looks(methods), list[Trace]()
-    for method in methods:
-        traces += _by_exemplars(table[table["method"] == method], "accuracy", method, looks[method])
+    looks, fig = theme.looks(in_order(table["method"])), Drawing()
+    for method, rows, legend in series.each(table, "method", label="method"):
+        fig.add_traces(_by_exemplars(rows, "accuracy", method, looks[method], **legend))
     ranked = rank is not None and len(rank) > 0
-    traces += _by_exemplars(rank, "full", RANK, theme.Look(theme.FADED, "circle"), "y2") if ranked else []
+    if rank is not None and ranked:
+        below = {"name": RANK, "legendgroup": RANK, "yaxis": "y2", "showlegend": False}
+        fig.add_traces(_by_exemplars(rank, "full", RANK, theme.Look(theme.FADED, "circle"), **below))
     if published is not None:
         sources = published.groupby("source")
-        traces += [_printed(rows, symbol) for (_, rows), symbol in zip(sources, cycle(PRINTED), strict=False)]
-    fig = Drawing(traces)
+        fig.add_traces(_printed(rows, symbol) for (_, rows), symbol in zip(sources, cycle(PRINTED), strict=False))
     _refer(fig, references or {})
     counts = sorted({int(n) for n in table["exemplars"]})
     places = np.log2(counts)
@@ -163,17 +158,12 @@ def drift_exemplars(
         fig.update_layout(yaxis2=below)
         words = "<b>Input directions that the Gram matrices span, mean over layers</b>"
         fig.add_annotation(theme.caption(words, domains[1][1]))
-    return legends.with_legend(fig, _ends_in_words(table, methods), inner + 86, left=66, gap=30)
+    return legends.with_legend(fig, _ends_in_words(table), inner + 86, left=66, gap=30)
 
 
-def _by_exemplars(rows: pd.DataFrame, value: str, name: str, look: theme.Look, axis: str = "y") -> list[Trace]:
-    """A line of means over draws, and the band behind it; only that of the upper panel is in the legend."""
-    means = _means(rows, "exemplars", value, name=name)
-    x, group = np.log2(means["exemplars"]), {"legendgroup": safe_text(name), "yaxis": axis}
-    return [
-        _band(means, x, look, 0.15, f"{name}, all draws", **group),
-        _line(means, x, look, DRAWS_HOVER, name=entry(name), showlegend=axis == "y", **group),
-    ]
+def _by_exemplars(rows: pd.DataFrame, value: str, method: str, look: theme.Look, **fields: Any) -> list[Trace]:
+    means = _means(rows, "exemplars", value, name=method)
+    return _spread(means, np.log2(means["exemplars"]), look, DRAWS_HOVER, "all draws", **fields)
 
 
 def _printed(rows: pd.DataFrame, symbol: str) -> Trace:
@@ -201,14 +191,13 @@ def _refer(fig: Drawing, references: Mapping[str, float]) -> None:
         )  # fmt: skip
 
 
-def _ends_in_words(table: pd.DataFrame, methods: list[str]) -> str:
+def _ends_in_words(table: pd.DataFrame) -> str:
     parts = []
-    for method in methods[:6]:
-        means = _means(table[table["method"] == method], "exemplars", "accuracy")
-        ends = [f"{percent(means['mean'].iloc[end])} with {means['exemplars'].iloc[end]}" for end in (0, -1)]
-        parts.append(f"{clean_text(method, 24)} {', '.join(ends)}")
-    rest = f"; {plural(len(methods) - 6, 'method')} more" if len(methods) > 6 else ""
-    return f"In-domain accuracy by exemplars per task: {'; '.join(parts)}{rest}."
+    for method, rows, _ in series.each(table, "method", label="method"):
+        means = _means(rows, "exemplars", "accuracy").iloc[[0, -1]]
+        parts.append(f"{clean_text(method, 24)} {', '.join(hover_texts(means, '{mean:percent} with {exemplars}'))}")
+    rest = f"; {plural(len(parts) - 6, 'method')} more" if len(parts) > 6 else ""
+    return f"In-domain accuracy by exemplars per task: {'; '.join(parts[:6])}{rest}."
 
 
 @chart(

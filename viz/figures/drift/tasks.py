@@ -116,7 +116,7 @@ def _join(fig: Drawing, table: pd.DataFrame) -> None:
     """Add arrows from one run's point to the other's, for every task that has both."""
     for _, rows in table.groupby("task", sort=False):
         if len(rows) == 2:
-            start, end = rows[["drift", "points"]].to_numpy(np.float64).tolist()
+            start, end = zip(rows["drift"], rows["points"], strict=True)
             fig.add_annotation(plane.arrow(start, end))
 
 
@@ -153,7 +153,7 @@ def drift_tensor(
     means, labels = table.groupby("run")["relative"].mean(), table.drop_duplicates("run").set_index("run")["label"]
     alt = (
         f"Drift of one layer on {plural(len(tasks), 'task')} for {plural(len(names), 'run')}. Least on average: "
-        f"{clean_text(labels[means.idxmin()], 60)}, {percent(means.min(), 2)}."
+        f"{clean_text(labels[str(means.idxmin())], 60)}, {percent(means.min(), 2)}."
     )
     return legends.with_legend(
         fig, alt, rows.row * max(len(tasks), 3) + 92, tensor, left=axes.room(titles) + 40, below=62, gap=30

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import textwrap
 from collections.abc import Mapping
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -31,7 +32,7 @@ def _mib(size: float) -> str:
     return f"{size / MIB:,.2f}" if size >= MIB else real(size / MIB)
 
 
-FORMATS = {"mib": _mib, "account": ACCOUNTS.__getitem__, "markup": str}
+FORMATS: dict[str, Any] = {"mib": _mib, "account": ACCOUNTS.__getitem__, "markup": str}
 HOVER = "<b>{label}</b><br>{counted}: {bytes:mib} MiB ({bytes:count} bytes)[{parts:markup}]"
 LEAST, MOST = " {account:account}: from {bytes:mib} MiB ({label:plain 30})", " to {bytes:mib} MiB ({label:plain 30})."
 

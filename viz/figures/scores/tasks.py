@@ -15,12 +15,11 @@ from viz.hover import in_words
 from viz.parts import axes, lanes, legends, series
 from viz.text import clean_text, percent, plural, real, safe_text
 
-REFERENCES = {
+REFERENCES: dict[str, tuple[str, dict[str, Any], str]] = {
     "expert": ("Own expert", {"color": theme.INK, "width": 2.5}, "line-ns"),
     "zero_shot": ("Pretrained, zero-shot", {"color": "#8A94A3", "width": 2.5}, "line-ns"),
     "chance": ("Chance", {"color": "#8A94A3", "width": 1.5}, "x-thin"),
 }
-REFERENCE_NAMES = [name for name, *_ in REFERENCES.values()]
 HOVER = (
     "<b>{title}</b><br>{label}: {accuracy:percent}[ ({low:percent} to {high:percent})]<br>{correct:count} of {n:count} "
     "images" + "".join(f"[<br>{name.lower()} {{{column}:percent}}]" for column, (name, *_) in REFERENCES.items())
