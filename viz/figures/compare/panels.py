@@ -42,9 +42,8 @@ def compare_tensor(table: pd.DataFrame, *, tensor: str = "", labels: Labels = ("
     high = 1.1 * float(np.nanmax(both, initial=0)) or 1.0
     far = 1.25 * float(table["difference"].abs().max()) or high
     fig, width = Drawing(), (1 - 2 * GAP) / 3
-    for place, (side, name) in enumerate(zip("AB", labels, strict=True)):  # side by side they do not fit narrow pages
-        caption = theme.caption(f"<b>{side}</b>: {safe_text(name, 60)}", 1.0)
-        fig.add_annotation(caption, yshift=38 - 16 * place)
+    for side, name, up in zip("AB", labels, (38, 22), strict=True):  # side by side they do not fit narrow pages
+        fig.add_annotation(theme.caption(f"<b>{side}</b>: {safe_text(name, 60)}", 1.0), yshift=up)
     for place, (side, title) in enumerate(SIDES.items()):
         left, axis = place * (width + GAP), f"x{place + 1 if place else ''}"
         ends = [-far, far] if side == "difference" else [0.0, high]
@@ -55,8 +54,7 @@ def compare_tensor(table: pd.DataFrame, *, tensor: str = "", labels: Labels = ("
             "title": {"text": f"Saliency, {title}"}, "zeroline": side == "difference", "zerolinecolor": theme.INK,
         }  # fmt: skip
     fig.update_yaxes(**axes.of_names("Expert", names, down=True) | {"showgrid": True})
-    margin = {"l": axes.room(names, least=0) + 44, "t": TOP, "r": 24, "b": BOTTOM}
-    fig.update_layout(showlegend=False, margin=margin)
+    fig.update_layout(showlegend=False, margin={"l": axes.room(names) + 44, "t": TOP, "r": 24, "b": BOTTOM})
     what = f"Saliency of {clean_text(short_name(tensor), 60)}" if tensor else "Saliency"
     higher, lower = (int((sign * table["difference"] > 0).sum()) for sign in (1, -1))
     alt = f"{what} for {plural(len(table), 'expert')} in both runs: B is higher for {higher} and lower for {lower}."
@@ -101,25 +99,27 @@ def compare_spectrum(table: pd.DataFrame, *, labels: Labels = ("A", "B")) -> Pic
     direction (from 1), a and b (singular values, NaN where a space has no such direction), difference. ``labels`` are
     the names of the runs.
     """
-    colors, names = COLORS | {"difference": theme.FADED}, (f"A: {labels[0]}", f"B: {labels[1]}", "B − A")
-    fig = Drawing(
-        series.marks(
-            series.finite_rows(table, side), "direction", side,
-            theme.Look(colors[side], "square" if side == "b" else "circle"),
-            f"<b>direction {{direction:count}}</b><br>{SIDES[side]}: {{{side}:real}}", size=5, marker={"line": {"width": 0}},
-            name=legends.entry(name), legendgroup=side, yaxis="y2" if side == "difference" else "y",
-        )
-        for side, name in zip(SIDES, names, strict=True)
-    )  # fmt: skip
+    fig = Drawing()
+    for side, name, color, symbol, axis in (
+        ("a", f"A: {labels[0]}", theme.RUN_A, "circle", "y"),
+        ("b", f"B: {labels[1]}", theme.RUN_B, "square", "y"),
+        ("difference", "B − A", theme.FADED, "circle", "y2"),
+    ):
+        fig.add_trace(
+            series.marks(
+                series.finite_rows(table, side), "direction", side, theme.Look(color, symbol),
+                f"<b>direction {{direction:count}}</b><br>{SIDES[side]}: {{{side}:real}}",
+                marker={"size": 5, "line": {"width": 0}}, name=legends.entry(name), legendgroup=side, yaxis=axis,
+            )
+        )  # fmt: skip
     values = table[["a", "b"]].to_numpy(np.float64)
     positive = values[np.isfinite(values) & (values > 0)]
     low, high = (positive.min() / 1.3, 1.3 * positive.max()) if len(positive) else (0.1, 1.0)
     marks = theme.ticks(low, high, log=True)
     far = 1.1 * float(np.nanmax(np.abs(table["difference"].to_numpy(np.float64)), initial=0)) or 1.0
     last = int(table["direction"].max())
-    title = {"text": "Direction, largest first"}
     fig.update_layout(
-        xaxis={"title": title, "anchor": "y2", "range": [0.5 - 0.01 * last, last + 0.5]},
+        xaxis={"title": {"text": "Direction, largest first"}, "anchor": "y2", "range": [0.5 - 0.01 * last, last + 0.5]},
         yaxis={"title": {"text": "Singular value"}, "domain": [0.45, 1], "type": "log",
                "range": [float(np.log10(low)), float(np.log10(high))], **marks,
                "tickvals": [10**at for at in marks["tickvals"]]},

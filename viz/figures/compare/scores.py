@@ -53,10 +53,9 @@ def compare_scores(table: pd.DataFrame, *, labels: tuple[str, str] = ("A", "B"))
     scope (key), group (its heading), a and b (accuracies or H-scores), difference, low and high (its interval, NaN
     where there is none). ``labels`` are the names of the runs. A filled dot has an interval without zero.
     """
-    first, *others = in_order(table["group"])
-    groups = [table[table["group"] == first]]
-    for group in others:
-        groups.append(table[table["group"] == group].sort_values("difference", ascending=False, kind="stable"))
+    headings = in_order(table["group"])
+    first, *others = (table[table["group"] == group] for group in headings)  # the averages have an order of their own
+    groups = [first, *(rows.sort_values("difference", ascending=False, kind="stable") for rows in others)]
     heads = np.cumsum([0, *(len(rows) + 1 for rows in groups)])
     places = np.concatenate([head + 1 + np.arange(len(rows)) for head, rows in zip(heads[:-1], groups, strict=True)])
     table = pd.concat(groups).assign(label_a=labels[0], label_b=labels[1])
@@ -73,36 +72,22 @@ def compare_scores(table: pd.DataFrame, *, labels: tuple[str, str] = ("A", "B"))
         title={"text": "B − A in percentage points, paired 95% interval"}, range=[-far, far], zeroline=True,
         zerolinecolor=theme.INK, zerolinewidth=1.2, ticksuffix="",
     )  # fmt: skip
-    titles, headings = list(table["title"]), [first, *others]
+    titles = list(table["title"])
     names = axes.of_names("Data set or average", titles, 28, showgrid=True)
     fig.update_yaxes(**names | {"tickvals": places.astype(np.float32), "range": [end - 0.4, -0.6]})
-    notes = [_heading(float(head), group) for head, group in zip(heads[:-1], headings, strict=True)]
+    for head, group in zip(heads.tolist(), headings, strict=False):
+        fig.add_annotation(
+            text=f"<b>{safe_text(group, 40)}</b>", x=0, xref="x domain", xanchor="right", xshift=-6, y=head, yref="y",
+            yanchor="middle", showarrow=False, font={"size": theme.SMALL},
+        )  # fmt: skip
+    fig.add_annotation(theme.caption("← A is better", 1))
+    fig.add_annotation(theme.caption("B is better →", 1), x=1, xanchor="right")
     left = max(axes.room(titles, 28), axes.room(headings, 40)) + 44
-    margin = {"l": left, "r": 26, "t": TOP, "b": BOTTOM}
-    fig.update_layout(annotations=[*notes, *_sides()], showlegend=False, margin=margin)
+    fig.update_layout(showlegend=False, margin={"l": left, "r": 26, "t": TOP, "b": BOTTOM})
     words = f"Accuracy of B, {clean_text(labels[1], 40)}, minus that of A, {clean_text(labels[0], 40)}, in points:"
     some = "; ".join(hover_texts(table.head(3), "{title:plain 40} {difference:points}"))
     alt = f"{words} {some}. {int(sure.sum())} of {len(table)} intervals leave zero out."
     return Picture(fig, alt, TOP + BOTTOM + ROW * max(end, 4))
-
-
-def _heading(at: float, group: str) -> dict[str, Any]:
-    return {
-        "text": f"<b>{safe_text(group, 40)}</b>", "x": 0, "xref": "x domain", "xanchor": "right", "xshift": -6,
-        "y": at, "yref": "y", "yanchor": "middle", "showarrow": False, "font": {"size": theme.SMALL},
-    }  # fmt: skip
-
-
-def _sides() -> list[dict[str, Any]]:
-    """Labels that say which side is better for which run."""
-    common = {
-        "y": 1, "xref": "x domain", "yref": "y domain", "yanchor": "bottom", "showarrow": False, "yshift": 2,
-        "font": {"size": theme.SMALL, "color": theme.INK},
-    }  # fmt: skip
-    return [
-        common | {"x": 0, "xanchor": "left", "text": "← A is better"},
-        common | {"x": 1, "xanchor": "right", "text": "B is better →"},
-    ]
 
 
 @chart(

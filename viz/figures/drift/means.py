@@ -153,9 +153,8 @@ def drift_exemplars(
     domains, inner = axes.stacked([UPPER, LOWER] if ranked else [UPPER], GAP)
     fig.update_yaxes(title={"text": "In-domain accuracy,<br>mean over tasks (%)"}, tickformat=".0%", domain=domains[0])
     if ranked:
-        title = {"text": "Rank<br>(% of full)"}
-        below = {"title": title, "tickformat": ".0%", "range": [0, 1.05], "anchor": "x", "domain": domains[1]}
-        fig.update_layout(yaxis2=below)
+        ends = {"range": [0, 1.05], "anchor": "x", "domain": domains[1]}
+        fig.update_layout(yaxis2={"title": {"text": "Rank<br>(% of full)"}, "tickformat": ".0%", **ends})
         words = "<b>Input directions that the Gram matrices span, mean over layers</b>"
         fig.add_annotation(theme.caption(words, domains[1][1]))
     return legends.with_legend(fig, _ends_in_words(table), inner + 86, left=66, gap=30)
@@ -185,10 +184,7 @@ def _refer(fig: Drawing, references: Mapping[str, float]) -> None:
         at = at if at - value < CLOSE else value
         labels.setdefault(at, []).append(f"{safe_text(name, 40)} {percent(value)}")
     for at, words in labels.items():
-        fig.add_annotation(
-            text=", ".join(words), x=1, xref="paper", xanchor="right", y=at, yref="y", yanchor="bottom",
-            showarrow=False, font={"size": theme.SMALL},
-        )  # fmt: skip
+        fig.add_annotation(theme.caption(", ".join(words), at), x=1, xanchor="right", yref="y", yshift=0)
 
 
 def _ends_in_words(table: pd.DataFrame) -> str:

@@ -132,23 +132,19 @@ def drift_objective(
         raise NothingToDraw("Nothing to draw: no expert moved any of these tensors.")
     shares = {f"{name}_share": rows[name] / rows["pretrained"] for name in ("merged", "mean", "least")}
     rows, x = rows.assign(**shares), rows.index.to_numpy()
-    look = theme.looks(runs or [run]).get(run, theme.KINDS["merge"])
     stems = np.stack([rows["least_share"], rows["merged_share"], np.full(len(x), np.nan)], axis=1).ravel()
     thin = {"color": theme.FADED, "width": 1.2}  # the drift that a better merge of the layer could still remove
-    fig = Drawing([
-        series.line(np.repeat(x, 3), stems, "Distance", thin, showlegend=False),
-        series.marks(
-            rows, x, "least_share", theme.Look(theme.INK, "line-ew"), OBJECTIVE_HOVER, name=LEAST,
-            marker={"line": theme.edge(2)},
-        ),
-        series.marks(
-            rows, x, "mean_share", theme.Look(theme.FADED, "circle-open"), OBJECTIVE_HOVER, name=MEAN, size=7,
-            marker={"line": {"width": 1.6}},
-        ),
-        series.marks(
-            rows, x, "merged_share", look, OBJECTIVE_HOVER, picks=("tensor",), name=legends.entry(label), size=8
-        ),
-    ])  # fmt: skip
+    fig = Drawing([series.line(np.repeat(x, 3), stems, "Distance", thin, showlegend=False)])
+    look = theme.looks(runs or [run]).get(run, theme.KINDS["merge"])
+    for value, name, drawn, marker in (
+        ("least", LEAST, theme.Look(theme.INK, "line-ew"), {"size": 9, "line": theme.edge(2)}),
+        ("mean", MEAN, theme.Look(theme.FADED, "circle-open"), {"size": 7, "line": {"width": 1.6}}),
+        ("merged", legends.entry(label), look, {"size": 8}),
+    ):
+        picks = ("tensor",) if value == "merged" else ()
+        fig.add_trace(
+            series.marks(rows, x, f"{value}_share", drawn, OBJECTIVE_HOVER, picks=picks, name=name, marker=marker)
+        )
     fig.update_xaxes(**columns.axis())
     high = max(1.1, 1.06 * float(rows[list(shares)].to_numpy().max()))
     fig.update_yaxes(
@@ -157,10 +153,7 @@ def drift_objective(
     pretrained = theme.across(1, {"color": theme.INK, "width": 1.4, "dash": "dash"})
     shapes = [*columns.separators(theme.GRID, 1), *axes.chosen(columns.place(selected)), pretrained]
     fig.update_layout(shapes=shapes, annotations=columns.end_labels())
-    fig.add_annotation(
-        text="pretrained", x=1, xref="paper", xanchor="right", y=1, yref="y", yanchor="bottom", showarrow=False,
-        font={"size": theme.SMALL, "color": theme.INK},
-    )  # fmt: skip
+    fig.add_annotation(theme.caption("pretrained", 1), x=1, xanchor="right", yref="y", yshift=0)
     merged, (before, least) = rows["merged_share"], rows[["pretrained", "least"]].to_numpy(np.float64).sum(axis=0)
     alt = (
         f"Squared drift of {plural(len(rows), 'tensor')} after {clean_text(label, 60)}: median "

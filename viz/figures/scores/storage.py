@@ -62,18 +62,14 @@ def storage(table: pd.DataFrame) -> Picture:
     rows = lanes.Lanes(accounts, 15, len(accounts) * 15 + 16)
     fig = Drawing()
     for account in accounts:
-        own = sums[sums["account"] == account]
-        places = rows.places(account, own["run"], list(runs["run"]))
-        fig.add_traces(_bars(own, account, places, 0.9 * rows.lane / rows.row))
+        fig.add_traces(_bars(sums[sums["account"] == account], account, rows, list(runs["run"])))
     most = max(sums["bytes"].max() / MIB, 1e-6)
     fig.update_xaxes(title={"text": "MiB (2²⁰ bytes)"}, range=[0, 1.12 * most])
     names = ["<br>".join(map(safe_text, own)) or "\xa0" for own in lines]
     fig.update_yaxes(**axes.of_names("Run", names, down=True) | {"ticktext": names, "fixedrange": False})
     legend = {"orientation": "h", "x": 0, "xref": "container", "y": 1, "yref": "container", "yanchor": "top"}
-    left = max([theme.text_width(safe_text(line)) for own in lines for line in own or [" "]]) + 40
-    fig.update_layout(
-        barmode="overlay", legend=legend | {"tracegroupgap": 0}, margin={"t": 58, "b": 56, "l": left, "r": 64}
-    )
+    margin = {"t": 58, "b": 56, "l": axes.room(line for own in lines for line in own or [" "]) + 40, "r": 64}
+    fig.update_layout(barmode="overlay", legend=legend | {"tracegroupgap": 0}, margin=margin)
     words = f"{plural(sums['run'].nunique(), 'run')}."
     for account in accounts:
         own = sums[sums["account"] == account]
@@ -90,19 +86,19 @@ def _sums(table: pd.DataFrame) -> pd.DataFrame:
     return pd.DataFrame(rows, columns=["run", "label", "account", "bytes", "parts"])
 
 
-def _bars(rows: pd.DataFrame, account: str, places: series.Values, width: float) -> list[Trace]:
+def _bars(sums: pd.DataFrame, account: str, rows: lanes.Lanes, runs: list[str]) -> list[Trace]:
     """One account's bars, and the number at the end of each."""
     pattern = {"shape": SHAPES[account], "fgcolor": "white", "fillmode": "overlay", "size": 6, "solidity": 0.25}
-    mib = rows["bytes"] / MIB
+    mib, places = sums["bytes"] / MIB, rows.places(account, sums["run"], runs)
     return [
         series.bars(
-            rows.assign(counted=ACCOUNTS[account].lower()), mib, places, COLORS[account], HOVER, formats=FORMATS,
-            orientation="h", name=ACCOUNTS[account], legendgroup=account, width=width,
+            sums.assign(counted=ACCOUNTS[account].lower()), mib, places, COLORS[account], HOVER, formats=FORMATS,
+            orientation="h", name=ACCOUNTS[account], legendgroup=account, width=0.9 * rows.lane / rows.row,
             marker={"line": theme.edge(0.5), "pattern": pattern},
         ),
         scatter(
-            x=series.numbers(rows, mib), y=places, legendgroup=account, mode="text",
-            text=hover_texts(rows, "\xa0{bytes:mib}", **FORMATS), textposition="middle right", cliponaxis=False,
+            x=series.numbers(sums, mib), y=places, legendgroup=account, mode="text",
+            text=hover_texts(sums, "\xa0{bytes:mib}", **FORMATS), textposition="middle right", cliponaxis=False,
             hoverinfo="skip", showlegend=False, name=f"{ACCOUNTS[account]}, MiB", textfont={"size": theme.SMALL},
         ),
     ]  # fmt: skip
