@@ -47,7 +47,8 @@ class Chart:
     n (images); accuracy and others of its kind, with low and high (ends of the 95% interval), as fractions; kind (of a
     row, see ``theme.KINDS``); tensor (name), order (in the model), section (of the network), role, part (kind of layer)
     and numel (scalars). So do options: ``runs``, ``tasks`` and ``experts`` are the full ordered lists that fix colors;
-    ``selected`` is what is marked; ``value`` is the column that is drawn; ``present`` asks for a projector's picture.
+    ``labels`` are the names of runs A and B; ``selected`` is what is marked; ``value`` is the column that is drawn;
+    ``present`` asks for a projector's picture.
     """
 
     key: str

@@ -49,14 +49,17 @@ def compare_cells(
 ) -> Picture:
     """Heat maps of A, of B and of B − A, over tensors in forward order.
 
-    row (an expert, a task ...) with its title, tensor (or place), a and b (numbers). ``labels`` are the names of the
-    runs, ``what`` is the number's name, ``unit`` says what a row is and ``over`` what a column is. A and B share one
-    range of colors: ``limits``, or else what both span; with ``log`` it is logarithmic. The difference is linear, with
-    zero in the middle; with ``percents`` it is in percentage points.
+    row (an expert, a task ...) with its title, tensor (or place), a and b (numbers). ``what`` is the number's name,
+    ``unit`` says what a row is and ``over`` what a column is. A and B share one range of colors: ``limits``, or else
+    what both span; with ``log`` it is logarithmic. The difference is linear, with zero in the middle; with ``percents``
+    it is in percentage points.
     """
     rows, columns = in_order(table["row"]), depth.Columns.of(table)
     cells = _cells(table, rows, columns).assign(label_a=labels[0], label_b=labels[1])
-    scale = depth.Scale(what, log, limits or _limits(cells[["a", "b"]].to_numpy(), log), percents)
+    values = cells[["a", "b"]].to_numpy()
+    positive = values[values > 0]
+    low = positive.min() if log and len(positive) else np.nanmin(values, initial=0)  # a linear scale includes zero
+    scale = depth.Scale(what, log, limits or (float(low), float(np.nanmax(values, initial=0))), percents)
     change = depth.Scale("points" if percents else "B − A", log=False, diverging=True)
     domains, inner = axes.stacked([max(len(rows) * ROW, LOW)] * 3, GAP)
     bars = [(domains[1][0], domains[0][1]), *domains[1:]]  # the first color bar is that of A and B
@@ -95,14 +98,6 @@ def _cells(table: pd.DataFrame, rows: Sequence[str], columns: depth.Columns) -> 
     facts = columns.tensors.set_index("tensor")[["section", "role", "part"]]
     cells = numbers.assign(difference=numbers["b"] - numbers["a"]).reset_index()
     return cells.join(titles, on="row").join(facts, on="tensor")
-
-
-def _limits(values: npt.NDArray[np.float64], log: bool) -> tuple[float, float]:
-    """The range of both runs' numbers; on a linear scale it includes zero."""
-    finite = values[np.isfinite(values)]
-    positive = finite[finite > 0]
-    low = float(positive.min()) if log and positive.size else min(0.0, float(finite.min(initial=0)))
-    return low, float(finite.max(initial=0))
 
 
 def _map(

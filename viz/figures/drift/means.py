@@ -235,10 +235,10 @@ def drift_altered(table: pd.DataFrame) -> Picture:
 
 
 def _losses_in_words(table: pd.DataFrame) -> str:
-    means = table.groupby("exemplars")[["altered", "fused", "lost"]].mean().sort_index()
-    first, last = means.iloc[0], means.iloc[-1]
-    return (
-        f"Accuracy lost by merging whole weights: {percent(first['lost'])} with {means.index[0]} exemplars per task, "
-        f"of which {percent(first['altered'])} by altering the pretrained weights; {percent(last['lost'])} with "
-        f"{means.index[-1]}, of which {percent(last['altered'])}."
+    ends = table.groupby("exemplars")[["altered", "lost"]].mean().reset_index().iloc[[0, -1]]
+    first = "{lost:percent} with {exemplars} exemplars per task, of which {altered:percent}"
+    words = (
+        hover_texts(ends, first)[0],
+        hover_texts(ends, "{lost:percent} with {exemplars}, of which {altered:percent}")[1],
     )
+    return "Accuracy lost by merging whole weights: {} by altering the pretrained weights; {}.".format(*words)

@@ -1,9 +1,10 @@
-"""Drift task by task: of the final features, against the accuracy that is lost, and of one layer."""
+"""Drift task by task: against the accuracy that is lost, of one layer, and of two tasks on one layer in theory."""
 
 from __future__ import annotations
 
 import math
 from itertools import cycle
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -24,6 +25,10 @@ HOVER = (
     "[<br>{n:count} images for the drift][<br>{n_scored:count} images for the accuracy]"
 )
 LAYER_HOVER = "<b>{title}</b>, {label}<br>the output moves by {relative:percent 2}<br>mean square {mean_square:real}"
+WEIGHT_HOVER = (
+    "<b>direction {direction}</b><br>{task}: weight {weight:percent}<br>energy of its inputs there {energy:real}"
+)
+DRIFT_HOVER = "<b>{merge}</b><br>{task}: {drift:percent} of the pretrained layer's drift"
 HEIGHT = 430
 Line = tuple[float, float, float, float, int]  # slope, intercept, Pearson's r, Spearman's rho, points
 
@@ -84,7 +89,10 @@ def drift_accuracy(
     if fit is not None and math.isfinite(fit[0]):
         alt += _fit(fig, drawn["drift"], fit)
     if arrows and len(names) > 1:
-        _join(fig, drawn[drawn["run"].isin([names[0], names[-1]])])
+        for _, rows in drawn[drawn["run"].isin([names[0], names[-1]])].groupby("task", sort=False):
+            if len(rows) == 2:
+                start, end = zip(rows["drift"], rows["points"], strict=True)
+                fig.add_annotation(plane.arrow(start, end))
     if left_out:
         (note,), _ = axes.note(f"Left out for lack of one of the numbers: {plural(left_out, 'point')}", 50)
         fig.add_annotation(note)
@@ -110,14 +118,6 @@ def _fit(fig: Drawing, drift: pd.Series[float], fit: Line) -> str:
     if not math.isfinite(pearson):
         return ""
     return f" Drift and accuracy lost correlate with Pearson {pearson:.2f} and Spearman {spearman:.2f}."
-
-
-def _join(fig: Drawing, table: pd.DataFrame) -> None:
-    """Add arrows from one run's point to the other's, for every task that has both."""
-    for _, rows in table.groupby("task", sort=False):
-        if len(rows) == 2:
-            start, end = zip(rows["drift"], rows["points"], strict=True)
-            fig.add_annotation(plane.arrow(start, end))
 
 
 @chart(
@@ -158,3 +158,82 @@ def drift_tensor(
     return legends.with_legend(
         fig, alt, rows.row * max(len(tasks), 3) + 92, tensor, left=axes.room(titles) + 40, below=62, gap=30
     )
+
+
+def _stacked(table: pd.DataFrame, x: str, y: str, hover: str, **fields: Any) -> Drawing:
+    """Stacked bars, a color and a pattern for each task, so that a gray print can be read."""
+    traces = [
+        series.bars(
+            rows, x, y, theme.PALETTE[index % 2], hover, name=entry["name"],
+            marker={
+                "line": theme.edge(0.8),
+                "pattern": {
+                    "shape": ("", "/")[index % 2], "fgcolor": "white", "fillmode": "overlay", "size": 6,
+                    "solidity": 0.2,
+                },
+            }, **fields,
+        )
+        for index, (_, rows, entry) in enumerate(series.each(table, "task", label="task"))
+    ]  # fmt: skip
+    fig = Drawing(traces)
+    fig.update_layout(barmode="stack", bargap=0.3, legend={"traceorder": "normal"})
+    return fig
+
+
+@chart(
+    title="Weights by direction",
+    question="Which task vector does LOT follow in each direction?",
+    columns=("direction", "task", "weight", "energy"),
+    rows=("direction", "task"),
+    empty="There is no direction to show.",
+)
+def drift_case_weights(table: pd.DataFrame) -> Picture:
+    """A stacked bar for each direction; its parts are the weights of the tasks' vectors: LOT, Eq. 16.
+
+    direction (number from 1), weight (in [0, 1]), energy (of the task's inputs along the direction).
+    """
+    fig = _stacked(table.sort_values("direction", kind="stable"), "direction", "weight", WEIGHT_HOVER)
+    directions = sorted({int(direction) for direction in table["direction"]})
+    fig.update_xaxes(
+        title={"text": "Direction of the layer's inputs"}, tickmode="array", tickvals=directions, showgrid=False,
+        ticktext=[str(direction) for direction in directions], range=[directions[0] - 0.6, directions[-1] + 0.6],
+    )  # fmt: skip
+    fig.update_yaxes(title={"text": "Weight in LOT's solution"}, tickformat=".0%", range=[0, 1.02])
+    mixed = table[(table["weight"] > 0) & (table["weight"] < 1)]["direction"].nunique()
+    alt = (
+        f"{plural(len(directions), 'direction')}, {plural(table['task'].nunique(), 'task')}: {mixed} of the directions "
+        "average the task vectors, the others follow one of them."
+    )
+    return legends.with_legend(fig, alt, 250, left=62, right=20, gap=30)
+
+
+@chart(
+    title="Remaining drift",
+    question="How much drift does each way to merge leave?",
+    columns=("merge", "task", "drift"),
+    rows=("merge", "task"),
+    empty="There is no merge to show.",
+)
+def drift_case_objective(table: pd.DataFrame) -> Picture:
+    """A stacked bar for each merge; its length is the squared drift that remains on the tasks: LOT, Eq. 17.
+
+    drift (‖X_k (T - T_k)‖² over its sum for the pretrained layer, a fraction).
+    """
+    merges = in_order(table["merge"])
+    placed = table.assign(place=table["merge"].map(merges.index))
+    fig = _stacked(placed, "drift", "place", DRIFT_HOVER, orientation="h")
+    totals = table.groupby("merge", sort=False)["drift"].sum()
+    shares = [percent(total, 0) for total in totals]
+    fig.add_trace(
+        scatter(
+            x=totals.to_numpy(np.float32), y=np.arange(len(merges), dtype=np.float32), mode="text", name="Sum",
+            text=[f"\xa0{share}" for share in shares], textposition="middle right", cliponaxis=False,
+            hoverinfo="skip", showlegend=False, textfont={"size": theme.SMALL},
+        )
+    )  # fmt: skip
+    title = {"text": "Squared drift, both tasks (% of the pretrained layer's)"}
+    fig.update_xaxes(title=title, tickformat=".0%", range=[0, max(1.0, float(totals.max())) * 1.12])
+    fig.update_yaxes(**axes.of_names("Merge", merges, down=True))
+    words = ", ".join(f"{clean_text(merge, 24)} {share}" for merge, share in zip(merges, shares, strict=True))
+    alt = f"Squared drift as a share of the pretrained layer's: {words}."
+    return legends.with_legend(fig, alt, 40 * len(merges) + 86, left=axes.room(merges) + 40, right=40, gap=30)

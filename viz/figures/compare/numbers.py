@@ -1,7 +1,8 @@
-"""Numbers of two runs and their difference in panels of their own: a tensor, its joint space, distances of images."""
+"""Numbers of two runs and their difference: scores, agreement, a tensor, its joint space, distances of images."""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
@@ -10,17 +11,129 @@ import pandas as pd
 from viz import theme
 from viz.chart import chart, in_order
 from viz.drawing import Drawing, Picture, Trace, scatter
+from viz.hover import hover_texts
 from viz.parts import axes, legends, series
+from viz.parts.cells import click_targets
 from viz.text import clean_text, count, plural, real, safe_text, short_name
 
+ROW, CELL = 24, 96  # px: heights of a row of dots (or a heading), and of a cell of agreement
 SIDES = {"a": "A", "b": "B", "difference": "B − A"}
 COLORS = {"a": theme.RUN_A, "b": theme.RUN_B, "difference": "#8A94A3"}
-ROW, TOP, BOTTOM, GAP = 24, 74, 64, 0.06  # px, px, px, share of the width
+DIFFERENCE = (
+    "<b>{title}</b><br>A, {label_a:text 40}: {a:percent}<br>B, {label_b:text 40}: {b:percent}<br>B − A: "
+    "{difference:points}[ ({low:points} to {high:points})]<br>{n:count} images"
+)
+
+ORDER = ("right", "wrong")
+AGREEMENT = {  # where only one run is right, its side of the diverging scale, as in all charts
+    ("right", "right"): ("both right", "#DCE6EF"),
+    ("right", "wrong"): ("only A right", "#FDD9A8"),
+    ("wrong", "right"): ("only B right", "#D5CFE6"),
+    ("wrong", "wrong"): ("both wrong", "#E3E5E8"),
+}
+CELL_HOVER = "<b>{name:capitalized}</b><br>{count:images} images, {share:percent} of all"
+CELL_TEXT = "<b>{count:images}</b> ({share:percent})<br>{name}"
+IMAGES: Mapping[str, Callable[[Any], str]] = {  # a count has a fraction if a run has several models
+    "images": lambda number: f"{number:,.0f}" if number.is_integer() else f"{number:,.1f}",
+    "capitalized": str.capitalize,
+}
 TENSOR_HOVER = (
     "<b>{expert}</b><br>A: {a:real}, {merged_a:fate}<br>B: {b:real}, {merged_b:fate}<br>B − A: {difference:real}"
 )
 BIN_HOVER = "<b>{title}</b><br>{low:real} to {high:real}: {count:count} of {n:count} images ({share:percent})"
-Labels = tuple[str, str]
+GAP = 0.06  # share of the width, between panels of a tensor
+Labels = tuple[str, str]  # names of the runs
+
+
+@chart(
+    title="Difference of scores",
+    question="Which run is more accurate, and on which data sets?",
+    columns=("scope", "title", "group", "a", "b", "difference", "low", "high", "n"),
+    rows=("scope",),
+    picks=("scope",),
+    empty="These runs were not evaluated on any common data set.",
+)
+def compare_scores(table: pd.DataFrame, *, labels: Labels = ("A", "B")) -> Picture:
+    """A dot for each average and each data set, B − A in percentage points, with its 95 % interval, largest on top.
+
+    scope (key), group (its heading), a and b (accuracies or H-scores), difference, low and high (its interval, NaN
+    where there is none). A filled dot has an interval without zero.
+    """
+    headings = in_order(table["group"])
+    first, *others = (table[table["group"] == group] for group in headings)  # the averages have an order of their own
+    groups = [first, *(rows.sort_values("difference", ascending=False, kind="stable") for rows in others)]
+    heads = np.cumsum([0, *(len(rows) + 1 for rows in groups)])
+    places = np.concatenate([head + 1 + np.arange(len(rows)) for head, rows in zip(heads[:-1], groups, strict=True)])
+    table = pd.concat(groups).assign(label_a=labels[0], label_b=labels[1])
+    sure, end = (table["low"] > 0) | (table["high"] < 0), int(heads[-1])
+    colors = np.where(sure, np.where(table["difference"] > 0, theme.RUN_B, theme.RUN_A), "#F7F7F7").tolist()
+    dots = series.marks(
+        table, 100 * table["difference"], places, theme.Look(theme.FADED, "circle"), DIFFERENCE, picks=("scope",),
+        size=11, marker={"color": colors, "line": theme.edge(1.2)}, name="Difference",
+        error_x=series.interval(table, "difference", theme.FADED, factor=100, thickness=1.6, width=3),
+    )  # fmt: skip
+    fig, values = Drawing([dots]), table[["difference", "low", "high"]].to_numpy(np.float64)
+    far = 100 * max(0.01, 1.06 * float(np.nanmax(np.abs(values))))
+    fig.update_xaxes(
+        title={"text": "B − A in percentage points, paired 95% interval"}, range=[-far, far], zeroline=True,
+        zerolinecolor=theme.INK, zerolinewidth=1.2, ticksuffix="",
+    )  # fmt: skip
+    titles = list(table["title"])
+    names = axes.of_names("Data set or average", titles, 28, showgrid=True)
+    fig.update_yaxes(**names | {"tickvals": places.astype(np.float32), "range": [end - 0.4, -0.6]})
+    for head, group in zip(heads.tolist(), headings, strict=False):
+        fig.add_annotation(
+            text=f"<b>{safe_text(group, 40)}</b>", x=0, xref="x domain", xanchor="right", xshift=-6, y=head, yref="y",
+            yanchor="middle", showarrow=False, font={"size": theme.SMALL},
+        )  # fmt: skip
+    fig.add_annotation(theme.caption("← A is better", 1))
+    fig.add_annotation(theme.caption("B is better →", 1), x=1, xanchor="right")
+    left = max(axes.room(titles, 28), axes.room(headings, 40)) + 44
+    fig.update_layout(showlegend=False, margin={"l": left, "r": 26, "t": 34, "b": 54})
+    words = f"Accuracy of B, {clean_text(labels[1], 40)}, minus that of A, {clean_text(labels[0], 40)}, in points:"
+    some = "; ".join(hover_texts(table.head(3), "{title:plain 40} {difference:points}"))
+    alt = f"{words} {some}. {int(sure.sum())} of {len(table)} intervals leave zero out."
+    return Picture(fig, alt, 88 + ROW * max(end, 4))
+
+
+@chart(
+    title="Agreement",
+    question="On which images does only one of the two runs find the class?",
+    columns=("a", "b", "count", "share"),
+    rows=("a", "b"),
+    picks=("a", "b"),
+    empty="There is no image to compare on.",
+)
+def compare_agreement(
+    table: pd.DataFrame, *, labels: Labels = ("A", "B"), selected: tuple[str, str] | None = None
+) -> Picture:
+    """A square of four cells: A right or wrong, against B right or wrong.
+
+    a and b ("right" or "wrong"), count (images, fractions where a run has several models), share (of all images).
+    ``selected`` outlines a cell (a, b).
+    """
+    names = [AGREEMENT[pair][0] for pair in zip(table["a"], table["b"], strict=True)]
+    table = table.assign(name=names, count=table["count"].astype(float), percents=100 * table["share"])
+    words = ", ".join(hover_texts(table, "{name} {count:images} ({share:percent})", **IMAGES))
+    cells = table.sort_values(["a", "b"])  # right before wrong
+    pairs = list(zip(cells["a"], cells["b"], strict=True))
+    places = [(ORDER.index(a), ORDER.index(b)) for a, b in pairs]
+    fig = Drawing([click_targets(ORDER, ORDER, hover_texts(cells, CELL_HOVER, **IMAGES), "Cells", cells=places)])
+    numbers = {"images": cells["count"].tolist(), "share (%)": cells["percents"].tolist()}
+    fig.update_traces("Cells", meta={"columns": numbers})
+    for axis, label, name in (("xaxis", labels[1], "B"), ("yaxis", labels[0], "A")):
+        title, ends = f"{name}: {safe_text(label, 34)}", [f"{name} {word}" for word in ORDER]
+        fig.update_layout({axis: axes.of_names(title, ends, down=name == "A", ticks="")})
+    boxes = [{"type": "rect", "x0": x - 0.5, "x1": x + 0.5, "y0": y - 0.5, "y1": y + 0.5} for y, x in places]
+    for pair, (y, x), box, text in zip(pairs, places, boxes, hover_texts(cells, CELL_TEXT, **IMAGES), strict=True):
+        fig.add_shape(box, fillcolor=AGREEMENT[pair][1], layer="below", line={"color": "white", "width": 3})
+        font = {"size": theme.FONT, "color": theme.INK}
+        fig.add_annotation(text=text, x=x, y=y, xref="x", yref="y", showarrow=False, font=font)
+    if selected in pairs:
+        fig.add_shape(boxes[pairs.index(selected)], line={"color": theme.ACCENT, "width": 3}, name="selected")
+    margin = {"l": 110, "r": 10, "t": 54, "b": 16}
+    fig.update_layout(barmode="overlay", showlegend=False, margin=margin, xaxis={"side": "top"})
+    return Picture(fig, clean_text(f"Images by which run finds their class: {words}.", 300), 2 * CELL + 70)
 
 
 @chart(
@@ -34,7 +147,7 @@ def compare_tensor(table: pd.DataFrame, *, tensor: str = "", labels: Labels = ("
     """Dots of A, of B and of the difference in three panels; A and B have the same range and a tick at the threshold.
 
     a and b (saliency, units of the weights), threshold_a and threshold_b, merged_a and merged_b (whether the run merges
-    the expert's tensor; filled dots). ``tensor`` and ``labels`` are names.
+    the expert's tensor; filled dots).
     """
     table = series.finite_rows(table, *SIDES)
     names = in_order(table["expert"])
@@ -54,11 +167,11 @@ def compare_tensor(table: pd.DataFrame, *, tensor: str = "", labels: Labels = ("
             "title": {"text": f"Saliency, {title}"}, "zeroline": side == "difference", "zerolinecolor": theme.INK,
         }  # fmt: skip
     fig.update_yaxes(**axes.of_names("Expert", names, down=True) | {"showgrid": True})
-    fig.update_layout(showlegend=False, margin={"l": axes.room(names) + 44, "t": TOP, "r": 24, "b": BOTTOM})
+    fig.update_layout(showlegend=False, margin={"l": axes.room(names) + 44, "t": 74, "r": 24, "b": 64})
     what = f"Saliency of {clean_text(short_name(tensor), 60)}" if tensor else "Saliency"
     higher, lower = (int((sign * table["difference"] > 0).sum()) for sign in (1, -1))
     alt = f"{what} for {plural(len(table), 'expert')} in both runs: B is higher for {higher} and lower for {lower}."
-    return Picture(fig, alt, TOP + BOTTOM + ROW * max(len(names), 3), tensor)
+    return Picture(fig, alt, 138 + ROW * max(len(names), 3), tensor)
 
 
 def _dots(table: pd.DataFrame, side: str, axis: str) -> list[Trace]:
@@ -96,8 +209,7 @@ def _dots(table: pd.DataFrame, side: str, axis: str) -> list[Trace]:
 def compare_spectrum(table: pd.DataFrame, *, labels: Labels = ("A", "B")) -> Picture:
     """Singular values of A and of B in the same axes, largest first, and B − A below.
 
-    direction (from 1), a and b (singular values, NaN where a space has no such direction), difference. ``labels`` are
-    the names of the runs.
+    direction (from 1), a and b (singular values, NaN where a space has no such direction), difference.
     """
     fig = Drawing()
     for side, name, color, symbol, axis in (
@@ -143,8 +255,7 @@ def compare_distance(table: pd.DataFrame, *, labels: Labels = ("A", "B"), what: 
     """Histograms one below the other: of A, of B, and of the difference for the same image.
 
     panel ("a", "b" or "difference"), low and high (ends of the bin), count and share (of images), mean (of the panel).
-    A and B have the same bins, range and height. ``labels`` are the names of the runs, ``what`` is the name of the
-    distance.
+    A and B have the same bins, range and height. ``what`` is the name of the distance.
     """
     table = series.finite_rows(table, "low", "high", "share")
     both, names = table[table["panel"] != "difference"], dict(zip("ab", labels, strict=True))
