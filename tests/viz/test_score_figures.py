@@ -13,7 +13,7 @@ import viz_tables
 import viz
 from viz import theme
 from viz.chart import ChartError
-from viz.parts.labels import PlotArea, place_labels
+from viz.parts.plane import PlotArea, place_labels
 
 
 def test_id_ood_scatter_draws_every_complete_run_once() -> None:
