@@ -162,20 +162,11 @@ def drift_tensor(
 
 def _stacked(table: pd.DataFrame, x: str, y: str, hover: str, **fields: Any) -> Drawing:
     """Stacked bars, a color and a pattern for each task, so that a gray print can be read."""
-    traces = [
-        series.bars(
-            rows, x, y, theme.PALETTE[index % 2], hover, name=entry["name"],
-            marker={
-                "line": theme.edge(0.8),
-                "pattern": {
-                    "shape": ("", "/")[index % 2], "fgcolor": "white", "fillmode": "overlay", "size": 6,
-                    "solidity": 0.2,
-                },
-            }, **fields,
-        )
-        for index, (_, rows, entry) in enumerate(series.each(table, "task", label="task"))
-    ]  # fmt: skip
-    fig = Drawing(traces)
+    fig, looks = Drawing(), cycle(zip(theme.PALETTE[:2], ("", "/"), strict=True))
+    for (_, rows, entry), (color, shape) in zip(series.each(table, "task", label="task"), looks, strict=False):
+        pattern = {"shape": shape, "fgcolor": "white", "fillmode": "overlay", "size": 6, "solidity": 0.2}
+        marker = {"line": theme.edge(0.8), "pattern": pattern}
+        fig.add_trace(series.bars(rows, x, y, color, hover, name=entry["name"], marker=marker, **fields))
     fig.update_layout(barmode="stack", bargap=0.3, legend={"traceorder": "normal"})
     return fig
 
