@@ -27,6 +27,8 @@ TENSOR = (
     "part",
 )  # columns that say which tensor a row is about, and where it lies
 
+NAMES = ("run", "task", "expert", "tensor", "row", "method", "merge", "pair")  # columns of names, which may be numbers
+
 
 class ChartError(ValueError):
     """A chart cannot be drawn; the text says which column, row or option is at fault."""
@@ -47,7 +49,8 @@ class Chart:
     n (images); accuracy and others of its kind, with low and high (ends of the 95% interval), as fractions; kind (of a
     row, see ``theme.KINDS``); tensor (name), order (in the model), section (of the network), role, part (kind of layer)
     and numel (scalars). So do options: ``runs``, ``tasks`` and ``experts`` are the full ordered lists that fix colors;
-    ``selected`` is what is marked; ``value`` is the column that is drawn; ``present`` asks for a projector's picture.
+    ``labels`` are the names of runs A and B; ``selected`` is what is marked; ``value`` is the column that is drawn;
+    ``present`` asks for a projector's picture.
     """
 
     key: str
@@ -91,9 +94,10 @@ class Chart:
         return theme.finish(picture.drawing, self.key, picture.alt, picture.height, present, picture.state)
 
     def _texts(self, table: pd.DataFrame) -> list[str]:
-        """The columns in use that hold something other than numbers and flags."""
+        """The columns in use that hold names, even if these are numbers, or something other than numbers and flags."""
         used = [name for name in (*self.columns, *self.optional) if name in table]
-        return [name for name in used if not pd.api.types.is_numeric_dtype(table[name])]
+        names = set(NAMES) & set(self.rows)
+        return [name for name in used if name in names or not pd.api.types.is_numeric_dtype(table[name])]
 
     def picked(self, points: Sequence[Mapping[str, Any]]) -> dict[str, str] | None:
         """The fields of the clicked mark, without those that the mark lacks (a shared mask has no expert).
@@ -151,6 +155,8 @@ def in_order(values: Iterable[object]) -> list[str]:
 
 def _as_text(column: pd.Series[Any]) -> pd.Series[Any]:
     """The column with names that every later step can encode; other values, such as a missing one, do not change."""
+    if pd.api.types.is_numeric_dtype(column):
+        return column.astype(str)
     if isinstance(column.dtype, pd.StringDtype):  # each different text once
         places, texts = pd.factorize(column)
         known = np.array([*map(identifier, texts), np.nan], dtype=object)  # a missing one has the place -1

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import textwrap
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -24,7 +24,7 @@ def of_names(title: str, names: Sequence[object], limit: int = 24, down: bool = 
     }  # fmt: skip
 
 
-def room(names: Sequence[object], limit: int = 24, least: float = 0) -> float:
+def room(names: Iterable[object], limit: int = 24, least: float = 0) -> float:
     """Width in px of the longest of these names beside an axis."""
     return max([theme.text_width(safe_text(name, limit)) for name in names] + [least])
 
@@ -62,3 +62,13 @@ def step_edges(places: Any) -> np.ndarray[Any, np.dtype[np.float32]]:
     """Both edges of the columns at these places, one after the other, for a line of steps."""
     at = np.asarray(places, np.float64)
     return np.stack([at - 0.5, at + 0.5], axis=1).ravel().astype(np.float32)
+
+
+def stacked(heights: Sequence[float], gap: float) -> tuple[list[list[float]], float]:
+    """The domains of panels of these heights (px), the first on top and ``gap`` px apart, and the height of all."""
+    inner = end = sum(heights) + gap * (len(heights) - 1)
+    domains = []
+    for height in heights:
+        domains.append([max(0.0, (end - height) / inner), min(1.0, end / inner)])
+        end -= height + gap
+    return domains, inner
