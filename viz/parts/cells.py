@@ -1,11 +1,13 @@
-"""Invisible marks over the cells of a heat map, which gives the app no clicks without them."""
+"""What lies over the cells of a heat map: invisible marks that take clicks, and the frame of what is selected."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 
+from viz import theme
 from viz.drawing import Trace, bar
 from viz.text import identifier
 
@@ -35,3 +37,23 @@ def click_targets(
         text=texts, textposition="none", hovertemplate="%{text}<extra></extra>", name=name, xaxis="x", yaxis=axis,
         marker={"opacity": 0, "line": {"width": 0}},
     )  # fmt: skip
+
+
+def outline(
+    rows: Sequence[str], columns: Sequence[str], selected: tuple[str | None, str | None], **fields: Any
+) -> list[dict[str, Any]]:
+    """The frame around the selected (row, column), around a whole row or column if there is no other name.
+
+    Empty if neither is in the map. ``fields`` are those of plotly's shape.
+    """
+    row, column = (
+        names.index(name) if name in names else None for names, name in zip((rows, columns), selected, strict=True)
+    )
+    if row is None and column is None:
+        return []
+    (x0, x1), (y0, y1) = (
+        (-0.5, len(names) - 0.5) if at is None else (at - 0.5, at + 0.5)
+        for names, at in ((columns, column), (rows, row))
+    )
+    line = {"color": theme.ACCENT, "width": 3}
+    return [{"type": "rect", "x0": x0, "x1": x1, "y0": y0, "y1": y1, "line": line, "name": "selected", **fields}]
