@@ -75,7 +75,8 @@ class Columns:
     def cells(self, table: pd.DataFrame, rows: str, names: Sequence[str]) -> pd.DataFrame:
         """The table with one row for each cell, row by row. Raises ChartError for a missing pair."""
         pairs = pd.MultiIndex.from_product([names, self.names], names=[rows, "tensor"])
-        indexed = table.assign(**{name: table[name].astype(str) for name in pairs.names}).set_index(pairs.names)
+        texts = {name: table[name].astype(str) for name in (rows, "tensor")}
+        indexed = table.assign(**texts).set_index([rows, "tensor"])
         if absent := set(pairs) - set(indexed.index):
             name, tensor = min(absent)
             raise ChartError(f"there is no row of {rows} {name!r}, tensor {tensor!r}; every pair needs one")
