@@ -1,15 +1,29 @@
-"""What lies over the cells of a heat map: invisible marks that take clicks, and the frame of what is selected."""
+"""The cells of a heat map: their rows in a table, invisible marks over them that take clicks, the frame of one."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
+import pandas as pd
 
 from viz import theme
+from viz.chart import ChartError
 from viz.drawing import Trace, bar
 from viz.text import identifier
+
+
+def every_cell(table: pd.DataFrame, sides: Mapping[str, Sequence[Any]]) -> pd.DataFrame:
+    """The table with one row for each cell, row by row; ``sides`` are the columns of the two names, and all names.
+
+    Raises ChartError for a missing pair.
+    """
+    pairs, indexed = pd.MultiIndex.from_product([*sides.values()], names=list(sides)), table.set_index(list(sides))
+    if absent := set(pairs) - set(indexed.index):
+        pair = ", ".join(f"{side} {name!r}" for side, name in zip(sides, min(absent), strict=True))
+        raise ChartError(f"there is no row of {pair}; every pair needs one")
+    return indexed.reindex(pairs).reset_index()
 
 
 def click_targets(

@@ -15,9 +15,10 @@ from typing import Any, NamedTuple, Self
 import pandas as pd
 
 from viz import theme
-from viz.chart import ChartError, in_forward_order, in_order, one_of
+from viz.chart import in_forward_order, in_order, one_of
 from viz.drawing import Drawing
 from viz.parts import axes
+from viz.parts.cells import every_cell
 from viz.text import safe_text
 
 BLOCK = re.compile(r"(?:(?P<tower>.+) )?block (?P<number>\d+)")
@@ -74,13 +75,8 @@ class Columns:
 
     def cells(self, table: pd.DataFrame, rows: str, names: Sequence[str]) -> pd.DataFrame:
         """The table with one row for each cell, row by row. Raises ChartError for a missing pair."""
-        pairs = pd.MultiIndex.from_product([names, self.names], names=[rows, "tensor"])
         texts = {name: table[name].astype(str) for name in (rows, "tensor")}
-        indexed = table.assign(**texts).set_index([rows, "tensor"])
-        if absent := set(pairs) - set(indexed.index):
-            name, tensor = min(absent)
-            raise ChartError(f"there is no row of {rows} {name!r}, tensor {tensor!r}; every pair needs one")
-        return indexed.reindex(pairs).reset_index()
+        return every_cell(table.assign(**texts), {rows: names, "tensor": self.names})
 
     def title(self) -> str:
         """What the columns are and how they are ordered."""
