@@ -82,6 +82,14 @@ def heat(values: npt.NDArray[np.float64], scale: Scale, **fields: Any) -> Trace:
     )
 
 
+def bar_beside(domain: tuple[float, float]) -> dict[str, Any]:
+    """Where the color bar of a panel stands: beside it, and as high as the panel."""
+    return {
+        "x": 1.01, "xpad": 4, "y": domain[1], "yanchor": "top", "lenmode": "fraction", "ypad": 0,
+        "len": domain[1] - domain[0],
+    }  # fmt: skip
+
+
 def left_margin(names: Sequence[object]) -> float:
     """Width in px left of a heat map for the names of its rows and the title, and for "embeddings" under the axis."""
     return axes.room(names, least=70) + 38

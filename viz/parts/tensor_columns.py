@@ -27,6 +27,9 @@ GROUPS = {  # order of the columns -> how the title of their axis says it
     "block": ", by block, then kind of layer; numbers are blocks",
     "part": ", by kind of layer, then forward order",
 }
+NAMES = 0.1  # share of the width that a canvas gives the names of its rows, which can be clicked
+NARROW = 320  # px between the margins of a canvas on a narrow page
+LARGE = 2500  # cells above which each has a short hover text, so that a figure stays below 1.5 MB
 
 
 class Span(NamedTuple):
@@ -93,6 +96,13 @@ class Columns:
             "title": {"text": self.title()}, "range": [-0.5, len(self.tensors) - 0.5], "showgrid": False,
             "tickmode": "array", "ticks": "", "tickangle": -40 if by_part else 0,
             **(kinds if by_part else ticks(self.spans)),
+        }  # fmt: skip
+
+    def bare_axis(self) -> dict[str, Any]:
+        """Settings of the x axis beside a canvas's names of rows, without labels."""
+        return {
+            "title": {"text": self.title()}, "range": [-0.5, len(self.tensors) - 0.5], "showgrid": False,
+            "showticklabels": False, "ticks": "", "domain": [NAMES, 1],
         }  # fmt: skip
 
     def end_labels(self) -> list[dict[str, Any]]:
