@@ -23,9 +23,9 @@ from viz.text import safe_text
 
 BLOCK = re.compile(r"(?:(?P<tower>.+) )?block (?P<number>\d+)")
 GROUPS = {  # order of the columns -> how the title of their axis says it
-    "order": " in forward order; numbers are blocks",
-    "block": ", by block, then kind of layer; numbers are blocks",
-    "part": ", by kind of layer, then forward order",
+    "order": "in forward order; numbers are blocks",
+    "block": "by block, then kind of layer; numbers are blocks",
+    "part": "by kind of layer, then forward order",
 }
 NAMES = 0.1  # share of the width that a canvas gives the names of its rows, which can be clicked
 NARROW = 320  # px between the margins of a canvas on a narrow page
@@ -83,7 +83,7 @@ class Columns:
 
     def title(self) -> str:
         """What the columns are and how they are ordered."""
-        return f"Tensors ({len(self.tensors)}){GROUPS[self.group]}"
+        return f"Tensors ({len(self.tensors)}) {GROUPS[self.group]}"
 
     def axis(self) -> dict[str, Any]:
         """Settings of the x axis: one unit a tensor, groups named in their middles."""
