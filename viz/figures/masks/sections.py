@@ -60,9 +60,13 @@ def kept_share(table: pd.DataFrame, *, by: str = "role") -> Picture:
         rows = _sums(table[table["kind"] == kind])
         texts = dict(zip(rows["section"], hover_texts(rows, KIND, raw=str), strict=True))
         kept = rows.set_index("section")["kept"].reindex(sections, fill_value=0).to_numpy(np.float64)
-        look = {"color": colors[kind], "line": {"color": "white", "width": 0.5}, "pattern": PATTERN | {"shape": shape}}
-        fig.add_trace(bar(x=_ratio(kept, totals["numel"]).astype(np.float32), text=[texts.get(name, "") for name in sections],
-                          name=safe_text(kind, 40), legendgroup=safe_text(kind, 40), marker=look, **flat))  # fmt: skip
+        fig.add_trace(bar(
+            x=_ratio(kept, totals["numel"]).astype(np.float32), text=[texts.get(section, "") for section in sections],
+            name=safe_text(kind, 40), legendgroup=safe_text(kind, 40), **flat,
+            marker={
+                "color": colors[kind], "line": {"color": "white", "width": 0.5}, "pattern": PATTERN | {"shape": shape},
+            },
+        ))  # fmt: skip
     fig.add_traces([
         bar(x=totals["rest"].to_numpy(np.float32), text=hover_texts(totals, REST), name="pruned", legendgroup="pruned",
             marker={"color": theme.PRUNED}, **flat),
