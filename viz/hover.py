@@ -41,6 +41,7 @@ FORMATS: Mapping[str, Callable[..., str]] = {
     "percent": percent,
     "count": count,
     "real": real,
+    "general": "{:g}".format,
     "points": points,
     "decimal": decimal,
     "role": lambda role: safe_text(role_name(role)),

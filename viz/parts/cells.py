@@ -20,7 +20,7 @@ def every_cell(table: pd.DataFrame, sides: Mapping[str, Sequence[Any]]) -> pd.Da
     Raises ChartError for a missing pair.
     """
     pairs, indexed = pd.MultiIndex.from_product([*sides.values()], names=list(sides)), table.set_index(list(sides))
-    if absent := set(pairs) - set(indexed.index):
+    if len(absent := pairs[~pairs.isin(indexed.index)]):
         pair = ", ".join(f"{side} {name!r}" for side, name in zip(sides, min(absent), strict=True))
         raise ChartError(f"there is no row of {pair}; every pair needs one")
     return indexed.reindex(pairs).reset_index()

@@ -113,7 +113,7 @@ def rank_truncation(table: pd.DataFrame) -> Picture:
             rows, name, look = rows.sort_values("kept"), f"{method}, {group}", looks[method]
             fig.add_trace(
                 series.marks(
-                    rows, "kept", "accuracy", look, CUT, formats={"general": "{:g}".format}, name=legends.entry(name),
+                    rows, "kept", "accuracy", look, CUT, name=legends.entry(name),
                     legendgroup=safe_text(name), line={"width": 2.5, "dash": dash},
                     error_y=series.interval(rows, "accuracy", look.color, thickness=1, width=3),
                 )
