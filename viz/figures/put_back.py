@@ -13,6 +13,7 @@ from viz.chart import TENSOR, NothingToDraw, chart, in_order
 from viz.drawing import Drawing, Picture, Trace, heatmap, scatter
 from viz.hover import LAYER, in_words
 from viz.parts import depth, legends, series
+from viz.parts.cells import NO_CELL, Cell
 from viz.parts.legends import with_legend
 from viz.text import plural, real, role_name, safe_text
 
@@ -43,12 +44,7 @@ RANKED = (
     picks=("row", "tensor"),
     empty="Nothing was put back yet.",
 )
-def revert_map(
-    table: pd.DataFrame,
-    *,
-    selected: tuple[str | None, str | None] = (None, None),
-    limits: tuple[float, float] | None = None,
-) -> Picture:
+def revert_map(table: pd.DataFrame, *, selected: Cell = NO_CELL, limits: depth.Limits = None) -> Picture:
     """A heat map, averages, whole blocks and tasks by tensors in forward order; faded where the interval holds zero.
 
     row (id) and title of an average, a task or a whole block's average, change (of accuracy, NaN where it is not
@@ -90,7 +86,7 @@ def revert_map(
     picks=("row", "tensor"),
     empty="The first-order map has not been measured.",
 )
-def first_order_map(table: pd.DataFrame, *, selected: tuple[str | None, str | None] = (None, None)) -> Picture:
+def first_order_map(table: pd.DataFrame, *, selected: Cell = NO_CELL) -> Picture:
     """A heat map of predicted changes, tasks or experts by tensors in forward order; never in points of accuracy.
 
     row (id) and title of an average, a task or an expert, predicted (change of the mean margin, the cosine of the right
@@ -108,7 +104,7 @@ def _map(
     value: str,
     scale: depth.Scale,
     hover: str,
-    selected: tuple[str | None, str | None],
+    selected: Cell,
     title: str,
     note: str,
     alt: str,
@@ -136,11 +132,7 @@ def _signed(number: float) -> str:
     empty="No tensor has both: measured drift, and what putting it back gives.",
 )
 def drift_and_put_back(
-    table: pd.DataFrame,
-    *,
-    correlation: tuple[float, int] | None = None,
-    over: str = "",
-    selected: str | None = None,
+    table: pd.DataFrame, *, correlation: tuple[float, int] | None = None, over: str = "", selected: str | None = None
 ) -> Picture:
     """A point for each tensor, both ranks from 1 (drifts most, helps most); open where the interval holds zero.
 

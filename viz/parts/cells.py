@@ -13,6 +13,9 @@ from viz.chart import ChartError
 from viz.drawing import Trace, bar
 from viz.text import identifier
 
+Cell = tuple[str | None, str | None]  # the names of a row and a column; a row or a column if there is only one
+NO_CELL: Cell = (None, None)
+
 
 def every_cell(table: pd.DataFrame, sides: Mapping[str, Sequence[Any]]) -> pd.DataFrame:
     """The table with one row for each cell, row by row; ``sides`` are the columns of the two names, and all names.
@@ -53,9 +56,7 @@ def click_targets(
     )  # fmt: skip
 
 
-def outline(
-    rows: Sequence[str], columns: Sequence[str], selected: tuple[str | None, str | None], **fields: Any
-) -> list[dict[str, Any]]:
+def outline(rows: Sequence[str], columns: Sequence[str], selected: Cell, **fields: Any) -> list[dict[str, Any]]:
     """The frame around the selected (row, column), around a whole row or column if there is no other name.
 
     Empty if neither is in the map. ``fields`` are those of plotly's shape.

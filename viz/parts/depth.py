@@ -14,11 +14,12 @@ from viz.chart import in_order
 from viz.drawing import Drawing, Picture, Trace, heatmap
 from viz.hover import hover_texts
 from viz.parts import axes, tensor_columns
-from viz.parts.cells import click_targets, outline
+from viz.parts.cells import NO_CELL, Cell, click_targets, outline
 
 ROW, TOP, BOTTOM, RIGHT = 26, 38, 56, 96  # px: height of a row, and margins of a heat map
 BLOCKS_PASSED = "Depth: 0 is before block 0, b after b blocks"  # how all of Image counts
 Columns = tensor_columns.Columns
+Limits = tuple[float, float] | None  # of the colored numbers; their own if None
 
 
 class Scale(NamedTuple):
@@ -29,7 +30,7 @@ class Scale(NamedTuple):
 
     title: str
     log: bool = True
-    limits: tuple[float, float] | None = None
+    limits: Limits = None
     percent: bool = False
     diverging: bool = False
     colors: list[Any] | None = None
@@ -41,7 +42,7 @@ def heat_map(
     value: str,
     scale: Scale,
     hover: str,
-    selected: tuple[str | None, str | None] = (None, None),
+    selected: Cell = NO_CELL,
     titles: Sequence[str] | None = None,
     *,
     alt: str,

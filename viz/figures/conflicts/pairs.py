@@ -14,7 +14,7 @@ from viz.chart import TENSOR, NothingToDraw, chart, in_order, one_of
 from viz.drawing import Drawing, Picture, Trace, scatter
 from viz.hover import LAYER, decimal, hover_texts, in_words
 from viz.parts import axes, depth, legends, series
-from viz.parts.cells import click_targets, outline
+from viz.parts.cells import NO_CELL, Cell, click_targets, outline
 from viz.parts.legends import with_legend
 from viz.text import clean_text, percent, plural, role_name, safe_text
 
@@ -47,11 +47,7 @@ BAND, CHANCE, WHOLE = "All pairs, least to most", "Independent experts", "Whole 
     empty="There are no two experts to compare.",
 )
 def pair_matrix(
-    table: pd.DataFrame,
-    *,
-    value: str = "cosine",
-    order: list[str] | None = None,
-    selected: tuple[str | None, str | None] = (None, None),
+    table: pd.DataFrame, *, value: str = "cosine", order: list[str] | None = None, selected: Cell = NO_CELL
 ) -> Picture:
     """A matrix of experts, without its diagonal.
 

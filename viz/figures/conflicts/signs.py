@@ -12,6 +12,7 @@ from viz.chart import TENSOR, NothingToDraw, chart, in_order, one_of
 from viz.drawing import Drawing, Picture, Trace
 from viz.hover import in_words, points
 from viz.parts import depth, series
+from viz.parts.cells import NO_CELL, Cell
 from viz.parts.legends import with_legend
 from viz.text import clean_text, percent, plural, safe_text
 
@@ -52,11 +53,7 @@ ELECTED = (
     empty="No sign agreement was measured for these experts.",
 )
 def sign_layers(
-    table: pd.DataFrame,
-    *,
-    value: str = "excess",
-    selected: tuple[str | None, str | None] = (None, None),
-    limits: tuple[float, float] | None = None,
+    table: pd.DataFrame, *, value: str = "excess", selected: Cell = NO_CELL, limits: depth.Limits = None
 ) -> Picture:
     """A heat map, spaces by layers in forward order.
 

@@ -15,7 +15,7 @@ from viz.chart import TENSOR, chart, in_order
 from viz.drawing import Drawing, Picture, Trace, bar, heatmap, scatter
 from viz.hover import LAYER, hover_texts
 from viz.parts import axes, depth, tensor_columns
-from viz.parts.cells import click_targets, outline
+from viz.parts.cells import NO_CELL, Cell, click_targets, outline
 from viz.text import identifier, percent, plural, safe_text
 
 Floats = npt.NDArray[np.float64]
@@ -59,7 +59,7 @@ def manual_canvas(
     *,
     group: str = "order",
     brush: float | None = None,
-    selected: tuple[str | None, str | None] = (None, None),
+    selected: Cell = NO_CELL,
     small: bool = False,
 ) -> Picture:
     """A heat map of the factors, and a row for all experts; names of rows and of groups of columns can be clicked.

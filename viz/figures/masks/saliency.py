@@ -13,7 +13,7 @@ from viz.chart import TENSOR, chart, in_order
 from viz.drawing import Drawing, Picture, Trace, heatmap
 from viz.hover import LAYER, hover_texts
 from viz.parts import axes, depth, series, tensor_columns
-from viz.parts.cells import click_targets, outline
+from viz.parts.cells import NO_CELL, Cell, click_targets, outline
 from viz.text import first_few, percent, plural, short_name
 
 Numbers = npt.NDArray[Any]
@@ -44,11 +44,11 @@ def _state(kept: object) -> str:
 def saliency_matrix(
     table: pd.DataFrame,
     *,
-    selected: tuple[str | None, str | None] = (None, None),
+    selected: Cell = NO_CELL,
     group: str = "order",
     log: bool = True,
     normalize: bool = False,
-    limits: tuple[float, float] | None = None,
+    limits: depth.Limits = None,
     guides: bool = False,
 ) -> Picture:
     """Three aligned heat maps over the tensors: saliency, own masks, final mask.
@@ -136,7 +136,7 @@ def _lay_out(
     columns: depth.Columns,
     experts: list[str],
     domains: list[tuple[float, float]],
-    selected: tuple[str | None, str | None],
+    selected: Cell,
 ) -> None:
     """Axes, separators and frames of the panels; the first two alone are guides, above a canvas that has the labels."""
     panels = PANELS[: len(domains)]

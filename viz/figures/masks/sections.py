@@ -13,8 +13,8 @@ from viz import theme
 from viz.chart import chart, in_forward_order, in_order, one_of
 from viz.drawing import Drawing, Picture, bar, heatmap, scatter
 from viz.hover import hover_texts, in_words
-from viz.parts import axes, tensor_columns
-from viz.parts.cells import click_targets, outline
+from viz.parts import axes, depth, series, tensor_columns
+from viz.parts.cells import NO_CELL, Cell, click_targets, outline
 from viz.parts.legends import with_legend
 from viz.text import first_few, percent, role_name, safe_text
 
@@ -61,7 +61,7 @@ def kept_share(table: pd.DataFrame, *, by: str = "role") -> Picture:
         texts = dict(zip(rows["section"], hover_texts(rows, KIND, raw=str), strict=True))
         kept = rows.set_index("section")["kept"].reindex(sections, fill_value=0).to_numpy(np.float64)
         fig.add_trace(bar(
-            x=_ratio(kept, totals["numel"]).astype(np.float32), text=[texts.get(section, "") for section in sections],
+            x=series.numbers(rows, _ratio(kept, totals["numel"])), text=[texts.get(name, "") for name in sections],
             name=safe_text(kind, 40), legendgroup=safe_text(kind, 40), **flat,
             marker={
                 "color": colors[kind], "line": {"color": "white", "width": 0.5}, "pattern": PATTERN | {"shape": shape},
@@ -137,11 +137,7 @@ def _colors(kinds: list[str], by: str) -> Mapping[str, str]:
     empty="There is no expert to measure.",
 )
 def task_vector_norms(
-    table: pd.DataFrame,
-    *,
-    value: str = "relative",
-    selected: tuple[str | None, str | None] = (None, None),
-    limits: tuple[float, float] | None = None,
+    table: pd.DataFrame, *, value: str = "relative", selected: Cell = NO_CELL, limits: depth.Limits = None
 ) -> Picture:
     """A heat map, experts by sections, of the norm of the task vector.
 
