@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import pairwise
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -14,7 +14,7 @@ from viz import theme
 from viz.chart import TENSOR, chart, in_order
 from viz.drawing import Drawing, Picture, Trace, bar, heatmap, scatter
 from viz.hover import LAYER, hover_texts
-from viz.parts import axes, depth, tensor_columns
+from viz.parts import axes, depth, series, tensor_columns
 from viz.parts.cells import NO_CELL, Cell, click_targets, outline
 from viz.text import identifier, percent, plural, safe_text
 
@@ -35,15 +35,6 @@ SCALE = [[0, "white"], [0.1, "white"], [0.1, theme.PRUNED], [1 / 6, theme.PRUNED
 CELL = "<b>{tensor:short}</b><br>{expert}: {factor:factor}"
 MORE = f"<br>{LAYER}, {{numel:count}} scalars"
 SMALL = {"size": theme.SMALL, "color": theme.INK}
-
-
-class Run(NamedTuple):
-    """Neighboring cells of one factor: their row, the first column, the one after the last, the factor."""
-
-    row: int
-    first: int
-    end: int
-    factor: float
 
 
 @chart(
@@ -121,39 +112,32 @@ def _heat_map(factors: Floats, height: float) -> Trace:
 def _beyond(factors: Floats) -> list[Trace]:
     """Bars over neighboring cells of one factor above 1, which have the number in them, or below 0, hatched.
 
-    A number that does not fit across its bar on a narrow page stands upright.
+    A number that does not fit across its bar on a narrow page stands upright; one that does not fit at all is left out.
     """
-    runs = []
+    columns, runs = factors.shape[1], []
     for row, values in enumerate(factors):
-        starts = [0, *(np.flatnonzero(values[1:] != values[:-1]) + 1), len(values)]
-        runs += [Run(row, first, end, values[first]) for first, end in pairwise(starts)]
-    above, below = [run for run in runs if run.factor > 1], [run for run in runs if run.factor < 0]
-    width = NARROW / factors.shape[1]  # px of a column
-    widest = max((theme.text_width(f"{run.factor:g}") for run in above), default=0)
-    flat = [run for run in above if (run.end - run.first) * width >= widest]
-    upright = [run for run in above if run not in flat]
-    least = UPRIGHT * factors.shape[1] / WIDE
-    return [
-        _bars(name, some, least, textangle=angle, showlegend=shown)
-        for name, some, angle, shown in (
-            (ABOVE, flat, 0, True),
-            (ABOVE, upright, -90, not flat),
-            (BELOW, below, 0, True),
-        )
-        if some
-    ]
-
-
-def _bars(name: str, runs: Sequence[Run], least: float, **fields: Any) -> Trace:
-    """Bars of one look; those of at least so many columns have their number."""
-    row, first, end, _ = np.array(runs, np.float64).T
-    return bar(
-        x=((first + end - 1) / 2).astype(np.float32), y=np.full(len(row), 0.94, np.float32),
-        base=(row - 0.47).astype(np.float32), width=(end - first).astype(np.float32), marker=LOOKS[name], name=name,
-        text=[f"{run.factor:g}" if run.end - run.first >= least else "" for run in runs], insidetextanchor="middle",
-        textposition="inside" if name == ABOVE else "none", hoverinfo="skip", xaxis="x", yaxis="y",
-        textfont={"size": theme.SMALL, "color": theme.ON_LIGHT}, **fields,
+        starts = [0, *(np.flatnonzero(values[1:] != values[:-1]) + 1), columns]
+        runs += [(row, first, end, values[first]) for first, end in pairwise(starts)]
+    table = pd.DataFrame(runs, columns=["row", "first", "end", "factor"])
+    width, above = table["end"] - table["first"], table["factor"] > 1
+    number = table["factor"].map("{:g}".format)
+    fits = width * NARROW / columns >= number[above].map(theme.text_width).max()
+    table = table.assign(
+        width=width, middle=(table["first"] + table["end"] - 1) / 2,
+        text=number.where(width >= UPRIGHT * columns / WIDE, ""),
     )  # fmt: skip
+    kinds = ((ABOVE, above & fits, 0), (ABOVE, above & ~fits, -90), (BELOW, table["factor"] < 0, 0))
+    return [
+        bar(
+            x=series.numbers(table[some], "middle"), y=np.full(some.sum(), 0.94, np.float32), marker=LOOKS[name],
+            base=series.numbers(table[some], table["row"][some] - 0.47), width=series.numbers(table[some], "width"),
+            name=name, text=table["text"][some].tolist(), textangle=angle, insidetextanchor="middle",
+            textposition="inside" if name == ABOVE else "none", hoverinfo="skip", xaxis="x", yaxis="y",
+            textfont={"size": theme.SMALL, "color": theme.ON_LIGHT}, showlegend=not (angle and (above & fits).any()),
+        )
+        for name, some, angle in kinds
+        if some.any()
+    ]  # fmt: skip
 
 
 def _cell_targets(cells: pd.DataFrame, columns: depth.Columns, factors: Floats, click: str) -> Trace:
@@ -198,22 +182,18 @@ def _row_names(experts: Sequence[str]) -> Trace:
 
 def _group_targets(columns: depth.Columns, click: str) -> Trace:
     """A bar under every group of columns."""
-    spans, sections = columns.spans, columns.tensors["section"].tolist()
-    widths = [span.last - span.first + 1 for span in spans]
-    picks = []
+    spans, sections, picks = columns.spans, columns.tensors["section"].tolist(), []
     for span in spans:
-        by_part = columns.group == "part" and tensor_columns.is_block(sections[span.first])
         name = identifier(span.label)
+        by_part = columns.group == "part" and tensor_columns.is_block(sections[span.first])
         picks.append(["", "", "", name] if by_part else ["", "", name, ""])
+    numbers = [span.last - span.first + 1 for span in spans]
+    tensors = [f"{plural(number, 'tensor')} of every expert{click}" for number in numbers]
     return bar(
         x=np.array([span.middle for span in spans], np.float32), y=np.ones(len(spans), np.float32),
-        width=np.array(widths, np.float32) - np.float32(0.2), name="Names of groups", showlegend=False, xaxis="x",
-        yaxis="y3", hovertemplate="%{text}<extra></extra>", textposition="none",
-        customdata=picks,
-        text=[
-            f"{safe_text(span.label, 40)}: {plural(width, 'tensor')} of every expert{click}"
-            for span, width in zip(spans, widths, strict=True)
-        ],
+        width=np.array(numbers, np.float32) - np.float32(0.2), name="Names of groups", showlegend=False, xaxis="x",
+        yaxis="y3", hovertemplate="%{text}<extra></extra>", textposition="none", customdata=picks,
+        text=[f"{safe_text(span.label, 40)}: {words}" for span, words in zip(spans, tensors, strict=True)],
         marker={"color": theme.PANEL, "line": {"width": 1, "color": theme.FADED}},
     )  # fmt: skip
 
