@@ -66,8 +66,8 @@ def revert_map(table: pd.DataFrame, *, selected: Cell = NO_CELL, limits: depth.L
         words += f"{in_words(table, 'change', GAIN)} The interval leaves zero out in {cells}."
     else:
         words += " Nothing is measured yet."
-    scale, note = POINTS._replace(limits=limits), "Faded: the 95% interval holds zero"
-    picture = _map(table, "points", scale, MEASURED, selected, "Accuracy on", note, words)
+    scale = POINTS._replace(limits=limits)
+    picture = depth.heat_map(table, "row", "points", scale, MEASURED, selected, alt=words)
     rows = in_order(table["row"])
     faded = depth.Columns.of(table).cells(table, "row", rows)["faded"].to_numpy(np.uint8).reshape(len(rows), -1)
     veil = heatmap(
@@ -75,7 +75,7 @@ def revert_map(table: pd.DataFrame, *, selected: Cell = NO_CELL, limits: depth.L
         hoverinfo="skip",
     )  # fmt: skip
     picture.drawing.data.insert(1, veil)  # below what takes clicks
-    return picture
+    return depth.with_words(picture, "Accuracy on", "Faded: the 95% interval holds zero")
 
 
 @chart(
@@ -95,27 +95,9 @@ def first_order_map(table: pd.DataFrame, *, selected: Cell = NO_CELL) -> Picture
     tensors = plural(table["tensor"].nunique(), "tensor")
     words = f"First-order guess of what putting back one of {tensors} changes in the mean margin."
     alt = words + in_words(table, "predicted", GUESS, signed=_signed)
-    note = "First order: a guess from one gradient, in units of cosine"
-    return _map(table, "predicted", MARGIN, PREDICTED, selected, "Mean margin on", note, alt)
-
-
-def _map(
-    table: pd.DataFrame,
-    value: str,
-    scale: depth.Scale,
-    hover: str,
-    selected: Cell,
-    title: str,
-    note: str,
-    alt: str,
-) -> Picture:
-    """A heat map with the title of its rows, and a note above it."""
-    titles = table.drop_duplicates("row")["title"].tolist()
     formats = {"signed": _signed}
-    picture = depth.heat_map(table, "row", value, scale, hover, selected, titles, alt=alt, formats=formats)
-    picture.drawing.update_yaxes(title={"text": title})
-    picture.drawing.add_annotation(theme.caption(note, 1))
-    return picture
+    picture = depth.heat_map(table, "row", "predicted", MARGIN, PREDICTED, selected, alt=alt, formats=formats)
+    return depth.with_words(picture, "Mean margin on", "First order: a guess from one gradient, in units of cosine")
 
 
 def _signed(number: float) -> str:

@@ -52,9 +52,10 @@ def heat_map(
     """A heat map of the column ``value`` over tensors, a row for each name in the column ``rows``; cells take clicks.
 
     ``hover`` is a template of ``viz.hover``, with its ``formats``. ``selected`` outlines a (row, tensor), a row or a
-    column.
+    column. The rows' ``titles`` are those in the column "title" if there is one.
     """
     columns, names = Columns.of(table), in_order(table[rows])
+    titles = titles or (table.drop_duplicates(rows)["title"].tolist() if "title" in table else names)
     cells = columns.cells(table, rows, names)
     texts = hover_texts(cells, hover, **(formats or {}))
     fig = Drawing([
@@ -62,15 +63,22 @@ def heat_map(
         click_targets(names, columns.names, texts, "Cells"),
     ])  # fmt: skip
     fig.update_xaxes(**columns.axis())
-    fig.update_yaxes(**axes.of_names(rows.capitalize(), titles or names, down=True))
+    fig.update_yaxes(**axes.of_names(rows.capitalize(), titles, down=True))
     fig.update_layout(
         annotations=columns.end_labels(),
         shapes=[*columns.separators(), *outline(names, columns.names, selected)],
-        margin={"l": left_margin(titles or names), "r": RIGHT, "t": TOP, "b": BOTTOM},
+        margin={"l": left_margin(titles), "r": RIGHT, "t": TOP, "b": BOTTOM},
         showlegend=False,
         barmode="overlay",
     )
     return Picture(fig, alt, height(len(names)), f"{state}:{len(columns.names)}".removeprefix(":"))
+
+
+def with_words(picture: Picture, unit: str, note: str) -> Picture:
+    """A heat map with another title of its rows, and a note above it."""
+    picture.drawing.update_yaxes(title={"text": unit})
+    picture.drawing.add_annotation(theme.caption(note, 1))
+    return picture
 
 
 def heat(values: npt.NDArray[np.float64], scale: Scale, **fields: Any) -> Trace:

@@ -10,7 +10,7 @@ import pandas as pd
 from viz import theme
 from viz.chart import TENSOR, NothingToDraw, chart, in_order, one_of
 from viz.drawing import Drawing, Picture, Trace
-from viz.hover import in_words, points
+from viz.hover import hover_texts, in_words
 from viz.parts import depth, series
 from viz.parts.cells import NO_CELL, Cell
 from viz.parts.legends import with_legend
@@ -34,6 +34,7 @@ IN_BIN = (
     "<b>{title}</b>, {when}<br>agreement {low:percent 0} to {high:percent 0}: {share:percent} of {positions:count} "
     "positions<br>random signs: {random:percent}"
 )
+EXCESS = " (random {null:percent}, {excess:points}) at density {kept:percent 0}"
 VALUES = {
     "survived": "Share of the expert's kept<br>entries that survive",
     "taken": "Share of all<br>entries that survive",
@@ -61,11 +62,10 @@ def sign_layers(
     (their difference), kept (share of all entries that vote), positions (with a vote).
     """
     scale = SCALES[one_of("value", value, tuple(SCALES))]
-    titles = table.drop_duplicates("space")["title"].tolist()
-    layers, spaces = plural(table["tensor"].nunique(), "layer"), plural(len(titles), "space")
+    layers, spaces = plural(table["tensor"].nunique(), "layer"), plural(table["space"].nunique(), "space")
     return depth.heat_map(
-        table, "space", value, scale._replace(limits=limits or scale.limits), IN_LAYER, selected, titles,
-        alt=f"Sign agreement in {layers} and {spaces}." + in_words(table, "excess", FARTHEST), state=value,
+        table, "space", value, scale._replace(limits=limits or scale.limits), IN_LAYER, selected, state=value,
+        alt=f"Sign agreement in {layers} and {spaces}." + in_words(table, "excess", FARTHEST),
     )  # fmt: skip
 
 
@@ -147,12 +147,12 @@ def _random(table: pd.DataFrame) -> Trace:
 
 def _caption(rows: pd.DataFrame, step: float, present: bool) -> dict[str, Any]:
     """The numbers over a space's bars, a line for each state; one line where it is presented, in lower lanes."""
-    words: list[str] = []
-    for row in rows.drop_duplicates("state").sort_values("state").to_dict("records"):  # "after" comes first
-        mean = f"<b>{percent(row['mean'])}</b>" if not words else f"before pruning {percent(row['mean'])}"
-        excess = points(row["mean"] - row["null"])
-        more = f" (random {percent(row['null'])}, {excess}) at density {percent(row['kept'], 0)}"
-        words.append(mean if words and present else mean + more)
+    states = rows.drop_duplicates("state").sort_values("state")  # "after" comes first
+    means = hover_texts(states, "{mean:percent}")
+    more = hover_texts(states.assign(excess=states["mean"] - states["null"]), EXCESS)
+    words = [f"<b>{means[0]}</b>{more[0]}", *(f"before pruning {mean}" for mean in means[1:])]
+    if not present:
+        words[1:] = [f"{word}{rest}" for word, rest in zip(words[1:], more[1:], strict=True)]
     title, base = rows[["title", "base"]].iloc[0]
     return {
         "text": f"<b>{safe_text(title, 30)}</b>: {('; ' if present else '<br>').join(words)}",
@@ -164,10 +164,8 @@ def _caption(rows: pd.DataFrame, step: float, present: bool) -> dict[str, Any]:
 
 def _histogram_alt(table: pd.DataFrame, what: str) -> str:
     last = table.sort_values("state", kind="stable").drop_duplicates("space").set_index("space")
-    means = [
-        f"{clean_text(row['title'], 40)} {percent(row['mean'])}, random signs {percent(row['null'])}"
-        for row in last.loc[in_order(table["space"])[:5]].to_dict("records")
-    ]
+    first_five = last.loc[in_order(table["space"])[:5]]
+    means = hover_texts(first_five, "{title:plain 40} {mean:percent}, random signs {null:percent}")
     of = f" of {clean_text(what, 60)}" if what else ""
     return f"Histograms of sign agreement{of} in {plural(len(last), 'space')}. Mean: {'; '.join(means)}."
 
