@@ -132,11 +132,7 @@ def _targets(cells: pd.DataFrame, tensors: pd.DataFrame, experts: list[str]) -> 
 
 
 def _lay_out(
-    fig: Drawing,
-    columns: depth.Columns,
-    experts: list[str],
-    domains: list[tuple[float, float]],
-    selected: Cell,
+    fig: Drawing, columns: depth.Columns, experts: list[str], domains: list[tuple[float, float]], selected: Cell
 ) -> None:
     """Axes, separators and frames of the panels; the first two alone are guides, above a canvas that has the labels."""
     panels = PANELS[: len(domains)]
