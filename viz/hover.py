@@ -85,6 +85,11 @@ def in_words(
     return hover_texts(table.iloc[[at]], template, **formats)[0]
 
 
+def extremes(table: pd.DataFrame, value: str, template: str, **formats: Callable[[Any], str]) -> tuple[str, str]:
+    """The template filled with the row that has the largest number, and with that of the least; see ``in_words``."""
+    return in_words(table, value, template, False, **formats), in_words(table, value, template, True, **formats)
+
+
 def _written(format: str, values: list[Any], formats: Mapping[str, Callable[[Any], str]]) -> list[str]:
     """The values in a format; texts, which repeat in thousands of rows, are written once."""
     name, *arguments = format.split(" ")

@@ -12,7 +12,7 @@ import pandas as pd
 from viz import theme
 from viz.chart import TENSOR, NothingToDraw, chart, in_order, one_of
 from viz.drawing import Drawing, Picture, Trace, scatter
-from viz.hover import LAYER, decimal, hover_texts, in_words
+from viz.hover import LAYER, decimal, extremes, hover_texts
 from viz.parts import axes, depth, legends, series
 from viz.parts.cells import NO_CELL, Cell, click_targets, outline
 from viz.parts.legends import with_legend
@@ -77,10 +77,9 @@ def pair_matrix(
         shapes=[*map(_same, range(len(names))), *(frame for pair in pairs for frame in outline(names, names, pair))],
     )  # fmt: skip
     words = f"{value.capitalize()} of {plural(len(names), 'expert')}, pair by pair."
-    pair = "{first:plain 40} and {second:plain 40}, " + f"{{{value}:number}}"
-    most = in_words(table, value, f"most for {pair}", number=_number(value, 2))
-    least = in_words(table, value, f"least for {pair}", least=True, number=_number(value, 2))
-    alt = f"{words} It is {most}, {least}." if most else f"{words} It is defined for none."
+    pair = f"{{first:plain 40}} and {{second:plain 40}}, {{{value}:number}}"
+    most, least = extremes(table, value, pair, number=_number(value, 2))
+    alt = f"{words} It is most for {most}, least for {least}." if most else f"{words} It is defined for none."
     return Picture(fig, alt, TOP + ROW * max(len(names), 3) + bottom, f"{value}:{len(names)}")
 
 
@@ -159,11 +158,9 @@ def pair_depth(
     percents = {} if value == "cosine" else {"tickformat": ".0%", "rangemode": "tozero"}
     fig.update_yaxes(title={"text": VALUES[value][1]}, **percents)
     columns.lay_out(fig, selected)
-    number = _number(value)
-    most = in_words(drawn, "value", "most in {tensor:plain}, {value:number}", number=number)
-    least = in_words(drawn, "value", "least in {tensor:plain}, {value:number}", least=True, number=number)
+    most, least = extremes(drawn, "value", "{tensor:plain}, {value:number}", number=_number(value))
     words = f"{value.capitalize()} of {' and '.join(clean_text(name, 40) for name in pair)}"
-    alt = f"{words} in {plural(len(drawn), 'tensor')}: {most}; {least}."
+    alt = f"{words} in {plural(len(drawn), 'tensor')}: most in {most}; least in {least}."
     return with_legend(fig, alt, 330, f"{value}:{len(rows)}", left=84, gap=30)
 
 

@@ -10,7 +10,7 @@ import pandas as pd
 from viz import theme
 from viz.chart import TENSOR, NothingToDraw, chart, in_order, one_of
 from viz.drawing import Drawing, Picture, Trace
-from viz.hover import hover_texts, in_words
+from viz.hover import extremes, hover_texts, in_words
 from viz.parts import depth, series
 from viz.parts.cells import NO_CELL, Cell
 from viz.parts.legends import with_legend
@@ -215,7 +215,7 @@ def _trace(rows: pd.DataFrame, value: str, look: theme.Look, **entry: Any) -> Tr
 def _election_alt(table: pd.DataFrame) -> str:
     sums = table.groupby("expert")[["won", "kept"]].sum().reset_index()
     sums = sums.assign(share=sums["won"] / sums["kept"].where(sums["kept"] > 0))
-    most = in_words(sums, "share", " Most survives of {expert:plain}, {share:percent};")
-    least = in_words(sums, "share", " least of {expert:plain}, {share:percent}.", least=True)
+    most, least = extremes(sums, "share", "{expert:plain}, {share:percent}")
     layers = plural(table["tensor"].nunique(), "layer")
-    return f"Elections of signs between {plural(len(sums), 'expert')} in {layers}.{most}{least}"
+    words = f"Elections of signs between {plural(len(sums), 'expert')} in {layers}."
+    return f"{words} Most survives of {most}; least of {least}." if most else words

@@ -12,7 +12,7 @@ import pandas as pd
 from viz import theme
 from viz.chart import chart, in_forward_order, in_order, one_of
 from viz.drawing import Drawing, Picture, bar, heatmap, scatter
-from viz.hover import hover_texts, in_words
+from viz.hover import extremes, hover_texts, in_words
 from viz.parts import axes, depth, series, tensor_columns
 from viz.parts.cells import NO_CELL, Cell, click_targets, outline
 from viz.parts.legends import with_legend
@@ -80,9 +80,8 @@ def kept_share(table: pd.DataFrame, *, by: str = "role") -> Picture:
     fig.update_yaxes(**axes.of_names("Section", sections, down=True, fixedrange=False))
     fig.update_layout(barmode="stack", bargap=0.22)
     overall = float(totals["kept"].sum() / totals["numel"].sum()) if totals["numel"].sum() else 0.0
-    most = in_words(totals, "share", "most in {section:plain} ({share:percent})")
-    least = in_words(totals, "share", "least in {section:plain} ({share:percent})", least=True)
-    alt = f"The merge keeps {percent(overall)} of the scalars: {most}, {least}."
+    most, least = extremes(totals, "share", "{section:plain} ({share:percent})")
+    alt = f"The merge keeps {percent(overall)} of the scalars: most in {most}, least in {least}."
     left, inner = axes.room(sections) + 40, 102 + 24 * len(sections)
     return with_legend(fig, alt, inner, by, left=left, right=64, below=50, gap=12, wide=True)
 
