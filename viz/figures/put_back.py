@@ -133,13 +133,11 @@ def drift_and_put_back(
     )
     circled = table[table["tensor"] == selected]
     if len(circled):
-        fig.add_trace(
-            scatter(
-                x=series.numbers(circled, "drift_rank"), y=series.numbers(circled, "change_rank"), mode="markers",
-                name="Selected", showlegend=False, hoverinfo="skip",
-                marker={"symbol": "circle-open", "size": 20, "color": theme.ACCENT, "line": {"width": 3}},
-            )
-        )  # fmt: skip
+        fig.add_trace(scatter(
+            x=series.numbers(circled, "drift_rank"), y=series.numbers(circled, "change_rank"), mode="markers",
+            name="Selected", showlegend=False, hoverinfo="skip",
+            marker={"symbol": "circle-open", "size": 20, "color": theme.ACCENT, "line": {"width": 3}},
+        ))  # fmt: skip
     room = 0.03 * len(table) + 0.5
     ends = [1 - room, len(table) + room]
     where = f", {safe_text(over)}" if over else ""

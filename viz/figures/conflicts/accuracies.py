@@ -74,9 +74,7 @@ def task_counts(table: pd.DataFrame, *, value: str = "accuracy") -> Picture:
                 legendgroup=safe_text(method), line={"width": 2.5}, meta={"x": means["size"].tolist()},
             ),
         ])  # fmt: skip
-        ends = [
-            f"{percent(mean)} with {size}" for size, mean in means[["size", "mean"]].iloc[[0, -1]].itertuples(False)
-        ]
+        ends = hover_texts(means.iloc[[0, -1]], "{mean:percent} with {size}")
         parts.append(f"{clean_text(method, 28)} {', '.join(ends)}")
     sizes = sorted({int(size) for size in table["size"]})
     fig.update_xaxes(
@@ -111,13 +109,11 @@ def rank_truncation(table: pd.DataFrame) -> Picture:
             if rows.empty:
                 continue
             rows, name, look = rows.sort_values("kept"), f"{method}, {group}", looks[method]
-            fig.add_trace(
-                series.marks(
-                    rows, "kept", "accuracy", look, CUT, name=legends.entry(name),
-                    legendgroup=safe_text(name), line={"width": 2.5, "dash": dash},
-                    error_y=series.interval(rows, "accuracy", look.color, thickness=1, width=3),
-                )
-            )  # fmt: skip
+            fig.add_trace(series.marks(
+                rows, "kept", "accuracy", look, CUT, name=legends.entry(name), legendgroup=safe_text(name),
+                line={"width": 2.5, "dash": dash},
+                error_y=series.interval(rows, "accuracy", look.color, thickness=1, width=3),
+            ))  # fmt: skip
             if group == groups[0]:
                 few, most = hover_texts(rows.iloc[[0, -1]], "{accuracy:percent} with {kept:percent 0}")
                 parts.append(f"{clean_text(method, 24)} {most} of the ranks, {few}")

@@ -124,12 +124,10 @@ def joint_dropped(table: pd.DataFrame, *, expert: str | None = None, ratio: floa
             continue
         name = f"{how}, mean {percent(float(rows['dropped'].mean()))}"
         mode = "lines+markers" if len(rows) <= MARKED else "lines"
-        fig.add_trace(
-            series.marks(
-                rows, "direction", "dropped", look, DROPPED, name=name, legendgroup=name, size=4,
-                line={"width": width}, marker={"line": {"width": 0}},
-            ) | {"mode": mode}
-        )  # fmt: skip
+        fig.add_trace(series.marks(
+            rows, "direction", "dropped", look, DROPPED, name=name, legendgroup=name, size=4, line={"width": width},
+            marker={"line": {"width": 0}},
+        ) | {"mode": mode})  # fmt: skip
         ranges.append(f"{percent(rows['dropped'].min())} to {percent(rows['dropped'].max())} {how}")
     last = float(own["direction"].max())
     fig.add_shape(theme.across(ratio, {"color": theme.INK, "width": 1.2, "dash": "dash"}))
