@@ -12,7 +12,7 @@ from viz.drawing import Drawing, Picture
 from viz.hover import hover_texts
 from viz.parts import legends, series
 from viz.parts.legends import with_legend
-from viz.text import clean_text, percent, plural, safe_text
+from viz.text import clean_text, plural, safe_text
 
 VALUES = {  # -> title of the axis, and how the alt text begins
     "accuracy": ("Accuracy, mean over merged tasks (%)", "Accuracy"),
