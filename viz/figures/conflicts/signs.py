@@ -28,7 +28,7 @@ IN_LAYER = (
 FARTHEST = " Farthest above random signs: {tensor:plain}, {title:plain}, {mean:percent} instead of {null:percent}."
 LANE, CAPTION, BOTTOM = 132, 46, 52  # px: height of a space's lane, of the numbers in it, and of the margin below
 STATES = {"before": "#C9CFD6", "after": "#0072B2"}
-RANDOM = "Random signs, same votes"
+RANDOM = theme.Look(theme.ACCENT, "line-ew")
 WIDTH = 0.4  # of a bar, in bins
 IN_BIN = (
     "<b>{title}</b>, {when}<br>agreement {low:percent 0} to {high:percent 0}: {share:percent} of {positions:count} "
@@ -94,7 +94,12 @@ def sign_histogram(table: pd.DataFrame, *, what: str = "", present: bool = False
     step = tallest * LANE / (LANE - CAPTION)  # distance of the lanes, in the units of the shares
     table = _placed(table, {space: at * step for at, space in enumerate(reversed(spaces))})
     states = [(table[table["state"] == state], state) for state in STATES]
-    fig = Drawing([*(_bars(rows, state) for rows, state in states if len(rows)), _random(table)])
+    fig = Drawing(_bars(rows, state) for rows, state in states if len(rows))
+    fig.add_trace(series.marks(
+        table, "middle", table["random"] + table["base"], RANDOM, IN_BIN, name="Random signs, same votes",
+        legendgroup="random", size=22, marker={"line": {"color": RANDOM.color, "width": 2.5}},
+        meta={"y": table["random"].tolist(), "columns": {"space": list(map(safe_text, table["title"]))}},
+    ))  # fmt: skip
     edges = sorted({*table["low"].tolist(), table["high"].max()})
     fig.update_xaxes(
         title={"text": "Sign agreement at a position" + (f", {safe_text(what, 40)}" if what else "")},
@@ -134,14 +139,6 @@ def _bars(rows: pd.DataFrame, state: str) -> Trace:
         rows, "middle", "share", STATES[state], IN_BIN, name=name.capitalize(), legendgroup=state,
         base=series.numbers(rows, "base"), width=series.numbers(rows, "width"), marker={"line": theme.edge(0.8)},
         meta={"columns": {"space": list(map(safe_text, rows["title"]))}},
-    )  # fmt: skip
-
-
-def _random(table: pd.DataFrame) -> Trace:
-    return series.marks(
-        table, "middle", table["random"] + table["base"], theme.Look(theme.ACCENT, "line-ew"), IN_BIN, name=RANDOM,
-        legendgroup="random", size=22, marker={"line": {"color": theme.ACCENT, "width": 2.5}},
-        meta={"y": table["random"].tolist(), "columns": {"space": list(map(safe_text, table["title"]))}},
     )  # fmt: skip
 
 
@@ -189,10 +186,15 @@ def election_layers(
     stacked = one_of("value", value, tuple(VALUES)) == "taken"
     columns = depth.Columns.of(table)
     looks = theme.looks(experts or in_order(table["expert"]))
-    fig = Drawing([
-        _trace(series.finite_rows(rows, value), value, looks.get(name, theme.KINDS["individual"]), **entry)
-        for name, rows, entry in series.each(columns.placed(table), "expert", in_order(table["expert"]), "expert")
-    ])  # fmt: skip
+    fig = Drawing()
+    for name, own, entry in series.each(columns.placed(table), "expert", label="expert"):
+        rows, look = series.finite_rows(own, value), looks.get(name, theme.KINDS["individual"])
+        shared: dict[str, Any] = entry | {"picks": ("tensor", "expert")}
+        if stacked:
+            white = {"line": {"color": "white", "width": 0.5}}
+            fig.add_trace(series.bars(rows, "place", value, look.color, ELECTED, marker=white, **shared))
+        else:
+            fig.add_trace(series.marks(rows, "place", value, look, ELECTED, size=8, line={"width": 1}, **shared))
     low, high = float(table[value].min()), float(table[value].max())
     room = 0.08 * (high - low) or 0.05
     fig.update_yaxes(
@@ -202,14 +204,6 @@ def election_layers(
     columns.lay_out(fig, selected)
     fig.update_layout(barmode="stack", bargap=0.1)
     return with_legend(fig, _election_alt(table), 368, value, left=84, right=24, gap=12)
-
-
-def _trace(rows: pd.DataFrame, value: str, look: theme.Look, **entry: Any) -> Trace:
-    picks = ("tensor", "expert")
-    if value == "taken":
-        white = {"line": {"color": "white", "width": 0.5}}
-        return series.bars(rows, "place", value, look.color, ELECTED, picks=picks, marker=white, **entry)
-    return series.marks(rows, "place", value, look, ELECTED, picks=picks, size=8, line={"width": 1}, **entry)
 
 
 def _election_alt(table: pd.DataFrame) -> str:
