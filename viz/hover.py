@@ -62,12 +62,15 @@ def hover_texts(rows: pd.DataFrame, template: str, **formats: Callable[[Any], st
         if optional and not set(columns) <= set(rows):
             continue
         values = {name: rows[name].tolist() for name in columns}
-        for at in range(len(texts)):
-            if not (optional and any(_absent(values[name][at]) for name in columns)):
-                texts[at] += "".join(
-                    field.text + (_written(field.format, values[field.column][at], formats) if field.column else "")
-                    for field in fields
-                )
+        shown = [
+            at for at in range(len(texts)) if not (optional and any(_absent(values[name][at]) for name in columns))
+        ]
+        for field in fields:
+            written = [""] * len(shown)
+            if field.column is not None:
+                written = _written(field.format, [values[field.column][at] for at in shown], formats)
+            for at, text in zip(shown, written, strict=True):
+                texts[at] += field.text + text
     return texts
 
 
@@ -83,11 +86,18 @@ def in_words(
     return hover_texts(table.iloc[[at]], template, **formats)[0]
 
 
-def _written(format: str, value: Any, formats: Mapping[str, Callable[[Any], str]]) -> str:
+def extremes(table: pd.DataFrame, value: str, template: str, **formats: Callable[[Any], str]) -> tuple[str, str]:
+    """The template filled with the row that has the largest number, and with that of the least; see ``in_words``."""
+    return in_words(table, value, template, False, **formats), in_words(table, value, template, True, **formats)
+
+
+def _written(format: str, values: list[Any], formats: Mapping[str, Callable[[Any], str]]) -> list[str]:
+    """The values in a format; texts, which repeat in thousands of rows, are written once."""
     name, *arguments = format.split(" ")
-    if name in formats:
-        return formats[name](value)
-    return FORMATS[name or "text"](value, *(int(one) if one.isdecimal() else one for one in arguments))
+    write = formats.get(name) or FORMATS[name or "text"]
+    given = [int(one) if one.isdecimal() else one for one in arguments]
+    known = {text: write(text, *given) for text in {value for value in values if isinstance(value, str)}}
+    return [known[value] if isinstance(value, str) else write(value, *given) for value in values]
 
 
 def _absent(value: Any) -> bool:

@@ -66,14 +66,15 @@ def with_legend(
     below: float = 56,
     gap: float = 20,
     wide: bool = False,
+    title: str = "",
 ) -> Picture:
     """The drawing under a legend of its traces, if they have entries; its height is ``inner`` px without that legend.
 
     ``gap`` is the space between legend and plot, ``left``, ``right`` and ``below`` are the margins, px. With ``wide``
-    margins the legend has less room.
+    margins the legend has less room. ``title`` is that of the legend.
     """
     names = entries(fig.data)
-    legend, top = above(names, margins=left + right if wide else USUAL) if names else ({}, 0.0)
+    legend, top = above(names, title, margins=left + right if wide else USUAL) if names else ({}, 0.0)
     fig.update_layout(legend=legend, margin={"l": left, "r": right, "t": top + gap, "b": below})
     return Picture(fig, alt, inner + top, state)
 

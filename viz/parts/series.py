@@ -111,6 +111,11 @@ def interval(
     }  # fmt: skip
 
 
+def clear(rows: pd.DataFrame) -> npt.NDArray[np.bool_]:
+    """Whether the interval of each row leaves zero out."""
+    return ((rows["low"].astype(float) > 0) | (rows["high"].astype(float) < 0)).to_numpy(bool)
+
+
 def each(
     table: pd.DataFrame, by: str, names: Sequence[str] | None = None, label: str = "label"
 ) -> Iterator[tuple[str, pd.DataFrame, dict[str, Any]]]:
