@@ -19,15 +19,9 @@ from viz import theme
 from viz.drawing import Picture
 from viz.text import clean_text, identifier
 
-TENSOR = (
-    "tensor",
-    "order",
-    "section",
-    "role",
-    "part",
-)  # columns that say which tensor a row is about, and where it lies
+TENSOR = ("tensor", "order", "section", "role", "part")  # columns: which tensor a row is about, and where it lies
 
-NAMES = ("run", "task", "expert", "tensor", "row", "method", "merge", "pair")  # columns of names, which may be numbers
+NAMES = ("run", "task", "expert", "tensor", "method", "merge", "pair")  # columns of names, which may be numbers
 
 
 class ChartError(ValueError):
