@@ -32,7 +32,6 @@ RUN_A, RUN_B = "#E08214", "#8073AC"  # of two runs: the sides of the diverging s
 PRUNED, KEPT = "#DDE1E6", "#0B3C5D"
 GROUND, CLEAR = "white", "rgba(0,0,0,0)"
 OTHER, REFERENCE, LEVEL, BEFORE, TIE = "#999999", "#8A94A3", "#C7CED6", "#C9CFD6", "#F7F7F7"  # grays
-SIDE_A, SIDE_B = "#E08214", "#8073AC"  # of the diverging scale
 BOTH_RIGHT, ONLY_A, ONLY_B, BOTH_WRONG = "#DCE6EF", "#FDD9A8", "#D5CFE6", "#E3E5E8"  # cells of images
 GLASS, VEIL, THICK_VEIL = "rgba(255,255,255,0.5)", "rgba(255,255,255,0.62)", "rgba(255,255,255,0.72)"
 CONTOUR, INTERVAL, FAILING = "rgba(31,41,51,0.55)", "rgba(95, 107, 122, 0.35)", "rgba(90,99,110,0.2)"

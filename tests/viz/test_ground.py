@@ -19,7 +19,7 @@ WHITE, BLACK = "#FFFFFF", ground.DARK[theme.GROUND]
 MARK, TEXT = 3.0, 4.5  # least contrasts
 STAY = {  # on both grounds
     *theme.PALETTE[:7], *(look.color for look in theme.KINDS.values()), *theme.ROLE_COLORS.values(),
-    theme.SIDE_A, theme.SIDE_B, theme.ON_LIGHT, theme.ON_DARK, theme.CLEAR,
+    theme.RUN_A, theme.RUN_B, theme.ON_LIGHT, theme.ON_DARK, theme.CLEAR,
 }  # fmt: skip
 TINTS = {theme.tint(color, opacity) for color in theme.PALETTE for opacity in ground.TINTS}
 KNOWN = {WHITE: STAY | TINTS | set(ground.DARK), BLACK: STAY | TINTS | set(ground.LIGHT)}
