@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from merging.errors import CheckpointError
 
 CHUNK = 1 << 16
+MAX_LINE = 4096
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +59,7 @@ class Cursor:
         self.window, self.position = window, position
         self._chunk, self._from = b"", 0
 
-    def take(self, size: int) -> bytes:
+    def read(self, size: int) -> bytes:
         """The next ``size`` bytes."""
         begin = self.position - self._from
         if begin < 0 or begin + size > len(self._chunk):
@@ -69,16 +70,16 @@ class Cursor:
         self.position += size
         return self._chunk[begin : begin + size]
 
-    def line(self, longest: int) -> bytes:
-        """The bytes before the next newline, which is skipped; raises CheckpointError after ``longest`` bytes."""
-        line = bytearray(self.take(1))
+    def readline(self) -> bytes:
+        """The bytes up to the next newline, included; raises CheckpointError after ``MAX_LINE`` bytes."""
+        line = bytearray(self.read(1))
         while not line.endswith(b"\n"):
             begin = self.position - self._from
             end = self._chunk.find(b"\n", begin) + 1 or len(self._chunk)
-            line += self.take(max(end - begin, 1))
-            if len(line) > longest + 1:
+            line += self.read(max(end - begin, 1))
+            if len(line) > MAX_LINE:
                 raise self.window.truncated()
-        return bytes(line[:-1])
+        return bytes(line)
 
     def skip(self, size: int) -> ByteRange:
         """The next ``size`` bytes as a window; nothing is read."""

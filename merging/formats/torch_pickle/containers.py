@@ -49,7 +49,7 @@ def container(window: ByteRange) -> str:
 
 def _zip(window: ByteRange, limits: ReadLimits) -> PickleContents:
     archive = zip_archive.open_archive(window)
-    content = Machine(archive.pickle.cursor(), limits).run()
+    content = Machine(archive.pickle.cursor(), limits).load()
 
     def resolve(thing: Any, where: str) -> Storage:
         kind, key, numel, _ = reference(thing, where)
@@ -67,12 +67,12 @@ def _zip(window: ByteRange, limits: ReadLimits) -> PickleContents:
 
 def _legacy(window: ByteRange, limits: ReadLimits) -> PickleContents:
     cursor = window.cursor()
-    _, _, system = (Machine(cursor, limits).run() for _ in range(3))
+    _, _, system = (Machine(cursor, limits).load() for _ in range(3))
     if isinstance(system, PickledDict) and ("little_endian", False) in system.pairs:
         raise CheckpointError(f"{window.name} was written on a big-endian machine; save it again as safetensors.")
     machine = Machine(cursor, limits)
-    content = machine.run()
-    keys = Machine(cursor, limits).run()
+    content = machine.load()
+    keys = Machine(cursor, limits).load()
     kinds: dict[str, tuple[Any, int]] = {}
     for thing in machine.persistent:
         if isinstance(thing.id, tuple) and thing.id[:1] == ("storage",):
@@ -105,7 +105,7 @@ def _storages(window: ByteRange, cursor: Cursor, keys: Any, kinds: dict[str, tup
             raise window.truncated()
         kind, promised = kinds[key]
         dtype = complex_type(kind) or storage_type(kind, f"{window.name}: a tensor")
-        numel = int.from_bytes(cursor.take(8), "little", signed=True)
+        numel = int.from_bytes(cursor.read(8), "little", signed=True)
         if numel != promised:
             raise window.truncated()
         numbers = cursor.skip(numel * dtype.itemsize)
@@ -116,7 +116,7 @@ def _storages(window: ByteRange, cursor: Cursor, keys: Any, kinds: dict[str, tup
 
 def _plain(window: ByteRange, limits: ReadLimits) -> PickleContents:
     """The content of a pickle in which each storage is the bytes of another torch file."""
-    content = Machine(window.cursor(), limits).run()
+    content = Machine(window.cursor(), limits).load()
     storages: dict[int, Storage] = {}
 
     def resolve(thing: Any, where: str) -> Storage:
