@@ -163,6 +163,10 @@ class Machine(pickle._Unpickler):
         args, what = self.stack.pop(), self.stack.pop()
         self._call(what, args, called=called)
 
+    def _make_with_keywords(self) -> None:
+        self.stack.pop()
+        self._make(called=False)
+
     def _call(self, what: Any, args: Any, *, called: bool) -> None:
         if not isinstance(what, Name):
             raise CheckpointError(f"{self._window.name}: refused: the file calls something that is not a plain name.")
@@ -218,7 +222,7 @@ RECORDING: dict[bytes, Callable[[Machine], Any]] = {
     pickle.FROZENSET: LIBRARY[pickle.LIST[0]],
     pickle.REDUCE: lambda m: m._make(called=True),
     pickle.NEWOBJ: lambda m: m._make(called=False),
-    pickle.NEWOBJ_EX: lambda m: (m.stack.pop(), m._make(called=False)),  # without the keywords
+    pickle.NEWOBJ_EX: Machine._make_with_keywords,
     pickle.BUILD: Machine._build,
 }
 Machine.dispatch = {code[0]: LIBRARY[code[0]] for code in HARMLESS} | {code[0]: run for code, run in RECORDING.items()}
