@@ -47,16 +47,12 @@ class ByteRange:
         """The error for a file that promises more than it has."""
         return CheckpointError(f"{self.name} is damaged or truncated ({self.size} bytes); download or copy it again.")
 
-    def cursor(self) -> Cursor:
-        """A reader that starts at the beginning."""
-        return Cursor(self)
-
 
 class Cursor:
     """Reads a window in order, in chunks; skipped bytes are not read."""
 
-    def __init__(self, window: ByteRange, position: int = 0) -> None:
-        self.window, self.position = window, position
+    def __init__(self, window: ByteRange) -> None:
+        self.window, self.position = window, 0
         self._chunk, self._from = b"", 0
 
     def read(self, size: int) -> bytes:

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from merging.errors import CheckpointError
-from merging.formats.byte_range import ByteRange
+from merging.formats.byte_range import ByteRange, Cursor
 from merging.formats.torch_pickle.interpreter import HARMLESS, LIBRARY, Machine, PickledCall, PickledDict, ReadLimits
 
 NAMES = {code.code.encode("latin-1")[0]: code.name for code in pickletools.opcodes}
@@ -46,7 +46,7 @@ def loaded(content: bytes, folder: Path) -> Any:
     path = folder / "a.pkl"
     path.write_bytes(content)
     with path.open("rb") as file:
-        return Machine(ByteRange.whole(file.fileno(), path.name).cursor(), ReadLimits()).load()
+        return Machine(Cursor(ByteRange.whole(file.fileno(), path.name)), ReadLimits()).load()
 
 
 def plain(thing: Any) -> Any:

@@ -64,6 +64,10 @@ class PickledCall:
         """Record an item added to the result."""
         self.items.append(item)
 
+    def extend(self, items: list[Any]) -> None:
+        """Record items added to the result."""
+        self.items.extend(items)
+
 
 @dataclass(eq=False, slots=True)
 class Persistent:
@@ -81,7 +85,7 @@ class ReadLimits:
 
 
 class Machine(pickle._Unpickler):
-    """Reads one pickle and returns the inert object that it describes; ``cursor`` then points after it."""
+    """Reads one pickle and returns the inert object that it describes; the cursor then points after it."""
 
     dispatch: ClassVar[dict[int, Callable[[Any], Any]]]  # what is not in it is refused
     memo: dict[int, Any]
@@ -89,8 +93,8 @@ class Machine(pickle._Unpickler):
 
     def __init__(self, cursor: Cursor, limits: ReadLimits) -> None:
         super().__init__(cursor)
-        self.read, self.readline = cursor.read, cursor.readline
-        self.cursor, self._window, self._limits = cursor, cursor.window, limits
+        self.read, self.readline, self.skip = cursor.read, cursor.readline, cursor.skip
+        self._file, self._limits = cursor.window.name, limits
         self.persistent: list[Persistent] = []
         self.stack: list[Any] = []
         self.metastack: list[list[Any]] = []
@@ -112,9 +116,9 @@ class Machine(pickle._Unpickler):
         except CheckpointError:
             raise
         except (pickle.UnpicklingError, LookupError, ValueError, TypeError, AttributeError):
-            damaged = f"{self._window.name} is damaged or not a checkpoint: its pickle cannot be read."
+            damaged = f"{self._file} is damaged or not a checkpoint: its pickle cannot be read."
             raise CheckpointError(damaged) from None
-        raise CheckpointError(f"{self._window.name}: its pickle has more than {MAX_OPCODES:,} instructions; refused.")
+        raise CheckpointError(f"{self._file}: its pickle has more than {MAX_OPCODES:,} instructions; refused.")
 
     def find_class(self, module: str, name: str) -> Name:
         """The name itself."""
@@ -135,15 +139,15 @@ class Machine(pickle._Unpickler):
     def _text(self, width: int, encoding: str = "utf-8") -> None:
         size = self._size(width)
         if size > MAX_TEXT:
-            self.append(self.cursor.skip(size))
+            self.append(self.skip(size))
             return
         self._limits.texts -= size
         if self._limits.texts < 0:
-            raise CheckpointError(f"{self._window.name}: its pickle holds more text than a checkpoint has; refused.")
+            raise CheckpointError(f"{self._file}: its pickle holds more text than a checkpoint has; refused.")
         self.append(self.read(size).decode(encoding))
 
     def _bytes(self, width: int) -> None:
-        self.append(self.cursor.skip(self._size(width)))
+        self.append(self.skip(self._size(width)))
 
     def _put(self) -> None:
         index = int(self.readline())
@@ -169,7 +173,7 @@ class Machine(pickle._Unpickler):
 
     def _call(self, what: Any, args: Any, *, called: bool) -> None:
         if not isinstance(what, Name):
-            raise CheckpointError(f"{self._window.name}: refused: the file calls something that is not a plain name.")
+            raise CheckpointError(f"{self._file}: refused: the file calls something that is not a plain name.")
         self._refuse_code(what, called=called)
         if str(what) in RECONSTRUCTORS and isinstance(args, tuple) and args and isinstance(args[0], Name):
             self._refuse_code(args[0], called=False)
@@ -179,7 +183,7 @@ class Machine(pickle._Unpickler):
     def _refuse_code(self, what: Name, *, called: bool) -> None:
         if not is_harmless(what.module, what.name, called=called):
             raise CheckpointError(
-                f"{self._window.name}: refused: the file asks to run code ({str(what)[:80]!r}). Nothing was run."
+                f"{self._file}: refused: the file asks to run code ({str(what)[:80]!r}). Nothing was run."
             )
 
     def _build(self) -> None:
