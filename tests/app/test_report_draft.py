@@ -244,7 +244,7 @@ def test_all_kinds_of_columns_and_options_come_back() -> None:
         {
             "float32": np.array([0.1, np.nan, np.inf], np.float32), "int8": np.array([1, -2, 3], np.int8),
             "bool": [True, False, True], "text": ["a", None, "ü\u2028"],
-            "mixed": pd.Series(["a", 1, None], dtype=object), "kind": pd.Categorical(["x", "y", "x"], ordered=True),
+            "kind": pd.Categorical(["x", "y", "x"], ordered=True),
         },
         index=[3, 1, 2],
     )  # fmt: skip
@@ -277,7 +277,7 @@ def test_what_cannot_be_stored_is_refused_in_a_sentence() -> None:
     draft.add(ReportView("x", pd.DataFrame(), {"of": {1, 2}}), 0, [])
     with pytest.raises(StoreError, match="option of type set"):
         report_codec.plain(draft)
-    for table in (pd.DataFrame({1: [2]}), pd.DataFrame({"a": [pd.Timestamp(0)]})):
+    for table in (pd.DataFrame({1: [2]}), pd.DataFrame({"a": ["b", 1]}, dtype=object)):
         with pytest.raises(StoreError, match="cannot be stored"):
             report_codec.table_bytes(table)
 
@@ -297,12 +297,16 @@ def test_no_change_of_stored_data_is_more_than_a_sentence() -> None:
     draft = ReportDraft("Heading")
     draft.add(ReportView("kept_share", viz_tables.kept_share(3), {"by": "role"}), 0, [])
     parts = {name: make() for name, make in report_codec.parts(draft).items()}
-    for raw in (json.dumps(report_codec.plain(draft)).encode(), *parts.values()):
+    readers = {
+        json.dumps(report_codec.plain(draft)).encode(): lambda raw: report_codec.restored(
+            json.loads(raw), parts.__getitem__
+        )
+    }
+    for raw, read in (readers | dict.fromkeys(parts.values(), report_codec.table_of)).items():
         for place in range(0, len(raw), max(1, len(raw) // 100)):
             for wrong in (raw[:place] + b"[]" + raw[place:], raw[:place] + b"0" + raw[place + 1 :], raw[:place]):
                 try:
-                    report_codec.table_of(wrong)
-                    report_codec.restored(json.loads(wrong), parts.__getitem__)
+                    read(wrong)
                 except (MergingError, ValueError) as error:
                     assert isinstance(error, MergingError | json.JSONDecodeError), repr(error)
 

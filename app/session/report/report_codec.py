@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-import base64
-import json
 import math
-import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, replace
 from typing import TYPE_CHECKING, Any
 
 from app.session.report.report_draft import MOST_VIEWS, Kept, ReportDraft
-from merging.errors import CheckpointError, StoreError
-from merging.files import strict_json
+from merging.errors import StoreError
 from viz.report.contents import ReportView, Source
 
 if TYPE_CHECKING:
@@ -20,8 +16,6 @@ if TYPE_CHECKING:
 
 WHOLE = ("title", "introduction", "tables", "recipes")  # fields of the report
 TEXTS = ("key", "title", "note", "caption", "place")  # fields of a view
-TEXT_DTYPES = ("object", "str", "string")
-NUMBERS = re.compile(r"[<|][biuf][1248]")  # little-endian booleans, integers and floating-point numbers
 MALFORMED = "The stored report cannot be read ({}). Start a new one."
 
 
@@ -135,90 +129,32 @@ def _decoded(coded: Any, table: Callable[[int], pd.DataFrame]) -> Any:
 
 
 def table_bytes(table: pd.DataFrame) -> bytes:
-    """A table with its index and types, as JSON; numbers are in base64. Raises StoreError for other types."""
-    import pandas as pd
+    """A table with its index and types, as an Arrow stream. Raises StoreError for what such streams do not hold."""
+    import pyarrow as pa
 
-    index = table.index
-    plain_index: Any = _column(index.to_series(), "index")
-    if isinstance(index, pd.RangeIndex):
-        plain_index = {"range": [index.start, index.stop, index.step]}
     if strange := [name for name in table.columns if not isinstance(name, str)]:
         raise StoreError(f"A column is called {str(strange[0])[:40]!r}, which cannot be stored; names are texts.")
-    columns = [[str(name), _column(table[name], name)] for name in table.columns]
-    return json.dumps({"index": plain_index, "columns": columns}, allow_nan=False, ensure_ascii=False).encode()
-
-
-def _column(column: pd.Series[Any], name: object) -> dict[str, Any]:
-    import numpy as np
-
-    dtype = column.dtype
-    if isinstance(dtype, np.dtype) and NUMBERS.fullmatch(dtype.str):
-        return {"numbers": dtype.str, "base64": base64.b64encode(column.to_numpy().tobytes()).decode("ascii")}
-    if str(dtype) in TEXT_DTYPES:
-        missing = column.isna().to_numpy()
-        cells = [
-            {"number": "nan"} if gone and cell is not None else _coded(cell, "", [])
-            for cell, gone in zip(column, missing, strict=True)
-        ]
-        return {"texts": str(dtype), "cells": cells}
-    if str(dtype) == "category":
-        codes = column.cat.codes.astype("int32")
-        return {
-            "ordered": bool(column.cat.ordered),
-            "categories": _column(column.cat.categories.to_series(), name),
-            "codes": _column(codes, name),
-        }
-    raise StoreError(f"Column {str(name)[:40]!r} is of type {dtype}, which cannot be stored.")
+    try:
+        stored = pa.Table.from_pandas(table)
+    except pa.ArrowException as error:
+        raise StoreError(f"A table of this view cannot be stored: {str(error)[:100]}.") from None
+    stream = pa.BufferOutputStream()
+    with pa.ipc.new_stream(stream, stored.schema) as writer:
+        writer.write_table(stored)
+    return bytes(stream.getvalue().to_pybytes())
 
 
 def table_of(raw: bytes) -> pd.DataFrame:
     """The table of ``table_bytes``. Raises StoreError for anything else."""
-    import pandas as pd
+    import pyarrow as pa
 
     try:
-        data = strict_json.parse(raw, "The stored report", "a table")
-        columns = {_typed(name, str): _values(column) for name, column in _typed(data["columns"], list)}
-        if "range" in data["index"]:
-            start, stop, step = (_typed(number, int) for number in data["index"]["range"])
-            index: pd.Index[Any] = pd.RangeIndex(start, stop, step)
-        else:
-            index = pd.Index(_values(data["index"]))
-        if any(len(values) != len(index) for values in columns.values()):
-            raise ValueError("its columns differ in length")
-        return pd.DataFrame({name: pd.Series(values, index=index) for name, values in columns.items()}, index=index)
-    except (CheckpointError, KeyError, TypeError, ValueError, AttributeError, OverflowError, RecursionError) as error:
+        stored = pa.ipc.open_stream(raw).read_all()
+        stored.validate(full=True)
+        frame: pd.DataFrame = stored.to_pandas()
+    except (pa.ArrowException, OSError, LookupError, TypeError, ValueError, AttributeError, OverflowError) as error:
         raise StoreError(MALFORMED.format(f"a table: {type(error).__name__}: {str(error)[:100]}")) from None
-
-
-def _values(column: Mapping[str, Any]) -> Any:
-    """The values of a column, as an array of its type."""
-    import numpy as np
-    import pandas as pd
-
-    if "numbers" in column:
-        if not NUMBERS.fullmatch(column["numbers"]):
-            raise ValueError("no type of numbers")
-        return np.frombuffer(base64.b64decode(column["base64"], validate=True), column["numbers"]).copy()
-    if "texts" in column:
-        if column["texts"] not in TEXT_DTYPES:
-            raise ValueError("no type of texts")
-        cells = [_decoded(cell, _no_table) for cell in _typed(column["cells"], list)]
-        return pd.array(cells, dtype=column["texts"]) if column["texts"] != "object" else _objects(cells)
-    categories = pd.Index(_values(column["categories"]))
-    return pd.Categorical.from_codes(_values(column["codes"]), categories, ordered=_typed(column["ordered"], bool))
-
-
-def _objects(cells: Sequence[Any]) -> Any:
-    import numpy as np
-
-    values = np.empty(len(cells), object)
-    for place, cell in enumerate(cells):  # an assignment of the whole list would unfold lists in it
-        values[place] = cell
-    return values
-
-
-def _no_table(number: int) -> Any:
-    raise ValueError("a table in a table")
+    return frame
 
 
 def _typed(value: Any, kind: type) -> Any:
