@@ -13,12 +13,12 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
-from merging.capture.files import opened_layer_inputs
 from merging.checkpoints.checkpoint import Checkpoint
 from merging.checkpoints.families import EMBEDDINGS, Parameter, Role
 from merging.checkpoints.tower_names import is_transposed
 from merging.clip.batches import batch_size
 from merging.clip.image_encoder import Encoder
+from merging.engine.capture.files import opened_layer_inputs
 from merging.errors import NeedsError
 from merging.methods.moments import Moments, ignore_detail
 from merging.team.own_names import under_team_names

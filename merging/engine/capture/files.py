@@ -13,8 +13,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from merging.capture.rows import LayerRows
 from merging.checkpoints.digests import DIGESTS
+from merging.engine.capture.rows import LayerRows
 from merging.errors import NeedsError
 from merging.files.disk import explained
 from merging.files.paths import open_regular
