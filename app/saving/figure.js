@@ -9,8 +9,7 @@ export default function (component) {
     button.onclick = async () => {
       status.textContent = "";
       try {
-        const picture = await drawn(data);
-        download(await WRITERS[button.dataset.format](picture, data), `${data.name}.${button.dataset.format}`);
+        download(await WRITERS[button.dataset.format](data), `${data.name}.${button.dataset.format}`);
       } catch (error) {
         console.warn(error);
         status.textContent = `This browser could not write the file (${error.message}). Save HTML instead.`;
@@ -19,10 +18,13 @@ export default function (component) {
   }
 }
 
-function download(file, name) {
-  const link = document.createElement("a");
-  link.href = URL.createObjectURL(file);
-  link.download = name;
-  link.click();
-  setTimeout(() => URL.revokeObjectURL(link.href), 60000);
+async function svgFile(data) {
+  return new Blob([new XMLSerializer().serializeToString(await drawn(data))], { type: "image/svg+xml" });
+}
+
+async function pngFile(data) {
+  const canvas = await pixels(await drawn(data));
+  const file = await new Promise((done) => canvas.toBlob(done, "image/png"));
+  if (!file) throw new Error("the picture is too large for this browser");
+  return file;
 }

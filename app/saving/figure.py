@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import streamlit as st
+from streamlit.components.v1 import declare_component
 
 from viz import theme
 
@@ -15,11 +16,11 @@ if TYPE_CHECKING:
     import plotly.graph_objects as go
 
 HERE = Path(__file__).parent
-SCRIPTS = ("outline.js", "pdf.js", "picture.js", "figure.js")
+VENDOR = HERE / "vendor"  # what writes PDF; fetched by the browser when a PDF is asked for
 CAPTION, SOURCE = "Caption", "Source"
 FORMATS = (
-    "SVG and PDF stay sharp at any size; PDF names the font Helvetica without holding it. PNG has three pixels for one "
-    "on the screen. HTML opens in any browser without a network, and still shows values under the pointer."
+    "SVG and PDF stay sharp at any size; PDF holds its font. PNG has three pixels for one on the screen. "
+    "HTML opens in any browser without a network, and still shows values under the pointer."
 )
 
 
@@ -42,7 +43,7 @@ def menu(
         )
         notes = [caption] if CAPTION in below and caption else []
         notes += [source] if SOURCE in below else []
-        data = picture(key, figure, name, notes)
+        data = {**picture(key, figure, name, notes), "vendor": _vendor()}
         with st.container(horizontal=True, vertical_alignment="top", gap="small"):
             _saver()(key=f"save_{key}", data=data, width="content")
             st.download_button(
@@ -65,6 +66,13 @@ def picture(key: str, figure: go.Figure, name: str, notes: list[str]) -> dict[st
     }
 
 
+@cache
+def _vendor() -> str:
+    """The address under which Streamlit serves the folder ``vendor``, as it does the files of a component."""
+    served = declare_component("vendor", VENDOR)
+    return "/".join(["", *st.get_option("server.baseUrlPath").strip("/").split(), "component", served.name, ""])
+
+
 def _page(figure: go.Figure, question: str, notes: list[str]) -> Callable[[], bytes]:
     """Writes the page when it is asked for, which is outside of any session."""
     from viz.report.document import write_figure
@@ -75,10 +83,10 @@ def _page(figure: go.Figure, question: str, notes: list[str]) -> Callable[[], by
 @cache
 def _saver() -> Any:
     """The buttons whose files the browser writes, registered once."""
-    files = {name: (HERE / name).read_text("utf-8") for name in ("figure.html", "figure.css", *SCRIPTS)}
-    return st.components.v2.component(
-        "mergescope_figure",
-        html=files["figure.html"],
-        css=files["figure.css"],
-        js="\n".join(files[name] for name in SCRIPTS),
-    )
+    return register("mergescope_figure", (HERE / "figure.html").read_text("utf-8"), "figure.js", "pdf.js")
+
+
+def register(name: str, html: str, *scripts: str) -> Any:
+    """The component ``name``, whose ``scripts`` do something with the picture of a chart."""
+    css, *js = ((HERE / file).read_text("utf-8") for file in ("figure.css", "picture.js", *scripts))
+    return st.components.v2.component(name, html=html, css=css, js="\n".join(js))

@@ -7,19 +7,19 @@ const SHARP = 3; // pixels of a PNG for one pixel on the screen
 const NAMESPACE = "http://www.w3.org/2000/svg";
 
 /** The chart as an SVG element that is not part of the page. */
-async function drawn(data) {
+async function drawn(data, family = FAMILY) {
   const chart = document.querySelector(`.st-key-${CSS.escape(data.chart)} .js-plotly-plot`);
   if (!chart || !window.Plotly) throw new Error("the chart is not drawn yet");
   const { width, height } = chart._fullLayout;
   // WebGL would be saved as pixels, and the font of the page is not on other machines
   const figure = lit(chart);
   const traces = figure.data.map((trace) => (trace.type === "scattergl" ? { ...trace, type: "scatter" } : trace));
-  const layout = { ...figure.layout, font: { ...figure.layout.font, family: FAMILY }, autosize: false, width, height };
+  const layout = { ...figure.layout, font: { ...figure.layout.font, family }, autosize: false, width, height };
   const address = await window.Plotly.toImage({ data: traces, layout }, { format: "svg", width, height });
   const text = decodeURIComponent(address.slice(address.indexOf(",") + 1));
   const svg = new DOMParser().parseFromString(text, "image/svg+xml").documentElement;
   if (svg.nodeName !== "svg") throw new Error("the picture is not valid SVG");
-  return noted(svg, data, width, height);
+  return noted(svg, data, family, width, height);
 }
 
 /** The chart's data and layout with the colors of a light ground, where the page has a dark one. */
@@ -37,8 +37,8 @@ function lit(chart) {
 }
 
 /** The picture with its description, and with the lines of text in a strip under it. */
-function noted(svg, data, width, height) {
-  const lines = data.notes.flatMap((note) => wrapped(note, width - 2 * NOTE.side));
+function noted(svg, data, family, width, height) {
+  const lines = data.notes.flatMap((note) => wrapped(note, family, width - 2 * NOTE.side));
   const strip = lines.length ? NOTE.above + lines.length * NOTE.height + NOTE.below : 0;
   svg.setAttribute("width", width);
   svg.setAttribute("height", height + strip);
@@ -47,7 +47,7 @@ function noted(svg, data, width, height) {
   const white = made("rect", { width, height: height + strip, fill: "#ffffff" });
   svg.prepend(made("title", {}, data.title), made("desc", {}, data.description), white);
   const [x, first] = [NOTE.side, height + NOTE.above + NOTE.size];
-  const font = { "font-family": FAMILY, "font-size": NOTE.size, fill: NOTE.color };
+  const font = { "font-family": family, "font-size": NOTE.size, fill: NOTE.color };
   lines.forEach((line, row) => svg.append(made("text", { ...font, x, y: first + row * NOTE.height }, line)));
   return svg;
 }
@@ -60,9 +60,9 @@ function made(name, attributes, text = "") {
 }
 
 /** A text as lines of at most this many pixels. */
-function wrapped(text, width) {
+function wrapped(text, family, width) {
   const ruler = document.createElement("canvas").getContext("2d");
-  ruler.font = `${NOTE.size}px ${FAMILY}`;
+  ruler.font = `${NOTE.size}px ${family}`;
   const lines = [];
   for (const word of text.split(/\s+/)) {
     const longer = lines.length ? `${lines.at(-1)} ${word}` : word;
@@ -72,11 +72,8 @@ function wrapped(text, width) {
   return lines;
 }
 
-function svgFile(svg) {
-  return new Blob([new XMLSerializer().serializeToString(svg)], { type: "image/svg+xml" });
-}
-
-async function pngFile(svg) {
+/** The picture as pixels. */
+async function pixels(svg) {
   const canvas = document.createElement("canvas");
   canvas.width = SHARP * svg.getAttribute("width");
   canvas.height = SHARP * svg.getAttribute("height");
@@ -84,7 +81,13 @@ async function pngFile(svg) {
   image.src = `data:image/svg+xml;charset=utf-8,${encodeURIComponent(new XMLSerializer().serializeToString(svg))}`;
   await image.decode();
   canvas.getContext("2d").drawImage(image, 0, 0, canvas.width, canvas.height);
-  const file = await new Promise((done) => canvas.toBlob(done, "image/png"));
-  if (!file) throw new Error("the picture is too large for this browser");
-  return file;
+  return canvas;
+}
+
+function download(file, name) {
+  const link = document.createElement("a");
+  link.href = URL.createObjectURL(file);
+  link.download = name;
+  link.click();
+  setTimeout(() => URL.revokeObjectURL(link.href), 60000);
 }

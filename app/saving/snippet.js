@@ -25,7 +25,10 @@ export default function (component) {
       if (navigator.clipboard) {
         await navigator.clipboard.writeText(text);
         status.textContent = "Copied.";
-      } else save(text, `${data.name}.html`); // the clipboard is only open to pages from this machine or by HTTPS
+      } else {
+        // the clipboard is only open to pages from this machine or by HTTPS
+        download(new Blob([text], { type: "text/html" }), `${data.name}.html`);
+      }
     } catch (error) {
       console.warn(error);
       status.textContent = `This browser could not copy it (${error.message}). Use the frame alone.`;
@@ -52,12 +55,4 @@ function snippet(data, svg) {
   script.textContent = SWAP;
   box.append(still, frame, script);
   return box.outerHTML;
-}
-
-function save(text, name) {
-  const link = document.createElement("a");
-  link.href = URL.createObjectURL(new Blob([text], { type: "text/html" }));
-  link.download = name;
-  link.click();
-  setTimeout(() => URL.revokeObjectURL(link.href), 60000);
 }

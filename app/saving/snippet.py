@@ -6,11 +6,8 @@ import html
 from functools import cache
 from typing import Any
 
-import streamlit as st
+from app.saving.figure import register
 
-from app.saving.figure import HERE
-
-SCRIPTS = ("picture.js", "snippet.js")
 BUTTON = '<button type="button">Copy with a still</button><p role="status"></p>'
 
 
@@ -30,9 +27,4 @@ def copier(key: str, picture: dict[str, Any], address: str) -> None:
 @cache
 def _copier() -> Any:
     """The button, registered once."""
-    return st.components.v2.component(
-        "mergescope_snippet",
-        html=BUTTON,
-        css=(HERE / "figure.css").read_text("utf-8"),
-        js="\n".join((HERE / name).read_text("utf-8") for name in SCRIPTS),
-    )
+    return register("mergescope_snippet", BUTTON, "snippet.js")

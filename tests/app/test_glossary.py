@@ -17,7 +17,7 @@ from merging.errors import RecipeError
 ROOT = Path(__file__).resolve().parents[2]
 WORDS = glossary.words()
 SETTABLE = re.compile(  # what the formulas use of LaTeX
-    r"\\(?:arg|bar|begin|big|circ|cos|dots|end|frac|gamma|hat|in|lambda|langle|mapsto|mathbb|mathrm|max|min|neq|notin|"
+    r"\\(?:argmax|bar|begin|big|circ|cos|dots|end|frac|gamma|hat|in|lambda|langle|mapsto|mathbb|mathrm|max|min|neq|notin|"
     r"odot|phi|pm|rangle|Sigma|sqrt|sum|tau|text|textstyle|tfrac|theta|times|to|top|underbrace)(?![a-zA-Z])|"
     r"\\[,;{}| ]|\\\|"
 )

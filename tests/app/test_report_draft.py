@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -236,7 +237,7 @@ def through_json(value: Any) -> Any:
 def test_the_table_of_every_chart_comes_back_as_it_was(key: str) -> None:
     table = dict(tables())[key]
     for some in (table, table.iloc[::-1].head(50), table.head(0)):
-        pd.testing.assert_frame_equal(report_codec.table_of(report_codec.table_bytes(some)), some)
+        pd.testing.assert_frame_equal(report_codec.read_table(report_codec.write_table(some)), some)
 
 
 def test_all_kinds_of_columns_and_options_come_back() -> None:
@@ -256,18 +257,18 @@ def test_all_kinds_of_columns_and_options_come_back() -> None:
     draft.allow("fisher")
     source = Source("id", "Run", "t", (("a", "b"),), (), "recipe")
     draft.add(ReportView("kept_share", table, {"by": "role"}, "t", "n", "c", "masks?x=1", ("id",)), 10, [source])
-    coded = through_json(report_codec.plain(draft))
+    coded = through_json(report_codec.encode(draft))
     parts = {name: make() for name, make in report_codec.parts(draft).items()}
-    again = report_codec.restored(coded, parts.__getitem__)
+    again = report_codec.decode(coded, parts.__getitem__)
     assert again == draft and len(parts) == 1
     pd.testing.assert_frame_equal(again.kept[0].view.table, table)
     view = ReportView("x", table, options)
     draft.add(view, 0, [])
     within = {name: make() for name, make in report_codec.parts(draft).items()}
     assert len(within) == 4
-    coded = through_json(report_codec.plain(draft))["views"][1]
-    coded |= {"key": "kept_share", "options": {"mapping": [["by", coded["options"]]]}}
-    (kept,) = report_codec.restored(through_json(report_codec.plain(draft)) | {"views": [coded]}, within.get).kept
+    coded = through_json(report_codec.encode(draft))["views"][1]
+    coded |= {"key": "kept_share", "options": f'{{"mapping": [["by", {coded["options"]}]]}}'}
+    (kept,) = report_codec.decode(through_json(report_codec.encode(draft)) | {"views": [coded]}, within.get).kept
     draft.kept = [kept]
     assert draft.find("kept_share", table, {"by": options})
 
@@ -275,11 +276,10 @@ def test_all_kinds_of_columns_and_options_come_back() -> None:
 def test_what_cannot_be_stored_is_refused_in_a_sentence() -> None:
     draft = ReportDraft()
     draft.add(ReportView("x", pd.DataFrame(), {"of": {1, 2}}), 0, [])
-    with pytest.raises(StoreError, match="option of type set"):
-        report_codec.plain(draft)
-    for table in (pd.DataFrame({1: [2]}), pd.DataFrame({"a": ["b", 1]}, dtype=object)):
-        with pytest.raises(StoreError, match="cannot be stored"):
-            report_codec.table_bytes(table)
+    with pytest.raises(StoreError, match=r"option that cannot be stored.*set"):
+        report_codec.encode(draft)
+    with pytest.raises(StoreError, match="cannot be stored"):
+        report_codec.write_table(pd.DataFrame({"a": pd.Series(["a", 1], dtype=object)}))
 
 
 def test_a_chart_of_another_version_is_left_out() -> None:
@@ -288,7 +288,7 @@ def test_a_chart_of_another_version_is_left_out() -> None:
     for key, options in (("kept_share", {"by": "role"}), ("of_tomorrow", {}), ("kept_share", {"of_tomorrow": 1})):
         draft.add(ReportView(key, table, options), 0, [])
     parts = report_codec.parts(draft)
-    again = report_codec.restored(report_codec.plain(draft), lambda name: parts[name]())
+    again = report_codec.decode(report_codec.encode(draft), lambda name: parts[name]())
     assert [kept.view.key for kept in again.kept] == ["kept_share"]
 
 
@@ -297,12 +297,11 @@ def test_no_change_of_stored_data_is_more_than_a_sentence() -> None:
     draft = ReportDraft("Heading")
     draft.add(ReportView("kept_share", viz_tables.kept_share(3), {"by": "role"}), 0, [])
     parts = {name: make() for name, make in report_codec.parts(draft).items()}
-    readers = {
-        json.dumps(report_codec.plain(draft)).encode(): lambda raw: report_codec.restored(
-            json.loads(raw), parts.__getitem__
-        )
-    }
-    for raw, read in (readers | dict.fromkeys(parts.values(), report_codec.table_of)).items():
+    readers: list[tuple[bytes, Callable[[bytes], object]]] = [
+        (json.dumps(report_codec.encode(draft)).encode(), lambda raw: report_codec.decode(json.loads(raw), parts.get)),
+        *((raw, report_codec.read_table) for raw in parts.values()),
+    ]
+    for raw, read in readers:
         for place in range(0, len(raw), max(1, len(raw) // 100)):
             for wrong in (raw[:place] + b"[]" + raw[place:], raw[:place] + b"0" + raw[place + 1 :], raw[:place]):
                 try:
@@ -314,9 +313,9 @@ def test_no_change_of_stored_data_is_more_than_a_sentence() -> None:
 def test_keeping_asks_for_new_tables_only(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("MERGESCOPE_STORE", str(tmp_path / "store"))
     stored, made = Drafts(Store(libraries=())), []
-    monkeypatch.setattr(report_codec, "table_bytes", lambda table: made.append(1) or b"{}")
+    monkeypatch.setattr(report_codec, "write_table", lambda table: made.append(1) or b"{}")
     draft, name = ReportDraft(), ""
     for number in range(3):
         draft.add(ReportView("kept_share", viz_tables.kept_share(3)), 0, [])
-        name = stored.keep(report_keeper.KIND, report_codec.plain(draft), name, report_codec.parts(draft))
+        name = stored.keep(report_keeper.KIND, report_codec.encode(draft), name, report_codec.parts(draft))
         assert len(made) == number + 1

@@ -6,6 +6,7 @@ import json
 import re
 from collections.abc import Iterator
 from pathlib import Path
+from xml.etree import ElementTree
 
 import pytest
 import snapshot_lesson
@@ -154,3 +155,17 @@ def test_markdown_of_lessons_is_html_of_escaped_text() -> None:
     assert mathml(r"\unknown{x}") == r"<code>\unknown{x}</code>"
     assert mathml("x" + "^{x" * 60 + "}" * 60).count("<msup>") == 60  # each level is read once
     assert mathml("{" * 2000 + "}" * 2000).startswith("<code>")
+
+
+@pytest.mark.parametrize(
+    "latex",
+    [
+        r"\text{<img src=x onerror=alert(1)>}", r"\text{&lt;script&gt;}", r"\text{&#60;script&#62;}", "x<script>",
+        r"\color{red\" onclick=\"x}{y}", r"\href{javascript:alert(1)}{x}", r"\style{color:red}{x}", r"\class{a}{x}",
+    ],
+)  # fmt: skip
+def test_a_formula_is_nothing_but_a_formula(latex: str) -> None:
+    elements = list(ElementTree.fromstring(mathml(latex)).iter())
+    drawn = {"math", "semantics", "mrow", "mtext", "mstyle", "mi", "mo", "annotation", "code"}
+    assert {element.tag for element in elements} <= drawn
+    assert {name for element in elements for name in element.attrib} <= {"encoding", "mathcolor", "stretchy"}

@@ -68,7 +68,6 @@ OTHERS_WORDS = {  # words that mean something of the page's own, and happen to b
     "views/learning/one_image.py": {"block"},  # a level or a column of its table
     "widgets/put_back/panel.py": {"block"},  # a level or a column of its table
     "status.py": {"mode"},  # of the server
-    "snapshot/formulas.py": {"alpha", "gamma"},  # Greek letters
     "reading/lessons/step_text.py": {"steps"},  # of a lesson
     "views/learning/along_steps.py": {"steps"},  # columns or keys of its own
     "reading/previews.py": {"seed"},  # the same

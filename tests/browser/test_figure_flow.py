@@ -33,17 +33,13 @@ def words_of_svg(file: Path) -> str:
 
 
 def words_of_pdf(content: bytes) -> str:
-    """All text of a page, whose numbers of bytes and places are as the document states them."""
-    start = int(re.findall(rb"startxref\n(\d+)\n%%EOF\n$", content)[0])
-    places = [int(place) for place in re.findall(rb"(\d{10}) 00000 n", content[start:])]
-    for number, place in enumerate(places, 1):
-        assert content[place:].startswith(b"%d 0 obj\n" % number)
-    length, page = re.findall(rb"/Length (\d+) /Filter /FlateDecode >>\nstream\n(.*)", content[places[3] :], re.DOTALL)[
-        0
-    ]
-    drawn = zlib.decompress(page[: int(length)])
-    texts = [text.decode() for text in re.findall(rb"\(((?:\\.|[^)])*)\) Tj", drawn)]
-    return re.sub(r"\\(\d{3})", lambda code: bytes([int(code[1], 8)]).decode("cp1252"), " ".join(texts))
+    """All text of a page, by the letters that the file names for each glyph."""
+    packed = re.findall(rb"/FlateDecode.*?>>\nstream\n(.*?)\nendstream", content, re.DOTALL)
+    streams = [zlib.decompress(one) for one in packed]
+    pairs = [pair for one in streams for pair in re.findall(rb"<([0-9a-f]{4})><([0-9a-f]{4})>", one)]
+    letters = {code: chr(int(letter, 16)) for code, letter in pairs}
+    texts = [text for one in streams for text in re.findall(rb"<([0-9a-f]+)> Tj", one)]
+    return " ".join("".join(letters[code] for code in re.findall(rb"....", text)) for text in texts)
 
 
 def test_a_chart_is_saved_in_four_formats(
@@ -58,7 +54,9 @@ def test_a_chart_is_saved_in_four_formats(
     drawing = (tmp_path / "scores_in_out.svg").read_text("utf-8")
     assert "Source Sans" not in drawing  # margins are those of a font that other machines have
 
+    assert not [request for request in app.requests if "vendor" in request]  # its program is fetched when asked for
     content = saved(app, "PDF", tmp_path).read_bytes()
+    assert len([request for request in app.requests if "vendor" in request]) == 4
     assert content.startswith(b"%PDF-1.")
     words = words_of_pdf(content)
     assert AXIS in words and SOURCE in words and CAPTION in words
@@ -77,6 +75,17 @@ def test_a_chart_is_saved_in_four_formats(
     other.page.wait_for_selector(".plot .main-svg", timeout=PATIENCE)
     assert [request for request in other.requests if not request.startswith(("data:", "blob:"))] == [file.as_uri()]
     assert not other.problems
+
+
+def test_a_pdf_holds_text_in_any_script(app: App, tmp_path: Path) -> None:
+    app.open("/scores").charted()
+    app.page.get_by_role("button", name="Figure").first.click()
+    pictures = saved(app, "PDF", tmp_path).read_bytes().count(b"/Subtype /Image")
+    app.page.evaluate("""() => Plotly.relayout(document.querySelector(".js-plotly-plot"),
+        {"xaxis.title.text": "Drift λ − <b>Сдвиг</b>", "yaxis.title.text": "精度"})""")
+    content = saved(app, "PDF", tmp_path).read_bytes()
+    assert "Drift λ − Сдвиг" in re.sub(r" +", " ", words_of_pdf(content))
+    assert content.count(b"/Subtype /Image") > pictures  # letters that the font lacks
 
 
 def test_what_is_saved_from_a_dark_page_has_a_light_ground(app: App, tmp_path: Path) -> None:

@@ -20,6 +20,7 @@ from typing import Any
 from urllib.parse import parse_qsl
 
 import numpy as np
+import pandas as pd
 import torch
 from safetensors.torch import save
 
@@ -233,10 +234,10 @@ def drafted(data: bytes) -> None:
 
 def reported(data: bytes) -> None:
     """The bytes as the texts and order of a stored report, and as a table of one."""
-    if data.startswith(b'{"index'):
-        report_codec.table_of(data)
+    if data.startswith(b"{"):
+        report_codec.decode(strict_json.parse(data, "a report"), lambda name: REPORT_TABLE)
     else:
-        report_codec.restored(strict_json.parse(data, "a report"), lambda name: REPORT_TABLE)
+        report_codec.read_table(data)
 
 
 RECIPE = """version: 1
@@ -269,12 +270,9 @@ DRAFT = (
 REPORT = (
     b'{"title":"x","introduction":"","tables":true,"recipes":true,"allowed":[],"sources":[{"id":"a","kind":"Run",'
     b'"title":"","facts":[["a","b"]],"digests":[],"recipe":""}],"views":[{"key":"kept_share","title":"","note":"",'
-    b'"caption":"","place":"","number":0,"part":"a","size":1,"sources":[],"options":{"mapping":[["by","role"]]}}]}'
+    b'"caption":"","place":"","number":0,"part":"a","size":1,"sources":[],"options":"{\\"mapping\\":[[\\"by\\",\\"role\\"]]}"}]}'
 )
-REPORT_TABLE = (
-    b'{"index":{"range":[0,2,1]},"columns":[["a",{"numbers":"<f8","base64":"AAAAAAAA8D8AAAAAAAD4fw=="}],'
-    b'["b",{"texts":"str","cells":["x",{"number":"nan"}]}]]}'
-)
+REPORT_TABLE = report_codec.write_table(pd.DataFrame({"a": [1.5, np.nan], "b": ["x", None]}))
 LINKS = (
     "chain=lwptv:prune_ratio=0.5;ties:density=0.1,scaling=0.3&experts=digits,flags",
     "chain=count_dead_params;activation:gelu;exemplars:per_task=9;cat;task_arithmetic&run=0123456789abcdef",

@@ -1,10 +1,11 @@
-"""A report as plain data that the store keeps: one mapping for texts and order, and the bytes of each table."""
+"""A report as plain data that the store keeps: JSON for texts, order and options, and Arrow for each table."""
 
 from __future__ import annotations
 
-import math
+import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, replace
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from app.session.report.report_draft import MOST_VIEWS, Kept, ReportDraft
@@ -16,18 +17,18 @@ if TYPE_CHECKING:
 
 WHOLE = ("title", "introduction", "tables", "recipes")  # fields of the report
 TEXTS = ("key", "title", "note", "caption", "place")  # fields of a view
-MALFORMED = "The stored report cannot be read ({}). Start a new one."
+MALFORMED = "The stored report cannot be read ({}: {:.100}). Start a new one."
 
 
-def plain(draft: ReportDraft) -> dict[str, Any]:
+def encode(draft: ReportDraft) -> dict[str, Any]:
     """Everything but the tables, as strict JSON can hold it. Raises StoreError for an option of an unknown type."""
     views = [
         {name: getattr(kept.view, name) for name in TEXTS}
-        | {"number": kept.number, "part": kept.part, "size": kept.size, "sources": list(kept.view.sources)}
-        | {"options": _coded(dict(kept.view.options), kept.part, [])}
+        | {"number": kept.number, "part": kept.part, "size": kept.size, "sources": kept.view.sources}
+        | {"options": _encode_options(kept.view.options, [])}
         for kept in draft.kept
     ]
-    sources = [_listed(asdict(source)) for source in draft.sources.values()]
+    sources = [asdict(source) for source in draft.sources.values()]
     whole = {name: getattr(draft, name) for name in WHOLE}
     return whole | {"views": views, "sources": sources, "allowed": sorted(draft.allowed)}
 
@@ -37,19 +38,19 @@ def parts(draft: ReportDraft) -> dict[str, Callable[[], bytes]]:
     tables: dict[str, Callable[[], bytes]] = {}
     for kept in draft.kept:
         within: list[Any] = []
-        _coded(dict(kept.view.options), kept.part, within)
+        _encode_options(kept.view.options, within)
         for number, table in enumerate([kept.view.table, *within]):
-            tables[_name(kept.part, number)] = lambda table=table: table_bytes(table)  # type: ignore[misc]
+            tables[_name(kept.part, number)] = lambda table=table: write_table(table)
     return tables
 
 
-def restored(data: Mapping[str, Any], part: Callable[[str], bytes], known: Sequence[Kept] = ()) -> ReportDraft:
-    """The report of plain data; ``part`` gives the bytes of a table, which views that are ``known`` need not read.
+def decode(data: Mapping[str, Any], part: Callable[[str], bytes], known: Sequence[Kept] = ()) -> ReportDraft:
+    """The report of ``encode``; ``part`` gives the bytes of a table, which views that are ``known`` need not read.
 
     Charts that this version does not have are left out.
 
     Raises:
-        StoreError: the data are not what ``plain`` gives, or a table cannot be read.
+        StoreError: the data are not what ``encode`` gives, or a table cannot be read.
     """
     ready = {kept.part: kept.view for kept in known}
     draft = ReportDraft()
@@ -57,24 +58,50 @@ def restored(data: Mapping[str, Any], part: Callable[[str], bytes], known: Seque
         for name in WHOLE:
             setattr(draft, name, _typed(data[name], type(getattr(draft, name))))
         entries = [entry for entry in _typed(data["views"], list)[:MOST_VIEWS] if _is_known(entry)]
-        draft.kept = [_kept(entry, part, ready) for entry in entries]
-        sources = [Source(**_tupled(entry)) for entry in _typed(data["sources"], list)]
+        draft.kept = [_decode_view(entry, part, ready) for entry in entries]
+        sources = [Source(**{name: _as_tuples(value) for name, value in entry.items()}) for entry in data["sources"]]
         draft.sources = {_typed(source.id, str): source for source in sources}
         draft.allowed = {_typed(word, str) for word in data["allowed"]}
-    except (KeyError, TypeError, ValueError, AttributeError, OverflowError, RecursionError) as error:
-        raise StoreError(MALFORMED.format(f"{type(error).__name__}: {str(error)[:100]}")) from None
+    except (KeyError, TypeError, ValueError, AttributeError, RecursionError) as error:
+        raise StoreError(MALFORMED.format(type(error).__name__, str(error))) from None
     return draft
+
+
+def write_table(table: pd.DataFrame) -> bytes:
+    """A table with its index and types, as a stream of Arrow. Raises StoreError for a column that Arrow cannot hold."""
+    import pyarrow as pa
+
+    stream = pa.BufferOutputStream()
+    try:
+        arrow = pa.Table.from_pandas(table)
+    except pa.ArrowException as error:
+        raise StoreError(f"A column of this view's table cannot be stored: {str(error)[:100]}") from None
+    with pa.ipc.new_stream(stream, arrow.schema) as writer:
+        writer.write_table(arrow)
+    return bytes(stream.getvalue())
+
+
+def read_table(raw: bytes) -> pd.DataFrame:
+    """The table of ``write_table``. Raises StoreError for anything else."""
+    import pyarrow as pa
+
+    try:
+        arrow = pa.ipc.open_stream(raw).read_all()
+        arrow.validate(full=True)
+        return arrow.to_pandas()
+    except Exception as error:  # what wrong bytes say of the index and its types may raise anything
+        raise StoreError(MALFORMED.format(f"a table: {type(error).__name__}", str(error))) from None
 
 
 def _is_known(entry: Mapping[str, Any]) -> bool:
     """Whether this version has the chart of a view, with all of its options."""
     from viz.registry import charts
 
-    named = {_typed(pair[0], str) for pair in _typed(entry["options"], dict)["mapping"]}
+    named = set(_decode_options(entry["options"], lambda _: None))
     return any(chart.key == entry["key"] and named <= set(chart.options) for chart in charts())
 
 
-def _kept(entry: Mapping[str, Any], part: Callable[[str], bytes], ready: Mapping[str, ReportView]) -> Kept:
+def _decode_view(entry: Mapping[str, Any], part: Callable[[str], bytes], ready: Mapping[str, ReportView]) -> Kept:
     """A view of plain data; table and options of one that is ready are not read again, because they never change."""
     name = _typed(entry["part"], str)
     words = {field: _typed(entry[field], str) for field in TEXTS}
@@ -82,9 +109,14 @@ def _kept(entry: Mapping[str, Any], part: Callable[[str], bytes], ready: Mapping
     if name in ready:
         view = replace(ready[name], **words, sources=sources)
     else:
-        options = _decoded(entry["options"], lambda number: table_of(part(_name(name, number))))
-        view = ReportView(table=table_of(part(_name(name, 0))), options=_typed(options, dict), sources=sources, **words)
+        tables = partial(_read_part, part, name)
+        options = _decode_options(entry["options"], tables)
+        view = ReportView(table=tables(0), options=options, sources=sources, **words)
     return Kept(_typed(entry["number"], int), name, view, _typed(entry["size"], int))
+
+
+def _read_part(part: Callable[[str], bytes], name: str, number: int) -> pd.DataFrame:
+    return read_table(part(_name(name, number)))
 
 
 def _name(part: str, number: int) -> str:
@@ -92,69 +124,35 @@ def _name(part: str, number: int) -> str:
     return f"{part[:30]}{number:02x}"
 
 
-def _coded(value: Any, part: str, tables: list[Any]) -> Any:
-    """A value of an option as JSON; what JSON lacks is a mapping with one key. ``tables`` collects tables in it."""
-    value = value.item() if type(value).__module__ == "numpy" and hasattr(value, "item") and not value.shape else value
-    if value is None or isinstance(value, bool | int | str):
-        return value
-    if isinstance(value, float):
-        return value if math.isfinite(value) else {"number": str(value)}
-    if isinstance(value, Mapping):
-        return {"mapping": [[str(key), _coded(item, part, tables)] for key, item in value.items()]}
-    if isinstance(value, list | tuple):
-        items = [_coded(item, part, tables) for item in value]
-        return items if isinstance(value, list) else {"tuple": items}
-    if hasattr(value, "columns") and hasattr(value, "to_numpy"):
-        tables.append(value)
-        return {"table": len(tables)}
-    raise StoreError(f"This view has an option of type {type(value).__name__}, which cannot be stored.")
+def _encode_options(options: Mapping[str, Any], tables: list[Any]) -> str:
+    """Options as JSON in which NaN may stand; what JSON lacks is a mapping with one key. ``tables`` collects tables."""
 
-
-def _decoded(coded: Any, table: Callable[[int], pd.DataFrame]) -> Any:
-    """The value of ``_coded``. Raises ValueError and its like for anything else."""
-    if isinstance(coded, list):
-        return [_decoded(item, table) for item in coded]
-    if not isinstance(coded, dict):
-        return coded
-    ((kind, inner),) = coded.items()
-    if kind == "number":
-        return float(inner)
-    if kind == "tuple":
-        return tuple(_decoded(item, table) for item in inner)
-    if kind == "table":
-        return table(_typed(inner, int))
-    if kind == "mapping":
-        return {_typed(key, str): _decoded(item, table) for key, item in inner}
-    raise ValueError(f"{kind!r} is no kind of value")
-
-
-def table_bytes(table: pd.DataFrame) -> bytes:
-    """A table with its index and types, as an Arrow stream. Raises StoreError for what such streams do not hold."""
-    import pyarrow as pa
-
-    if strange := [name for name in table.columns if not isinstance(name, str)]:
-        raise StoreError(f"A column is called {str(strange[0])[:40]!r}, which cannot be stored; names are texts.")
-    try:
-        stored = pa.Table.from_pandas(table)
-    except pa.ArrowException as error:
-        raise StoreError(f"A table of this view cannot be stored: {str(error)[:100]}.") from None
-    stream = pa.BufferOutputStream()
-    with pa.ipc.new_stream(stream, stored.schema) as writer:
-        writer.write_table(stored)
-    return bytes(stream.getvalue().to_pybytes())
-
-
-def table_of(raw: bytes) -> pd.DataFrame:
-    """The table of ``table_bytes``. Raises StoreError for anything else."""
-    import pyarrow as pa
+    def encoded(value: Any) -> Any:
+        if isinstance(value, Mapping):
+            return {"mapping": [[str(key), encoded(item)] for key, item in value.items()]}
+        if isinstance(value, list | tuple):
+            items = [encoded(item) for item in value]
+            return items if isinstance(value, list) else {"tuple": items}
+        if hasattr(value, "columns"):
+            tables.append(value)
+            return {"table": len(tables)}
+        return value.item() if type(value).__module__ == "numpy" else value
 
     try:
-        stored = pa.ipc.open_stream(raw).read_all()
-        stored.validate(full=True)
-        frame: pd.DataFrame = stored.to_pandas()
-    except (pa.ArrowException, OSError, LookupError, TypeError, ValueError, AttributeError, OverflowError) as error:
-        raise StoreError(MALFORMED.format(f"a table: {type(error).__name__}: {str(error)[:100]}")) from None
-    return frame
+        return json.dumps(encoded(options))
+    except (TypeError, ValueError) as error:
+        raise StoreError(f"This view has an option that cannot be stored: {str(error)[:100]}") from None
+
+
+def _decode_options(text: str, table: Callable[[int], Any]) -> dict[str, Any]:
+    """The options of ``_encode_options``. Raises ValueError and its like for anything else."""
+    kinds: dict[str, Callable[[Any], Any]] = {"mapping": dict, "tuple": tuple, "table": table}
+
+    def decoded(entry: dict[str, Any]) -> Any:
+        ((kind, inner),) = entry.items()
+        return kinds[kind](inner)
+
+    return _typed(json.loads(text, object_hook=decoded), dict)
 
 
 def _typed(value: Any, kind: type) -> Any:
@@ -164,20 +162,6 @@ def _typed(value: Any, kind: type) -> Any:
     return value
 
 
-def _listed(value: Any) -> Any:
-    """Tuples as lists, all the way down."""
-    if isinstance(value, dict):
-        return {key: _listed(item) for key, item in value.items()}
-    return [_listed(item) for item in value] if isinstance(value, list | tuple) else value
-
-
-def _tupled(entry: Mapping[str, Any]) -> dict[str, Any]:
-    """The fields of a source, with pairs of texts as tuples."""
-    fields = {}
-    for name, value in entry.items():
-        fields[name] = (
-            tuple((_typed(one, str), _typed(two, str)) for one, two in value)
-            if type(value) is list
-            else (_typed(value, str))
-        )
-    return fields
+def _as_tuples(value: Any) -> Any:
+    """A text of a source, or its pairs of texts."""
+    return tuple((_typed(one, str), _typed(two, str)) for one, two in value) if type(value) is not str else value

@@ -55,7 +55,7 @@ class ReportKeeper:
         try:
             payload = self.drafts.read(KIND, token)
             part = partial(self.drafts.part, KIND, token)
-            self._draft.become(report_codec.restored(payload, part, self._draft.kept))
+            self._draft.become(report_codec.decode(payload, part, self._draft.kept))
             self._state, self.problem = state, ""
             _forget_fields()
         except StoreError as error:
@@ -69,7 +69,7 @@ class ReportKeeper:
             self._read()
         yield
         try:
-            payload, parts = report_codec.plain(self._draft), report_codec.parts(self._draft)
+            payload, parts = report_codec.encode(self._draft), report_codec.parts(self._draft)
             self.token = self.drafts.keep(KIND, payload, self.token, parts)
             self._state, self.problem = self.drafts.state(KIND, self.token), ""
         except MergingError as error:
