@@ -11,6 +11,7 @@ import numpy as np
 import streamlit as st
 
 from app.reading.data import KEPT
+from merging.analysis.stored import Measured
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -71,7 +72,7 @@ def _encoded(drawn: go.Figure) -> go.Figure:
 # What tells arguments apart; a measurement's folder states all that it depends on, but for files it was measured from.
 KEYS: dict[str | type[Any], Callable[[Any], Any]] = {
     "pandas.DataFrame": fingerprint,
-    "merging.analysis.stored.Measured": lambda measured: f"{measured.path} {measured.notes.get('digests', '')}",
+    Measured: lambda measured: f"{measured.path} {measured.notes.get('digests', '')}",
 }
 
 
