@@ -1,7 +1,7 @@
 """What a chart is: a question, the columns that answer it, and a function that draws.
 
-A chart is a decorated function in ``viz/figures/``, one per file and with the file's name. The registry walks that
-folder to find it.
+A chart is a decorated function in a file of ``viz/figures/``, and its key is the function's name. The registry walks that
+folder to find them.
 """
 
 from __future__ import annotations
@@ -16,11 +16,20 @@ import pandas as pd
 import plotly.graph_objects as go
 
 from viz import theme
+from viz.drawing import Picture
 from viz.text import clean_text, identifier
+
+TENSOR = ("tensor", "order", "section", "role", "part")  # columns: which tensor a row is about, and where it lies
+
+NAMES = ("run", "task", "expert", "tensor", "method", "merge", "pair")  # columns of names, which may be numbers
 
 
 class ChartError(ValueError):
     """A chart cannot be drawn; the text says which column, row or option is at fault."""
+
+
+class NothingToDraw(Exception):  # noqa: N818 - no error: the sentence takes the picture's place
+    """A table from which no mark can be drawn; the text is the sentence that says so, escaped."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,6 +38,13 @@ class Chart:
 
     ``columns`` must be in the table, ``optional`` may be; ``rows`` names the columns that identify a row.
     ``picks`` names the fields of a clicked mark's customdata, in order.
+
+    Columns that are called alike in several charts hold the same: run (its id) and label; task (key), its title and
+    n (images); accuracy and others of its kind, with low and high (ends of the 95% interval), as fractions; kind (of a
+    row, see ``theme.KINDS``); tensor (name), order (in the model), section (of the network), role, part (kind of layer)
+    and numel (scalars). So do options: ``runs``, ``tasks`` and ``experts`` are the full ordered lists that fix colors;
+    ``labels`` are the names of runs A and B; ``selected`` is what is marked; ``value`` is the column that is drawn;
+    ``present`` asks for a projector's picture.
     """
 
     key: str
@@ -39,13 +55,13 @@ class Chart:
     rows: tuple[str, ...]
     picks: tuple[str, ...]
     empty: str
-    render: Callable[..., go.Figure]
+    render: Callable[..., Picture | go.Figure]
 
     @property
     def options(self) -> dict[str, Any]:
         """Name and default of every option."""
         parameters = list(inspect.signature(self.render).parameters.values())[1:]
-        return {parameter.name: parameter.default for parameter in parameters}
+        return {parameter.name: parameter.default for parameter in parameters} | {"present": False}
 
     def __call__(self, table: pd.DataFrame, **options: object) -> go.Figure:
         """The figure; see ``viz.draw``."""
@@ -53,19 +69,29 @@ class Chart:
             raise ChartError(f"{self.key} has no option {unknown[0]!r}; it has {listed(self.options)}")
         if missing := [name for name in self.columns if name not in table.columns]:
             raise ChartError(f"{self.key} needs {listed(missing)}, which the table lacks; it has {listed(table)}")
+        present = bool(options.get("present", False))
         if table.empty:
-            return theme.notice(self.key, self.empty, bool(options.get("present", False)))
+            return theme.notice(self.key, self.empty, present)
         table = table.assign(**{name: _as_text(table[name]) for name in self._texts(table)})
         repeated = table.duplicated(list(self.rows)) if self.rows else pd.Series(dtype=bool)
         if repeated.any():
             values = table.loc[repeated, list(self.rows)].iloc[0].tolist()
             raise ChartError(f"{self.key} takes one row for each {' and '.join(self.rows)}; repeated: {listed(values)}")
-        return self.render(table, **options)
+        if "present" not in inspect.signature(self.render).parameters:
+            options.pop("present", None)
+        try:
+            picture = self.render(table, **options)
+        except NothingToDraw as nothing:
+            return theme.notice(self.key, str(nothing), present)
+        if isinstance(picture, go.Figure):
+            return picture
+        return theme.finish(picture.drawing, self.key, picture.alt, picture.height, present, picture.state)
 
     def _texts(self, table: pd.DataFrame) -> list[str]:
-        """The columns in use that hold something other than numbers and flags."""
+        """The columns in use that hold names, even if these are numbers, or something other than numbers and flags."""
         used = [name for name in (*self.columns, *self.optional) if name in table]
-        return [name for name in used if not pd.api.types.is_numeric_dtype(table[name])]
+        names = set(NAMES) & set(self.rows)
+        return [name for name in used if name in names or not pd.api.types.is_numeric_dtype(table[name])]
 
     def picked(self, points: Sequence[Mapping[str, Any]]) -> dict[str, str] | None:
         """The fields of the clicked mark, without those that the mark lacks (a shared mask has no expert).
@@ -91,10 +117,10 @@ def chart(
     rows: Sequence[str] = (),
     picks: Sequence[str] = (),
     empty: str = "Nothing to show: the table is empty.",
-) -> Callable[[Callable[..., go.Figure]], Chart]:
+) -> Callable[[Callable[..., Picture | go.Figure]], Chart]:
     """Make a drawing function a chart whose key is the function's name."""
 
-    def register(render: Callable[..., go.Figure]) -> Chart:
+    def register(render: Callable[..., Picture | go.Figure]) -> Chart:
         return Chart(
             render.__name__, title, question, tuple(columns), tuple(optional), tuple(rows), tuple(picks), empty, render
         )
@@ -123,6 +149,8 @@ def in_order(values: Iterable[object]) -> list[str]:
 
 def _as_text(column: pd.Series[Any]) -> pd.Series[Any]:
     """The column with names that every later step can encode; other values, such as a missing one, do not change."""
+    if pd.api.types.is_numeric_dtype(column):
+        return column.astype(str)
     if isinstance(column.dtype, pd.StringDtype):  # each different text once
         places, texts = pd.factorize(column)
         known = np.array([*map(identifier, texts), np.nan], dtype=object)  # a missing one has the place -1

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 import plotly.graph_objects as go
@@ -94,6 +94,15 @@ class Drawing:
         for name in {kind: None, **self.layout}:
             if name.startswith(kind):
                 _update(self.layout, {name: fields})
+
+
+class Picture(NamedTuple):
+    """A complete drawing with its alt text and its height in px; another ``state`` resets the zoom."""
+
+    drawing: Drawing
+    alt: str
+    height: float
+    state: str = ""
 
 
 def _compact(trace: Trace) -> Trace:

@@ -27,6 +27,7 @@ INK, FADED, GRID, PANEL = "#1F2933", "#5F6B7A", "#E3E7EC", "#F6F7F9"
 ON_LIGHT, ON_DARK = "#1F2932", "#FEFEFE"  # texts on cells, which stay as they are on a dark ground
 ACCENT = "#D55E00"  # the outline of what is selected
 SEQUENTIAL, DIVERGING = get_colorscale("Cividis"), get_colorscale("PuOr")
+RUN_A, RUN_B = "#E08214", "#8073AC"  # of two runs: the sides of the diverging scale
 PRUNED, KEPT = "#DDE1E6", "#0B3C5D"
 BAR = 30  # px: the strip above a figure for its tool bar
 FONT, SMALL = 13, 12  # px; nothing is smaller than 12

@@ -17,10 +17,9 @@ from merging.errors import CheckpointError, HubError
 from merging.formats import configs
 from merging.formats.configs import ADAPTERS
 from merging.hub.cache import snapshot
-from merging.hub.client import OFF, host, switched_off
+from merging.hub.client import OFF, host, require_on, switched_off
 from merging.hub.facts import facts
 from merging.hub.fetch import fetch as fetch_files
-from merging.hub.permission import require_on
 from merging.hub.repository import Repository
 from merging.progress import watchers
 from merging.tasks.context import QUIET, Context
@@ -28,10 +27,11 @@ from merging.text import did_you_mean, printable
 
 NAME = re.compile(r"[\w.-]{1,96}/[\w.-]{1,96}")
 SHARD = re.compile(r"model-\d{5}-of-\d{5}\.safetensors")
+INDEX = "model.safetensors.index.json"
 CONFIGS = (configs.TRANSFORMERS, configs.OPEN_CLIP, configs.ADAPTER, "preprocessor_config.json")
 # open_clip's come first: in some repositories model.safetensors is a bare image model of another library
 WEIGHTS = (
-    "open_clip_model.safetensors", "model.safetensors", "model.safetensors.index.json",
+    "open_clip_model.safetensors", "model.safetensors", INDEX,
     "open_clip_pytorch_model.bin", "pytorch_model.bin",
 )  # fmt: skip
 
@@ -105,7 +105,7 @@ def needed_files(names: Iterable[str]) -> list[str]:
         weights = [name for name in ADAPTERS if name in available][:1]
     else:
         weights = [name for name in WEIGHTS if name in available][:1]
-        weights += shards if weights == ["model.safetensors.index.json"] else []
+        weights += shards if weights == [INDEX] else []
     return weights + [name for name in CONFIGS if name in available] if weights else []
 
 
@@ -115,16 +115,11 @@ def _path_to_open(folder: Path, names: list[str]) -> Path:
 
 
 def _cached(repository: Repository) -> Path | None:
-    """The model in the cache, if it is complete there."""
-    folder = snapshot(repository)
-    return _model_in(folder) if folder else None
-
-
-def _model_in(folder: Path) -> Path | None:
-    """The path to open in a snapshot; None unless the model is complete there."""
+    """The path to open of a model in the cache; None unless it is complete there."""
+    if (folder := snapshot(repository)) is None:
+        return None
     names = needed_files(path.name for path in folder.iterdir())
-    index = "model.safetensors.index.json"
-    complete = bool(names) and (names[0] != index or _complete(folder / index))
+    complete = bool(names) and (names[0] != INDEX or _complete(folder / INDEX))
     return _path_to_open(folder, names) if complete else None
 
 

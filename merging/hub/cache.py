@@ -1,4 +1,4 @@
-"""The cache of the Hub's files, in the layout that all programs share: blobs, snapshots of commits, and refs."""
+"""The Hub's cache in the library's own layout: blobs, snapshots of commits, and refs. No network is asked here."""
 
 from __future__ import annotations
 
@@ -25,29 +25,13 @@ def place_of(repository: Repository, into: Path | None = None) -> Path:
     return (cache_folder() if into is None else into) / repository.folder
 
 
-def cached(repository: Repository, name: str, into: Path | None = None, sha256: str | None = None) -> Path | None:
-    """A file of a repository in the cache; None if it is not there. Nothing is asked of the network.
-
-    It is the file of the pinned commit, or of the commit that the branch had when it was asked for. Where a pinned
-    commit lacks it, the file of the branch main is given if it is known to be the one with this sha256.
-    """
-    own, main = snapshot(repository, into), snapshot(Repository(repository.kind, repository.name), into)
-    name = RepositoryFile(name).name
-    if own is not None and (own / name).is_file():
-        return own / name
-    if sha256 and main is not None and (main / name).is_file() and _blob_name(main / name) == sha256:
-        return main / name
-    return None
-
-
 def snapshot(repository: Repository, into: Path | None = None) -> Path | None:
     """The folder of a revision's files in the cache; None if there is none, or if the cache must not be used."""
     if into is None and switched_off() == OFF:
         return None
     place = place_of(repository, into)
-    revision = repository.revision or BRANCH
-    commit = revision if repository.pinned else read_ref(place, revision)
-    folder = place / SNAPSHOTS / commit
+    commit = repository.revision if repository.pinned else read_ref(place, repository.revision or BRANCH)
+    folder = place / SNAPSHOTS / (commit or "")
     return folder if commit and folder.is_dir() else None
 
 
@@ -60,32 +44,20 @@ def whole(repository: Repository, files: Iterable[RepositoryFile], into: Path | 
 def bytes_here(repository: Repository, files: Iterable[RepositoryFile], into: Path | None = None) -> int:
     """How many bytes of these files need not be fetched again: whole files, and the beginnings of others."""
     blobs, folder = place_of(repository, into) / BLOBS, snapshot(repository, into)
-    total = 0
-    for file in files:
-        whole_ones = [folder / file.name] if folder is not None else []
-        whole_ones += [blobs / file.key] if file.key else []
-        if size := next((_size(path) for path in whole_ones if _holds(path, file.size)), None):
-            total += size
-        elif file.key:
-            total += _size(blobs / (file.key + PART)) or 0
-    return total
+    return sum(_bytes_of(file, blobs, folder) for file in files)
 
 
-def blob_here(place: Path, file: RepositoryFile) -> bool:
-    """Whether the content of a file is in the cache under its key; one of another size is removed."""
-    blob = place / BLOBS / file.key
-    if not file.key or not blob.is_file():
-        return False
-    if not _holds(blob, file.size):
+def blob_here(blob: Path, size: int | None) -> bool:
+    """Whether a content is in the cache under its key; one of another size is removed."""
+    if blob.is_file() and not _holds(blob, size):
         blob.unlink()
-        return False
-    return True
+    return blob.is_file()
 
 
 def link(place: Path, commit: str, name: str, key: str) -> None:
     """Let a file of a snapshot be the blob of this key."""
     path, blob = place / SNAPSHOTS / commit / name, place / BLOBS / key
-    if not blob.is_file() or (path.is_file() and _blob_name(path) == key):
+    if not blob.is_file() or (path.is_file() and path.is_symlink() and path.readlink().name == key):
         return  # it is there
     path.parent.mkdir(parents=True, exist_ok=True)
     path.unlink(missing_ok=True)
@@ -94,7 +66,7 @@ def link(place: Path, commit: str, name: str, key: str) -> None:
     except FileExistsError:
         return  # another process has just made the same link
     except (OSError, NotImplementedError):
-        shutil.move(blob, path)  # a disk without links, such as a memory stick: the client library moves it too
+        shutil.move(blob, path)  # a disk without links, such as a memory stick: the library moves it, too
 
 
 def read_ref(place: Path, name: str) -> str:
@@ -113,20 +85,22 @@ def write_ref(place: Path, name: str, commit: str) -> None:
         write_text(path, commit)
 
 
-def _holds(path: Path, size: int | None) -> bool:
-    """Whether there is such a file, of this size if one is given."""
-    actual = _size(path)
-    return actual is not None and size in {None, actual}
+def _bytes_of(file: RepositoryFile, blobs: Path, folder: Path | None) -> int:
+    if folder is not None and _holds(folder / file.name, file.size):
+        return size_of(folder / file.name) or 0
+    if file.key and _holds(blobs / file.key, file.size):
+        return size_of(blobs / file.key) or 0
+    return (size_of(blobs / (file.key + PART)) or 0) if file.key else 0
 
 
-def _size(path: Path) -> int | None:
+def size_of(path: Path) -> int | None:
+    """The size of a file; None if there is none."""
     with contextlib.suppress(OSError):
         return path.stat().st_size if path.is_file() else None
     return None
 
 
-def _blob_name(path: Path) -> str:
-    """The key of a file in a snapshot; empty where there are no links."""
-    with contextlib.suppress(OSError):
-        return path.readlink().name
-    return ""
+def _holds(path: Path, size: int | None) -> bool:
+    """Whether there is such a file, of this size if one is given."""
+    actual = size_of(path)
+    return actual is not None and size in {None, actual}

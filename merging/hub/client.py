@@ -1,4 +1,4 @@
-"""The client library of the Hub, as it is used here: which host, which token, and nothing that was not asked for."""
+"""The library huggingface_hub, as it is used here: which host, which token, and nothing that was not asked for."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from urllib.parse import urlsplit
 from merging.errors import HubError
 from merging.hub.repository import Repository
 from merging.settings import HUB_SWITCH
+from merging.text import printable
 
 OFF, CACHED = "off", "cached"
-PORTS = {"http": 80, "https": 443}
 USUAL = "https://huggingface.co"
 SILENT = ("HF_HUB_DISABLE_TELEMETRY", "HF_HUB_DISABLE_UPDATE_CHECK")
 
@@ -21,6 +21,16 @@ def switched_off() -> str:
     """What $MERGESCOPE_HUB forbids: ``cached`` downloads, ``off`` the cache too; empty if nothing."""
     setting = os.environ.get(HUB_SWITCH, "").strip().casefold()
     return setting if setting in {OFF, CACHED} else ""
+
+
+def require_on(name: str) -> None:
+    """Raise HubError if a setting forbids to ask the Hub for what is called ``name``."""
+    if setting := switched_off():
+        raise HubError(
+            f"{printable(name)} is on {host()}, which is not contacted here ({HUB_SWITCH}={setting}); download it and "
+            "give its path.",
+            "setting",
+        )
 
 
 def endpoint() -> str:
@@ -66,29 +76,11 @@ def library() -> Any:
 
 
 def utilities() -> Any:
-    """The library's session, headers and errors of answers."""
+    """The library's session, headers, tries and errors of answers."""
     library()
     return importlib.import_module("huggingface_hub.utils")
 
 
-def headers(url: str) -> dict[str, str]:
-    """The headers of a request: the token goes to the Hub's own host and port, and nowhere else."""
-    return dict(utilities().build_hf_headers(token=None if is_own(url) else False)) | {"Accept-Encoding": "identity"}
-
-
-def is_own(url: str) -> bool:
-    """Whether an address is one of the Hub's own, not one of its storage; http may have become https there."""
-    here, there = _origin(endpoint()), _origin(url)
-    upgraded = here[0] == "http" and (here[2], there[2]) == (PORTS["http"], PORTS["https"])
-    return there == here or (upgraded and there[:2] == ("https", here[1]))
-
-
-def _origin(url: str) -> tuple[str, str, int]:
-    """Scheme, host and port of an address, whether the usual port is written or not."""
-    parts = urlsplit(url)
-    return parts.scheme, parts.hostname or "", parts.port or PORTS.get(parts.scheme, 0)
-
-
 def has_token() -> bool:
     """Whether the library has a token to send."""
-    return "authorization" in headers(endpoint())
+    return "authorization" in utilities().build_hf_headers()

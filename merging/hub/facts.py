@@ -8,7 +8,6 @@ from merging.errors import HubError
 from merging.hub import client
 from merging.hub.failures import explained
 from merging.hub.line import Line
-from merging.hub.permission import require_on
 from merging.hub.repository import COMMIT, SHA256, Repository, RepositoryFacts, RepositoryFile
 from merging.tasks.context import QUIET, Context
 from merging.text import printable
@@ -23,7 +22,7 @@ def facts(repository: Repository, context: Context = QUIET) -> RepositoryFacts:
         HubError: a setting forbids it, there is no connection, or no such repository or revision.
         Cancelled: asked to stop.
     """
-    require_on(repository.name)
+    client.require_on(repository.name)
     context.check()
     hub, line = client.library(), Line()
     answers: list[Any] = []

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterable
-from functools import partial
 from pathlib import Path
 
 from merging.errors import Cancelled, HubError
@@ -12,9 +11,8 @@ from merging.files.disk import free_bytes
 from merging.hub import cache, client
 from merging.hub.download import Download
 from merging.hub.facts import facts
-from merging.hub.failures import explained
+from merging.hub.failures import DISK_WAY_OUT, explained
 from merging.hub.line import Line
-from merging.hub.permission import require_on
 from merging.hub.repository import BRANCH, Repository, RepositoryFacts, RepositoryFile
 from merging.progress import Meter
 from merging.tasks.context import QUIET, Context
@@ -45,9 +43,8 @@ def fetch(
     files = tuple({file.name: file for file in files}.values())
     if folder := cache.whole(repository, files, into):
         return folder
-    require_on(repository.name)
-    place, line = cache.place_of(repository, into), Line(limit_rate)
-    downloads: list[Download] = []
+    client.require_on(repository.name)
+    place, line, downloads = cache.place_of(repository, into), Line(limit_rate), list[Download]()
     try:
         if not repository.pinned and stated is None:
             stated = facts(repository, context)
@@ -55,17 +52,20 @@ def fetch(
         missing = _total(files) - cache.bytes_here(at, files, into)
         _require_room(at, missing, place)
         downloads = [Download(at, file, place, line) for file in files]
-        _run(downloads, at, line, context.meter(missing))
+        _run(downloads, line, context.meter(missing), repository.name)
         for download in downloads:
             cache.link(place, str(at.revision), download.file.name, download.file.key)
         _note_branch(repository, at, place, context)
-    except Cancelled:
-        raise Cancelled(f"Cancelled; {_kept(repository, files, downloads, into)}") from None
     except Exception as error:  # several libraries raise errors that have no common class
         failure = explained(error, repository, place=place)
+        known = {file.name: file for file in (*files, *(download.file for download in downloads))}.values()
+        here = cache.bytes_here(repository, known, into)
+        of_all, goes_on = f"{size_text(here)} of {size_text(_total(known))}", "the next download goes on from there"
+        kept = f"{of_all} are kept, and {goes_on}." if here else "nothing was kept."
+        if isinstance(failure, Cancelled):
+            raise Cancelled(f"Cancelled; {kept}") from None
         if isinstance(failure, HubError) and failure.later:
-            kept = _kept(repository, files, downloads, into)
-            raise HubError(f"{failure} {kept[0].upper()}{kept[1:]}", failure.reason, True) from None
+            failure = HubError(f"{failure} {kept[0].upper()}{kept[1:]}", failure.reason, True)
         raise failure from None
     return place / cache.SNAPSHOTS / str(at.revision)
 
@@ -79,36 +79,19 @@ def _require_room(repository: Repository, needed: int, place: Path) -> None:
     if needed > (free := free_bytes(place)):
         raise HubError(
             f"{repository.name} takes {size_text(needed)}, and {size_text(free)} are free in {place.parent}: free some "
-            "space, or set HF_HOME to a folder on a disk that has more.",
+            f"space, or {DISK_WAY_OUT} more.",
             "disk",
             True,
         )
 
 
-def _run(downloads: list[Download], repository: Repository, line: Line, meter: Meter) -> None:
-    def listen(count: int, name: str) -> None:
+def _run(downloads: list[Download], line: Line, meter: Meter, name: str) -> None:
+    def listen(count: int, file: str) -> None:
         meter.total += max(0, -count)  # these come again
-        meter.advance(max(0, count), f"Fetching from {client.host()}", f"{repository.name} {name}")
-
-    def task(download: Download) -> None:
-        try:
-            download.run()
-        except Exception as error:  # as above
-            raise explained(error, repository, download.file.name, download.place) from None
+        meter.advance(max(0, count), f"Fetching from {client.host()}", f"{name} {file}")
 
     listen(0, "")
-    line.run([partial(task, download) for download in downloads], AT_ONCE, listen)
-
-
-def _kept(
-    repository: Repository, files: Iterable[RepositoryFile], downloads: Iterable[Download], into: Path | None
-) -> str:
-    """What is kept, and what that is for."""
-    known = {file.name: file for file in (*files, *(download.file for download in downloads))}.values()
-    here = cache.bytes_here(repository, known, into)
-    if not here:
-        return "nothing was kept."
-    return f"{size_text(here)} of {size_text(_total(known))} are kept, and the next download goes on from there."
+    line.run([download.run for download in downloads], AT_ONCE, listen)
 
 
 def _note_branch(repository: Repository, at: Repository, place: Path, context: Context) -> None:

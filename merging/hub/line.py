@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import email.utils
-import re
+import contextlib
 import threading
 import time
-from collections import deque
 from collections.abc import Callable, Iterable
+from email.utils import parsedate_to_datetime
 from queue import Empty, SimpleQueue
 from typing import TypeVar
 
 from merging.errors import Cancelled
+from merging.hub.client import utilities
 from merging.hub.failures import classes, status_of
 
 T = TypeVar("T")
@@ -21,9 +21,6 @@ LONGEST_WAIT = 900.0  # seconds that a server may ask to wait
 WAKE, GRACE = 0.2, 0.3  # seconds between two looks whether to stop, and until a thread that waits is left behind
 NO_WAY = {"ConnectError", "ConnectTimeout"}  # there is no connection, unless there was one a moment ago
 PASSING = {"TimeoutException", "NetworkError", "RemoteProtocolError", "BrokenOffError"}
-LEFT = re.compile(
-    r"\br=0\s*;\s*t=(\d+)"
-)  # seconds until a limit of requests is lifted, in the header that the Hub sends
 
 
 class BrokenOffError(Exception):
@@ -34,18 +31,13 @@ class Line:
     """What the threads of one call share; ``limit_rate`` is in bytes a second."""
 
     def __init__(self, limit_rate: float | None = None) -> None:
-        self.stop = threading.Event()
         self._limit, self._free_at = limit_rate, 0.0
-        self._lock, self._news = threading.Lock(), SimpleQueue[tuple[int, str]]()
+        self._lock, self._stop, self._news = threading.Lock(), threading.Event(), SimpleQueue[tuple[int, str]]()
         self._reached = False
 
-    def check(self) -> None:
-        """Raise Cancelled if the call has ended."""
-        self.wait(0.0)
-
-    def wait(self, seconds: float) -> None:
+    def wait(self, seconds: float = 0.0) -> None:
         """Wait, and raise Cancelled as soon as the call has ended."""
-        if self.stop.wait(seconds):
+        if self._stop.wait(seconds):
             raise Cancelled("Cancelled.")
 
     def came(self, count: int, name: str) -> None:
@@ -88,54 +80,43 @@ class Line:
 
         The first error of a task is raised. A thread that waits for an answer of the network is left behind.
         """
-        waiting, errors = deque(tasks), list[BaseException]()
+        shared, errors = iter(tuple(tasks)), list[BaseException]()
 
         def work() -> None:
             try:
-                while not self.stop.is_set() and (task := _next(waiting)):
+                for task in shared:
+                    self.wait()
                     task()
             except BaseException as error:
                 errors.append(error)
-            finally:
-                self._news.put((0, ""))
+            self._news.put((0, ""))
 
-        threads = [threading.Thread(target=work, daemon=True) for _ in range(min(workers, len(waiting)))]
+        threads = [threading.Thread(target=work, daemon=True) for _ in range(workers)]
         try:
             for thread in threads:
                 thread.start()
             while not errors and (any(thread.is_alive() for thread in threads) or not self._news.empty()):
-                listen(*self._heard())
+                try:
+                    heard = self._news.get(timeout=WAKE)
+                except Empty:
+                    heard = (0, "")
+                listen(*heard)
         finally:
-            self.stop.set()
+            self._stop.set()
             end = time.monotonic() + GRACE
             for thread in threads:
                 thread.join(max(0.0, end - time.monotonic()))
         if errors:
             raise errors[0]
 
-    def _heard(self) -> tuple[int, str]:
-        try:
-            return self._news.get(timeout=WAKE)
-        except Empty:
-            return 0, ""
-
-
-def _next(waiting: deque[Callable[[], None]]) -> Callable[[], None] | None:
-    """The next task, which no other thread takes; None if there is none left."""
-    try:
-        return waiting.popleft()
-    except IndexError:
-        return None
-
 
 def _stated_delay(error: Exception) -> float | None:
     """The seconds that a server asks to wait; None if it does not."""
     headers = getattr(getattr(error, "response", None), "headers", {})
-    text = str(headers.get("Retry-After", "")).strip()
-    if text.isdecimal():
-        return float(text)
-    try:
-        return max(0.0, email.utils.parsedate_to_datetime(text).timestamp() - time.time())
-    except ValueError:
-        limit = LEFT.search(str(headers.get("RateLimit", ""))) if status_of(error) == 429 else None
-        return float(limit[1]) if limit else None
+    stated = str(headers.get("Retry-After", "")).strip()
+    if stated.isdecimal():
+        return float(stated)
+    with contextlib.suppress(ValueError):
+        return max(0.0, parsedate_to_datetime(stated).timestamp() - time.time())
+    limit = utilities().parse_ratelimit_headers(headers) if status_of(error) == 429 else None
+    return float(limit.reset_in_seconds) if limit and not limit.remaining else None

@@ -26,7 +26,7 @@ from merging.runs.run import Run
 from merging.runs.store import Store
 from merging.tasks.context import Context
 from viz.chart import ChartError
-from viz.figures.scores.storage import ACCOUNTS as DRAWN
+from viz.figures.scores.runs import ACCOUNTS as DRAWN
 
 # width, blocks, patch, tokens and output of the visual tower; width of the text tower
 TOWERS = {

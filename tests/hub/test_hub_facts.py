@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import threading
 import time
+from email.utils import formatdate
 from types import SimpleNamespace
 
 import pytest
@@ -66,9 +67,13 @@ def test_a_busy_hub_is_asked_again_after_the_delay_that_it_states(loopback: Loop
     start = time.monotonic()
     facts(Repository("model", "tiny/clip"))
     assert time.monotonic() - start >= 1.0
+    loopback.fail(status=503, headers={"Retry-After": formatdate(time.time() + 2, usegmt=True)})
+    start = time.monotonic()
+    facts(Repository("model", "tiny/clip"))
+    assert time.monotonic() - start >= 0.9, "a date has no fractions of a second"
     loopback.fail(status=503, times=3, headers={"RateLimit": '"api";r=9;t=99'})
     facts(Repository("model", "tiny/clip"))
-    assert loopback.count("/api/models/") == 2 + 2 + 4
+    assert loopback.count("/api/models/") == 2 + 2 + 2 + 4
 
 
 def test_after_five_tries_it_says_that_it_is_busy(loopback: LoopbackHub) -> None:

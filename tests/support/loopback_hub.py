@@ -175,7 +175,8 @@ class LoopbackHub:
     def fetched(self) -> dict[str, int]:
         """How often each file was sent: {name or sha256: requests}."""
         paths = (seen.path for seen in self.requests if seen.method == "GET" and not seen.path.startswith("/api/"))
-        return dict(Counter(path.split("?")[0].rsplit("/", 1)[-1] for path in paths))
+        names = (path.split("?")[0].rsplit("/", 1)[-1] for path in paths)
+        return dict(Counter(name for name in names if Path(name).suffix not in LARGE))  # these were only redirected
 
     def environment(self, home: Path) -> dict[str, str]:
         """What a process of its own needs in its environment to use this Hub, with a cache in ``home``."""

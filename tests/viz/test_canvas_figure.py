@@ -81,5 +81,5 @@ def test_a_changed_brush_forgets_the_last_click() -> None:
 
 
 def test_a_missing_cell_is_refused() -> None:
-    with pytest.raises(ChartError, match="every pair of expert and tensor"):
+    with pytest.raises(ChartError, match="every pair needs one"):
         viz.draw("manual_canvas", viz_tables.manual_canvas(2, 2).iloc[1:])

@@ -16,8 +16,8 @@ from figure_colors import colors
 from figures import KEYS, drawn
 
 from viz import dark, theme
-from viz.figures.masks import manual_canvas, saliency_matrix
-from viz.figures.put_back import first_order_map, revert_map
+from viz.figures import put_back
+from viz.figures.masks import manual_canvas, saliency
 
 Floats = npt.NDArray[np.float64]
 KINDS = {
@@ -79,13 +79,13 @@ def test_colors_of_categories_stay_apart(kind: str, turned: bool) -> None:
 @pytest.mark.parametrize("kind", KINDS)
 def test_scales_stay_in_order(kind: str) -> None:
     assert (np.diff(lightness(theme.SEQUENTIAL, kind)) > 0).all()
-    for scale in (theme.DIVERGING, first_order_map.SCALE.colors):
+    for scale in (theme.DIVERGING, put_back.MARGIN.colors):
         both = lightness(scale, kind)
         middle = len(both) // 2
         assert (np.diff(both[: middle + 1]) > 0).all() and (np.diff(both[middle:]) < 0).all()
         ends = [as_seen(str(scale[place][1]), kind) for place in (1, -2)]
         assert np.linalg.norm(ends[0] - ends[1]) >= 2 * APART
-    steps = [lightness(scale, kind) for scale in (saliency_matrix.MASK_SCALE, manual_canvas.SCALE)]
+    steps = [lightness(scale, kind) for scale in (saliency.MASK_SCALE, manual_canvas.SCALE)]
     assert all((np.diff(step) <= 1e-9).all() for step in steps)  # the more is kept, the darker
 
 
@@ -116,9 +116,9 @@ SCALES = [
     for scale in (
         theme.SEQUENTIAL,
         theme.DIVERGING,
-        revert_map.FADE,
-        first_order_map.SCALE.colors,
-        saliency_matrix.MASK_SCALE,
+        put_back.FADE,
+        put_back.MARGIN.colors,
+        saliency.MASK_SCALE,
         manual_canvas.SCALE,
     )
 ]

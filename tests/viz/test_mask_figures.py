@@ -119,7 +119,7 @@ def test_saliency_matrix_normalizes_rows_and_survives_zeros() -> None:
 
 def test_saliency_matrix_needs_every_pair_and_says_when_no_mask_is_shared() -> None:
     table = viz_tables.saliency_matrix(2, 2)
-    with pytest.raises(ChartError, match="lacks the row of expert 'Digits'"):
+    with pytest.raises(ChartError, match="no row of expert 'Digits'"):
         viz.draw("saliency_matrix", table.iloc[:-1])
     captions = [a.text for a in viz.draw("saliency_matrix", table.assign(final=table["kept"])).layout.annotations]
     assert any("no mask is shared" in caption for caption in captions)

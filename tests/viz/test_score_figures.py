@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+from itertools import combinations
+from typing import Any
+
 import numpy as np
 import pandas as pd
 import pytest
 import viz_tables
 
 import viz
+from viz import theme
 from viz.chart import ChartError
-from viz.parts.labels import Box, PlotArea, place_labels
+from viz.parts.plane import PlotArea, place_labels
 
 
 def test_id_ood_scatter_draws_every_complete_run_once() -> None:
@@ -79,12 +83,26 @@ def test_id_ood_scatter_refuses_an_unknown_kind_and_says_when_nothing_is_complet
     assert len(fig.data) == 0 and "Nothing to draw" in fig.layout.annotations[0].text
 
 
+def _box(note: dict[str, Any]) -> tuple[float, float, float, float]:
+    """Left, right, lower and upper end of a label whose mark is at px."""
+    wide, high = theme.text_width(note["text"]), theme.SMALL + 3
+    x = note["x"] + note.get("xshift", note.get("ax", 0))
+    y = note["y"] + note.get("yshift", -note.get("ay", 0))
+    left = x - wide * {"left": 0, "center": 0.5, "right": 1}[note["xanchor"]]
+    low = y - high * {"bottom": 0, "middle": 0.5, "top": 1}[note["yanchor"]]
+    return left, left + wide, low, low + high
+
+
 def test_labels_keep_off_each_other_and_the_marks() -> None:
     marks = [(100.0 + 3 * i, 100.0 + 2 * i) for i in range(40)]
     placed = place_labels([f"label {i}" for i in range(40)], marks, [PlotArea(marks, (400, 300))])
     assert 0 < len(placed) < 40  # some find no room, and are left out rather than piled up
-    assert Box(0, 0, 10, 10).overlap(Box(4, 0, 10, 10)) == pytest.approx(60)
-    assert Box(0, 0, 10, 10).overlap(Box(10, 0, 10, 10)) == 0
+    boxes = [_box(note) for note in placed]
+    for left, right, low, high in boxes:
+        assert left >= 0 and right <= 400 and low >= 0 and high <= 300
+        assert not any(left < x < right and low < y < high for x, y in marks)
+    for one, other in combinations(boxes, 2):
+        assert one[1] <= other[0] or other[1] <= one[0] or one[3] <= other[2] or other[3] <= one[2]
     alone = place_labels(["a"], [(0.5, 0.5)], [PlotArea([(50, 50)], (100, 100))])
     assert (alone[0]["x"], alone[0]["y"]) == (0.5, 0.5)
 

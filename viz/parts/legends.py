@@ -1,12 +1,13 @@
-"""Legends above a plot, with as many rows as they need on the narrowest page."""
+"""Legends above a plot, with as many rows as they need on the narrowest page, and the margins of a figure with one."""
 
 from __future__ import annotations
 
+import html
 from collections.abc import Sequence
 from typing import Any
 
 from viz import theme
-from viz.drawing import Drawing
+from viz.drawing import Drawing, Picture, Trace
 from viz.text import safe_text
 
 NARROW = 440  # px: width of a legend on that page, beside margins of the usual width
@@ -44,6 +45,38 @@ def above(
     if title:
         settings["title"] = small | {"text": title}
     return settings, start + ROW * rows([title, *names] if title else names, NARROW + USUAL - margins)
+
+
+def entries(traces: Sequence[Trace]) -> list[str]:
+    """The names in the legend of these traces, in its order, unescaped."""
+    shown = [trace for trace in traces if trace.get("showlegend", True)]
+    shown.sort(key=lambda trace: int(trace.get("legendrank", 1000)))
+    names = dict.fromkeys((trace.get("legendgroup"), str(trace["name"])) for trace in shown)
+    return [html.unescape(name) for _, name in names]
+
+
+def with_legend(
+    fig: Drawing,
+    alt: str,
+    inner: float,
+    state: str = "",
+    *,
+    left: float = 72,
+    right: float = 26,
+    below: float = 56,
+    gap: float = 20,
+    wide: bool = False,
+    title: str = "",
+) -> Picture:
+    """The drawing under a legend of its traces, if they have entries; its height is ``inner`` px without that legend.
+
+    ``gap`` is the space between legend and plot, ``left``, ``right`` and ``below`` are the margins, px. With ``wide``
+    margins the legend has less room. ``title`` is that of the legend.
+    """
+    names = entries(fig.data)
+    legend, top = above(names, title, margins=left + right if wide else USUAL) if names else ({}, 0.0)
+    fig.update_layout(legend=legend, margin={"l": left, "r": right, "t": top + gap, "b": below})
+    return Picture(fig, alt, inner + top, state)
 
 
 def one_entry_each(fig: Drawing) -> None:

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import NamedTuple
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
+import pandas as pd
 
 from viz import theme
 from viz.chart import ChartError
 from viz.drawing import Drawing, heatmap, scatter
+from viz.hover import hover_texts
 from viz.parts import depth
 from viz.parts.cells import click_targets
 from viz.text import safe_text
@@ -23,7 +25,7 @@ class Side(NamedTuple):
     """One side of a matrix: the title of its axis, its names, and their titles."""
 
     title: str
-    names: list[str]
+    names: Sequence[str]
     titles: Sequence[str]
 
 
@@ -62,6 +64,63 @@ def draw(
     fig = Drawing(traces)
     _lay_out(fig, rows, columns)
     return fig
+
+
+def of_table(
+    table: pd.DataFrame, rows: Side, columns: Side, by: tuple[str, str], value: str, hover: str, scale: depth.Scale
+) -> Drawing:
+    """The matrix of a table with a row for each cell, whose row and column its columns ``by`` name.
+
+    ``hover`` is a template of ``viz.hover``. Raises ChartError if no cell has a number.
+    """
+    cells = table[np.isfinite(table[value].to_numpy(np.float64))]
+    places = list(zip(cells[by[0]].astype(str), cells[by[1]].astype(str), strict=True))
+    values = grid(dict(zip(places, cells[value].astype(float), strict=True)), rows.names, columns.names)
+    texts = dict(zip(places, hover_texts(cells, hover), strict=True))
+    ordered = [texts[rows.names[y], columns.names[x]] for y, x in np.argwhere(np.isfinite(values)).tolist()]
+    return draw(rows, columns, values, ordered, scale)
+
+
+def of_models(
+    table: pd.DataFrame,
+    rows: tuple[str, str],
+    columns: tuple[str, str],
+    value: str,
+    hover: str,
+    scale: depth.Scale,
+    names: Sequence[str] | None = None,
+    across: Sequence[str] | None = None,
+    grouped: bool = True,
+    **formats: Callable[[Any], str],
+) -> tuple[Drawing, list[list[dict[Any, Any]]], str]:
+    """The matrix of a table with a row for each cell of each model, the cells row by row, and the models as one text.
+
+    ``rows`` and ``columns`` are titles of axes and columns of the table; each model has all columns, under its title
+    if they are ``grouped``. ``names`` and ``across`` name rows and columns in place of their numbers. Cells take no
+    clicks.
+    """
+    models = table.drop_duplicates("model")
+    down, side = (_sorted(table[name]) for _, name in (rows, columns))
+    places = pd.MultiIndex.from_product([down, models["model"], side])
+    cells = table.set_index([rows[1], "model", columns[1]], drop=False).loc[places].reset_index(drop=True)
+    shape = (len(down), len(models) * len(side))
+    named, titles = list(names or map(str, down)), list(across or map(str, side)) * len(models)
+    fig = draw(
+        Side(rows[0], named, named), Side(columns[0], titles, titles), cells[value].to_numpy(np.float64).reshape(shape),
+        hover_texts(cells, hover, **formats), scale,
+    )  # fmt: skip
+    fig.update_traces("Cells", customdata=None)
+    if grouped:
+        group(fig, models["title"].tolist(), len(side), len(down))
+    records = cells.to_dict("records")
+    by_row = [records[at : at + shape[1]] for at in range(0, len(records), shape[1])]
+    return fig, by_row, ",".join(models["model"])
+
+
+def _sorted(values: pd.Series[Any]) -> list[Any]:
+    """The different numbers in their order, or the different names as they come."""
+    different = list(dict.fromkeys(values))
+    return sorted(different) if pd.api.types.is_numeric_dtype(values) else different
 
 
 def _number(number: float, percent: bool) -> str:

@@ -13,6 +13,7 @@ import pandas as pd
 from viz import theme
 from viz.chart import ChartError
 from viz.drawing import Drawing, Trace, heatmap
+from viz.hover import hover_texts
 from viz.parts import depth
 from viz.parts.matrix import Side
 from viz.text import safe_text
@@ -23,6 +24,15 @@ VEIL = 0.68  # opacity of the cells over the picture
 PNG = re.compile(r"data:image/png;base64,[A-Za-z0-9+/]+=*")
 
 
+class Rows(NamedTuple):
+    """What the rows of the plane are: a title, the column of the table that names them, the names, their titles."""
+
+    title: str
+    column: str
+    names: Sequence[str]
+    titles: Sequence[str]
+
+
 class Cells(NamedTuple):
     """One grid: its numbers (rows, columns), their hover texts, and a line over it; texts are escaped."""
 
@@ -31,21 +41,48 @@ class Cells(NamedTuple):
     note: str = ""
 
 
-def titles_of(table: pd.DataFrame) -> dict[str, str]:
-    """The titles of a table's models by their keys."""
-    return {str(key): str(title) for key, title in zip(table["model"], table["title"], strict=True)}
+def of_models(
+    table: pd.DataFrame,
+    rows: Rows,
+    columns: str,
+    value: str,
+    hover: str,
+    scale: depth.Scale,
+    picture: str = "",
+    wide: bool = False,
+    *,
+    notes: Mapping[tuple[str, str], str],
+    **formats: Callable[[Any], str],
+) -> tuple[Drawing, float]:
+    """A grid of patches for each of ``rows`` and each model of a table with row and column, and the height in px.
+
+    ``picture`` is the image as a PNG (data URI); the ``sentence`` of a chart says in words what the image's page says.
+    ``notes`` by (row, model) stand over the grids; ``columns`` is the title of the models. ``wide`` lets rows and
+    columns change places, as a projector needs it. Raises ChartError if a grid lacks a number.
+    """
+    models = table.drop_duplicates("model")
+    texts = pd.Series(hover_texts(table, hover, **formats), table.index)
+    at = {name: place for place, name in enumerate(models["model"])}
+    grids = {
+        (rows.names.index(str(row)), at[str(model)]): _cells(
+            own, value, texts[own.index], notes.get((str(row), str(model)), "")
+        )
+        for (row, model), own in table.groupby([table[rows.column].astype(str), "model"], sort=False)
+    }
+    down = Side(rows.title, rows.names, rows.titles)
+    fig = _draw(grids, down, Side(columns, list(at), models["title"].tolist()), scale, picture, wide)
+    return fig, TOP + BOTTOM + UNIT * max(len(rows.names), 1)
 
 
-def cells(patches: pd.DataFrame, value: str, hover: Callable[[dict[Any, Any]], str], note: str = "") -> Cells:
+def _cells(patches: pd.DataFrame, value: str, texts: pd.Series[str], note: str) -> Cells:
     """One grid from a row for each patch. Raises ChartError if they are not one number for each place."""
-    side = int(patches[["row", "column"]].to_numpy().max()) + 1
-    values, texts = np.full((side, side), np.nan), [[""] * side for _ in range(side)]
-    for row in patches.to_dict("records"):
-        values[row["row"], row["column"]] = row[value]
-        texts[row["row"]][row["column"]] = hover(row)
+    y, x = (patches[name].to_numpy(int) for name in ("row", "column"))
+    side = int(max(y.max(), x.max())) + 1
+    values, words = np.full((side, side), np.nan), np.full((side, side), "", object)
+    values[y, x], words[y, x] = patches[value], texts
     if not np.isfinite(values).all():
         raise ChartError(f"a picture needs one finite number for each of its {side} × {side} patches")
-    return Cells(values, texts, note)
+    return Cells(values, words.tolist(), note)
 
 
 def checked(picture: str) -> str:
@@ -55,18 +92,10 @@ def checked(picture: str) -> str:
     return picture
 
 
-def draw(
-    grids: Mapping[tuple[int, int], Cells],
-    rows: Side,
-    columns: Side,
-    scale: depth.Scale,
-    picture: str = "",
-    wide: bool = False,
+def _draw(
+    grids: Mapping[tuple[int, int], Cells], rows: Side, columns: Side, scale: depth.Scale, picture: str, wide: bool
 ) -> Drawing:
-    """Grids by (row, column) of a plane, each over the picture; all have the same colors.
-
-    ``wide`` lets rows and columns change places where there are more rows.
-    """
+    """Grids by (row, column) of a plane, each over the picture; all have the same colors."""
     if wide and len(rows.names) > len(columns.names):
         grids, rows, columns = {(column, row): grid for (row, column), grid in grids.items()}, columns, rows
     every = np.concatenate([grid.values.ravel() for grid in grids.values()])
@@ -83,11 +112,6 @@ def draw(
     _lay_out(fig, rows, columns)
     fig.update_layout(annotations=notes, images=pictures)
     return fig
-
-
-def height(rows: Side) -> float:
-    """Height in px of a figure with this many rows of grids."""
-    return TOP + BOTTOM + UNIT * max(len(rows.names), 1)
 
 
 def _heat(
@@ -141,8 +165,3 @@ def _wrapped(title: str) -> str:
             lines.append("")
         lines[-1] = f"{lines[-1]} {word}".strip()
     return "<br>".join(safe_text(line, LONGEST) for line in lines)
-
-
-def picked(titles: Mapping[str, str], keys: Sequence[str], title: str) -> Side:
-    """One side of the plane: keys, with their titles."""
-    return Side(title, list(keys), [titles.get(key, key) for key in keys])

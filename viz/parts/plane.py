@@ -1,96 +1,156 @@
-"""The plane of in-domain and out-of-domain accuracy: axes, curves of equal H-score, intervals and arrows."""
+"""The plane of in-domain and out-of-domain accuracy: marks with intervals, labels and arrows over curves of equal H."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Collection, Iterable, Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 import pandas as pd
 
 from viz import theme
-from viz.drawing import Drawing, Trace, scatter
-from viz.parts.labels import Box
-from viz.text import clean_text, count, first_few, percent, plural
+from viz.chart import NothingToDraw
+from viz.drawing import Drawing, Trace
+from viz.parts import series
+from viz.text import clean_text, first_few, percent, plural
 
 LEFT, RIGHT = 62, 30  # px: margins
-WIDTHS = (700, 1300)  # px: labels do not overlap on a page of either width
+IN, OUT = "in_domain", "out_of_domain"
+SIDES = {"in": IN, "out": OUT}
+SCORES = (
+    "in-domain {in_domain:percent}[ ({in_low:percent} to {in_high:percent})][, n = {n_in:count}]"
+    "<br>out-of-domain {out_of_domain:percent}[ ({out_low:percent} to {out_high:percent})][, n = {n_out:count}]"
+    "<br>H-score {h_score:percent}"
+)
+Point = tuple[float, float]
+# Possible places of a label, nearest first: (horizontal side, vertical side, distance in px); far ones get a thin line.
+# Corners come first, because a mark's own intervals leave them free.
+CORNERS, EDGES = ((1, 1), (1, -1), (-1, 1), (-1, -1)), ((1, 0), (-1, 0), (0, 1), (0, -1))
+PLACES = (
+    *((h, v, 6) for h, v in CORNERS),
+    *((h, v, gap) for gap in (18, 26, 40, 58) for h, v in (*EDGES, *CORNERS)),
+)
+LINED = 15  # px: a label farther from its mark than this gets a line to it
 
 
-class Pixels:
-    """Converts data coordinates to pixels from the lower left corner of a plot of that size."""
+class Window(NamedTuple):
+    """The ranges of both axes."""
 
-    def __init__(self, x_range: list[float], y_range: list[float], width: float, height: float) -> None:
-        self.x_range, self.y_range, self.width, self.height = x_range, y_range, width, height
+    x: list[float]
+    y: list[float]
 
-    def __call__(self, x: float, y: float) -> tuple[float, float]:
-        (x0, x1), (y0, y1) = self.x_range, self.y_range
-        return (x - x0) / (x1 - x0) * self.width, (y - y0) / (y1 - y0) * self.height
+    @classmethod
+    def of(cls, rows: pd.DataFrame) -> Window:
+        """The ranges of every mark and interval, inside 0 to 1 and never so narrow that noise looks large."""
+        return cls(_range(rows, "in"), _range(rows, "out"))
 
-
-def label_box(corner: tuple[float, float]) -> Box:
-    """The box of a curve's label, given its lower right corner."""
-    return Box(corner[0] - 23, corner[1] + 8, 46, 16)
-
-
-def bar_boxes(rows: pd.DataFrame, to_pixel: Pixels) -> list[Box]:
-    """The boxes of the intervals."""
-    if not {"in_low", "in_high", "out_low", "out_high"} <= set(rows):
-        return []
-    boxes = []
-    for row in rows.to_dict("records"):
-        left, low = to_pixel(row["in_low"], row["out_low"])
-        right, high = to_pixel(row["in_high"], row["out_high"])
-        x, y = to_pixel(row["in_domain"], row["out_of_domain"])
-        if np.isfinite([left, right, low, high]).all():
-            boxes += [Box((left + right) / 2, y, right - left, 2), Box(x, (low + high) / 2, 2, high - low)]
-    return boxes
+    def pixel(self, point: Point, size: Point) -> Point:
+        """Where a point lies in a plot of that size, in px from its lower left corner."""
+        (x, y), (x0, x1), (y0, y1) = point, self.x, self.y
+        return (x - x0) / (x1 - x0) * size[0], (y - y0) / (y1 - y0) * size[1]
 
 
-def mark_box(row: Mapping[Any, Any], to_pixel: Pixels) -> Box:
-    """The box of a run's mark."""
-    return Box(*to_pixel(row["in_domain"], row["out_of_domain"]), 12, 12)
+class Labels(NamedTuple):
+    """Texts beside the marks of ``rows``.
+
+    They leave free the other marks at ``beside``, and the marks' intervals if they are to be ``clear`` of them; the
+    numbers in ``first`` choose their places first. They do not overlap on pages of these ``widths`` with a plot of this
+    ``height``, px.
+    """
+
+    rows: pd.DataFrame
+    texts: Sequence[str]
+    widths: tuple[float, ...]
+    height: float
+    clear: bool = False
+    beside: Sequence[Point] = ()
+    first: Collection[int] = ()
 
 
 def split(table: pd.DataFrame) -> tuple[pd.DataFrame, pd.DataFrame]:
     """Rows that have all three scores, and the others."""
-    complete = np.isfinite(table[["in_domain", "out_of_domain", "h_score"]].to_numpy(np.float64)).all(axis=1)
+    complete = np.isfinite(table[[*SIDES.values(), "h_score"]].to_numpy(np.float64)).all(axis=1)
     return table[complete].reset_index(drop=True), table[~complete]
 
 
-def left_out_note(left_out: pd.DataFrame) -> str:
-    """A note that names the rows that are not drawn."""
-    short = [clean_text(label, 28) for label in left_out["label"]]
-    return f"Left out, no accuracy or H-score ({len(left_out)}): {first_few(short, 2)}"
+def need_rows(drawn: pd.DataFrame, left_out: pd.DataFrame) -> None:
+    """Raise NothingToDraw, with the names of the rows that are not drawn, if none is."""
+    if drawn.empty:
+        raise NothingToDraw(f"Nothing to draw: {_left_out(left_out)}")
 
 
-def window(rows: pd.DataFrame, side: str) -> list[float]:
-    """The range of every mark and interval, inside 0 to 1 and never so narrow that noise looks large."""
-    middle = rows[{"in": "in_domain", "out": "out_of_domain"}[side]].to_numpy(np.float64)
-    ends = [middle] + [rows[f"{side}_{end}"].to_numpy(np.float64) for end in ("low", "high") if f"{side}_{end}" in rows]
+def points(rows: pd.DataFrame) -> list[Point]:
+    """Both accuracies of every row."""
+    return list(zip(*(rows[side] for side in SIDES.values()), strict=True))
+
+
+def marks(rows: pd.DataFrame, look: theme.Look, hover: str, error: str, **fields: Any) -> Trace:
+    """The marks of these runs with their intervals in the color ``error``; see ``series.marks``."""
+    x, y = (
+        series.interval(rows, middle, error, f"{side}_low", f"{side}_high", thickness=1)
+        for side, middle in SIDES.items()
+    )
+    return series.marks(rows, IN, OUT, look, hover, picks=("run",), error_x=x, error_y=y, **fields)
+
+
+def draw(
+    traces: Iterable[Trace],
+    window: Window,
+    labels: Labels,
+    arrows: Sequence[dict[str, Any]],
+    left_out: pd.DataFrame,
+    notes: Sequence[str] = (),
+) -> Drawing:
+    """These marks over curves of equal H-score, with ``arrows`` (see ``arrow``) and as many labels as have room.
+
+    A note counts the rows without scores and the marks without a label; ``notes`` follow, a line each.
+    """
+    curves, names = _curves(window)
+    placed = _placed(window, labels, arrows, [(name["x"], name["y"]) for name in names])
+    fig = Drawing([*curves, *traces])
+    for update, side, title, ends in (
+        (fig.update_xaxes, "in", "In-domain", window.x),
+        (fig.update_yaxes, "out", "Out-of-domain", window.y),
+    ):
+        tasks = _tasks(labels.rows, f"tasks_{side}")
+        update(title={"text": f"{title} accuracy, mean over {tasks} (%)"}, range=ends, tickformat=".0%")
+    footnote = _footnote(left_out, len(labels.rows) - len(placed), notes)
+    fig.update_layout(annotations=[*names, *arrows, *placed, *footnote])
+    return fig
+
+
+def arrow(start: Point, end: Point, color: str = theme.INK) -> dict[str, Any]:
+    """Annotation that draws an arrow from one mark to another."""
+    return {
+        "x": end[0], "y": end[1], "ax": start[0], "ay": start[1], "xref": "x", "yref": "y", "axref": "x", "ayref": "y",
+        "text": "", "showarrow": True, "arrowhead": 2, "arrowsize": 1, "arrowwidth": 1.6, "arrowcolor": color,
+        "opacity": 0.65, "standoff": 8, "startstandoff": 8, "name": "arrow",
+    }  # fmt: skip
+
+
+def _range(rows: pd.DataFrame, side: str) -> list[float]:
+    columns = [name for name in (SIDES[side], f"{side}_low", f"{side}_high") if name in rows]
+    ends = rows[columns].to_numpy(np.float64)
     low, high = float(np.nanmin(ends)), float(np.nanmax(ends))
     pad = max(0.1 * (high - low), (0.1 - (high - low)) / 2, 0.01)
     return [max(0.0, low - pad), min(1.0 + 0.2 * pad, high + pad)]
 
 
-def iso_curves(x_range: list[float], y_range: list[float]) -> tuple[list[Trace], list[dict[str, Any]]]:
+def _curves(window: Window) -> tuple[list[Trace], list[dict[str, Any]]]:
     """Thin curves of equal H = 2·in·out/(in + out), each labeled where it leaves the plot."""
-    lowest, highest = (_harmonic(x_range[i], y_range[i]) for i in (0, 1))
+    lowest, highest = (_harmonic(window.x[end], window.y[end]) for end in (0, 1))
     step = next((s for s in (0.01, 0.02, 0.05, 0.1) if (highest - lowest) / s <= 7), 0.2)
     curves, labels = [], []
     for level in np.arange(np.ceil(lowest / step), np.floor(highest / step) + 1) * step:
-        x = np.linspace(max(x_range[0], level / 2 + 1e-6), x_range[1], 80)
+        x = np.linspace(max(window.x[0], level / 2 + 1e-6), window.x[1], 80)
         y = level * x / (2 * x - level)
-        inside = (y >= y_range[0]) & (y <= y_range[1])
+        inside = (y >= window.y[0]) & (y <= window.y[1])
         if inside.sum() < 3:
             continue
         x, y = x[inside], y[inside]
-        curves.append(
-            scatter(
-                x=x.astype(np.float32), y=y.astype(np.float32), mode="lines", hoverinfo="skip", showlegend=False,
-                name=f"H = {percent(level, 0)}", line={"color": "#C7CED6", "width": 1.2, "dash": "dot"},
-            )
-        )  # fmt: skip
+        style = {"color": "#C7CED6", "width": 1.2, "dash": "dot"}
+        curves.append(series.line(x, y, f"H = {percent(level, 0)}", style, showlegend=False))
         labels.append({
             "text": f"H {percent(level, 0)}", "x": float(x[-1]), "y": float(y[-1]), "xanchor": "right",
             "yanchor": "bottom", "font": {"size": theme.SMALL, "color": theme.FADED}, "showarrow": False,
@@ -98,57 +158,54 @@ def iso_curves(x_range: list[float], y_range: list[float]) -> tuple[list[Trace],
     return curves, labels
 
 
-def bars(rows: pd.DataFrame, side: str, color: str) -> dict[str, Any] | None:
-    """Error bars of one side ("in", "out"), None if the table has no intervals."""
-    middle = {"in": "in_domain", "out": "out_of_domain"}[side]
-    if f"{side}_low" not in rows or f"{side}_high" not in rows:
-        return None
-    below = (rows[middle] - rows[f"{side}_low"]).to_numpy(np.float32)
-    above = (rows[f"{side}_high"] - rows[middle]).to_numpy(np.float32)
-    return {
-        "type": "data", "symmetric": False, "array": np.nan_to_num(above).clip(0),
-        "arrayminus": np.nan_to_num(below).clip(0), "color": color, "thickness": 1, "width": 0,
-    }  # fmt: skip
+def _harmonic(a: float, b: float) -> float:
+    return 2 * a * b / (a + b) if a + b > 0 else 0.0
 
 
-def arrow(start: Mapping[Any, Any], end: Mapping[Any, Any], color: str = theme.INK) -> dict[str, Any]:
-    """Annotation that draws an arrow from one run to another."""
-    return {
-        "x": end["in_domain"], "y": end["out_of_domain"], "ax": start["in_domain"], "ay": start["out_of_domain"],
-        "xref": "x", "yref": "y", "axref": "x", "ayref": "y", "text": "", "showarrow": True, "arrowhead": 2,
-        "arrowsize": 1, "arrowwidth": 1.6, "arrowcolor": color, "opacity": 0.65, "standoff": 8, "startstandoff": 8,
-        "name": "arrow",
-    }  # fmt: skip
+def _placed(
+    window: Window, labels: Labels, arrows: Sequence[dict[str, Any]], corners: list[Point]
+) -> list[dict[str, Any]]:
+    """The labels that have room on narrow and on wide pages; ``corners`` are the lower right ones of curves' labels."""
+    at, views = points(labels.rows), []
+    for width in labels.widths:
+        size = (width - LEFT - RIGHT, labels.height)
+        taken = [Box(x - 23, y + 8, 46, 16) for x, y in (window.pixel(corner, size) for corner in corners)]
+        taken += [Box(*window.pixel(point, size), 12, 12) for point in labels.beside]
+        taken += _interval_boxes(labels.rows, window, size) if labels.clear else []
+        for one in arrows:
+            (x0, y0), (x1, y1) = (window.pixel(end, size) for end in ((one["ax"], one["ay"]), (one["x"], one["y"])))
+            taken += [Box(x0 + t * (x1 - x0), y0 + t * (y1 - y0), 6, 6) for t in np.linspace(0.1, 0.9, 12)]
+        views.append(PlotArea([window.pixel(point, size) for point in at], size, taken))
+    return place_labels(labels.texts, at, views, labels.first)
 
 
-def arrow_boxes(start: tuple[float, float], end: tuple[float, float]) -> list[Box]:
-    """The boxes of an arrow, given its ends in px."""
-    (x0, y0), (x1, y1) = start, end
-    return [Box(x0 + t * (x1 - x0), y0 + t * (y1 - y0), 6, 6) for t in np.linspace(0.1, 0.9, 12)]
+def _interval_boxes(rows: pd.DataFrame, window: Window, size: Point) -> list[Box]:
+    ends = ["in_low", "in_high", "out_low", "out_high"]
+    if not set(ends) <= set(rows):
+        return []
+    boxes = []
+    for point, (left, right, low, high) in zip(points(rows), rows[ends].to_numpy(np.float64).tolist(), strict=True):
+        (x, y), (x0, y0) = window.pixel(point, size), window.pixel((left, low), size)
+        x1, y1 = window.pixel((right, high), size)
+        if np.isfinite([x0, x1, y0, y1]).all():
+            boxes += [Box((x0 + x1) / 2, y, x1 - x0, 2), Box(x, (y0 + y1) / 2, 2, y1 - y0)]
+    return boxes
 
 
-def scores_in_words(row: Mapping[Any, Any]) -> list[str]:
-    """Lines of a hover text: a run's accuracies with their intervals and numbers of images, and its H-score."""
-    lines = []
-    for name, value, side in (("in-domain", "in_domain", "in"), ("out-of-domain", "out_of_domain", "out")):
-        line = f"{name} {percent(row[value])}"
-        low, high = (row.get(f"{side}_{end}", np.nan) for end in ("low", "high"))
-        if np.isfinite(low) and np.isfinite(high):
-            line += f" ({percent(low)} to {percent(high)})"
-        if np.isfinite(n := row.get(f"n_{side}", np.nan)):
-            line += f", n = {count(n)}"
-        lines.append(line)
-    return [*lines, f"H-score {percent(row['h_score'])}"]
+def _tasks(rows: pd.DataFrame, name: str) -> str:
+    """How many tasks an average is over, if it is the same for all rows."""
+    counts = set(rows[name].dropna()) if name in rows else set()
+    return plural(int(counts.pop()), "task") if len(counts) == 1 else "tasks"
 
 
-def footnote(left_out: pd.DataFrame, unlabeled: int, lines: Sequence[str] = ()) -> list[dict[str, Any]]:
-    """Annotation that counts the rows without scores and the marks without room for a label.
+def _left_out(rows: pd.DataFrame) -> str:
+    short = [clean_text(label, 28) for label in rows["label"]]
+    return f"Left out, no accuracy or H-score ({len(rows)}): {first_few(short, 2)}"
 
-    Further ``lines`` follow, each on its own line.
-    """
-    notes = [left_out_note(left_out)] if len(left_out) else []
-    if unlabeled:
-        notes.append(f"{plural(unlabeled, 'mark')} unlabeled for lack of room")
+
+def _footnote(left_out: pd.DataFrame, unlabeled: int, lines: Sequence[str]) -> list[dict[str, Any]]:
+    notes = [_left_out(left_out)] if len(left_out) else []
+    notes += [f"{plural(unlabeled, 'mark')} unlabeled for lack of room"] if unlabeled else []
     text = "<br>".join(filter(None, (". ".join(notes), *lines)))
     if not text:
         return []
@@ -158,17 +215,75 @@ def footnote(left_out: pd.DataFrame, unlabeled: int, lines: Sequence[str] = ()) 
     }]  # fmt: skip
 
 
-def axes(fig: Drawing, x_range: list[float], y_range: list[float], rows: pd.DataFrame) -> None:
-    """Set titles, ranges and ticks of both axes; the titles count the tasks if all rows have the same."""
-    ticks, inside, outside = {"tickformat": ".0%"}, _tasks(rows, "tasks_in"), _tasks(rows, "tasks_out")
-    fig.update_xaxes(title={"text": f"In-domain accuracy, mean over {inside} (%)"}, range=x_range, **ticks)
-    fig.update_yaxes(title={"text": f"Out-of-domain accuracy, mean over {outside} (%)"}, range=y_range, **ticks)
+class Box(NamedTuple):
+    """Rectangle by its center and size, in px, y upward."""
+
+    x: float
+    y: float
+    width: float
+    height: float
+
+    def outside(self, size: tuple[float, float]) -> bool:
+        """Whether any part of the box lies outside (0, 0, *size)."""
+        half_w, half_h = self.width / 2, self.height / 2
+        return not (half_w <= self.x <= size[0] - half_w and half_h <= self.y <= size[1] - half_h)
 
 
-def _tasks(rows: pd.DataFrame, name: str) -> str:
-    counts = set(rows[name].dropna()) if name in rows else set()
-    return plural(int(counts.pop()), "task") if len(counts) == 1 else "tasks"
+class PlotArea(NamedTuple):
+    """A plot's size and its marks, in px from its lower left corner, and the boxes that labels must leave free."""
+
+    marks: Sequence[tuple[float, float]]
+    size: tuple[float, float]
+    taken: Sequence[Box] = ()
 
 
-def _harmonic(a: float, b: float) -> float:
-    return 2 * a * b / (a + b) if a + b > 0 else 0.0
+def place_labels(
+    texts: Sequence[str],
+    data: Sequence[tuple[float, float]],
+    views: Sequence[PlotArea],
+    first: Collection[int] = (),
+) -> list[dict[str, Any]]:
+    """Annotations that label the marks at ``data`` (axis units) without overlap in every view, narrow page or wide.
+
+    The marks ``first`` choose first, then crowded ones. A label with no free place is left out: overlapping labels
+    cannot be read, and the hover has the text.
+    """
+    obstacles = [np.array([*view.taken, *(Box(x, y, 12, 12) for x, y in view.marks)]).reshape(-1, 4) for view in views]
+    crowd = [sum(abs(x - a) < 90 and abs(y - b) < 30 for a, b in views[0].marks) for x, y in views[0].marks]
+    annotations = []
+    for index in sorted(range(len(texts)), key=lambda i: (i not in first, -crowd[i], i)):
+        wide, high = theme.text_width(texts[index]), theme.SMALL + 3
+        for side, up, gap in PLACES:
+            boxes = [_box(view.marks[index], side, up, gap, wide, high) for view in views]
+            if all(_is_free(*found) for found in zip(boxes, views, obstacles, strict=True)):
+                obstacles = [np.vstack([found, box]) for found, box in zip(obstacles, boxes, strict=True)]
+                annotations.append(_annotation(texts[index], data[index], side, up, gap))
+                break
+    return annotations
+
+
+def _is_free(box: Box, view: PlotArea, obstacles: npt.NDArray[np.float64]) -> bool:
+    """Whether a box lies inside the view, and no row (x, y, width, height) of ``obstacles`` overlaps it."""
+    if box.outside(view.size):
+        return False
+    distances, sizes = np.abs(obstacles[:, :2] - box[:2]), obstacles[:, 2:] + box[2:]
+    return not bool((distances < sizes / 2).all(axis=1).any())
+
+
+def _box(point: tuple[float, float], side: int, up: int, gap: float, wide: float, high: float) -> Box:
+    # a diagonal label is moved by the same distance along each axis
+    return Box(point[0] + side * (gap + wide / 2), point[1] + up * (gap + high / 2), wide, high)
+
+
+def _annotation(text: str, data: tuple[float, float], side: int, up: int, gap: float) -> dict[str, Any]:
+    common = {
+        "text": text, "x": data[0], "y": data[1], "name": "label",
+        "xanchor": {1: "left", 0: "center", -1: "right"}[side], "yanchor": {1: "bottom", 0: "middle", -1: "top"}[up],
+        "font": {"size": theme.SMALL, "color": theme.INK},
+    }  # fmt: skip
+    if gap < LINED:
+        return common | {"xshift": side * gap, "yshift": up * gap, "showarrow": False}
+    return common | {
+        "showarrow": True, "arrowhead": 0, "arrowwidth": 1, "arrowcolor": theme.FADED, "standoff": 7,
+        "ax": side * gap, "ay": -up * gap, "axref": "pixel", "ayref": "pixel",
+    }  # fmt: skip

@@ -1,72 +1,183 @@
-"""Parts of the charts of sweeps: the note under them, the marks of the chosen point, what fails a requirement."""
+"""Parts of the charts of sweeps: small plots of lines under each other, the chosen point, what fails a requirement."""
 
 from __future__ import annotations
 
-import math
-import textwrap
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
 
 from viz import theme
-from viz.text import percent, safe_text
+from viz.chart import in_order
+from viz.drawing import Drawing, Picture, Trace, scatter
+from viz.parts import axes, legends, series
+from viz.text import clean_text, safe_text
 
 FAILING = "rgba(90,99,110,0.2)"  # what does not meet the requirement
-REQUIRED = ("meets", "certainty")  # columns: whether a point meets it, and in which share of draws of the images
-CHARACTERS = 78  # in a line under a chart on a narrow page
+CHOSEN = {"color": theme.ACCENT, "width": 1.5, "dash": "dot"}  # the line at the chosen value
 SCORES = {"in_domain": "In-domain", "out_of_domain": "Out-of-domain", "h_score": "H-score"}
+REQUIRED = ("meets", "certainty")  # columns: whether a point meets it, and in which share of draws of the images
+MET = "[<br>{meets:verdict} the requirement][, which {certainty:percent 0} of the draws do]"
+FORMATS: Mapping[str, Callable[[Any], str]] = {"verdict": lambda meets: "meets" if meets else "does not meet"}
+BELOW, BETWEEN = 52, 0.03  # px under the plots, and the share of the width between two of them
+CHARACTERS = 76  # of captions and titles in all columns together on a narrow page
+CLICKED: dict[str, Any] = {"unselected": {"marker": {"opacity": 1}}}  # a click elsewhere leaves a mark as it is
 
 
-def note(words: str, below: float) -> tuple[list[dict[str, Any]], float]:
-    """An annotation ``below`` px under the plot, in as many lines as it needs, and its height in px."""
-    if not words:
-        return [], 0
-    lines = textwrap.wrap(words, CHARACTERS)
-    annotation = {
-        "text": "<br>".join(safe_text(line, CHARACTERS + 1) for line in lines), "x": 0, "xref": "paper",
-        "xanchor": "left", "y": 0, "yref": "paper", "yanchor": "top", "yshift": -below, "showarrow": False,
-        "align": "left", "font": {"size": theme.SMALL, "color": theme.FADED},
-    }  # fmt: skip
-    return [annotation], theme.LINE_HEIGHT * len(lines) + 6
+class Panel(NamedTuple):
+    """A small plot: what a requirement calls it, its rows, the column it draws, what marks say, and its y axis.
+
+    ``band`` names the columns of intervals; the caption is escaped.
+    """
+
+    key: str
+    rows: pd.DataFrame
+    value: str
+    hover: str
+    axis: dict[str, Any]
+    band: tuple[str, ...] = ()
+    caption: str = ""
 
 
-def ring(x: Sequence[float], y: Sequence[float], size: int = 17, width: float = 3, **where: Any) -> dict[str, Any]:
-    """The mark around the chosen point."""
-    return where | {
-        "type": "scatter", "x": np.asarray(x, np.float32), "y": np.asarray(y, np.float32), "mode": "markers",
-        "name": "Chosen point", "hoverinfo": "skip", "showlegend": False, "unselected": {"marker": {"opacity": 1}},
-        "marker": {"symbol": "circle-open", "size": size, "color": theme.ACCENT, "line": {"width": width}},
-    }  # fmt: skip
+class Grid(NamedTuple):
+    """How small plots are laid out: the most columns, and px of each one's height, between two and at the left."""
+
+    columns: int
+    height: float
+    gap: float
+    left: float
+
+    def axis(self, letter: str, place: int) -> str:
+        """The name of a small plot's axis; those in a column or in a row have the same."""
+        number = (place % self.columns if letter == "x" else place // self.columns) + 1
+        return f"{letter}{number if number > 1 else ''}"
 
 
-def upright(x: float) -> dict[str, Any]:
-    """A line through all panels at the chosen value."""
-    return {
-        "type": "line", "xref": "x", "yref": "paper", "x0": x, "x1": x, "y0": 0, "y1": 1, "layer": "below",
-        "line": {"color": theme.ACCENT, "width": 1.5, "dash": "dot"},
-    }  # fmt: skip
+class Sweep(NamedTuple):
+    """Options of all charts along a sweep.
+
+    ``title`` is the value that varies, ``values`` are all it takes, also those that are not computed yet; ``lines`` is
+    the full ordered list that fixes the colors; ``note`` stands below; ``selected`` is the chosen point. ``required``
+    is what a plot shows and what it has to be at least: smaller values are shaded, and points that do not meet the
+    requirement (columns meets and certainty: the share of draws of the images in which they do) are white marks.
+    """
+
+    title: str
+    values: list[float] | None
+    lines: list[str] | None
+    note: str
+    selected: str | None = None
+    required: tuple[str, float] | None = None
 
 
-def stretch(values: Sequence[float] | None, computed: Sequence[float]) -> list[float]:
-    """The range of an axis: over all planned ``values`` if they are given, else over the ``computed`` ones."""
-    ends = [float(value) for value in (values if values else computed)]
-    low, high = min(ends), max(ends)
-    pad = 0.03 * (high - low) or 0.5
-    return [low - pad, high + pad]
+def draw(
+    table: pd.DataFrame,
+    panels: Sequence[Panel],
+    grid: Grid,
+    sweep: Sweep,
+    words: str,
+    style: Callable[[pd.DataFrame, str], dict[str, Any]],
+    by: str = "line",
+) -> Picture:
+    """Small plots of a line for each name in the column ``by``, over the value x.
+
+    ``style`` gives fields of ``series.marks`` for the rows of a line with its color; ``words`` begin the alt text.
+    """
+    names = in_order(table[by])
+    looks, fig = theme.looks(sweep.lines or names), Drawing()
+    for place, panel in enumerate(panels):
+        at: dict[str, Any] = {f"{letter}axis": grid.axis(letter, place) for letter in "xy"}
+        for name, rows, entry in series.each(panel.rows, by, names):
+            fig.add_traces(_line(panel, rows, looks[name], style(rows, looks[name].color), **entry, **at))
+        chosen = panel.rows[panel.rows["point"] == sweep.selected]
+        if len(chosen):
+            fig.add_trace(ring(chosen["x"], chosen[panel.value], small=grid.columns > 1, **at))
+    legends.one_entry_each(fig)
+    notes, more = axes.note(sweep.note, BELOW)
+    inner = _lay_out(fig, panels, grid, sweep.title, stretch(sweep.values, table["x"]))
+    through = table.loc[table["point"] == sweep.selected, "x"].drop_duplicates() if grid.columns == 1 else ()
+    shapes = [axes.upright(float(x), CHOSEN) for x in through]
+    for place, panel in enumerate(panels):
+        if sweep.required is not None and sweep.required[0] == panel.key:
+            shapes += _shade(fig, panel, sweep.required[1], grid.axis("x", place), grid.axis("y", place))
+    fig.update_layout(shapes=shapes, annotations=[*fig.annotations, *notes])
+    gap = 30 if grid.columns > 1 else 14  # with room for a caption
+    return legends.with_legend(
+        fig, f"{words} {clean_text(sweep.note, 300)}".strip(), inner + gap + BELOW + more, sweep.title,
+        left=grid.left, right=24, below=BELOW + more, gap=gap,
+    )  # fmt: skip
 
 
-def shade(at_least: float, bottom: float, axes: tuple[str, str]) -> list[dict[str, Any]]:
-    """The part of a panel with these axes from ``bottom`` up to the required value, and the line at that value."""
-    panel = {"xref": f"{axes[0]} domain", "x0": 0, "x1": 1, "yref": axes[1], "y1": at_least, "layer": "below"}
+def _line(panel: Panel, rows: pd.DataFrame, look: theme.Look, style: dict[str, Any], **fields: Any) -> list[Trace]:
+    """The band of the intervals, if there are any, the line, and white marks on what fails the requirement."""
+    traces = []
+    if len(panel.band) == 2 and set(panel.band) <= set(rows):
+        known = series.finite_rows(rows, *panel.band)
+        low, high = (known[end] for end in panel.band)
+        traces.append(series.band(known["x"], low, high, series.faint(look.color, 0.13), showlegend=False, **fields))
+    line = series.marks(
+        rows, "x", panel.value, look, panel.hover, picks=("point",), formats=FORMATS, **style, **fields
+    )  # fmt: skip
+    return [*traces, line, *hollow(line, rows)]
+
+
+def _lay_out(fig: Drawing, panels: Sequence[Panel], grid: Grid, title: str, span: list[float]) -> float:
+    """Give the small plots their axes and captions; returns the height of all together in px."""
+    columns = min(grid.columns, len(panels))
+    rows = -(-len(panels) // columns)
+    inner = rows * grid.height + (rows - 1) * grid.gap
+    width = (1 - BETWEEN * (columns - 1)) / columns
+    x_axis: dict[str, Any] = {"title": {"text": safe_text(title, 90)}}
+    if grid.columns > 1:
+        short = (title.partition(": ")[2] or title).partition(" (")[0]
+        x_axis = {
+            "title": {"text": safe_text(short, CHARACTERS // columns), "font": {"size": theme.SMALL}}, "nticks": 4,
+        }  # fmt: skip
+    for place, panel in enumerate(panels):
+        row, column = divmod(place, grid.columns)
+        start, top = column * (width + BETWEEN), inner - row * (grid.height + grid.gap)
+        x, y = grid.axis("x", place), grid.axis("y", place)
+        if row == 0:
+            domain = [start, min(1.0, start + width)]
+            last = grid.axis("y", (rows - 1) * grid.columns)
+            fig.update_layout({f"xaxis{x[1:]}": x_axis | {"range": span, "domain": domain, "anchor": last}})
+        if column == 0:
+            domain = [max(0.0, (top - grid.height) / inner), top / inner]
+            fig.update_layout({f"yaxis{y[1:]}": panel.axis | {"domain": domain, "anchor": "x"}})
+        if panel.caption:
+            fig.add_annotation(
+                text=panel.caption, x=0, xref=f"{x} domain", xanchor="left", y=top / inner, yref="paper",
+                yanchor="bottom", yshift=3, showarrow=False, font={"size": theme.SMALL},
+            )  # fmt: skip
+    return inner
+
+
+def _shade(fig: Drawing, panel: Panel, at_least: float, x: str, y: str) -> list[dict[str, Any]]:
+    """The part of a small plot below the required value, and the line at that value; the axis has a fixed range."""
+    numbers = panel.rows[[name for name in (panel.value, *panel.band) if name in panel.rows]].to_numpy(np.float64)
+    low, high = min(at_least, float(np.nanmin(numbers))), max(at_least, float(np.nanmax(numbers)))
+    pad = 0.06 * (high - low) or 0.01
+    bottom, top = panel.axis.get("range", [low - pad, high + pad])  # a fixed one, or the shade would stretch it
+    fig.update_layout({f"yaxis{y[1:]}": {"range": [bottom, top]}})
+    area = {"xref": f"{x} domain", "x0": 0, "x1": 1, "yref": y, "y1": at_least, "layer": "below"}
     return [
-        panel | {"type": "rect", "y0": bottom, "fillcolor": FAILING, "line": {"width": 0}},
-        panel | {"type": "line", "y0": at_least, "line": {"color": theme.FADED, "width": 1.5, "dash": "dash"}},
+        area | {"type": "rect", "y0": bottom, "fillcolor": FAILING, "line": {"width": 0}},
+        area | {"type": "line", "y0": at_least, "line": {"color": theme.FADED, "width": 1.5, "dash": "dash"}},
     ]
 
 
-def hollow(trace: Mapping[str, Any], rows: pd.DataFrame, **marker: Any) -> list[dict[str, Any]]:
+def ring(x: Any, y: Any, small: bool = False, **where: Any) -> Trace:
+    """The mark around the chosen point."""
+    size, width = (12, 2.5) if small else (17, 3)
+    return scatter(
+        x=np.asarray(x, np.float32), y=np.asarray(y, np.float32), mode="markers", name="Chosen point",
+        hoverinfo="skip", showlegend=False, **CLICKED, **where,
+        marker={"symbol": "circle-open", "size": size, "color": theme.ACCENT, "line": {"width": width}},
+    )  # fmt: skip
+
+
+def hollow(trace: Trace, rows: pd.DataFrame, **marker: Any) -> list[Trace]:
     """White marks over the points of ``trace`` that do not meet the requirement, if ``rows`` say which do (meets)."""
     fails = np.flatnonzero(~rows["meets"].to_numpy(bool)) if "meets" in rows else np.array([], np.int64)
     if not len(fails):
@@ -74,13 +185,12 @@ def hollow(trace: Mapping[str, Any], rows: pd.DataFrame, **marker: Any) -> list[
     points: dict[str, Any] = {name: np.asarray(trace[name], np.float32)[fails] for name in "xy"}
     points |= {name: [trace[name][place] for place in fails] for name in ("customdata", "text")}
     look = trace["marker"] | {"color": "white", "line": {"color": trace["marker"]["color"], "width": 2}} | marker
-    return [dict(trace) | points | {"mode": "markers", "showlegend": False, "marker": look}]
+    return [trace | points | {"mode": "markers", "showlegend": False, "marker": look}]
 
 
-def met(row: Mapping[Any, Any]) -> str:
-    """A line of hover text about the requirement, if there is one."""
-    if "meets" not in row:
-        return ""
-    text = f"<br>{'meets' if row['meets'] else 'does not meet'} the requirement"
-    share = row.get("certainty", math.nan)
-    return text + (f", which {percent(share, 0)} of the draws do" if math.isfinite(share) else "")
+def stretch(values: Sequence[float] | None, computed: Iterable[float]) -> list[float]:
+    """The range of an axis: over all planned ``values`` if they are given, else over the ``computed`` ones."""
+    ends = [float(value) for value in (values if values else computed)]
+    low, high = min(ends), max(ends)
+    pad = 0.03 * (high - low) or 0.5
+    return [low - pad, high + pad]

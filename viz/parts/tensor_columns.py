@@ -1,4 +1,4 @@
-"""The tensors of a model as the columns of a heat map: their order, the names of their groups, lines between these.
+"""The tensors of a model as the columns of a figure: their order, the names of their groups, lines between these.
 
 Groups are sections of the network ("embeddings", "block 3", "encoder block 3", "output") or kinds of layer. A network
 with several towers has the tower's name before each section; ticks are the blocks' numbers then, too, with the tower
@@ -9,20 +9,27 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Sequence
-from typing import Any, NamedTuple
+from dataclasses import dataclass
+from typing import Any, NamedTuple, Self
 
 import pandas as pd
 
 from viz import theme
 from viz.chart import in_forward_order, in_order, one_of
+from viz.drawing import Drawing
+from viz.parts import axes
+from viz.parts.cells import every_cell
 from viz.text import safe_text
 
 BLOCK = re.compile(r"(?:(?P<tower>.+) )?block (?P<number>\d+)")
-LARGE = 2500  # cells above which each has a short hover text, so that a figure stays below 1.5 MB
-GROUPS = ("order", "block", "part")
+GROUPS = {  # order of the columns -> how the title of their axis says it
+    "order": "in forward order; numbers are blocks",
+    "block": "by block, then kind of layer; numbers are blocks",
+    "part": "by kind of layer, then forward order",
+}
 NAMES = 0.1  # share of the width that a canvas gives the names of its rows, which can be clicked
-
 NARROW = 320  # px between the margins of a canvas on a narrow page
+LARGE = 2500  # cells above which each has a short hover text, so that a figure stays below 1.5 MB
 
 
 class Span(NamedTuple):
@@ -31,6 +38,114 @@ class Span(NamedTuple):
     label: str
     first: int
     last: int
+
+    @property
+    def middle(self) -> float:
+        """The place of its name."""
+        return (self.first + self.last) / 2
+
+
+@dataclass(frozen=True)
+class Columns:
+    """The tensors of a table, one row each, in the order in which they are drawn."""
+
+    tensors: pd.DataFrame
+    group: str = "order"
+
+    @classmethod
+    def of(cls, table: pd.DataFrame, group: str = "order") -> Self:
+        """The distinct tensors of a table with tensor, order, section, role and part. Raises ChartError."""
+        return cls(ordered(table, group), group)
+
+    @property
+    def names(self) -> list[str]:
+        """Names of the tensors."""
+        return [str(name) for name in self.tensors["tensor"]]
+
+    @property
+    def spans(self) -> list[Span]:
+        """Every sequence of columns of one group."""
+        return spans_of(list(_labels(self.tensors, self.group)))
+
+    def place(self, tensor: str | None) -> int | None:
+        """The column of a tensor, None if it has none."""
+        return self.names.index(tensor) if tensor in self.names else None
+
+    def placed(self, table: pd.DataFrame) -> pd.DataFrame:
+        """The rows of a table in the order of their columns, whose numbers are the column "place"."""
+        places = {name: at for at, name in enumerate(self.names)}
+        return table.assign(place=table["tensor"].astype(str).map(places)).sort_values("place", kind="stable")
+
+    def cells(self, table: pd.DataFrame, rows: str, names: Sequence[str]) -> pd.DataFrame:
+        """The table with one row for each cell, row by row. Raises ChartError for a missing pair."""
+        texts = {name: table[name].astype(str) for name in (rows, "tensor")}
+        return every_cell(table.assign(**texts), {rows: names, "tensor": self.names})
+
+    def title(self) -> str:
+        """What the columns are and how they are ordered."""
+        return f"Tensors ({len(self.tensors)}) {GROUPS[self.group]}"
+
+    def axis(self) -> dict[str, Any]:
+        """Settings of the x axis: one unit a tensor, groups named in their middles."""
+        by_part = self.group == "part"
+        kinds = {
+            "tickvals": [span.middle for span in self.spans],
+            "ticktext": [safe_text(span.label, 24) for span in self.spans],
+        }
+        return {
+            "title": {"text": self.title()}, "range": [-0.5, len(self.tensors) - 0.5], "showgrid": False,
+            "tickmode": "array", "ticks": "", "tickangle": -40 if by_part else 0,
+            **(kinds if by_part else ticks(self.spans)),
+        }  # fmt: skip
+
+    def bare_axis(self) -> dict[str, Any]:
+        """Settings of the x axis beside a canvas's names of rows, without labels."""
+        return {
+            "title": {"text": self.title()}, "range": [-0.5, len(self.tensors) - 0.5], "showgrid": False,
+            "showticklabels": False, "ticks": "", "domain": [NAMES, 1],
+        }  # fmt: skip
+
+    def end_labels(self) -> list[dict[str, Any]]:
+        """Labels of the sections before and after the blocks; being narrow, they grow away from the block numbers.
+
+        Between two towers there is no room for one.
+        """
+        spans = self.spans
+        towers = {match["tower"] for span in spans if (match := BLOCK.fullmatch(span.label))}
+        labels = []
+        for at, span in enumerate(spans):
+            if is_block(span.label) or (len(towers) > 1 and 0 < at < len(spans) - 1):
+                continue
+            at_left = span.first + span.last < len(self.tensors)
+            text = span.label.rpartition(" ")[2] if len(towers) > 1 else span.label
+            labels.append({
+                "text": safe_text(text, 16), "x": span.last + 0.5 if at_left else span.first - 0.5, "xref": "x",
+                "y": 0, "yref": "paper", "yanchor": "top", "yshift": 0, "xanchor": "right" if at_left else "left",
+                "font": {"size": theme.SMALL, "color": theme.INK}, "showarrow": False,
+            })  # fmt: skip
+        return labels
+
+    def separators(
+        self, color: str = "white", width: float = 2, panels: Sequence[str] = ("y",)
+    ) -> list[dict[str, Any]]:
+        """Lines between groups, inside the panels of these y axes only."""
+        line = {"color": color, "width": width}
+        return [
+            {
+                "type": "line", "xref": "x", "yref": f"{panel} domain", "x0": span.first - 0.5, "x1": span.first - 0.5,
+                "y0": 0, "y1": 1, "line": line,
+            }
+            for span in self.spans[1:]
+            for panel in panels
+        ]  # fmt: skip
+
+    def lay_out(self, fig: Drawing, selected: str | None = None) -> None:
+        """Give a plot of marks its x axis, with lines between groups and a frame around the column of a tensor."""
+        fig.update_xaxes(**self.axis())
+        fig.update_layout(
+            shapes=[*self.separators(theme.GRID, 1), *axes.chosen(self.place(selected))],
+            annotations=[*fig.annotations, *self.end_labels()],
+        )
 
 
 def is_block(section: str) -> bool:
@@ -45,7 +160,7 @@ def short(section: str) -> str:
 
 
 def spans_of(labels: Sequence[str]) -> list[Span]:
-    """Every sequence of columns of one group."""
+    """Every sequence of columns with one label."""
     starts = [j for j in range(len(labels)) if j == 0 or labels[j] != labels[j - 1]]
     return [Span(labels[a], a, b - 1) for a, b in zip(starts, [*starts[1:], len(labels)], strict=True)]
 
@@ -58,106 +173,30 @@ def ticks(groups: Iterable[Span]) -> dict[str, Any]:
     for tower in filter(None, dict.fromkeys(towers)):
         own = [at for at, name in enumerate(towers) if name == tower]
         texts[own[len(own) // 2]] += f"<br>{safe_text(tower, 24)}"
-    return {"tickvals": [(span.first + span.last) / 2 for span, _ in inside], "ticktext": texts}
-
-
-def end_labels(groups: Sequence[Span], columns: int) -> list[dict[str, Any]]:
-    """Labels of the sections before and after the blocks; being narrow, they grow away from the block numbers.
-
-    Between two towers there is no room for one.
-    """
-    towers = {match["tower"] for span in groups if (match := BLOCK.fullmatch(span.label))}
-    labels = []
-    for at, (label, first, last) in enumerate(groups):
-        if is_block(label) or (len(towers) > 1 and 0 < at < len(groups) - 1):
-            continue
-        at_left = first + last < columns
-        text = label.rpartition(" ")[2] if len(towers) > 1 else label
-        labels.append({
-            "text": safe_text(text, 16), "x": last + 0.5 if at_left else first - 0.5, "xref": "x", "y": 0,
-            "yref": "paper", "yanchor": "top", "yshift": 0, "xanchor": "right" if at_left else "left",
-            "font": {"size": theme.SMALL, "color": theme.INK}, "showarrow": False,
-        })  # fmt: skip
-    return labels
+    return {"tickvals": [span.middle for span, _ in inside], "ticktext": texts}
 
 
 def ordered(table: pd.DataFrame, group: str) -> pd.DataFrame:
-    """One row a tensor in the order of the columns, with the name of its group as "label".
+    """One row a tensor in the order of the columns.
 
     ``group`` is order (forward order), block (kinds of layer lined up inside each block) or part (same kinds side by
     side). Raises ChartError.
     """
-    one_of("group", group, GROUPS)
+    one_of("group", group, tuple(GROUPS))
     tensors = in_forward_order(table.drop_duplicates("tensor")).reset_index(drop=True)
-    section = tensors["section"].astype(str)
-    by_part = tensors["part"].astype(str).where(section.map(is_block).astype(bool), section)
-    tensors["label"] = by_part if group == "part" else section
     if group == "order":
         return tensors
-    rank = {label: i for i, label in enumerate(in_order(tensors["label"]))}
-    kind = {part: i for i, part in enumerate(in_order(tensors["part"]))}
-    keys = tensors.assign(_group=tensors["label"].map(rank), _kind=tensors["part"].map(kind))
-    second = "_kind" if group == "block" else "order"
-    return tensors.loc[keys.sort_values(["_group", second, "order"], kind="stable").index].reset_index(drop=True)
+    first, second = (
+        column.map({name: at for at, name in enumerate(in_order(column))})
+        for column in (_labels(tensors, group), tensors["part"].astype(str))
+    )
+    keys = pd.DataFrame({"first": first, "second": second if group == "block" else 0, "order": tensors["order"]})
+    return tensors.loc[keys.sort_values(["first", "second", "order"], kind="stable").index].reset_index(drop=True)
 
 
-def spans(tensors: pd.DataFrame) -> list[Span]:
-    """Every sequence of columns of one group; ``tensors`` is from ``ordered``."""
-    return spans_of(list(tensors["label"]))
-
-
-def title(group: str, columns: int) -> str:
-    """What the columns are and how they are ordered."""
-    by = {
-        "order": "in forward order; numbers are blocks",
-        "block": "by block, then kind of layer; numbers are blocks",
-        "part": "by kind of layer, then forward order",
-    }
-    return f"Tensors ({columns}), {by[group]}"
-
-
-def axis(groups: Sequence[Span], columns: int, group: str) -> dict[str, Any]:
-    """The x axis, with the names of the groups; those before and after the blocks are ``end_labels``."""
-    kinds = {
-        "tickvals": [(a + b) / 2 for _, a, b in groups], "ticktext": [safe_text(label, 24) for label, _, _ in groups],
-    }  # fmt: skip
-    return {
-        "title": {"text": title(group, columns)}, "range": [-0.5, columns - 0.5], "showgrid": False,
-        "tickmode": "array", "ticks": "", "tickangle": -40 if group == "part" else 0,
-        **(kinds if group == "part" else ticks(groups)),
-    }  # fmt: skip
-
-
-def bare_axis(columns: int, group: str) -> dict[str, Any]:
-    """The x axis beside a canvas's names of rows, without labels; its title is there for those who read the figure."""
-    return {
-        "title": {"text": title(group, columns), "font": {"color": "rgba(0,0,0,0)"}}, "range": [-0.5, columns - 0.5],
-        "showgrid": False, "showticklabels": False, "ticks": "", "domain": [NAMES, 1],
-    }  # fmt: skip
-
-
-def left_margin(rows: Sequence[str], canvas: bool = False) -> float:
-    """Width in px left of the plot for the names of rows and the title; a canvas has most of them in the plot."""
-    wide = max(_longest(rows) + 38, 108)  # room for "embeddings" under the axis
-    return wide - NAMES * NARROW if canvas else wide
-
-
-def beside_names(rows: Sequence[str]) -> float:
-    """Distance in px of a canvas's title from its plot, beyond the names of rows that reach out of it."""
-    return max(_longest(rows) + 8 - NAMES * NARROW, 8)
-
-
-def _longest(rows: Sequence[str]) -> float:
-    return max(theme.text_width(safe_text(row, 24)) for row in rows)
-
-
-def separators(groups: Sequence[Span], axes: Sequence[str]) -> list[dict[str, Any]]:
-    """White lines between groups, inside the panels of these y axes only."""
-    return [
-        {
-            "type": "line", "xref": "x", "yref": f"{axis} domain", "x0": first - 0.5, "x1": first - 0.5,
-            "y0": 0, "y1": 1, "line": {"color": "white", "width": 2},
-        }
-        for _, first, _ in groups[1:]
-        for axis in axes
-    ]  # fmt: skip
+def _labels(tensors: pd.DataFrame, group: str) -> pd.Series[str]:
+    """The name of the group of each tensor."""
+    section = tensors["section"].astype(str)
+    return (
+        tensors["part"].astype(str).where(section.map(is_block).astype(bool), section) if group == "part" else section
+    )

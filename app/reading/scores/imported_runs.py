@@ -46,7 +46,7 @@ def having(runs: Sequence[Run]) -> list[Run]:
 
 
 def table(runs: Sequence[Run]) -> pd.DataFrame:
-    """A row for each imported score of these runs and of what they merged; see ``viz.figures.scores.given_scores``."""
+    """A row for each imported score of these runs and of what they merged; see ``viz.figures.scores.runs``."""
     import pandas as pd
 
     of: dict[str, tuple[str, Run]] = {}

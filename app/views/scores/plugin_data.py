@@ -24,7 +24,7 @@ from merging.recipes.step import Step
 from merging.runs import edit_pairs
 from merging.runs.edit_pairs import EditPairRow, LeadingEdit
 from merging.runs.run import Run
-from viz.figures.scores.plugin_arrows import PLAIN, PLUGGED
+from viz.figures.scores.plane import PLAIN, PLUGGED
 from viz.text import percent, plural
 
 if TYPE_CHECKING:

@@ -31,7 +31,7 @@ SHARED = (
 
 def section(runs: Sequence[Run]) -> None:
     """The bytes of the merges, counted in four ways."""
-    from viz.figures.scores.storage import ACCOUNTS
+    from viz.figures.scores.runs import ACCOUNTS
 
     run_ids = tuple(run.id for run in runs)
     words = COUNTED + (SHARED if any(run.per_task for run in runs) else "")

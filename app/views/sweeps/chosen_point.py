@@ -20,7 +20,7 @@ from app.widgets.jobs import own_machine, tray
 from merging.errors import StoreError
 from merging.runs.run import Run
 from merging.sweeps.sweep import PLANE, NamedPoint
-from viz.figures.sweeps.sweep_contour import Mark
+from viz.figures.sweeps import Mark
 from viz.text import percent, plural
 
 

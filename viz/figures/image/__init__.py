@@ -1,1 +1,1 @@
-"""Charts of one image in several models, depth by depth."""
+"""Charts of single images, and of whole data sets by depth."""

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 import pandas as pd
-import plotly.graph_objects as go
 
-from viz import theme
 from viz.chart import chart
-from viz.figures.scores.id_ood_scatter import id_ood_scatter
+from viz.drawing import Picture
+from viz.figures.scores.plane import draw_runs
 from viz.text import clean_text, plural
 
 START = "Start: "  # before the label of a model that an arrow begins at
@@ -26,7 +25,7 @@ START = "Start: "  # before the label of a model that an arrow begins at
     picks=("run",),
     empty="No learned merge has been evaluated together with the model that it starts from.",
 )  # fmt: skip
-def learning_arrows(table: pd.DataFrame, *, selected: str | None = None, present: bool = False) -> go.Figure:
+def learning_arrows(table: pd.DataFrame, *, selected: str | None = None) -> Picture:
     """The marks of ``id_ood_scatter``, with an arrow to each learned model from its start, which its label names so.
 
     start (the run of the table that learning starts from; empty for a run that starts from none); the other columns are
@@ -36,10 +35,7 @@ def learning_arrows(table: pd.DataFrame, *, selected: str | None = None, present
     pairs = _pairs(table)
     begun = table["run"].astype(str).isin({start for start, _ in pairs})
     marked = table.assign(label=[START * own + str(label) for own, label in zip(begun, table["label"], strict=True)])
-    fig = id_ood_scatter.render(marked.drop(columns="start"), selected=selected, arrows=pairs, present=present)
-    if not fig.data:
-        return theme.notice("learning_arrows", fig.layout.annotations[0].text, present)
-    return fig.update_layout(theme.identity("learning_arrows", _alt(table, pairs)))
+    return draw_runs(marked.drop(columns="start"), selected, pairs)._replace(alt=_alt(table, pairs))
 
 
 def _pairs(table: pd.DataFrame) -> list[tuple[str, str]]:

@@ -1,0 +1,170 @@
+"""Two runs and their difference, cell by cell: three heat maps over the network, the first two on one color scale."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+
+from viz import theme
+from viz.chart import TENSOR, chart, in_order
+from viz.drawing import Drawing, Picture, Trace, heatmap
+from viz.hover import LAYER, hover_texts, in_words
+from viz.parts import axes, depth, tensor_columns
+from viz.parts.cells import click_targets
+from viz.text import clean_text, percent, plural, real, safe_text
+
+ROW, LOW, GAP, TOP, BOTTOM, RIGHT = 21, 88, 34, 42, 62, 104  # px; LOW is the least height that a color bar needs
+TICK, TITLE, SHORT = 15, 18, 11  # px: a tick of a color bar, a line of its title; letters that fit above it
+AXES = ("y", "y2", "y3")
+SIDES = {"a": "Cells of A", "b": "Cells of B", "difference": "Cells of the difference"}
+HOVER = (
+    "<b>{tensor:short}</b><br>{title}<br>A, {label_a:text 40}: {a:number}<br>B, {label_b:text 40}: {b:number}<br>"
+    f"B − A: {{difference:signed}}<br>{LAYER}"
+)
+LARGEST = " It is largest in {tensor:plain}, {title:plain 40}: {difference:signed}."
+
+
+@chart(
+    title="Two runs, cell by cell",
+    question="Where in the network do the two runs differ?",
+    columns=("row", "title", *TENSOR, "a", "b"),
+    rows=("row", "tensor"),
+    picks=("row", "tensor"),
+    empty="Nothing to compare: the two runs have no cell in common.",
+)
+def compare_cells(
+    table: pd.DataFrame,
+    *,
+    labels: tuple[str, str] = ("A", "B"),
+    what: str = "value",
+    unit: str = "Row",
+    over: str = "Tensors",
+    percents: bool = False,
+    log: bool = False,
+    limits: tuple[float, float] | None = None,
+) -> Picture:
+    """Heat maps of A, of B and of B − A, over tensors in forward order.
+
+    row (an expert, a task ...) with its title, tensor (or place), a and b (numbers). ``what`` is the number's name,
+    ``unit`` says what a row is and ``over`` what a column is. A and B share one range of colors: ``limits``, or else
+    what both span; with ``log`` it is logarithmic. The difference is linear, with zero in the middle; with ``percents``
+    it is in percentage points.
+    """
+    rows, columns = in_order(table["row"]), depth.Columns.of(table)
+    cells = _cells(table, rows, columns).assign(label_a=labels[0], label_b=labels[1])
+    values = cells[["a", "b"]].to_numpy()
+    positive = values[values > 0]
+    low = positive.min() if log and len(positive) else np.nanmin(values, initial=0)  # a linear scale includes zero
+    scale = depth.Scale(what, log, limits or (float(low), float(np.nanmax(values, initial=0))), percents)
+    change = depth.Scale("points" if percents else "B − A", log=False, diverging=True)
+    domains, inner = axes.stacked([max(len(rows) * ROW, LOW)] * 3, GAP)
+    bars = [(domains[1][0], domains[0][1]), *domains[1:]]  # the first color bar is that of A and B
+    fig = Drawing()
+    for place, (side, span) in enumerate(zip(SIDES, bars, strict=True)):
+        values = cells[side].to_numpy().reshape(len(rows), -1)
+        if side == "difference":
+            fig.add_trace(_map(100 * values if percents else values, change, place, span, inner))
+        else:
+            fig.add_trace(_map(values, scale, place, span, inner))
+    formats: dict[str, Any] = {
+        "number": lambda value: percent(value, 2) if percents else real(value),
+        "signed": lambda value: _signed(value, percents),
+    }
+    texts = hover_texts(cells, HOVER, **formats)
+    for axis, name in zip(AXES, SIDES.values(), strict=True):
+        fig.add_trace(click_targets(rows, columns.names, texts, name, axis))
+    captions = [f"{side}: {safe_text(label, 60)}" for side, label in zip("AB", labels, strict=True)]
+    captions.append("B − A" + ", in percentage points" * percents)
+    _lay_out(fig, columns, list(cells.drop_duplicates("row")["title"]), domains, captions, unit, over)
+    words = (
+        f"{clean_text(what, 60)} of A, {clean_text(labels[0], 40)}, and B, {clean_text(labels[1], 40)}, for "
+        f"{plural(len(rows), 'row')} and {plural(len(columns.names), 'column')}, and the difference."
+    )
+    far = cells.assign(far=cells["difference"].abs())
+    most = in_words(far, "far", LARGEST, **formats) if (far["far"] > 0).any() else " The runs do not differ."
+    return Picture(fig, words + most, inner + TOP + BOTTOM, what)
+
+
+def _cells(table: pd.DataFrame, rows: Sequence[str], columns: depth.Columns) -> pd.DataFrame:
+    """A row for each cell of the maps, row by row: both numbers and the difference, NaN where there is none."""
+    pairs = pd.MultiIndex.from_product([rows, columns.names], names=["row", "tensor"])
+    numbers = table.set_index(["row", "tensor"])[["a", "b"]].astype(np.float64).reindex(pairs)
+    numbers = numbers.where(np.isfinite(numbers))
+    titles = table.drop_duplicates("row", keep="last").set_index("row")["title"]
+    facts = columns.tensors.set_index("tensor")[["section", "role", "part"]]
+    cells = numbers.assign(difference=numbers["b"] - numbers["a"]).reset_index()
+    return cells.join(titles, on="row").join(facts, on="tensor")
+
+
+def _map(
+    values: npt.NDArray[np.float64], scale: depth.Scale, place: int, domain: Sequence[float], inner: float
+) -> Trace:
+    z, colors = depth.colored(values, scale)
+    length = domain[1] - domain[0]
+    bar = _roomy(colors.pop("colorbar"), length * inner) | {
+        "x": 1.01, "xpad": 4, "y": domain[1], "yanchor": "top", "lenmode": "fraction", "ypad": 0, "len": length,
+        "title": {"text": _in_two_lines(scale.title), "side": "top"},
+    }  # fmt: skip
+    return heatmap(
+        z=z, xaxis="x", yaxis=AXES[place], ygap=1, hoverinfo="skip", showscale=place != 1, colorbar=bar,
+        colorscale=theme.DIVERGING if scale.diverging else theme.SEQUENTIAL, name=("A", "B", "B − A")[place], **colors,
+    )  # fmt: skip
+
+
+def _roomy(bar: dict[str, Any], length: float) -> dict[str, Any]:
+    """The color bar with all ticks, or only both ends and the middle if its length has no room for more."""
+    places, texts = list(bar["tickvals"]), list(bar["ticktext"])
+    if len(places) * TICK <= length - TITLE:
+        return bar
+    kept = sorted({0, len(places) // 2, len(places) - 1})
+    return bar | {"tickvals": [places[k] for k in kept], "ticktext": [texts[k] for k in kept]}
+
+
+def _in_two_lines(title: str) -> str:
+    """A title broken near its middle if it is too long for the width of a color bar."""
+    words = title.split()
+    at = min(range(1, len(words)), key=lambda k: abs(len(" ".join(words[:k])) - len(title) / 2), default=0)
+    lines = [" ".join(words[:at]), " ".join(words[at:])] if at and len(title) > SHORT else [title]
+    return "<br>".join(safe_text(line, 24) for line in lines)
+
+
+def _lay_out(
+    fig: Drawing,
+    columns: depth.Columns,
+    titles: list[str],
+    domains: list[list[float]],
+    captions: list[str],
+    unit: str,
+    over: str,
+) -> None:
+    named = columns.tensors["section"].is_unique  # every column is a section of its own
+    title = {"text": f"{safe_text(over, 40)} ({len(columns.names)}) in forward order; numbers are blocks"}
+    fig.update_xaxes(**columns.axis() | (_each(columns) if named else {}) | {"title": title, "anchor": "y3"})
+    for axis, domain in zip(AXES, domains, strict=True):
+        settings = axes.of_names(safe_text(unit, 24), titles, down=True, domain=domain, anchor="x")
+        fig.update_layout({axis.replace("y", "yaxis"): settings})
+    headings = [theme.caption(text, domain[1]) for text, domain in zip(captions, domains, strict=True)]
+    fig.update_layout(
+        annotations=[*([] if named else columns.end_labels()), *headings],
+        shapes=[line | {"yref": f"{axis} domain"} for line in columns.separators() for axis in AXES],
+        margin={"l": axes.room(titles, least=70) + 38, "r": RIGHT, "t": TOP, "b": BOTTOM},  # room for "embeddings"
+        showlegend=False, barmode="overlay",
+    )  # fmt: skip
+
+
+def _each(columns: depth.Columns) -> dict[str, Any]:
+    """A tick for every column; names other than numbers go one line lower, clear of their neighbors."""
+    names = [tensor_columns.short(name) for name in columns.tensors["section"]]
+    names = [safe_text(name, 16) if name.isdigit() else f"<br>{safe_text(name, 16)}" for name in names]
+    return {"tickvals": list(range(len(names))), "ticktext": names}
+
+
+def _signed(difference: float, percents: bool) -> str:
+    """A difference with its sign, of shares in percentage points; "—" where there is none."""
+    if not np.isfinite(difference):
+        return "—"
+    return f"{100 * difference:+.2f} points" if percents else f"{difference:+.3g}"

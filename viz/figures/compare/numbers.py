@@ -1,0 +1,306 @@
+"""Numbers of two runs and their difference: scores, agreement, a tensor, its joint space, distances of images."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from viz import theme
+from viz.chart import chart, in_order
+from viz.drawing import Drawing, Picture, Trace, scatter
+from viz.hover import hover_texts
+from viz.parts import axes, legends, series
+from viz.parts.cells import click_targets
+from viz.text import clean_text, count, plural, real, safe_text, short_name
+
+ROW, CELL = 24, 96  # px: heights of a row of dots (or a heading), and of a cell of agreement
+SIDES = {"a": "A", "b": "B", "difference": "B − A"}
+COLORS = {"a": theme.RUN_A, "b": theme.RUN_B, "difference": "#8A94A3"}
+DIFFERENCE = (
+    "<b>{title}</b><br>A, {label_a:text 40}: {a:percent}<br>B, {label_b:text 40}: {b:percent}<br>B − A: "
+    "{difference:points}[ ({low:points} to {high:points})]<br>{n:count} images"
+)
+
+ORDER = ("right", "wrong")
+AGREEMENT = {  # where only one run is right, its side of the diverging scale, as in all charts
+    ("right", "right"): ("both right", "#DCE6EF"),
+    ("right", "wrong"): ("only A right", "#FDD9A8"),
+    ("wrong", "right"): ("only B right", "#D5CFE6"),
+    ("wrong", "wrong"): ("both wrong", "#E3E5E8"),
+}
+CELL_HOVER = "<b>{name:capitalized}</b><br>{count:images} images, {share:percent} of all"
+CELL_TEXT = "<b>{count:images}</b> ({share:percent})<br>{name}"
+IMAGES: Mapping[str, Callable[[Any], str]] = {  # a count has a fraction if a run has several models
+    "images": lambda number: f"{number:,.0f}" if number.is_integer() else f"{number:,.1f}",
+    "capitalized": str.capitalize,
+}
+TENSOR_HOVER = (
+    "<b>{expert}</b><br>A: {a:real}, {merged_a:fate}<br>B: {b:real}, {merged_b:fate}<br>B − A: {difference:real}"
+)
+BIN_HOVER = "<b>{title}</b><br>{low:real} to {high:real}: {count:count} of {n:count} images ({share:percent})"
+GAP = 0.06  # share of the width, between panels of a tensor
+Labels = tuple[str, str]  # names of the runs
+
+
+@chart(
+    title="Difference of scores",
+    question="Which run is more accurate, and on which data sets?",
+    columns=("scope", "title", "group", "a", "b", "difference", "low", "high", "n"),
+    rows=("scope",),
+    picks=("scope",),
+    empty="These runs were not evaluated on any common data set.",
+)
+def compare_scores(table: pd.DataFrame, *, labels: Labels = ("A", "B")) -> Picture:
+    """A dot for each average and each data set, B − A in percentage points, with its 95 % interval, largest on top.
+
+    scope (key), group (its heading), a and b (accuracies or H-scores), difference, low and high (its interval, NaN
+    where there is none). A filled dot has an interval without zero.
+    """
+    headings = in_order(table["group"])
+    first, *others = (table[table["group"] == group] for group in headings)  # the averages have an order of their own
+    groups = [first, *(rows.sort_values("difference", ascending=False, kind="stable") for rows in others)]
+    heads = np.cumsum([0, *(len(rows) + 1 for rows in groups)])
+    places = np.concatenate([head + 1 + np.arange(len(rows)) for head, rows in zip(heads[:-1], groups, strict=True)])
+    table = pd.concat(groups).assign(label_a=labels[0], label_b=labels[1])
+    sure, end = (table["low"] > 0) | (table["high"] < 0), int(heads[-1])
+    colors = np.where(sure, np.where(table["difference"] > 0, theme.RUN_B, theme.RUN_A), "#F7F7F7").tolist()
+    dots = series.marks(
+        table, 100 * table["difference"], places, theme.Look(theme.FADED, "circle"), DIFFERENCE, picks=("scope",),
+        size=11, marker={"color": colors, "line": theme.edge(1.2)}, name="Difference",
+        error_x=series.interval(table, "difference", theme.FADED, factor=100, thickness=1.6, width=3),
+    )  # fmt: skip
+    fig, values = Drawing([dots]), table[["difference", "low", "high"]].to_numpy(np.float64)
+    far = 100 * max(0.01, 1.06 * float(np.nanmax(np.abs(values))))
+    fig.update_xaxes(
+        title={"text": "B − A in percentage points, paired 95% interval"}, range=[-far, far], zeroline=True,
+        zerolinecolor=theme.INK, zerolinewidth=1.2, ticksuffix="",
+    )  # fmt: skip
+    titles = list(table["title"])
+    names = axes.of_names("Data set or average", titles, 28, showgrid=True)
+    fig.update_yaxes(**names | {"tickvals": places.astype(np.float32), "range": [end - 0.4, -0.6]})
+    for head, group in zip(heads.tolist(), headings, strict=False):
+        fig.add_annotation(
+            text=f"<b>{safe_text(group, 40)}</b>", x=0, xref="x domain", xanchor="right", xshift=-6, y=head, yref="y",
+            yanchor="middle", showarrow=False, font={"size": theme.SMALL},
+        )  # fmt: skip
+    fig.add_annotation(theme.caption("← A is better", 1))
+    fig.add_annotation(theme.caption("B is better →", 1), x=1, xanchor="right")
+    left = max(axes.room(titles, 28), axes.room(headings, 40)) + 44
+    fig.update_layout(showlegend=False, margin={"l": left, "r": 26, "t": 34, "b": 54})
+    words = f"Accuracy of B, {clean_text(labels[1], 40)}, minus that of A, {clean_text(labels[0], 40)}, in points:"
+    some = "; ".join(hover_texts(table.head(3), "{title:plain 40} {difference:points}"))
+    alt = f"{words} {some}. {int(sure.sum())} of {len(table)} intervals leave zero out."
+    return Picture(fig, alt, 88 + ROW * max(end, 4))
+
+
+@chart(
+    title="Agreement",
+    question="On which images does only one of the two runs find the class?",
+    columns=("a", "b", "count", "share"),
+    rows=("a", "b"),
+    picks=("a", "b"),
+    empty="There is no image to compare on.",
+)
+def compare_agreement(
+    table: pd.DataFrame, *, labels: Labels = ("A", "B"), selected: tuple[str, str] | None = None
+) -> Picture:
+    """A square of four cells: A right or wrong, against B right or wrong.
+
+    a and b ("right" or "wrong"), count (images, fractions where a run has several models), share (of all images).
+    ``selected`` outlines a cell (a, b).
+    """
+    names = [AGREEMENT[pair][0] for pair in zip(table["a"], table["b"], strict=True)]
+    table = table.assign(name=names, count=table["count"].astype(float), percents=100 * table["share"])
+    words = ", ".join(hover_texts(table, "{name} {count:images} ({share:percent})", **IMAGES))
+    cells = table.sort_values(["a", "b"])  # right before wrong
+    pairs = list(zip(cells["a"], cells["b"], strict=True))
+    places = [(ORDER.index(a), ORDER.index(b)) for a, b in pairs]
+    fig = Drawing([click_targets(ORDER, ORDER, hover_texts(cells, CELL_HOVER, **IMAGES), "Cells", cells=places)])
+    numbers = {"images": cells["count"].tolist(), "share (%)": cells["percents"].tolist()}
+    fig.update_traces("Cells", meta={"columns": numbers})
+    for axis, label, name in (("xaxis", labels[1], "B"), ("yaxis", labels[0], "A")):
+        title, ends = f"{name}: {safe_text(label, 34)}", [f"{name} {word}" for word in ORDER]
+        fig.update_layout({axis: axes.of_names(title, ends, down=name == "A", ticks="")})
+    boxes = [{"type": "rect", "x0": x - 0.5, "x1": x + 0.5, "y0": y - 0.5, "y1": y + 0.5} for y, x in places]
+    for pair, (y, x), box, text in zip(pairs, places, boxes, hover_texts(cells, CELL_TEXT, **IMAGES), strict=True):
+        fig.add_shape(box, fillcolor=AGREEMENT[pair][1], layer="below", line={"color": "white", "width": 3})
+        font = {"size": theme.FONT, "color": theme.INK}
+        fig.add_annotation(text=text, x=x, y=y, xref="x", yref="y", showarrow=False, font=font)
+    if selected in pairs:
+        fig.add_shape(boxes[pairs.index(selected)], line={"color": theme.ACCENT, "width": 3}, name="selected")
+    margin = {"l": 110, "r": 10, "t": 54, "b": 16}
+    fig.update_layout(barmode="overlay", showlegend=False, margin=margin, xaxis={"side": "top"})
+    return Picture(fig, clean_text(f"Images by which run finds their class: {words}.", 300), 2 * CELL + 70)
+
+
+@chart(
+    title="One tensor in two runs",
+    question="How salient is this tensor in either run?",
+    columns=("expert", "a", "b", "difference", "threshold_a", "threshold_b", "merged_a", "merged_b"),
+    rows=("expert",),
+    empty="The two runs have no common expert whose saliency of this tensor is known.",
+)
+def compare_tensor(table: pd.DataFrame, *, tensor: str = "", labels: Labels = ("A", "B")) -> Picture:
+    """Dots of A, of B and of the difference in three panels; A and B have the same range and a tick at the threshold.
+
+    a and b (saliency, units of the weights), threshold_a and threshold_b, merged_a and merged_b (whether the run merges
+    the expert's tensor; filled dots).
+    """
+    table = series.finite_rows(table, *SIDES)
+    names = in_order(table["expert"])
+    both = table[["a", "b", "threshold_a", "threshold_b"]].to_numpy(np.float64)
+    high = 1.1 * float(np.nanmax(both, initial=0)) or 1.0
+    far = 1.25 * float(table["difference"].abs().max()) or high
+    fig, width = Drawing(), (1 - 2 * GAP) / 3
+    for side, name, up in zip("AB", labels, (38, 22), strict=True):  # side by side they do not fit narrow pages
+        fig.add_annotation(theme.caption(f"<b>{side}</b>: {safe_text(name, 60)}", 1.0), yshift=up)
+    for place, (side, title) in enumerate(SIDES.items()):
+        left, axis = place * (width + GAP), f"x{place + 1 if place else ''}"
+        ends = [-far, far] if side == "difference" else [0.0, high]
+        fig.add_traces(_dots(table, side, axis))
+        fig.add_annotation(theme.caption(f"<b>{title}</b>", 1.0), x=left)
+        fig.layout[axis.replace("x", "xaxis")] = {
+            "domain": [left, left + width], "range": ends, "nticks": 4, "exponentformat": "power",
+            "title": {"text": f"Saliency, {title}"}, "zeroline": side == "difference", "zerolinecolor": theme.INK,
+        }  # fmt: skip
+    fig.update_yaxes(**axes.of_names("Expert", names, down=True) | {"showgrid": True})
+    fig.update_layout(showlegend=False, margin={"l": axes.room(names) + 44, "t": 74, "r": 24, "b": 64})
+    what = f"Saliency of {clean_text(short_name(tensor), 60)}" if tensor else "Saliency"
+    higher, lower = (int((sign * table["difference"] > 0).sum()) for sign in (1, -1))
+    alt = f"{what} for {plural(len(table), 'expert')} in both runs: B is higher for {higher} and lower for {lower}."
+    return Picture(fig, alt, 138 + ROW * max(len(names), 3), tensor)
+
+
+def _dots(table: pd.DataFrame, side: str, axis: str) -> list[Trace]:
+    """The thresholds of a panel, if it has any, and its dots."""
+    rows, traces, color = np.arange(len(table), dtype=np.float32), [], COLORS[side]
+    filled = [True] * len(table)
+    if side != "difference":
+        filled, ticks = table[f"merged_{side}"].tolist(), table[f"threshold_{side}"].to_numpy(np.float64)
+        finite, mark = np.isfinite(ticks), {"symbol": "line-ns", "size": 16, "line": {"color": theme.INK, "width": 2.5}}
+        traces.append(
+            scatter(
+                x=ticks[finite].astype(np.float32), y=rows[finite], mode="markers", marker=mark, hoverinfo="skip",
+                name=f"Threshold of {SIDES[side]}", meta={"numbers": True}, xaxis=axis, yaxis="y",
+            )
+        )  # fmt: skip
+    marker = {
+        "color": [color if full else "white" for full in filled],
+        "line": {"width": 2, "color": [theme.INK if full else color for full in filled]},
+    }
+    fate = {"fate": lambda merged: "merged" if merged else "dropped"}
+    dots = series.marks(
+        table, side, rows, theme.Look(color, "circle"), TENSOR_HOVER, formats=fate, size=12, marker=marker,
+        name=SIDES[side], xaxis=axis, yaxis="y",
+    )  # fmt: skip
+    return [*traces, dots]
+
+
+@chart(
+    title="Two joint spaces",
+    question="How many directions do the experts of either run fill?",
+    columns=("direction", "a", "b", "difference"),
+    rows=("direction",),
+    empty="No expert changed this layer.",
+)
+def compare_spectrum(table: pd.DataFrame, *, labels: Labels = ("A", "B")) -> Picture:
+    """Singular values of A and of B in the same axes, largest first, and B − A below.
+
+    direction (from 1), a and b (singular values, NaN where a space has no such direction), difference.
+    """
+    fig = Drawing()
+    for side, name, color, symbol, axis in (
+        ("a", f"A: {labels[0]}", theme.RUN_A, "circle", "y"),
+        ("b", f"B: {labels[1]}", theme.RUN_B, "square", "y"),
+        ("difference", "B − A", theme.FADED, "circle", "y2"),
+    ):
+        fig.add_trace(
+            series.marks(
+                series.finite_rows(table, side), "direction", side, theme.Look(color, symbol),
+                f"<b>direction {{direction:count}}</b><br>{SIDES[side]}: {{{side}:real}}",
+                marker={"size": 5, "line": {"width": 0}}, name=legends.entry(name), legendgroup=side, yaxis=axis,
+            )
+        )  # fmt: skip
+    values = table[["a", "b"]].to_numpy(np.float64)
+    positive = values[np.isfinite(values) & (values > 0)]
+    low, high = (positive.min() / 1.3, 1.3 * positive.max()) if len(positive) else (0.1, 1.0)
+    marks = theme.ticks(low, high, log=True)
+    far = 1.1 * float(np.nanmax(np.abs(table["difference"].to_numpy(np.float64)), initial=0)) or 1.0
+    last = int(table["direction"].max())
+    fig.update_layout(
+        xaxis={"title": {"text": "Direction, largest first"}, "anchor": "y2", "range": [0.5 - 0.01 * last, last + 0.5]},
+        yaxis={"title": {"text": "Singular value"}, "domain": [0.45, 1], "type": "log",
+               "range": [float(np.log10(low)), float(np.log10(high))], **marks,
+               "tickvals": [10**at for at in marks["tickvals"]]},
+        yaxis2={"title": {"text": "B − A"}, "domain": [0, 0.35], "range": [-far, far], "zeroline": True, "nticks": 4,
+                "zerolinecolor": theme.INK},
+        showlegend=True,
+    )  # fmt: skip
+    a, b = (plural(int(table[side].notna().sum()), "direction") for side in ("a", "b"))
+    alt = f"Singular values of {a} of A and {b} of B; B is larger in {int((table['difference'] > 0).sum())}."
+    return legends.with_legend(fig, alt, 420, str(last), left=84, gap=24)
+
+
+@chart(
+    title="Two distances to the pretrained features",
+    question="Which run stays closer to the pretrained features?",
+    columns=("panel", "low", "high", "count", "share", "mean", "n"),
+    rows=("panel", "low"),
+    empty="There is no image whose features both runs have.",
+)
+def compare_distance(table: pd.DataFrame, *, labels: Labels = ("A", "B"), what: str = "Distance") -> Picture:
+    """Histograms one below the other: of A, of B, and of the difference for the same image.
+
+    panel ("a", "b" or "difference"), low and high (ends of the bin), count and share (of images), mean (of the panel).
+    A and B have the same bins, range and height. ``what`` is the name of the distance.
+    """
+    table = series.finite_rows(table, "low", "high", "share")
+    both, names = table[table["panel"] != "difference"], dict(zip("ab", labels, strict=True))
+    panels = [side for side in SIDES if side in set(table["panel"])]
+    domains, inner = axes.stacked([112] * len(panels), 72)
+    fig = Drawing()
+    for side, domain in zip(panels, domains, strict=True):
+        rows, axis = table[table["panel"] == side], {"a": "", "b": "2", "difference": "3"}[side]
+        title = SIDES[side] + ", image by image" * (side == "difference")
+        far = float(np.abs(rows[["low", "high"]].to_numpy()).max())
+        ends, peak = ([-far, far], rows) if side == "difference" else ([0, float(both["high"].max())], both)
+        top = 1.15 * float(peak["share"].max())
+        fig.add_traces(_histogram(rows.assign(title=title), COLORS[side], top, xaxis=f"x{axis}", yaxis=f"y{axis}"))
+        name = f": {safe_text(names[side], 50)}" if names.get(side) else ""
+        first = f"mean {real(rows['mean'].iloc[0])}, n = {count(rows['n'].iloc[0])} images"
+        fig.add_annotation(theme.caption(f"<b>{title}{name}</b>, {first}", domain[1]))
+        across = {"text": safe_text(f"{what}, {title}", 90), "standoff": 4}
+        fig.update_layout({
+            f"xaxis{axis}": {"anchor": f"y{axis}", "range": ends, "showgrid": False, "title": across},
+            f"yaxis{axis}": {
+                "anchor": f"x{axis}", "domain": domain, "range": [0, top], "tickformat": ".0%", "nticks": 4,
+                "fixedrange": True, "title": {"text": "Images"},
+            },
+        })  # fmt: skip
+    if "difference" in panels:
+        fig.add_shape(type="line", xref="x3", yref="y3 domain", x0=0, x1=0, y0=0, y1=1, line=theme.edge(1))
+    fig.update_layout(barmode="overlay", showlegend=False, margin={"l": 70, "r": 20, "t": 36, "b": 50})
+    who = {side: f"{SIDES[side]}, {clean_text(name, 40)}" for side, name in names.items()} | {"difference": "B − A"}
+    means = table[table["panel"].isin(panels)].drop_duplicates("panel").set_index("panel")["mean"]
+    words = "; ".join(f"{who[str(side)]} {real(mean)}" for side, mean in means.items())
+    alt = f"Histograms of the distance to the pretrained features. Means: {words}."
+    return Picture(fig, alt, inner + 86, what)
+
+
+def _histogram(rows: pd.DataFrame, color: str, top: float, **panel: Any) -> list[Trace]:
+    """The bars of a panel, and a dashed line at the mean."""
+    title, mean, dashed = rows["title"].iloc[0], rows["mean"].iloc[0], {"color": theme.INK, "width": 2, "dash": "dash"}
+    return [
+        series.bars(
+            rows, (rows["low"] + rows["high"]) / 2, "share", color, BIN_HOVER, name=title,
+            width=series.numbers(rows, rows["high"] - rows["low"]), marker={"line": theme.edge(0.5)}, **panel,
+        ),
+        scatter(
+            x=np.full(2, mean, np.float32), y=np.array([0, top], np.float32), mode="lines", line=dashed,
+            name=f"Mean of {title}", text=[f"mean {real(mean)}"] * 2, hovertemplate="%{text}<extra></extra>",
+            meta={"upright": True}, **panel,
+        ),
+    ]  # fmt: skip

@@ -1,0 +1,114 @@
+"""How far features of images moved, and how well classes stay separated in them (LwPTV, Fig. 10)."""
+
+from __future__ import annotations
+
+import numpy as np
+import pandas as pd
+
+from viz import theme
+from viz.chart import NothingToDraw, chart, in_order, one_of
+from viz.drawing import Drawing, Picture, scatter
+from viz.hover import hover_texts
+from viz.parts import axes, legends, series
+from viz.text import clean_text, percent, plural, real
+
+# px: height of a lane, of its caption with the gap above, of that gap, of the margin below
+LANE, CAPTION, GAP, BOTTOM = 130, 38, 14, 54
+VALUES = {
+    "knn": "k-nearest-neighbor accuracy, leave one out (%)",
+    "silhouette": "Silhouette, cosine distance (−1 to 1)",
+    "scatter": "Scatter between classes over scatter within them",
+}
+ROW, SPREAD = 40, 0.5  # px, and the share of a row that the models' marks take
+
+
+@chart(
+    title="Distance to the pretrained features",
+    question="How far does each merge move the features of out-of-domain images from the pretrained ones?",
+    columns=("run", "label", "low", "high", "count", "share", "mean", "n"),
+    rows=("run", "low"),
+    empty="Nothing to compare: choose a run beside the pretrained model.",
+)
+def feature_distance(table: pd.DataFrame, *, normalized: bool = False, runs: list[str] | None = None) -> Picture:
+    """A histogram for each run over one axis, with a line at its mean.
+
+    low and high (edges of a bin), count and share (of the images), mean (distance). Bins are the same for all runs.
+    """
+    table = series.finite_rows(table, "low", "high", "share")
+    names = in_order(table["run"])
+    looks, tallest = theme.looks(runs or names), max(float(table["share"].max()), 0.01)
+    step = tallest * LANE / (LANE - CAPTION)
+    fig = Drawing()
+    for place, (name, rows, entry) in enumerate(series.each(table, "run", names)):
+        base, mean = (len(names) - 1 - place) * step, rows.iloc[[0, 0]]
+        fig.add_trace(series.bars(
+            rows, (rows["low"] + rows["high"]) / 2, "share", looks.get(name, theme.KINDS["merge"]).color,
+            "<b>{label}</b><br>{low:real} to {high:real}: {count:count} of {n:count} images ({share:percent})",
+            base=np.full(len(rows), base, np.float32), width=(rows["high"] - rows["low"]).to_numpy(np.float32),
+            marker={"line": theme.edge(0.5)}, name=entry["name"],
+        ))  # fmt: skip
+        fig.add_trace(scatter(
+            x=series.numbers(mean, "mean"), y=np.array([base, base + tallest], np.float32), mode="lines", name="Mean",
+            line={"color": theme.INK, "width": 2, "dash": "dash"}, meta={"upright": True},
+            **series.pointed(mean, "<b>{label}</b><br>mean {mean:real}, {n:count} images"),
+        ))  # fmt: skip
+        fig.add_annotation(
+            text=hover_texts(mean, "<b>{label:text 40}</b>: mean {mean:real}, n = {n:count} images")[0], x=0,
+            xref="x domain", xanchor="left", y=base + step, yref="y", yanchor="top", yshift=-GAP, name="lane",
+            font={"size": theme.SMALL, "color": theme.INK}, showarrow=False,
+        )  # fmt: skip
+    what = "of features scaled to unit length" if normalized else "of raw features"
+    title = {"text": f"Distance to the pretrained features ‖f(x) − f₀(x)‖, {what}"}
+    fig.update_xaxes(title=title, range=[0, float(table["high"].max())], showgrid=False)
+    ticks = (0, tallest / 2)
+    fig.update_yaxes(
+        title={"text": "Share of images"}, tickmode="array", range=[0, len(names) * step], fixedrange=True,
+        tickvals=[place * step + at for place in range(len(names)) for at in ticks],
+        ticktext=[percent(at, 0) for _ in names for at in ticks],
+    )  # fmt: skip
+    fig.update_layout(barmode="overlay", showlegend=False, margin={"l": 66, "r": 20, "t": 0, "b": BOTTOM})
+    means = hover_texts(table.drop_duplicates("run").head(5), "{label:plain 40} {mean:real}")
+    alt = f"Histograms of the distance to the pretrained features for {plural(len(names), 'run')}."
+    return Picture(fig, f"{alt} Means: {'; '.join(means)}.", LANE * len(names) + BOTTOM, str(normalized))
+
+
+@chart(
+    title="Separability",
+    question="On which data sets are classes separated, whatever a map shows?",
+    columns=("run", "label", "task", "title", "silhouette", "knn", "scatter"),
+    optional=("low", "high", "n", "classes"),
+    rows=("run", "task"),
+    empty="No data set has features yet.",
+)
+def feature_separability(table: pd.DataFrame, *, value: str = "knn", runs: list[str] | None = None) -> Picture:
+    """A dot for each model and data set; k-nearest-neighbor accuracy has its interval.
+
+    silhouette, knn (a fraction), scatter, low and high (of knn), classes.
+    """
+    title = VALUES[one_of("value", value, tuple(VALUES))]
+    table = series.finite_rows(table, value)
+    if table.empty:
+        raise NothingToDraw("Nothing to draw: this value is undefined for these images.")
+    names, tasks = in_order(table["run"]), table.drop_duplicates("task")
+    looks, lanes = theme.looks(runs or names), table["task"].map({task: at for at, task in enumerate(tasks["task"])})
+    fig = Drawing()
+    for place, (name, rows, entry) in enumerate(series.each(table, "run", names)):
+        look, shift = looks.get(name, theme.KINDS["merge"]), SPREAD * ((place + 0.5) / len(names) - 0.5)
+        error = series.interval(rows, value, look.color, width=3, thickness=1.4) if value == "knn" else None
+        fig.add_trace(series.marks(
+            rows, value, lanes[rows.index] + shift, look,
+            "<b>{title}</b>, {label}<br>nearest neighbors {knn:percent}[ ({low:percent} to {high:percent})]"
+            "<br>silhouette {silhouette:real}, scatter ratio {scatter:real}[<br>{n:count} images]",
+            error_x=error, **entry,
+        ))  # fmt: skip
+    labels = tasks["title"].tolist()
+    fig.update_xaxes(title={"text": title}, **({"tickformat": ".0%"} if value == "knn" else {}))
+    fig.update_yaxes(**axes.of_names("Data set", labels, 28, down=True, showgrid=True, fixedrange=None))
+    shown = percent if value == "knn" else real
+    means = [f"{clean_text(rows['label'].iloc[0], 40)} {shown(float(rows[value].mean()))}"
+             for _, rows, _ in series.each(table, "run", names[:5])]  # fmt: skip
+    alt = f"{title} on {plural(len(tasks), 'data set')}. Mean: {'; '.join(means)}."
+    inner = ROW * max(len(tasks), 3) + 10 + BOTTOM
+    return legends.with_legend(
+        fig, alt, inner, value, left=axes.room(labels, 28) + 40, right=20, gap=10, below=BOTTOM
+    )  # fmt: skip

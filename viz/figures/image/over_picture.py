@@ -1,0 +1,118 @@
+"""Cells over one image, a grid for each model: where models look, where patches drift, which ones an answer needs."""
+
+from __future__ import annotations
+
+import pandas as pd
+
+from viz.chart import ChartError, chart, in_order, one_of
+from viz.drawing import Picture
+from viz.hover import decimal, hover_texts, in_words
+from viz.parts import picture_grid
+from viz.parts.depth import BLOCKS_PASSED, Scale
+from viz.text import plural
+
+PATCH = "patch {row}, {column} (row, column)"
+BY = {"view": "View", "block": "Block"}  # what the rows of the figure of attention are
+
+
+@chart(
+    title="Where models look",
+    question="Where does each model look?",
+    columns=("model", "title", "block", "view", "token", "row", "column", "share"),
+    optional=("weight",),
+    rows=("model", "block", "view", "token"),
+    empty="No model's attention to the image is known yet.",
+)
+def image_attention(
+    table: pd.DataFrame, *, by: str = "view", picture: str = "", sentence: str = "", wide: bool = False
+) -> Picture:
+    """A column for each model and a row for each view of one block, or for each block in one view.
+
+    block (from 0), view ("head 0", "mean of heads", "rollout", "contribution"), token (0: the class token), row and
+    column of a patch (-1 for the class token), share (of the view, sums to 1 over the tokens). For ``picture``,
+    ``sentence`` and ``wide`` see ``picture_grid.of_models``.
+    """
+    fixed = "block" if one_of("by", by, tuple(BY)) == "view" else "view"
+    if table[fixed].nunique() > 1:
+        raise ChartError(f"with by {by!r} the table has one {fixed}; it has {table[fixed].nunique()}")
+    kept = in_order(table[by])
+    titles = [f"block {name}" if by == "block" else name for name in kept]
+    token = table[table["token"] == 0]
+    fig, height = picture_grid.of_models(
+        table[table["token"] > 0], picture_grid.Rows(BY[by], by, kept, titles),
+        "Model; over each grid: share on the class token", "share",
+        f"<b>{{title:text 40}}</b><br>block {{block}}, {{view:text 40}}<br>{PATCH}: {{share:percent}} of the row",
+        Scale("Share of<br>the row", log=False, percent=True), picture, wide,
+        notes=dict(zip(zip(token[by].astype(str), token["model"], strict=True),
+                       hover_texts(token, "{share:percent 0}"), strict=True)),
+    )  # fmt: skip
+    stays = token.groupby("model", sort=False).agg({"title": "first", "share": "mean"})
+    known = stays.loc[[model for model in in_order(table["model"])[:4] if model in stays.index]]
+    shares = hover_texts(known, "{share:percent 0} stay on the class token in {title:plain 40}")
+    words = f"Where {plural(table['model'].nunique(), 'model')} look, {plural(len(kept), 'grid')} each; on average "
+    alt = f"{sentence} {words}{', '.join(shares) or 'nothing is known of the class token'}.".strip()
+    return Picture(fig, alt, height, f"{by}:{','.join(kept)}")
+
+
+@chart(
+    title="Drift over the image",
+    question="Where on the image do patches drift?",
+    columns=("model", "title", "against", "depth", "token", "row", "column", "drift"),
+    optional=("mean", "high", "past", "reference"),
+    rows=("model", "depth", "token"),
+    empty="No run's drift on the image is known yet.",
+)
+def image_drift_grid(table: pd.DataFrame, *, picture: str = "", sentence: str = "", wide: bool = False) -> Picture:
+    """A column for each run and a row for each depth; over each grid stands the drift of the class token.
+
+    against (title of the reference), depth (0: before block 0), token (0: the class token), row and column of a patch,
+    drift (1 − cosine to the reference's token); mean, high and past as in the chart by token. For ``picture``,
+    ``sentence`` and ``wide`` see ``picture_grid.of_models``.
+    """
+    depths = [str(depth) for depth in sorted(table["depth"].astype(int).unique())]
+    token, patches = table[table["token"] == 0], table[table["token"] > 0]
+    fig, height = picture_grid.of_models(
+        patches, picture_grid.Rows(BLOCKS_PASSED, "depth", depths, depths),
+        "Run; over each grid: drift of the class token", "drift",
+        f"<b>{{title:text 40}}</b>, depth {{depth}}<br>{PATCH}: {{drift:real}} from {{against:text 40}}",
+        Scale("Drift,<br>1 − cosine", log=False), picture, wide,
+        notes=dict(zip(zip(token["depth"].astype(str), token["model"], strict=True),
+                       [f"{drift:.2f}" for drift in token["drift"]], strict=True)),
+    )  # fmt: skip
+    models = in_order(table["model"])
+    alt = f"{sentence} Drift of the patches of {plural(len(models), 'run')} at {plural(len(depths), 'depth')}: most, "
+    alt += in_words(
+        patches, "drift", "{drift:real}, in row {row}, column {column} at depth {depth} of {title:plain 40}."
+    )
+    return Picture(fig, alt.strip(), height, ",".join(models))
+
+
+@chart(
+    title="Occluding patches",
+    question="Which patches does each model's answer need?",
+    columns=("model", "title", "token", "row", "column", "followed", "before", "margin", "change"),
+    rows=("model", "token"),
+    empty="No patch has been occluded yet.",
+)
+def image_occlude(table: pd.DataFrame, *, picture: str = "", sentence: str = "") -> Picture:
+    """A grid for each model: the change of the margin where a patch is replaced by the data set's mean patch.
+
+    token, row and column of a patch, followed (the class whose margin it is), before and margin (cosine minus the
+    largest other one), change. For ``picture`` and ``sentence`` see ``picture_grid.of_models``.
+    """
+    models = table.drop_duplicates("model")
+    notes = [f"margin {before}".replace("-", "−") for before in hover_texts(models, "{before:real}")]
+    fig, height = picture_grid.of_models(
+        table.assign(_row=""), picture_grid.Rows("One patch occluded", "_row", [""], ["\xa0"]), "Model", "change",
+        "<b>{title:text 40}</b> without patch {row}, {column} (row, column)<br>margin of {followed:text 40}: "
+        "{before:real} → {margin:real}<br>change {change:signed}",
+        Scale("Change of<br>the margin", log=False, diverging=True), picture,
+        notes={("", model): note for model, note in zip(models["model"], notes, strict=True)},
+        signed=lambda change: f"+{decimal(change, 3)}" if change >= 0 else decimal(change, 3),
+    )  # fmt: skip
+    least = in_words(
+        table, "change",
+        "Change of the margin of {followed:plain 40} with single patches occluded: the largest loss is {change:real}, "
+        "at row {row}, column {column} of {title:plain 40}.", least=True,
+    )  # fmt: skip
+    return Picture(fig, f"{sentence} {least}".strip(), height + 40, ",".join(models["model"]))

@@ -1,0 +1,225 @@
+"""Charts over the steps of learning: coefficients, losses, accuracy, and entropy against loss."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from viz import theme
+from viz.chart import chart, in_order
+from viz.drawing import Drawing, Picture, Trace
+from viz.hover import hover_texts, in_words
+from viz.parts import series, steps
+from viz.parts.legends import with_legend
+from viz.text import clean_text, plural, real, safe_text, short_name
+
+HERE: dict[str, Any] = {"name": "Here, mean over tasks", "legendgroup": "here"}
+MEAN = (
+    "<b>Step {step:count}</b><br>mean {mean:percent} over {tasks:plural task}"
+    "<br>{worst:text 40} {low:percent} to {best:text 40} {high:percent}[<br>{n:count} images]"
+)
+PRINTED = (
+    "<b>◇ {method}, step {step:count}</b><br>{accuracy:percent}, as logged<br>{source}: other models, other images"
+)
+LINE = "<b>{expert}</b>, step {step:count}<br>"
+COEFFICIENT = LINE + "coefficient {coefficient:decimal 3}[<br>tensors from {low:decimal 3} to {high:decimal 3}]"
+LOSS = (
+    " {loss:real}[<br>mean coefficient {coefficient_mean:decimal 3}]"
+    "[<br>{at_zero:percent} of its coefficients at zero or below]"
+)
+PLACE = (
+    "<b>{title}</b>, step {step:count}<br>entropy {entropy:real}, loss {loss:real} nats"
+    "[<br>accuracy {accuracy:percent}][<br>{n:count} images]"
+)
+
+
+@chart(
+    title="Accuracy over steps",
+    question="Does accuracy still rise while the merge learns?",
+    columns=("step", "task", "title", "accuracy"),
+    optional=("n",),
+    rows=("step", "task"),
+    empty="No step of this merge has been measured with labels.",
+)
+def accuracy_steps(table: pd.DataFrame, *, published: pd.DataFrame | None = None) -> Picture:
+    """The mean accuracy over tasks as a line, and the range from the worst task to the best as a band.
+
+    step (updates so far). ``published`` has method, step, accuracy and source: what authors logged for other models and
+    other images, as a dotted line behind.
+    """
+    table = series.drawn_rows(table, "accuracy", lack="no step has an accuracy")
+    look, means, printed = theme.looks(["here"])["here"], _means(table), []
+    if published is not None:
+        published = published.assign(label="◇ " + published["method"] + ": " + published["source"])
+        printed = [_printed(rows, **entry) for _, rows, entry in series.each(published, "method")]
+    area = series.faint(look.color, 0.15)
+    fig = Drawing([
+        *printed,
+        series.band(means["step"], means["low"], means["high"], area, name="Worst task to best", showlegend=False),
+        series.marks(means, "step", "mean", look, MEAN, line={"width": 2.5}, **HERE),
+    ])  # fmt: skip
+    fig.update_xaxes(**steps.axis([*table["step"], *([] if published is None else published["step"])]))
+    fig.update_yaxes(title={"text": "In-domain accuracy (%)"}, tickformat=".0%")
+    words = f"In-domain accuracy of {plural(table['task'].nunique(), 'task')} at {plural(len(means), 'step')}: "
+    ends = ", ".join(hover_texts(means.iloc[[0, -1]], "{mean:percent} at step {step:count}"))
+    best = in_words(means, "mean", " It is highest at step {step:count}, {mean:percent}.")
+    return with_legend(fig, f"{words}{ends}.{best}", **steps.SIZE)
+
+
+def _means(table: pd.DataFrame) -> pd.DataFrame:
+    """A row for each step: the mean over tasks, and which task is worst and which is best."""
+    by_step = table.reset_index(drop=True).groupby("step", sort=True)
+    scores, titles = by_step["accuracy"], table["title"].to_numpy()
+    return pd.DataFrame({
+        "mean": scores.mean(), "tasks": scores.size(),
+        "n": by_step["n"].sum().replace(0, np.nan) if "n" in table else np.nan,
+        "worst": titles[scores.idxmin()], "low": scores.min(), "best": titles[scores.idxmax()], "high": scores.max(),
+    }).reset_index()  # fmt: skip
+
+
+def _printed(rows: pd.DataFrame, **entry: Any) -> Trace:
+    """What authors logged for one method, in the color and with the marks of published numbers."""
+    look = theme.KINDS["paper"]._replace(symbol="diamond-open")
+    return series.marks(
+        rows, "step", "accuracy", look, PRINTED, line={"width": 1.2, "dash": "dot"},
+        marker={"line": {"color": look.color, "width": 1.6}}, **entry,
+    )  # fmt: skip
+
+
+@chart(
+    title="Coefficients over steps",
+    question="How do the coefficients move while the merge learns?",
+    columns=("step", "expert", "coefficient"),
+    optional=("low", "high"),
+    rows=("step", "expert"),
+    empty="No step of this merge was recorded.",
+)
+def coefficient_steps(
+    table: pd.DataFrame,
+    *,
+    tensor: str = "",
+    at: int | None = None,
+    band: str | None = None,
+    experts: list[str] | None = None,
+) -> Picture:
+    """A line for each expert; one has a band from its smallest to its largest coefficient.
+
+    step (updates so far), expert, coefficient (λ of the whole model, of one tensor, or the mean over all tensors), low
+    and high (the smallest and the largest over all tensors). ``tensor`` is the one that the table is of, if it is of
+    one; ``at`` is the marked step; ``band`` the expert with the band.
+    """
+    title = f"Coefficient of<br>{short_name(tensor, 34)}" if tensor else "Coefficient"
+    if "low" in table:
+        title += ",<br>mean over all tensors"
+    whose = f" of {clean_text(tensor)}" if tensor else ""
+    number = plural(table["expert"].nunique(), "expert")
+    words = f"Coefficients{whose} of {number} over {table['step'].max():,.0f} steps."
+    ends = series.finite_rows(table.sort_values("step", kind="stable"), "coefficient")
+    ends = ends.drop_duplicates("expert", keep="last")
+    if len(ends):
+        words += in_words(ends, "coefficient", " {expert:plain 40} ends highest, at {coefficient:decimal}")
+        lowest = in_words(ends, "coefficient", ", {expert:plain 40} lowest, at {coefficient:decimal}", least=True)
+        words += f"{lowest if len(ends) > 1 else ''}."
+    fig = steps.draw(table, "coefficient", title, COEFFICIENT, at, experts, band=band)
+    return with_legend(fig, words, state=tensor, **steps.SIZE)
+
+
+@chart(
+    title="Loss while learning",
+    question="Does the loss still fall, and on which tasks?",
+    columns=("step", "expert", "loss"),
+    optional=("coefficient_mean", "at_zero"),
+    rows=("step", "expert"),
+    empty="No step of this merge was recorded.",
+)
+def learning_loss(
+    table: pd.DataFrame,
+    *,
+    unit: str = "Loss",
+    at: int | None = None,
+    experts: list[str] | None = None,
+    window: int = 1,
+    overall: str = "",
+) -> Picture:
+    """A line for each expert's task.
+
+    step (updates so far), expert, loss (of this step's batch, which contains no labels), coefficient_mean (over the
+    tensors), at_zero (share of the coefficients at zero or below). ``unit`` names the loss and its unit; ``at`` is the
+    marked step. With a ``window`` of several steps lines are means over the last of them, and the losses themselves are
+    faint; ``overall`` is the expert of the tasks' mean.
+    """
+    tasks = series.finite_rows(table, "loss").sort_values("step", kind="stable")
+    tasks["loss"] = tasks.groupby("expert", sort=False)["loss"].transform(steps.running_mean, window)
+    if overall and set(tasks["expert"]) - {overall}:
+        tasks = tasks[tasks["expert"] != overall]
+    hover = LINE + (f"mean loss of the last {window} steps" if window > 1 else "loss") + LOSS
+    fig = steps.draw(table, "loss", safe_text(unit), hover, at, experts, window=window, overall=overall)
+    return with_legend(fig, _losses_in_words(tasks, table, unit, experts), state=unit, **steps.SIZE)
+
+
+def _losses_in_words(points: pd.DataFrame, table: pd.DataFrame, unit: str, experts: list[str] | None) -> str:
+    """What the lines show; ``points`` are theirs, by step."""
+    names = (points if len(points) else table)["expert"]
+    together = experts is not None and not set(names) & set(experts)  # one loss, of a router for instance
+    tasks = "all tasks together" if together else plural(names.nunique(), "task")
+    words = f"{clean_text(unit)} of {tasks} over {table['step'].max():,.0f} steps."
+    if points.empty:
+        return words
+    if together:
+        return f"{words} It goes from {real(points['loss'].iloc[0])} to {real(points['loss'].iloc[-1])}."
+    ends = points.groupby("expert", sort=False, as_index=False)["loss"].agg(["first", "last"])
+    falls = int((ends["last"] < ends["first"]).sum())
+    highest = in_words(ends, "last", "it ends highest on {expert:plain 40}, {last:real}")
+    return f"{words} It falls on {falls} of them; {highest}."
+
+
+@chart(
+    title="Entropy against loss",
+    question="When does minimizing entropy stop helping?",
+    columns=("task", "title", "step", "entropy", "loss"),
+    optional=("accuracy", "n"),
+    rows=("task", "step"),
+    picks=("task", "step"),
+    empty="No step of this merge has been measured with labels.",
+)
+def entropy_loss(table: pd.DataFrame, *, tasks: list[str] | None = None, selected: str | None = None) -> Picture:
+    """A path for each task through its measured steps: the first is an open mark, the last a large one.
+
+    step (updates so far), entropy (mean of the model's predictions, nats), loss (cross-entropy with labels, nats).
+    Where a path goes left and up, entropy falls while the loss rises. The path of the task ``selected`` is emphasized.
+    """
+    drawn = series.drawn_rows(
+        table.sort_values("step", kind="stable"), "entropy", "loss", lack="no step has both numbers"
+    )
+    look = theme.looks(tasks or in_order(drawn["task"]))
+    fig = Drawing([
+        _path(rows, look[task], **entry, opacity=1 if selected in (None, task) else 0.3)
+        for task, rows, entry in series.each(drawn, "task", label="title")
+    ])  # fmt: skip
+    fig.update_xaxes(title={"text": "Mean entropy of the predictions (nats)"}, rangemode="tozero")
+    fig.update_yaxes(title={"text": "Cross-entropy with the labels (nats)"}, rangemode="tozero")
+    return with_legend(fig, _misled_in_words(drawn), **steps.SIZE | {"inner": 430})
+
+
+def _path(rows: pd.DataFrame, look: theme.Look, **fields: Any) -> Trace:
+    first, last = rows["step"].min(), rows["step"].max()
+    return series.marks(
+        rows, "entropy", "loss", look, PLACE, picks=("task", "step"), line={"width": 1.8},
+        marker={
+            "size": [14 if step == last else 8 for step in rows["step"]],
+            "color": ["white" if step == first < last else look.color for step in rows["step"]],
+            "line": {"color": look.color if first < last else theme.INK, "width": 1.6},
+        }, **fields,
+    )  # fmt: skip
+
+
+def _misled_in_words(drawn: pd.DataFrame) -> str:
+    ends = drawn.groupby("title", sort=False)[["entropy", "loss"]].agg(["first", "last"])
+    entropy, loss = (ends[name]["last"] - ends[name]["first"] for name in ("entropy", "loss"))
+    misled = [clean_text(title, 40) for title in ends.index[np.array((entropy < 0) & (loss > 0))]]
+    words = f"Entropy against loss of {plural(len(ends), 'task')} at {plural(drawn['step'].nunique(), 'step')}."
+    if not misled:
+        return f"{words} On no task does entropy fall while the loss rises."
+    return f"{words} Entropy falls while the loss rises on {len(misled)} of them: {', '.join(misled[:3])}."

@@ -1,1 +1,0 @@
-"""Charts of lessons: what a learner guessed, and what was measured."""

@@ -1,0 +1,173 @@
+"""Sections of the network: how far each expert moved there, and how much of it the merge keeps."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from itertools import cycle
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from viz import theme
+from viz.chart import chart, in_forward_order, in_order, one_of
+from viz.drawing import Drawing, Picture, bar, heatmap, scatter
+from viz.hover import extremes, hover_texts, in_words
+from viz.parts import axes, depth, series, tensor_columns
+from viz.parts.cells import NO_CELL, Cell, click_targets, outline
+from viz.parts.legends import with_legend
+from viz.text import first_few, percent, role_name, safe_text
+
+COLORS = 7  # kinds of layer with a color of their own; the rest share one
+OTHER = "other kinds"
+SHAPES = ("", "/", "x", ".", "\\", "-", "+")  # beside color, so that a gray print can be read
+PATTERN = {"fgcolor": "white", "fillmode": "overlay", "size": 6, "solidity": 0.2}
+KIND = (
+    "<b>{section}, {kind}</b><br>kept {survivors:count} of {tensors:plural tensor}, {kept:count} of {numel:count} "
+    "scalars ({share:percent})[<br>kept: {kept_names:raw}][<br>pruned: {pruned_names:raw}]"
+)
+REST = "<b>{section}</b><br>pruned: {pruned:count} of {numel:count} scalars ({rest:percent})"
+NORM = "<b>{expert}, {section}</b><br>norm {norm:real}, {relative:percent 2} of the pretrained norm"
+LARGEST = "The largest move is {expert:plain} in {section:plain}: {relative:percent 2} of the pretrained norm."
+
+
+@chart(
+    title="Kept share",
+    question="How much of each block does the merge keep?",
+    columns=("section", "role", "part", "numel", "kept"),
+    optional=("tensor", "kept_numel", "order", "component"),
+    rows=(),
+    empty="This method has no mask: it keeps everything.",
+)
+def kept_share(table: pd.DataFrame, *, by: str = "role") -> Picture:
+    """A bar for each section, whose length is the kept share of its scalars, split by role, kind of layer or component.
+
+    kept (bool), one row a tensor; kept_numel (scalars, where single parameters are masked), order (without it rows must
+    be in that order), component (for instance Attention, MLP or Other). ``by`` is role, part or component.
+    """
+    one_of("by", by, ("role", "part", *(("component",) if "component" in table else ())))
+    table = _with_kinds(in_forward_order(table), by)
+    sections = in_order(table["section"])
+    totals = _sums(table).set_index("section").loc[sections].reset_index()
+    totals = totals.assign(rest=1 - totals["share"], pruned=(1 - totals["share"]) * totals["numel"])
+    size = table.groupby("kind")["numel"].sum()
+    kinds = sorted(in_order(table["kind"]), key=lambda kind: (kind == OTHER, -float(size[kind])))
+    colors = _colors(kinds, by)
+    y = np.arange(len(sections), dtype=np.float32)
+    flat = {"y": y, "orientation": "h", "hovertemplate": "%{text}<extra></extra>", "textposition": "none"}
+    fig = Drawing()
+    for kind, shape in zip(kinds, cycle(SHAPES), strict=False):
+        rows = _sums(table[table["kind"] == kind])
+        texts = dict(zip(rows["section"], hover_texts(rows, KIND, raw=str), strict=True))
+        kept = rows.set_index("section")["kept"].reindex(sections, fill_value=0).to_numpy(np.float64)
+        fig.add_trace(bar(
+            x=series.numbers(rows, _ratio(kept, totals["numel"])), text=[texts.get(name, "") for name in sections],
+            name=safe_text(kind, 40), legendgroup=safe_text(kind, 40), **flat,
+            marker={
+                "color": colors[kind], "line": {"color": "white", "width": 0.5}, "pattern": PATTERN | {"shape": shape},
+            },
+        ))  # fmt: skip
+    fig.add_traces([
+        bar(x=totals["rest"].to_numpy(np.float32), text=hover_texts(totals, REST), name="pruned", legendgroup="pruned",
+            marker={"color": theme.PRUNED}, **flat),
+        scatter(
+            x=np.ones(len(y), np.float32), y=y, mode="text", text=hover_texts(totals, "\xa0{share:percent}"),
+            textposition="middle right", cliponaxis=False, hoverinfo="skip", showlegend=False, name="Kept share",
+            textfont={"size": theme.SMALL},
+        ),
+    ])  # fmt: skip
+    fig.update_xaxes(title={"text": "Share of the section's scalars that is kept (%)"}, range=[0, 1], tickformat=".0%")
+    fig.update_yaxes(**axes.of_names("Section", sections, down=True, fixedrange=False))
+    fig.update_layout(barmode="stack", bargap=0.22)
+    overall = float(totals["kept"].sum() / totals["numel"].sum()) if totals["numel"].sum() else 0.0
+    most, least = extremes(totals, "share", "{section:plain} ({share:percent})")
+    alt = f"The merge keeps {percent(overall)} of the scalars: most in {most}, least in {least}."
+    left, inner = axes.room(sections) + 40, 102 + 24 * len(sections)
+    return with_legend(fig, alt, inner, by, left=left, right=64, below=50, gap=12, wide=True)
+
+
+def _with_kinds(table: pd.DataFrame, by: str) -> pd.DataFrame:
+    """The table with kept scalars in place of flags, and the kind of every row.
+
+    That is its role in words, its part or its component; all parts except the largest few are ``OTHER``.
+    """
+    kept = table["numel"].astype(float) * table["kept"].astype(bool)
+    if "kept_numel" in table:
+        kept = table["kept_numel"].astype(float).fillna(kept)
+    kinds = table[by].map(role_name) if by == "role" else table[by]
+    largest = table["numel"].groupby(kinds).sum().nlargest(COLORS).index
+    return table.assign(kept=kept, kind=kinds if kinds.nunique() <= COLORS else kinds.where(kinds.isin(largest), OTHER))
+
+
+def _sums(rows: pd.DataFrame) -> pd.DataFrame:
+    """A row for each section: its scalars and tensors, how many are kept, and the names of some."""
+    groups = rows.assign(survives=rows["kept"] > 0).groupby("section")
+    sums = groups.agg(
+        numel=("numel", "sum"), kept=("kept", "sum"), survivors=("survives", "sum"), tensors=("kept", "size"),
+        kind=("kind", "first"),
+    )  # fmt: skip
+    if "tensor" in rows:
+        for name, some in (("kept_names", rows[rows["kept"] > 0]), ("pruned_names", rows[rows["kept"] == 0])):
+            sums[name] = some.groupby("section")["tensor"].agg(_listed)
+    return sums.assign(share=_ratio(sums["kept"], sums["numel"])).reset_index()
+
+
+def _listed(names: pd.Series[str]) -> str:
+    return first_few(names, 4).replace(", ", ",<br>   ")
+
+
+def _ratio(part: Any, whole: Any) -> Any:
+    return np.divide(part, whole, out=np.zeros(len(part)), where=np.asarray(whole) > 0)
+
+
+def _colors(kinds: list[str], by: str) -> Mapping[str, str]:
+    free = iter(theme.PALETTE)
+    roles = {role_name(role): color for role, color in theme.ROLE_COLORS.items()}
+    fixed = roles if by == "role" else {OTHER: "#999999"}
+    return {kind: fixed.get(kind) or next(free, "#999999") for kind in kinds}
+
+
+@chart(
+    title="Task vector norms",
+    question="Where in the network did each expert move, and how far?",
+    columns=("expert", "section", "norm", "relative"),
+    rows=("expert", "section"),
+    picks=("expert", "section"),
+    empty="There is no expert to measure.",
+)
+def task_vector_norms(
+    table: pd.DataFrame, *, value: str = "relative", selected: Cell = NO_CELL, limits: depth.Limits = None
+) -> Picture:
+    """A heat map, experts by sections, of the norm of the task vector.
+
+    section (in model order), norm (Euclidean norm of the section's task vector, in units of the weights), relative
+    (norm over the pretrained section's norm).
+    """
+    relative = one_of("value", value, ("relative", "norm")) == "relative"
+    experts, sections = in_order(table["expert"]), in_order(table["section"])
+    pairs = pd.MultiIndex.from_product([experts, sections], names=["expert", "section"])
+    cells = table.set_index(["expert", "section"]).reindex(pairs).reset_index()
+    z = cells[value].to_numpy(np.float64).reshape(len(experts), -1)
+    z = np.where(np.isfinite(z), z, np.nan)
+    low, high = limits or (0.0, float(np.nan_to_num(z).max()) or 1.0)
+    bar = {"tickformat": ".1%"} if relative else {"exponentformat": "power"}
+    title = {"text": "share of<br>pretrained" if relative else "norm", "side": "top"}
+    fig = Drawing([
+        heatmap(
+            z=z.astype(np.float32), zmin=low, zmax=high, colorscale=theme.SEQUENTIAL, xgap=1, ygap=1, name="Norm",
+            hoverinfo="skip", colorbar={"thickness": 12, "outlinewidth": 0, "title": title, **bar},
+        ),
+        click_targets(experts, sections, hover_texts(cells, NORM), "Cells"),
+    ])  # fmt: skip
+    short = [tensor_columns.short(section) for section in sections]
+    fig.update_xaxes(
+        **axes.of_names("Section in model order; numbers are blocks", short, 14, ticks="", fixedrange=False),
+        tickangle=-40 if max(len(safe_text(name, 14)) for name in short) > 3 else 0,
+    )
+    fig.update_yaxes(**axes.of_names("Expert", experts, down=True, fixedrange=False))
+    fig.update_layout(
+        shapes=outline(experts, sections, selected), margin={"l": axes.room(experts) + 40, "r": 92, "t": 38, "b": 92},
+        showlegend=False, barmode="overlay",
+    )  # fmt: skip
+    alt = in_words(table, "relative", LARGEST) or "No relative norm could be computed."
+    return Picture(fig, alt, 158 + 26 * max(len(experts), 3), value)

@@ -1,1 +1,0 @@
-"""What is put on top of a merged model: modules, routers, and what all of it takes to store."""

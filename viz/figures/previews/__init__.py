@@ -1,1 +1,0 @@
-"""What previews show, never drawn like the scores of a run."""

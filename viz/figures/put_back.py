@@ -1,0 +1,165 @@
+"""Putting tensors back to pretrained: what it changes, what one gradient predicts, and whether drift tells as much."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pandas as pd
+from plotly.colors import get_colorscale
+
+from viz import theme
+from viz.chart import TENSOR, NothingToDraw, chart, in_order
+from viz.drawing import Drawing, Picture, Trace, heatmap, scatter
+from viz.hover import LAYER, in_words
+from viz.parts import depth, legends, series
+from viz.parts.cells import NO_CELL, Cell
+from viz.parts.legends import with_legend
+from viz.text import plural, real, role_name, safe_text
+
+FADE = [[0, "rgba(255,255,255,0)"], [1, "rgba(255,255,255,0.72)"]]
+POINTS = depth.Scale("accuracy,<br>points", log=False, diverging=True)
+MARGIN = depth.Scale("first order:<br>Δ margin", log=False, diverging=True, colors=get_colorscale("BrBG"))
+UNKNOWN = "not measured yet"
+MEASURED = (
+    "<b>{tensor:short}</b><br>{title}: [{unknown}][{change:points} points][, {low:points} to {high:points}]"
+    "[<br>from {before:percent} to {after:percent}][<br>no significant difference with n = {unclear_n:count}]"
+    f"[<br>n = {{clear_n:count}} images]<br>{LAYER}"
+)
+GAIN = " The largest gain is {change:points} points, {title:plain}, with {tensor:plain}."
+PREDICTED = f"<b>{{tensor:short}}</b><br>{{title}}: margin {{predicted:signed}}, first order<br>{LAYER}"
+GUESS = " The largest gain is predicted for {tensor:plain}, {title:plain}: {predicted:signed}."
+RANKED = (
+    "<b>{tensor:short}</b><br>drift {drift:percent 2} of its output, rank {drift_rank:general}<br>put back "
+    "{change:points} points ({low:points} to {high:points}), rank {change_rank:general}<br>{section}, {part}"
+)
+
+
+@chart(
+    title="Put back",
+    question="What would putting a layer back to pretrained gain or lose?",
+    columns=("row", "title", *TENSOR, "change", "low", "high", "n"),
+    optional=("before", "after"),
+    rows=("row", "tensor"),
+    picks=("row", "tensor"),
+    empty="Nothing was put back yet.",
+)
+def revert_map(table: pd.DataFrame, *, selected: Cell = NO_CELL, limits: depth.Limits = None) -> Picture:
+    """A heat map, averages, whole blocks and tasks by tensors in forward order; faded where the interval holds zero.
+
+    row (id) and title of an average, a task or a whole block's average, change (of accuracy, NaN where it is not
+    measured yet), before and after (accuracies). In a row of whole blocks every tensor has its block's numbers.
+    ``limits`` are in points.
+    """
+    measured, clear = np.isfinite(table["change"].to_numpy(np.float64)), series.clear(table)
+    table = table.assign(
+        points=100 * table["change"].astype(float),
+        unknown=np.where(measured, "", UNKNOWN),
+        clear_n=table["n"].where(measured & clear),
+        unclear_n=table["n"].where(measured & ~clear),
+        faded=measured & ~clear,
+    )
+    tensors = plural(table["tensor"].nunique(), "tensor")
+    words = f"Change of accuracy when one of {tensors} is put back to pretrained."
+    if measured.any():
+        cells = f"{int(clear[measured].sum()):,} of {int(measured.sum()):,} cells"
+        words += f"{in_words(table, 'change', GAIN)} The interval leaves zero out in {cells}."
+    else:
+        words += " Nothing is measured yet."
+    scale = POINTS._replace(limits=limits)
+    picture = depth.heat_map(table, "row", "points", scale, MEASURED, selected, alt=words)
+    rows = in_order(table["row"])
+    faded = depth.Columns.of(table).cells(table, "row", rows)["faded"].to_numpy(np.uint8).reshape(len(rows), -1)
+    veil = heatmap(
+        z=faded, zmin=0, zmax=1, colorscale=FADE, showscale=False, ygap=1, name="No significant difference",
+        hoverinfo="skip",
+    )  # fmt: skip
+    picture.drawing.data.insert(1, veil)  # below what takes clicks
+    return depth.with_words(picture, "Accuracy on", "Faded: the 95% interval holds zero")
+
+
+@chart(
+    title="Put back, first order",
+    question="First order: which layers would help if they were put back?",
+    columns=("row", "title", *TENSOR, "predicted"),
+    rows=("row", "tensor"),
+    picks=("row", "tensor"),
+    empty="The first-order map has not been measured.",
+)
+def first_order_map(table: pd.DataFrame, *, selected: Cell = NO_CELL) -> Picture:
+    """A heat map of predicted changes, tasks or experts by tensors in forward order; never in points of accuracy.
+
+    row (id) and title of an average, a task or an expert, predicted (change of the mean margin, the cosine of the right
+    class minus the largest other one).
+    """
+    tensors = plural(table["tensor"].nunique(), "tensor")
+    words = f"First-order guess of what putting back one of {tensors} changes in the mean margin."
+    alt = words + in_words(table, "predicted", GUESS, signed=_signed)
+    formats = {"signed": _signed}
+    picture = depth.heat_map(table, "row", "predicted", MARGIN, PREDICTED, selected, alt=alt, formats=formats)
+    return depth.with_words(picture, "Mean margin on", "First order: a guess from one gradient, in units of cosine")
+
+
+def _signed(number: float) -> str:
+    return f"+{real(number)}" if number > 0 else real(number).replace("-", "−")
+
+
+@chart(
+    title="Drift and putting back",
+    question="Does what drifts most help most if it is put back?",
+    columns=("tensor", "section", "role", "part", "drift", "change", "low", "high"),
+    optional=("drift_rank", "change_rank"),
+    rows=("tensor",),
+    picks=("tensor",),
+    empty="No tensor has both: measured drift, and what putting it back gives.",
+)
+def drift_and_put_back(
+    table: pd.DataFrame, *, correlation: tuple[float, int] | None = None, over: str = "", selected: str | None = None
+) -> Picture:
+    """A point for each tensor, both ranks from 1 (drifts most, helps most); open where the interval holds zero.
+
+    drift (share of the layer's output, a mean over tasks), change (of accuracy when it is put back), drift_rank and
+    change_rank (mean ranks of equal numbers). ``correlation`` is Spearman's ρ and the number of tensors; ``over`` says
+    on what accuracy is measured.
+    """
+    table = series.finite_rows(table, "drift", "change")
+    if table.empty:
+        raise NothingToDraw("Nothing to draw: no tensor has both numbers.")
+    ranks = {f"{name}_rank": table[name].rank(ascending=False) for name in ("drift", "change")}
+    table = table.assign(**ranks)
+    fig = Drawing(
+        _points(table[table["role"] == role], role, theme.SYMBOLS[place % 8])
+        for place, role in enumerate(in_order(table["role"]))
+    )
+    circled = table[table["tensor"] == selected]
+    if len(circled):
+        fig.add_trace(scatter(
+            x=series.numbers(circled, "drift_rank"), y=series.numbers(circled, "change_rank"), mode="markers",
+            name="Selected", showlegend=False, hoverinfo="skip",
+            marker={"symbol": "circle-open", "size": 20, "color": theme.ACCENT, "line": {"width": 3}},
+        ))  # fmt: skip
+    room = 0.03 * len(table) + 0.5
+    ends = [1 - room, len(table) + room]
+    where = f", {safe_text(over)}" if over else ""
+    fig.update_xaxes(title={"text": "Rank by drift of the layer by itself (1 drifts most)"}, range=ends)
+    fig.update_yaxes(
+        title={"text": f"Rank by accuracy gained when put back{where}<br>(1 gains most)"}, range=ends[::-1]
+    )
+    alt = f"{plural(len(table), 'tensor')}, ranked by drift and by what putting them back gains."
+    note = "Open marks: the 95% interval holds zero"
+    if correlation is not None and math.isfinite(correlation[0]):
+        rho, n = correlation
+        alt += f" The ranks correlate with Spearman {rho:.2f}."
+        note = f"Spearman ρ = {rho:.2f}, n = {plural(n, 'tensor')}. {note}"
+    fig.add_annotation(theme.caption(note, 1))
+    return with_legend(fig, alt, 430, left=80, gap=34, title="Kind ")
+
+
+def _points(rows: pd.DataFrame, role: str, symbol: str) -> Trace:
+    color = theme.ROLE_COLORS.get(role, theme.FADED)
+    symbols = [symbol if clear else f"{symbol}-open" for clear in series.clear(rows)]
+    return series.marks(
+        rows, "drift_rank", "change_rank", theme.Look(color, symbol), RANKED, picks=("tensor",), size=10,
+        name=legends.entry(role_name(role)), legendgroup=safe_text(f"role {role}"),
+        marker={"symbol": symbols, "line": {"width": 1.6, "color": color}},
+    )  # fmt: skip

@@ -1,1 +1,0 @@
-"""Charts of what putting weights back to pretrained gives."""

@@ -1,1 +1,0 @@
-"""Charts of stored runs, one per file."""

@@ -1,0 +1,254 @@
+"""Runs in the plane of in-domain and out-of-domain accuracy (LwPTV, Fig. 1)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+import pandas as pd
+
+from viz import theme
+from viz.chart import ChartError, chart
+from viz.drawing import Picture, Trace
+from viz.hover import hover_texts, in_words
+from viz.parts import legends, plane
+from viz.parts.plane import IN, OUT, SCORES, Labels, Point, Window
+from viz.text import clean_text, plural
+
+KIND_NAMES: Mapping[str, str] = {
+    "pretrained": "Pretrained",
+    "individual": "Individual experts",
+    "multitask": "Trained on all tasks",
+    "merge": "Merge",
+    "per_task": "Merge that gives one model per task ‡",
+    "modules": "Merge with a module per task ‡",
+    "paper": "Quoted from a paper, not measured here",
+}
+MERGES, REFERENCES, PAPER = ("merge", "per_task", "modules"), ("pretrained", "individual", "multitask"), "paper"
+ADAPTS = "Merge that adapts on test data †"
+SIGNS = {"per_task": " ‡", "modules": " ‡", "paper": " (paper)"}  # beside the label
+HOVER = (
+    f"<b>{{label}}</b><br>{SCORES}<br>{{kind:kind}}[<br>in domain: {{experts:text 100}}]"
+    "[<br>{adapts} adapts on test data][<br>source: {source}]"
+)
+HEIGHT, TOP, BOTTOM = 560, 50, 82  # px; a paper's legend takes 20 more above
+LEGEND = {"orientation": "h", "x": 0, "xanchor": "left", "tracegroupgap": 0}
+INTERVALS = ("in_low", "in_high", "out_low", "out_high", "n_in", "n_out")
+Pairs = pd.DataFrame | Sequence[tuple[str, str]]
+BEST = " {label:plain}, {h_score:percent} (in-domain {in_domain:percent}, out-of-domain {out_of_domain:percent})."
+
+PLAIN, PLUGGED = "plain", "plugged"  # the two ends of a pair
+RISES, FALLS = theme.Look("#0072B2", "circle"), theme.Look("#D55E00", "diamond")  # the end with the edit, by H-score
+ALONE = theme.Look("#5F6B7A", "circle-open")
+FAINT = "rgba(95, 107, 122, 0.35)"  # intervals: two for every merge
+FAR = 0.5  # share of the range of all ends; starts farther outside would squeeze the others into a corner
+OUTSIDE = "{pair:text 26} starts outside, at {in_domain:percent} in, {out_of_domain:percent} out"
+MOST = 3  # starts outside that are named
+LARGEST = "; the largest change is {pair:plain}'s, {gained_h_score:points} points."
+CHANGE = (
+    f"<b>{{label}}</b><br>{SCORES}[<br>change: in-domain {{gained_in_domain:points}}, "
+    "out-of-domain {gained_out_of_domain:points}, H-score {gained_h_score:points} points]"
+)
+
+
+@chart(
+    title="In-domain against out-of-domain",
+    question="Which merge is good in-domain without losing out-of-domain?",
+    columns=("run", "label", "kind", "in_domain", "out_of_domain", "h_score"),
+    optional=(*INTERVALS, "adapts_on_test", "source", "experts", "tasks_in", "tasks_out"),
+    rows=("run",),
+    picks=("run",),
+    empty="No run has been evaluated yet.",
+)
+def id_ood_scatter(table: pd.DataFrame, *, selected: str | None = None, arrows: Pairs = ()) -> Picture:
+    """A mark for each run: open for references, filled for merges, a cross with its own legend for a paper's numbers.
+
+    A row without one of the scores is left out, and a note says so. n_in, n_out (images), tasks_in, tasks_out (numbers
+    of tasks), experts (whose tasks are in domain, with commas; one set of them, or the marks could not be compared),
+    adapts_on_test (bool), source (of a paper's row). ``arrows`` are pairs (from run, to run).
+    """
+    return draw_runs(table, selected, arrows)
+
+
+def draw_runs(table: pd.DataFrame, selected: str | None, arrows: Pairs) -> Picture:
+    """The picture of ``id_ood_scatter``."""
+    _check(table)
+    drawn, left_out = plane.split(table)
+    plane.need_rows(drawn, left_out)
+    adapts = drawn["adapts_on_test"].eq(True) if "adapts_on_test" in drawn else pd.Series(False, drawn.index)
+    drawn = drawn.assign(adapts=np.where(adapts, "†", ""))
+    top = TOP + (20 if PAPER in set(drawn["kind"]) else 0)
+    joined, at = _joined(arrows, table, drawn), plane.points(drawn)
+    texts = hover_texts(drawn, "{label:text 36}[ {adapts}]{kind:sign}", sign=lambda kind: SIGNS.get(kind, ""))
+    first = {end for pair in joined for end in pair}
+    labels = Labels(drawn, texts, (700, 1300), HEIGHT - top - BOTTOM, clear=True, first=first)
+    pointers = [plane.arrow(at[start], at[end]) for start, end in joined]
+    fig = plane.draw(_marks_by_kind(drawn), Window.of(drawn), labels, pointers, left_out)
+    for point, run in zip(at, drawn["run"], strict=True):
+        if run == selected:  # a circle in px, so that it stays round
+            fig.add_shape(
+                type="circle", xsizemode="pixel", ysizemode="pixel", xanchor=point[0], yanchor=point[1], x0=-12, x1=12,
+                y0=-12, y1=12, line={"color": theme.ACCENT, "width": 3}, name="selected",
+            )  # fmt: skip
+    fig.update_layout(
+        legend=LEGEND | {"y": 1, "yanchor": "bottom"},
+        legend2=LEGEND | {"y": 1, "yanchor": "top", "yref": "container"},
+        margin={"l": plane.LEFT, "r": plane.RIGHT, "t": top, "b": BOTTOM},
+    )
+    return Picture(fig, _best_run(drawn, left_out), HEIGHT)
+
+
+def _check(table: pd.DataFrame) -> None:
+    """Raise ChartError for an unknown kind, and for averages over different tasks, which no picture can compare."""
+    if unknown := sorted(set(table["kind"].astype(str)) - set(KIND_NAMES)):
+        raise ChartError(f"id_ood_scatter does not know the kind {unknown[0]!r}; it takes {', '.join(KIND_NAMES)}")
+    if "experts" in table:
+        sets = {frozenset(str(names).split(", ")) for names in table["experts"].dropna()}
+        if len(sets) > 1:
+            raise ChartError(f"id_ood_scatter takes runs of one set of experts; the table has {len(sets)} sets")
+
+
+def _joined(arrows: Pairs, table: pd.DataFrame, drawn: pd.DataFrame) -> list[tuple[int, int]]:
+    """Pairs of rows of ``drawn`` that arrows join, without pairs that contain a left-out run."""
+    pairs = arrows[["from", "to"]].itertuples(index=False) if isinstance(arrows, pd.DataFrame) else arrows
+    place = {run: row for row, run in enumerate(drawn["run"])}
+    joined = []
+    for start, end in pairs:
+        if unknown := {str(start), str(end)} - set(table["run"]):
+            raise ChartError(f"an arrow names the run {clean_text(min(unknown))!r}, which is not in the table")
+        if str(start) in place and str(end) in place:
+            joined.append((place[str(start)], place[str(end)]))
+    return joined
+
+
+def _marks_by_kind(drawn: pd.DataFrame) -> list[Trace]:
+    """One trace for each kind of run, merges that adapt on test data apart."""
+    traces = []
+    for kind, look in theme.KINDS.items():
+        for sign in ("", "†"):
+            rows = drawn[(drawn["kind"] == kind) & (drawn["adapts"] == sign)]
+            if rows.empty:
+                continue
+            name = (ADAPTS if kind == "merge" else f"{KIND_NAMES[kind]} †") if sign else KIND_NAMES[kind]
+            line = theme.edge(3.5 if sign else 1) if kind in MERGES else {"color": look.color, "width": 2.5}
+            legend = {"legend": "legend2", "legendgroup": "papers"} if kind == PAPER else {"legend": "legend"}
+            formats = {"kind": KIND_NAMES.__getitem__}
+            marker = {"size": 12, "line": line}
+            traces.append(
+                plane.marks(rows, look, HOVER, look.color, formats=formats, name=name, marker=marker, **legend)
+            )
+    return traces
+
+
+def _best_run(drawn: pd.DataFrame, left_out: pd.DataFrame) -> str:
+    kinds = drawn["kind"]
+    merges = drawn[kinds == "merge"]
+    counts = {"run": kinds.isin(MERGES), "reference": kinds.isin(REFERENCES), "published result": kinds == PAPER}
+    marks = [plural(int(of_kind.sum()), noun) for noun, of_kind in counts.items() if of_kind.any()]
+    sentence = f"{', '.join(marks)}. Highest H-score{' of a merge' if len(merges) else ''}:"
+    sentence += in_words(merges if len(merges) else drawn, "h_score", BEST)
+    return sentence + (f" {len(left_out):,} left out." if len(left_out) else "")
+
+
+@chart(
+    title="An edit in front of a merge",
+    question="Which merges does the edit help, and at what cost?",
+    columns=("pair", "kind", "run", "label", "in_domain", "out_of_domain", "h_score"),
+    optional=INTERVALS,
+    rows=("pair", "kind"),
+    picks=("run",),
+    empty="No merge has been run both without and with this edit.",
+)
+def plugin_arrows(table: pd.DataFrame, *, edit: str = "the edit") -> Picture:
+    """An arrow per pair over curves of equal H-score, with an open mark at its start and a filled one at its end.
+
+    pair (the merge's name, drawn beside its end), kind (plain and plugged, the ends of a pair; or a reference, whose
+    mark is open), n_in, n_out (images). A pair without both ends is left out; a note says so, and names the arrows that
+    start far outside. ``edit`` is the edit's name in the description.
+    """
+    if unknown := sorted(set(table["kind"].astype(str)) - {PLAIN, PLUGGED, *REFERENCES}):
+        raise ChartError(f"plugin_arrows does not know the kind {unknown[0]!r}")
+    drawn, left_out = _whole_pairs(table)
+    plane.need_rows(drawn, left_out)
+    starts, plugged, far = drawn["kind"] == PLAIN, drawn["kind"] == PLUGGED, _far(drawn)
+    window = Window.of(drawn[~far])
+    before = drawn[starts].set_index("pair")
+    gains = {
+        f"gained_{name}": (drawn[name] - drawn["pair"].map(before[name])).where(plugged)
+        for name in (IN, OUT, "h_score")
+    }
+    drawn = drawn.assign(**gains)
+    after = drawn[plugged]
+    joined = zip(plane.points(before.loc[after["pair"]]), plane.points(after), after["gained_h_score"], strict=True)
+    arrows = [
+        plane.arrow(_entering(start, end, window), end, (RISES if gain >= 0 else FALLS).color)
+        for start, end, gain in joined
+    ]
+    ends, outside = drawn[~starts], _outside(drawn[far])
+    texts = hover_texts(ends, "{pair:text 26}")
+    labels = Labels(ends, texts, (500, 1200), 500, beside=plane.points(drawn[starts]))
+    fig = plane.draw(_marks_by_change(drawn), window, labels, arrows, left_out, outside)
+    more = theme.LINE_HEIGHT * len(outside)
+    return legends.with_legend(
+        fig, _best_change(after, left_out, edit), 592 + more, edit, left=plane.LEFT, right=plane.RIGHT, gap=10,
+        below=82 + more,
+    )  # fmt: skip
+
+
+def _whole_pairs(table: pd.DataFrame) -> tuple[pd.DataFrame, pd.DataFrame]:
+    """The rows that are drawn, and the others, which lack scores or the other end."""
+    complete, left_out = plane.split(table)
+    is_end = complete["kind"].isin([PLAIN, PLUGGED])
+    kinds = complete[is_end].groupby("pair")["kind"].nunique()
+    single = is_end & ~complete["pair"].isin(kinds[kinds == 2].index)
+    return complete[~single].reset_index(drop=True), pd.concat([left_out, complete[single]])
+
+
+def _far(drawn: pd.DataFrame) -> pd.Series[bool]:
+    """Which rows are starts far outside the range of all ends."""
+    starts = drawn["kind"] == PLAIN
+    far = pd.Series(False, drawn.index)
+    for name in (IN, OUT):
+        ends = drawn[~starts][name]
+        room = FAR * max(float(ends.max() - ends.min()), 0.1)
+        far |= starts & ~drawn[name].between(ends.min() - room, ends.max() + room)
+    return far
+
+
+def _entering(start: Point, end: Point, window: Window) -> Point:
+    """The point where an arrow's visible part begins: its start, or where it enters the plot."""
+    steps = [from_ - to for from_, to in zip(start, end, strict=True)]
+    limits = [(bound - at) / step for at, step, ends in zip(end, steps, window, strict=True) if step for bound in ends]
+    share = min([1.0, *(limit for limit in limits if limit > 0)])
+    return end[0] + share * steps[0], end[1] + share * steps[1]
+
+
+def _outside(far: pd.DataFrame) -> list[str]:
+    """Lines that say where arrows from outside the plot start."""
+    lines = hover_texts(far, OUTSIDE)
+    rest = len(lines) - MOST
+    return lines if rest <= 0 else [*lines[:MOST], f"and {rest} more"]
+
+
+def _marks_by_change(drawn: pd.DataFrame) -> list[Trace]:
+    """A trace for the starts, one for the ends where the H-score rises and one where it falls, one per reference."""
+    kind, gain = drawn["kind"], drawn["gained_h_score"]
+    filled = [("With it, H-score not lower", RISES, gain >= 0), ("With it, H-score lower", FALLS, gain < 0)]
+    traces = []
+    for name, look, chosen in [
+        ("Without the edit", ALONE, kind == PLAIN), *filled,
+        *((KIND_NAMES[name], theme.KINDS[name], kind == name) for name in REFERENCES),
+    ]:  # fmt: skip
+        line = theme.edge(0.8) if look in (RISES, FALLS) else {"color": look.color, "width": 2}
+        if chosen.any():
+            marker = {"size": 11, "line": line}
+            traces.append(plane.marks(drawn[chosen], look, CHANGE, FAINT, name=name, legendgroup=name, marker=marker))
+    return traces
+
+
+def _best_change(after: pd.DataFrame, left_out: pd.DataFrame, edit: str) -> str:
+    sentence = f"{plural(len(after), 'merge')} without and with {clean_text(edit, 40)} in front."
+    if len(after):
+        sentence += f" The H-score does not fall for {int((after['gained_h_score'] >= 0).sum())}"
+        sentence += in_words(after, "gained_h_score", LARGEST)
+    return sentence + (f" {plural(len(left_out), 'row')} left out." if len(left_out) else "")

@@ -1,0 +1,281 @@
+"""Runs side by side: their scores task by task, measured here or given from elsewhere, and their storage."""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from viz import theme
+from viz.chart import ChartError, NothingToDraw, chart, in_order
+from viz.drawing import Drawing, Picture, Trace, scatter
+from viz.hover import hover_texts, in_words
+from viz.parts import axes, lanes, legends, series
+from viz.text import clean_text, percent, plural, real, safe_text
+
+REFERENCES: dict[str, tuple[str, dict[str, Any], str]] = {
+    "expert": ("Own expert", {"color": theme.INK, "width": 2.5}, "line-ns"),
+    "zero_shot": ("Pretrained, zero-shot", {"color": "#8A94A3", "width": 2.5}, "line-ns"),
+    "chance": ("Chance", {"color": "#8A94A3", "width": 1.5}, "x-thin"),
+}
+HOVER = (
+    "<b>{title}</b><br>{label}: {accuracy:percent}[ ({low:percent} to {high:percent})]<br>{correct:count} of {n:count} "
+    "images" + "".join(f"[<br>{name.lower()} {{{column}:percent}}]" for column, (name, *_) in REFERENCES.items())
+)
+GIVEN = (
+    "<b>{task}</b><br>{label}: {value_words}[ ({low_words} to {high_words})]<br>{metric}[, n = {n:count}]"
+    "<br>given in {origin}"
+)
+LARGEST = " Largest {metric:plain 30}: {value_words:plain}, {label:plain 30} on {task:plain 30}."
+
+MIB = 1 << 20
+ACCOUNTS: Mapping[str, str] = {
+    "paper": "Paper's rule",
+    "dense": "Files",
+    "sparse": "Changes only",
+    "deploy": "All that its user needs",
+}
+COLORS = dict(zip(ACCOUNTS, ("#D55E00", "#0072B2", "#56B4E9", "#009E73"), strict=True))
+SHAPES = dict(zip(ACCOUNTS, ("", "/", ".", "\\"), strict=True))  # beside color, so that a gray print can be read
+
+
+def _mib(size: float) -> str:
+    """A number of bytes in MiB with two decimals, as papers print it; with three digits if it is below one."""
+    return f"{size / MIB:,.2f}" if size >= MIB else real(size / MIB)
+
+
+FORMATS: dict[str, Any] = {"mib": _mib, "account": ACCOUNTS.__getitem__, "markup": str}
+STORED = "<b>{label}</b><br>{counted}: {bytes:mib} MiB ({bytes:count} bytes)[{parts:markup}]"
+LEAST, MOST = " {account:account}: from {bytes:mib} MiB ({label:plain 30})", " to {bytes:mib} MiB ({label:plain 30})."
+
+
+@chart(
+    title="Accuracy per task",
+    question="Which task pays for the merge?",
+    columns=("run", "label", "task", "title", "in_domain", "accuracy", "low", "high", "n", "correct"),
+    optional=("expert", "zero_shot", "chance"),
+    rows=("run", "task"),
+    picks=("run", "task"),
+    empty="No run has been evaluated yet.",
+)
+def task_accuracy(table: pd.DataFrame, *, normalized: bool = False, runs: list[str] | None = None) -> Picture:
+    """A dot with its Wilson interval for each run and task, in-domain tasks above out-of-domain ones.
+
+    in_domain (bool), correct (images), expert (own expert's accuracy), zero_shot (pretrained's), chance (fractions),
+    drawn as ticks. ``normalized`` divides by ``expert``; tasks without one are left out, and a note counts them.
+    """
+    tasks = in_order(table["task"])
+    table = _normalize(table) if normalized else table
+    if table.empty:
+        raise NothingToDraw("Nothing to draw: no task has its own expert's accuracy.")
+    names, inside = in_order(table["run"]), table["in_domain"].astype(bool)
+    looks, rows = theme.looks(runs or names), lanes.Lanes(names, 11, max(28, len(names) * 11 + 12))
+    groups = (("In-domain tasks", table[inside]), ("Out-of-domain tasks", table[~inside]))
+    panels = [(title, own, own.drop_duplicates("task")) for title, own in groups if len(own)]
+    domains, inner = axes.stacked([len(first) * rows.row for *_, first in panels], 44)
+    fig, widest = Drawing(), axes.room(table["title"])
+    for (title, own, first), domain, axis in zip(panels, domains, ("", "2"), strict=False):
+        fig.add_traces(_references(first, f"y{axis}", normalized))
+        fig.add_traces(lanes.dots(rows, own, list(first["task"]), "accuracy", looks, HOVER, axis=axis))
+        beside = {"text": "Task", "standoff": 8 + widest - axes.room(first["title"])}
+        settings = axes.of_names("Task", list(first["title"]), down=True, domain=domain, anchor="x")
+        fig.update_layout({f"yaxis{axis}": settings | {"title": beside}})
+        fig.update_layout(shapes=[*fig.layout.get("shapes", ()), *lanes.tints(len(first), axis)])
+        fig.add_annotation(theme.caption(f"<b>{title}</b>", domain[1]))
+    title = "Accuracy relative to the task's own expert (%)" if normalized else "Accuracy (%), Wilson 95% interval"
+    ends = _range(table, ["accuracy", "low", "high", *REFERENCES], 0.04, 0.01)
+    ends[0] = max(-0.01, ends[0])
+    fig.update_xaxes(title={"text": title}, tickformat=".0%", anchor=f"y{'2' * (len(panels) - 1)}", range=ends)
+    if normalized:
+        fig.add_shape(axes.upright(1, {"color": theme.INK, "width": 1.2, "dash": "dash"}))
+    left_out = len(tasks) - table["task"].nunique()
+    words = f"Left out, no accuracy of its own expert: {plural(left_out, 'task')}" if left_out else ""
+    notes, _ = axes.note(words, 46)
+    fig.update_layout(annotations=[*fig.annotations, *notes])
+    legends.one_entry_each(fig)
+    below = 54 + (20 if left_out else 0)
+    return legends.with_legend(
+        fig, _highest(table, normalized), inner + 34 + below, str(normalized), left=widest + 38, right=30, below=below,
+        gap=34, wide=True,
+    )  # fmt: skip
+
+
+def _normalize(table: pd.DataFrame) -> pd.DataFrame:
+    """The rows of tasks whose own expert has an accuracy, with accuracies as multiples of it."""
+    expert = table["expert"].astype(float) if "expert" in table else pd.Series(np.nan, index=table.index)
+    columns = [name for name in ("accuracy", "low", "high", "zero_shot", "chance") if name in table]
+    return table.assign(**{name: table[name].astype(float) / expert for name in columns})[expert > 0]
+
+
+def _references(tasks: pd.DataFrame, axis: str, normalized: bool) -> Iterator[Trace]:
+    """Ticks at the accuracies of the reference models."""
+    tasks = tasks.assign(row=range(len(tasks)))
+    for column, (name, line, symbol) in REFERENCES.items():
+        if column not in tasks or (normalized and column == "expert"):
+            continue
+        if len(rows := series.finite_rows(tasks, column)):
+            yield series.marks(
+                rows, column, "row", theme.Look(line["color"], symbol), f"<b>{{title}}</b><br>{name.lower()} "
+                f"{{{column}:percent}}", name=name, legendgroup=column, legendrank=2000, yaxis=axis,
+                size=18 if symbol == "line-ns" else 8, marker={"line": line},
+            )  # fmt: skip
+
+
+def _range(table: pd.DataFrame, columns: list[str], share: float, least: float) -> list[float]:
+    """The range of all marks and intervals, with a margin that is a share of it."""
+    values = table[[name for name in columns if name in table]].to_numpy(np.float64)
+    low, high = float(np.nanmin(values)), float(np.nanmax(values))
+    pad = max(share * (high - low), least)
+    return [low - pad, high + pad]
+
+
+def _highest(table: pd.DataFrame, normalized: bool) -> str:
+    means = table.groupby("run")["accuracy"].mean()
+    best = str(means.idxmax())
+    label = table.loc[table["run"] == best, "label"].iloc[0]
+    return (
+        f"{plural(len(means), 'run')} on {plural(table['task'].nunique(), 'task')}. Highest mean "
+        f"{'relative ' * normalized}accuracy: {clean_text(label)}, {percent(means[best])}."
+    )
+
+
+@chart(
+    title="Scores measured elsewhere",
+    question="What did other programs measure?",
+    columns=("run", "label", "task", "metric", "value", "low", "high", "origin"),
+    optional=("n", "better", "proportion", "source"),
+    rows=("run", "task", "metric"),
+    picks=("run", "task"),
+    empty="These runs were given no scores.",
+)
+def given_scores(table: pd.DataFrame, *, runs: list[str] | None = None) -> Picture:
+    """A panel for each metric on its own scale, with an open diamond for each run and task.
+
+    task (with its split, if the file names one), metric, value, low, high (of proportions with a known n, else NaN),
+    origin (the file or program), source ("given" or "program"), n (examples), better ("higher", "lower" or empty),
+    proportion (bool: drawn as percent).
+    """
+    table = _in_words(series.finite_rows(table, "value"))
+    if table.empty:
+        raise NothingToDraw("Nothing to draw: no score is a number.")
+    names = in_order(table["run"])
+    looks = {run: look._replace(symbol="diamond-open") for run, look in theme.looks([*(runs or ()), *names]).items()}
+    rows = lanes.Lanes(names, 13, max(30, len(names) * 13 + 12))
+    panels = [own for _, own in table.groupby("metric", sort=False)]
+    domains, inner = axes.stacked([own["task"].nunique() * rows.row for own in panels], 78)
+    fig, wide = Drawing(), axes.room(table["task"], 28)
+    for place, (own, domain) in enumerate(zip(panels, domains, strict=True)):
+        axis, tasks = str(place + 1) if place else "", in_order(own["task"])
+        fig.add_traces(
+            lanes.dots(
+                rows, own, tasks, "value", looks, GIVEN, axis=axis, xaxis=f"x{axis}", size=11,
+                marker={"line": {"width": 2}},
+            )
+        )  # fmt: skip
+        beside = {"text": "Task", "standoff": 8 + wide}
+        settings = axes.of_names("Task", tasks, 28, down=True, domain=domain, anchor=f"x{axis}")
+        across = {**_scale(own), "anchor": f"y{axis}"}
+        fig.update_layout({f"xaxis{axis}": across, f"yaxis{axis}": settings | {"title": beside}})
+    legends.one_entry_each(fig)
+    counts = (plural(table[name].nunique(), name) for name in ("run", "task", "metric"))
+    alt = "{} on {}, measured elsewhere, in {}.".format(*counts)
+    alt += "".join(in_words(own, "value", LARGEST) for own in panels[:3])
+    return legends.with_legend(fig, alt, inner + 82, left=wide + 40, right=30, gap=26, wide=True)
+
+
+def _in_words(table: pd.DataFrame) -> pd.DataFrame:
+    """The table with its numbers as texts: proportions in percent, empty where there is no number."""
+    shares = table["proportion"].eq(True) if "proportion" in table else [False] * len(table)
+    texts = {
+        f"{name}_words": [
+            (percent if share else real)(value) if np.isfinite(value) else ""
+            for value, share in zip(table[name], shares, strict=True)
+        ]
+        for name in ("value", "low", "high")
+    }
+    return table.assign(**texts)
+
+
+def _scale(panel: pd.DataFrame) -> dict[str, Any]:
+    """The title, the range and the ticks of one metric."""
+    share = "proportion" in panel and bool(panel["proportion"].eq(True).all())
+    better = next((word for word in panel.get("better", ()) if word in ("higher", "lower")), "")
+    title = safe_text(panel["metric"].iloc[0], 40) + (" (%)" if share else "")
+    title += f", {better} is better" if better else ""
+    title += ", Wilson 95% interval" if np.isfinite(panel["low"].to_numpy(np.float64)).any() else ""
+    ends = panel[["value", "low", "high"]].to_numpy(np.float64)
+    least = max(0.01 * float(np.nanmax(np.abs(ends))), 1e-6)
+    return {
+        "title": {"text": title}, "tickformat": ".0%" if share else "",
+        "range": _range(panel, ["value", "low", "high"], 0.06, least),
+    }  # fmt: skip
+
+
+@chart(
+    title="Storage",
+    question="What does it take to store the merge?",
+    columns=("run", "label", "account", "part", "bytes"),
+    rows=("run", "account", "part"),
+    empty="No run has recorded its storage.",
+)
+def storage(table: pd.DataFrame) -> Picture:
+    """A group of bars for each run, one bar for each way of counting, in MiB (2²⁰ bytes).
+
+    account (paper, dense, sparse or deploy), part (what is counted in it), bytes. The parts of an account add up to its
+    bar; an account with an unknown part has no bar.
+    """
+    if unknown := sorted(set(table["account"].astype(str)) - set(ACCOUNTS)):
+        takes = ", ".join(ACCOUNTS)
+        raise ChartError(f"storage does not know the account {clean_text(unknown[0])!r}; it takes {takes}")
+    sums = series.finite_rows(_sums(table), "bytes")
+    if sums.empty:
+        raise NothingToDraw("Nothing to draw: these runs did not record their storage.")
+    runs = table.drop_duplicates("run")
+    lines = [textwrap.wrap(clean_text(label), 24, max_lines=3, placeholder=" …") for label in runs["label"]]
+    accounts = [account for account in ACCOUNTS if account in set(sums["account"])]
+    rows = lanes.Lanes(accounts, 15, len(accounts) * 15 + 16)
+    fig = Drawing()
+    for account in accounts:
+        fig.add_traces(_bars(sums[sums["account"] == account], account, rows, list(runs["run"])))
+    most = max(sums["bytes"].max() / MIB, 1e-6)
+    fig.update_xaxes(title={"text": "MiB (2²⁰ bytes)"}, range=[0, 1.12 * most])
+    names = ["<br>".join(map(safe_text, own)) or "\xa0" for own in lines]
+    fig.update_yaxes(**axes.of_names("Run", names, down=True) | {"ticktext": names, "fixedrange": False})
+    legend = {"orientation": "h", "x": 0, "xref": "container", "y": 1, "yref": "container", "yanchor": "top"}
+    margin = {"t": 58, "b": 56, "l": axes.room(line for own in lines for line in own or [" "]) + 40, "r": 64}
+    fig.update_layout(barmode="overlay", legend=legend | {"tracegroupgap": 0}, margin=margin)
+    words = f"{plural(sums['run'].nunique(), 'run')}."
+    for account in accounts:
+        own = sums[sums["account"] == account]
+        words += in_words(own, "bytes", LEAST, least=True, **FORMATS) + in_words(own, "bytes", MOST, **FORMATS)
+    return Picture(fig, words, len(runs) * rows.row + 114)
+
+
+def _sums(table: pd.DataFrame) -> pd.DataFrame:
+    """A row for each run and account, with its bytes; ``parts`` are lines about its parts if it has several."""
+    rows = []
+    for (run, account), own in table.groupby(["run", "account"], sort=False):
+        parts = hover_texts(own, "<br>   {part} {bytes:mib} MiB", **FORMATS) if len(own) > 1 else []
+        rows.append((run, own["label"].iloc[-1], account, own["bytes"].to_numpy(np.float64).sum(), "".join(parts)))
+    return pd.DataFrame(rows, columns=["run", "label", "account", "bytes", "parts"])
+
+
+def _bars(sums: pd.DataFrame, account: str, rows: lanes.Lanes, runs: list[str]) -> list[Trace]:
+    """One account's bars, and the number at the end of each."""
+    pattern = {"shape": SHAPES[account], "fgcolor": "white", "fillmode": "overlay", "size": 6, "solidity": 0.25}
+    mib, places = sums["bytes"] / MIB, rows.places(account, sums["run"], runs)
+    return [
+        series.bars(
+            sums.assign(counted=ACCOUNTS[account].lower()), mib, places, COLORS[account], STORED, formats=FORMATS,
+            orientation="h", name=ACCOUNTS[account], legendgroup=account, width=0.9 * rows.lane / rows.row,
+            marker={"line": theme.edge(0.5), "pattern": pattern},
+        ),
+        scatter(
+            x=series.numbers(sums, mib), y=places, legendgroup=account, mode="text",
+            text=hover_texts(sums, "\xa0{bytes:mib}", **FORMATS), textposition="middle right", cliponaxis=False,
+            hoverinfo="skip", showlegend=False, name=f"{ACCOUNTS[account]}, MiB", textfont={"size": theme.SMALL},
+        ),
+    ]  # fmt: skip

@@ -1,1 +1,0 @@
-"""Charts of sweeps, one per file."""

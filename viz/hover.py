@@ -1,0 +1,114 @@
+"""What marks say under the pointer: a template, filled with each row of a table."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from functools import cache
+from string import Formatter
+from typing import Any, NamedTuple
+
+import numpy as np
+import pandas as pd
+
+from viz.text import clean_text, count, percent, plural, real, role_name, safe_text, short_name
+
+LAYER = "{section}, {part} ({role:role})"  # where a tensor lies
+
+
+class Field(NamedTuple):
+    """A text, and the column whose value follows it, if one does, with its format."""
+
+    text: str
+    column: str | None
+    format: str
+
+
+def decimal(number: float, digits: int = 2) -> str:
+    """0.123 as "0.12", with a minus sign as wide as a digit; "—" where there is no number."""
+    return f"{number:.{digits}f}".replace("-", "−") if math.isfinite(number) else "—"
+
+
+def points(difference: float) -> str:
+    """A difference of shares in percentage points, with its sign: 0.0123 as "+1.2"; "—" where there is none."""
+    return f"{100 * difference:+.1f}" if math.isfinite(difference) else "—"
+
+
+FORMATS: Mapping[str, Callable[..., str]] = {
+    "text": safe_text,
+    "plain": clean_text,  # for alt texts, which are no markup
+    "short": short_name,
+    "percent": percent,
+    "count": count,
+    "real": real,
+    "general": "{:g}".format,
+    "points": points,
+    "decimal": decimal,
+    "role": lambda role: safe_text(role_name(role)),
+    "plural": lambda number, *noun: plural(int(number), " ".join(noun)),
+    "known": lambda value: "",  # in brackets: a value without which the rest says nothing
+}
+
+
+def hover_texts(rows: pd.DataFrame, template: str, **formats: Callable[[Any], str]) -> list[str]:
+    """The template filled with each row. ``{column:format argument}`` names one of ``FORMATS`` or of ``formats``.
+
+    A value without a format is escaped text. A part in [brackets] is left out of a row that lacks one of its values:
+    no such column, no number, an empty text. Raises KeyError if another value has no column.
+    """
+    texts = [""] * len(rows)
+    for optional, fields in _parts(template):
+        columns = [field.column for field in fields if field.column is not None]
+        if optional and not set(columns) <= set(rows):
+            continue
+        values = {name: rows[name].tolist() for name in columns}
+        shown = [
+            at for at in range(len(texts)) if not (optional and any(_absent(values[name][at]) for name in columns))
+        ]
+        for field in fields:
+            written = [""] * len(shown)
+            if field.column is not None:
+                written = _written(field.format, [values[field.column][at] for at in shown], formats)
+            for at, text in zip(shown, written, strict=True):
+                texts[at] += field.text + text
+    return texts
+
+
+def in_words(
+    table: pd.DataFrame, value: str, template: str, least: bool = False, **formats: Callable[[Any], str]
+) -> str:
+    """The template filled with the row that has the largest number, or the ``least``; empty if no row has a number."""
+    numbers = table[value].to_numpy(np.float64)
+    finite = np.flatnonzero(np.isfinite(numbers))
+    if not len(finite):
+        return ""
+    at = finite[(numbers[finite].argmin if least else numbers[finite].argmax)()]
+    return hover_texts(table.iloc[[at]], template, **formats)[0]
+
+
+def extremes(table: pd.DataFrame, value: str, template: str, **formats: Callable[[Any], str]) -> tuple[str, str]:
+    """The template filled with the row that has the largest number, and with that of the least; see ``in_words``."""
+    return in_words(table, value, template, False, **formats), in_words(table, value, template, True, **formats)
+
+
+def _written(format: str, values: list[Any], formats: Mapping[str, Callable[[Any], str]]) -> list[str]:
+    """The values in a format; texts, which repeat in thousands of rows, are written once."""
+    name, *arguments = format.split(" ")
+    write = formats.get(name) or FORMATS[name or "text"]
+    given = [int(one) if one.isdecimal() else one for one in arguments]
+    known = {text: write(text, *given) for text in {value for value in values if isinstance(value, str)}}
+    return [known[value] if isinstance(value, str) else write(value, *given) for value in values]
+
+
+def _absent(value: Any) -> bool:
+    return value is None or value is pd.NA or value == "" or (isinstance(value, float) and not math.isfinite(value))
+
+
+@cache
+def _parts(template: str) -> list[tuple[bool, list[Field]]]:
+    """The parts of a template, and whether they stand in brackets."""
+    parts = []
+    for at, part in enumerate(template.replace("]", "[").split("[")):
+        fields = [Field(text, column, format or "") for text, column, format, _ in Formatter().parse(part)]
+        parts += [(at % 2 == 1, fields)] if fields else []
+    return parts

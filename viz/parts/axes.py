@@ -1,0 +1,74 @@
+"""Axes with a place for each name, and notes under a plot."""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import numpy as np
+
+from viz import theme
+from viz.text import safe_text
+
+CHARACTERS = 78  # in a line under a chart on a narrow page
+
+
+def of_names(title: str, names: Sequence[object], limit: int = 24, down: bool = False, **more: Any) -> dict[str, Any]:
+    """Settings of an axis with a place for each name, 0 first; ``down`` puts the first on top."""
+    ends = [-0.5, len(names) - 0.5]
+    return {
+        "title": {"text": title}, "tickmode": "array", "tickvals": list(range(len(names))), "showgrid": False,
+        "ticktext": [safe_text(name, limit) for name in names], "range": ends[::-1] if down else ends,
+        "fixedrange": True, **more,
+    }  # fmt: skip
+
+
+def room(names: Iterable[object], limit: int = 24, least: float = 0) -> float:
+    """Width in px of the longest of these names beside an axis."""
+    return max([theme.text_width(safe_text(name, limit)) for name in names] + [least])
+
+
+def note(words: str, below: float) -> tuple[list[dict[str, Any]], float]:
+    """An annotation ``below`` px under the plot, in as many lines as it needs, and its height in px."""
+    if not words:
+        return [], 0
+    lines = textwrap.wrap(words, CHARACTERS)
+    annotation = {
+        "text": "<br>".join(safe_text(line, CHARACTERS + 1) for line in lines), "x": 0, "xref": "paper",
+        "xanchor": "left", "y": 0, "yref": "paper", "yanchor": "top", "yshift": -below, "showarrow": False,
+        "align": "left", "font": {"size": theme.SMALL, "color": theme.FADED},
+    }  # fmt: skip
+    return [annotation], theme.LINE_HEIGHT * len(lines) + 6
+
+
+def chosen(place: int | None) -> list[dict[str, Any]]:
+    """The frame around the column of what is selected; none if it has no place."""
+    if place is None:
+        return []
+    return [{
+        "type": "rect", "xref": "x", "yref": "y domain", "x0": place - 0.5, "x1": place + 0.5, "y0": 0, "y1": 1,
+        "line": {"color": theme.ACCENT, "width": 2}, "name": "selected",
+    }]  # fmt: skip
+
+
+def upright(x: float, line: dict[str, Any], yref: str = "paper") -> dict[str, Any]:
+    """Shape of a line up through all panels at one number, behind their marks."""
+    ends = {"xref": "x", "yref": yref, "x0": x, "x1": x, "y0": 0, "y1": 1}
+    return {"type": "line", **ends, "line": line, "layer": "below"}
+
+
+def step_edges(places: Any) -> np.ndarray[Any, np.dtype[np.float32]]:
+    """Both edges of the columns at these places, one after the other, for a line of steps."""
+    at = np.asarray(places, np.float64)
+    return np.stack([at - 0.5, at + 0.5], axis=1).ravel().astype(np.float32)
+
+
+def stacked(heights: Sequence[float], gap: float) -> tuple[list[list[float]], float]:
+    """The domains of panels of these heights (px), the first on top and ``gap`` px apart, and the height of all."""
+    inner = end = sum(heights) + gap * (len(heights) - 1)
+    domains = []
+    for height in heights:
+        domains.append([max(0.0, (end - height) / inner), min(1.0, end / inner)])
+        end -= height + gap
+    return domains, inner

@@ -1,0 +1,69 @@
+"""Rows of names, one below the other, with a lane for each run in every row."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+import pandas as pd
+
+from viz import theme
+from viz.drawing import Trace
+from viz.parts import series
+
+
+class Lanes(NamedTuple):
+    """The runs (or others) that each row has a lane for, and the heights of a lane and of a row, px."""
+
+    runs: Sequence[str]
+    lane: float
+    row: float
+
+    def places(self, run: str, names: Iterable[str], rows: Sequence[str]) -> series.Values:
+        """Where the run's marks lie on an axis of ``rows``, given the row's name of each mark."""
+        offset = (self.runs.index(run) - (len(self.runs) - 1) / 2) * self.lane / self.row
+        return np.array([rows.index(name) + offset for name in names], np.float32)
+
+
+def dots(
+    lanes: Lanes,
+    table: pd.DataFrame,
+    rows: Sequence[str],
+    value: str,
+    looks: dict[str, theme.Look],
+    hover: str,
+    *,
+    picks: Sequence[str] = ("run", "task"),
+    axis: str = "",
+    **fields: Any,
+) -> Iterable[Trace]:
+    """The marks of every run in its lane of the rows of tasks, with an interval if the table has low and high.
+
+    ``axis`` is the number of the y axis; see ``series.marks``.
+    """
+    for run, own, entry in series.each(series.finite_rows(table, value), "run", lanes.runs):
+        look = looks.get(run, theme.KINDS["merge"])
+        faint = theme.FADED if look.color == theme.PALETTE[6] else look.color  # a thin yellow line is invisible
+        yield series.marks(
+            own, value, lanes.places(run, own["task"], rows), look, hover, picks=picks, yaxis=f"y{axis}",
+            error_x=series.interval(own, value, faint), **entry, **fields,
+        )  # fmt: skip
+
+
+def tints(rows: int, axis: str = "") -> list[dict[str, Any]]:
+    """A tint behind every other row, which guides the eye along it."""
+    tint = {"fillcolor": theme.PANEL, "line": {"width": 0}, "layer": "below"}
+    return [_across(row, axis) | tint for row in range(0, rows, 2)]
+
+
+def chosen(rows: Sequence[str], selected: str | None) -> list[dict[str, Any]]:
+    """The frame around the row of what is selected; none if it has no row."""
+    frame = {"line": {"color": theme.ACCENT, "width": 2}, "name": "selected"}
+    return [_across(rows.index(selected), "") | frame] if selected in rows else []
+
+
+def _across(row: int, axis: str) -> dict[str, Any]:
+    return {
+        "type": "rect", "xref": "x domain", "yref": f"y{axis}", "x0": 0, "x1": 1, "y0": row - 0.5, "y1": row + 0.5,
+    }  # fmt: skip

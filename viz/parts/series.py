@@ -1,0 +1,151 @@
+"""Traces of rows of a table: marks with their words and clicks, lines, bands, intervals."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+
+from viz import theme
+from viz.chart import NothingToDraw, in_order
+from viz.drawing import Trace, bar, scatter
+from viz.hover import hover_texts
+from viz.parts import legends
+from viz.text import identifier, safe_text
+
+Values = npt.NDArray[np.float32]
+Formats = Mapping[str, Callable[[Any], str]]
+
+
+def marks(
+    rows: pd.DataFrame,
+    x: str | Any,
+    y: str | Any,
+    look: theme.Look,
+    hover: str,
+    *,
+    picks: Sequence[str] = (),
+    formats: Formats | None = None,
+    size: float = 9,
+    line: Mapping[str, Any] | None = None,
+    **fields: Any,
+) -> Trace:
+    """A mark for each row, at its columns (or values) ``x`` and ``y``; ``line`` joins them.
+
+    ``hover`` is a template of ``viz.hover``, with its ``formats``; ``picks`` are the columns that a click gives.
+    ``fields`` are those of plotly's trace and replace others; of ``marker`` they replace single ones.
+    """
+    marker = {"symbol": look.symbol, "color": look.color, "size": size, "line": theme.edge(0.8)}
+    lined = {"mode": "markers"} if line is None else {"mode": "lines+markers", "line": {"color": look.color, **line}}
+    return scatter(
+        x=numbers(rows, x), y=numbers(rows, y),
+        **lined | pointed(rows, hover, picks, formats) | fields | {"marker": marker | fields.get("marker", {})},
+    )  # fmt: skip
+
+
+def bars(
+    rows: pd.DataFrame,
+    x: str | Any,
+    y: str | Any,
+    color: Any,
+    hover: str,
+    *,
+    picks: Sequence[str] = (),
+    formats: Formats | None = None,
+    **fields: Any,
+) -> Trace:
+    """A bar for each row, with a thin dark edge; see ``marks``."""
+    marker = {"color": color, "line": theme.edge(0.6)}
+    own = {"textposition": "none", **pointed(rows, hover, picks, formats)}
+    return bar(
+        x=numbers(rows, x), y=numbers(rows, y), **own | fields | {"marker": marker | fields.get("marker", {})}
+    )  # fmt: skip
+
+
+def pointed(
+    rows: pd.DataFrame, hover: str, picks: Sequence[str] = (), formats: Formats | None = None
+) -> dict[str, Any]:
+    """The fields of a trace that answer the pointer: a text for each row, and what a click on it gives."""
+    fields: dict[str, Any] = {"text": hover_texts(rows, hover, **(formats or {}))}
+    fields["hovertemplate"] = "%{text}<extra></extra>"
+    if picks:
+        columns = [[identifier(value) for value in rows[name]] for name in picks]
+        fields |= {"customdata": list(map(list, zip(*columns, strict=True))), "unselected": {"marker": {"opacity": 1}}}
+    return fields
+
+
+def line(x: Any, y: Any, name: str, style: Mapping[str, Any], **fields: Any) -> Trace:
+    """A line that takes no pointer."""
+    return scatter(x=_floats(x), y=_floats(y), mode="lines", name=name, line=dict(style), hoverinfo="skip", **fields)
+
+
+def band(x: Any, low: Any, high: Any, color: str, **fields: Any) -> Trace:
+    """The area between two lines, as one closed outline."""
+    x, low, high = _floats(x), _floats(low), _floats(high)
+    return scatter(
+        x=np.concatenate([x, x[::-1]]), y=np.concatenate([low, high[::-1]]), mode="lines", line={"width": 0},
+        fill="toself", fillcolor=color, hoverinfo="skip", **fields,
+    )  # fmt: skip
+
+
+def faint(color: str, opacity: float) -> str:
+    """A color "#RRGGBB" through which one sees."""
+    red, green, blue = (int(color[place : place + 2], 16) for place in (1, 3, 5))
+    return f"rgba({red},{green},{blue},{opacity})"
+
+
+def interval(
+    rows: pd.DataFrame, middle: str, color: str, low: str = "low", high: str = "high", factor: float = 1, **style: Any
+) -> dict[str, Any] | None:
+    """Error bars from ``low`` to ``high`` around ``middle``; None if the table has no such columns."""
+    if not {low, high} <= set(rows):
+        return None
+    at, below, above = (factor * rows[name].to_numpy(np.float64) for name in (middle, low, high))
+    ends = {"array": above - at, "arrayminus": at - below}
+    return {
+        "type": "data", "symmetric": False, "color": color, "thickness": 1.5, "width": 0,
+        **{name: np.nan_to_num(values).clip(0).astype(np.float32) for name, values in ends.items()}, **style,
+    }  # fmt: skip
+
+
+def clear(rows: pd.DataFrame) -> npt.NDArray[np.bool_]:
+    """Whether the interval of each row leaves zero out."""
+    return ((rows["low"].astype(float) > 0) | (rows["high"].astype(float) < 0)).to_numpy(bool)
+
+
+def each(
+    table: pd.DataFrame, by: str, names: Sequence[str] | None = None, label: str = "label"
+) -> Iterator[tuple[str, pd.DataFrame, dict[str, Any]]]:
+    """Each name in the column ``by`` that has rows, in the order of ``names``, with its rows and its legend entry."""
+    column = table[by].astype(str)
+    for name in names or in_order(column):
+        rows = table[column == name]
+        if len(rows):
+            group = safe_text(f"{by} {name}")
+            yield name, rows, {"name": legends.entry(rows[label].iloc[0]), "legendgroup": group}
+
+
+def finite_rows(table: pd.DataFrame, *columns: str) -> pd.DataFrame:
+    """The rows with a number in each of these columns."""
+    finite: pd.DataFrame = table[np.isfinite(table[list(columns)].to_numpy(np.float64)).all(axis=1)]
+    return finite
+
+
+def numbers(rows: pd.DataFrame, values: str | Any) -> Values:
+    """The values of a column, or those given, as the numbers of an axis."""
+    return _floats(rows[values] if isinstance(values, str) else values)
+
+
+def drawn_rows(table: pd.DataFrame, *columns: str, lack: str) -> pd.DataFrame:
+    """``finite_rows``, at least one. Raises NothingToDraw, which says what they ``lack``."""
+    rows = finite_rows(table, *columns)
+    if rows.empty:
+        raise NothingToDraw(f"Nothing to draw: {lack}.")
+    return rows
+
+
+def _floats(values: Any) -> Values:
+    return np.asarray(values, np.float32)
