@@ -1,7 +1,6 @@
 """What a chart is: a question, the columns that answer it, and a function that draws.
 
-A chart is a decorated function in a file of ``viz/figures/``, and its key is the function's name. The registry walks that
-folder to find them.
+A chart is a decorated function in a file of ``viz/figures/``, with its key as its name. The registry walks that folder.
 """
 
 from __future__ import annotations

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from merging.errors import CheckpointError
 
 CHUNK = 1 << 16
+MAX_LINE = 4096
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,19 +47,15 @@ class ByteRange:
         """The error for a file that promises more than it has."""
         return CheckpointError(f"{self.name} is damaged or truncated ({self.size} bytes); download or copy it again.")
 
-    def cursor(self) -> Cursor:
-        """A reader that starts at the beginning."""
-        return Cursor(self)
-
 
 class Cursor:
     """Reads a window in order, in chunks; skipped bytes are not read."""
 
-    def __init__(self, window: ByteRange, position: int = 0) -> None:
-        self.window, self.position = window, position
+    def __init__(self, window: ByteRange) -> None:
+        self.window, self.position = window, 0
         self._chunk, self._from = b"", 0
 
-    def take(self, size: int) -> bytes:
+    def read(self, size: int) -> bytes:
         """The next ``size`` bytes."""
         begin = self.position - self._from
         if begin < 0 or begin + size > len(self._chunk):
@@ -69,16 +66,16 @@ class Cursor:
         self.position += size
         return self._chunk[begin : begin + size]
 
-    def line(self, longest: int) -> bytes:
-        """The bytes before the next newline, which is skipped; raises CheckpointError after ``longest`` bytes."""
-        line = bytearray(self.take(1))
+    def readline(self) -> bytes:
+        """The bytes up to the next newline, included; raises CheckpointError after ``MAX_LINE`` bytes."""
+        line = bytearray(self.read(1))
         while not line.endswith(b"\n"):
             begin = self.position - self._from
             end = self._chunk.find(b"\n", begin) + 1 or len(self._chunk)
-            line += self.take(max(end - begin, 1))
-            if len(line) > longest + 1:
+            line += self.read(max(end - begin, 1))
+            if len(line) > MAX_LINE:
                 raise self.window.truncated()
-        return bytes(line[:-1])
+        return bytes(line)
 
     def skip(self, size: int) -> ByteRange:
         """The next ``size`` bytes as a window; nothing is read."""

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import pickle
+import struct
+import sys
 import zipfile
 from collections import OrderedDict
 from collections.abc import Callable
@@ -95,6 +97,35 @@ def shared_parameters(folder: Path) -> Path:
     return zipped(folder, b"\x80\x02" + things + b")\x81}(U\x0b_parametersh\x06U\x08_modules" + parts + b"ub.")
 
 
+def slow_memo(folder: Path) -> Path:
+    """130,000 entries of the memo whose numbers have the same hash."""
+    return zipped(
+        folder, b"\x80\x02N" + b"".join(b"p%d\n" % (i * sys.hash_info.modulus) for i in range(130_000)) + b"."
+    )
+
+
+def slow_name(folder: Path) -> Path:
+    """A class with a name of a million letters, made 100,000 times."""
+    text = b"X" + struct.pack("<I", 1 << 20) + b"A" * (1 << 20)
+    return zipped(folder, b"\x80\x04" + text * 2 + b"\x93q\x00" + b"h\x00)R0" * 100_000 + b".")
+
+
+def long_parameter(folder: Path) -> Path:
+    """A module whose parameter has a name of a million letters, in 30,000 places of another."""
+    module = torch.nn.Module()
+    module.register_parameter("A" * (1 << 20), torch.nn.Parameter(torch.ones(1)))
+    whole = torch.nn.Module()
+    for i in range(30_000):
+        whole.add_module(f"m{i}", module)
+    return torch_saved(whole, folder)
+
+
+def long_number(folder: Path) -> Path:
+    """A state dict whose key is a number that Python refuses to print."""
+    tensor = tensor_pickle((2,), (1,), 16).removesuffix(b"s.").split(b"X\x01\x00\x00\x00w", 1)[1]
+    return zipped(folder, b"\x80\x02}L0x" + b"F" * 4000 + b"\n" + tensor + b"s.")
+
+
 def adapter(alpha: str) -> Callable[[Path], Path]:
     """A LoRA adapter of one layer with that ``lora_alpha``."""
 
@@ -161,6 +192,10 @@ TORCH: dict[str, tuple[Callable[[Path], Path], str]] = {
     "many modules": (many_modules, "too many times"),
     "shared items": (shared_items, "too many times"),
     "shared parameters": (shared_parameters, "too many times"),
+    "memo of one hash": (slow_memo, "its pickle cannot be read"),
+    "name of a million letters": (slow_name, "its pickle cannot be read"),
+    "parameter of a million letters": (long_parameter, "name has 1,048,576 letters"),
+    "key of 5,000 digits": (long_number, "not names: a number"),
     "alpha of 400 digits": (adapter("1" + "0" * 400), "lora_alpha is a number"),
     "alpha that is none": (adapter("NaN"), "lora_alpha is a number"),
     "odd arguments": (odd_arguments, "has no storage"),

@@ -24,8 +24,9 @@ class PickledCheckpoint(Checkpoint):
         self._descriptor = descriptor
         weakref.finalize(self, os.close, descriptor)
         window = ByteRange.whole(descriptor, file)
-        self.container = containers.container(window)
-        model = pick(containers.read(window), window)
+        opened = containers.read(window)
+        self.container = opened.container
+        model = pick(opened, window)
         self._tensors = model.tensors
         architecture = {"quick_gelu": model.activation == ACTIVATIONS[0]} if model.activation else {}
         self.metadata = {"architecture": json.dumps(architecture)} if architecture else {}

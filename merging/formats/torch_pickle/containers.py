@@ -20,6 +20,7 @@ NESTED = "torch.storage._load_from_bytes"
 class PickleContents:
     """The content of a pickled file: the inert object, and a function that finds the storages it refers to."""
 
+    container: str
     content: Any
     resolve: Resolve
 
@@ -39,17 +40,9 @@ def read(window: ByteRange, limits: ReadLimits | None = None) -> PickleContents:
     return _plain(window, limits)
 
 
-def container(window: ByteRange) -> str:
-    """The name of the file's container."""
-    start = window.head(len(MAGIC))
-    if start.startswith(zip_archive.MAGIC):
-        return "torch file (zip archive)"
-    return "torch file from before 1.6" if start == MAGIC else "Python pickle"
-
-
 def _zip(window: ByteRange, limits: ReadLimits) -> PickleContents:
     archive = zip_archive.open_archive(window)
-    content = Machine(archive.pickle.cursor(), limits).run()
+    content = Machine(Cursor(archive.pickle), limits).load()
 
     def resolve(thing: Any, where: str) -> Storage:
         kind, key, numel, _ = reference(thing, where)
@@ -62,17 +55,17 @@ def _zip(window: ByteRange, limits: ReadLimits) -> PickleContents:
             )
         return Storage(stored, dtype)
 
-    return PickleContents(content, resolve)
+    return PickleContents("torch file (zip archive)", content, resolve)
 
 
 def _legacy(window: ByteRange, limits: ReadLimits) -> PickleContents:
-    cursor = window.cursor()
-    _, _, system = (Machine(cursor, limits).run() for _ in range(3))
+    cursor = Cursor(window)
+    _, _, system = (Machine(cursor, limits).load() for _ in range(3))
     if isinstance(system, PickledDict) and ("little_endian", False) in system.pairs:
         raise CheckpointError(f"{window.name} was written on a big-endian machine; save it again as safetensors.")
     machine = Machine(cursor, limits)
-    content = machine.run()
-    keys = Machine(cursor, limits).run()
+    content = machine.load()
+    keys = Machine(cursor, limits).load()
     kinds: dict[str, tuple[Any, int]] = {}
     for thing in machine.persistent:
         if isinstance(thing.id, tuple) and thing.id[:1] == ("storage",):
@@ -89,7 +82,7 @@ def _legacy(window: ByteRange, limits: ReadLimits) -> PickleContents:
             raise CheckpointError(f"{window.name} shares storages as torch 0.3 did; save it again.")
         return storages[key]
 
-    return PickleContents(content, resolve)
+    return PickleContents("torch file from before 1.6", content, resolve)
 
 
 def _storages(window: ByteRange, cursor: Cursor, keys: Any, kinds: dict[str, tuple[Any, int]]) -> dict[str, Storage]:
@@ -105,7 +98,7 @@ def _storages(window: ByteRange, cursor: Cursor, keys: Any, kinds: dict[str, tup
             raise window.truncated()
         kind, promised = kinds[key]
         dtype = complex_type(kind) or storage_type(kind, f"{window.name}: a tensor")
-        numel = int.from_bytes(cursor.take(8), "little", signed=True)
+        numel = int.from_bytes(cursor.read(8), "little", signed=True)
         if numel != promised:
             raise window.truncated()
         numbers = cursor.skip(numel * dtype.itemsize)
@@ -116,7 +109,7 @@ def _storages(window: ByteRange, cursor: Cursor, keys: Any, kinds: dict[str, tup
 
 def _plain(window: ByteRange, limits: ReadLimits) -> PickleContents:
     """The content of a pickle in which each storage is the bytes of another torch file."""
-    content = Machine(window.cursor(), limits).run()
+    content = Machine(Cursor(window), limits).load()
     storages: dict[int, Storage] = {}
 
     def resolve(thing: Any, where: str) -> Storage:
@@ -124,7 +117,7 @@ def _plain(window: ByteRange, limits: ReadLimits) -> PickleContents:
             storages[id(thing)] = _nested(window, thing, limits, where)
         return storages[id(thing)]
 
-    return PickleContents(content, resolve)
+    return PickleContents("Python pickle", content, resolve)
 
 
 def _nested(window: ByteRange, thing: Any, limits: ReadLimits, where: str) -> Storage:

@@ -1,17 +1,18 @@
 """Pickles read as data: no name that a pickle holds is imported, looked up or called.
 
-A pickle is a program for a small stack machine, whose dangerous instructions fetch a name and call it. This machine
-cannot: a fetched name becomes a ``Name``, a call a ``PickledCall`` with its arguments and the later changes of its
-result. The caller decides what a call means; nothing here builds an object of a class that a file names. Long byte
-strings stay in the file as windows.
+A pickle is a program for a small stack machine. The standard library's machine, as written in Python, runs the
+instructions that make numbers, tuples and lists (``HARMLESS``). Those that fetch a name, call it or change an object
+are ours (``RECORDING``) and only record: a fetched name becomes a ``Name``, a call a ``PickledCall`` with its arguments
+and the later changes of its result. The caller decides what a call means; nothing here builds an object of a class
+that a file names. Long texts and all byte strings stay in the file as windows.
 """
 
 from __future__ import annotations
 
-import struct
+import pickle
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, ClassVar
 
 from merging.errors import CheckpointError
 from merging.formats.byte_range import Cursor
@@ -20,9 +21,9 @@ from merging.formats.torch_pickle.globals import is_harmless
 MAX_OPCODES = 400_000  # a whole ViT-H/14 module takes a quarter of that
 MAX_TEXT = 1 << 20  # bytes of one text; longer ones stay in the file
 MAX_TEXTS = 1 << 25  # bytes of all texts that are held
-MAX_DIGITS = 40
-MAX_LINE = 4096
-STOP = ord(".")
+MAX_NAME = 1000  # letters of a class or function and its module
+MAX_MEMO = 1 << 32
+STOP = pickle.STOP[0]
 
 
 @dataclass(eq=False, slots=True)
@@ -37,6 +38,16 @@ class Name:
 
 
 @dataclass(eq=False, slots=True)
+class PickledDict:
+    """A dictionary as it was written: keys are not hashed, and a duplicate key occurs twice."""
+
+    pairs: list[tuple[Any, Any]] = field(default_factory=list)
+
+    def __setitem__(self, key: Any, value: Any) -> None:
+        self.pairs.append((key, value))
+
+
+@dataclass(eq=False, slots=True)
 class PickledCall:
     """A call that was not made: its name and arguments, and the state, pairs and items set on its result."""
 
@@ -46,12 +57,16 @@ class PickledCall:
     pairs: list[tuple[Any, Any]] = field(default_factory=list)
     items: list[Any] = field(default_factory=list)
 
+    def __setitem__(self, key: Any, value: Any) -> None:
+        self.pairs.append((key, value))
 
-@dataclass(eq=False, slots=True)
-class PickledDict:
-    """A dictionary as it was written: keys are not hashed, and a duplicate key occurs twice."""
+    def append(self, item: Any) -> None:
+        """Record an item added to the result."""
+        self.items.append(item)
 
-    pairs: list[tuple[Any, Any]] = field(default_factory=list)
+    def extend(self, items: list[Any]) -> None:
+        """Record items added to the result."""
+        self.items.extend(items)
 
 
 @dataclass(eq=False, slots=True)
@@ -69,17 +84,23 @@ class ReadLimits:
     texts: int = MAX_TEXTS
 
 
-class Machine:
-    """Reads one pickle and returns the inert object that it describes; ``cursor`` then points after it."""
+class Machine(pickle._Unpickler):
+    """Reads one pickle and returns the inert object that it describes; the cursor then points after it."""
+
+    dispatch: ClassVar[dict[int, Callable[[Any], Any]]]  # what is not in it is refused
+    memo: dict[int, Any]
+    pop_mark: Callable[[], list[Any]]
 
     def __init__(self, cursor: Cursor, limits: ReadLimits) -> None:
-        self.cursor, self._window, self._limits = cursor, cursor.window, limits
+        super().__init__(cursor)
+        self.read, self.readline, self.skip = cursor.read, cursor.readline, cursor.skip
+        self._file, self._limits = cursor.window.name, limits
         self.persistent: list[Persistent] = []
-        self._stack: list[Any] = []
-        self._marks: list[list[Any]] = []
-        self._memo: dict[int, Any] = {}
+        self.stack: list[Any] = []
+        self.metastack: list[list[Any]] = []
+        self.append = self.stack.append
 
-    def run(self) -> Any:
+    def load(self) -> Any:
         """The object that the pickle describes.
 
         Raises:
@@ -88,262 +109,124 @@ class Machine:
         try:
             while self._limits.opcodes:
                 self._limits.opcodes -= 1
-                opcode = self.cursor.take(1)[0]
+                opcode = self.read(1)[0]
                 if opcode == STOP:
-                    return self._stack.pop()
-                OPCODES[opcode](self)
-        except (IndexError, KeyError, struct.error, TypeError, AttributeError):
-            raise self._damaged() from None
-        except ValueError as error:
-            if isinstance(error, CheckpointError):
-                raise
-            raise self._damaged() from None
-        raise CheckpointError(f"{self._window.name}: its pickle has more than {MAX_OPCODES:,} instructions; refused.")
+                    return self.stack.pop()
+                self.dispatch[opcode](self)
+        except CheckpointError:
+            raise
+        except (pickle.UnpicklingError, LookupError, ValueError, TypeError, AttributeError):
+            damaged = f"{self._file} is damaged or not a checkpoint: its pickle cannot be read."
+            raise CheckpointError(damaged) from None
+        raise CheckpointError(f"{self._file}: its pickle has more than {MAX_OPCODES:,} instructions; refused.")
 
-    def _damaged(self) -> CheckpointError:
-        return CheckpointError(f"{self._window.name} is damaged or not a checkpoint: its pickle cannot be read.")
-
-    # --- numbers, texts, bytes ---------------------------------------------------------------------------------------
-
-    def _number(self, form: str) -> Any:
-        return struct.unpack(form, self.cursor.take(struct.calcsize(form)))[0]
-
-    def _size(self, form: str) -> int:
-        size = int(self._number(form))
-        if size < 0:
+    def find_class(self, module: str, name: str) -> Name:
+        """The name itself."""
+        if len(module) + len(name) > MAX_NAME:
             raise ValueError
-        return size
+        return Name(module, name)
 
-    def _decimal(self) -> int:
-        line = self.cursor.line(MAX_LINE).rstrip(b"L")
-        if len(line) > MAX_DIGITS:
-            raise ValueError
-        return int(line)
+    def persistent_load(self, pid: Any) -> Any:
+        """The reference itself; before torch 1.6, a class was stored with its source text."""
+        if isinstance(pid, tuple) and len(pid) > 1 and pid[0] == "module":
+            return pid[1]
+        self.persistent.append(Persistent(pid))
+        return self.persistent[-1]
 
-    def _int(self) -> None:
-        line = self.cursor.line(MAX_DIGITS)
-        self._stack.append(line == b"01" if line in {b"00", b"01"} else int(line))
+    def _size(self, width: int) -> int:
+        return int.from_bytes(self.read(width), "little")
 
-    def _long(self, form: str) -> None:
-        size = self._size(form)
-        if size > MAX_DIGITS:
-            raise ValueError
-        self._stack.append(int.from_bytes(self.cursor.take(size), "little", signed=True))
-
-    def _float(self) -> None:
-        self._stack.append(float(self.cursor.line(MAX_DIGITS)))
-
-    def _text(self, form: str, encoding: str = "utf-8") -> None:
-        size = self._size(form)
+    def _text(self, width: int, encoding: str = "utf-8") -> None:
+        size = self._size(width)
         if size > MAX_TEXT:
-            self._stack.append(self.cursor.skip(size))
+            self.append(self.skip(size))
             return
         self._limits.texts -= size
         if self._limits.texts < 0:
-            raise CheckpointError(f"{self._window.name}: its pickle holds more text than a checkpoint has; refused.")
-        self._stack.append(self.cursor.take(size).decode(encoding))
+            raise CheckpointError(f"{self._file}: its pickle holds more text than a checkpoint has; refused.")
+        self.append(self.read(size).decode(encoding))
 
-    def _bytes(self, form: str) -> None:
-        self._stack.append(self.cursor.skip(self._size(form)))
+    def _bytes(self, width: int) -> None:
+        self.append(self.skip(self._size(width)))
 
-    def _quoted(self) -> None:
-        self._stack.append(self.cursor.line(MAX_LINE).decode("latin-1").strip("'\""))
-
-    def _unicode_line(self) -> None:
-        self._stack.append(self.cursor.line(MAX_LINE).decode("raw-unicode-escape"))
-
-    # --- the stack ---------------------------------------------------------------------------------------------------
-
-    def _push(self, value: Any) -> None:
-        self._stack.append(value)
-
-    def _mark(self) -> None:
-        self._marks.append(self._stack)
-        self._stack = []
-
-    def _since_mark(self) -> list[Any]:
-        items, self._stack = self._stack, self._marks.pop()
-        return items
-
-    def _pop(self) -> None:
-        if self._stack:
-            self._stack.pop()
-        else:
-            self._stack = self._marks.pop()
-
-    def _put(self, index: int) -> None:
-        self._memo[index] = self._stack[-1]
-
-    # --- containers --------------------------------------------------------------------------------------------------
-
-    def _tuple(self, count: int) -> None:
-        if count > len(self._stack):
-            raise IndexError
-        items = tuple(self._stack[-count:])
-        del self._stack[-count:]
-        self._stack.append(items)
+    def _put(self) -> None:
+        index = int(self.readline())
+        if not 0 <= index < MAX_MEMO:  # larger keys can be chosen so that a dictionary becomes slow
+            raise ValueError
+        self.memo[index] = self.stack[-1]
 
     def _dict(self) -> None:
-        self._stack.append(PickledDict(_paired(self._since_mark())))
+        items = self.pop_mark()
+        self.append(PickledDict(list(zip(items[::2], items[1::2], strict=True))))
 
-    def _extend(self, items: list[Any]) -> None:
-        target = self._stack[-1]
-        if isinstance(target, list):
-            target.extend(items)
-        elif isinstance(target, PickledCall):
-            target.items.extend(items)
-        else:
-            raise TypeError
+    def _instantiate(self, klass: Any, args: list[Any]) -> None:
+        """Called by the library's INST and OBJ."""
+        self._call(klass, tuple(args), called=True)
 
-    def _set_items(self, items: list[Any]) -> None:
-        target = self._stack[-1]
-        if not isinstance(target, (PickledDict, PickledCall)):
-            raise TypeError
-        target.pairs.extend(_paired(items))
+    def _make(self, *, called: bool) -> None:
+        args, what = self.stack.pop(), self.stack.pop()
+        self._call(what, args, called=called)
 
-    def _two(self) -> list[Any]:
-        value, key = self._stack.pop(), self._stack.pop()
-        return [key, value]
+    def _make_with_keywords(self) -> None:
+        self.stack.pop()
+        self._make(called=False)
 
-    # --- names and calls, which are only recorded --------------------------------------------------------------------
-
-    def _global(self) -> None:
-        module, name = self.cursor.line(MAX_LINE).decode(), self.cursor.line(MAX_LINE).decode()
-        self._stack.append(Name(module, name))
-
-    def _stack_global(self) -> None:
-        module, name = self._two()
-        if not isinstance(module, str) or not isinstance(name, str):
-            raise TypeError
-        self._stack.append(Name(module, name))
-
-    def _make(self, what: Any, args: Any, *, called: bool) -> None:
+    def _call(self, what: Any, args: Any, *, called: bool) -> None:
         if not isinstance(what, Name):
-            raise CheckpointError(f"{self._window.name}: refused: the file calls something that is not a plain name.")
+            raise CheckpointError(f"{self._file}: refused: the file calls something that is not a plain name.")
         self._refuse_code(what, called=called)
         if str(what) in RECONSTRUCTORS and isinstance(args, tuple) and args and isinstance(args[0], Name):
             self._refuse_code(args[0], called=False)
             what = args[0]
-        self._stack.append(PickledCall(what, args))
+        self.append(PickledCall(what, args))
 
     def _refuse_code(self, what: Name, *, called: bool) -> None:
         if not is_harmless(what.module, what.name, called=called):
             raise CheckpointError(
-                f"{self._window.name}: refused: the file asks to run code ({str(what)[:80]!r}). Nothing was run."
+                f"{self._file}: refused: the file asks to run code ({str(what)[:80]!r}). Nothing was run."
             )
 
-    def _reduce(self) -> None:
-        what, args = self._two()
-        self._make(what, args, called=True)
-
-    def _new(self) -> None:
-        what, args = self._two()
-        self._make(what, args, called=False)
-
-    def _new_with_keywords(self) -> None:
-        self._stack.pop()
-        self._new()
-
-    def _inst(self) -> None:
-        self._global()
-        what = self._stack.pop()
-        self._make(what, tuple(self._since_mark()), called=True)
-
-    def _obj(self) -> None:
-        what, *args = self._since_mark()
-        self._make(what, tuple(args), called=True)
-
     def _build(self) -> None:
-        state = self._stack.pop()
-        target = self._stack[-1]
+        state, target = self.stack.pop(), self.stack[-1]
         if isinstance(target, PickledCall):
             target.state = state
         elif not isinstance(target, PickledDict):  # an OrderedDict's attributes are not needed
             raise TypeError
 
-    def _persistent(self) -> None:
-        reference = Persistent(self._stack.pop())
-        self.persistent.append(reference)
-        # Before torch 1.6, a class was stored with its source text.
-        is_class = isinstance(reference.id, tuple) and len(reference.id) > 1 and reference.id[0] == "module"
-        self._stack.append(reference.id[1] if is_class else reference)
-
 
 RECONSTRUCTORS = {
     "copyreg._reconstructor", "copy_reg._reconstructor", "copyreg.__newobj__", "copyreg.__newobj_ex__",
 }  # fmt: skip
-
-
-def _paired(items: list[Any]) -> list[tuple[Any, Any]]:
-    if len(items) % 2:
-        raise ValueError
-    return list(zip(items[::2], items[1::2], strict=True))
-
-
-# Opcodes of protocols 0 to 5. Left out, and so refused: extension registry, byte arrays, out-of-band buffers, and the
-# textual persistent id.
-OPCODES: dict[int, Callable[[Machine], Any]] = {
-    ord(code): run
-    for code, run in {
-        "\x80": lambda m: m.cursor.take(1),  # PROTO
-        "\x95": lambda m: m.cursor.take(8),  # FRAME
-        "(": Machine._mark,
-        "0": Machine._pop,
-        "1": Machine._since_mark,
-        "2": lambda m: m._push(m._stack[-1]),
-        "N": lambda m: m._push(None),
-        "\x88": lambda m: m._push(True),
-        "\x89": lambda m: m._push(False),
-        "I": Machine._int,
-        "L": lambda m: m._push(m._decimal()),
-        "J": lambda m: m._push(m._number("<i")),
-        "K": lambda m: m._push(m._number("<B")),
-        "M": lambda m: m._push(m._number("<H")),
-        "\x8a": lambda m: m._long("<B"),
-        "\x8b": lambda m: m._long("<i"),
-        "F": Machine._float,
-        "G": lambda m: m._push(m._number(">d")),
-        "S": Machine._quoted,
-        "V": Machine._unicode_line,
-        "T": lambda m: m._text("<i", "latin-1"),
-        "U": lambda m: m._text("<B", "latin-1"),
-        "X": lambda m: m._text("<I"),
-        "\x8c": lambda m: m._text("<B"),
-        "\x8d": lambda m: m._text("<Q"),
-        "B": lambda m: m._bytes("<I"),
-        "C": lambda m: m._bytes("<B"),
-        "\x8e": lambda m: m._bytes("<Q"),
-        ")": lambda m: m._push(()),
-        "\x85": lambda m: m._tuple(1),
-        "\x86": lambda m: m._tuple(2),
-        "\x87": lambda m: m._tuple(3),
-        "t": lambda m: m._push(tuple(m._since_mark())),
-        "]": lambda m: m._push([]),
-        "l": lambda m: m._push(m._since_mark()),
-        "a": lambda m: m._extend([m._stack.pop()]),
-        "e": lambda m: m._extend(m._since_mark()),
-        "}": lambda m: m._push(PickledDict()),
-        "d": Machine._dict,
-        "s": lambda m: m._set_items(m._two()),
-        "u": lambda m: m._set_items(m._since_mark()),
-        "\x8f": lambda m: m._push([]),  # EMPTY_SET
-        "\x90": lambda m: m._extend(m._since_mark()),  # ADDITEMS
-        "\x91": lambda m: m._push(m._since_mark()),  # FROZENSET
-        "p": lambda m: m._put(m._decimal()),
-        "q": lambda m: m._put(m._number("<B")),
-        "r": lambda m: m._put(m._number("<I")),
-        "\x94": lambda m: m._put(len(m._memo)),
-        "g": lambda m: m._push(m._memo[m._decimal()]),
-        "h": lambda m: m._push(m._memo[m._number("<B")]),
-        "j": lambda m: m._push(m._memo[m._number("<I")]),
-        "c": Machine._global,
-        "\x93": Machine._stack_global,
-        "R": Machine._reduce,
-        "\x81": Machine._new,
-        "\x92": Machine._new_with_keywords,
-        "i": Machine._inst,
-        "o": Machine._obj,
-        "b": Machine._build,
-        "Q": Machine._persistent,
-    }.items()
+# Instructions that the library runs: with the inert types above they call nothing but list methods and those above.
+HARMLESS = (
+    pickle.PROTO, pickle.MARK, pickle.POP, pickle.POP_MARK, pickle.DUP, pickle.NONE, pickle.NEWTRUE, pickle.NEWFALSE,
+    pickle.INT, pickle.BININT, pickle.BININT1, pickle.BININT2, pickle.LONG, pickle.LONG1, pickle.FLOAT, pickle.BINFLOAT,
+    pickle.UNICODE, pickle.EMPTY_TUPLE, pickle.TUPLE, pickle.TUPLE1, pickle.TUPLE2, pickle.TUPLE3, pickle.EMPTY_LIST,
+    pickle.LIST, pickle.APPEND, pickle.APPENDS, pickle.SETITEM, pickle.SETITEMS, pickle.GET, pickle.BINGET,
+    pickle.LONG_BINGET, pickle.BINPUT, pickle.LONG_BINPUT, pickle.MEMOIZE, pickle.GLOBAL, pickle.STACK_GLOBAL,
+    pickle.INST, pickle.OBJ, pickle.BINPERSID,
+)  # fmt: skip
+LIBRARY: dict[int, Callable[[Any], Any]] = pickle._Unpickler.dispatch
+RECORDING: dict[bytes, Callable[[Machine], Any]] = {
+    pickle.FRAME: lambda m: m.read(8),
+    pickle.STRING: lambda m: m.append(m.readline().decode("latin-1").strip("'\"\n")),
+    pickle.SHORT_BINSTRING: lambda m: m._text(1, "latin-1"),
+    pickle.BINSTRING: lambda m: m._text(4, "latin-1"),
+    pickle.SHORT_BINUNICODE: lambda m: m._text(1),
+    pickle.BINUNICODE: lambda m: m._text(4),
+    pickle.BINUNICODE8: lambda m: m._text(8),
+    pickle.SHORT_BINBYTES: lambda m: m._bytes(1),
+    pickle.BINBYTES: lambda m: m._bytes(4),
+    pickle.BINBYTES8: lambda m: m._bytes(8),
+    pickle.PUT: Machine._put,
+    pickle.EMPTY_DICT: lambda m: m.append(PickledDict()),
+    pickle.DICT: Machine._dict,
+    pickle.EMPTY_SET: LIBRARY[pickle.EMPTY_LIST[0]],
+    pickle.ADDITEMS: LIBRARY[pickle.APPENDS[0]],
+    pickle.FROZENSET: LIBRARY[pickle.LIST[0]],
+    pickle.REDUCE: lambda m: m._make(called=True),
+    pickle.NEWOBJ: lambda m: m._make(called=False),
+    pickle.NEWOBJ_EX: Machine._make_with_keywords,
+    pickle.BUILD: Machine._build,
 }
+Machine.dispatch = {code[0]: LIBRARY[code[0]] for code in HARMLESS} | {code[0]: run for code, run in RECORDING.items()}

@@ -208,7 +208,8 @@ def _flat(pairs: list[tuple[Any, Any]], path: str) -> Candidate:
             candidate.tensors[key] = value
         else:
             candidate.tensors["?"] = value
-            candidate.key_errors.append(str(key)[:40] if isinstance(key, (int, float)) else _kind(key))
+            short = isinstance(key, (int, float)) and abs(key) < 1e30  # Python refuses to print long numbers
+            candidate.key_errors.append(str(key) if short else _kind(key))
     return candidate
 
 
@@ -229,6 +230,8 @@ def _module(thing: PickledCall, path: str, budget: SearchBudget) -> Candidate:
         for group in ("_parameters", "_buffers"):
             for key, value in budget.pairs(parts.get(group)) or ():
                 if isinstance(key, str) and is_tensor(value) and not (group == "_buffers" and key in left_out):
+                    if len(key) > MAX_NAME:
+                        raise CheckpointError(f"{budget.label}: a tensor's name has {len(key):,} letters; refused.")
                     candidate.tensors[at + key] = value
         inner = [(k, v) for k, v in budget.pairs(parts["_modules"]) or () if isinstance(k, str) and len(k) < 200]
         waiting.extend((f"{at}{key}.", value, depth + 1) for key, value in reversed(inner))

@@ -38,11 +38,6 @@ class Storage:
     window: ByteRange
     dtype: torch.dtype
 
-    @property
-    def numel(self) -> int:
-        """How many numbers it holds."""
-        return self.window.size // self.dtype.itemsize
-
 
 @dataclass(frozen=True, slots=True)
 class StoredTensor:
