@@ -1,6 +1,6 @@
 """Merge fine-tuned CLIP vision experts and measure what the merge did.
 
-The public API is small: ``methods()`` lists what is registered, ``merge()`` runs a chain of edits and one merge,
+The public API is small: ``list_methods()`` lists what is registered, ``merge()`` runs a chain of edits and one merge,
 ``load_modules()`` opens what an adapt put on top of one, ``preview()`` says what a recipe would score, ``describe()``
 lists the tensors of a model, ``capture()`` and ``gradient_means()`` pass data through any torch module.
 Importing this package is cheap; torch is loaded by the first call that needs it.
@@ -11,9 +11,7 @@ from __future__ import annotations
 import dataclasses
 import importlib
 import os
-import sys
 from collections.abc import Iterable, Mapping, Sequence
-from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 from merging.tasks.context import Context
@@ -28,11 +26,11 @@ if TYPE_CHECKING:
     from torch.nn import Module
 
     from merging.benchmarks.benchmark import Benchmark
-    from merging.capture.capture import capture
-    from merging.capture.files import save_gradients, save_layer_inputs
-    from merging.capture.given_gradients import GradientsOf
-    from merging.capture.gradient_means import gradient_means
     from merging.checkpoints.checkpoint import Checkpoint
+    from merging.engine.capture.capture import capture
+    from merging.engine.capture.files import save_gradients, save_layer_inputs
+    from merging.engine.capture.given_gradients import GradientsOf
+    from merging.engine.capture.gradient_means import gradient_means
     from merging.engine.layer_inputs import LayerInputs
     from merging.engine.run import MergeResult
     from merging.formats.opening import Source
@@ -47,12 +45,12 @@ if TYPE_CHECKING:
     from merging.runs.run import Run
 __all__ = [
     "MergeResult", "Modules", "Preview", "PreviewSample", "TaskExemplars", "__version__", "capture", "describe",
-    "gradient_means", "load_modules", "merge", "methods", "preview", "recalibrate", "save_gradients",
+    "gradient_means", "list_methods", "load_modules", "merge", "preview", "recalibrate", "save_gradients",
     "save_layer_inputs",
 ]  # fmt: skip
 
 
-def methods() -> tuple[Method, ...]:
+def list_methods() -> tuple[Method, ...]:
     """Every registered edit, merge and adapt: key, role, title, needs, params, citation."""
     from merging.methods import registry
 
@@ -272,17 +270,6 @@ def _opened(
     return base, run_inputs.opened(recipe, base, opened)
 
 
-class _Face(ModuleType):
-    """This module; importing a package such as ``merging.methods`` does not replace the function of its name."""
-
-    def __setattr__(self, name: str, value: Any) -> None:
-        if name not in {"methods", "capture"} or not isinstance(value, ModuleType):
-            super().__setattr__(name, value)
-
-
-sys.modules[__name__].__class__ = _Face
-
-
 # Public names that load when they are asked for, by their modules.
 HOMES = {
     "MergeResult": "merging.engine.run",
@@ -290,10 +277,10 @@ HOMES = {
     "Preview": "merging.previews.result",
     "PreviewSample": "merging.previews.samples",
     "TaskExemplars": "merging.methods.exemplars",
-    "capture": "merging.capture.capture",
-    "gradient_means": "merging.capture.gradient_means",
-    "save_gradients": "merging.capture.files",
-    "save_layer_inputs": "merging.capture.files",
+    "capture": "merging.engine.capture.capture",
+    "gradient_means": "merging.engine.capture.gradient_means",
+    "save_gradients": "merging.engine.capture.files",
+    "save_layer_inputs": "merging.engine.capture.files",
 }
 
 

@@ -5,16 +5,19 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable
 from functools import wraps
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 import streamlit as st
 
 from app.reading.data import KEPT
+from merging.analysis.stored import Measured
 
 if TYPE_CHECKING:
     import pandas as pd
     import plotly.graph_objects as go
+
+Make = TypeVar("Make", bound=Callable[..., Any])
 
 
 def fingerprint(table: pd.DataFrame) -> bytes:
@@ -54,12 +57,25 @@ def _encoded(drawn: go.Figure, sent: dict[str, Any]) -> go.Figure:
     return drawn
 
 
+# What tells arguments apart; a measurement's folder states all that it depends on, but for files it was measured from.
+KEYS: dict[str | type[Any], Callable[[Any], Any]] = {
+    "pandas.DataFrame": fingerprint,
+    Measured: lambda measured: f"{measured.path} {measured.notes.get('digests', '')}",
+}
+
+
+def keep_shared(most: int) -> Callable[[Make], Make]:
+    """What a function makes, once for the same arguments, for the last ``most`` of them; nobody may change it."""
+    keep: Callable[[Make], Make] = st.cache_resource(max_entries=most, show_spinner=False, hash_funcs=KEYS)
+    return keep
+
+
 def kept_table(make: Callable[..., pd.DataFrame]) -> Callable[..., pd.DataFrame]:
     """A function that makes a table once for the same arguments, but for those whose names begin with an underscore.
 
     Writing to what it gives leaves the kept table as it is.
     """
-    kept = st.cache_resource(max_entries=KEPT, show_spinner=False, hash_funcs={"pandas.DataFrame": fingerprint})(make)
+    kept = keep_shared(KEPT)(make)
 
     @wraps(make)
     def copied(*given: Any) -> pd.DataFrame:

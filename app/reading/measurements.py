@@ -6,8 +6,6 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
-import streamlit as st
-
 from app import text
 from app.reading import data
 from app.reading.figures import kept_table
@@ -48,17 +46,10 @@ def find(key: str, run_id: str = "") -> Measured | None:
     return stored_measurements.find(key, data.store(), data.benchmark(), run_id)
 
 
-@st.cache_resource(max_entries=data.KEPT, show_spinner=False)
-def _table(
-    entry: str, name: str, _measured: Measured
-) -> pd.DataFrame:  # an entry's path says what the table depends on
-    return _measured.table(name)
-
-
+@kept_table
 def table(measured: Measured, name: str) -> pd.DataFrame:
     """One table of a measurement."""
-    entry = f"{measured.path} {measured.notes.get('digests', '')}"  # of files, where it was measured from some
-    return _table(entry, name, measured).copy(deep=False)
+    return measured.table(name)
 
 
 def titles() -> dict[str, str]:

@@ -6,7 +6,6 @@ from collections.abc import Callable, Sequence
 
 import streamlit as st
 
-from app import text
 from app.reading import data, measurements, recipes
 from app.reading.measurements import Pairs
 from app.session import address, pages
@@ -45,16 +44,7 @@ def pick_runs(runs: Sequence[Run]) -> list[Run]:
     chosen, lost = run_choice.picked_runs(list(by_id), first_runs([run for run in runs if not run.network] or runs))
     if lost:
         run_picker.missing_runs(lost, one_other=of_networks.ONE_OTHER)
-    st.session_state["drifting"] = chosen
-    st.multiselect(
-        "Runs",
-        list(by_id),
-        format_func=lambda run_id: text.label(by_id[run_id]),
-        key="drifting",
-        on_change=run_choice.pick_runs_from,
-        args=("drifting",),
-        placeholder="Choose runs to compare",
-    )
+    run_picker.draw_several(by_id, chosen, "drifting")
     if not chosen and not lost:
         st.info("Choose at least one run above.")
     return [by_id[run_id] for run_id in chosen]

@@ -46,17 +46,7 @@ def pick_runs(runs: Sequence[Run]) -> list[Run]:
     chosen, lost = run_choice.picked_runs(list(by_id), first_runs(runs))
     if lost:
         run_picker.missing_runs(lost, offers=OFFERS)
-    st.session_state["featuring"] = chosen[:MOST]
-    st.multiselect(
-        "Runs",
-        list(by_id),
-        format_func=lambda run_id: text.label(by_id[run_id]),
-        key="featuring",
-        on_change=run_choice.pick_runs_from,
-        args=("featuring",),
-        max_selections=MOST,
-        placeholder="Choose runs to compare",
-    )
+    run_picker.draw_several(by_id, chosen, "featuring", MOST)
     if len(chosen) > MOST:
         st.caption(f"Showing {MOST} of the {len(chosen)} chosen runs, the most that fit.")
     return [by_id[run_id] for run_id in chosen[:MOST]]

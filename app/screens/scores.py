@@ -108,16 +108,7 @@ def choose(scored: list[Run], stored: list[Run]) -> None:
     chosen, missing = run_choice.picked_runs(list(by_id), list(by_id)[:DEFAULT])
     if missing:
         run_picker.missing_runs(missing, offers=OFFERS)
-    st.session_state["compare"] = chosen
-    st.multiselect(
-        "Runs",
-        list(by_id),
-        format_func=lambda run_id: text.label(by_id[run_id]),
-        key="compare",
-        on_change=run_choice.pick_runs_from,
-        args=("compare",),
-        placeholder="Choose runs to compare",
-    )
+    run_picker.draw_several(by_id, chosen, "compare")
     if chosen:
         groups = run_picker.one_set([by_id[run_id] for run_id in chosen])
         experts = text.safe_text(names.of_experts(groups[0][0].experts), 120)

@@ -64,15 +64,13 @@ class Painting:
     def undo(self) -> None:
         """Take the last stroke back, if there is one."""
         if self.done:
-            stroke = self.done.pop()
-            self.undone.append(stroke)
+            self.undone.append(stroke := self.done.pop())
             self._set(stroke.cells, stroke.before)
 
     def redo(self) -> None:
         """Paint the stroke again that was undone last, if there is one."""
         if self.undone:
-            stroke = self.undone.pop()
-            self.done.append(stroke)
+            self.done.append(stroke := self.undone.pop())
             self._set(stroke.cells, stroke.after)
 
     def go_to(self, factors: Factors, words: str) -> None:

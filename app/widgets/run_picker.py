@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from typing import Literal
 
 import streamlit as st
 
@@ -36,17 +37,32 @@ def pick_one(runs: Sequence[Run], label: str = "Layers of", ready: Sequence[Run]
     """
     by_id = {run.id: run for run in runs}
     run_id = run_choice.focused_run(list(by_id), [run.id for run in ready or runs])
-    st.session_state["one"] = run_id  # the picker shows what the link says
-    st.selectbox(
-        label,
-        list(by_id),
-        format_func=lambda run_id: text.label(by_id[run_id]),
-        key="one",
-        on_change=run_choice.pick_from,
-        args=("one",),
-        width=480,
-    )
+    _draw_one(label, by_id, run_id, "one", width=480)
     return by_id[run_id]
+
+
+def _draw_one(label: str, by_id: Mapping[str, Run], run_id: str, key: str, width: int | Literal["stretch"]) -> None:
+    st.session_state[key] = run_id  # the picker shows what the link says
+    st.selectbox(
+        label, list(by_id), format_func=lambda one: text.label(by_id[one]), key=key, on_change=run_choice.pick_from,
+        args=(key,), width=width,
+    )  # fmt: skip
+
+
+def draw_several(
+    by_id: Mapping[str, Run],
+    chosen: Sequence[str],
+    key: str,
+    most: int | None = None,
+    placeholder: str = "Choose runs to compare",
+    width: int | Literal["stretch"] = "stretch",
+) -> None:
+    """Draw a picker of several runs, at most so many, that shows the first of those chosen."""
+    st.session_state[key] = list(chosen[:most])
+    st.multiselect(
+        "Runs", list(by_id), format_func=lambda one: text.label(by_id[one]), key=key,
+        on_change=run_choice.pick_runs_from, args=(key,), max_selections=most, placeholder=placeholder, width=width,
+    )  # fmt: skip
 
 
 def pick_run(
@@ -75,15 +91,7 @@ def pick_run(
     if picked.missing is not None or picked.run_id is None:
         missing_runs([picked.missing or ""])
         return None
-    st.session_state["picker"] = picked.run_id  # the picker shows what the link says
-    st.selectbox(
-        label,
-        list(by_id),
-        format_func=lambda run_id: text.label(by_id[run_id]),
-        key="picker",
-        on_change=run_choice.pick_from,
-        args=("picker",),
-    )
+    _draw_one(label, by_id, picked.run_id, "picker", width="stretch")
     run = by_id[picked.run_id]
     (say or about)(run)
     return run, picked.fresh

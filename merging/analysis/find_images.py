@@ -14,14 +14,11 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from merging.analysis.image.lens import parts_from, stays_from
-from merging.analysis.image.neighbors import COMPARED
-from merging.analysis.image.neighbors import SPLIT as CHOOSING
 from merging.analysis.image.restore import KINDS
 from merging.analysis.measurements.image.depths import SPLIT
 from merging.errors import TaskError
 
 if TYPE_CHECKING:
-    from merging.analysis.image.neighbors import FeatureBank
     from merging.analysis.measurements.image.depths import StoredDepths
     from merging.analysis.measurements.predictions import Answers
     from merging.benchmarks.benchmark import Benchmark
@@ -103,27 +100,6 @@ def find_by_answers(question: str, runs: Mapping[str, Mapping[str, Answers]], be
     return _rows(numbers, said, {task: first[task].labels for task in numbers}, benchmark)
 
 
-def nearest_to(names: Sequence[str], kept: FeatureBank, most: int = COMPARED) -> pd.DataFrame:
-    """The images of a bank that are nearest to the mean of some of them (TASK:choosing:N), which are left out.
-
-    Columns: image, task, number, class, value (cosine to the mean of their unit features), the nearest first.
-
-    Raises:
-        TaskError: none of the images is in the bank.
-    """
-    known = [f"{task}:{CHOOSING}:{n}" for task, n in zip(kept.images["task"], kept.images["number"], strict=True)]
-    inside = np.isin(known, list(names))
-    if not inside.any():
-        raise TaskError("None of these images is among those whose features are known.")
-    rows = kept.features.astype(np.float32)
-    mean = rows[inside].mean(axis=0)
-    cosines = np.where(inside, -np.inf, rows @ (mean / max(float(np.linalg.norm(mean)), TINY)))
-    near = np.argsort(-cosines, kind="stable")[: min(most, int((~inside).sum()))]
-    table = kept.images.iloc[near].reset_index(drop=True)
-    table = table.assign(image=[known[at] for at in near], value=cosines[near])
-    return table[["image", "task", "number", "class", "value"]]
-
-
 def following(names: Sequence[str], image: str, step: int = 1) -> str:
     """The image after one in a list, the first after the last; the first if it is not in the list.
 
@@ -133,21 +109,6 @@ def following(names: Sequence[str], image: str, step: int = 1) -> str:
     if not names:
         raise TaskError("There is no image to go on to.")
     return names[(names.index(image) + step) % len(names)] if image in names else names[0]
-
-
-def at_random(benchmark: Benchmark, tasks: Sequence[str], seed: int, split: str = SPLIT) -> str:
-    """An image (TASK:SPLIT:N) of these data sets, each image with the same chance; equal seeds give equal images.
-
-    Raises:
-        TaskError: they have no image in that split.
-    """
-    counts = [benchmark.count(task, split) for task in tasks]
-    if not sum(counts):
-        raise TaskError(f"These data sets have no image in the split {split!r}.")
-    at = int(np.random.default_rng(seed).integers(sum(counts)))
-    ends = np.cumsum(counts)
-    place = int(np.searchsorted(ends, at, side="right"))
-    return f"{tasks[place]}:{split}:{at - int(ends[place]) + counts[place]}"
 
 
 def _one_of(value: str, choices: type[StrEnum] | tuple[str, ...]) -> str:

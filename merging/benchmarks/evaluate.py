@@ -67,17 +67,6 @@ def evaluate_per_task(
     return score_table(_counted(work, benchmark, splits, context))
 
 
-def evaluate_together(
-    work: Sequence[EvaluatedModel], benchmark: Benchmark, *, splits: Sequence[str] = SPLITS, context: Context = QUIET
-) -> dict[str, pd.DataFrame]:
-    """{name: scores as ``evaluate`` gives them} of several models with different names, each on its own tasks.
-
-    Images that lie in files are decoded once for as many models as fit in memory.
-    """
-    counted = _counted(work, benchmark, splits, context)
-    return {part.name: score_table(("", *one[1:]) for one in counted if one[0] == part.name) for part in work}
-
-
 Counted = tuple[str, Task, str, int, int]  # model, task, split, correct, n
 
 

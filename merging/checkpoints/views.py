@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from merging.checkpoints.checkpoint import Checkpoint, MappingCheckpoint, Spans
+from merging.checkpoints.checkpoint import Checkpoint, Spans
 from merging.checkpoints.content_digest import OnBytes, ignore
 from merging.checkpoints.families import HUGGING_FACE, QKV, TEXT, Role
 from merging.checkpoints.tensor_info import TensorInfo
@@ -341,9 +341,3 @@ def in_naming(checkpoint: Checkpoint, naming: str) -> CheckpointView:
         new = hugging_face_names(name) if naming == "hf" else (prefix + name,)
         tensors |= under_names(name, new, checkpoint, stored)
     return CheckpointView(checkpoint, tensors, same=False)
-
-
-def to_naming(state: Mapping[str, Tensor], naming: str) -> dict[str, Tensor]:
-    """``in_naming`` for a state dict in memory."""
-    view = in_naming(MappingCheckpoint(state, "The state dict"), naming)
-    return {name: view.read(name).contiguous() for name in view.infos}

@@ -19,7 +19,6 @@ from merging.text import first_few, printable
 SUFFIXES = (
     ".jpg", ".jpeg", ".png", ".ppm", ".pgm", ".pbm", ".bmp", ".gif", ".webp", ".tif", ".tiff", ".svg",
 )  # fmt: skip
-MAX_FILES = 5_000_000
 MAX_DEPTH = 8
 
 

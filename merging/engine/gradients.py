@@ -29,12 +29,12 @@ from merging.checkpoints.tensor_info import raw_bytes, read_span
 from merging.checkpoints.tower_names import assemble
 from merging.clip.image_encoder import Encoder
 from merging.devices import fitting, is_host
-from merging.errors import MergingError, NeedsError
-from merging.files.disk import free_bytes
+from merging.engine.needs import check_fits
+from merging.errors import MergingError
+from merging.files.disk import free_bytes, no_temporary_room
 from merging.inspection.fit import fit
 from merging.methods.slot import Gradients
 from merging.numerics.linear_algebra import double
-from merging.text import size_text
 from merging.threads import side_by_side
 
 if TYPE_CHECKING:
@@ -65,7 +65,7 @@ class GradientFile:
                 self._file.write(raw_bytes(row[name].to("cpu", self._dtype).reshape(-1)))
             self._file.flush()
         except OSError:
-            raise _no_room(self._needed) from None
+            raise no_temporary_room("The gradients take", self._needed) from None
         self._rows += 1
 
     def read(self, name: str, start: int, stop: int) -> Tensor:
@@ -113,16 +113,9 @@ def gradient_files(inputs: Inputs, rows: int, count: int = 1) -> Iterator[list[G
     needed = count * rows * sum(inputs.numels) * inputs.dtype.itemsize
     with ExitStack() as files:
         if free_bytes(Path(tempfile.gettempdir())) < needed:
-            raise _no_room(needed)
+            raise no_temporary_room("The gradients take", needed)
         temporary = [files.enter_context(tempfile.TemporaryFile(prefix="mergescope-")) for _ in range(count)]
         yield [GradientFile(file, inputs, needed) for file in temporary]
-
-
-def _no_room(needed: int) -> MergingError:
-    return MergingError(
-        f"The gradients take {size_text(needed)} in the folder for temporary files, "
-        f"{tempfile.gettempdir()}, which has less free. Let the environment variable TMPDIR name a roomier folder."
-    )
 
 
 class _Tower:
@@ -137,7 +130,7 @@ class _Tower:
 
     def statistic(self, kind: Gradients, name: str, task: TaskExemplars, seed: int, meter: Meter) -> dict[str, Tensor]:
         """The mean over a task's examples of the squared or absolute gradient, by stored tensor, in float64."""
-        self._check(name, task)
+        check_fits(name, task, self._encoder.architecture, "exemplars")
         device = self._inputs.device
         budget = GRADIENT_BYTES_CPU if is_host(device) else fitting(device, GRADIENT_BYTES_GPU)
         size = max(1, min(EXAMPLES, budget // (self._numel * self._inputs.dtype.itemsize)))
@@ -182,18 +175,6 @@ class _Tower:
 
     def _moved(self, tensor: Tensor) -> Tensor:
         return tensor.to(self._inputs.device, self._inputs.dtype)
-
-    def _check(self, name: str, task: TaskExemplars) -> None:
-        """Raise NeedsError for images or a head of another shape than the tower's."""
-        side, width = self._encoder.architecture.image_size, self._encoder.architecture.embed_dim
-        if task.images.shape[1:] != (3, side, side):
-            shape = tuple(task.images.shape)
-            raise NeedsError(f"The exemplars of {name!r} must be a tensor (n, 3, {side}, {side}); got {shape}.")
-        if not torch.isfinite(task.images).all():
-            raise NeedsError(f"The exemplars of {name!r} hold NaN or infinity.")
-        if task.head is not None and task.head.shape[1] != width:
-            shape = tuple(task.head.shape)
-            raise NeedsError(f"The head of {name!r} must be a tensor (classes, {width}); got {shape}.")
 
 
 def _targets(kind: Gradients, name: str, task: TaskExemplars, seed: int) -> Tensor:

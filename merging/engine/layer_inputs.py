@@ -13,12 +13,13 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
-from merging.capture.files import opened_layer_inputs
 from merging.checkpoints.checkpoint import Checkpoint
 from merging.checkpoints.families import EMBEDDINGS, Parameter, Role
 from merging.checkpoints.tower_names import is_transposed
 from merging.clip.batches import batch_size
 from merging.clip.image_encoder import Encoder
+from merging.engine.capture.files import opened_layer_inputs
+from merging.engine.needs import check_images
 from merging.errors import NeedsError
 from merging.methods.moments import Moments, ignore_detail
 from merging.team.own_names import under_team_names
@@ -134,7 +135,9 @@ class CapturedInputs:
         if missing := [name for name in experts if not len(exemplars.get(name, ()))]:
             raise NeedsError(f"There are no exemplars for {', '.join(missing)}; give images for every expert.")
         self._encoders = {n: Encoder.of(c, device, on_demand=True, like=like) for n, c in experts.items()}
-        self._images = {n: _checked_images(n, exemplars[n], e).to(device) for n, e in self._encoders.items()}
+        for name, encoder in self._encoders.items():
+            check_images(f"The exemplars of {name!r}", exemplars[name], encoder.architecture.image_size)
+        self._images = {name: exemplars[name].to(device, torch.float32) for name in self._encoders}
         self._at_once = min(cores(device), len(experts))
         self._reporting = Lock()  # callers hear of several experts one after the other
         self._next = 0  # section to run next
@@ -220,13 +223,3 @@ def _prepare(grad: bool) -> None:
     """Prepare a thread that computes beside others, with gradients if they are recorded where it was started."""
     ONE_THREAD()
     torch.set_grad_enabled(grad)
-
-
-def _checked_images(expert: str, images: Tensor, encoder: Encoder) -> Tensor:
-    side = encoder.architecture.image_size
-    if not isinstance(images, Tensor) or images.shape[1:] != (3, side, side):
-        shape_or_type = tuple(images.shape) if isinstance(images, Tensor) else type(images).__name__
-        raise NeedsError(f"The exemplars of {expert!r} must be a tensor (n, 3, {side}, {side}); got {shape_or_type}.")
-    if not torch.isfinite(images).all():
-        raise NeedsError(f"The exemplars of {expert!r} hold NaN or infinity.")
-    return images.to(torch.float32)

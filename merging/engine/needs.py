@@ -177,14 +177,19 @@ def _check_parts(method: Method, need: Needs, experts: Mapping[str, Any], tasks:
         raise NeedsError(f"{needed}. Missing: {'; '.join(missing)}.{strange} Pass {HOW_TO_PASS[need]}.")
 
 
-def check_fits(name: str, task: TaskExemplars, architecture: Architecture) -> None:
+def check_fits(name: str, task: TaskExemplars, architecture: Architecture, noun: str = "images") -> None:
     """Raise NeedsError for images or a head that do not fit the tower."""
-    side, width = architecture.image_size, architecture.embed_dim
-    if task.images.shape[1:] != (3, side, side):
-        shape = tuple(task.images.shape)
-        raise NeedsError(f"The images of {name!r} must be a tensor (n, 3, {side}, {side}); got {shape}.")
-    if not torch.isfinite(task.images).all():
-        raise NeedsError(f"The images of {name!r} hold NaN or infinity.")
+    check_images(f"The {noun} of {name!r}", task.images, architecture.image_size)
+    width = architecture.embed_dim
     if task.head is not None and task.head.shape[1] != width:
         shape = tuple(task.head.shape)
         raise NeedsError(f"The head of {name!r} must be a tensor (classes, {width}); got {shape}.")
+
+
+def check_images(who: str, images: Any, side: int) -> None:
+    """Raise NeedsError unless the images are a tensor (n, 3, side, side) of finite numbers."""
+    if not isinstance(images, torch.Tensor) or images.shape[1:] != (3, side, side):
+        shape_or_type = tuple(images.shape) if isinstance(images, torch.Tensor) else type(images).__name__
+        raise NeedsError(f"{who} must be a tensor (n, 3, {side}, {side}); got {shape_or_type}.")
+    if not torch.isfinite(images).all():
+        raise NeedsError(f"{who} hold NaN or infinity.")

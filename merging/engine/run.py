@@ -16,9 +16,9 @@ from typing import TYPE_CHECKING, Any, TypedDict, Unpack
 import torch
 from torch import Tensor
 
-from merging.capture.given_gradients import GivenGradients, GradientsOf
 from merging.checkpoints.checkpoint import Checkpoint, UnusedText
 from merging.devices import choose_device, describe_device, in_room
+from merging.engine.capture.given_gradients import GivenGradients, GradientsOf
 from merging.engine.inputs import Inputs
 from merging.engine.last_pass import Elsewhere, cuts, merging_pass, take_over, write_unmerged
 from merging.engine.layer_inputs import CapturedInputs, Evidence, GivenInputs, LayerInputs

@@ -76,9 +76,7 @@ class Stage:
 
     def counted(self, count: Tensor | int) -> Stage:
         """This merge with what it counted in all slots."""
-        assert isinstance(self.method, Merge)
-        statistics = self.method.counted(self.statistics, int(torch.as_tensor(count).cpu()))
-        return replace(self, statistics=statistics)
+        return replace(self, statistics=self.statistics.counted(int(torch.as_tensor(count).cpu())))
 
 
 @dataclass(frozen=True)

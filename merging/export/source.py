@@ -15,6 +15,7 @@ from merging.engine.outputs import MERGED
 from merging.errors import CheckpointError, StoreError
 from merging.export.provenance import Parent, anonymous, check_hub_ids, metadata_of_run, parents
 from merging.export.text_side import beside, holds_tokens, lenders
+from merging.files.paths import take_name
 from merging.formats.lora import AdapterCheckpoint
 from merging.formats.opening import Source, open_checkpoint
 from merging.modules.modules import Modules
@@ -164,12 +165,5 @@ def _place(task: str) -> str:
 
 def _distinct(places: Mapping[str, str]) -> dict[str, str]:
     """Distinct places, even on a disk that does not distinguish upper and lower case."""
-    distinct: dict[str, str] = {}
     used: set[str] = set()
-    for key, place in places.items():
-        free = place
-        while free.casefold() in used:
-            free += "_"
-        used.add(free.casefold())
-        distinct[key] = free
-    return distinct
+    return {key: take_name(place, used) for key, place in places.items()}

@@ -6,10 +6,11 @@ import contextlib
 import errno
 import os
 import shutil
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
-from merging.errors import StoreError
+from merging.errors import MergingError, StoreError
 from merging.text import printable, size_text
 
 FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
@@ -120,6 +121,14 @@ def reserve(descriptor: int, size: int) -> None:
             if error.errno not in UNSUPPORTED:
                 raise
     os.ftruncate(descriptor, size)
+
+
+def no_temporary_room(use: str, needed: int) -> MergingError:
+    """What is raised where the folder for temporary files lacks ``needed`` bytes; ``use`` is who takes them."""
+    return MergingError(
+        f"{use} {size_text(needed)} in the folder for temporary files, {tempfile.gettempdir()}, which has less free. "
+        "Let the environment variable TMPDIR name a roomier folder."
+    )
 
 
 def require_room(place: Path, needed: int) -> None:

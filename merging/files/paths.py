@@ -85,3 +85,11 @@ def state_of(path: Path) -> tuple[int, ...]:
     except OSError:
         return ()
     return tuple(number for entry in stats for number in (entry.st_size, entry.st_mtime_ns, entry.st_ino))
+
+
+def take_name(name: str, used: set[str]) -> str:
+    """The name, longer where another one is like it on a disk that ignores upper and lower case; ``used`` grows."""
+    while name.casefold() in used:
+        name += "_"
+    used.add(name.casefold())
+    return name

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -134,8 +134,3 @@ def _run(recipe: Any, alias: str) -> Mapping[str, Any]:
 
 def _frozen(data: Mapping[str, Any]) -> Mapping[str, Any]:
     return {text_of(key, "a field", "lesson"): value for key, value in data.items()}
-
-
-def read_all(paths: Sequence[Path]) -> list[Lesson]:
-    """The lessons in these files, in order. Raises LessonError."""
-    return [read_lesson(path) for path in paths]

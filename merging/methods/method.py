@@ -155,10 +155,9 @@ class Merge(Method):
     run: EditFunction
     per_task: bool = False
     # What stands for ``run`` in the pass that merges, for a merge whose statistics lack a count over all tensors: that
-    # pass counts, and only the slots in which the count decides something are merged once more, by ``run``.
+    # pass counts, and only the slots in which the count decides something are merged once more, by ``run``, with the
+    # statistics that their method ``counted`` makes of the count.
     provisional: ProvisionalFunction | None = None
-    # The statistics with that count.
-    counted: Callable[[Any, int], Any] = lambda statistics, count: statistics
     # Whether its layer inputs come through the layers merged before, so that it needs the images themselves.
     through_merged: bool = False
     # Whether it takes the factors of task vectors where they are known and few, in place of decomposing matrices.

@@ -147,24 +147,6 @@ class Bound:
             return factor_rules.parse_rules(word)
         return int(word) if self.kind == "integer" else float(word)
 
-    def bad_values(self) -> tuple[Any, ...]:
-        """Values that must be refused, for the common checks."""
-        if self.kind == "flag":
-            return ("yes", 1, None)
-        if self.kind == "choice":
-            return ("no such choice", 1, None)
-        if self.kind == TABLE:
-            rows = ({"blocks": "0"}, {"factor": math.nan}, {"factor": 11}, {"factor": 0, "roles": "conv1"})
-            return ("a word", 1, None, {"factor": 0}, *([row] for row in rows), [{"factor": 0}] * 201)
-        bad: list[Any] = ["a word", math.nan, math.inf, True]
-        if self.kind == "integer":
-            bad.append(1.5)
-        if math.isfinite(self.low):
-            bad.append(self.low if self.open_low else self.low - 1)
-        if math.isfinite(self.high):
-            bad.append(self.high + 1)
-        return tuple(bad) if self.optional else (*bad, None)
-
 
 def _truth(word: str) -> bool:
     if word.lower() in {"true", "yes", "on", "1"}:

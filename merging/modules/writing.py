@@ -14,6 +14,7 @@ from merging.checkpoints.views import in_naming
 from merging.errors import StoreError
 from merging.files.atomic import file_hash, publish, temporary_beside
 from merging.files.disk import sync_all
+from merging.files.paths import take_name
 from merging.files.records import write_json
 from merging.formats.safetensors import SafetensorsWriter
 
@@ -42,10 +43,7 @@ def file_names(tasks: Sequence[str]) -> dict[str, str]:
     used, names = set(RESERVED), {}
     for task in tasks:
         name = quote(task, safe=" ")[:LONGEST].strip(" .") or "_"
-        while name.casefold() in used:
-            name += "_"
-        used.add(name.casefold())
-        names[task] = f"{FOLDER}/{name}.safetensors"
+        names[task] = f"{FOLDER}/{take_name(name, used)}.safetensors"
     return names
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -106,14 +106,3 @@ def _write_reference(
             **facts_of(benchmark.folder),
         )
         write_json(folder / FACTS, contents)
-
-
-def accuracy_of_experts(runs: Mapping[str, Run], split: str = "reporting") -> dict[str, float]:
-    """{task: accuracy of its own expert}, from the runs of ``references``; for normalized accuracy."""
-    accuracies = {}
-    for name, run in runs.items():
-        if run.kind == "expert" and run.scores is not None:
-            rows = run.scores[(run.scores["task"] == name) & (run.scores["split"] == split)]
-            if len(rows):
-                accuracies[name] = float(rows["accuracy"].iloc[0])
-    return accuracies

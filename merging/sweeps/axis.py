@@ -154,19 +154,6 @@ def _place(recipe: Recipe, owner: str, name: str) -> int:
     return places[-1] if not owner else places[int(number or 1) - 1]
 
 
-def current(recipe: Recipe, target: str) -> float | None:
-    """The recipe's own value of the target, None if it is unset."""
-    if target == EXPERTS:
-        return float(len(recipe.experts))
-    owner, _, name = target.rpartition(".")
-    if owner in DRAWN:
-        settings = recipe.exemplars if owner == EXEMPLARS else recipe.test_data
-        drawn = None if settings is None else settings.values()[name]
-        return None if drawn is None else float(drawn)
-    value = recipe.stages[_place(recipe, owner, name)][1].params.values()[name]
-    return None if value is None else float(value)
-
-
 def offered(bound: Bound) -> tuple[float, ...]:
     """Proposed values: eleven or some more round numbers, evenly over the sensible range."""
     low, high = bound.slider or (bound.low, bound.high)

@@ -89,7 +89,7 @@ def test_the_tables_are_those_of_every_layer(
     assert list(elected["expert"]) == list(tiny_benchmark.experts)
     weighted = found.table("agreement").assign(total=lambda rows: rows["mean"] * rows["positions"])
     sums = weighted.groupby(["space", "density"])[["total", "positions"]].sum()
-    for (space, density), counts in conflict_signs.whole(str(found.path), found).items():
+    for (space, density), counts in conflict_signs.whole(found).items():
         said = agreement(counts)
         assert said.positions == sums.loc[(space, density), "positions"]
         assert said.mean == pytest.approx(sums.loc[(space, density), "total"] / said.positions, rel=1e-5)
@@ -181,7 +181,7 @@ def test_what_cannot_be_measured_is_explained(tmp_path: Path, tiny_benchmark: Be
 
 @pytest.mark.parametrize("density", [1.0, 0.2])
 def test_the_histogram_draws_its_table(measured: tuple[Store, list[str], Measured], density: float) -> None:
-    table = conflict_signs.bins(conflict_signs.whole(str(measured[2].path), measured[2]), density)
+    table = conflict_signs.bins(conflict_signs.whole(measured[2]), density)
     assert list(dict.fromkeys(table["space"])) == list(SPACES)
     fig = viz.draw("sign_histogram", table)
     bars = [trace for trace in fig.data if trace.type == "bar"]

@@ -103,12 +103,6 @@ def test_a_cell_is_marked_if_its_value_is_computed() -> None:
             assert cell.endswith(" *") == (bool(cell) and not figure.is_printed(average)), (figure, average)
 
 
-def test_the_help_of_published_columns_says_what_the_mark_means() -> None:
-    for head in published_rows.AVERAGES:
-        assert all("computed by us" in (published_rows.help_text(group, head) or "") for group in MODELS)
-        assert "computed" not in (published_rows.help_text(published_rows.OURS, head) or "")
-
-
 def test_published_figures_load_no_torch() -> None:
     code = "import sys, merging.recipes.papers.published; sys.exit('torch' in sys.modules or 'pandas' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

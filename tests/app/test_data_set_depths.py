@@ -25,7 +25,7 @@ from app.views.image.data_sets.view import data_set_view
 
 state.enter("image")
 selection.enter()
-data_set_view([run for run in data.runs(data.stored()) if run.title in {titles!r}], {first!r})
+data_set_view([run for run in data.runs(data.stored()) if run.title in {titles!r}])
 """
 MAIN = """
 import streamlit as st
@@ -49,12 +49,12 @@ def measured(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def open_view(open_app: Any, tmp_path: Path) -> Any:
     """A function that draws the view alone, on a page of its own."""
 
-    def opened(folder: Path, *titles: str, first: str = "", **query: str) -> Any:
+    def opened(folder: Path, *titles: str, **query: str) -> Any:
         open_app("methods", folder)  # the benchmark and an empty store
         from streamlit.testing.v1 import AppTest
 
         (tmp_path / "screens").mkdir(exist_ok=True)
-        (tmp_path / "screens" / "image.py").write_text(PAGE.format(titles=titles, first=first))
+        (tmp_path / "screens" / "image.py").write_text(PAGE.format(titles=titles))
         (tmp_path / "main.py").write_text(MAIN)
         at = AppTest.from_file(str(tmp_path / "main.py"), default_timeout=SLOW)
         for key, value in query.items():
@@ -74,7 +74,7 @@ def test_both_runs_are_drawn_with_their_numbers(open_view: Any, measured: Path) 
     assert "bootstrap of images within data sets, 2,000 draws, seed 0" in said and "Precomputed on CPU." in said
     at.selectbox(key="over").select("Letters").run()
     assert not at.exception and f"Letters: n = {tiny.REPORTING} images" in words(at)
-    at = open_view(measured, TIES, first="tiles", asked="accuracy when read out", donor="the pretrained model")
+    at = open_view(measured, TIES, over="Tiles", asked="accuracy when read out", donor="the pretrained model")
     assert at.selectbox(key="over").value == "Tiles" and "Early depths were never trained" in words(at)
 
 

@@ -12,9 +12,9 @@ from models_page import table
 from page_harness import charts, finish, labels, press, words
 
 from app.reading import data
-from merging.capture.files import save_layer_inputs
 from merging.catalog.model_sets import keep as keep_set
 from merging.catalog.model_sets import make as make_set
+from merging.engine.capture.files import save_layer_inputs
 from merging.recipes.recipe import Recipe
 from merging.runs.execute import execute
 from merging.runs.run import Run

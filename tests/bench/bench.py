@@ -140,7 +140,7 @@ def write_checkpoints(folder: Path, model: str) -> list[Path]:
 def cases(only: str) -> dict[str, Case]:
     """{name: case} of every method that needs no data, and of combinations that papers report."""
     found: dict[str, Case] = {}
-    for method in (m for m in merging.methods() if m.needs is Needs.NOTHING):
+    for method in (m for m in merging.list_methods() if m.needs is Needs.NOTHING):
         params = PARAMS.get(method.key, {})
         said = "".join(f" ({name} {value})" for name, value in params.items())
         if method.role == "merge":

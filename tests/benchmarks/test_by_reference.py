@@ -20,7 +20,7 @@ from merging.benchmarks.build.description import Description
 from merging.benchmarks.build.splits import evenly
 from merging.benchmarks.build.write import make
 from merging.benchmarks.drawn import ImageDraw, draws, in_words
-from merging.benchmarks.evaluate import EvaluatedModel, evaluate, evaluate_together
+from merging.benchmarks.evaluate import EvaluatedModel, evaluate
 from merging.benchmarks.referenced import decoding, locations
 from merging.benchmarks.referenced.finding import missing_models
 from merging.benchmarks.referenced.images import ReferencedImages, taken
@@ -30,6 +30,7 @@ from merging.files.atomic import file_hash
 from merging.formats.opening import open_checkpoint
 from merging.formats.referenced import place_of_model
 from merging.progress import Meter
+from merging.published.computing.scores import score_together
 from merging.recipes.recipe import Recipe
 from merging.runs.execute import execute
 from merging.runs.reference_models import references
@@ -127,10 +128,10 @@ def test_several_models_decode_an_image_once(base: Path, tmp_path: Path, monkeyp
     read = decoding.read_image
     monkeypatch.setattr(decoding, "read_image", lambda data, label: decoded.append(label) or read(data, label))
     work = [EvaluatedModel(name, model, ["fruit"]) for name, model in models.items()]
-    together = evaluate_together(work, benchmark, context=Context(device="cpu"))
+    together = score_together(work, benchmark, context=Context(device="cpu"))
     assert len(decoded) == len(set(decoded)) == 18
     for name, scores in together.items():
-        assert scores.to_dict("records") == alone[name].to_dict("records"), name
+        assert scores.table.to_dict("records") == alone[name].to_dict("records"), name
 
 
 # --- the files -------------------------------------------------------------------------------------------------------

@@ -11,11 +11,11 @@ import peers
 import pytest
 import torch
 from browser_tab import App
+from namings import to_naming
 from playwright.sync_api import expect
 
 import merging
 from merging.checkpoints.checkpoint import MappingCheckpoint
-from merging.checkpoints.views import to_naming
 from merging.formats.opening import open_checkpoint
 
 pytestmark = pytest.mark.browser

@@ -12,8 +12,8 @@ from small_networks import LENGTH, batches, small
 from torch import Tensor, nn
 
 import merging
-from merging.capture.calls import patches
-from merging.capture.files import LayerInputFile
+from merging.engine.capture.calls import patches
+from merging.engine.capture.files import LayerInputFile
 from merging.engine.layer_inputs import CapturedInputs
 from merging.errors import NeedsError
 from merging.formats.opening import open_checkpoint

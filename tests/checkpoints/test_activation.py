@@ -8,6 +8,7 @@ import pandas as pd
 import pytest
 import tiny
 import torch
+from namings import to_naming
 from safetensors import safe_open
 from safetensors.torch import save_file
 
@@ -15,7 +16,6 @@ import merging
 from merging.benchmarks.evaluate import evaluate
 from merging.checkpoints.architecture import Architecture, stated_activation, stated_by, with_activation
 from merging.checkpoints.checkpoint import MappingCheckpoint
-from merging.checkpoints.views import to_naming
 from merging.cli.main import main
 from merging.clip.image_encoder import Encoder
 from merging.errors import CompatibilityError, RecipeError

@@ -7,11 +7,11 @@ import warnings
 
 import pytest
 import torch
+from namings import to_naming
 from real_models import opened, visual
 
 import merging
 from merging.checkpoints.checkpoint import MappingCheckpoint
-from merging.checkpoints.views import to_naming
 from merging.errors import CheckpointError
 from merging.formats.opening import open_checkpoint
 from merging.inspection.fit import fit

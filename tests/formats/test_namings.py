@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 import torch
+from namings import to_naming
 from real_models import prefixed, save, visual
 from safetensors.torch import save_file
 
-from merging.checkpoints.views import to_naming
 from merging.errors import CheckpointError
 from merging.formats.opening import open_checkpoint
 

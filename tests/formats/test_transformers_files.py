@@ -5,11 +5,11 @@ from __future__ import annotations
 import peers
 import pytest
 import torch
+from namings import to_naming
 from real_models import EMBED, prefixed, save
 
 import merging
 from merging.checkpoints.architecture import Architecture, stated_by
-from merging.checkpoints.views import to_naming
 from merging.clip.image_encoder import Encoder
 from merging.formats.opening import open_checkpoint
 from merging.inspection.fit import fit

@@ -11,13 +11,13 @@ import other_kinds
 import pytest
 import tiny
 import torch
+from namings import to_naming
 from safetensors.torch import save_file
 from shelf_folders import CONFIG, transformers
 from torch import Tensor
 
 import merging
 from merging.checkpoints.checkpoint import Checkpoint, MappingCheckpoint
-from merging.checkpoints.views import to_naming
 from merging.errors import CompatibilityError
 from merging.formats.opening import open_checkpoint
 from merging.inspection.fit import fit

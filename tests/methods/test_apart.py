@@ -26,7 +26,7 @@ from merging.methods.apart import APART, ApartBlend, is_apart, packed_tensors
 from merging.methods.method import Adapt
 from merging.methods.slot import Slot
 
-METHODS = {method.key: method for method in merging.methods() if not isinstance(method, Adapt)}
+METHODS = {method.key: method for method in merging.list_methods() if not isinstance(method, Adapt)}
 HAVING = [key for key, method in METHODS.items() if APART in method.params.bounds()]
 ROUNDING = 1e-5  # differences of results below it are those of gradients in single precision
 DRAWS = {  # methods that give another result by name, and why they have no option for it
@@ -67,7 +67,7 @@ def test_the_option_is_where_the_result_differs_and_gives_the_merge_of_three_ten
 
 def test_what_is_put_on_top_of_a_model_has_no_such_option() -> None:
     """Modules' files name tensors as the checkpoint does, and routers read the input of a packed layer by its name."""
-    assert not any(APART in method.params.bounds() for method in merging.methods() if isinstance(method, Adapt))
+    assert not any(APART in method.params.bounds() for method in merging.list_methods() if isinstance(method, Adapt))
 
 
 @pytest.mark.parametrize("key", [key for key in HAVING if key not in IMAGES])

@@ -171,7 +171,7 @@ MOST = {"random_mask": {"prune_ratio": 0.9}, "magnitude": {"prune_ratio": 0.9}, 
 
 
 @pytest.mark.parametrize("key", MOST)
-@pytest.mark.parametrize("merge", [m.key for m in merging.methods() if m.role == "merge" and m.needs == "nothing"])
+@pytest.mark.parametrize("merge", [m.key for m in merging.list_methods() if m.role == "merge" and m.needs == "nothing"])
 def test_what_nobody_keeps_stays_pretrained_bit_for_bit(key, merge):
     """After any merge, those that mix scalars included; -0.0 too."""
     base, experts = family()

@@ -8,9 +8,9 @@ import common_checks
 import frozen_clip
 import pytest
 import tiny
+from namings import to_naming
 from safetensors.torch import save_file
 
-from merging.checkpoints import views
 from merging.formats.opening import open_checkpoint
 from merging.methods import registry
 
@@ -43,7 +43,7 @@ def test_files_of_transformers_give_the_same_bytes(tmp_path):
     base, experts = frozen_clip.models()
     opened = {}
     for name, state in experts.items():
-        save_file(views.to_naming(state, "hf"), tmp_path / f"{name}.safetensors")
+        save_file(to_naming(state, "hf"), tmp_path / f"{name}.safetensors")
         opened[name] = open_checkpoint(tmp_path / f"{name}.safetensors", name, like=tiny.checkpoint(base))
     states = {name: one.state_dict() for name, one in opened.items()}
     result = common_checks.merge(registry.merge("task_arithmetic"), base, states)

@@ -12,7 +12,7 @@ from merging.methods.method import Adapt, Edit
 from merging.recipes.chain_text import WrittenChain, parse_chain
 from merging.recipes.recipe import Recipe
 
-HAVING = [method for method in merging.methods() if APART in method.params.bounds()]
+HAVING = [method for method in merging.list_methods() if APART in method.params.bounds()]
 # Of the chains of all methods at their defaults, as they were before any method had the parameter.
 DIGESTS = "9813bbbb3d6213c8c0fca64422d16a92cbfa4f1281fae1ba625dc1af05ad95dd"
 
@@ -29,7 +29,9 @@ def run_id(of: Recipe) -> str:
 
 
 def test_digests_of_chains_without_it_stay() -> None:
-    chains = [Recipe.of_method(method).chain_digest for method in merging.methods() if not isinstance(method, Adapt)]
+    chains = [
+        Recipe.of_method(method).chain_digest for method in merging.list_methods() if not isinstance(method, Adapt)
+    ]
     assert hashlib.sha256("".join(chains).encode()).hexdigest() == DIGESTS
 
 

@@ -13,12 +13,12 @@ from safetensors.torch import load_file, save_file
 
 import merging
 from app.session.draft import Draft
-from merging.capture.files import GradientMeans
-from merging.capture.rows import LayerRows
 from merging.checkpoints.kinds.inference import describe
 from merging.checkpoints.tensor_info import TensorInfo
 from merging.cli import exit_codes
 from merging.cli.main import main
+from merging.engine.capture.files import GradientMeans
+from merging.engine.capture.rows import LayerRows
 from merging.errors import MergingError
 from merging.export.provenance import anonymous
 from merging.formats.opening import open_checkpoint

@@ -11,12 +11,12 @@ from typing import Any
 import common_checks
 import tiny
 import torch
+from namings import to_naming
 from safetensors.torch import save_file
 from torch import Tensor
 
 from merging.checkpoints.checkpoint import MappingCheckpoint
 from merging.checkpoints.families import describe
-from merging.checkpoints.views import to_naming
 from merging.engine import run as engine
 from merging.methods.method import Edit, Merge, Method, Needs
 from merging.methods.slot import Slot

@@ -7,6 +7,7 @@ entry is no longer needed.
 from __future__ import annotations
 
 import copy
+import math
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
@@ -23,6 +24,7 @@ from merging.engine.adapting import adapt
 from merging.errors import MergingError, NeedsError, ParameterError
 from merging.methods.exemplars import TaskExemplars
 from merging.methods.method import Adapt, Edit, Method, Needs
+from merging.methods.params import TABLE, Bound
 from merging.recipes.recipe import Recipe
 from merging.tasks.context import Context
 
@@ -255,10 +257,29 @@ def buffers_are_copied(method: Method) -> None:
         assert torch.equal(state["logit_scale"], base["logit_scale"])
 
 
+def bad_values(bound: Bound) -> tuple[Any, ...]:
+    """Values that must be refused."""
+    if bound.kind == "flag":
+        return ("yes", 1, None)
+    if bound.kind == "choice":
+        return ("no such choice", 1, None)
+    if bound.kind == TABLE:
+        rows = ({"blocks": "0"}, {"factor": math.nan}, {"factor": 11}, {"factor": 0, "roles": "conv1"})
+        return ("a word", 1, None, {"factor": 0}, *([row] for row in rows), [{"factor": 0}] * 201)
+    bad: list[Any] = ["a word", math.nan, math.inf, True]
+    if bound.kind == "integer":
+        bad.append(1.5)
+    if math.isfinite(bound.low):
+        bad.append(bound.low if bound.open_low else bound.low - 1)
+    if math.isfinite(bound.high):
+        bad.append(bound.high + 1)
+    return tuple(bad) if bound.optional else (*bad, None)
+
+
 def bad_parameters_are_refused(method: Method) -> None:
     for name, bound in method.params.bounds().items():
         assert bound.label and bound.help, f"{name} has no label or help"
-        for value in bound.bad_values():
+        for value in bad_values(bound):
             with pytest.raises(ParameterError, match=rf"{method.key}\.{name} must be "):
                 method.params.build({name: value})
     with pytest.raises(ParameterError, match="no parameter 'sclaing'"):

@@ -6,13 +6,13 @@ import json
 from pathlib import Path
 
 import tiny
+from namings import to_naming
 from safetensors.torch import save_file
 
 from merging.catalog import scan
 from merging.catalog.groups import ModelGroup
 from merging.catalog.recognize import ModelFacts, recognize
 from merging.catalog.scan import CatalogEntry, Listing
-from merging.checkpoints.views import to_naming
 
 CONFIG = {
     "model_type": "clip_vision_model", "hidden_act": "quick_gelu", "hidden_size": tiny.WIDTH, "num_attention_heads": 2,

@@ -17,10 +17,10 @@ from stand_in_jobs import until
 
 import merging
 from merging.benchmarks.benchmark import Benchmark
-from merging.capture.files import GradientMeans
 from merging.cli import exit_codes
 from merging.cli.main import main
 from merging.engine import run as engine
+from merging.engine.capture.files import GradientMeans
 from merging.errors import MergingError
 from merging.formats.opening import open_checkpoint
 from merging.jobs import records

@@ -171,11 +171,6 @@ def table(rows: Sequence[Row], stored: Sequence[Run]) -> pd.DataFrame:
     return frame
 
 
-def help_text(group: str, name: str) -> str | None:
-    """The help of a column of ``table``."""
-    return f"{HELP[name]} {COMPUTED}" if name in HELP and group in MODELS.values() else HELP.get(name)
-
-
 def _printed(name: str, figures: Mapping[str, Figure]) -> Line:
     cells = {CHAIN: clean_text(name)}
     for model, figure in figures.items():

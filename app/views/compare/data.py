@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import streamlit as st
 
 from app.reading import data, measurements
+from app.reading.figures import keep_shared, kept_table
 from merging.analysis.stored import Measured
 from merging.benchmarks.metrics import summarize, wilson
 from merging.runs.run import Run
@@ -77,28 +78,24 @@ def pair(a: Run, b: Run) -> Pair:
     return Pair(a, b, *(measurements.find(measurements.PREDICTIONS, run.id) for run in (a, b)))
 
 
-@st.cache_resource(max_entries=16, show_spinner=False)
-def _answers(entry: str, _measured: Measured) -> Mapping[str, Answers]:  # an entry's name states all it depends on
-    from merging.analysis.measurements.predictions import of_data_sets
-
-    return of_data_sets(_measured, data.benchmark())
-
-
+@keep_shared(16)
 def answers(measured: Measured) -> Mapping[str, Answers]:
     """{data set: the run's predictions on its images}; shared, never changed."""
-    return _answers(str(measured.path), measured)
+    from merging.analysis.measurements.predictions import of_data_sets
+
+    return of_data_sets(measured, data.benchmark())
 
 
-@st.cache_data(max_entries=data.KEPT, show_spinner=False)
-def _scores(entry: str, _measured: Measured) -> pd.DataFrame:
+@kept_table
+def _scores(measured: Measured) -> pd.DataFrame:
     from merging.analysis.measurements.predictions import scores
 
-    return scores(_measured, data.benchmark())
+    return scores(measured, data.benchmark())
 
 
 def scores(run: Run, measured: Measured | None) -> pd.DataFrame | None:
     """Accuracies on the reporting half from the predictions, else those stored with the run; None without either."""
-    return _scores(str(measured.path), measured) if measured is not None else data.scores(run)
+    return _scores(measured) if measured is not None else data.scores(run)
 
 
 def differences(of: Pair) -> pd.DataFrame | None:

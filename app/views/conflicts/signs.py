@@ -9,7 +9,7 @@ import streamlit as st
 
 from app import text
 from app.reading import data, measurements, names
-from app.reading.figures import kept_table
+from app.reading.figures import keep_shared, kept_table
 from app.session import address, selection
 from app.session.clicks import fragment
 from app.views.conflicts import layers
@@ -96,42 +96,33 @@ def bins(counts: dict[tuple[str, float], NDArray[np.int64]], density: float) -> 
     return pd.DataFrame(rows, columns=[*facts, "mean", "null", "kept", "positions"])
 
 
-@st.cache_resource(max_entries=8, show_spinner=False)
-def whole(entry: str, _measured: Measured) -> dict[tuple[str, float], NDArray[np.int64]]:
+@keep_shared(8)
+def whole(measurement: Measured) -> dict[tuple[str, float], NDArray[np.int64]]:
     """Votes of all linear layers together, by space and density; shared, so not to be changed."""
     from merging.analysis.measurements.signs import counts_of
 
-    return counts_of(measurements.table(_measured, "votes"), _measured.notes["tasks"])
-
-
-def by_layer(measurement: Measured, density: float) -> pd.DataFrame:
-    """Agreement at one density, a row for each space and layer."""
-    return _by_layer(str(measurement.path), density, measurement)
+    return counts_of(measurements.table(measurement, "votes"), measurement.notes["tasks"])
 
 
 @kept_table
-def _by_layer(entry: str, density: float, _measured: Measured) -> pd.DataFrame:
+def by_layer(measurement: Measured, density: float) -> pd.DataFrame:
+    """Agreement at one density, a row for each space and layer."""
     from merging.analysis.measurements.signs import SPACES
 
-    rows = measurements.table(_measured, "agreement")
-    rows = rows[rows["density"] == density].merge(
-        measurements.table(_measured, "layers"), on="order", validate="many_to_one"
-    )
+    rows = _of_layers(measurement, "agreement", density)
     return rows.assign(title=rows["space"].map(SPACES), excess=rows["mean"] - rows["null"])
 
 
+@kept_table
 def elections(measurement: Measured, density: float) -> pd.DataFrame:
     """Elections at one density, a row for each layer and expert."""
-    return _elections(str(measurement.path), density, measurement)
+    return shares(_of_layers(measurement, "elections", density))
 
 
-@kept_table
-def _elections(entry: str, density: float, _measured: Measured) -> pd.DataFrame:
-    rows = measurements.table(_measured, "elections")
-    rows = rows[rows["density"] == density].merge(
-        measurements.table(_measured, "layers"), on="order", validate="many_to_one"
-    )
-    return shares(rows)
+def _of_layers(measurement: Measured, name: str, density: float) -> pd.DataFrame:
+    """The rows of a table at one density, with the facts of their layers."""
+    rows, layers = (measurements.table(measurement, table) for table in (name, "layers"))
+    return rows[rows["density"] == density].merge(layers, on="order", validate="many_to_one")
 
 
 def shares(rows: pd.DataFrame) -> pd.DataFrame:
@@ -212,7 +203,7 @@ def agreement(run: Run, measurement: Measured | None, layer: str | None, density
         ranked = f"The joint spaces of this layer have {ranks} directions at rank cut {cut:g}. "
     elif measurement is not None:
         counts, what, ranked = (
-            whole(str(measurement.path), measurement),
+            whole(measurement),
             f"all {measurement.notes['layers']} linear layers",
             "",
         )

@@ -42,7 +42,7 @@ def view() -> None:
     if (measurement := measurements.find(measurements.TASK_COUNTS)) is None:
         measure_button.missing_benchmark(measurements.TASK_COUNTS, NOT_MEASURED)
         return
-    table = _averages(str(measurement.path), measurement)
+    table = _averages(measurement)
     chart.ask("task_counts")
     relative = st.toggle("Relative to each task's own expert", key=address.RELATIVE, bind=address.BIND)
     value = "normalized" if relative else "accuracy"
@@ -66,10 +66,10 @@ def view() -> None:
 
 
 @kept_table
-def _averages(entry: str, _measured: Measured) -> pd.DataFrame:
+def _averages(measurement: Measured) -> pd.DataFrame:
     from merging.analysis.measurements.task_counts import averages
 
-    return averages(measurements.table(_measured, "counts"), measurements.table(_measured, "experts"))
+    return averages(*(measurements.table(measurement, name) for name in ("counts", "experts")))
 
 
 @kept_table

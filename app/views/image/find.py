@@ -10,6 +10,7 @@ import streamlit as st
 from app import text
 from app.reading import data as reading
 from app.reading import measurements
+from app.reading.figures import keep_shared
 from app.reading.images import drawn, pictures
 from app.session import address, selection
 from app.session.clicks import fragment
@@ -93,7 +94,7 @@ def _by_answers(question: str, runs: Sequence[Run]) -> pd.DataFrame | None:
         return None
     from merging.analysis.find_images import find_by_answers
 
-    by_run = {run.id: _read(str(measured.path), PREDICTIONS, measured) for run, measured in stored}
+    by_run = {run.id: _read(measured, PREDICTIONS) for run, measured in stored}
     return find_by_answers(BY_ANSWERS[question], by_run, reading.benchmark())
 
 
@@ -106,20 +107,20 @@ def _by_depth(question: str, runs: Sequence[Run], depth: int, tokens: str) -> pd
         return None
     from merging.analysis.find_images import find_by_depth
 
-    by_task = _read(str(stored[0][1].path), DEPTHS, stored[0][1])
+    by_task = _read(stored[0][1], DEPTHS)
     return find_by_depth(BY_DEPTH[question][0], by_task, reading.benchmark(), depth=depth, tokens=tokens)
 
 
-@st.cache_resource(max_entries=8, show_spinner=False)
-def _read(entry: str, key: str, _measured: Measured) -> Mapping[str, Any]:  # an entry's path states all it depends on
+@keep_shared(8)
+def _read(measured: Measured, key: str) -> Mapping[str, Any]:
     """What is stored of every image, by data set; shared, never changed."""
     if key == PREDICTIONS:
         from merging.analysis.measurements.predictions import of_data_sets
 
-        return of_data_sets(_measured, reading.benchmark())
+        return of_data_sets(measured, reading.benchmark())
     from merging.analysis.measurements.image.depths import of_data_sets as depths_of_data_sets
 
-    return depths_of_data_sets(_measured, reading.benchmark())
+    return depths_of_data_sets(measured, reading.benchmark())
 
 
 def listed(table: pd.DataFrame, words: str) -> None:

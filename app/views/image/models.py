@@ -79,12 +79,7 @@ def _runs(runs: Sequence[Run]) -> list[Run]:
     chosen, lost = run_choice.picked_runs(list(by_id), _first(runs))
     if lost:
         run_picker.missing_runs(lost)
-    st.session_state["imaged"] = chosen[:MOST]
-    st.multiselect(
-        "Runs", list(by_id), format_func=lambda run_id: text.label(by_id[run_id]), key="imaged",
-        on_change=run_choice.pick_runs_from, args=("imaged",), max_selections=MOST, placeholder="Choose up to two runs",
-        width=490,
-    )  # fmt: skip
+    run_picker.draw_several(by_id, chosen, "imaged", MOST, "Choose up to two runs", width=490)
     if len(chosen) > MOST:
         st.caption(f"The first {MOST} of {len(chosen)} chosen runs.")
     return [by_id[run_id] for run_id in chosen[:MOST]]

@@ -31,7 +31,6 @@ WHOLE = (
     "This run masks query, key and value apart. Factors are of whole tensors: here one counts as kept where any of the "
     "three is, and its saliency is their mean."
 )
-NO_NORMS = "The norms of the task vectors are not measured yet for"
 
 
 def switch() -> bool:

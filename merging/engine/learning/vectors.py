@@ -17,11 +17,9 @@ from merging.checkpoints.families import Parameter
 from merging.checkpoints.tensor_info import raw_bytes, read_span
 from merging.engine.inputs import Inputs
 from merging.engine.stream import Stage, Stream
-from merging.errors import MergingError
-from merging.files.disk import free_bytes
+from merging.files.disk import free_bytes, no_temporary_room
 from merging.methods.slot import Slot
 from merging.progress import Meter
-from merging.text import size_text
 
 
 class Vectors:
@@ -77,7 +75,7 @@ class Vectors:
         infos, dtype = self._inputs.pretrained.infos, self._inputs.dtype
         needed = sum(infos[p.name].numel for p in self._live) * len(self._inputs.names) * dtype.itemsize
         if free_bytes(Path(tempfile.gettempdir())) < needed:
-            raise _no_room(needed)
+            raise no_temporary_room("Learning keeps", needed)
         file = tempfile.TemporaryFile(prefix="mergescope-")  # noqa: SIM115 - closed by ``close``
         at = 0
         try:
@@ -89,7 +87,7 @@ class Vectors:
             file.flush()
         except OSError:
             file.close()
-            raise _no_room(needed) from None
+            raise no_temporary_room("Learning keeps", needed) from None
         return file
 
 
@@ -140,15 +138,8 @@ class MaskFile:
             self._file.write(row.tobytes())
             self._file.flush()
         except OSError:
-            raise _no_room(self._row_bytes) from None
+            raise no_temporary_room("Learning keeps", self._row_bytes) from None
         self._rows += 1
 
     def _bytes(self, start: int, count: int) -> np.ndarray:
         return np.frombuffer(os.pread(self._file.fileno(), count, start), dtype=np.uint8).copy()
-
-
-def _no_room(needed: int) -> MergingError:
-    return MergingError(
-        f"Learning keeps {size_text(needed)} in the folder for temporary files, {tempfile.gettempdir()}, "
-        "which has less free. Let the environment variable TMPDIR name a roomier folder."
-    )

@@ -24,6 +24,7 @@ from merging.export.networks.companions import (
     rows_of_tokens,
 )
 from merging.export.source import ExportSource, open_pretrained
+from merging.files.paths import take_name
 from merging.formats.configs import COMPANIONS, TRANSFORMERS
 from merging.formats.lora import AdaptedCheckpoint
 from merging.formats.opening import ModelRef, Source
@@ -198,8 +199,4 @@ def write_beside(folder: Path, export: NetworkExport) -> list[str]:
 
 def _place(expert: str, used: set[str]) -> str:
     """A folder's name for an expert, whose own is untrusted text."""
-    name = quote(expert, safe=" ")[:100].strip(" .") or "_"
-    while name.casefold() in used:
-        name += "_"
-    used.add(name.casefold())
-    return name
+    return take_name(quote(expert, safe=" ")[:100].strip(" .") or "_", used)

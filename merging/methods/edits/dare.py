@@ -25,7 +25,7 @@ class DareParams(Params):
         help="Chance of each scalar of a task vector to be dropped.",
     )
     rescale: bool = flag(True, label="Rescale", help="Divide what stays by 1 − drop rate, which keeps the expectation.")
-    seed: int = fields.seed()
+    seed: int = fields.mask_seed()
 
 
 def dare(slot: Slot, params: DareParams, statistics: None) -> Tensor:

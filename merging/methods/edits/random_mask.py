@@ -18,7 +18,7 @@ class RandomMaskParams(Params):
     """The parameters of the random mask."""
 
     prune_ratio: float = fields.prune_ratio("Chance of each scalar of a task vector to be dropped.")
-    seed: int = fields.seed()
+    seed: int = fields.mask_seed()
 
 
 def _own(slot: Slot, params: RandomMaskParams) -> Tensor:

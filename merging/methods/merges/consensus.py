@@ -10,8 +10,9 @@ from merging.methods.merges import ties
 from merging.methods.method import Citation, Merge, register
 from merging.methods.params import Params, choice, integer, real
 from merging.methods.shared import fields
-from merging.methods.shared.trimming import TrimThresholds
+from merging.methods.shared.trimming import TrimThresholds, majority
 from merging.methods.slot import Slot, SlotStream, Survey
+from merging.numerics.sign_election import trim_vectors
 
 TASK_ARITHMETIC, TIES = "task_arithmetic", "ties"
 TIES_SUM = ties.TiesParams(density=0.2, aggregation="sum", scaling=1.0)
@@ -50,8 +51,8 @@ def survey(slots: SlotStream, params: ConsensusParams) -> Survey:
     """The survey of TIES, for the base ``ties``."""
     survey = ties.survey(slots, TIES_SUM)
     thresholds: TrimThresholds = survey.statistics
-    votes = sum(slots.map(lambda slot: ties.provisional(slot, TIES_SUM, thresholds).count.cpu()))
-    return replace(survey, statistics=thresholds.counted(int(votes)))
+    sign = majority(slots, lambda slot: trim_vectors(slot.task_vectors, thresholds.thresholds))
+    return replace(survey, statistics=replace(thresholds, tie_sign=sign))
 
 
 def consensus(slot: Slot, params: ConsensusParams, statistics: TrimThresholds | None) -> Tensor:

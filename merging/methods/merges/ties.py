@@ -99,7 +99,6 @@ register(
         survey=survey,
         survey_passes=2,
         provisional=provisional,
-        counted=TrimThresholds.counted,
         elementwise=lambda params, parameter: params.scope == "global",
         variant="Trims over the whole model by default, as the authors do (mergekit trims per tensor). Sum with "
         "scaling 0.3 is the AdaMerging and LwPTV setting; the authors' own is mean with scaling 1. "

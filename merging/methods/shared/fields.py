@@ -43,16 +43,14 @@ def prune_ratio(help: str) -> Any:
     return fraction(0.7, symbol=r"\eta", label="Prune ratio", help=help)
 
 
-def seed() -> Any:
+def seed(help: str) -> Any:
+    """The field of a seed; ``help`` says what it decides."""
+    return integer(0, low=0, high=2**31 - 1, slider=(0, 20), label="Seed", help=help)
+
+
+def mask_seed() -> Any:
     """The field of the seed of random masks."""
-    return integer(
-        0,
-        low=0,
-        high=2**31 - 1,
-        slider=(0, 20),
-        label="Seed",
-        help="Of the random draws. The same seed gives the same masks on any machine.",
-    )
+    return seed("Of the random draws. The same seed gives the same masks on any machine.")
 
 
 def learning_steps(default: int, slider: tuple[int, int], help: str, step: int = 50, **more: Any) -> Any:
@@ -93,11 +91,4 @@ def task_batch(default: int) -> Any:
 
 def image_seed() -> Any:
     """The field of the seed of the order in which images are seen."""
-    return integer(
-        0,
-        low=0,
-        high=2**31 - 1,
-        slider=(0, 20),
-        label="Seed",
-        help="Order in which images are seen. The same seed gives the same order on any machine.",
-    )
+    return seed("Order in which images are seen. The same seed gives the same order on any machine.")

@@ -8,13 +8,12 @@ are as printed: accuracies and averages of them in percent, CIDEr as a plain num
 from __future__ import annotations
 
 import csv
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 from merging.errors import RecipeError
-from merging.recipes.papers.published import MERGE, REFERENCE_KINDS, SOURCES, Steps, chain_of
+from merging.recipes.papers.published import MERGE, REFERENCE_KINDS, SOURCES, Steps, chain_of, number_in
 from merging.text import did_you_mean
 
 BEYOND_FILE = Path(__file__).with_name("beyond.csv")
@@ -126,7 +125,9 @@ def _figure(row: Mapping[str, str]) -> BeyondFigure:
             raise RecipeError(f"field {field}: {row[field]!r} is not known.{did_you_mean(row[field], known)}")
     if bool(row["chain"]) != (row["kind"] == MERGE):
         raise RecipeError("field chain: merges have one, and nothing else has.")
-    values = {name: _value(name, row[name]) for name in MEASURES if row[name]}
+    mosts = {name: 100.0 if measure.metric == ACCURACY else 10.0 for name, measure in MEASURES.items()}
+    read = {name: number_in(row, name, most) for name, most in mosts.items()}
+    values = {name: value for name, value in read.items() if value is not None}
     if not values:
         raise RecipeError("it has no value.")
     return BeyondFigure(
@@ -139,17 +140,6 @@ def _figure(row: Mapping[str, str]) -> BeyondFigure:
         note=row["note"],
         unstated=row["unstated"] == "yes",
     )
-
-
-def _value(name: str, text: str) -> float:
-    most = 100.0 if MEASURES[name].metric == ACCURACY else 10.0
-    try:
-        value = float(text)
-    except ValueError:
-        value = math.nan
-    if not 0 <= value <= most:
-        raise RecipeError(f"field {name}: {text!r} is no number from 0 to {most:g}.")
-    return value
 
 
 BEYOND = read_beyond()

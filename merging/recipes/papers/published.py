@@ -173,7 +173,7 @@ def _figure(row: Row) -> Figure:
         unstated=_one_of(row, "unstated", ("", "yes")) == "yes",
         normalized_by_source=_percent(row, NORMALIZED),
         computed=_computed(row),
-        seconds=_number(row, "seconds", math.inf),
+        seconds=number_in(row, "seconds", math.inf),
     )
 
 
@@ -208,10 +208,11 @@ def _one_of(row: Row, field: str, allowed: Collection[str]) -> str:
 
 
 def _percent(row: Row, field: str) -> float | None:
-    return _number(row, field, 100)
+    return number_in(row, field, 100)
 
 
-def _number(row: Row, field: str, most: float) -> float | None:
+def number_in(row: Row, field: str, most: float) -> float | None:
+    """The number in a field, None if it is empty. Raises RecipeError unless it is from 0 to ``most``."""
     if not (text := row[field]):
         return None
     try:

@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Self, TypeVar
 
-from merging.capture.files import DataFile, GradientMeansFile, LayerInputFile
 from merging.checkpoints.references import expert_key, locate
+from merging.engine.capture.files import DataFile, GradientMeansFile, LayerInputFile
 from merging.errors import CheckpointError, MergingError, RecipeError
 from merging.recipes.recipe import Recipe
 from merging.text import first_few

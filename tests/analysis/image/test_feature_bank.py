@@ -7,7 +7,7 @@ import pytest
 import tiny
 
 from merging.analysis import stored
-from merging.analysis.find_images import at_random, following, nearest_to
+from merging.analysis.find_images import following
 from merging.analysis.image import neighbors
 from merging.analysis.image.neighbors import bank, same_domain
 from merging.analysis.image.tables import ImageTables
@@ -49,31 +49,9 @@ def test_a_store_that_cannot_be_written_to(store, run, image, tiny_benchmark, mo
     assert np.array_equal(neighbors.kept_bank(towers, run.id, ["digits"]).features, expected.features)
 
 
-def test_nearest_to_some_images(towers, run, tiny_benchmark):
-    kept = bank(towers(run.id).encoder, tiny_benchmark, ["digits", "flags"])
-    names = ["digits:choosing:3", "flags:choosing:0", "letters:choosing:1"]  # the last one is not in the bank
-    table = nearest_to(names, kept, 5)
-    rows = kept.features.astype(np.float64)
-    mean = rows[[3, tiny.CHOOSING]].mean(axis=0)
-    cosines = rows @ mean / np.linalg.norm(mean)
-    cosines[[3, tiny.CHOOSING]] = -1
-    order = np.argsort(-cosines)[:5]
-    names_of = [f"{'digits' if at < tiny.CHOOSING else 'flags'}:choosing:{at % tiny.CHOOSING}" for at in order]
-    assert table["image"].tolist() == names_of
-    np.testing.assert_allclose(table["value"], cosines[order], atol=1e-5)
-    assert "digits:choosing:3" not in set(nearest_to(names[:1], kept, 39)["image"])  # it would be the nearest to itself
-    with pytest.raises(TaskError, match="None of these images"):
-        nearest_to(["letters:choosing:1"], kept)
-
-
-def test_the_next_image_and_one_at_random(tiny_benchmark):
+def test_the_next_image():
     names = ["a:reporting:1", "b:reporting:0", "a:reporting:7"]
     assert [following(names, name) for name in names] == [*names[1:], names[0]]
     assert following(names, names[0], -1) == names[2] and following(names, "c:reporting:1") == names[0]
-    drawn = [at_random(tiny_benchmark, ["digits", "tiles"], seed) for seed in range(200)]
-    assert drawn == [at_random(tiny_benchmark, ["digits", "tiles"], seed) for seed in range(200)]
-    numbers = {task: {int(one.split(":")[2]) for one in drawn if one.startswith(task)} for task in ("digits", "tiles")}
-    assert all(min(some) == 0 and max(some) == tiny.REPORTING - 1 for some in numbers.values())
-    for call in (lambda: following([], "a"), lambda: at_random(tiny_benchmark, [], 0)):
-        with pytest.raises(TaskError):
-            call()
+    with pytest.raises(TaskError):
+        following([], "a")

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-import streamlit as st
-
 from app.reading import data, measurements
+from app.reading.figures import kept_table
 from app.reading.measurements import Pairs
 from merging.analysis.stored import Measured
 from merging.previews.bootstrap import IN_DOMAIN
@@ -68,15 +67,11 @@ def overs(pairs: Pairs) -> dict[str, str]:
     return dict(sorted(known.items(), key=lambda item: item[1] in titles))
 
 
-@st.cache_data(max_entries=data.KEPT, show_spinner=False)
-def _images(entry: str, value: str, task: str, depth: int, _measured: Measured) -> pd.DataFrame:
+@kept_table
+def images(measured: Measured, value: str, task: str, depth: int) -> pd.DataFrame:
+    """The images behind a cell of ``data_set_tasks``."""
     from merging.analysis.find_images import find_by_depth
     from merging.analysis.measurements.image.depths import of_data_sets
 
     benchmark = data.benchmark()
-    return find_by_depth(value, of_data_sets(_measured, benchmark, {task}), benchmark, depth=depth)
-
-
-def images(measured: Measured, value: str, task: str, depth: int) -> pd.DataFrame:
-    """The images behind a cell of ``data_set_tasks``."""
-    return _images(str(measured.path), value, task, depth, measured)
+    return find_by_depth(value, of_data_sets(measured, benchmark, {task}), benchmark, depth=depth)

@@ -49,11 +49,8 @@ MODULES = "{} {} modules on the merged model, whose answers are not those of one
 MOST, LISTED = 12, 4  # images shown at once, and runs whose numbers of images are listed
 
 
-def data_set_view(runs: Sequence[Run], first: str = "") -> None:
-    """Draw all of it for the runs that merge the first one's experts; ``first`` is what is counted at first.
-
-    That is the key of a data set, "in domain" or "out of domain".
-    """
+def data_set_view(runs: Sequence[Run]) -> None:
+    """Draw all of it for the runs that merge the first one's experts."""
     if learned := [run for run in runs if run.adapt]:
         titles = text.listed([f"**{text.safe_text(run.name, 60)}**" for run in learned])
         st.caption(MODULES.format(titles, "has" if len(learned) == 1 else "have"))
@@ -67,19 +64,19 @@ def data_set_view(runs: Sequence[Run], first: str = "") -> None:
     if rest := [run for run, measured in results if measured is None]:
         measure_button.missing(measurements.DEPTHS, rest, NOT_MEASURED, [measured for _, measured in pairs])
     if pairs:
-        over_data_sets(pairs, first)
+        over_data_sets(pairs)
         every_data_set(pairs)
     run_picker.other_sets(groups)
 
 
 @fragment
-def over_data_sets(pairs: Pairs, first: str) -> None:
+def over_data_sets(pairs: Pairs) -> None:
     """Lines for each run over depth, and what restoring fixes; the pickers redraw only them."""
     overs = tables.overs(pairs)
-    names, keys = list(overs), list(overs.values())
+    names = list(overs)
     with st.container(horizontal=True, gap="medium"):
         name = st.selectbox(
-            "Over the images of", names, keys.index(first) if first in keys else 0, key=address.OVER, bind=address.BIND,
+            "Over the images of", names, key=address.OVER, bind=address.BIND,
             width=240,
         )  # fmt: skip
         asked = ASKED[st.selectbox("Count", ASKED, key=address.ASKED, bind=address.BIND, width=300)]

@@ -35,7 +35,6 @@ SPLIT = "reporting"
 READING = "answers by depth"  # a phase
 RUN, REFERENCE = "run", "reference"
 NOT_BROKEN = -1  # in the array "mended"
-Held = Mapping[str, NDArray[np.bool_]]  # of every task's images
 
 
 @dataclass(frozen=True, eq=False)

@@ -13,8 +13,8 @@ import torch.nn.functional as nnf
 from torch import Tensor
 from torch.overrides import TorchFunctionMode
 
-from merging.capture.rows import RowStore
-from merging.capture.weights import KnownWeights, WeightUse
+from merging.engine.capture.rows import RowStore
+from merging.engine.capture.weights import KnownWeights, WeightUse
 
 ATTENTION = inspect.signature(nnf.multi_head_attention_forward)
 NORMS = {

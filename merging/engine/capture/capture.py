@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from merging.capture.calls import Watcher
-from merging.capture.names import weights_of
-from merging.capture.plain_module import check_plain, checked_batches, evaluating, examples_in, passed
-from merging.capture.rows import LayerRows, RowStore
-from merging.capture.weights import KnownWeights
 from merging.checkpoints.checkpoint import Checkpoint
 from merging.checkpoints.digests import DIGESTS
 from merging.checkpoints.families import Role
+from merging.engine.capture.calls import Watcher
+from merging.engine.capture.names import weights_of
+from merging.engine.capture.plain_module import check_plain, checked_batches, evaluating, examples_in, passed
+from merging.engine.capture.rows import LayerRows, RowStore
+from merging.engine.capture.weights import KnownWeights
 from merging.errors import NeedsError
 from merging.formats.opening import open_checkpoint
 from merging.text import first_few

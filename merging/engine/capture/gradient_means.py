@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
-from merging.capture.capture import opened
-from merging.capture.files import KINDS, GradientMeans
-from merging.capture.names import weights_of
-from merging.capture.plain_module import check_plain, checked_batches, evaluating
 from merging.checkpoints.digests import DIGESTS
 from merging.checkpoints.families import Role
+from merging.engine.capture.capture import opened
+from merging.engine.capture.files import KINDS, GradientMeans
+from merging.engine.capture.names import weights_of
+from merging.engine.capture.plain_module import check_plain, checked_batches, evaluating
 from merging.errors import NeedsError
 
 if TYPE_CHECKING:

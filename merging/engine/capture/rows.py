@@ -6,7 +6,7 @@ import copy
 import hashlib
 import json
 import weakref
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 import torch
@@ -16,23 +16,15 @@ from merging.errors import NeedsError
 from merging.methods.moments import Moments
 
 
-class LayerRows(Mapping[str, Moments]):
+class LayerRows(dict[str, Moments]):
     """What entered each weight of one expert on its own data, {parameter name: moments}, as ``capture`` gives it.
 
     ``examples`` are the examples that were seen. ``model`` is the digest of the expert's checkpoint, or empty.
     """
 
     def __init__(self, moments: Mapping[str, Moments], examples: int, model: str = "") -> None:
-        self._moments, self.examples, self.model = dict(moments), examples, model
-
-    def __getitem__(self, name: str) -> Moments:
-        return self._moments[name]
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._moments)
-
-    def __len__(self) -> int:
-        return len(self._moments)
+        super().__init__(moments)
+        self.examples, self.model = examples, model
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping
 import torch
 from torch import Tensor
 
-from merging.capture.files import GradientMeansFile, opened_gradients
+from merging.engine.capture.files import GradientMeansFile, opened_gradients
 from merging.errors import NeedsError
 from merging.methods.slot import Gradients
 from merging.text import first_few, plural

@@ -13,8 +13,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from merging.capture.rows import LayerRows
 from merging.checkpoints.digests import DIGESTS
+from merging.engine.capture.rows import LayerRows
 from merging.errors import NeedsError
 from merging.files.disk import explained
 from merging.files.paths import open_regular
@@ -132,20 +132,12 @@ class LayerInputFile(DataFile, Mapping[str, Moments]):
             )
 
 
-class GradientMeans(Mapping[str, Tensor]):
+class GradientMeans(dict[str, Tensor]):
     """Means over examples of the squared (``fisher``) or absolute (``sensitivity``) gradients of a loss, by tensor."""
 
     def __init__(self, means: Mapping[str, Tensor], kind: str, examples: int, model: str = "") -> None:
-        self._means, self.kind, self.examples, self.model = dict(means), kind, examples, model
-
-    def __getitem__(self, name: str) -> Tensor:
-        return self._means[name]
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._means)
-
-    def __len__(self) -> int:
-        return len(self._means)
+        super().__init__(means)
+        self.kind, self.examples, self.model = kind, examples, model
 
 
 class GradientMeansFile(DataFile, Mapping[str, Tensor]):
