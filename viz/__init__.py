@@ -24,11 +24,12 @@ def charts() -> tuple[Chart, ...]:
     return registry.charts()
 
 
-def draw(key: str, table: pd.DataFrame, **options: object) -> go.Figure:
+def draw(key: str, table: pd.DataFrame, *, ground: str = "light", **options: object) -> go.Figure:
     """The figure of the chart ``key`` for ``table``; an empty table gives a figure that says so.
 
-    Raises ChartError for an unknown chart or option, for missing columns and for repeated rows.
+    ``ground`` is "light" or "dark". Raises ChartError for an unknown chart or option, for missing columns and for
+    repeated rows.
     """
     from viz import registry
 
-    return registry.find(key)(table, **options)
+    return registry.find(key)(table, ground, **options)

@@ -16,6 +16,7 @@ import plotly.graph_objects as go
 
 from viz import theme
 from viz.drawing import Picture
+from viz.ground import on_dark
 from viz.text import clean_text, identifier
 
 TENSOR = ("tensor", "order", "section", "role", "part")  # columns: which tensor a row is about, and where it lies
@@ -62,8 +63,10 @@ class Chart:
         parameters = list(inspect.signature(self.render).parameters.values())[1:]
         return {parameter.name: parameter.default for parameter in parameters} | {"present": False}
 
-    def __call__(self, table: pd.DataFrame, **options: object) -> go.Figure:
+    def __call__(self, table: pd.DataFrame, ground: str = "light", **options: object) -> go.Figure:
         """The figure; see ``viz.draw``."""
+        if one_of("ground", ground, ("light", "dark")) == "dark":
+            return on_dark(self(table, "light", **options))
         if unknown := [name for name in options if name not in self.options]:
             raise ChartError(f"{self.key} has no option {unknown[0]!r}; it has {listed(self.options)}")
         if missing := [name for name in self.columns if name not in table.columns]:

@@ -19,16 +19,22 @@ from viz.text import clean_text, power
 # Okabe and Ito's eight colors, which every kind of color vision can distinguish. Yellow and black come last: yellow is
 # faint on white, so that every filled mark also has a dark edge.
 PALETTE = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#D55E00", "#F0E442", "#000000")
+BLUE, ORANGE, GREEN, PINK, SKY, VERMILION, YELLOW, BLACK = PALETTE
 SYMBOLS = (
     "circle", "square", "diamond", "triangle-up", "cross", "star", "triangle-down", "x",
     "pentagon", "hexagon", "triangle-left", "triangle-right",
 )  # fmt: skip
 INK, FADED, GRID, PANEL = "#1F2933", "#5F6B7A", "#E3E7EC", "#F6F7F9"
 ON_LIGHT, ON_DARK = "#1F2932", "#FEFEFE"  # texts on cells, which stay as they are on a dark ground
-ACCENT = "#D55E00"  # the outline of what is selected
+ACCENT = VERMILION  # the outline of what is selected
 SEQUENTIAL, DIVERGING = get_colorscale("Cividis"), get_colorscale("PuOr")
 RUN_A, RUN_B = "#E08214", "#8073AC"  # of two runs: the sides of the diverging scale
 PRUNED, KEPT = "#DDE1E6", "#0B3C5D"
+GROUND, CLEAR = "white", "rgba(0,0,0,0)"
+OTHER, REFERENCE, LEVEL, BEFORE, TIE = "#999999", "#8A94A3", "#C7CED6", "#C9CFD6", "#F7F7F7"  # grays
+BOTH_RIGHT, ONLY_A, ONLY_B, BOTH_WRONG = "#DCE6EF", "#FDD9A8", "#D5CFE6", "#E3E5E8"  # cells of images
+GLASS, VEIL, THICK_VEIL = "rgba(255,255,255,0.5)", "rgba(255,255,255,0.62)", "rgba(255,255,255,0.72)"
+CONTOUR, INTERVAL, FAILING = "rgba(31,41,51,0.55)", "rgba(95, 107, 122, 0.35)", "rgba(90,99,110,0.2)"
 BAR = 30  # px: the strip above a figure for its tool bar
 FONT, SMALL = 13, 12  # px; nothing is smaller than 12
 LINE_HEIGHT = 18  # px
@@ -46,20 +52,20 @@ class Look(NamedTuple):
 
 KINDS: Mapping[str, Look] = {
     "pretrained": Look("#4B5563", "diamond-open"),
-    "individual": Look("#009E73", "square-open"),
+    "individual": Look(GREEN, "square-open"),
     "multitask": Look("#A3467C", "triangle-up-open"),
-    "merge": Look("#0072B2", "circle"),
-    "per_task": Look("#0072B2", "square"),
-    "modules": Look("#0072B2", "diamond"),
+    "merge": Look(BLUE, "circle"),
+    "per_task": Look(BLUE, "square"),
+    "modules": Look(BLUE, "diamond"),
     "paper": Look("#C24E00", "x-thin-open"),
 }
 ROLE_COLORS: Mapping[str, str] = {
-    "linear": "#0072B2",
-    "conv": "#56B4E9",
-    "norm_scale": "#E69F00",
-    "shift": "#CC79A7",
-    "embedding": "#009E73",
-    "projection": "#D55E00",
+    "linear": BLUE,
+    "conv": SKY,
+    "norm_scale": ORANGE,
+    "shift": PINK,
+    "embedding": GREEN,
+    "projection": VERMILION,
     "buffer": "#767676",
 }
 
@@ -69,13 +75,13 @@ TEMPLATE = go.layout.Template(
     data={"heatmap": [_BAR], "contour": [_BAR]},
     layout={
         "font": {"family": '"Source Sans", Arial, Helvetica, sans-serif', "size": FONT, "color": INK},
-        "paper_bgcolor": "white",
-        "plot_bgcolor": "white",
+        "paper_bgcolor": GROUND,
+        "plot_bgcolor": GROUND,
         "colorway": PALETTE,
         "colorscale": {"sequential": SEQUENTIAL, "diverging": DIVERGING},
         "hovermode": "closest",
-        "hoverlabel": {"bgcolor": "white", "bordercolor": FADED, "align": "left", "font": {"size": FONT, "color": INK}},
-        "legend": {"font": {"size": SMALL}, "title": {"font": {"size": SMALL}}, "bgcolor": "rgba(0,0,0,0)"},
+        "hoverlabel": {"bgcolor": GROUND, "bordercolor": FADED, "align": "left", "font": {"size": FONT, "color": INK}},
+        "legend": {"font": {"size": SMALL}, "title": {"font": {"size": SMALL}}, "bgcolor": CLEAR},
         "margin": {"l": 60, "r": 20, "t": 30, "b": 50, "pad": 2},
         "xaxis": {
             "gridcolor": GRID,
@@ -222,6 +228,12 @@ def across(y: float, line: dict[str, Any]) -> dict[str, Any]:
     }  # fmt: skip
 
 
+def tint(color: str, opacity: float) -> str:
+    """A color written as #RRGGBB, less than opaque."""
+    red, green, blue = (int(color[place : place + 2], 16) for place in (1, 3, 5))
+    return f"rgba({red},{green},{blue},{opacity:g})"
+
+
 def edge(width: float = 1) -> dict[str, Any]:
     """The dark outline of a filled mark, without which yellow is invisible on white."""
     return {"color": INK, "width": width}
@@ -242,7 +254,7 @@ def with_bar(fig: go.Figure, grow: bool = True) -> go.Figure:
 
 def transparent(fig: go.Figure) -> go.Figure:
     """The same figure without a ground."""
-    return go.Figure(fig).update_layout(paper_bgcolor="rgba(0,0,0,0)", plot_bgcolor="rgba(0,0,0,0)")
+    return go.Figure(fig).update_layout(paper_bgcolor=CLEAR, plot_bgcolor=CLEAR)
 
 
 _PIXELS = {

@@ -31,40 +31,28 @@ def fingerprint(table: pd.DataFrame) -> bytes:
 
 
 @st.cache_resource(max_entries=KEPT, show_spinner=False, hash_funcs={"pandas.DataFrame": fingerprint})
-def figure(key: str, table: pd.DataFrame, options: dict[str, Any]) -> go.Figure:
-    """A chart's figure. It is shared and must not be changed."""
+def figure(key: str, table: pd.DataFrame, options: dict[str, Any], dark: bool = False) -> go.Figure:
+    """A chart's figure on a light or a dark ground. It is shared and must not be changed."""
     from viz import draw
 
-    return _encoded(draw(key, table, **options))
+    drawn = draw(key, table, ground="dark" if dark else "light", **options)
+    return _encoded(drawn, drawn.to_dict())
 
 
 @st.cache_resource(max_entries=KEPT, show_spinner=False, hash_funcs={"pandas.DataFrame": fingerprint})
-def _dark_figure(key: str, table: pd.DataFrame, options: dict[str, Any]) -> go.Figure:
-    """That figure on a dark ground. It is shared and must not be changed."""
-    from viz.dark import darkened
-
-    return _encoded(darkened(figure(key, table, options)))
-
-
 def shown_figure(key: str, table: pd.DataFrame, options: dict[str, Any], dark: bool) -> go.Figure:
-    """That figure as pages show it: on their ground, with room for its tool bar. It must not be changed."""
+    """What pages show of that figure, with room for its tool bar. It is shared, and has its traces only encoded."""
+    import plotly.graph_objects as go
+
     from viz import theme
 
-    themed = themed_figure(key, table, options, dark)
-    shown = theme.with_bar(themed)
-    sent = themed.to_dict() | {"layout": shown.layout.to_plotly_json()}  # the arrays are encoded once for both
-    shown.to_dict = lambda: sent
-    return shown
+    sent = figure(key, table, options, dark).to_dict()
+    shown = theme.with_bar(go.Figure([], sent["layout"], _validate=False))
+    return _encoded(shown, sent | {"layout": shown.layout.to_plotly_json()})
 
 
-def themed_figure(key: str, table: pd.DataFrame, options: dict[str, Any], dark: bool) -> go.Figure:
-    """That figure on a light or a dark ground. It must not be changed."""
-    return _dark_figure(key, table, options) if dark else figure(key, table, options)
-
-
-def _encoded(drawn: go.Figure) -> go.Figure:
-    """The figure with its arrays copied and encoded, which every rerun would do again."""
-    sent = drawn.to_dict()
+def _encoded(drawn: go.Figure, sent: dict[str, Any]) -> go.Figure:
+    """The figure, of which this is sent, with arrays encoded; every rerun would encode them again."""
     drawn.to_dict = lambda: sent
     return drawn
 

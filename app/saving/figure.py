@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import streamlit as st
 from streamlit.components.v1 import declare_component
 
+from app.saving import provenance
+from app.saving.shown_chart import ShownChart
 from viz import theme
-
-if TYPE_CHECKING:
-    import plotly.graph_objects as go
 
 HERE = Path(__file__).parent
 VENDOR = HERE / "vendor"  # what writes PDF; fetched by the browser when a PDF is asked for
@@ -24,45 +22,43 @@ FORMATS = (
 )
 
 
-def menu(
-    key: str,
-    figure: go.Figure,
-    *,
-    name: str,
-    caption: str,
-    source: str,
-) -> None:
-    """Draw the menu of the chart ``key``. ``name`` is the files' name; ``caption`` and ``source`` are plain text."""
-    with st.popover("Figure", icon=":material/photo_camera:", type="tertiary", help="Save the figure"):
-        below = st.pills(
-            "Under the picture",
-            (CAPTION, SOURCE),
-            selection_mode="multi",
-            default=(CAPTION, SOURCE),
-            key=f"below_{key}",
-        )
-        notes = [caption] if CAPTION in below and caption else []
-        notes += [source] if SOURCE in below else []
-        data = {**picture(key, figure, name, notes), "vendor": _vendor()}
+def menu(chart: ShownChart) -> None:
+    """Draw the menu of a chart, which is filled when it is opened."""
+    popover = st.popover(
+        "Figure", icon=":material/photo_camera:", type="tertiary", help="Save the figure", key=f"figure_{chart.key}",
+        on_change="rerun",
+    )  # fmt: skip
+    if not popover.open:
+        return
+    with popover:
+        place, kept = f"below_{chart.key}", f"_below_{chart.key}"  # the choice outlives the menu
+        st.session_state.setdefault(place, st.session_state.get(kept, [CAPTION, SOURCE]))
+        below = st.pills("Under the picture", (CAPTION, SOURCE), selection_mode="multi", key=place)
+        st.session_state[kept] = below
+        notes = [chart.caption] if CAPTION in below and chart.caption else []
+        notes += [provenance.line(chart)] if SOURCE in below else []
+        data = {**picture(chart, notes), "vendor": _vendor()}
         with st.container(horizontal=True, vertical_alignment="top", gap="small"):
-            _saver()(key=f"save_{key}", data=data, width="content")
+            _saver()(key=f"save_{chart.key}", data=data, width="content")
             st.download_button(
-                "HTML", _page(figure, data["title"], notes), f"{theme.file_name(name)}.html", "text/html",
-                key=f"html_{key}", on_click="ignore",
+                "HTML", partial(_page, chart, data["title"], notes), f"{data['name']}.html", "text/html",
+                key=f"html_{chart.key}", on_click="ignore",
             )  # fmt: skip
         st.caption(FORMATS)
 
 
-def picture(key: str, figure: go.Figure, name: str, notes: list[str]) -> dict[str, Any]:
-    """What the browser's scripts must know of the chart ``key`` to draw its picture, with lines of text under it."""
+def picture(chart: ShownChart, notes: list[str]) -> dict[str, Any]:
+    """What the browser's scripts must know of a chart to draw its picture, with lines of text under it."""
+    from viz.ground import LIGHT
     from viz.registry import find
 
     return {
-        "chart": f"chart_{key}",
-        "name": theme.file_name(name),
-        "title": find(key).question,
-        "description": str(figure.layout.meta["alt"]),
+        "chart": f"chart_{chart.key}",
+        "name": theme.file_name(chart.name),
+        "title": find(chart.key).question,
+        "description": str(chart.figure().layout.meta["alt"]),
         "notes": notes,
+        "light": dict(LIGHT),
     }
 
 
@@ -73,11 +69,11 @@ def _vendor() -> str:
     return "/".join(["", *st.get_option("server.baseUrlPath").strip("/").split(), "component", served.name, ""])
 
 
-def _page(figure: go.Figure, question: str, notes: list[str]) -> Callable[[], bytes]:
-    """Writes the page when it is asked for, which is outside of any session."""
+def _page(chart: ShownChart, question: str, notes: list[str]) -> bytes:
+    """The page, which is written outside of any session."""
     from viz.report.document import write_figure
 
-    return lambda: write_figure(figure, question, notes).encode()
+    return write_figure(chart.figure(), question, notes).encode()
 
 
 @cache

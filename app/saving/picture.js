@@ -12,7 +12,7 @@ async function drawn(data, family = FAMILY) {
   if (!chart || !window.Plotly) throw new Error("the chart is not drawn yet");
   const { width, height } = chart._fullLayout;
   // WebGL would be saved as pixels, and the font of the page is not on other machines
-  const figure = lit(chart);
+  const figure = lit({ data: chart.data, layout: chart.layout }, data.light);
   const traces = figure.data.map((trace) => (trace.type === "scattergl" ? { ...trace, type: "scatter" } : trace));
   const layout = { ...figure.layout, font: { ...figure.layout.font, family }, autosize: false, width, height };
   const address = await window.Plotly.toImage({ data: traces, layout }, { format: "svg", width, height });
@@ -22,18 +22,13 @@ async function drawn(data, family = FAMILY) {
   return noted(svg, data, family, width, height);
 }
 
-/** The chart's data and layout with the colors of a light ground, where the page has a dark one. */
-function lit(chart) {
-  const figure = { data: chart.data, layout: chart.layout };
-  for (const [path, value] of chart.layout.meta?.light ?? []) {
-    let one = figure;
-    for (const name of path.slice(0, -1)) {
-      one[name] = Array.isArray(one[name]) ? [...one[name]] : { ...one[name] };
-      one = one[name];
-    }
-    one[path.at(-1)] = value;
-  }
-  return figure;
+/** A part of the chart with the colors of a light ground, where the page has a dark one; `light` is {dark color: light one}. */
+function lit(part, light, isColor = false) {
+  if (typeof part === "string") return (isColor && light[part]) || part;
+  if (Array.isArray(part)) return part.map((one) => lit(one, light, isColor));
+  if (part?.constructor !== Object) return part;
+  const named = ([name, one]) => [name, lit(one, light, isColor || /color(way|scale)?$/.test(name))];
+  return Object.fromEntries(Object.entries(part).map(named));
 }
 
 /** The picture with its description, and with the lines of text in a strip under it. */

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 import merging
 from app.reading import data, report_sources
 from app.reading.images import drawn
-from app.reading.report_sources import Of
-from app.session import state
+from app.saving.shown_chart import ShownChart
 from merging.runs.edit_pairs import recipe_of
 from merging.runs.run import Run
 from viz.text import clean_text, span
@@ -25,11 +24,11 @@ CHOOSING = "choosing"
 COUNTS = {"n": "n = {}", "n_in": "n = {} in domain", "n_out": "n = {} out of domain"}  # columns with numbers of images
 
 
-def line(table: pd.DataFrame, options: Mapping[str, Any], of: Of, caption: str) -> str:
+def line(chart: ShownChart) -> str:
     """The line of a chart's file; plain text. The part of the test sets is the one that the caption names first."""
-    shown = report_sources.shown(table, options, of, state.place())
+    table, shown = chart.table, report_sources.shown(chart.table, chart.options, chart.of, chart.place)
     named = {drawn.part(split): split for split in (CHOOSING, data.SPLIT)}
-    part = re.search(rf"\b(?:{'|'.join(named)})\b", caption, re.IGNORECASE)
+    part = re.search(rf"\b(?:{'|'.join(named)})\b", chart.caption, re.IGNORECASE)
     taken = drawn.in_words(named[part[0].casefold()]) if part else ""
     parts = [_previewed(table, _names(shown)), _images(table), part[0] if part else "", taken, _seeds(shown)]
     parts.append(f"Mergescope {merging.__version__}")

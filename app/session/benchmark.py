@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from contextvars import ContextVar, copy_context
 from pathlib import Path
 
 import streamlit as st
@@ -17,14 +19,26 @@ from merging.files.short_digest import short_digest
 
 CHOSEN, FOLDER, TYPED = "_benchmark", "_benchmark_folder", "_benchmarks_typed"
 TYPED_PREFIX = "typed:"  # of the key of a folder whose path was typed; only that session knows the folder
+_BOUND: ContextVar[Path | None] = ContextVar("benchmark", default=None)
 
 
 def folder() -> Path:
     """The folder of the benchmark that this session works on."""
     if get_script_run_ctx(suppress_warning=True) is None:  # outside of any session
-        return settings.benchmark_folder()
+        return _BOUND.get() or settings.benchmark_folder()
     path = st.session_state.get(FOLDER)
     return path if isinstance(path, Path) else settings.benchmark_folder()
+
+
+def bound(make: Callable[[], bytes]) -> Callable[[], bytes]:
+    """The function for a click on a download, which has no session: it makes the file on the benchmark of this one."""
+    path = folder()
+
+    def make_here() -> bytes:
+        _BOUND.set(path)
+        return make()
+
+    return lambda: copy_context().run(make_here)
 
 
 def key() -> str:

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import streamlit as st
 
@@ -13,13 +12,25 @@ from app.reading import figures, names, report_sources
 from app.saving import data as data_file
 from app.saving import figure as figure_file
 from app.saving import provenance
+from app.saving.shown_chart import ShownChart
 from app.session import state
 from app.widgets import present, recorded, report_button
 from app.widgets.elsewhere.link import link
-from app.widgets.page import explained
+from app.widgets.page import cautions, explained
 
 if TYPE_CHECKING:
     import pandas as pd
+
+
+class Gesture(NamedTuple):
+    """How marks are chosen, and what follows.
+
+    With the area "lasso" many can be chosen at once, which are read with ``circled``; with "box" a rectangle can be
+    drawn, which is read with ``boxed``; without one a mark is clicked.
+    """
+
+    area: str
+    then: Callable[[], None] | None
 
 
 def ask(key: str) -> None:
@@ -35,8 +46,7 @@ def chart(
     *,
     name: str,
     headed: bool = False,
-    on_click: Callable[[], None] | None = None,
-    area: str = "",
+    on_click: Callable[[], None] | Gesture | None = None,
     caption: str = "",
     description: str = "",
     heading: str = "",
@@ -45,48 +55,33 @@ def chart(
 ) -> None:
     """Draw a chart under its question (unless it is ``headed`` already), with its downloads.
 
-    ``name`` is the files' name. ``on_click`` makes marks clickable; the click is read with ``clicked``. With the
-    ``area`` "lasso" many marks can be chosen at once, which are read with ``circled``; with "box" a rectangle can be
-    drawn, which is read with ``boxed``. ``caption`` stands under the chart; in the report it follows ``description``,
-    which is what the page says about the chart elsewhere. Both are Markdown. ``heading`` is the report's heading, if
-    the question alone does not distinguish the chart from others. ``of`` are the runs and sweeps that it shows, if
-    neither its table nor the address names them.
+    ``name`` is the files' name. ``on_click`` makes marks clickable; the click is read with ``clicked``. ``caption``
+    stands under the chart; in the report it follows ``description``, which is what the page says about the chart
+    elsewhere. Both are Markdown. ``heading`` is the report's heading, if the question alone does not distinguish the
+    chart from others. ``of`` are the runs and sweeps that it shows, if neither its table nor the address names them.
     """
-    from viz import theme
-
     present.follow()
     presenting = state.alone()
     if presenting and not present.takes(key):
         return
     if not headed and not presenting:
         ask(key)
-    table, options, st.session_state[f"names_{key}"] = names.shown(table, options)
-    recorded.note(key, table, options, f"{description} {caption}", of, heading)
-    drawn = {"present": presenting, **options}
-    figure = figures.figure(key, table, drawn)  # what is saved has a light ground
-    extra: dict[str, Any] = {"on_select": on_click, "selection_mode": area or "points"} if on_click else {}
-    config = theme.config(name, clicks=on_click is not None and not area, camera=not state.dark())
-    with present.stage() if presenting else contextlib.nullcontext() as stage:
-        if stage:
-            if not stage.bare and not present.words(stage):
-                ask(key)
-            shown = stage.fitted(figures.themed_figure(key, table, drawn, state.dark()))
-        else:
-            shown = figures.shown_figure(key, table, drawn, state.dark())
-        st.plotly_chart(shown, theme=None, key=f"chart_{key}", config=config, alt=figure.layout.meta["alt"], **extra)
-        if stage:
-            st.caption(text.safe_text(provenance.line(table, options, of, text.plain(f"{description} {caption}")), 300))
+    table, options, back = names.shown(table, options)
+    st.session_state[f"names_{key}"] = back
+    words = f"{description} {caption}"
+    shown = ShownChart(key, table, options, back, name, words, state.place(), cautions(), of, heading)
+    recorded.note(shown)
+    gesture = on_click if isinstance(on_click, Gesture) else Gesture("", on_click)
     if presenting:
+        _present(shown, gesture)
         return
+    _picture(shown, gesture, f"chart_{key}")
     with st.container(horizontal=True, horizontal_alignment="right", gap="xsmall"):
-        words = text.plain(f"{description} {caption}".strip())
-        back = st.session_state[f"names_{key}"]
-        source = provenance.line(table, options, of, words)
-        data_file.buttons(key, figure, table, back, name=name, source=source)
-        figure_file.menu(key, figure, name=name, caption=words, source=source)
+        data_file.buttons(shown)
+        figure_file.menu(shown)
         present.button(key)
-        report_button.button(key, table, options, f"{description} {caption}".strip(), of, heading)
-        link(key, figure_file.picture(key, figure, name, [source]))
+        report_button.button(shown)
+        link(shown)
     if caption:
         st.caption(explained(caption, key))
 
@@ -97,23 +92,41 @@ def live(key: str, table: pd.DataFrame, job_id: str, *, name: str, caption: str 
     The same chart of a stored run, and of other jobs, can stand on the page beside it. It changes every few seconds, so
     it goes into no report.
     """
-    from viz import theme
-
     if state.alone():
         return
     ask(key)
-    table, options, back = names.shown(table, options)
-    drawn = {"present": False, **options}
-    figure = figures.figure(key, table, drawn)
-    shown = figures.shown_figure(key, table, drawn, state.dark())
+    shown = ShownChart(key, *names.shown(table, options), name, caption, state.place(), of=())
     place = f"{key}_{job_id}"
-    config = theme.config(name, camera=not state.dark())
-    st.plotly_chart(shown, theme=None, key=f"chart_{place}", config=config, alt=figure.layout.meta["alt"])
+    _picture(shown, Gesture("", None), f"chart_{place}")
     with st.container(horizontal=True, horizontal_alignment="right", gap="xsmall"):
-        source = provenance.line(table, options, (), text.plain(caption))
-        data_file.buttons(key, figure, table, back, name=name, source=source, of=f"_{job_id}")
+        data_file.buttons(shown, of=f"_{job_id}")
     if caption:
         st.caption(explained(caption, place))
+
+
+def _picture(chart: ShownChart, gesture: Gesture, place: str, stage: present.Stage | None = None) -> None:
+    """Draw the figure of a chart."""
+    from viz import theme
+
+    dark, options = state.dark(), {"present": stage is not None, **chart.options}
+    if stage:
+        shown = stage.fitted(figures.figure(chart.key, chart.table, options, dark))
+    else:
+        shown = figures.shown_figure(chart.key, chart.table, options, dark)
+    config = theme.config(chart.name, clicks=bool(gesture.then and not gesture.area), camera=not dark)
+    extra: dict[str, Any] = {"on_select": gesture.then, "selection_mode": gesture.area or "points"}
+    st.plotly_chart(
+        shown, theme=None, key=place, config=config, alt=shown.layout.meta["alt"], **(extra if gesture.then else {})
+    )
+
+
+def _present(chart: ShownChart, gesture: Gesture) -> None:
+    """Draw a chart that fills the window, with one line on where it is from."""
+    with present.stage() as stage:
+        if not stage.bare and not present.words(stage):
+            ask(chart.key)
+        _picture(chart, gesture, f"chart_{chart.key}", stage)
+        st.caption(text.safe_text(provenance.line(chart), 300))
 
 
 def clicked(key: str) -> dict[str, str] | None:

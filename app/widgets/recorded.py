@@ -5,20 +5,13 @@ A page runs in a thread of its own, so the list is one of the whole process: vie
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import replace
-from typing import TYPE_CHECKING, Any
 
-from app.reading.report_sources import Of, sources_of
-from app.session import state
-from app.text import plain
-from app.widgets.page import cautions
+from app.reading.report_sources import sources_of
+from app.saving.shown_chart import ShownChart
 from merging.errors import MergingError
 from viz.report.contents import ReportView, Source
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 Drawn = tuple[ReportView, tuple[Source, ...]]
 _lists: list[list[Drawn]] = []
@@ -35,17 +28,13 @@ def recording() -> Iterator[list[Drawn]]:
         _lists.remove(drawn)
 
 
-def note(key: str, table: pd.DataFrame, options: Mapping[str, Any], words: str, of: Of, heading: str = "") -> None:
-    """Note one chart while charts are recorded. ``words`` are Markdown of the page about it, ``heading`` is plain."""
+def note(chart: ShownChart) -> None:
+    """Note one chart while charts are recorded."""
     if not _lists:
         return
-    place = state.place()
-    caption = plain(f"{words} {cautions()}".strip())
     try:
-        sources = tuple(sources_of(table, options, of, place))
+        sources = tuple(sources_of(chart.table, chart.options, chart.of, chart.place))
     except MergingError:  # a run that was deleted meanwhile
         sources = ()
-    view = ReportView(key, table, dict(options), heading, "", caption, place)
-    view = replace(view, sources=tuple(source.id for source in sources))
     for drawn in _lists:
-        drawn.append((view, sources))
+        drawn.append((chart.view(sources), sources))

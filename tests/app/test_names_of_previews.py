@@ -11,6 +11,7 @@ from page_harness import picker, runs, words
 
 from app.reading import glossary
 from app.saving import provenance
+from app.saving.shown_chart import ShownChart
 from app.session import address
 from app.widgets import preview
 from merging.recipes.recipe import Recipe
@@ -37,7 +38,8 @@ def test_no_word_in_a_quoted_name_is_explained() -> None:
 
 def test_the_line_of_a_preview_names_its_chain() -> None:
     table = pd.DataFrame({"of": ["Manual → TIES"], "against": ["Pretrained"], "n": [8]})
-    assert provenance.line(table, {}, [], "").startswith("preview of Manual → TIES against Pretrained · n = 8 images")
+    chart = ShownChart("preview_change", table, {}, {}, "preview", "", "", of=[])
+    assert provenance.line(chart).startswith("preview of Manual → TIES against Pretrained · n = 8 images")
 
 
 def test_the_expert_to_give_a_layer_back_to_has_its_name(

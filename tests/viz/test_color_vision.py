@@ -12,12 +12,13 @@ from collections.abc import Sequence
 import numpy as np
 import numpy.typing as npt
 import pytest
-from figure_colors import colors
+from figure_colors import colors, parts
 from figures import KEYS, drawn
 
-from viz import dark, theme
+from viz import theme
 from viz.figures import put_back
 from viz.figures.masks import manual_canvas, saliency
+from viz.ground import DARK
 
 Floats = npt.NDArray[np.float64]
 KINDS = {
@@ -27,12 +28,12 @@ KINDS = {
 }
 XYZ = np.array([[0.4124, 0.3576, 0.1805], [0.2126, 0.7152, 0.0722], [0.0193, 0.1192, 0.9505]])
 APART = 10.0  # least distance in CIELAB of two colors of categories
-GRAY = 40  # as in ``viz.dark``: colors whose parts differ less are grays, which are no categories
+GRAY = 40  # colors whose parts differ less are grays, which are no categories
 
 
 def linear(color: str) -> Floats:
-    parts = np.array((dark.parts(color) or (0.0, 0.0, 0.0, 0.0))[:3])
-    return np.where(parts <= 0.04045, parts / 12.92, ((parts + 0.055) / 1.055) ** 2.4)
+    rgb = np.array((parts(color) or (0.0, 0.0, 0.0, 0.0))[:3])
+    return np.where(rgb <= 0.04045, rgb / 12.92, ((rgb + 0.055) / 1.055) ** 2.4)
 
 
 def lab(rgb: Floats) -> Floats:
@@ -71,7 +72,7 @@ def test_the_simulation_is_right_about_known_colors() -> None:
 @pytest.mark.parametrize("turned", [False, True])
 def test_colors_of_categories_stay_apart(kind: str, turned: bool) -> None:
     for palette in (theme.PALETTE, tuple(theme.ROLE_COLORS.values()), SIDES):
-        shown = [dark.dark(color) if turned else color for color in palette]
+        shown = [DARK.get(color, color) if turned else color for color in palette]
         distance, one, other = nearest(shown, kind)
         assert distance >= APART, (one, other)
 
@@ -100,7 +101,7 @@ def test_charts_use_no_colors_besides_the_palettes_grays_and_scales(key: str) ->
     found = {color for _, color in colors(figure.to_plotly_json())}
     others = set()
     for color in found:
-        *rgb, alpha = dark.parts(color) or (0.0, 0.0, 0.0, 0.0)
+        *rgb, alpha = parts(color) or (0.0, 0.0, 0.0, 0.0)
         written = "#" + "".join(f"{round(255 * part):02X}" for part in rgb)
         if alpha and 255 * (max(rgb) - min(rgb)) >= GRAY and written not in KNOWN:
             others.add(written)

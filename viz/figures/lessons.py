@@ -18,7 +18,7 @@ from viz.parts import axes, series
 from viz.parts.cells import click_targets
 from viz.text import clean_text, count, plural, real, safe_text
 
-LOOKS = {"guess": theme.Look("#D55E00", "diamond"), "truth": theme.Look("#0072B2", "circle")}
+LOOKS = {"guess": theme.Look(theme.VERMILION, "diamond"), "truth": theme.Look(theme.BLUE, "circle")}
 GUESSED, MEASURED = "Your guess", "Measured"
 BOTH = ("Guess and measurement", (GUESSED, MEASURED))  # an axis and the names on it
 LEGEND = {"orientation": "h", "x": 0, "y": 1, "yanchor": "bottom"}
@@ -136,7 +136,7 @@ def guess_cells(
         _shades(values, known, yes_or_no, unit),
         series.marks(
             marked, "x", "y", LOOKS["guess"], f"{GUESSED}: {{row}}, {{column}}", size=12, name=GUESSED,
-            marker={"line": {"color": "white", "width": 1.5}},
+            marker={"line": {"color": theme.GROUND, "width": 1.5}},
         ),
         click_targets(rows, columns, texts, "Cells") | {"showlegend": False},
     ])  # fmt: skip

@@ -17,9 +17,9 @@ from viz.text import clean_text, count, plural, real, safe_text
 
 MIB = 1 << 20
 SHAPES = ("", "/", ".", "\\", "x", "-", "|", "+")  # beside color, so that a gray print can be read
-STRIPES = {"fgcolor": "white", "fillmode": "overlay", "size": 6, "solidity": 0.25}
+STRIPES = {"fgcolor": theme.GROUND, "fillmode": "overlay", "size": 6, "solidity": 0.25}
 LANE, GROUP = 15, 46  # px: height of a bar, and of a task's two with the gap below them
-STAGES = {"before": ("Merged model", "#999999", "/"), "after": ("With the task's module", "#0072B2", "")}
+STAGES = {"before": ("Merged model", theme.OTHER, "/"), "after": ("With the task's module", theme.BLUE, "")}
 REMOVED = "[<br>the module removes {removed:percent}][<br>{n:count} images]"
 PART = "<b>{label}</b><br>{part}: {bytes:mib} MiB[, {share:percent} of {whole:mib} MiB]<br>{bytes:count} bytes"
 WHOLE = "{whole:mib} MiB ({label:plain 30})"

@@ -13,7 +13,7 @@ from viz.parts import axes, series
 from viz.text import clean_text, count, safe_text
 
 ROW, TOP, BOTTOM = 22, 34, 54  # px; a group's heading takes as much as a row
-GAIN, LOSS, NEITHER = "#0072B2", "#D55E00", "#5F6B7A"
+GAIN, LOSS, NEITHER = theme.BLUE, theme.VERMILION, theme.FADED
 HOVER = (
     "<b>{title}</b> (preview)<br>{accuracy:percent}, reference {reference:percent}<br>change {difference:points}"
     "[ ({low:points} to {high:points})][<br>no significant difference with n = {unclear_n:count}]<br>{n:count} images"
@@ -69,13 +69,13 @@ def _bars(table: pd.DataFrame) -> Trace:
     colors = np.where(series.clear(table), signs, NEITHER).tolist()
     unclear = (table["low"] <= 0) & (table["high"] >= 0)
     return series.bars(
-        table.assign(unclear_n=table["n"].where(unclear)), 100 * table["difference"].fillna(0), "y", "white", HOVER,
-        orientation="h", name="Preview", error_x=series.interval(
+        table.assign(unclear_n=table["n"].where(unclear)), 100 * table["difference"].fillna(0), "y", theme.GROUND,
+        HOVER, orientation="h", name="Preview", error_x=series.interval(
             table, "difference", theme.INK, factor=100, thickness=1.3, width=3
         ),
         marker={
             "line": {"color": colors, "width": 1.4},
-            "pattern": {"shape": "/", "fgcolor": colors, "bgcolor": "white", "size": 6, "solidity": 0.35},
+            "pattern": {"shape": "/", "fgcolor": colors, "bgcolor": theme.GROUND, "size": 6, "solidity": 0.35},
         },
     )  # fmt: skip
 

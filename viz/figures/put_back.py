@@ -17,7 +17,7 @@ from viz.parts.cells import NO_CELL, Cell
 from viz.parts.legends import with_legend
 from viz.text import plural, real, role_name, safe_text
 
-FADE = [[0, "rgba(255,255,255,0)"], [1, "rgba(255,255,255,0.72)"]]
+FADE = [[0, "rgba(255,255,255,0)"], [1, theme.THICK_VEIL]]
 POINTS = depth.Scale("accuracy,<br>points", log=False, diverging=True)
 MARGIN = depth.Scale("first order:<br>Δ margin", log=False, diverging=True, colors=get_colorscale("BrBG"))
 UNKNOWN = "not measured yet"

@@ -24,14 +24,14 @@ class Kind(NamedTuple):
 
 
 KINDS = {
-    "pretrained": Kind(0, "Pretrained model", "#4B5563"),
-    "expert": Kind(1, "Expert", "#009E73"),
-    "edit": Kind(2, "Edit", "#E69F00"),
-    "merge": Kind(2, "Merge", "#0072B2"),
-    "adapt": Kind(2, "Adapt", "#56B4E9"),
-    "run": Kind(3, "Run", "#D55E00"),
-    "model": Kind(3, "Model of a task", "#CC79A7"),
-    "other": Kind(3, "Other run of these experts", "#999999"),
+    "pretrained": Kind(0, "Pretrained model", theme.KINDS["pretrained"].color),
+    "expert": Kind(1, "Expert", theme.GREEN),
+    "edit": Kind(2, "Edit", theme.ORANGE),
+    "merge": Kind(2, "Merge", theme.BLUE),
+    "adapt": Kind(2, "Adapt", theme.SKY),
+    "run": Kind(3, "Run", theme.VERMILION),
+    "model": Kind(3, "Model of a task", theme.PINK),
+    "other": Kind(3, "Other run of these experts", theme.OTHER),
 }
 HEADS = ("Pretrained", "Experts", "Recipe", "Run")
 HOVER = "<b>{label}</b><br>{kind:lower}[<br>{detail}]"
@@ -87,7 +87,7 @@ def _box(node: Mapping[Any, Any]) -> dict[str, Any]:
     lines = textwrap.wrap(clean_text(node["label"]), WIDE, max_lines=2, placeholder=" …") or ["\xa0"]
     rest = textwrap.wrap(clean_text(node["detail"]), WIDE + 1, max_lines=3 - len(lines), placeholder=" …")
     return {
-        "x": node["x"], "y": node["y"], "showarrow": False, "width": 100, "height": LANE - 10, "bgcolor": "white",
+        "x": node["x"], "y": node["y"], "showarrow": False, "width": 100, "height": LANE - 10, "bgcolor": theme.GROUND,
         "text": "<br>".join([*(f"<b>{safe_text(line)}</b>" for line in lines), *map(safe_text, rest)]),
         "bordercolor": KINDS[node["kind"]].color, "borderwidth": 1.5, "borderpad": 3, "opacity": 0.65 if faint else 1.0,
         "captureevents": False, "name": node["kind"],

@@ -26,7 +26,7 @@ TASK = (
 )
 HIGHEST = "{score:percent} at {first:plain 40} {x:general}, {second:plain 40} {y:general}"
 KNOWN = "<b>{label}</b><br>at ({x:real}, {y:real})"
-VEIL = "rgba(255,255,255,0.62)"  # over what does not meet the requirement
+VEIL = theme.VEIL  # over what does not meet the requirement
 Mark = tuple[str, float, float, str]  # label, x, y, kind
 
 
@@ -252,7 +252,7 @@ def _map(table: pd.DataFrame, value: str) -> Trace:
         return heatmap(**common)
     lines = {"coloring": "heatmap", "showlabels": True, "labelfont": {"size": theme.SMALL, "color": theme.ON_LIGHT},
              "labelformat": ".0%"}  # fmt: skip
-    line = {"color": series.faint(theme.INK, 0.55), "width": 1}
+    line = {"color": theme.tint(theme.INK, 0.55), "width": 1}
     return common | {"type": "contour", "contours": lines, "line": line, "ncontours": 9}
 
 
@@ -272,7 +272,7 @@ def _points(table: pd.DataFrame, value: str) -> Trace:
     """The computed points."""
     places = "{first:text 40} {x:real}<br>{second:text 40} {y:real}"
     return series.marks(
-        table, "x", "y", theme.Look("rgba(255,255,255,0.5)", "circle"),
+        table, "x", "y", theme.Look(theme.GLASS, "circle"),
         f"{places}{_scores(value, detailed=False)}[<br>{{images:count}} images]{MET}", picks=("point",),
         formats=sweep.FORMATS, marker={"line": theme.edge(0.6)}, name="Computed points", showlegend=False,
         meta={"columns": {f"{SCORES[value]} (%)": (100 * table[value]).tolist()}},
@@ -284,6 +284,6 @@ def _mark(row: pd.DataFrame, again: bool) -> Trace:
     look, name = theme.KINDS.get(row["kind"].iloc[0], theme.KINDS["merge"]), legends.entry(row["label"].iloc[0])
     look = look._replace(symbol="triangle-up" if again else look.symbol.removesuffix("-open"))
     return series.marks(
-        row, "x", "y", look, KNOWN, size=13, marker={"line": {"color": "white", "width": 2}}, name=name,
+        row, "x", "y", look, KNOWN, size=13, marker={"line": {"color": theme.GROUND, "width": 2}}, name=name,
         legendgroup=name, **sweep.CLICKED,
     )  # fmt: skip

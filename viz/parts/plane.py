@@ -149,7 +149,7 @@ def _curves(window: Window) -> tuple[list[Trace], list[dict[str, Any]]]:
         if inside.sum() < 3:
             continue
         x, y = x[inside], y[inside]
-        style = {"color": "#C7CED6", "width": 1.2, "dash": "dot"}
+        style = {"color": theme.LEVEL, "width": 1.2, "dash": "dot"}
         curves.append(series.line(x, y, f"H = {percent(level, 0)}", style, showlegend=False))
         labels.append({
             "text": f"H {percent(level, 0)}", "x": float(x[-1]), "y": float(y[-1]), "xanchor": "right",

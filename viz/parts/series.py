@@ -91,12 +91,6 @@ def band(x: Any, low: Any, high: Any, color: str, **fields: Any) -> Trace:
     )  # fmt: skip
 
 
-def faint(color: str, opacity: float) -> str:
-    """A color "#RRGGBB" through which one sees."""
-    red, green, blue = (int(color[place : place + 2], 16) for place in (1, 3, 5))
-    return f"rgba({red},{green},{blue},{opacity})"
-
-
 def interval(
     rows: pd.DataFrame, middle: str, color: str, low: str = "low", high: str = "high", factor: float = 1, **style: Any
 ) -> dict[str, Any] | None:

@@ -47,7 +47,7 @@ def draw(
             style = {"color": look.color, "width": 1}
             fig.add_trace(series.line(rows["step"], rows[value], style=style, opacity=0.3, **behind))
         if expert == band and {"low", "high"} <= set(rows):
-            color = series.faint(look.color, 0.16)
+            color = theme.tint(look.color, 0.16)
             fig.add_trace(series.band(rows["step"], rows["low"], rows["high"], color, **behind))
         fig.add_trace(series.marks(
             rows.assign(**{value: running_mean(rows[value], window)}), "step", value, look, hover, size=7,

@@ -14,7 +14,7 @@ from viz.drawing import Drawing, Picture, Trace, scatter
 from viz.parts import axes, legends, series
 from viz.text import clean_text, safe_text
 
-FAILING = "rgba(90,99,110,0.2)"  # what does not meet the requirement
+FAILING = theme.FAILING  # what does not meet the requirement
 CHOSEN = {"color": theme.ACCENT, "width": 1.5, "dash": "dot"}  # the line at the chosen value
 SCORES = {"in_domain": "In-domain", "out_of_domain": "Out-of-domain", "h_score": "H-score"}
 REQUIRED = ("meets", "certainty")  # columns: whether a point meets it, and in which share of draws of the images
@@ -115,7 +115,7 @@ def _line(panel: Panel, rows: pd.DataFrame, look: theme.Look, style: dict[str, A
     if len(panel.band) == 2 and set(panel.band) <= set(rows):
         known = series.finite_rows(rows, *panel.band)
         low, high = (known[end] for end in panel.band)
-        traces.append(series.band(known["x"], low, high, series.faint(look.color, 0.13), showlegend=False, **fields))
+        traces.append(series.band(known["x"], low, high, theme.tint(look.color, 0.13), showlegend=False, **fields))
     line = series.marks(
         rows, "x", panel.value, look, panel.hover, picks=("point",), formats=FORMATS, **style, **fields
     )  # fmt: skip
@@ -184,7 +184,7 @@ def hollow(trace: Trace, rows: pd.DataFrame, **marker: Any) -> list[Trace]:
         return []
     points: dict[str, Any] = {name: np.asarray(trace[name], np.float32)[fails] for name in "xy"}
     points |= {name: [trace[name][place] for place in fails] for name in ("customdata", "text")}
-    look = trace["marker"] | {"color": "white", "line": {"color": trace["marker"]["color"], "width": 2}} | marker
+    look = trace["marker"] | {"color": theme.GROUND, "line": {"color": trace["marker"]["color"], "width": 2}} | marker
     return [trace | points | {"mode": "markers", "showlegend": False, "marker": look}]
 
 

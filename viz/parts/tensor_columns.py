@@ -126,7 +126,7 @@ class Columns:
         return labels
 
     def separators(
-        self, color: str = "white", width: float = 2, panels: Sequence[str] = ("y",)
+        self, color: str = theme.GROUND, width: float = 2, panels: Sequence[str] = ("y",)
     ) -> list[dict[str, Any]]:
         """Lines between groups, inside the panels of these y axes only."""
         line = {"color": color, "width": width}

@@ -161,8 +161,8 @@ def maps(
     st.header(question, anchor=False)
     drawn, count = models[0].measurement.notes, plural(table["image"].nunique(), "image")
     chart.chart(
-        "feature_map", table, name=name, headed=True, heading=question, on_click=click, area="lasso",
-        shared=kind == PCA, **options, caption=caption,
+        "feature_map", table, name=name, headed=True, heading=question,
+        on_click=chart.Gesture("lasso", click), shared=kind == PCA, **options, caption=caption,
         description=f"n = {count} of the choosing half, drawn with seed {drawn['seed']}. {paper}",
         of=[model.run for model in models],
     )  # fmt: skip

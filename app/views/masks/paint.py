@@ -104,8 +104,8 @@ def canvas(sheet: Sheet) -> None:
     with picture:
         chart.chart(
             paint_tools.CANVAS, sheet.table(painting.factors), name=f"painted_{sheet.run.id[:8]}", headed=True,
-            area=area, on_click=paint_tools.on_gesture(sheet), group=sheet.group, brush=paint_tools.brush(),
-            description=kept, of=[sheet.run],
+            on_click=chart.Gesture(area, paint_tools.on_gesture(sheet)), group=sheet.group,
+            brush=paint_tools.brush(), description=kept, of=[sheet.run],
         )  # fmt: skip
     paint_numbers.by_expert(sheet, painting.factors)
     if sheet.squares is None:

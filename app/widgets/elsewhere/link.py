@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any
 from urllib.parse import urlencode
 
 import streamlit as st
 
 from app.reading.lessons import step_text
-from app.saving import snippet
+from app.saving import figure, provenance, snippet
+from app.saving.shown_chart import ShownChart
 from app.session import address, state
 from app.widgets import page
 from app.widgets.elsewhere import qr_code
@@ -21,25 +21,25 @@ ALONE = (
 LESSON = (address.LESSON, address.STEP, address.DID, address.SAID, address.CLASS, address.NOTES)
 
 
-def link(key: str, picture: dict[str, Any]) -> None:
-    """The button; ``picture`` says what the chart ``key`` shows, as ``saving.figure.picture`` gives it."""
+def link(chart: ShownChart) -> None:
+    """The button of a chart, and what it opens."""
     popover = st.popover(
-        "Link", icon=":material/link:", type="tertiary", help=HELP, key=f"link_{key}", on_change="rerun"
+        "Link", icon=":material/link:", type="tertiary", help=HELP, key=f"link_{chart.key}", on_change="rerun"
     )
     if not popover.open:  # the code takes a while
         return
     with popover:
         page.address_of_view()
-        alone = bare(key)
+        alone, picture = bare(chart.key), figure.picture(chart, [provenance.line(chart)])
         st.caption(ALONE)
         st.code(alone, language=None, wrap_lines=True)
         st.code(snippet.frame(alone, picture["title"]), language="html", wrap_lines=True)
         with st.container(horizontal=True, vertical_alignment="center", gap="small"):
-            snippet.copier(key, picture, alone)
+            snippet.copier(chart.key, picture, alone)
             st.caption("The frame, with a picture of the chart for where no server answers.")
         st.image(qr_code.svg(page.view_address()), caption="Scan to open this address")
         with st.expander("Make a step of this view", icon=":material/school:"):
-            st.code(step_text.of_view(page.place_of_view()[1], key), language="yaml", wrap_lines=True)
+            st.code(step_text.of_view(page.place_of_view()[1], chart.key), language="yaml", wrap_lines=True)
             st.caption("For your own lesson: its runs and a step. `python -m merging lessons new` writes the rest.")
 
 

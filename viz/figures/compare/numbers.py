@@ -18,7 +18,7 @@ from viz.text import clean_text, count, plural, real, safe_text, short_name
 
 ROW, CELL = 24, 96  # px: heights of a row of dots (or a heading), and of a cell of agreement
 SIDES = {"a": "A", "b": "B", "difference": "B − A"}
-COLORS = {"a": theme.RUN_A, "b": theme.RUN_B, "difference": "#8A94A3"}
+COLORS = {"a": theme.RUN_A, "b": theme.RUN_B, "difference": theme.REFERENCE}
 DIFFERENCE = (
     "<b>{title}</b><br>A, {label_a:text 40}: {a:percent}<br>B, {label_b:text 40}: {b:percent}<br>B − A: "
     "{difference:points}[ ({low:points} to {high:points})]<br>{n:count} images"
@@ -26,10 +26,10 @@ DIFFERENCE = (
 
 ORDER = ("right", "wrong")
 AGREEMENT = {  # where only one run is right, its side of the diverging scale, as in all charts
-    ("right", "right"): ("both right", "#DCE6EF"),
-    ("right", "wrong"): ("only A right", "#FDD9A8"),
-    ("wrong", "right"): ("only B right", "#D5CFE6"),
-    ("wrong", "wrong"): ("both wrong", "#E3E5E8"),
+    ("right", "right"): ("both right", theme.BOTH_RIGHT),
+    ("right", "wrong"): ("only A right", theme.ONLY_A),
+    ("wrong", "right"): ("only B right", theme.ONLY_B),
+    ("wrong", "wrong"): ("both wrong", theme.BOTH_WRONG),
 }
 CELL_HOVER = "<b>{name:capitalized}</b><br>{count:images} images, {share:percent} of all"
 CELL_TEXT = "<b>{count:images}</b> ({share:percent})<br>{name}"
@@ -66,7 +66,7 @@ def compare_scores(table: pd.DataFrame, *, labels: Labels = ("A", "B")) -> Pictu
     places = np.concatenate([head + 1 + np.arange(len(rows)) for head, rows in zip(heads[:-1], groups, strict=True)])
     table = pd.concat(groups).assign(label_a=labels[0], label_b=labels[1])
     sure, end = (table["low"] > 0) | (table["high"] < 0), int(heads[-1])
-    colors = np.where(sure, np.where(table["difference"] > 0, theme.RUN_B, theme.RUN_A), "#F7F7F7").tolist()
+    colors = np.where(sure, np.where(table["difference"] > 0, theme.RUN_B, theme.RUN_A), theme.TIE).tolist()
     dots = series.marks(
         table, 100 * table["difference"], places, theme.Look(theme.FADED, "circle"), DIFFERENCE, picks=("scope",),
         size=11, marker={"color": colors, "line": theme.edge(1.2)}, name="Difference",
@@ -126,7 +126,7 @@ def compare_agreement(
         fig.update_layout({axis: axes.of_names(title, ends, down=name == "A", ticks="")})
     boxes = [{"type": "rect", "x0": x - 0.5, "x1": x + 0.5, "y0": y - 0.5, "y1": y + 0.5} for y, x in places]
     for pair, (y, x), box, text in zip(pairs, places, boxes, hover_texts(cells, CELL_TEXT, **IMAGES), strict=True):
-        fig.add_shape(box, fillcolor=AGREEMENT[pair][1], layer="below", line={"color": "white", "width": 3})
+        fig.add_shape(box, fillcolor=AGREEMENT[pair][1], layer="below", line={"color": theme.GROUND, "width": 3})
         font = {"size": theme.FONT, "color": theme.INK}
         fig.add_annotation(text=text, x=x, y=y, xref="x", yref="y", showarrow=False, font=font)
     if selected in pairs:
@@ -188,7 +188,7 @@ def _dots(table: pd.DataFrame, side: str, axis: str) -> list[Trace]:
             )
         )  # fmt: skip
     marker = {
-        "color": [color if full else "white" for full in filled],
+        "color": [color if full else theme.GROUND for full in filled],
         "line": {"width": 2, "color": [theme.INK if full else color for full in filled]},
     }
     fate = {"fate": lambda merged: "merged" if merged else "dropped"}

@@ -62,12 +62,11 @@ def task_counts(table: pd.DataFrame, *, value: str = "accuracy") -> Picture:
     for place, (method, rows, _) in enumerate(series.each(table, "method", label="method")):
         look, shift = looks[method], SPREAD * ((place + 0.5) / len(methods) - 0.5)
         means = rows.groupby("size")[value].agg(["mean", "count", "min", "max"]).reset_index().assign(method=method)
-        red, green, blue = (int(look.color[at : at + 2], 16) for at in (1, 3, 5))
         fig.add_traces([
             series.marks(
                 rows, rows["size"] + shift, value, look, SUBSET, name=legends.entry(f"{method}, subsets"), size=6,
                 legendgroup=safe_text(method), showlegend=False, meta={"x": rows["size"].tolist()},
-                marker={"color": f"rgba({red},{green},{blue},0.55)", "line": {"width": 0.5, "color": theme.FADED}},
+                marker={"color": theme.tint(look.color, 0.55), "line": {"width": 0.5, "color": theme.FADED}},
             ),
             series.marks(
                 means, means["size"] + shift, "mean", look, MEAN, name=legends.entry(method), size=10,

@@ -273,7 +273,7 @@ def _separate(fig: Drawing, number: int, middles: list[float]) -> None:
     for one, other in pairwise(middles):
         fig.add_shape(
             type="line", xref=f"x{suffix}", yref=f"y{suffix} domain", x0=(one + other) / 2, x1=(one + other) / 2,
-            y0=0, y1=1, line={"color": "white", "width": 2},
+            y0=0, y1=1, line={"color": theme.GROUND, "width": 2},
         )  # fmt: skip
 
 

@@ -27,7 +27,7 @@ IN_LAYER = (
 )
 FARTHEST = " Farthest above random signs: {tensor:plain}, {title:plain}, {mean:percent} instead of {null:percent}."
 LANE, CAPTION, BOTTOM = 132, 46, 52  # px: height of a space's lane, of the numbers in it, and of the margin below
-STATES = {"before": "#C9CFD6", "after": "#0072B2"}
+STATES = {"before": theme.BEFORE, "after": theme.BLUE}
 RANDOM = theme.Look(theme.ACCENT, "line-ew")
 WIDTH = 0.4  # of a bar, in bins
 IN_BIN = (
@@ -191,7 +191,7 @@ def election_layers(
         rows, look = series.finite_rows(own, value), looks.get(name, theme.KINDS["individual"])
         shared: dict[str, Any] = entry | {"picks": ("tensor", "expert")}
         if stacked:
-            white = {"line": {"color": "white", "width": 0.5}}
+            white = {"line": {"color": theme.GROUND, "width": 0.5}}
             fig.add_trace(series.bars(rows, "place", value, look.color, ELECTED, marker=white, **shared))
         else:
             fig.add_trace(series.marks(rows, "place", value, look, ELECTED, size=8, line={"width": 1}, **shared))

@@ -58,7 +58,7 @@ def _spread(
     traces = [series.marks(means, x, "mean", look, hover, line=style or {"width": 2.5}, **fields)]
     if of:
         hidden = fields | {"name": f"{fields['name']}, {of}", "showlegend": False}
-        traces.insert(0, series.band(x, means["low"], means["high"], series.faint(look.color, 0.16), **hidden))
+        traces.insert(0, series.band(x, means["low"], means["high"], theme.tint(look.color, 0.16), **hidden))
     return traces
 
 
@@ -221,7 +221,7 @@ def drift_altered(table: pd.DataFrame) -> Picture:
     fig.add_trace(
         series.marks(
             means, x, "mean", theme.Look(theme.INK, "diamond"), DRAWS_HOVER, name=TOTAL, legendgroup=TOTAL,
-            marker={"line": {"color": "white", "width": 1}},
+            marker={"line": {"color": theme.GROUND, "width": 1}},
             error_y=series.interval(means, "mean", theme.INK, thickness=1.4, width=4),
         )
     )  # fmt: skip

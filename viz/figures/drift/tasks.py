@@ -164,7 +164,7 @@ def _stacked(table: pd.DataFrame, x: str, y: str, hover: str, **fields: Any) -> 
     """Stacked bars, a color and a pattern for each task, so that a gray print can be read."""
     fig, looks = Drawing(), cycle(zip(theme.PALETTE[:2], ("", "/"), strict=True))
     for (_, rows, entry), (color, shape) in zip(series.each(table, "task", label="task"), looks, strict=False):
-        pattern = {"shape": shape, "fgcolor": "white", "fillmode": "overlay", "size": 6, "solidity": 0.2}
+        pattern = {"shape": shape, "fgcolor": theme.GROUND, "fillmode": "overlay", "size": 6, "solidity": 0.2}
         marker = {"line": theme.edge(0.8), "pattern": pattern}
         fig.add_trace(series.bars(rows, x, y, color, hover, name=entry["name"], marker=marker, **fields))
     fig.update_layout(barmode="stack", bargap=0.3, legend={"traceorder": "normal"})

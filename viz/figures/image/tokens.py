@@ -23,8 +23,8 @@ DRIFTS = (
     "[<br>data set: mean {mean:real}, 90% of its images below {high:real}]"
 )
 RESTORED = "{followed:text 40}: {probability:percent} ({change:change})<br>says {answer:text 40}"
-PAST = {"symbol": "x", "size": 6, "line": {"width": 0.8, "color": "white"}}
-RIGHT = {"symbol": "circle", "size": 7, "line": {"width": 1, "color": "white"}}
+PAST = {"symbol": "x", "size": 6, "line": {"width": 0.8, "color": theme.GROUND}}
+RIGHT = {"symbol": "circle", "size": 7, "line": {"width": 1, "color": theme.GROUND}}
 
 
 @chart(

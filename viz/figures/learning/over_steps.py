@@ -54,7 +54,7 @@ def accuracy_steps(table: pd.DataFrame, *, published: pd.DataFrame | None = None
     if published is not None:
         published = published.assign(label="◇ " + published["method"] + ": " + published["source"])
         printed = [_printed(rows, **entry) for _, rows, entry in series.each(published, "method")]
-    area = series.faint(look.color, 0.15)
+    area = theme.tint(look.color, 0.15)
     fig = Drawing([
         *printed,
         series.band(means["step"], means["low"], means["high"], area, name="Worst task to best", showlegend=False),
@@ -209,7 +209,7 @@ def _path(rows: pd.DataFrame, look: theme.Look, **fields: Any) -> Trace:
         rows, "entropy", "loss", look, PLACE, picks=("task", "step"), line={"width": 1.8},
         marker={
             "size": [14 if step == last else 8 for step in rows["step"]],
-            "color": ["white" if step == first < last else look.color for step in rows["step"]],
+            "color": [theme.GROUND if step == first < last else look.color for step in rows["step"]],
             "line": {"color": look.color if first < last else theme.INK, "width": 1.6},
         }, **fields,
     )  # fmt: skip

@@ -22,16 +22,16 @@ Floats = npt.NDArray[np.float64]
 TOP, BOTTOM, GAP, NAMED, LONG_NAMED = 26, 34, 6, 26, 104  # px: margins, between map and names of groups, of these
 ABOVE, BELOW = "above 1", "below 0"
 LOOKS: dict[str, dict[str, Any]] = {
-    ABOVE: {"color": "#E69F00", "line": {"width": 0}},
+    ABOVE: {"color": theme.ORANGE, "line": {"width": 0}},
     BELOW: {
-        "color": "white", "line": {"width": 0},
-        "pattern": {"shape": "/", "fgcolor": theme.INK, "bgcolor": "white", "size": 6, "solidity": 0.4},
+        "color": theme.GROUND, "line": {"width": 0},
+        "pattern": {"shape": "/", "fgcolor": theme.INK, "bgcolor": theme.GROUND, "size": 6, "solidity": 0.4},
     },
 }  # fmt: skip
 UPRIGHT, WIDE, NARROW = 10, 900, 500  # px that an upright number takes, and of all columns on a usual and a narrow page
 LEGIBLE = 56  # px of the color bar, at least
 MIXED = -0.2  # where the row of all experts has more than one factor, on the scale of the colors
-SCALE = [[0, "white"], [0.1, "white"], [0.1, theme.PRUNED], [1 / 6, theme.PRUNED], [1, theme.KEPT]]
+SCALE = [[0, theme.GROUND], [0.1, theme.GROUND], [0.1, theme.PRUNED], [1 / 6, theme.PRUNED], [1, theme.KEPT]]
 CELL = "<b>{tensor:short}</b><br>{expert}: {factor:factor}"
 MORE = f"<br>{LAYER}, {{numel:count}} scalars"
 SMALL = {"size": theme.SMALL, "color": theme.INK}
@@ -223,7 +223,7 @@ def _lay_out(fig: Drawing, columns: depth.Columns, experts: Sequence[str], heigh
         xaxis={**columns.bare_axis(), "anchor": "y3"},
         xaxis2={
             **plain, "domain": [0, names], "range": [0, 1], "anchor": "y",
-            "title": {"text": "Expert", "font": {"color": "rgba(0,0,0,0)"}},
+            "title": {"text": "Expert", "font": {"color": theme.CLEAR}},
         },
         yaxis={
             **plain, "domain": [heights[1], 1], "range": [len(experts) + 0.5, -0.5], "anchor": "x2",

@@ -139,7 +139,7 @@ def _lay_out(
     axis = columns.axis()
     if len(panels) == 2:
         axis = columns.bare_axis()
-        axis["title"]["font"] = {"color": "rgba(0,0,0,0)"}  # the title is there for those who read the figure
+        axis["title"]["font"] = {"color": theme.CLEAR}  # the title is there for those who read the figure
     rows = [axes.of_names("Expert", experts, down=True)] * 2 + [axes.of_names("", ["final"], down=True)]
     fig.update_layout({
         f"yaxis{panel[1:]}": row | {"domain": domain, "anchor": "x"}
@@ -197,7 +197,7 @@ def saliency_tensor(
     dots = {"size": 12, "symbol": [look.symbol for look in own]}
     filled, opened = (
         {"color": colors, "line": theme.edge()},
-        {"color": "white", "line": {"color": colors, "width": 2.5}},
+        {"color": theme.GROUND, "line": {"color": colors, "width": 2.5}},
     )
     tick = theme.Look(theme.INK, "line-ns")
     fig = Drawing([

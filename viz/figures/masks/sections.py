@@ -21,7 +21,7 @@ from viz.text import first_few, percent, role_name, safe_text
 COLORS = 7  # kinds of layer with a color of their own; the rest share one
 OTHER = "other kinds"
 SHAPES = ("", "/", "x", ".", "\\", "-", "+")  # beside color, so that a gray print can be read
-PATTERN = {"fgcolor": "white", "fillmode": "overlay", "size": 6, "solidity": 0.2}
+PATTERN = {"fgcolor": theme.GROUND, "fillmode": "overlay", "size": 6, "solidity": 0.2}
 KIND = (
     "<b>{section}, {kind}</b><br>kept {survivors:count} of {tensors:plural tensor}, {kept:count} of {numel:count} "
     "scalars ({share:percent})[<br>kept: {kept_names:raw}][<br>pruned: {pruned_names:raw}]"
@@ -64,7 +64,8 @@ def kept_share(table: pd.DataFrame, *, by: str = "role") -> Picture:
             x=series.numbers(rows, _ratio(kept, totals["numel"])), text=[texts.get(name, "") for name in sections],
             name=safe_text(kind, 40), legendgroup=safe_text(kind, 40), **flat,
             marker={
-                "color": colors[kind], "line": {"color": "white", "width": 0.5}, "pattern": PATTERN | {"shape": shape},
+                "color": colors[kind], "line": {"color": theme.GROUND, "width": 0.5},
+                "pattern": PATTERN | {"shape": shape},
             },
         ))  # fmt: skip
     fig.add_traces([
@@ -123,8 +124,8 @@ def _ratio(part: Any, whole: Any) -> Any:
 def _colors(kinds: list[str], by: str) -> Mapping[str, str]:
     free = iter(theme.PALETTE)
     roles = {role_name(role): color for role, color in theme.ROLE_COLORS.items()}
-    fixed = roles if by == "role" else {OTHER: "#999999"}
-    return {kind: fixed.get(kind) or next(free, "#999999") for kind in kinds}
+    fixed = roles if by == "role" else {OTHER: theme.OTHER}
+    return {kind: fixed.get(kind) or next(free, theme.OTHER) for kind in kinds}
 
 
 @chart(

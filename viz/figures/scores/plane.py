@@ -38,9 +38,12 @@ Pairs = pd.DataFrame | Sequence[tuple[str, str]]
 BEST = " {label:plain}, {h_score:percent} (in-domain {in_domain:percent}, out-of-domain {out_of_domain:percent})."
 
 PLAIN, PLUGGED = "plain", "plugged"  # the two ends of a pair
-RISES, FALLS = theme.Look("#0072B2", "circle"), theme.Look("#D55E00", "diamond")  # the end with the edit, by H-score
-ALONE = theme.Look("#5F6B7A", "circle-open")
-FAINT = "rgba(95, 107, 122, 0.35)"  # intervals: two for every merge
+RISES, FALLS = (
+    theme.Look(theme.BLUE, "circle"),
+    theme.Look(theme.VERMILION, "diamond"),
+)  # the end with the edit, by H
+ALONE = theme.Look(theme.FADED, "circle-open")
+FAINT = theme.INTERVAL  # intervals: two for every merge
 FAR = 0.5  # share of the range of all ends; starts farther outside would squeeze the others into a corner
 OUTSIDE = "{pair:text 26} starts outside, at {in_domain:percent} in, {out_of_domain:percent} out"
 MOST = 3  # starts outside that are named

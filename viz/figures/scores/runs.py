@@ -18,8 +18,8 @@ from viz.text import clean_text, percent, plural, real, safe_text
 
 REFERENCES: dict[str, tuple[str, dict[str, Any], str]] = {
     "expert": ("Own expert", {"color": theme.INK, "width": 2.5}, "line-ns"),
-    "zero_shot": ("Pretrained, zero-shot", {"color": "#8A94A3", "width": 2.5}, "line-ns"),
-    "chance": ("Chance", {"color": "#8A94A3", "width": 1.5}, "x-thin"),
+    "zero_shot": ("Pretrained, zero-shot", {"color": theme.REFERENCE, "width": 2.5}, "line-ns"),
+    "chance": ("Chance", {"color": theme.REFERENCE, "width": 1.5}, "x-thin"),
 }
 HOVER = (
     "<b>{title}</b><br>{label}: {accuracy:percent}[ ({low:percent} to {high:percent})]<br>{correct:count} of {n:count} "
@@ -38,7 +38,7 @@ ACCOUNTS: Mapping[str, str] = {
     "sparse": "Changes only",
     "deploy": "All that its user needs",
 }
-COLORS = dict(zip(ACCOUNTS, ("#D55E00", "#0072B2", "#56B4E9", "#009E73"), strict=True))
+COLORS = dict(zip(ACCOUNTS, (theme.VERMILION, theme.BLUE, theme.SKY, theme.GREEN), strict=True))
 SHAPES = dict(zip(ACCOUNTS, ("", "/", ".", "\\"), strict=True))  # beside color, so that a gray print can be read
 
 
@@ -265,7 +265,7 @@ def _sums(table: pd.DataFrame) -> pd.DataFrame:
 
 def _bars(sums: pd.DataFrame, account: str, rows: lanes.Lanes, runs: list[str]) -> list[Trace]:
     """One account's bars, and the number at the end of each."""
-    pattern = {"shape": SHAPES[account], "fgcolor": "white", "fillmode": "overlay", "size": 6, "solidity": 0.25}
+    pattern = {"shape": SHAPES[account], "fgcolor": theme.GROUND, "fillmode": "overlay", "size": 6, "solidity": 0.25}
     mib, places = sums["bytes"] / MIB, rows.places(account, sums["run"], runs)
     return [
         series.bars(

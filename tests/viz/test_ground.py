@@ -1,0 +1,122 @@
+"""Every figure on a light and on a dark ground: texts and marks can be seen, each color is known, numbers stay."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+from figure_colors import colors, contrast
+from figures import KEYS, TABLES, drawn
+
+import viz
+from viz import ground, theme
+from viz.chart import ChartError
+
+WHITE, BLACK = "#FFFFFF", ground.DARK[theme.GROUND]
+MARK, TEXT = 3.0, 4.5  # least contrasts
+STAY = {  # on both grounds
+    *theme.PALETTE[:7], *(look.color for look in theme.KINDS.values()), *theme.ROLE_COLORS.values(),
+    theme.RUN_A, theme.RUN_B, theme.ON_LIGHT, theme.ON_DARK, theme.CLEAR,
+}  # fmt: skip
+TINTS = {theme.tint(color, opacity) for color in theme.PALETTE for opacity in ground.TINTS}
+KNOWN = {WHITE: STAY | TINTS | set(ground.DARK), BLACK: STAY | TINTS | set(ground.LIGHT)}
+
+
+def dark(key: str) -> Any:
+    return viz.draw(key, TABLES[key](4), ground="dark")
+
+
+def scale_colors(value: Any) -> Iterator[str]:
+    """Every color of the color scales in a figure."""
+    if isinstance(value, dict):
+        for name, inner in value.items():
+            if name == "colorscale" and isinstance(inner, list | tuple):
+                yield from (color for _, color in inner)
+            else:
+                yield from scale_colors(inner)
+    elif isinstance(value, list | tuple) and value and isinstance(value[0], dict):
+        for inner in value:
+            yield from scale_colors(inner)
+
+
+@pytest.mark.parametrize("key", KEYS)
+def test_every_figure_can_be_read_on_both_grounds(key: str) -> None:
+    figures = {WHITE: drawn(key), BLACK: dark(key)}
+    for below, figure in figures.items():
+        fields = [*colors(figure.to_plotly_json())]
+        assert {color for _, color in fields} <= KNOWN[below]
+        texts = {color for name, color in fields if name.endswith("font")} - {
+            theme.ON_LIGHT,
+            theme.ON_DARK,
+            theme.CLEAR,
+        }
+        assert not {color: contrast(color, below) for color in texts if contrast(color, below) < TEXT}
+    for before, after in zip(figures[WHITE].data, figures[BLACK].data, strict=True):
+        # a mark is seen by its fill or by its line; what is faint on white may be faint here
+        best = [
+            max((contrast(c, below) for _, c in colors(trace.to_plotly_json())), default=0.0)
+            for trace, below in ((before, WHITE), (after, BLACK))
+        ]
+        assert best[1] >= min(MARK, best[0]) - 0.04, (after.name, best)
+
+
+def same(one: Any, other: Any) -> bool:
+    """Whether two figures' fields are the same, wherever lists, tuples or arrays hold them."""
+    if isinstance(one, dict) and isinstance(other, dict):
+        return one.keys() == other.keys() and all(same(one[key], other[key]) for key in one)
+    if isinstance(one, str) or not hasattr(one, "__len__"):
+        return bool(one == other) or bool(pd.isna(one) and pd.isna(other))
+    return len(one) == len(other) and all(same(a, b) for a, b in zip(list(one), list(other), strict=True))
+
+
+@pytest.mark.parametrize("key", KEYS)
+def test_the_colors_of_a_dark_figure_give_the_light_one_back(key: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    light, turned = drawn(key), dark(key)
+    shown = {color for _, color in colors(light.to_plotly_json())} | {*scale_colors(light.to_plotly_json())}
+    assert not shown & set(ground.LIGHT)  # else the browser could not tell which it was
+    monkeypatch.setattr(ground, "DARK", ground.LIGHT)
+    monkeypatch.setattr(ground, "TEMPLATE", theme.TEMPLATE)
+    back = ground.on_dark(turned)
+    for one, other in zip(light.data, back.data, strict=True):
+        assert same(one.to_plotly_json(), other.to_plotly_json())
+    assert same(light.layout.to_plotly_json(), back.layout.to_plotly_json())
+
+
+@pytest.mark.parametrize("light", sorted(ground.DARK))
+def test_a_role_is_as_faint_on_one_ground_as_on_the_other(light: str) -> None:
+    on_white, on_black = contrast(light, WHITE), contrast(ground.DARK[light], BLACK)
+    assert on_black >= min(MARK, on_white) - (0.2 if light.startswith("rgba") else 0.03)
+    if on_white < 2:
+        assert on_black == pytest.approx(on_white, abs=0.12)
+
+
+def test_the_table_and_the_templates() -> None:
+    assert len(ground.LIGHT) == len(ground.DARK) and not set(ground.LIGHT) & set(ground.DARK)
+    for template, below in ((theme.TEMPLATE.layout, theme.GROUND), (ground.TEMPLATE.layout, BLACK)):
+        assert template.paper_bgcolor == template.plot_bgcolor == template.hoverlabel.bgcolor == below
+        for font in (template.font, template.hoverlabel.font, template.annotationdefaults.font):
+            assert contrast(font.color, below) > 12
+        assert contrast(template.xaxis.linecolor, below) >= TEXT
+    assert ground.TEMPLATE.layout.colorscale == theme.TEMPLATE.layout.colorscale
+    assert contrast(ground.DARK[theme.KEPT], BLACK) >= 7
+    with pytest.raises(ChartError, match="option ground is 'gray'; it takes 'light', 'dark'"):
+        viz.draw(KEYS[0], TABLES[KEYS[0]](4), ground="gray")
+
+
+def test_only_colors_are_turned_and_scales_of_masks() -> None:
+    light, turned = drawn("saliency_matrix"), dark("saliency_matrix")
+    scales = {
+        trace.name: trace.colorscale == one.colorscale
+        for one, trace in zip(light.data, turned.data, strict=True)
+        if trace.type == "heatmap"
+    }
+    assert scales["Saliency"] and not scales["Own mask"]
+    named = theme.notice("masks", "white")
+    named.layout.meta = {"color": "white"}
+    named.add_scatter(x=np.zeros(2), y=[0, 0], text="white", marker={"color": ["white", "black"]})
+    after = ground.on_dark(named)
+    assert after.layout.annotations[0].text == after.data[0].text == after.layout.meta["color"] == "white"
+    assert list(after.data[0].marker.color) == [BLACK, "black"]
