@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from functools import cache
+from functools import lru_cache
 from string import Formatter
 from typing import Any, NamedTuple
 
@@ -104,7 +104,7 @@ def _absent(value: Any) -> bool:
     return value is None or value is pd.NA or value == "" or (isinstance(value, float) and not math.isfinite(value))
 
 
-@cache
+@lru_cache(512)
 def _parts(template: str) -> list[tuple[bool, list[Field]]]:
     """The parts of a template, and whether they stand in brackets."""
     parts = []

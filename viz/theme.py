@@ -5,6 +5,7 @@ Builders pass ``TEMPLATE`` explicitly through ``finish`` because importing strea
 
 from __future__ import annotations
 
+import html
 import re
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
@@ -106,27 +107,23 @@ TEMPLATE = go.layout.Template(
 )
 
 
-def looks(names: Sequence[str], groups: Mapping[str, str] | None = None) -> dict[str, Look]:
+class Looks(dict[str, Look]):
+    """Looks by name; a name that has none looks like a merge."""
+
+    def __missing__(self, name: str) -> Look:
+        return KINDS["merge"]
+
+
+def looks(names: Sequence[str]) -> Looks:
     """Color and symbol of every name, fixed by its position in ``names``.
 
-    Up to eight names have a color each. No palette of more colors is readable: with ``groups`` a color stands for a
-    group and the symbol for the member; without them colors repeat with other symbols, so that neighbors differ in
-    both.
+    Up to eight names have a color each. No palette of more colors is readable: colors repeat with other symbols, so
+    that neighbors differ in both.
     """
     size = len(PALETTE)
-    if not groups or len(names) <= size:
-        return {
-            name: Look(PALETTE[i % size], SYMBOLS[(i % size + i // size) % len(SYMBOLS)])
-            for i, name in enumerate(names)
-        }
-    members: dict[str, int] = {}
-    chosen = {}
-    for name in names:
-        group = groups.get(name, "")
-        member = members[group] = members.get(group, -1) + 1
-        color = PALETTE[list(members).index(group) % len(PALETTE)]
-        chosen[name] = Look(color, SYMBOLS[member % len(SYMBOLS)])
-    return chosen
+    return Looks(
+        (name, Look(PALETTE[i % size], SYMBOLS[(i % size + i // size) % len(SYMBOLS)])) for i, name in enumerate(names)
+    )
 
 
 def config(name: str, format: str = "svg", clicks: bool = False, camera: bool = True) -> dict[str, Any]:
@@ -166,7 +163,7 @@ def finish(fig: Drawing, key: str, alt: str, height: float, present: bool = Fals
 
 def identity(key: str, alt: str, state: str = "") -> dict[str, Any]:
     """What of a layout says which chart it is: alt text, key, and the ``state`` that resets the zoom."""
-    return {"meta": {"alt": clean_text(alt, 600), "key": key}, "uirevision": f"{key}:{state}"}
+    return {"meta": {"alt": clean_text(html.unescape(alt), 600), "key": key}, "uirevision": f"{key}:{state}"}
 
 
 def notice(key: str, sentence: str, present: bool = False) -> go.Figure:

@@ -234,7 +234,7 @@ def router_confusion(table: pd.DataFrame) -> Picture:
     in_domain (bool: one of the experts is the data set's own), share (of the data set's images to which this expert is
     given the most weight, a fraction).
     """
-    table = series.drawn_rows(table, "share", lack="no share is a number")
+    series.drawn_rows(table, "share", lack="no share is a number")
     table = table.sort_values("in_domain", ascending=False, kind="stable")
     inside = table["in_domain"].astype(bool)
     table = table.assign(unseen=np.where(inside, "", ", which no expert was trained on"))

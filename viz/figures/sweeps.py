@@ -152,7 +152,7 @@ def sweep_given(
     panels, largest = [], []
     for metric in in_order(table["metric"]):
         rows = table[table["metric"] == metric]
-        share = "proportion" in rows and rows["proportion"].map(lambda flag: flag is True).all()
+        share = "proportion" in rows and rows["proportion"].astype(bool).any()
         number = "percent" if share else "real"
         hover = (
             f"<b>{{label}}</b> at {{x:real}}<br>{{metric}} {{value:{number}}}[ ({{low:{number}}} to {{high:{number}}})]"

@@ -101,7 +101,7 @@ def interval(
     ends = {"array": above - at, "arrayminus": at - below}
     return {
         "type": "data", "symmetric": False, "color": color, "thickness": 1.5, "width": 0,
-        **{name: np.nan_to_num(values).clip(0).astype(np.float32) for name, values in ends.items()}, **style,
+        **{name: np.nan_to_num(values.astype(np.float32)).clip(0) for name, values in ends.items()}, **style,
     }  # fmt: skip
 
 
@@ -115,7 +115,7 @@ def each(
 ) -> Iterator[tuple[str, pd.DataFrame, dict[str, Any]]]:
     """Each name in the column ``by`` that has rows, in the order of ``names``, with its rows and its legend entry."""
     column = table[by].astype(str)
-    for name in names or in_order(column):
+    for name in in_order(column) if names is None else names:
         rows = table[column == name]
         if len(rows):
             group = safe_text(f"{by} {name}")

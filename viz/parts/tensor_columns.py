@@ -196,7 +196,7 @@ def ordered(table: pd.DataFrame, group: str) -> pd.DataFrame:
 
 def _labels(tensors: pd.DataFrame, group: str) -> pd.Series[str]:
     """The name of the group of each tensor."""
-    section = tensors["section"].astype(str)
+    section = tensors["section"].map(str)
     return (
         tensors["part"].astype(str).where(section.map(is_block).astype(bool), section) if group == "part" else section
     )

@@ -54,6 +54,7 @@ def compare_cells(
     what both span; with ``log`` it is logarithmic. The difference is linear, with zero in the middle; with ``percents``
     it is in percentage points.
     """
+    table = table.assign(row=table["row"].map(str))  # names, which may be numbers
     rows, columns = in_order(table["row"]), depth.Columns.of(table)
     cells = _cells(table, rows, columns).assign(label_a=labels[0], label_b=labels[1])
     values = cells[["a", "b"]].to_numpy()

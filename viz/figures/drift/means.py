@@ -88,7 +88,7 @@ def drift_depth(
         least, most = (rows.loc[groups[value].agg(end), "title"].to_numpy() for end in ("idxmin", "idxmax"))
         means = _means(rows, "position", value, least=least, most=most, **groups[["label", "place"]].first())
         kind, of = rows["kind"].iloc[0], "all tasks" if band in (run, EVERY) else ""
-        look, style = looks.get(run, theme.KINDS["merge"]), None
+        look, style = looks[run], None
         if kind == SCALE:
             look, style, of = theme.KINDS[SCALE], {"width": 1.8, "dash": "dash"}, ""
         fig.add_traces(_spread(means, means["position"], look, DEPTH_HOVER, of, style, **legend))
@@ -144,7 +144,7 @@ def drift_exemplars(
         sources = published.groupby("source")
         fig.add_traces(_printed(rows, symbol) for (_, rows), symbol in zip(sources, cycle(PRINTED), strict=False))
     _refer(fig, references or {})
-    counts = sorted({int(n) for n in table["exemplars"]})
+    counts = sorted({int(n) for n in series.finite_rows(table, "exemplars")["exemplars"]})
     places = np.log2(counts)
     fig.update_xaxes(
         title={"text": "Exemplars per task"}, tickmode="array", tickvals=places, ticktext=[str(n) for n in counts],
@@ -211,7 +211,7 @@ def drift_altered(table: pd.DataFrame) -> Picture:
     weights adds, and what merging task vectors loses already), lost (their sum). Bars are means over draws, the sum's
     bar runs from the best draw to the worst. A part below zero, a gain, hangs below the axis.
     """
-    fig, counts = Drawing(), sorted({int(n) for n in table["exemplars"]})
+    fig, counts = Drawing(), sorted({int(n) for n in series.finite_rows(table, "exemplars")["exemplars"]})
     x = np.arange(len(counts), dtype=np.float32)
     for column, (name, color, pattern) in LOST.items():
         means = _means(table, "exemplars", column, name=name)

@@ -68,7 +68,7 @@ def drift_accuracy(
     fig = Drawing(_outline(rows, symbols[run], entry) for run, rows, entry in series.each(drawn, "run", names))
     looks = theme.looks(tasks or in_order(drawn["task"]))
     for task, rows, entry in series.each(drawn, "task", label="title"):
-        look, each = looks.get(task, theme.KINDS["merge"]), [symbols[run] for run in rows["run"]]
+        look, each = looks[task], [symbols[run] for run in rows["run"]]
         fig.add_trace(
             series.marks(
                 rows, "drift", "points", look, HOVER, picks=("run", "task"), size=10, legend="legend2",

@@ -135,7 +135,7 @@ def drift_objective(
     stems = np.stack([rows["least_share"], rows["merged_share"], np.full(len(x), np.nan)], axis=1).ravel()
     thin = {"color": theme.FADED, "width": 1.2}  # the drift that a better merge of the layer could still remove
     fig = Drawing([series.line(np.repeat(x, 3), stems, "Distance", thin, showlegend=False)])
-    look = theme.looks(runs or [run]).get(run, theme.KINDS["merge"])
+    look = theme.looks(runs or [run])[run]
     for value, name, drawn, marker in (
         ("least", LEAST, theme.Look(theme.INK, "line-ew"), {"size": 9, "line": theme.edge(2)}),
         ("mean", MEAN, theme.Look(theme.FADED, "circle-open"), {"size": 7, "line": {"width": 1.6}}),

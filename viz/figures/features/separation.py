@@ -42,7 +42,7 @@ def feature_distance(table: pd.DataFrame, *, normalized: bool = False, runs: lis
     for place, (name, rows, entry) in enumerate(series.each(table, "run", names)):
         base, mean = (len(names) - 1 - place) * step, rows.iloc[[0, 0]]
         fig.add_trace(series.bars(
-            rows, (rows["low"] + rows["high"]) / 2, "share", looks.get(name, theme.KINDS["merge"]).color,
+            rows, (rows["low"] + rows["high"]) / 2, "share", looks[name].color,
             "<b>{label}</b><br>{low:real} to {high:real}: {count:count} of {n:count} images ({share:percent})",
             base=np.full(len(rows), base, np.float32), width=(rows["high"] - rows["low"]).to_numpy(np.float32),
             marker={"line": theme.edge(0.5)}, name=entry["name"],
@@ -93,7 +93,7 @@ def feature_separability(table: pd.DataFrame, *, value: str = "knn", runs: list[
     looks, lanes = theme.looks(runs or names), table["task"].map({task: at for at, task in enumerate(tasks["task"])})
     fig = Drawing()
     for place, (name, rows, entry) in enumerate(series.each(table, "run", names)):
-        look, shift = looks.get(name, theme.KINDS["merge"]), SPREAD * ((place + 0.5) / len(names) - 0.5)
+        look, shift = looks[name], SPREAD * ((place + 0.5) / len(names) - 0.5)
         error = series.interval(rows, value, look.color, width=3, thickness=1.4) if value == "knn" else None
         fig.add_trace(series.marks(
             rows, value, lanes[rows.index] + shift, look,

@@ -58,7 +58,7 @@ def data_set_depths(
     table = table.assign(where="depth " + table["depth"].astype(int).astype(str))
     fig = Drawing()
     for place, (name, rows, entry) in enumerate(series.each(table, "run", names)):
-        look = theme.KINDS["pretrained"] if name in dashed else looks.get(name, theme.KINDS["merge"])
+        look = theme.KINDS["pretrained"] if name in dashed else looks[name]
         style = {"dash": "dash" if name in dashed else "solid"}
         fig.add_trace(_line(rows, look, place - (len(names) - 1) / 2, style, **entry))
     fig.update_xaxes(**_blocks(list(map(str, range(int(table["depth"].max()) + 1))), BLOCKS_PASSED))
@@ -95,7 +95,7 @@ def data_set_mended(table: pd.DataFrame, *, runs: list[str] | None = None, over:
         number = str(panel + 1) if panel else ""
         for name, rows, entry in series.each(table[table["tokens"] == kind], "run", names):
             shift = names.index(name) - (len(names) - 1) / 2
-            look = looks.get(name, theme.KINDS["merge"])
+            look = looks[name]
             fig.add_trace(_line(rows, look, shift, {"dash": "solid"}, xaxis=f"x{number}", yaxis="y", **entry))
         start = panel * (width + GAP)
         shared = {"domain": [start, min(1.0, start + width)], "anchor": "y"}

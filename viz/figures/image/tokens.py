@@ -188,4 +188,4 @@ def _mark(fig: Drawing, cells: Any, name: str, up: float, marker: dict[str, Any]
 def _few(names: Sequence[str]) -> dict[str, Any]:
     """Ticks of an axis with room for only some of the names."""
     places = [0, *range(1, len(names), max(1, len(names) // 16))]
-    return {"tickvals": places, "ticktext": [names[place] for place in places]}
+    return {"tickvals": places, "ticktext": [safe_text(names[place], 20) for place in places]}

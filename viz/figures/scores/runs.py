@@ -162,7 +162,10 @@ def given_scores(table: pd.DataFrame, *, runs: list[str] | None = None) -> Pictu
     if table.empty:
         raise NothingToDraw("Nothing to draw: no score is a number.")
     names = in_order(table["run"])
-    looks = {run: look._replace(symbol="diamond-open") for run, look in theme.looks([*(runs or ()), *names]).items()}
+    looks = {
+        run: look._replace(symbol="diamond-open")
+        for run, look in theme.looks(in_order([*(runs or ()), *names])).items()
+    }
     rows = lanes.Lanes(names, 13, max(30, len(names) * 13 + 12))
     panels = [own for _, own in table.groupby("metric", sort=False)]
     domains, inner = axes.stacked([own["task"].nunique() * rows.row for own in panels], 78)
