@@ -10,6 +10,7 @@ from contexts import context_of
 from merging.benchmarks.benchmark import Benchmark
 from merging.recipes.recipe import Recipe
 from merging.runs.store import Store
+from merging.sweeps import axis as axes
 from merging.sweeps import compute as sweep_compute
 from merging.sweeps import points, storage
 from merging.sweeps.known_points import KnownPoints
@@ -21,6 +22,19 @@ RATIO = Axis("lwptv.prune_ratio", (0.0, 0.5, 0.9))
 def recipe(benchmark: Benchmark, merge: str = "task_arithmetic", **said: Any) -> Recipe:
     edits = said.pop("edits", ["lwptv"])
     return Recipe.build(merge, said.pop("params", {}), edits, benchmark.pretrained, benchmark.experts, **said)
+
+
+def value_of(recipe: Recipe, target: str) -> float | None:
+    """The recipe's own value of a target, such as "lwptv.prune_ratio"; None if it is unset."""
+    owner, _, name = target.rpartition(".")
+    settings = {"exemplars": recipe.exemplars, "test_data": recipe.test_data}
+    if owner in settings:
+        drawn = settings[owner]
+        value = None if drawn is None else drawn.values()[name]
+    else:
+        place = axes._place(recipe, owner, name)
+        value = recipe.stages[place][1].params.values()[name]
+    return None if value is None else float(value)
 
 
 def sweep(benchmark: Benchmark, *merges: str, **said: Any) -> Sweep:
