@@ -212,20 +212,10 @@ def _apart(values: list[float], decades: float) -> list[float]:
     return kept
 
 
-def caption(text: str, y: float, size: float = SMALL) -> dict[str, Any]:
-    """Annotation over the left edge of a panel whose top is at ``y`` (paper)."""
-    return {
-        "text": text, "x": 0, "y": y, "xref": "paper", "yref": "paper", "xanchor": "left", "yanchor": "bottom",
-        "yshift": 2, "font": {"size": size, "color": INK}, "showarrow": False,
-    }  # fmt: skip
-
-
-def across(y: float, line: dict[str, Any]) -> dict[str, Any]:
-    """Shape of a line across the plot at one number, behind its marks."""
-    return {
-        "type": "line", "xref": "x domain", "yref": "y", "x0": 0, "x1": 1, "y0": y, "y1": y, "line": line,
-        "layer": "below",
-    }  # fmt: skip
+def caption(text: str, y: float, **fields: Any) -> dict[str, Any]:
+    """Annotation over the left edge of a panel whose top is at ``y`` (paper); ``fields`` replace others."""
+    place = {"x": 0, "y": y, "xref": "paper", "yref": "paper", "xanchor": "left", "yanchor": "bottom", "yshift": 2}
+    return {"text": text, **place, **fields}
 
 
 def tint(color: str, opacity: float) -> str:

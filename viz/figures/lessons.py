@@ -23,7 +23,7 @@ GUESSED, MEASURED = "Your guess", "Measured"
 BOTH = ("Guess and measurement", (GUESSED, MEASURED))  # an axis and the names on it
 LEGEND = {"orientation": "h", "x": 0, "y": 1, "yanchor": "bottom"}
 HIDDEN = {  # the sign that stands in the picture while the truth is withheld
-    "text": "?", "x": 0.5, "y": 0.5, "xref": "x domain", "yref": "y domain", "showarrow": False,
+    "text": "?", "x": 0.5, "y": 0.5, "xref": "x domain", "yref": "y domain",
     "font": {"size": 34, "color": theme.FADED},
 }  # fmt: skip
 Values = npt.NDArray[np.float64]

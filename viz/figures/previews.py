@@ -47,14 +47,9 @@ def preview_change(table: pd.DataFrame) -> Picture:
     places = {"tickvals": series.numbers(table, "y"), "range": [rows - 0.4, -0.6]}
     fig.update_yaxes(**axes.of_names("Data set or average", list(table["title"]), 28) | places)
     for group, y in table.groupby("group", sort=False)["y"].min().items():
-        fig.add_annotation(
-            text=f"<b>{safe_text(str(group).capitalize(), 40)}</b>", x=0, xref="x domain", xanchor="right", xshift=-6,
-            y=y - 1, yref="y", yanchor="middle", showarrow=False, font={"size": theme.SMALL},
-        )  # fmt: skip
-    fig.add_annotation(
-        text=f"<b>PREVIEW (sampled)</b>: {_about(table)}", x=1, xref="x domain", xanchor="right", y=1, yref="y domain",
-        yanchor="bottom", yshift=6, showarrow=False,
-    )  # fmt: skip
+        fig.add_annotation(axes.heading(str(group).capitalize(), y - 1))
+    inside = {"x": 1, "xref": "x domain", "xanchor": "right", "yref": "y domain"}
+    fig.add_annotation(theme.caption(f"<b>PREVIEW (sampled)</b>: {_about(table)}", 1, **inside, yshift=6))
     left = axes.room(list(table["title"]), 28, least=axes.room(groups, 40)) + 44
     fig.update_layout(showlegend=False, bargap=0.3, margin={"l": left, "r": 26, "t": TOP, "b": BOTTOM})
     against = f" against {clean_text(table['against'].iloc[0], 40)}" if "against" in table else ""

@@ -34,12 +34,20 @@ def note(words: str, below: float) -> tuple[list[dict[str, Any]], float]:
     if not words:
         return [], 0
     lines = textwrap.wrap(words, CHARACTERS)
-    annotation = {
-        "text": "<br>".join(safe_text(line, CHARACTERS + 1) for line in lines), "x": 0, "xref": "paper",
-        "xanchor": "left", "y": 0, "yref": "paper", "yanchor": "top", "yshift": -below, "showarrow": False,
-        "align": "left", "font": {"size": theme.SMALL, "color": theme.FADED},
-    }  # fmt: skip
-    return [annotation], theme.LINE_HEIGHT * len(lines) + 6
+    text = "<br>".join(safe_text(line, CHARACTERS + 1) for line in lines)
+    return [under(text, below)], theme.LINE_HEIGHT * len(lines) + 6
+
+
+def under(text: str, below: float) -> dict[str, Any]:
+    """A faint annotation ``below`` px under the plot; ``text`` is escaped."""
+    style = {"align": "left", "font": {"color": theme.FADED}}
+    return theme.caption(text, 0, yanchor="top", yshift=-below, **style)
+
+
+def heading(name: str, y: float) -> dict[str, Any]:
+    """An annotation in the place of a name at ``y``: what the names below it have in common."""
+    beside = {"xref": "x domain", "xanchor": "right", "xshift": -6, "yref": "y", "yanchor": "middle", "yshift": 0}
+    return theme.caption(f"<b>{safe_text(name, 40)}</b>", y, **beside)
 
 
 def chosen(place: int | None) -> list[dict[str, Any]]:
@@ -52,10 +60,18 @@ def chosen(place: int | None) -> list[dict[str, Any]]:
     }]  # fmt: skip
 
 
-def upright(x: float, line: dict[str, Any], yref: str = "paper") -> dict[str, Any]:
-    """Shape of a line up through all panels at one number, behind their marks."""
-    ends = {"xref": "x", "yref": yref, "x0": x, "x1": x, "y0": 0, "y1": 1}
-    return {"type": "line", **ends, "line": line, "layer": "below"}
+def upright(
+    x: float, line: dict[str, Any], xref: str = "x", yref: str = "paper", layer: str = "below"
+) -> dict[str, Any]:
+    """Shape of a line up through all panels at one number, behind their marks; ``yref`` may name one of them."""
+    ends = {"xref": xref, "yref": yref, "x0": x, "x1": x, "y0": 0, "y1": 1}
+    return {"type": "line", **ends, "line": line, "layer": layer}
+
+
+def across(y: float, line: dict[str, Any], xref: str = "x domain", layer: str = "below") -> dict[str, Any]:
+    """Shape of a line across the plot at one number, behind its marks."""
+    ends = {"xref": xref, "yref": "y", "x0": 0, "x1": 1, "y0": y, "y1": y}
+    return {"type": "line", **ends, "line": line, "layer": layer}
 
 
 def step_edges(places: Any) -> np.ndarray[Any, np.dtype[np.float32]]:

@@ -13,7 +13,7 @@ from viz import theme
 from viz.chart import ChartError
 from viz.drawing import Drawing, heatmap, scatter
 from viz.hover import hover_texts
-from viz.parts import depth
+from viz.parts import axes, depth
 from viz.parts.cells import click_targets
 from viz.text import safe_text
 
@@ -131,10 +131,8 @@ def group(fig: Drawing, titles: Sequence[str], size: int, rows: int) -> None:
     """Write titles over groups of ``size`` columns each, and draw lines between them."""
     for number, title in enumerate(titles):
         first = number * size - 0.5
-        fig.add_annotation(
-            text=safe_text(title, 30), x=first + size / 2, y=1, xref="x", yref="paper", yanchor="bottom", yshift=2,
-            showarrow=False, font={"size": theme.SMALL, "color": theme.INK},
-        )  # fmt: skip
+        over = {"x": first + size / 2, "xref": "x", "y": 1, "yref": "paper", "yanchor": "bottom", "yshift": 2}
+        fig.add_annotation(over, text=safe_text(title, 30))
         if number:
             line = {"color": theme.INK, "width": 2}
             fig.add_shape(type="line", xref="x", yref="y", x0=first, x1=first, y0=-0.5, y1=rows - 0.5, line=line)
@@ -154,20 +152,11 @@ def grid(table: dict[tuple[str, str], float], rows: Sequence[str], columns: Sequ
 
 
 def _lay_out(fig: Drawing, rows: Side, columns: Side) -> None:
-    across, down = ([safe_text(title, LONGEST) for title in side.titles] for side in (columns, rows))
+    across = [safe_text(title, LONGEST) for title in columns.titles]
     short = max(map(len, across)) <= 3  # such as numbers of blocks, which need no tilt
-    ticks = {"tickmode": "array", "showgrid": False, "fixedrange": True}
-    fig.update_xaxes(
-        title={"text": columns.title}, range=[-0.5, len(across) - 0.5], tickangle=0 if short else -TILT, ticks="",
-        tickvals=list(range(len(across))), ticktext=across, **ticks,
-    )  # fmt: skip
-    fig.update_yaxes(
-        title={"text": rows.title}, range=[len(down) - 0.5, -0.5], tickvals=list(range(len(down))), ticktext=down,
-        **ticks,
-    )  # fmt: skip
+    tilt = 0 if short else -TILT
+    fig.update_xaxes(**axes.of_names(columns.title, columns.titles, LONGEST, tickangle=tilt, ticks=""))
+    fig.update_yaxes(**axes.of_names(rows.title, rows.titles, LONGEST, down=True))
     bottom = 56 if short else max(map(theme.text_width, across)) * float(np.sin(np.radians(TILT))) + 50
-    left = max(*map(theme.text_width, down), 30) + 40
-    fig.update_layout(
-        barmode="overlay", showlegend=False, margin={"l": left, "r": RIGHT, "t": TOP, "b": round(bottom)},
-        plot_bgcolor=theme.PANEL,
-    )  # fmt: skip
+    margin = {"l": axes.room(rows.titles, LONGEST, 30) + 40, "r": RIGHT, "t": TOP, "b": round(bottom)}
+    fig.update_layout(barmode="overlay", showlegend=False, margin=margin, plot_bgcolor=theme.PANEL)

@@ -105,7 +105,7 @@ def _draw(
     for place, ((row, column), grid) in enumerate(grids.items()):
         left, top, size = column + PAD / UNIT, row + CAPTION / UNIT, 1 - (CAPTION + PAD) / UNIT
         traces.append(_heat(grid, (left, top), size, scale, colors, place == 0))
-        notes.append(_note(grid.note, left, top))
+        notes.append(theme.caption(grid.note, top, x=left, xref="x", yref="y", yshift=0))
         if picture:
             pictures.append(_picture(picture, left, top, size))
     fig = Drawing(traces)
@@ -124,13 +124,6 @@ def _heat(
         opacity=VEIL, xgap=1, ygap=1, showscale=first,
         colorscale=theme.DIVERGING if scale.diverging else theme.SEQUENTIAL, **colors,
     )  # fmt: skip
-
-
-def _note(note: str, left: float, top: float) -> dict[str, Any]:
-    return {
-        "text": note, "x": left, "y": top, "xref": "x", "yref": "y", "xanchor": "left", "yanchor": "bottom",
-        "showarrow": False, "font": {"size": theme.SMALL, "color": theme.INK},
-    }  # fmt: skip
 
 
 def _picture(picture: str, left: float, top: float, size: float) -> dict[str, Any]:

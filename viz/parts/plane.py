@@ -12,7 +12,7 @@ import pandas as pd
 from viz import theme
 from viz.chart import NothingToDraw
 from viz.drawing import Drawing, Trace
-from viz.parts import series
+from viz.parts import axes, series
 from viz.text import clean_text, first_few, percent, plural
 
 LEFT, RIGHT = 62, 30  # px: margins
@@ -151,10 +151,8 @@ def _curves(window: Window) -> tuple[list[Trace], list[dict[str, Any]]]:
         x, y = x[inside], y[inside]
         style = {"color": theme.LEVEL, "width": 1.2, "dash": "dot"}
         curves.append(series.line(x, y, f"H = {percent(level, 0)}", style, showlegend=False))
-        labels.append({
-            "text": f"H {percent(level, 0)}", "x": float(x[-1]), "y": float(y[-1]), "xanchor": "right",
-            "yanchor": "bottom", "font": {"size": theme.SMALL, "color": theme.FADED}, "showarrow": False,
-        })  # fmt: skip
+        text, place = f"H {percent(level, 0)}", {"x": float(x[-1]), "y": float(y[-1])}
+        labels.append({"text": text, **place, "xanchor": "right", "yanchor": "bottom", "font": {"color": theme.FADED}})
     return curves, labels
 
 
@@ -207,12 +205,7 @@ def _footnote(left_out: pd.DataFrame, unlabeled: int, lines: Sequence[str]) -> l
     notes = [_left_out(left_out)] if len(left_out) else []
     notes += [f"{plural(unlabeled, 'mark')} unlabeled for lack of room"] if unlabeled else []
     text = "<br>".join(filter(None, (". ".join(notes), *lines)))
-    if not text:
-        return []
-    return [{
-        "text": text, "x": 0, "xref": "paper", "xanchor": "left", "y": 0, "yref": "paper",
-        "yanchor": "top", "yshift": -50, "font": {"size": theme.SMALL, "color": theme.FADED}, "align": "left",
-    }]  # fmt: skip
+    return [axes.under(text, 50)] if text else []
 
 
 class Box(NamedTuple):
@@ -279,10 +272,9 @@ def _annotation(text: str, data: tuple[float, float], side: int, up: int, gap: f
     common = {
         "text": text, "x": data[0], "y": data[1], "name": "label",
         "xanchor": {1: "left", 0: "center", -1: "right"}[side], "yanchor": {1: "bottom", 0: "middle", -1: "top"}[up],
-        "font": {"size": theme.SMALL, "color": theme.INK},
     }  # fmt: skip
     if gap < LINED:
-        return common | {"xshift": side * gap, "yshift": up * gap, "showarrow": False}
+        return common | {"xshift": side * gap, "yshift": up * gap}
     return common | {
         "showarrow": True, "arrowhead": 0, "arrowwidth": 1, "arrowcolor": theme.FADED, "standoff": 7,
         "ax": side * gap, "ay": -up * gap, "axref": "pixel", "ayref": "pixel",

@@ -146,10 +146,7 @@ def _lay_out(fig: Drawing, panels: Sequence[Panel], grid: Grid, title: str, span
             domain = [max(0.0, (top - grid.height) / inner), top / inner]
             fig.update_layout({f"yaxis{y[1:]}": panel.axis | {"domain": domain, "anchor": "x"}})
         if panel.caption:
-            fig.add_annotation(
-                text=panel.caption, x=0, xref=f"{x} domain", xanchor="left", y=top / inner, yref="paper",
-                yanchor="bottom", yshift=3, showarrow=False, font={"size": theme.SMALL},
-            )  # fmt: skip
+            fig.add_annotation(theme.caption(panel.caption, top / inner, xref=f"{x} domain", yshift=3))
     return inner
 
 

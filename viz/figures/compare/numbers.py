@@ -82,10 +82,7 @@ def compare_scores(table: pd.DataFrame, *, labels: Labels = ("A", "B")) -> Pictu
     names = axes.of_names("Data set or average", titles, 28, showgrid=True)
     fig.update_yaxes(**names | {"tickvals": places.astype(np.float32), "range": [end - 0.4, -0.6]})
     for head, group in zip(heads.tolist(), headings, strict=False):
-        fig.add_annotation(
-            text=f"<b>{safe_text(group, 40)}</b>", x=0, xref="x domain", xanchor="right", xshift=-6, y=head, yref="y",
-            yanchor="middle", showarrow=False, font={"size": theme.SMALL},
-        )  # fmt: skip
+        fig.add_annotation(axes.heading(group, head))
     fig.add_annotation(theme.caption("← A is better", 1))
     fig.add_annotation(theme.caption("B is better →", 1), x=1, xanchor="right")
     left = max(axes.room(titles, 28), axes.room(headings, 40)) + 44
@@ -127,8 +124,7 @@ def compare_agreement(
     boxes = [{"type": "rect", "x0": x - 0.5, "x1": x + 0.5, "y0": y - 0.5, "y1": y + 0.5} for y, x in places]
     for pair, (y, x), box, text in zip(pairs, places, boxes, hover_texts(cells, CELL_TEXT, **IMAGES), strict=True):
         fig.add_shape(box, fillcolor=AGREEMENT[pair][1], layer="below", line={"color": theme.GROUND, "width": 3})
-        font = {"size": theme.FONT, "color": theme.INK}
-        fig.add_annotation(text=text, x=x, y=y, xref="x", yref="y", showarrow=False, font=font)
+        fig.add_annotation(text=text, x=x, y=y, xref="x", yref="y", font={"size": theme.FONT})
     if selected in pairs:
         fig.add_shape(boxes[pairs.index(selected)], line={"color": theme.ACCENT, "width": 3}, name="selected")
     margin = {"l": 110, "r": 10, "t": 54, "b": 16}
@@ -281,7 +277,7 @@ def compare_distance(table: pd.DataFrame, *, labels: Labels = ("A", "B"), what: 
             },
         })  # fmt: skip
     if "difference" in panels:
-        fig.add_shape(type="line", xref="x3", yref="y3 domain", x0=0, x1=0, y0=0, y1=1, line=theme.edge(1))
+        fig.add_shape(axes.upright(0, theme.edge(1), "x3", "y3 domain", layer="above"))
     fig.update_layout(barmode="overlay", showlegend=False, margin={"l": 70, "r": 20, "t": 36, "b": 50})
     who = {side: f"{SIDES[side]}, {clean_text(name, 40)}" for side, name in names.items()} | {"difference": "B − A"}
     means = table[table["panel"].isin(panels)].drop_duplicates("panel").set_index("panel")["mean"]

@@ -85,12 +85,9 @@ def joint_spectrum(table: pd.DataFrame, *, rank_tol: float = 0.01) -> Picture:
     )
     fig.update_xaxes(title={"text": "Direction, largest first"}, range=[0.5 - 0.01 * last, last + 0.5 + 0.01 * last])
     if rank_tol > 0:
-        fig.add_shape(theme.across(limit, {"color": theme.INK, "width": 1.4, "dash": "dash"}))
-        fig.add_annotation(
-            text=f"rank cut, {power(rank_tol)} of the largest", x=0, xref="paper", xanchor="left",
-            y=float(np.log10(limit)), yref="y", yanchor="bottom", showarrow=False,
-            font={"size": theme.SMALL, "color": theme.INK},
-        )  # fmt: skip
+        fig.add_shape(axes.across(limit, {"color": theme.INK, "width": 1.4, "dash": "dash"}))
+        words = f"rank cut, {power(rank_tol)} of the largest"
+        fig.add_annotation(theme.caption(words, float(np.log10(limit)), yref="y", yshift=0))
     fig.update_layout(showlegend=True)
     energy = float(table["energy"][kept].max()) if kept.any() else 0.0
     alt = (
@@ -130,7 +127,7 @@ def joint_dropped(table: pd.DataFrame, *, expert: str | None = None, ratio: floa
         ) | {"mode": mode})  # fmt: skip
         ranges.append(f"{percent(rows['dropped'].min())} to {percent(rows['dropped'].max())} {how}")
     last = float(own["direction"].max())
-    fig.add_shape(theme.across(ratio, {"color": theme.INK, "width": 1.2, "dash": "dash"}))
+    fig.add_shape(axes.across(ratio, {"color": theme.INK, "width": 1.2, "dash": "dash"}))
     fig.update_xaxes(
         title={"text": f"Basis vector of {safe_text(expert, 24)}, largest singular value first"},
         range=[1 - 0.01 * last, last + 0.01 * last + 0.5],
@@ -254,7 +251,7 @@ def _add_panel(
             **none, **y,
         },
     }  # fmt: skip
-    fig.add_annotation(theme.caption(title, top, theme.FONT), x=ends[0])
+    fig.add_annotation(theme.caption(title, top, x=ends[0], font={"size": theme.FONT}))
 
 
 def _side_by_side(experts: list[str], width: int, title: str) -> dict[str, Any]:
@@ -271,10 +268,8 @@ def _separate(fig: Drawing, number: int, middles: list[float]) -> None:
     """Draw lines between the experts' blocks of a panel."""
     suffix = str(number + 1) if number else ""
     for one, other in pairwise(middles):
-        fig.add_shape(
-            type="line", xref=f"x{suffix}", yref=f"y{suffix} domain", x0=(one + other) / 2, x1=(one + other) / 2,
-            y0=0, y1=1, line={"color": theme.GROUND, "width": 2},
-        )  # fmt: skip
+        line = {"color": theme.GROUND, "width": 2}
+        fig.add_shape(axes.upright((one + other) / 2, line, f"x{suffix}", f"y{suffix} domain", layer="above"))
 
 
 def _ticks(starts: pd.Series[int], most: int, title: str) -> dict[str, Any]:

@@ -151,12 +151,9 @@ def _caption(rows: pd.DataFrame, step: float, present: bool) -> dict[str, Any]:
     if not present:
         words[1:] = [f"{word}{rest}" for word, rest in zip(words[1:], more[1:], strict=True)]
     title, base = rows[["title", "base"]].iloc[0]
-    return {
-        "text": f"<b>{safe_text(title, 30)}</b>: {('; ' if present else '<br>').join(words)}",
-        "x": 0, "xref": "x domain", "xanchor": "left", "align": "left", "y": base + step, "yref": "y",
-        "yanchor": "top", "yshift": 0 if present else -8, "font": {"size": theme.SMALL, "color": theme.INK},
-        "showarrow": False, "name": "numbers",
-    }  # fmt: skip
+    text = f"<b>{safe_text(title, 30)}</b>: {('; ' if present else '<br>').join(words)}"
+    top = {"xref": "x domain", "yref": "y", "yanchor": "top", "yshift": 0 if present else -8}
+    return theme.caption(text, base + step, **top, align="left", name="numbers")
 
 
 def _histogram_alt(table: pd.DataFrame, what: str) -> str:

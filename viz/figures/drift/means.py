@@ -180,7 +180,7 @@ def _refer(fig: Drawing, references: Mapping[str, float]) -> None:
     labels: dict[float, list[str]] = {}
     at = np.inf
     for name, value in sorted(references.items(), key=lambda item: -item[1]):
-        fig.add_shape(theme.across(value, {"color": theme.INK, "width": 1.2, "dash": "dot"}))
+        fig.add_shape(axes.across(value, {"color": theme.INK, "width": 1.2, "dash": "dot"}))
         at = at if at - value < CLOSE else value
         labels.setdefault(at, []).append(f"{safe_text(name, 40)} {percent(value)}")
     for at, words in labels.items():

@@ -83,7 +83,7 @@ def drift_accuracy(
     fig.update_layout(
         legend=runs_legend, legend2=tasks_legend | {"y": 1 - used / (HEIGHT + top)},
         margin={"l": 80, "r": 26, "t": top + 34, "b": 56 + 20 * bool(left_out)},
-        shapes=[theme.across(0, {"color": theme.FADED, "width": 1})],
+        shapes=[axes.across(0, {"color": theme.FADED, "width": 1})],
     )  # fmt: skip
     alt = f"{plural(len(drawn), 'point')}: {plural(len(names), 'run')} on {plural(len(titles), 'task')}."
     if fit is not None and math.isfinite(fit[0]):

@@ -150,7 +150,7 @@ def drift_objective(
     fig.update_yaxes(
         title={"text": "Squared drift, all tasks<br>(multiple of the pretrained layer's)"}, range=[0, high]
     )
-    pretrained = theme.across(1, {"color": theme.INK, "width": 1.4, "dash": "dash"})
+    pretrained = axes.across(1, {"color": theme.INK, "width": 1.4, "dash": "dash"})
     shapes = [*columns.separators(theme.GRID, 1), *axes.chosen(columns.place(selected)), pretrained]
     fig.update_layout(shapes=shapes, annotations=columns.end_labels())
     fig.add_annotation(theme.caption("pretrained", 1), x=1, xanchor="right", yref="y", yshift=0)

@@ -137,8 +137,5 @@ def _lay_out(fig: Drawing, panel: Panel, size: tuple[float, float], kind: str, n
         settings = shared | {"title": title, "range": span, "domain": domain, "anchor": f"{other}{panel.number}"}
         fig.update_layout({f"{axis}axis{panel.number}": settings})
     words = f"<b>{safe_text(panel.rows['label'].iloc[0], 44)}</b>" + (f"<br>{safe_text(note, 90)}" if note else "")
-    fig.add_annotation(
-        text=words, x=0, xref=f"x{panel.number} domain", xanchor="left", y=1, align="left", name="panel",
-        yref=f"y{panel.number} domain", yanchor="bottom", yshift=2, showarrow=False,
-        font={"size": theme.SMALL, "color": theme.INK},
-    )  # fmt: skip
+    inside = {"xref": f"x{panel.number} domain", "yref": f"y{panel.number} domain"}
+    fig.add_annotation(theme.caption(words, 1, **inside, align="left", name="panel"))

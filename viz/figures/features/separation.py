@@ -52,11 +52,9 @@ def feature_distance(table: pd.DataFrame, *, normalized: bool = False, runs: lis
             line={"color": theme.INK, "width": 2, "dash": "dash"}, meta={"upright": True},
             **series.pointed(mean, "<b>{label}</b><br>mean {mean:real}, {n:count} images"),
         ))  # fmt: skip
-        fig.add_annotation(
-            text=hover_texts(mean, "<b>{label:text 40}</b>: mean {mean:real}, n = {n:count} images")[0], x=0,
-            xref="x domain", xanchor="left", y=base + step, yref="y", yanchor="top", yshift=-GAP, name="lane",
-            font={"size": theme.SMALL, "color": theme.INK}, showarrow=False,
-        )  # fmt: skip
+        words = hover_texts(mean, "<b>{label:text 40}</b>: mean {mean:real}, n = {n:count} images")[0]
+        top = {"xref": "x domain", "yref": "y", "yanchor": "top", "yshift": -GAP}
+        fig.add_annotation(theme.caption(words, base + step, **top, name="lane"))
     what = "of features scaled to unit length" if normalized else "of raw features"
     title = {"text": f"Distance to the pretrained features ‖f(x) − f₀(x)‖, {what}"}
     fig.update_xaxes(title=title, range=[0, float(table["high"].max())], showgrid=False)

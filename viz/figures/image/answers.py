@@ -118,15 +118,10 @@ def _lay_out(fig: Drawing, place: int, final: dict[Any, Any], sizes: tuple[float
         "title": {"text": "Probability" if column == 0 else "\xa0"}, "range": [-0.02, 1.04], "tickformat": ".0%",
         "domain": [max(0.0, upper - PANEL / height), upper], "anchor": f"x{number}",
     }  # fmt: skip
-    fig.add_annotation(
-        text=hover_texts(pd.DataFrame([final]), SAYS)[0], x=0, xref=f"x{number} domain", y=1,
-        yref=f"y{number} domain", xanchor="left", yanchor="bottom", yshift=4, align="left", showarrow=False,
-        font={"size": theme.SMALL, "color": theme.INK},
-    )  # fmt: skip
-    fig.add_shape(
-        type="line", xref=f"x{number}", yref=f"y{number} domain", x0=final["stays"], x1=final["stays"], y0=0, y1=1,
-        line={"color": theme.INK, "width": 1.2, "dash": "dot"},
-    )  # fmt: skip
+    words, inside = hover_texts(pd.DataFrame([final]), SAYS)[0], f"y{number} domain"
+    fig.add_annotation(theme.caption(words, 1, xref=f"x{number} domain", yref=inside, yshift=4, align="left"))
+    dotted = {"color": theme.INK, "width": 1.2, "dash": "dot"}
+    fig.add_shape(axes.upright(final["stays"], dotted, f"x{number}", inside, layer="above"))
 
 
 @chart(
@@ -187,7 +182,4 @@ def _add_tile(fig: Drawing, at: tuple[int, int], words: str, picture: str, frame
             type="rect", x0=column - 0.46, x1=column + 0.46, y0=row + 0.01, y1=row + PLACE + 0.02, xref="x", yref="y",
             line={"color": theme.ACCENT, "width": 2},
         )  # fmt: skip
-    fig.add_annotation(
-        text=words, x=column, y=row + PLACE, xref="x", yref="y", yanchor="top", showarrow=False,
-        font={"size": theme.SMALL, "color": theme.INK},
-    )  # fmt: skip
+    fig.add_annotation(text=words, x=column, y=row + PLACE, xref="x", yref="y", yanchor="top")

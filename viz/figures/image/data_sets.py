@@ -100,10 +100,7 @@ def data_set_mended(table: pd.DataFrame, *, runs: list[str] | None = None, over:
         start = panel * (width + GAP)
         shared = {"domain": [start, min(1.0, start + width)], "anchor": "y"}
         fig.update_layout({f"xaxis{number}": _blocks([*map(str, range(last)), "out"], "Before block") | shared})
-        fig.add_annotation(
-            text=safe_text(KINDS.get(kind, kind), 30), x=start, xref="paper", xanchor="left", y=1, yref="paper",
-            yanchor="bottom", yshift=4, font={"size": theme.SMALL},
-        )  # fmt: skip
+        fig.add_annotation(theme.caption(safe_text(KINDS.get(kind, kind), 30), 1, x=start, yshift=4))
     legends.one_entry_each(fig)
     fig.update_yaxes(title={"text": "Broken images that<br>are right again (%)"}, tickformat=".0%", range=[0, 1.02])
     alt = f"Broken images that are right with the reference's tokens put in, {plural(len(names), 'run')}{_over(over)}."

@@ -12,7 +12,7 @@ from viz import theme
 from viz.chart import chart, in_order
 from viz.drawing import Drawing, Picture, scatter
 from viz.hover import in_words
-from viz.parts import matrix
+from viz.parts import axes, matrix
 from viz.parts.depth import BLOCKS_PASSED, Scale
 from viz.text import plural, safe_text
 
@@ -77,8 +77,7 @@ def image_drift(table: pd.DataFrame, *, sentence: str = "") -> Picture:
     )  # fmt: skip
     past = np.array([[cell.get("past") is True for cell in row] for row in cells])
     _mark(fig, past, "Past 90% of the data set", -0.3, PAST)
-    line = {"color": theme.INK, "width": 2}
-    fig.add_shape(type="line", xref="x domain", yref="y", x0=0, x1=1, y0=0.5, y1=0.5, line=line)
+    fig.add_shape(axes.across(0.5, theme.edge(2), layer="above"))
     if len(names) > SPARSE:
         fig.update_yaxes(**_few(names))
     words = f"Drift of {plural(len(names), 'token')} by depth for {plural(table['model'].nunique(), 'run')}: most, "
@@ -149,8 +148,7 @@ def image_restore_tokens(table: pd.DataFrame, *, model: str = "", sentence: str 
         grouped=False, change=_points,
     )  # fmt: skip
     _mark(fig, np.array([[bool(cell["right"]) for cell in row] for row in cells]), "Right", -0.26, RIGHT)
-    line = {"color": theme.INK, "width": 2}
-    fig.add_shape(type="line", xref="x", yref="y domain", x0=0.5, x1=0.5, y0=0, y1=1, line=line)
+    fig.add_shape(axes.upright(0.5, theme.edge(2), yref="y domain", layer="above"))
     if len(names) > SPARSE:
         fig.update_xaxes(**_few(names))
     words = in_words(

@@ -15,8 +15,7 @@ from viz.text import plural
 
 COEFFICIENT = f"<b>{{tensor:short}}</b><br>{{expert}}: {{coefficient:learned}}<br>{LAYER}"
 EXTREME = "{expert:plain 40} in {tensor:plain}, {coefficient:decimal}"
-GRAY = theme.caption("gray: pruned before the merge, no coefficient", 1)
-GRAY |= {"yshift": 4, "font": {"size": theme.SMALL, "color": theme.FADED}}
+GRAY = theme.caption("gray: pruned before the merge, no coefficient", 1, yshift=4, font={"color": theme.FADED})
 TOTAL = f"<b>{{tensor:short}}</b><br>{{label}}: {{total:real}} in sum<br>{LAYER}"
 KEPT = (
     "<b>{tensor:short}</b><br>{expert} keeps {share:percent 2}: {kept:count} of {numel:count} scalars"

@@ -79,13 +79,12 @@ def manual_canvas(
     ])  # fmt: skip
     _lay_out(fig, columns, experts, (strip / inner, (strip + GAP) / inner))
     caption = [] if small else [theme.caption("(c) Factors, painted by hand", 1)]
-    line = {"color": theme.FADED, "width": 1}
-    rule = {"type": "line", "xref": "paper", "yref": "y", "x0": 0, "x1": 1, "y0": rows - 1.5, "y1": rows - 1.5}
+    rule = axes.across(rows - 1.5, {"color": theme.FADED, "width": 1}, xref="paper", layer="above")
     frame = outline([*experts, ""], columns.names, selected, xref="x", yref="y")
     left = depth.left_margin(experts) - tensor_columns.NAMES * tensor_columns.NARROW
     fig.update_layout(
         annotations=[*caption, *_group_names(columns)], barmode="overlay", showlegend=True,
-        shapes=[*columns.separators(), rule | {"line": line}, *frame],
+        shapes=[*columns.separators(), rule, *frame],
         margin={"l": left, "r": 92, "t": TOP, "b": BOTTOM},
         legend={
             "orientation": "h", "x": 1, "y": 1, "xanchor": "right", "yanchor": "bottom", "itemclick": False,
@@ -206,12 +205,10 @@ def _group_names(columns: depth.Columns) -> list[dict[str, Any]]:
         text = safe_text(tensor_columns.short(span.label), 16)
         across = theme.SMALL + 2 if by_part else theme.text_width(text)
         if (by_part or tensor_columns.is_block(span.label)) and across <= wide * (span.last - span.first + 1):
-            labels.append(
-                {"text": text, "x": span.middle, "textangle": -90 if by_part else 0, "xref": "x", "font": SMALL}
-            )
+            labels.append({"text": text, "x": span.middle, "textangle": -90 if by_part else 0, "xref": "x"})
     ends = [] if by_part else columns.end_labels()
     labels += [label | {"xshift": 3 if label["xanchor"] == "left" else -3} for label in ends]
-    place = {"y": 0.5, "yref": "y3", "yanchor": "middle", "yshift": 0, "showarrow": False}
+    place = {"y": 0.5, "yref": "y3", "yanchor": "middle", "yshift": 0}
     return [label | place for label in labels]
 
 
