@@ -10,10 +10,10 @@ import numpy as np
 import pandas as pd
 
 from viz import theme
-from viz.chart import TENSOR, NothingToDraw, chart, in_order, one_of
+from viz.chart import TENSOR, chart, in_order, one_of
 from viz.drawing import Drawing, Picture, Trace, scatter
 from viz.hover import LAYER, decimal, extremes, hover_texts
-from viz.parts import axes, depth, legends, series
+from viz.parts import axes, depth, legends, series, tensor_columns
 from viz.parts.cells import NO_CELL, Cell, click_targets, outline
 from viz.parts.legends import with_legend
 from viz.text import clean_text, percent, plural, role_name, safe_text
@@ -142,11 +142,9 @@ def pair_depth(
     high (over all pairs). ``value`` names the number, ``pair`` the experts.
     """
     one_of("value", value, tuple(VALUES))
-    columns = depth.Columns.of(table)
+    columns = tensor_columns.Columns.of(table)
     rows = columns.tensors.assign(what=value)
-    drawn = series.finite_rows(rows, "value")
-    if drawn.empty:
-        raise NothingToDraw("Nothing to draw: no tensor of these two can be compared.")
+    drawn = series.drawn_rows(rows, "value", lack="no tensor of these two can be compared")
     span = series.finite_rows(rows, "low")
     x, low, high = (axes.step_edges(span.index), *(np.repeat(span[end], 2) for end in ("low", "high")))
     fig = Drawing([

@@ -8,10 +8,10 @@ import numpy as np
 import pandas as pd
 
 from viz import theme
-from viz.chart import TENSOR, NothingToDraw, chart, in_order, one_of
+from viz.chart import TENSOR, chart, in_order, one_of
 from viz.drawing import Drawing, Picture, Trace
 from viz.hover import extremes, hover_texts, in_words
-from viz.parts import depth, series
+from viz.parts import depth, series, tensor_columns
 from viz.parts.cells import NO_CELL, Cell
 from viz.parts.legends import with_legend
 from viz.text import clean_text, percent, plural, safe_text
@@ -86,9 +86,7 @@ def sign_histogram(table: pd.DataFrame, *, what: str = "", present: bool = False
     (agreement), null (of random signs), kept (share of all entries that vote), positions. ``what`` is the name of the
     counted tensors.
     """
-    table = series.finite_rows(table, "low", "high", "share", "random")
-    if table.empty:
-        raise NothingToDraw("Nothing to draw: no share is a number.")
+    table = series.drawn_rows(table, "low", "high", "share", "random", lack="no share is a number")
     spaces = in_order(table["space"])
     tallest = max(float(table[["share", "random"]].max().max()), 0.05)
     step = tallest * LANE / (LANE - CAPTION)  # distance of the lanes, in the units of the shares
@@ -181,7 +179,7 @@ def election_layers(
     all experts in the layer). ``value`` is one of the last two.
     """
     stacked = one_of("value", value, tuple(VALUES)) == "taken"
-    columns = depth.Columns.of(table)
+    columns = tensor_columns.Columns.of(table)
     looks = theme.looks(experts or in_order(table["expert"]))
     fig = Drawing()
     for name, own, entry in series.each(columns.placed(table), "expert", label="expert"):

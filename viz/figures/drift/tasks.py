@@ -10,7 +10,7 @@ import numpy as np
 import pandas as pd
 
 from viz import theme
-from viz.chart import NothingToDraw, chart, in_order, one_of
+from viz.chart import chart, in_order, one_of
 from viz.drawing import Drawing, Picture, Trace, scatter
 from viz.parts import axes, lanes, legends, plane, series
 from viz.text import clean_text, count, percent, plural, short_name
@@ -58,9 +58,7 @@ def drift_accuracy(
     from the first of the runs to the last, task by task.
     """
     one_of("value", value, tuple(VALUES))
-    drawn = series.finite_rows(table, value, "lost")
-    if drawn.empty:
-        raise NothingToDraw("Nothing to draw: no point has both numbers.")
+    drawn = series.drawn_rows(table, value, "lost", lack="no point has both numbers")
     drawn = drawn.assign(drift=drawn[value], points=100 * drawn["lost"])
     names, labels = in_order(drawn["run"]), drawn.drop_duplicates("run")["label"]
     titles = drawn.drop_duplicates("task")["title"]
@@ -136,9 +134,7 @@ def drift_tensor(
     relative (change of the layer's output over the output, a fraction), mean_square (squared change per output).
     ``tensor`` is named on the axis; ``selected`` is the task whose row is outlined.
     """
-    table = series.finite_rows(table, "relative")
-    if table.empty:
-        raise NothingToDraw("Nothing to draw: this layer outputs only zeros.")
+    table = series.drawn_rows(table, "relative", lack="this layer outputs only zeros")
     names, tasks = in_order(table["run"]), in_order(table["task"])
     rows, titles = lanes.Lanes(names, 13, 13 * len(names) + 16), list(table.drop_duplicates("task")["title"])
     looks = theme.looks(runs or names)

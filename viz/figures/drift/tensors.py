@@ -9,7 +9,7 @@ from viz import theme
 from viz.chart import TENSOR, NothingToDraw, chart, one_of
 from viz.drawing import Drawing, Picture
 from viz.hover import LAYER, in_words
-from viz.parts import axes, depth, legends, series
+from viz.parts import axes, depth, legends, series, tensor_columns
 from viz.text import clean_text, percent, plural
 
 Cell = tuple[str | None, str | None]
@@ -126,7 +126,7 @@ def drift_objective(
     merged, pretrained, mean and least: Σ_k ‖X_k (T - T_k)‖² for the merged tensor, the pretrained one, the mean of the
     experts and LOT's own solution. ``label`` is the name of the run whose id is ``run``.
     """
-    columns = depth.Columns.of(table)
+    columns = tensor_columns.Columns.of(table)
     rows = columns.tensors[columns.tensors["pretrained"] > 0]
     if rows.empty:
         raise NothingToDraw("Nothing to draw: no expert moved any of these tensors.")
@@ -145,14 +145,12 @@ def drift_objective(
         fig.add_trace(
             series.marks(rows, x, f"{value}_share", drawn, OBJECTIVE_HOVER, picks=picks, name=name, marker=marker)
         )
-    fig.update_xaxes(**columns.axis())
     high = max(1.1, 1.06 * float(rows[list(shares)].to_numpy().max()))
     fig.update_yaxes(
         title={"text": "Squared drift, all tasks<br>(multiple of the pretrained layer's)"}, range=[0, high]
     )
-    pretrained = axes.across(1, {"color": theme.INK, "width": 1.4, "dash": "dash"})
-    shapes = [*columns.separators(theme.GRID, 1), *axes.chosen(columns.place(selected)), pretrained]
-    fig.update_layout(shapes=shapes, annotations=columns.end_labels())
+    columns.lay_out(fig, selected)
+    fig.add_shape(axes.across(1, {"color": theme.INK, "width": 1.4, "dash": "dash"}))
     fig.add_annotation(theme.caption("pretrained", 1), x=1, xanchor="right", yref="y", yshift=0)
     merged, (before, least) = rows["merged_share"], rows[["pretrained", "least"]].to_numpy(np.float64).sum(axis=0)
     alt = (

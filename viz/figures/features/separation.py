@@ -6,7 +6,7 @@ import numpy as np
 import pandas as pd
 
 from viz import theme
-from viz.chart import NothingToDraw, chart, in_order, one_of
+from viz.chart import chart, in_order, one_of
 from viz.drawing import Drawing, Picture, scatter
 from viz.hover import hover_texts
 from viz.parts import axes, legends, series
@@ -84,9 +84,7 @@ def feature_separability(table: pd.DataFrame, *, value: str = "knn", runs: list[
     silhouette, knn (a fraction), scatter, low and high (of knn), classes.
     """
     title = VALUES[one_of("value", value, tuple(VALUES))]
-    table = series.finite_rows(table, value)
-    if table.empty:
-        raise NothingToDraw("Nothing to draw: this value is undefined for these images.")
+    table = series.drawn_rows(table, value, lack="this value is undefined for these images")
     names, tasks = in_order(table["run"]), table.drop_duplicates("task")
     looks, lanes = theme.looks(runs or names), table["task"].map({task: at for at, task in enumerate(tasks["task"])})
     fig = Drawing()

@@ -9,7 +9,7 @@ from viz import theme
 from viz.chart import NothingToDraw, chart, in_forward_order, in_order
 from viz.drawing import Drawing, Picture, Trace, scatter
 from viz.hover import LAYER
-from viz.parts import axes, depth, legends, series
+from viz.parts import axes, legends, series, tensor_columns
 from viz.text import clean_text, percent, plural, safe_text
 
 COLUMNS = ("tensor", "section", "role", "part", "component", "saliency", "kept")
@@ -90,7 +90,7 @@ def feature_layers(table: pd.DataFrame, *, expert: str = "") -> Picture:
     Columns are those of the chart by component. Filled marks are kept, open ones pruned; tensors whose saliency is zero
     are counted and not drawn. Colors and symbols are those of components.
     """
-    columns, components = depth.Columns.of(table), _components(table)
+    columns, components = tensor_columns.Columns.of(table), _components(table)
     table = _ordered(table, columns)
     looks, fig = theme.looks(components), Drawing()
     for place, (name, rows, _) in enumerate(series.each(table, "component", components, "component")):
@@ -121,7 +121,7 @@ def feature_layers(table: pd.DataFrame, *, expert: str = "") -> Picture:
     return legends.with_legend(fig, alt, inner + 12 + 56, expert, left=84, right=24, gap=12)
 
 
-def _ordered(table: pd.DataFrame, columns: depth.Columns | None = None) -> pd.DataFrame:
+def _ordered(table: pd.DataFrame, columns: tensor_columns.Columns | None = None) -> pd.DataFrame:
     """The tensors in forward order with their state in words, and their places on an axis of ``columns``."""
     table = in_forward_order(table) if columns is None else table
     table = table.assign(state=np.where(table["kept"].to_numpy(bool), "kept", "pruned"))

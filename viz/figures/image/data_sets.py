@@ -49,9 +49,7 @@ def data_set_depths(
     of what; ``over`` names the images in the alt text.
     """
     title, what = VALUES[one_of("value", value, tuple(VALUES))]
-    table = series.finite_rows(table, "share")
-    if table.empty:
-        raise NothingToDraw("Nothing to draw: no depth has a share.")
+    table = series.drawn_rows(table, "share", lack="no depth has a share")
     dashed = set(table.loc[table["kind"] == REFERENCE, "run"])
     names = sorted(in_order(table["run"]), key=lambda name: name in dashed)
     looks = theme.looks(runs or [name for name in names if name not in dashed])
@@ -126,9 +124,7 @@ def data_set_tasks(table: pd.DataFrame, *, value: str = "turns") -> Picture:
     before which tokens are put in.
     """
     of_scale, of_axis, what = OF_TASKS[one_of("value", value, tuple(OF_TASKS))]
-    finite = series.finite_rows(table, "share")
-    if finite.empty:
-        raise NothingToDraw("Nothing to draw: no data set has such images.")
+    most = float(series.drawn_rows(table, "share", lack="no data set has such images")["share"].max())
     tasks, depths = table.drop_duplicates("task"), sorted(table["depth"].astype(int).unique())
     last, blocks = int(depths[-1]), value == "mended"
     where = [_before(at, last) if blocks else f"depth {at:.0f}" for at in table["depth"]]
@@ -137,7 +133,7 @@ def data_set_tasks(table: pd.DataFrame, *, value: str = "turns") -> Picture:
     fig = matrix.of_table(
         cells, matrix.Side("Data set", tasks["task"].tolist(), tasks["title"].tolist()),
         matrix.Side(of_axis, list(map(str, depths)), names), ("task", "depth"), "share", HOVER,
-        depth.Scale(of_scale, log=False, limits=(0.0, max(0.01, float(finite["share"].max()))), percent=True),
+        depth.Scale(of_scale, log=False, limits=(0.0, max(0.01, most)), percent=True),
     )  # fmt: skip
     run = f" of {clean_text(table['label'].iloc[0], 60)}" if "label" in table else ""
     alt = f"Share of {what}{run}, for {plural(len(tasks), 'data set')}. It is highest for "

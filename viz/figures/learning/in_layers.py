@@ -9,7 +9,7 @@ from viz import theme
 from viz.chart import TENSOR, chart, in_order
 from viz.drawing import Drawing, Picture
 from viz.hover import LAYER, in_words
-from viz.parts import axes, depth, matrix, series
+from viz.parts import depth, matrix, series, tensor_columns
 from viz.parts.legends import with_legend
 from viz.text import plural
 
@@ -80,10 +80,8 @@ def coefficient_sums(table: pd.DataFrame, *, runs: list[str] | None = None, sele
 
     total (Σ over experts of λ, NaN for a tensor that was pruned).
     """
-    columns, names = depth.Columns.of(table), in_order(table["run"])
-    places = {name: at for at, name in enumerate(columns.names)}
-    drawn = series.drawn_rows(table, "total", lack="every tensor was pruned")
-    drawn = drawn.assign(place=drawn["tensor"].map(places)).sort_values("place", kind="stable")
+    columns, names = tensor_columns.Columns.of(table), in_order(table["run"])
+    drawn = columns.placed(series.drawn_rows(table, "total", lack="every tensor was pruned"))
     look = theme.looks(runs or names)
     fig = Drawing([
         series.marks(
@@ -92,10 +90,8 @@ def coefficient_sums(table: pd.DataFrame, *, runs: list[str] | None = None, sele
         )
         for name, rows, entry in series.each(drawn, "run", names)
     ])  # fmt: skip
-    fig.update_xaxes(**columns.axis())
     fig.update_yaxes(title={"text": "Sum of the coefficients<br>over the experts"})
-    shapes = [*columns.separators(theme.GRID, 1), *axes.chosen(columns.place(selected))]
-    fig.update_layout(shapes=shapes, annotations=columns.end_labels())
+    columns.lay_out(fig, selected)
     words = f"Summed coefficients of {plural(len(names), 'run')} in {plural(drawn['tensor'].nunique(), 'tensor')}."
     most = in_words(drawn, "total", " The largest, {total:real}, is {label:plain 40}'s in {tensor:plain}.")
     return with_legend(fig, words + most, 350, str(len(columns.names)))

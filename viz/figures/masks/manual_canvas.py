@@ -58,7 +58,7 @@ def manual_canvas(
     factor (of its task vector there; no unit). ``group`` orders the columns as in ``saliency_matrix``; ``brush`` is the
     factor that a click paints, None if clicks paint nothing. ``small`` is for a picture beside other controls.
     """
-    experts, columns = in_order(table["expert"]), depth.Columns.of(table, group)
+    experts, columns = in_order(table["expert"]), tensor_columns.Columns.of(table, group)
     cells = columns.cells(table, "expert", experts)
     factors = np.nan_to_num(cells["factor"].to_numpy(np.float64), nan=1.0).reshape(len(experts), -1)
     same = np.asarray((factors == factors[:1]).all(axis=0))
@@ -139,7 +139,7 @@ def _beyond(factors: Floats) -> list[Trace]:
     ]  # fmt: skip
 
 
-def _cell_targets(cells: pd.DataFrame, columns: depth.Columns, factors: Floats, click: str) -> Trace:
+def _cell_targets(cells: pd.DataFrame, columns: tensor_columns.Columns, factors: Floats, click: str) -> Trace:
     """What takes clicks on every cell; those of the last row have no expert."""
     everyone = columns.tensors.assign(expert="all experts")
     told = pd.concat([cells, everyone]).assign(factor=factors.ravel())
@@ -179,7 +179,7 @@ def _row_names(experts: Sequence[str]) -> Trace:
     )  # fmt: skip
 
 
-def _group_targets(columns: depth.Columns, click: str) -> Trace:
+def _group_targets(columns: tensor_columns.Columns, click: str) -> Trace:
     """A bar under every group of columns."""
     spans, sections, picks = columns.spans, columns.tensors["section"].tolist(), []
     for span in spans:
@@ -197,7 +197,7 @@ def _group_targets(columns: depth.Columns, click: str) -> Trace:
     )  # fmt: skip
 
 
-def _group_names(columns: depth.Columns) -> list[dict[str, Any]]:
+def _group_names(columns: tensor_columns.Columns) -> list[dict[str, Any]]:
     """Names in the bars of groups, if they fit there on a narrow page; sections at the ends grow beyond theirs."""
     by_part, labels = columns.group == "part", []
     wide = tensor_columns.NARROW * (1 - tensor_columns.NAMES) / len(columns.tensors)  # px of a column
@@ -212,7 +212,9 @@ def _group_names(columns: depth.Columns) -> list[dict[str, Any]]:
     return [label | place for label in labels]
 
 
-def _lay_out(fig: Drawing, columns: depth.Columns, experts: Sequence[str], heights: tuple[float, float]) -> None:
+def _lay_out(
+    fig: Drawing, columns: tensor_columns.Columns, experts: Sequence[str], heights: tuple[float, float]
+) -> None:
     names = tensor_columns.NAMES
     plain = {"showgrid": False, "showticklabels": False, "ticks": "", "fixedrange": True}
     beyond = max(axes.room(experts) + 8 - names * tensor_columns.NARROW, 8)  # px of the names of rows, from the plot
@@ -230,7 +232,7 @@ def _lay_out(fig: Drawing, columns: depth.Columns, experts: Sequence[str], heigh
     )  # fmt: skip
 
 
-def _alt(factors: Floats, columns: depth.Columns) -> str:
+def _alt(factors: Floats, columns: tensor_columns.Columns) -> str:
     numel = columns.tensors["numel"].to_numpy(np.float64)
     kept = np.asarray((factors != 0).any(axis=0))
     share = float(numel[kept].sum() / numel.sum()) if numel.sum() else float("nan")

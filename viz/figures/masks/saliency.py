@@ -58,7 +58,7 @@ def saliency_matrix(
     ``normalize`` divides each row by its largest value; ``guides`` draws the first two maps only, in the columns of the
     figure ``manual_canvas``, which is then shown below.
     """
-    experts, columns = in_order(table["expert"]), depth.Columns.of(table, group)
+    experts, columns = in_order(table["expert"]), tensor_columns.Columns.of(table, group)
     cells = columns.cells(table, "expert", experts)
     saliency, kept, final = (
         cells[name].to_numpy(kind).reshape(len(experts), -1)
@@ -66,7 +66,7 @@ def saliency_matrix(
     )
     applied = np.asarray(final.any(axis=0))
     panel = max(len(experts) * (22 if len(experts) <= 8 else 17), 84)  # one expert still leaves room for the color bar
-    domains, inner = _domains([panel, panel] if guides else [panel, panel, FINAL])
+    domains, inner = axes.stacked([panel, panel] if guides else [panel, panel, FINAL], GAP)
     maps = [
         _saliency_map(saliency, depth.Scale("saliency", log, limits), normalize, domains[0]),
         _mask_map(kept, "Own mask", "y2", depth.bar_beside(domains[1]) | {"len": min(60, panel) / inner}),
@@ -90,14 +90,7 @@ def saliency_matrix(
     return Picture(fig, _matrix_alt(tensors), inner + TOP + bottom, group)
 
 
-def _domains(heights: list[int]) -> tuple[list[tuple[float, float]], int]:
-    """Bottom and top of panels below each other as fractions of the plot's height, first panel on top; that height."""
-    inner = sum(heights) + GAP * (len(heights) - 1)
-    tops = [inner - sum(heights[:at]) - GAP * at for at in range(len(heights))]
-    return [((top - height) / inner, top / inner) for top, height in zip(tops, heights, strict=True)], inner
-
-
-def _saliency_map(values: Numbers, scale: depth.Scale, normalize: bool, domain: tuple[float, float]) -> Trace:
+def _saliency_map(values: Numbers, scale: depth.Scale, normalize: bool, domain: list[float]) -> Trace:
     values = np.where(np.isfinite(values), values, np.nan)
     if normalize:
         largest = np.nan_to_num(values).max(axis=1, keepdims=True)
@@ -132,7 +125,7 @@ def _targets(cells: pd.DataFrame, tensors: pd.DataFrame, experts: list[str]) -> 
 
 
 def _lay_out(
-    fig: Drawing, columns: depth.Columns, experts: list[str], domains: list[tuple[float, float]], selected: Cell
+    fig: Drawing, columns: tensor_columns.Columns, experts: list[str], domains: list[list[float]], selected: Cell
 ) -> None:
     """Axes, separators and frames of the panels; the first two alone are guides, above a canvas that has the labels."""
     panels = PANELS[: len(domains)]

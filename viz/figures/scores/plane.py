@@ -37,11 +37,9 @@ INTERVALS = ("in_low", "in_high", "out_low", "out_high", "n_in", "n_out")
 Pairs = pd.DataFrame | Sequence[tuple[str, str]]
 BEST = " {label:plain}, {h_score:percent} (in-domain {in_domain:percent}, out-of-domain {out_of_domain:percent})."
 
+START = "Start: "  # before the label of a model that an arrow begins at
 PLAIN, PLUGGED = "plain", "plugged"  # the two ends of a pair
-RISES, FALLS = (
-    theme.Look(theme.BLUE, "circle"),
-    theme.Look(theme.VERMILION, "diamond"),
-)  # the end with the edit, by H
+RISES, FALLS = theme.Look(theme.BLUE, "circle"), theme.Look(theme.VERMILION, "diamond")  # the end with the edit, by H
 ALONE = theme.Look(theme.FADED, "circle-open")
 FAINT = theme.INTERVAL  # intervals: two for every merge
 FAR = 0.5  # share of the range of all ends; starts farther outside would squeeze the others into a corner
@@ -70,10 +68,10 @@ def id_ood_scatter(table: pd.DataFrame, *, selected: str | None = None, arrows: 
     of tasks), experts (whose tasks are in domain, with commas; one set of them, or the marks could not be compared),
     adapts_on_test (bool), source (of a paper's row). ``arrows`` are pairs (from run, to run).
     """
-    return draw_runs(table, selected, arrows)
+    return _draw_runs(table, selected, arrows)
 
 
-def draw_runs(table: pd.DataFrame, selected: str | None, arrows: Pairs) -> Picture:
+def _draw_runs(table: pd.DataFrame, selected: str | None, arrows: Pairs) -> Picture:
     """The picture of ``id_ood_scatter``."""
     _check(table)
     drawn, left_out = plane.split(table)
@@ -151,6 +149,46 @@ def _best_run(drawn: pd.DataFrame, left_out: pd.DataFrame) -> str:
     sentence = f"{', '.join(marks)}. Highest H-score{' of a merge' if len(merges) else ''}:"
     sentence += in_words(merges if len(merges) else drawn, "h_score", BEST)
     return sentence + (f" {len(left_out):,} left out." if len(left_out) else "")
+
+
+@chart(
+    title="From the start to the learned model",
+    question="What does learning buy in domain, and what does it cost out of domain?",
+    columns=("run", "label", "kind", "in_domain", "out_of_domain", "h_score", "start"),
+    optional=(*INTERVALS, "adapts_on_test", "experts", "tasks_in", "tasks_out"),
+    rows=("run",),
+    picks=("run",),
+    empty="No learned merge has been evaluated together with the model that it starts from.",
+)
+def learning_arrows(table: pd.DataFrame, *, selected: str | None = None) -> Picture:
+    """The marks of ``id_ood_scatter``, with an arrow to each learned model from its start, which its label names so.
+
+    start (the run of the table that learning starts from; empty for a run that starts from none); the other columns are
+    those of ``id_ood_scatter``. A model that learned on the images that it is scored on is marked †. ``selected`` is
+    the run with a ring.
+    """
+    pairs = _pairs(table)
+    begun = table["run"].isin({start for start, _ in pairs})
+    marked = table.assign(label=[START * own + str(label) for own, label in zip(begun, table["label"], strict=True)])
+    return _draw_runs(marked, selected, pairs)._replace(alt=_arrows_in_words(table, pairs))
+
+
+def _pairs(table: pd.DataFrame) -> list[tuple[str, str]]:
+    """Start and end of every arrow whose ends both have all scores."""
+    scored, _ = plane.split(table)
+    ids = set(scored["run"])
+    return [pair for pair in zip(scored["start"].astype(str), scored["run"], strict=True) if pair[0] in ids]
+
+
+def _arrows_in_words(table: pd.DataFrame, pairs: list[tuple[str, str]]) -> str:
+    rows = {row["run"]: row for row in table.to_dict("records")}
+    words = f"In- and out-of-domain accuracy of {plural(len(table), 'model')}, with {plural(len(pairs), 'arrow')} from "
+    words += "the start of learning to the learned model."
+    for start, end in pairs[:2]:
+        inside, outside = (100 * float(rows[end][name] - rows[start][name]) for name in ("in_domain", "out_of_domain"))
+        label = clean_text(rows[end]["label"], 40)
+        words += f" {label}: {inside:+.1f} points in domain, {outside:+.1f} out of domain."
+    return words
 
 
 @chart(

@@ -158,9 +158,7 @@ def given_scores(table: pd.DataFrame, *, runs: list[str] | None = None) -> Pictu
     origin (the file or program), source ("given" or "program"), n (examples), better ("higher", "lower" or empty),
     proportion (bool: drawn as percent).
     """
-    table = _in_words(series.finite_rows(table, "value"))
-    if table.empty:
-        raise NothingToDraw("Nothing to draw: no score is a number.")
+    table = _in_words(series.drawn_rows(table, "value", lack="no score is a number"))
     names = in_order(table["run"])
     looks = {run: look._replace(symbol="diamond-open") for run, look in theme.looks([*(runs or ()), *names]).items()}
     rows = lanes.Lanes(names, 13, max(30, len(names) * 13 + 12))
@@ -230,9 +228,7 @@ def storage(table: pd.DataFrame) -> Picture:
     if unknown := sorted(set(table["account"].astype(str)) - set(ACCOUNTS)):
         takes = ", ".join(ACCOUNTS)
         raise ChartError(f"storage does not know the account {clean_text(unknown[0])!r}; it takes {takes}")
-    sums = series.finite_rows(_sums(table), "bytes")
-    if sums.empty:
-        raise NothingToDraw("Nothing to draw: these runs did not record their storage.")
+    sums = series.drawn_rows(_sums(table), "bytes", lack="these runs did not record their storage")
     runs = table.drop_duplicates("run")
     lines = [textwrap.wrap(clean_text(label), 24, max_lines=3, placeholder=" …") for label in runs["label"]]
     accounts = [account for account in ACCOUNTS if account in set(sums["account"])]
