@@ -290,8 +290,8 @@ def guess_number(
 ) -> Picture:
     """A mark for each row, with an interval where there is one; a "?" in place of a value that is withheld.
 
-    label (its name), kind ("guess" or "truth"), value, low and high (of the interval). ``low`` and ``high`` are the
-    ends of the axis, ``what`` is its name.
+    label (its name), kind ("guess" or "truth"), value. ``low`` and ``high`` are the ends of the axis, ``what`` is its
+    name.
     """
     table = table.assign(place=range(len(table)))
     shown = series.finite_rows(table, "value")

@@ -131,8 +131,8 @@ def _two_lines(label: str) -> str:
 def routing_own(table: pd.DataFrame, *, tasks: list[str] | None = None) -> Picture:
     """A mark for each task and block with the range of its images.
 
-    block (number, or missing where one router serves the whole model), weight (of the task's own expert, mean over its
-    images), low and high (5th and 95th percentile over images).
+    block (missing where one router serves the whole model), weight (of the task's own expert, mean over its images),
+    low and high (5th and 95th percentile over images).
     """
     drawn = _with_blocks(table)
     names, blocks = in_order(drawn["task"]), in_order(drawn["block"])
@@ -231,8 +231,7 @@ def _where(blocks: list[str]) -> str:
 def router_confusion(table: pd.DataFrame) -> Picture:
     """A matrix of data sets by experts; unseen data sets, which have no expert, stand below a line.
 
-    in_domain (bool: one of the experts is the data set's own), share (of the data set's images to which this expert is
-    given the most weight, a fraction).
+    in_domain (one of the experts is the data set's own), share (of its images that give this expert the most weight).
     """
     table = series.drawn_rows(table, "share", lack="no share is a number")
     table = table.sort_values("in_domain", ascending=False, kind="stable")

@@ -31,8 +31,8 @@ HOVER = (
 def preview_change(table: pd.DataFrame) -> Picture:
     """A hatched bar for each average and each data set: the difference in percentage points and its 95 % interval.
 
-    over (key), title, group (its heading), reference, difference, kind (always "preview"), half, seed, against (the
-    reference's name). Bars whose interval holds zero are gray.
+    over (key), group (its heading), reference, kind (always "preview"), half, seed, against (the reference's name).
+    Bars whose interval holds zero are gray.
     """
     groups = in_order(table["group"])
     table = table.sort_values("group", key=lambda group: group.map(groups.index), kind="stable")

@@ -49,7 +49,6 @@ def revert_map(table: pd.DataFrame, *, selected: Cell = NO_CELL, limits: depth.L
 
     row (id) and title of an average, a task or a whole block's average, change (of accuracy, NaN where it is not
     measured yet), before and after (accuracies). In a row of whole blocks every tensor has its block's numbers.
-    ``limits`` are in points.
     """
     measured, clear = np.isfinite(table["change"].to_numpy(np.float64)), series.clear(table)
     table = table.assign(

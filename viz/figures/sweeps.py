@@ -61,8 +61,7 @@ def sweep_lines(
 ) -> Picture:
     """A panel for each score, with a line for every recipe in the band of its 95 % interval (LwPTV, Fig. 5).
 
-    line (id of a recipe), x (the value), point (id), n_in, n_out (images). Options are those of ``sweep.Sweep``;
-    ``required`` names a score.
+    line (id of a recipe), x (the value), point (id). Options are those of ``sweep.Sweep``; ``required`` names a score.
     """
     table = table.sort_values(["line", "x"], kind="stable")
     panels = [
@@ -104,7 +103,7 @@ def sweep_tasks(
 ) -> Picture:
     """A small panel for each task, in-domain ones first and in bold, all on one scale; a line for every recipe.
 
-    in_domain (bool), correct (images). Other columns and options are as in ``sweep_lines``; ``required`` names a task.
+    Columns and options are as in ``sweep_lines``; ``required`` names a task.
     """
     table = drawn_rows(table, "accuracy", lack="no task has an accuracy").sort_values(["line", "x"], kind="stable")
     tasks = in_order(table.sort_values("in_domain", ascending=False, kind="stable")["task"])
@@ -144,9 +143,8 @@ def sweep_given(
 ) -> Picture:
     """A panel for each metric on its own scale, with a line of open diamonds for each series.
 
-    series (id: a task, or a mean over tasks, of a recipe), low, high (of proportions with a known n, else NaN), origin
-    (the program), source ("program"), n (examples), better ("higher", "lower" or empty), proportion (bool: drawn as
-    percent), mean (bool: over tasks, dashed). ``series`` fixes the colors; other options are as in ``sweep_lines``.
+    series (id: a task, or a mean over tasks, of a recipe), mean (bool: over tasks, dashed), metric and its columns as
+    in ``given_scores``. ``series`` fixes the colors; other options are as in ``sweep_lines``.
     """
     table = drawn_rows(table, "value", lack="no score is a number").sort_values("x", kind="stable")
     panels, largest = [], []
@@ -203,10 +201,10 @@ def sweep_contour(
 ) -> Picture:
     """Contour lines between the computed points, which are dots that take clicks; missing points leave holes.
 
-    x, y (values, or places in the plane that two experts span), point (id), n_in, n_out (images). ``value`` says which
-    score is drawn, ``marks`` are (label, x, y, kind) of known models, ``values`` all values of both axes. ``required``
-    is the name of a score and what it has to be at least; the column required has that score. Where it is smaller
-    between the points, the map is shaded, and its points are crosses.
+    x, y (values, or places in the plane that two experts span), point (id). ``value`` says which score is drawn,
+    ``marks`` are (label, x, y, kind) of known models, ``values`` all values of both axes. ``required`` is the name of a
+    score and what it has to be at least; the column required has that score. Where it is smaller between the points,
+    the map is shaded, and its points are crosses.
     """
     one_of("value", value, tuple(SCORES))
     if value not in table:

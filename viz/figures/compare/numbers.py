@@ -56,8 +56,7 @@ Labels = tuple[str, str]  # names of the runs
 def compare_scores(table: pd.DataFrame, *, labels: Labels = ("A", "B")) -> Picture:
     """A dot for each average and each data set, B − A in percentage points, with its 95 % interval, largest on top.
 
-    scope (key), group (its heading), a and b (accuracies or H-scores), difference, low and high (its interval, NaN
-    where there is none). A filled dot has an interval without zero.
+    scope (key), group (its heading), a and b (accuracies or H-scores). A filled dot has an interval without zero.
     """
     headings = in_order(table["group"])
     first, *others = (table[table["group"] == group] for group in headings)  # the averages have an order of their own
@@ -107,7 +106,6 @@ def compare_agreement(
     """A square of four cells: A right or wrong, against B right or wrong.
 
     a and b ("right" or "wrong"), count (images, fractions where a run has several models), share (of all images).
-    ``selected`` outlines a cell (a, b).
     """
     names = [AGREEMENT[pair][0] for pair in zip(table["a"], table["b"], strict=True)]
     table = table.assign(name=names, count=table["count"].astype(float), percents=100 * table["share"])
@@ -250,8 +248,8 @@ def compare_spectrum(table: pd.DataFrame, *, labels: Labels = ("A", "B")) -> Pic
 def compare_distance(table: pd.DataFrame, *, labels: Labels = ("A", "B"), what: str = "Distance") -> Picture:
     """Histograms one below the other: of A, of B, and of the difference for the same image.
 
-    panel ("a", "b" or "difference"), low and high (ends of the bin), count and share (of images), mean (of the panel).
-    A and B have the same bins, range and height. ``what`` is the name of the distance.
+    panel ("a", "b" or "difference"), mean (of the panel). A and B have the same bins, range and height. ``what`` is the
+    name of the distance.
     """
     table = series.finite_rows(table, "low", "high", "share")
     both, names = table[table["panel"] != "difference"], dict(zip("ab", labels, strict=True))

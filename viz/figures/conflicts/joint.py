@@ -108,8 +108,8 @@ def joint_spectrum(table: pd.DataFrame, *, rank_tol: float = 0.01) -> Picture:
 def joint_dropped(table: pd.DataFrame, *, expert: str | None = None, ratio: float = 0.5) -> Picture:
     """A line with renormalization and one without, over the directions of one expert (DRM, Fig. 3).
 
-    direction (from 1, largest singular value first), renorm (bool), dropped (share of the vector's entries). ``expert``
-    is the one drawn, the first if None; ``ratio`` is the share pruned from the whole matrix.
+    direction (from 1, largest singular value first), renorm (bool), dropped (share of the vector's entries). ``ratio``
+    is the share pruned from the whole matrix; the first expert is drawn by default.
     """
     experts = in_order(table["expert"])
     expert = expert if expert in experts else experts[0]

@@ -81,10 +81,9 @@ def sign_layers(
 def sign_histogram(table: pd.DataFrame, *, what: str = "", present: bool = False) -> Picture:
     """Bars of shares of positions over bins of agreement, a lane for each space, with ticks for random signs.
 
-    space with its title, state ("before" or "after" pruning), density (after pruning), low and high (edges of the bin),
-    share (of the positions with a vote), random (the same for random signs with these numbers of votes), mean
-    (agreement), null (of random signs), kept (share of all entries that vote), positions. ``what`` is the name of the
-    counted tensors.
+    space with its title, state ("before" or "after" pruning), density (after pruning), share (of the positions with a
+    vote), random (the same for random signs with these numbers of votes), mean (agreement), null (of random signs),
+    kept (share of all entries that vote), positions. ``what`` is the name of the counted tensors.
     """
     table = series.drawn_rows(table, "low", "high", "share", "random", lack="no share is a number")
     spaces = in_order(table["space"])

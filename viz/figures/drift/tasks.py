@@ -53,9 +53,8 @@ def drift_accuracy(
 ) -> Picture:
     """A point for each task (color) and run (symbol), and a dashed line with its coefficients if ``fit`` has them.
 
-    cosine and l1 (drift at the embedding), lost (the expert's accuracy minus the run's), n (images of the drift),
-    accuracy and expert, n_scored (images of the accuracies): LOT, Fig. 1a. ``runs`` fixes the symbols; ``arrows`` lead
-    from the first of the runs to the last, task by task.
+    cosine and l1 (drift at the embedding), lost (the expert's accuracy minus the run's), n and n_scored (images of the
+    drift and of the accuracies): LOT, Fig. 1a. ``arrows`` lead from the first run to the last, task by task.
     """
     one_of("value", value, tuple(VALUES))
     drawn = series.drawn_rows(table, value, "lost", lack="no point has both numbers")
@@ -132,7 +131,6 @@ def drift_tensor(
     """A dot for each task and run.
 
     relative (change of the layer's output over the output, a fraction), mean_square (squared change per output).
-    ``tensor`` is named on the axis; ``selected`` is the task whose row is outlined.
     """
     table = series.drawn_rows(table, "relative", lack="this layer outputs only zeros")
     names, tasks = in_order(table["run"]), in_order(table["task"])

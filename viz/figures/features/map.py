@@ -58,11 +58,11 @@ def feature_map(
 ) -> Picture:
     """A panel for each run, a mark for each image, colored by group.
 
-    run (id of a panel's model), image (id), x, y, title (of the data set), truth, predicted and before (class names:
-    the right one, the panel's model's, the pretrained model's), group (what colors stand for), distance (to the
-    pretrained features). ``kind`` names the axes; ``groups`` is the full ordered list that fixes the colors; ``notes``
-    are texts under panels' names, by run; ``selected`` images get a ring in every panel; ``shared`` gives all panels
-    one scale, for maps that were fit together.
+    image (id), x, y, title (of the data set), truth, predicted and before (class names: the right one, the panel's
+    model's, the pretrained model's), group (what colors stand for), distance (to the pretrained features). ``kind``
+    names the axes; ``groups`` is the full ordered list that fixes the colors; ``notes`` are texts under panels' names,
+    by run; ``selected`` images get a ring in every panel; ``shared`` gives all panels one scale, for maps that were fit
+    together.
     """
     table = table.assign(_hover=hover_texts(table, HOVER))
     names, everything = in_order(table["run"]), groups or in_order(table["group"])

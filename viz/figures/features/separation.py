@@ -32,7 +32,7 @@ ROW, SPREAD = 40, 0.5  # px, and the share of a row that the models' marks take
 def feature_distance(table: pd.DataFrame, *, normalized: bool = False, runs: list[str] | None = None) -> Picture:
     """A histogram for each run over one axis, with a line at its mean.
 
-    low and high (edges of a bin), count and share (of the images), mean (distance). Bins are the same for all runs.
+    mean (distance). Bins are the same for all runs.
     """
     table = series.finite_rows(table, "low", "high", "share")
     names = in_order(table["run"])

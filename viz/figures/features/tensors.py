@@ -31,11 +31,9 @@ WIDTH, BAR = 0.7, 0.85  # of a component's column and of a bar, in shares of the
 def feature_components(table: pd.DataFrame, *, expert: str = "", what: str = "kept") -> Picture:
     """A mark for each tensor above its component, from the input (left) to the output (right); kept ones are filled.
 
-    Box plots are behind the marks. Colors are those of components.
-
-    component (Attention, MLP or Other), saliency (units of the weights, drawn on a log scale), kept. A label under each
-    component counts the tensors that are ``what``. Tensors whose saliency is zero are counted and not drawn. ``expert``
-    is the name of the saliency's expert.
+    Box plots are behind the marks. component (Attention, MLP or Other, each in its color), saliency (units of the
+    weights, on a log scale; zero is counted and not drawn). A label under each component counts the tensors that are
+    ``what``.
     """
     table, components = _ordered(table), _components(table)
     drawn = table[table["saliency"].to_numpy(np.float64) > 0]
@@ -87,8 +85,7 @@ def feature_components(table: pd.DataFrame, *, expert: str = "", what: str = "ke
 def feature_layers(table: pd.DataFrame, *, expert: str = "") -> Picture:
     """A mark for each tensor in forward order, above bars of the share of tensors kept, by layer and component.
 
-    Columns are those of the chart by component. Filled marks are kept, open ones pruned; tensors whose saliency is zero
-    are counted and not drawn. Colors and symbols are those of components.
+    Columns are those of the chart by component. Filled marks are kept, open ones pruned.
     """
     columns, components = tensor_columns.Columns.of(table), _components(table)
     table = _ordered(table, columns)

@@ -46,9 +46,8 @@ NEAR = (
 def image_lens(table: pd.DataFrame, *, sentence: str = "", present: bool = False) -> Picture:
     """A panel for each model with a line for the right class, the answer and the next two; dashed is the accuracy.
 
-    depth (0: before block 0), number and class, probability, rank (1: the answer there), right (whether it is the
-    image's class), line (whether it is drawn as one). accuracy is that of the same reading over the data set's images,
-    where it is known. ``sentence`` says in words what the image's page says.
+    number and class, probability, rank (1: the answer there), right (whether it is the image's class), line (whether it
+    is drawn as one). accuracy is that of the same reading over the data set's images, where it is known.
     """
     lines = table[table["line"].astype(bool)].groupby("class").agg({"right": "max", "probability": "max"})
     looks = theme.looks([str(name) for name in lines.sort_values(["right", "probability"], ascending=False).index])
@@ -136,7 +135,7 @@ def image_neighbors(table: pd.DataFrame, *, pictures: Mapping[str, str] | None =
     """A column of pictures for each model, the nearest first, with class and cosine; one in several has a frame.
 
     rank (from 1), image (its name), class, cosine of unit features, shared (whether another model has it among its
-    own). ``pictures`` are PNGs (data URIs) by image. ``sentence`` says in words what the image's page says.
+    own). ``pictures`` are PNGs (data URIs) by image.
     """
     models, ranks = table.drop_duplicates("model"), sorted(int(rank) for rank in table["rank"].unique())
     shared = table["shared"].eq(True) if "shared" in table else pd.Series(False, table.index)

@@ -45,8 +45,8 @@ def data_set_depths(
 ) -> Picture:
     """A line for each run over depth, with intervals.
 
-    kind ("run", or "reference" for a dashed line), depth (0: before block 0; b: after b blocks), share. ``value`` says
-    of what; ``over`` names the images in the alt text.
+    kind ("run", or "reference" for a dashed line), share. ``value`` says of what; ``over`` names the images in the alt
+    text.
     """
     title, what = VALUES[one_of("value", value, tuple(VALUES))]
     table = series.drawn_rows(table, "share", lack="no depth has a share")
@@ -78,8 +78,8 @@ def data_set_depths(
 def data_set_mended(table: pd.DataFrame, *, runs: list[str] | None = None, over: str = "") -> Picture:
     """A panel for each kind of tokens that is put in, with a line for each run over the block before which it is done.
 
-    depth (the number of the block; the last one is the output), tokens (class, patches, all), share of the broken
-    images that are right then, n (broken images). ``over`` names the images in the alt text.
+    depth (of the block; the last one is the output), tokens (class, patches, all), share of the broken images that are
+    right then, n (broken images). ``over`` names the images in the alt text.
     """
     table = series.finite_rows(table, "share")
     if table.empty:
@@ -120,8 +120,7 @@ def data_set_mended(table: pd.DataFrame, *, runs: list[str] | None = None, over:
 def data_set_tasks(table: pd.DataFrame, *, value: str = "turns") -> Picture:
     """A matrix of data sets and depths of one run, whose cells take clicks.
 
-    depth (0: before block 0), share, label (the run's). ``value`` says of what; of restoring a depth is the block
-    before which tokens are put in.
+    share, label (the run's). ``value`` says of what; of restoring a depth is the block before which tokens are put in.
     """
     of_scale, of_axis, what = OF_TASKS[one_of("value", value, tuple(OF_TASKS))]
     most = float(series.drawn_rows(table, "share", lack="no data set has such images")["share"].max())

@@ -28,9 +28,8 @@ def image_attention(
 ) -> Picture:
     """A column for each model and a row for each view of one block, or for each block in one view.
 
-    block (from 0), view ("head 0", "mean of heads", "rollout", "contribution"), token (0: the class token), row and
-    column of a patch (-1 for the class token), share (of the view, sums to 1 over the tokens). For ``picture``,
-    ``sentence`` and ``wide`` see ``picture_grid.of_models``.
+    view ("head 0", "mean of heads", "rollout", "contribution"), share (of the view, sums to 1 over the tokens). For
+    ``picture`` and ``wide`` see ``picture_grid.of_models``.
     """
     fixed = "block" if one_of("by", by, tuple(BY)) == "view" else "view"
     if table[fixed].nunique() > 1:
@@ -65,9 +64,8 @@ def image_attention(
 def image_drift_grid(table: pd.DataFrame, *, picture: str = "", sentence: str = "", wide: bool = False) -> Picture:
     """A column for each run and a row for each depth; over each grid stands the drift of the class token.
 
-    against (title of the reference), depth (0: before block 0), token (0: the class token), row and column of a patch,
-    drift (1 − cosine to the reference's token); mean, high and past as in the chart by token. For ``picture``,
-    ``sentence`` and ``wide`` see ``picture_grid.of_models``.
+    drift (1 − cosine to the reference's token); mean, high and past as in the chart by token. For ``picture`` and
+    ``wide`` see ``picture_grid.of_models``.
     """
     depths = [str(depth) for depth in sorted(table["depth"].astype(int).unique())]
     token, patches = table[table["token"] == 0], table[table["token"] > 0]
@@ -97,8 +95,8 @@ def image_drift_grid(table: pd.DataFrame, *, picture: str = "", sentence: str = 
 def image_occlude(table: pd.DataFrame, *, picture: str = "", sentence: str = "") -> Picture:
     """A grid for each model: the change of the margin where a patch is replaced by the data set's mean patch.
 
-    token, row and column of a patch, followed (the class whose margin it is), before and margin (cosine minus the
-    largest other one), change. For ``picture`` and ``sentence`` see ``picture_grid.of_models``.
+    followed (the class whose margin it is), before and margin (cosine minus the largest other one), change. For
+    ``picture`` see ``picture_grid.of_models``.
     """
     models = table.drop_duplicates("model")
     notes = [f"margin {before}".replace("-", "−") for before in hover_texts(models, "{before:real}")]

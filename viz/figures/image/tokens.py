@@ -38,8 +38,7 @@ RIGHT = {"symbol": "circle", "size": 7, "line": {"width": 1, "color": theme.GROU
 def image_attention_change(table: pd.DataFrame, *, sentence: str = "") -> Picture:
     """Half the L1 distance of the class token's rows of two models: 0 looks alike, 1 looks elsewhere entirely.
 
-    against (title of the reference), block, head (from 0), distance in [0, 1]. ``sentence`` says in words what the
-    image's page says.
+    distance in [0, 1].
     """
     fig, cells, state = matrix.of_models(
         table, ("Block", "block"), ("Head", "head"), "distance",
@@ -63,10 +62,8 @@ def image_attention_change(table: pd.DataFrame, *, sentence: str = "") -> Pictur
 def image_drift(table: pd.DataFrame, *, sentence: str = "") -> Picture:
     """A row for each token, the class token apart, and a column for each depth of each run.
 
-    against (title of the reference), depth (0: before block 0), token (0: the class token), row and column of a patch,
     drift (1 − cosine to the reference's token). mean and high are the data set's mean and 90 % quantile for the same
-    depth, and past whether the drift is above the quantile, which a cross marks. ``sentence`` says in words what the
-    image's page says.
+    depth, and past whether the drift is above the quantile, which a cross marks.
     """
     table = table.assign(name=_names(table))
     names = in_order(table.sort_values("token", kind="stable")["name"])
@@ -99,9 +96,9 @@ def image_drift(table: pd.DataFrame, *, sentence: str = "") -> Picture:
 def image_restore(table: pd.DataFrame, *, sentence: str = "") -> Picture:
     """A row for each block, a column for each kind of tokens that is put in before it; the last row is the output.
 
-    against (title of the model whose tokens are put in), depth (before the block of that number), tokens ("class",
-    "patches", "all"), followed (class whose probability it is), probability, change of it, answer, and right (whether
-    the answer is the class followed), which a ring marks. ``sentence`` says in words what the image's page says.
+    against (whose tokens are put in), depth (before the block of that number), tokens ("class", "patches", "all"),
+    followed (class whose probability it is), probability, change of it, answer, and right (whether the answer is the
+    class followed), which a ring marks.
     """
     table = table.assign(kind=[TOKENS.get(tokens, tokens) for tokens in table["tokens"]])
     fig, cells, state = matrix.of_models(
@@ -134,8 +131,7 @@ def image_restore(table: pd.DataFrame, *, sentence: str = "") -> Picture:
 def image_restore_tokens(table: pd.DataFrame, *, model: str = "", sentence: str = "") -> Picture:
     """A row for each block, a column for each token that is put in before it, of one model; the class token is first.
 
-    Columns are those of restoring kinds of tokens, with token (0: the class token), and row and column of a patch. The
-    option ``model`` is the one that is drawn, by default the first.
+    Columns are those of restoring kinds of tokens. The option ``model`` is the one that is drawn, by default the first.
     """
     shown = model if model in set(table["model"]) else table["model"].iloc[0]
     own = table[table["model"] == shown]

@@ -42,8 +42,7 @@ def coefficient_map(
     """A heat map, experts by tensors in forward order; tensors that an edit pruned are gray.
 
     coefficient (λ, by which the expert's task vector is multiplied), pruned (bool: the tensor is not merged, so it has
-    no coefficient). ``limits`` fixes the color range, so that all steps compare; ``step`` is the step of learning that
-    the table is of, if not the last.
+    no coefficient). ``step`` is the step of learning that the table is of, if not the last.
     """
     pruned = table["pruned"].to_numpy(bool) if "pruned" in table else np.zeros(len(table), bool)
     table = table.assign(coefficient=table["coefficient"].mask(pruned))
@@ -108,7 +107,7 @@ def coefficient_sums(table: pd.DataFrame, *, runs: list[str] | None = None, sele
 def localization_map(table: pd.DataFrame, *, selected: Selected = (None, None), limits: Limits = None) -> Picture:
     """A heat map, experts by tensors in forward order, of the share of scalars that each expert's mask keeps.
 
-    kept (scalars in the mask). ``limits`` fixes the color range (fractions).
+    kept (scalars in the mask).
     """
     table = table.assign(share=(table["kept"] / table["numel"]).where(table["numel"] > 0, 0.0))
     sums = table.groupby("expert", as_index=False)[["kept", "numel"]].sum()
@@ -134,8 +133,7 @@ def localization_map(table: pd.DataFrame, *, selected: Selected = (None, None), 
 def localization_overlap(table: pd.DataFrame) -> Picture:
     """A matrix of experts: of the scalars that the row's mask keeps, the share that the column's mask keeps as well.
 
-    first (expert, the row), second (expert, the column), share (fraction). The matrix is not symmetric, and its
-    diagonal is empty.
+    first (the row), second (the column), share. The matrix is not symmetric, and its diagonal is empty.
     """
     others = series.drawn_rows(
         table[table["first"] != table["second"]], "share", lack="there are no two masks to compare"

@@ -46,8 +46,8 @@ PLACE = (
 def accuracy_steps(table: pd.DataFrame, *, published: pd.DataFrame | None = None) -> Picture:
     """The mean accuracy over tasks as a line, and the range from the worst task to the best as a band.
 
-    step (updates so far). ``published`` has method, step, accuracy and source: what authors logged for other models and
-    other images, as a dotted line behind.
+    ``published`` has method, step, accuracy and source: what authors logged for other models and other images, as a
+    dotted line behind.
     """
     table = series.drawn_rows(table, "accuracy", lack="no step has an accuracy")
     look, means, printed = theme.looks(["here"])["here"], _means(table), []
@@ -106,9 +106,8 @@ def coefficient_steps(
 ) -> Picture:
     """A line for each expert; one has a band from its smallest to its largest coefficient.
 
-    step (updates so far), expert, coefficient (λ of the whole model, of one tensor, or the mean over all tensors), low
-    and high (the smallest and the largest over all tensors). ``tensor`` is the one that the table is of, if it is of
-    one; ``at`` is the marked step; ``band`` the expert with the band.
+    coefficient (λ of the whole model, of one tensor, or the mean over all tensors), low and high (the smallest and the
+    largest over all tensors). ``band`` is the expert with the band.
     """
     title = f"Coefficient of<br>{short_name(tensor, 34)}" if tensor else "Coefficient"
     if "low" in table:
@@ -145,10 +144,9 @@ def learning_loss(
 ) -> Picture:
     """A line for each expert's task.
 
-    step (updates so far), expert, loss (of this step's batch, which contains no labels), coefficient_mean (over the
-    tensors), at_zero (share of the coefficients at zero or below). ``unit`` names the loss and its unit; ``at`` is the
-    marked step. With a ``window`` of several steps lines are means over the last of them, and the losses themselves are
-    faint; ``overall`` is the expert of the tasks' mean.
+    loss (of this step's batch, which contains no labels), coefficient_mean (over the tensors), at_zero (share of the
+    coefficients at zero or below). ``unit`` names the loss and its unit. With a ``window`` of several steps lines are
+    means over the last of them, and the losses themselves are faint; ``overall`` is the expert of the tasks' mean.
     """
     tasks = series.finite_rows(table, "loss").sort_values("step", kind="stable")
     tasks["loss"] = tasks.groupby("expert", sort=False)["loss"].transform(steps.running_mean, window)
@@ -187,8 +185,8 @@ def _losses_in_words(points: pd.DataFrame, table: pd.DataFrame, unit: str, exper
 def entropy_loss(table: pd.DataFrame, *, tasks: list[str] | None = None, selected: str | None = None) -> Picture:
     """A path for each task through its measured steps: the first is an open mark, the last a large one.
 
-    step (updates so far), entropy (mean of the model's predictions, nats), loss (cross-entropy with labels, nats).
-    Where a path goes left and up, entropy falls while the loss rises. The path of the task ``selected`` is emphasized.
+    entropy (mean of the model's predictions, nats), loss (cross-entropy with labels, nats). Where a path goes left and
+    up, entropy falls while the loss rises. The path of the task ``selected`` is emphasized.
     """
     drawn = series.drawn_rows(
         table.sort_values("step", kind="stable"), "entropy", "loss", lack="no step has both numbers"

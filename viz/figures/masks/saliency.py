@@ -178,7 +178,7 @@ def saliency_tensor(
 ) -> Picture:
     """A dot for each expert's saliency, filled if its own mask keeps the tensor, and a tick at its threshold.
 
-    saliency and threshold (units of the weights), kept (own mask). ``tensor`` names the tensor on the axis.
+    saliency and threshold (units of the weights), kept (own mask).
     """
     names, kept = table["expert"].tolist(), table["kept"].to_numpy(bool)
     looks = theme.looks(experts or names)

@@ -141,8 +141,8 @@ def task_vector_norms(
 ) -> Picture:
     """A heat map, experts by sections, of the norm of the task vector.
 
-    section (in model order), norm (Euclidean norm of the section's task vector, in units of the weights), relative
-    (norm over the pretrained section's norm).
+    norm (Euclidean norm of the section's task vector, in units of the weights), relative (to the pretrained section's
+    norm).
     """
     relative = one_of("value", value, ("relative", "norm")) == "relative"
     experts, sections = in_order(table["expert"]), in_order(table["section"])

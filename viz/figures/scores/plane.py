@@ -64,9 +64,9 @@ CHANGE = (
 def id_ood_scatter(table: pd.DataFrame, *, selected: str | None = None, arrows: Pairs = ()) -> Picture:
     """A mark for each run: open for references, filled for merges, a cross with its own legend for a paper's numbers.
 
-    A row without one of the scores is left out, and a note says so. n_in, n_out (images), tasks_in, tasks_out (numbers
-    of tasks), experts (whose tasks are in domain, with commas; one set of them, or the marks could not be compared),
-    adapts_on_test (bool), source (of a paper's row). ``arrows`` are pairs (from run, to run).
+    A row without one of the scores is left out, and a note says so. experts (whose tasks are in domain, with commas;
+    one set of them, or the marks could not be compared), adapts_on_test (bool), source (of a paper's row). ``arrows``
+    are pairs (from run, to run).
     """
     return _draw_runs(table, selected, arrows)
 
@@ -163,9 +163,8 @@ def _best_run(drawn: pd.DataFrame, left_out: pd.DataFrame) -> str:
 def learning_arrows(table: pd.DataFrame, *, selected: str | None = None) -> Picture:
     """The marks of ``id_ood_scatter``, with an arrow to each learned model from its start, which its label names so.
 
-    start (the run of the table that learning starts from; empty for a run that starts from none); the other columns are
-    those of ``id_ood_scatter``. A model that learned on the images that it is scored on is marked †. ``selected`` is
-    the run with a ring.
+    start (the run of the table that learning starts from, if any). A model that learned on the images that it is scored
+    on is marked †.
     """
     pairs = _pairs(table)
     begun = table["run"].isin({start for start, _ in pairs})
@@ -204,8 +203,8 @@ def plugin_arrows(table: pd.DataFrame, *, edit: str = "the edit") -> Picture:
     """An arrow per pair over curves of equal H-score, with an open mark at its start and a filled one at its end.
 
     pair (the merge's name, drawn beside its end), kind (plain and plugged, the ends of a pair; or a reference, whose
-    mark is open), n_in, n_out (images). A pair without both ends is left out; a note says so, and names the arrows that
-    start far outside. ``edit`` is the edit's name in the description.
+    mark is open). A pair without both ends is left out; a note says so, and names the arrows that start far outside.
+    ``edit`` is the edit's name in the description.
     """
     if unknown := sorted(set(table["kind"].astype(str)) - {PLAIN, PLUGGED, *REFERENCES}):
         raise ChartError(f"plugin_arrows does not know the kind {unknown[0]!r}")

@@ -64,8 +64,8 @@ LEAST, MOST = " {account:account}: from {bytes:mib} MiB ({label:plain 30})", " t
 def task_accuracy(table: pd.DataFrame, *, normalized: bool = False, runs: list[str] | None = None) -> Picture:
     """A dot with its Wilson interval for each run and task, in-domain tasks above out-of-domain ones.
 
-    in_domain (bool), correct (images), expert (own expert's accuracy), zero_shot (pretrained's), chance (fractions),
-    drawn as ticks. ``normalized`` divides by ``expert``; tasks without one are left out, and a note counts them.
+    expert (own expert's accuracy), zero_shot (pretrained's) and chance are drawn as ticks. ``normalized`` divides by
+    ``expert``; tasks without one are left out, and a note counts them.
     """
     tasks = in_order(table["task"])
     table = _normalize(table) if normalized else table
@@ -155,8 +155,8 @@ def given_scores(table: pd.DataFrame, *, runs: list[str] | None = None) -> Pictu
     """A panel for each metric on its own scale, with an open diamond for each run and task.
 
     task (with its split, if the file names one), metric, value, low, high (of proportions with a known n, else NaN),
-    origin (the file or program), source ("given" or "program"), n (examples), better ("higher", "lower" or empty),
-    proportion (bool: drawn as percent).
+    origin (the file or program), source ("given" or "program"), better ("higher", "lower" or empty), proportion (bool:
+    drawn as percent).
     """
     table = _in_words(series.drawn_rows(table, "value", lack="no score is a number"))
     names = in_order(table["run"])
