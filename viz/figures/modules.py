@@ -10,7 +10,7 @@ import pandas as pd
 from viz import theme
 from viz.chart import chart, in_order
 from viz.drawing import Drawing, Picture
-from viz.hover import in_words
+from viz.hover import extremes, in_words
 from viz.parts import axes, depth, matrix, series
 from viz.parts.legends import with_legend
 from viz.text import clean_text, count, plural, real, safe_text
@@ -96,7 +96,7 @@ def storage_parts(table: pd.DataFrame, *, parts: list[str] | None = None) -> Pic
         for name, rows, entry in series.each(drawn, "part", list(order), label="part")
     ])  # fmt: skip
     fig.update_xaxes(title={"text": "MiB (2²⁰ bytes)"}, range=[0, 1.05 * max(drawn["whole"].max() / MIB, 1e-6)])
-    least, most = (in_words(drawn.sort_values("run"), "whole", WHOLE, least=least, mib=_mib) for least in (True, False))
+    most, least = extremes(drawn.sort_values("run"), "whole", WHOLE, mib=_mib)
     labels = dict(zip(drawn["run"], drawn["label"], strict=True))
     words = f"What {plural(len(runs), 'run')} must keep: from {least} to {most}."
     return _with_rows(fig, words, "Run", [_two_lines(labels[run]) for run in runs], 2 * theme.LINE_HEIGHT)

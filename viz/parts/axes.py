@@ -80,10 +80,21 @@ def step_edges(places: Any) -> np.ndarray[Any, np.dtype[np.float32]]:
     return np.stack([at - 0.5, at + 0.5], axis=1).ravel().astype(np.float32)
 
 
-def stacked(heights: Sequence[float], gap: float) -> tuple[list[list[float]], float]:
-    """The domains of panels of these heights (px), the first on top and ``gap`` px apart, and the height of all."""
-    inner = end = sum(heights) + gap * (len(heights) - 1)
-    domains = []
+def side_by_side(number: int, gap: float) -> list[list[float]]:
+    """The domains of so many equal panels, ``gap`` apart (share of the width)."""
+    width = (1 - gap * (number - 1)) / number
+    return [[at * (width + gap), min(1.0, at * (width + gap) + width)] for at in range(number)]
+
+
+def stacked(
+    heights: Sequence[float], gap: float, above: float = 0, below: float = 0
+) -> tuple[list[list[float]], float]:
+    """The domains of panels of these heights (px), the first on top and ``gap`` px apart, and the height of all.
+
+    So many px ``above`` and ``below`` them are in that height, too.
+    """
+    inner = above + sum(heights) + gap * (len(heights) - 1) + below
+    end, domains = inner - above, []
     for height in heights:
         domains.append([max(0.0, (end - height) / inner), min(1.0, end / inner)])
         end -= height + gap

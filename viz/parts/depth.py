@@ -43,7 +43,6 @@ def heat_map(
     scale: Scale,
     hover: str,
     selected: Cell = NO_CELL,
-    titles: Sequence[str] | None = None,
     *,
     alt: str,
     state: str = "",
@@ -52,10 +51,10 @@ def heat_map(
     """A heat map of the column ``value`` over tensors, a row for each name in the column ``rows``; cells take clicks.
 
     ``hover`` is a template of ``viz.hover``, with its ``formats``. ``selected`` outlines a (row, tensor), a row or a
-    column. The rows' ``titles`` are those in the column "title" if there is one.
+    column. Titles of the rows are those in the column "title" if there is one.
     """
     columns, names = Columns.of(table), in_order(table[rows])
-    titles = titles or (table.drop_duplicates(rows)["title"].tolist() if "title" in table else names)
+    titles = table.drop_duplicates(rows)["title"].tolist() if "title" in table else names
     cells = columns.cells(table, rows, names)
     texts = hover_texts(cells, hover, **(formats or {}))
     fig = Drawing([

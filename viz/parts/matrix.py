@@ -52,13 +52,11 @@ def draw(
     traces = [heat]
     if len(columns.names) <= NUMBERED:
         light = (z - heat["zmin"]) / (heat["zmax"] - heat["zmin"]) < 0.5
-        traces.append(
-            scatter(
-                **places, mode="text", name="Values", hoverinfo="skip", showlegend=False,
-                text=[_number(number, scale.percent) for number in numbers],
-                textfont={"size": theme.SMALL, "color": [theme.ON_DARK if dark else theme.ON_LIGHT for dark in light]},
-            )
-        )  # fmt: skip
+        traces.append(scatter(
+            **places, mode="text", name="Values", hoverinfo="skip", showlegend=False,
+            text=[_number(number, scale.percent) for number in numbers],
+            textfont={"size": theme.SMALL, "color": [theme.ON_DARK if dark else theme.ON_LIGHT for dark in light]},
+        ))  # fmt: skip
     cells = list(zip(y.tolist(), x.tolist(), strict=True))
     traces.append(click_targets(rows.names, columns.names, texts, "Cells", cells=cells))
     fig = Drawing(traces)

@@ -126,8 +126,7 @@ def _lay_out(fig: Drawing, panels: Sequence[Panel], grid: Grid, title: str, span
     """Give the small plots their axes and captions; returns the height of all together in px."""
     columns = min(grid.columns, len(panels))
     rows = -(-len(panels) // columns)
-    inner = rows * grid.height + (rows - 1) * grid.gap
-    width = (1 - BETWEEN * (columns - 1)) / columns
+    across, (down, inner) = axes.side_by_side(columns, BETWEEN), axes.stacked([grid.height] * rows, grid.gap)
     x_axis: dict[str, Any] = {"title": {"text": safe_text(title, 90)}}
     if grid.columns > 1:
         short = (title.partition(": ")[2] or title).partition(" (")[0]
@@ -136,17 +135,14 @@ def _lay_out(fig: Drawing, panels: Sequence[Panel], grid: Grid, title: str, span
         }  # fmt: skip
     for place, panel in enumerate(panels):
         row, column = divmod(place, grid.columns)
-        start, top = column * (width + BETWEEN), inner - row * (grid.height + grid.gap)
         x, y = grid.axis("x", place), grid.axis("y", place)
         if row == 0:
-            domain = [start, min(1.0, start + width)]
-            last = grid.axis("y", (rows - 1) * grid.columns)
-            fig.update_layout({f"xaxis{x[1:]}": x_axis | {"range": span, "domain": domain, "anchor": last}})
+            shown = {"range": span, "domain": across[column], "anchor": grid.axis("y", (rows - 1) * grid.columns)}
+            fig.update_layout({f"xaxis{x[1:]}": x_axis | shown})
         if column == 0:
-            domain = [max(0.0, (top - grid.height) / inner), top / inner]
-            fig.update_layout({f"yaxis{y[1:]}": panel.axis | {"domain": domain, "anchor": "x"}})
+            fig.update_layout({f"yaxis{y[1:]}": panel.axis | {"domain": down[row], "anchor": "x"}})
         if panel.caption:
-            fig.add_annotation(theme.caption(panel.caption, top / inner, xref=f"{x} domain", yshift=3))
+            fig.add_annotation(theme.caption(panel.caption, down[row][1], xref=f"{x} domain", yshift=3))
     return inner
 
 

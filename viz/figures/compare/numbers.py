@@ -148,16 +148,15 @@ def compare_tensor(table: pd.DataFrame, *, tensor: str = "", labels: Labels = ("
     both = table[["a", "b", "threshold_a", "threshold_b"]].to_numpy(np.float64)
     high = 1.1 * float(np.nanmax(both, initial=0)) or 1.0
     far = 1.25 * float(table["difference"].abs().max()) or high
-    fig, width = Drawing(), (1 - 2 * GAP) / 3
+    fig = Drawing()
     for side, name, up in zip("AB", labels, (38, 22), strict=True):  # side by side they do not fit narrow pages
         fig.add_annotation(theme.caption(f"<b>{side}</b>: {safe_text(name, 60)}", 1.0), yshift=up)
-    for place, (side, title) in enumerate(SIDES.items()):
-        left, axis = place * (width + GAP), f"x{place + 1 if place else ''}"
+    for axis, (side, title), domain in zip(("x", "x2", "x3"), SIDES.items(), axes.side_by_side(3, GAP), strict=True):
         ends = [-far, far] if side == "difference" else [0.0, high]
         fig.add_traces(_dots(table, side, axis))
-        fig.add_annotation(theme.caption(f"<b>{title}</b>", 1.0), x=left)
+        fig.add_annotation(theme.caption(f"<b>{title}</b>", 1.0, x=domain[0]))
         fig.layout[axis.replace("x", "xaxis")] = {
-            "domain": [left, left + width], "range": ends, "nticks": 4, "exponentformat": "power",
+            "domain": domain, "range": ends, "nticks": 4, "exponentformat": "power",
             "title": {"text": f"Saliency, {title}"}, "zeroline": side == "difference", "zerolinecolor": theme.INK,
         }  # fmt: skip
     fig.update_yaxes(**axes.of_names("Expert", names, down=True) | {"showgrid": True})
@@ -175,12 +174,10 @@ def _dots(table: pd.DataFrame, side: str, axis: str) -> list[Trace]:
     if side != "difference":
         filled, ticks = table[f"merged_{side}"].tolist(), table[f"threshold_{side}"].to_numpy(np.float64)
         finite, mark = np.isfinite(ticks), {"symbol": "line-ns", "size": 16, "line": {"color": theme.INK, "width": 2.5}}
-        traces.append(
-            scatter(
-                x=ticks[finite].astype(np.float32), y=rows[finite], mode="markers", marker=mark, hoverinfo="skip",
-                name=f"Threshold of {SIDES[side]}", meta={"numbers": True}, xaxis=axis, yaxis="y",
-            )
-        )  # fmt: skip
+        traces.append(scatter(
+            x=ticks[finite].astype(np.float32), y=rows[finite], mode="markers", marker=mark, hoverinfo="skip",
+            name=f"Threshold of {SIDES[side]}", meta={"numbers": True}, xaxis=axis, yaxis="y",
+        ))  # fmt: skip
     marker = {
         "color": [color if full else theme.GROUND for full in filled],
         "line": {"width": 2, "color": [theme.INK if full else color for full in filled]},
@@ -211,13 +208,11 @@ def compare_spectrum(table: pd.DataFrame, *, labels: Labels = ("A", "B")) -> Pic
         ("b", f"B: {labels[1]}", theme.RUN_B, "square", "y"),
         ("difference", "B − A", theme.FADED, "circle", "y2"),
     ):
-        fig.add_trace(
-            series.marks(
-                series.finite_rows(table, side), "direction", side, theme.Look(color, symbol),
-                f"<b>direction {{direction:count}}</b><br>{SIDES[side]}: {{{side}:real}}",
-                marker={"size": 5, "line": {"width": 0}}, name=legends.entry(name), legendgroup=side, yaxis=axis,
-            )
-        )  # fmt: skip
+        fig.add_trace(series.marks(
+            series.finite_rows(table, side), "direction", side, theme.Look(color, symbol),
+            f"<b>direction {{direction:count}}</b><br>{SIDES[side]}: {{{side}:real}}",
+            marker={"size": 5, "line": {"width": 0}}, name=legends.entry(name), legendgroup=side, yaxis=axis,
+        ))  # fmt: skip
     values = table[["a", "b"]].to_numpy(np.float64)
     positive = values[np.isfinite(values) & (values > 0)]
     low, high = (positive.min() / 1.3, 1.3 * positive.max()) if len(positive) else (0.1, 1.0)

@@ -218,13 +218,11 @@ def drift_altered(table: pd.DataFrame) -> Picture:
         marker = {"pattern": {"shape": pattern}}
         fig.add_trace(series.bars(means, x, "mean", color, DRAWS_HOVER, name=name, legendgroup=name, marker=marker))
     means = _means(table, "exemplars", "lost", name=TOTAL)
-    fig.add_trace(
-        series.marks(
-            means, x, "mean", theme.Look(theme.INK, "diamond"), DRAWS_HOVER, name=TOTAL, legendgroup=TOTAL,
-            marker={"line": {"color": theme.GROUND, "width": 1}},
-            error_y=series.interval(means, "mean", theme.INK, thickness=1.4, width=4),
-        )
-    )  # fmt: skip
+    fig.add_trace(series.marks(
+        means, x, "mean", theme.Look(theme.INK, "diamond"), DRAWS_HOVER, name=TOTAL, legendgroup=TOTAL,
+        marker={"line": {"color": theme.GROUND, "width": 1}},
+        error_y=series.interval(means, "mean", theme.INK, thickness=1.4, width=4),
+    ))  # fmt: skip
     fig.update_xaxes(
         title={"text": "Exemplars per task"}, tickmode="array", tickvals=x, ticktext=[str(n) for n in counts],
         showgrid=False,

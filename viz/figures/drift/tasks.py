@@ -66,12 +66,10 @@ def drift_accuracy(
     looks = theme.looks(tasks or in_order(drawn["task"]))
     for task, rows, entry in series.each(drawn, "task", label="title"):
         look, each = looks.get(task, theme.KINDS["merge"]), [symbols[run] for run in rows["run"]]
-        fig.add_trace(
-            series.marks(
-                rows, "drift", "points", look, HOVER, picks=("run", "task"), size=10, legend="legend2",
-                formats={"tenths": "{:.1f}".format}, marker={"symbol": each, "line": {"width": 0}}, **entry,
-            )
-        )  # fmt: skip
+        fig.add_trace(series.marks(
+            rows, "drift", "points", look, HOVER, picks=("run", "task"), size=10, legend="legend2",
+            formats={"tenths": "{:.1f}".format}, marker={"symbol": each, "line": {"width": 0}}, **entry,
+        ))  # fmt: skip
     runs_legend, used = legends.above(list(labels), "Run ")
     tasks_legend, top = legends.above(list(titles), "Task ", used)
     left_out = len(table) - len(drawn)
@@ -209,13 +207,11 @@ def drift_case_objective(table: pd.DataFrame) -> Picture:
     fig = _stacked(placed, "drift", "place", DRIFT_HOVER, orientation="h")
     totals = table.groupby("merge", sort=False)["drift"].sum()
     shares = [percent(total, 0) for total in totals]
-    fig.add_trace(
-        scatter(
-            x=totals.to_numpy(np.float32), y=np.arange(len(merges), dtype=np.float32), mode="text", name="Sum",
-            text=[f"\xa0{share}" for share in shares], textposition="middle right", cliponaxis=False,
-            hoverinfo="skip", showlegend=False, textfont={"size": theme.SMALL},
-        )
-    )  # fmt: skip
+    fig.add_trace(scatter(
+        x=totals.to_numpy(np.float32), y=np.arange(len(merges), dtype=np.float32), mode="text", name="Sum",
+        text=[f"\xa0{share}" for share in shares], textposition="middle right", cliponaxis=False,
+        hoverinfo="skip", showlegend=False, textfont={"size": theme.SMALL},
+    ))  # fmt: skip
     title = {"text": "Squared drift, both tasks (% of the pretrained layer's)"}
     fig.update_xaxes(title=title, tickformat=".0%", range=[0, max(1.0, float(totals.max())) * 1.12])
     fig.update_yaxes(**axes.of_names("Merge", merges, down=True))

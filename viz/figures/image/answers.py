@@ -54,16 +54,17 @@ def image_lens(table: pd.DataFrame, *, sentence: str = "", present: bool = False
     legend, top = legends.above([*looks, ACCURACY])
     models = in_order(table["model"])
     columns = min(len(models), len(models) if present else ACROSS)
-    height = top + -(-len(models) // columns) * (CAPTION + PANEL + BELOW)
+    across = axes.side_by_side(columns, GAP * ACROSS / max(columns, ACROSS))
+    rows = [PANEL] * -(-len(models) // columns)
+    down, height = axes.stacked(rows, CAPTION + BELOW, top + CAPTION, BELOW)
     fig, finals = Drawing(), []
     for place, model in enumerate(models):
         own = table[table["model"] == model].sort_values("depth", kind="stable")
         number = str(place + 1) if place else ""
         fig.add_traces(trace | {"xaxis": f"x{number}", "yaxis": f"y{number}"} for trace in _lines(own, looks))
         finals.append(_final(own))
-        _lay_out(fig, place, finals[-1], (top, height), columns)
-    for at, trace in enumerate(fig.data):  # each class is in the legend once
-        trace["showlegend"] = all(trace["legendgroup"] != other["legendgroup"] for other in fig.data[:at])
+        _lay_out(fig, number, finals[-1], across[place % columns], down[place // columns])
+    legends.one_entry_each(fig)
     fig.update_layout(legend=legend, margin={"l": LEFT, "r": 16, "t": 0, "b": 0})
     says = "{title:plain 40} says {class:plain 30} ({probability:percent 0}) from depth {stays}"
     words = f"{sentence} Answers of {plural(len(models), 'model')} by depth: "
@@ -101,21 +102,16 @@ def _final(own: pd.DataFrame) -> dict[Any, Any]:
     return {**first.iloc[-1].to_dict(), "stays": int(first["depth"].iloc[other.max(initial=-1) + 1])}
 
 
-def _lay_out(fig: Drawing, place: int, final: dict[Any, Any], sizes: tuple[float, float], columns: int) -> None:
+def _lay_out(fig: Drawing, number: str, final: dict[Any, Any], across: list[float], down: list[float]) -> None:
     """Both axes of a panel, its caption, and a line at the depth from which the answer stays."""
-    top, height = sizes
-    row, column = divmod(place, columns)
-    gap = GAP * ACROSS / max(columns, ACROSS)
-    width = (1 - gap * (columns - 1)) / columns
-    upper = 1 - (top + row * (CAPTION + PANEL + BELOW) + CAPTION) / height
-    number, last, left = str(place + 1) if place else "", int(final["depth"]), column * (width + gap)
+    last, narrow = int(final["depth"]), across[1] - across[0] < 0.4  # more than ``ACROSS`` have no room for long titles
     fig.layout[f"xaxis{number}"] = {
-        "title": {"text": "Depth" if columns > ACROSS else BLOCKS_PASSED}, "range": [-0.3, last + 0.3],
-        "dtick": 1 if last < 13 else 4, "showgrid": False, "domain": [left, left + width], "anchor": f"y{number}",
+        "title": {"text": "Depth" if narrow else BLOCKS_PASSED}, "range": [-0.3, last + 0.3],
+        "dtick": 1 if last < 13 else 4, "showgrid": False, "domain": across, "anchor": f"y{number}",
     }  # fmt: skip
     fig.layout[f"yaxis{number}"] = {
-        "title": {"text": "Probability" if column == 0 else "\xa0"}, "range": [-0.02, 1.04], "tickformat": ".0%",
-        "domain": [max(0.0, upper - PANEL / height), upper], "anchor": f"x{number}",
+        "title": {"text": "\xa0" if across[0] else "Probability"}, "range": [-0.02, 1.04], "tickformat": ".0%",
+        "domain": down, "anchor": f"x{number}",
     }  # fmt: skip
     words, inside = hover_texts(pd.DataFrame([final]), SAYS)[0], f"y{number} domain"
     fig.add_annotation(theme.caption(words, 1, xref=f"x{number} domain", yref=inside, yshift=4, align="left"))

@@ -87,18 +87,16 @@ def data_set_mended(table: pd.DataFrame, *, runs: list[str] | None = None, over:
     names, kinds = in_order(table["run"]), in_order(table["tokens"])
     looks, last = theme.looks(runs or names), int(table["depth"].max())
     table = table.assign(where=[_before(depth, last) for depth in table["depth"]])
-    width = (1 - GAP * (len(kinds) - 1)) / len(kinds)
     fig = Drawing()
-    for panel, kind in enumerate(kinds):
+    for panel, (kind, domain) in enumerate(zip(kinds, axes.side_by_side(len(kinds), GAP), strict=True)):
         number = str(panel + 1) if panel else ""
         for name, rows, entry in series.each(table[table["tokens"] == kind], "run", names):
             shift = names.index(name) - (len(names) - 1) / 2
             look = looks.get(name, theme.KINDS["merge"])
             fig.add_trace(_line(rows, look, shift, {"dash": "solid"}, xaxis=f"x{number}", yaxis="y", **entry))
-        start = panel * (width + GAP)
-        shared = {"domain": [start, min(1.0, start + width)], "anchor": "y"}
+        shared = {"domain": domain, "anchor": "y"}
         fig.update_layout({f"xaxis{number}": _blocks([*map(str, range(last)), "out"], "Before block") | shared})
-        fig.add_annotation(theme.caption(safe_text(KINDS.get(kind, kind), 30), 1, x=start, yshift=4))
+        fig.add_annotation(theme.caption(safe_text(KINDS.get(kind, kind), 30), 1, x=domain[0], yshift=4))
     legends.one_entry_each(fig)
     fig.update_yaxes(title={"text": "Broken images that<br>are right again (%)"}, tickformat=".0%", range=[0, 1.02])
     alt = f"Broken images that are right with the reference's tokens put in, {plural(len(names), 'run')}{_over(over)}."

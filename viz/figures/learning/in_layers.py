@@ -8,8 +8,9 @@ import pandas as pd
 from viz import theme
 from viz.chart import TENSOR, chart, in_order
 from viz.drawing import Drawing, Picture
-from viz.hover import LAYER, in_words
+from viz.hover import LAYER, extremes, in_words
 from viz.parts import depth, matrix, series, tensor_columns
+from viz.parts.cells import NO_CELL, Cell
 from viz.parts.legends import with_legend
 from viz.text import plural
 
@@ -23,8 +24,6 @@ KEPT = (
 )
 SHARED = "<b>{first} and {second}</b><br>{share:percent} of what {first} keeps is kept by {second} as well"
 MOST_SHARED = "It is largest for {first:plain 40}, of whose mask {second:plain 40} keeps {share:percent} as well."
-Selected = tuple[str | None, str | None]
-Limits = tuple[float, float] | None
 
 
 @chart(
@@ -37,7 +36,7 @@ Limits = tuple[float, float] | None
     empty="This merge learned no coefficient for each tensor.",
 )
 def coefficient_map(
-    table: pd.DataFrame, *, selected: Selected = (None, None), limits: Limits = None, step: int | None = None
+    table: pd.DataFrame, *, selected: Cell = NO_CELL, limits: depth.Limits = None, step: int | None = None
 ) -> Picture:
     """A heat map, experts by tensors in forward order; tensors that an edit pruned are gray.
 
@@ -49,7 +48,7 @@ def coefficient_map(
     kept = series.drawn_rows(table, "coefficient", lack="every tensor was pruned")
     mean, span = kept["coefficient"].mean(), (min(0.0, kept["coefficient"].min()), kept["coefficient"].max())
     of = f"{plural(table['tensor'].nunique(), 'tensor')} for {plural(table['expert'].nunique(), 'expert')}"
-    most, least = (in_words(kept, "coefficient", EXTREME, least=least) for least in (False, True))
+    most, least = extremes(kept, "coefficient", EXTREME)
     picture = depth.heat_map(
         table, "expert", "coefficient", depth.Scale("coefficient", log=False, limits=limits or span), COEFFICIENT,
         selected, formats={"learned": _learned}, alt=f"Learned coefficients of {of}"
@@ -104,7 +103,7 @@ def coefficient_sums(table: pd.DataFrame, *, runs: list[str] | None = None, sele
     picks=("expert", "tensor"),
     empty="This merge has no masks of scalars.",
 )
-def localization_map(table: pd.DataFrame, *, selected: Selected = (None, None), limits: Limits = None) -> Picture:
+def localization_map(table: pd.DataFrame, *, selected: Cell = NO_CELL, limits: depth.Limits = None) -> Picture:
     """A heat map, experts by tensors in forward order, of the share of scalars that each expert's mask keeps.
 
     kept (scalars in the mask).
@@ -113,9 +112,7 @@ def localization_map(table: pd.DataFrame, *, selected: Selected = (None, None), 
     sums = table.groupby("expert", as_index=False)[["kept", "numel"]].sum()
     sums["share"] = sums["kept"] / sums["numel"].clip(lower=1)
     words = f"Masks of {plural(len(sums), 'expert')} over {plural(table['tensor'].nunique(), 'tensor')}."
-    least, most = (
-        in_words(sums, "share", "{share:percent 2} ({expert:plain 40})", least=least) for least in (True, False)
-    )
+    most, least = extremes(sums, "share", "{share:percent 2} ({expert:plain 40})")
     return depth.heat_map(
         table, "expert", "share", depth.Scale("kept share", log=False, limits=limits, percent=True), KEPT, selected,
         alt=f"{words} They keep from {least} to {most} of the scalars.",

@@ -167,12 +167,10 @@ def given_scores(table: pd.DataFrame, *, runs: list[str] | None = None) -> Pictu
     fig, wide = Drawing(), axes.room(table["task"], 28)
     for place, (own, domain) in enumerate(zip(panels, domains, strict=True)):
         axis, tasks = str(place + 1) if place else "", in_order(own["task"])
-        fig.add_traces(
-            lanes.dots(
-                rows, own, tasks, "value", looks, GIVEN, axis=axis, xaxis=f"x{axis}", size=11,
-                marker={"line": {"width": 2}},
-            )
-        )  # fmt: skip
+        fig.add_traces(lanes.dots(
+            rows, own, tasks, "value", looks, GIVEN, axis=axis, xaxis=f"x{axis}", size=11,
+            marker={"line": {"width": 2}},
+        ))  # fmt: skip
         beside = {"text": "Task", "standoff": 8 + wide}
         settings = axes.of_names("Task", tasks, 28, down=True, domain=domain, anchor=f"x{axis}")
         across = {**_scale(own), "anchor": f"y{axis}"}
