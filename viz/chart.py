@@ -21,6 +21,7 @@ from viz.text import clean_text, identifier
 
 TENSOR = ("tensor", "order", "section", "role", "part")  # columns: which tensor a row is about, and where it lies
 
+Names = list[str] | None  # the full ordered list that fixes colors; those of the table if None
 NAMES = ("run", "task", "expert", "tensor", "method", "merge", "pair")  # columns of names, which may be numbers
 
 

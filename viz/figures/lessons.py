@@ -191,11 +191,7 @@ def _cells_in_words(rows: list[str], columns: list[str], values: Values, known: 
     empty="There is nothing to choose from.",
 )
 def guess_choice(table: pd.DataFrame, *, withheld: bool = False) -> Picture:
-    """A row for each option, with a mark under "Your guess" and one under "Measured".
-
-    option, guess and truth (whether it was chosen, and whether it is what was measured). Where the truth is
-    ``withheld`` a "?" stands in its column.
-    """
+    """A row for each option, with a mark under "Your guess" and one under "Measured", or a "?" while ``withheld``."""
     table = table.assign(place=range(len(table)))
     fig, words = Drawing(), []
     for column, (name, title) in enumerate((("guess", GUESSED), ("truth", MEASURED))):
@@ -322,10 +318,7 @@ def guess_number(
     empty="There is nothing to order.",
 )
 def guess_order(table: pd.DataFrame, *, unit: str = "", withheld: bool = False) -> Picture:
-    """A line for each option from its guessed rank to its measured one; 1 is the first.
-
-    option, guess and truth (ranks), value (what was measured). Where the truth is ``withheld`` lines are not drawn.
-    """
+    """A line for each option from its guessed rank (1 is the first) to its measured one, unless ``withheld``."""
     ends = ["guess"] if withheld else ["guess", "truth"]
     hover = "{option}" if withheld else "{option}[, measured {value:amount}]"
     looks = theme.looks(table["option"].tolist())

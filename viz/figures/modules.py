@@ -8,7 +8,7 @@ import numpy as np
 import pandas as pd
 
 from viz import theme
-from viz.chart import chart, in_order
+from viz.chart import Names, chart, in_order
 from viz.drawing import Drawing, Picture
 from viz.hover import extremes, in_words
 from viz.parts import axes, depth, matrix, series
@@ -76,11 +76,8 @@ def feature_shift(table: pd.DataFrame) -> Picture:
     picks=("run",),
     empty="No run has recorded its storage.",
 )
-def storage_parts(table: pd.DataFrame, *, parts: list[str] | None = None) -> Picture:
-    """A bar for each run, in MiB (2²⁰ bytes), made of its parts: the merged model, heads, modules, a router.
-
-    ``parts`` is the full ordered list that fixes the colors.
-    """
+def storage_parts(table: pd.DataFrame, *, parts: Names = None) -> Picture:
+    """A bar for each run, in MiB (2²⁰ bytes), made of its ``parts``, whose full list fixes colors."""
     drawn = series.drawn_rows(table, "bytes", lack="these runs did not record their storage")
     order, runs = {name: at for at, name in enumerate(in_order(parts or drawn["part"]))}, in_order(drawn["run"])
     drawn = drawn.sort_values("part", key=lambda names: names.map(order), kind="stable")
@@ -128,7 +125,7 @@ def _two_lines(label: str) -> str:
     rows=("task", "block"),
     empty="No routing was recorded for a task of a merged expert.",
 )
-def routing_own(table: pd.DataFrame, *, tasks: list[str] | None = None) -> Picture:
+def routing_own(table: pd.DataFrame, *, tasks: Names = None) -> Picture:
     """A mark for each task and block with the range of its images.
 
     block (missing where one router serves the whole model), weight (of the task's own expert, mean over its images),

@@ -10,7 +10,7 @@ from plotly.colors import get_colorscale
 
 from viz import theme
 from viz.chart import TENSOR, chart, in_order
-from viz.drawing import Drawing, Picture, Trace, heatmap, scatter
+from viz.drawing import Drawing, Picture, Trace, heatmap
 from viz.hover import LAYER, in_words
 from viz.parts import depth, legends, series, tensor_columns
 from viz.parts.cells import NO_CELL, Cell
@@ -131,11 +131,7 @@ def drift_and_put_back(
     )
     circled = table[table["tensor"] == selected]
     if len(circled):
-        fig.add_trace(scatter(
-            x=series.numbers(circled, "drift_rank"), y=series.numbers(circled, "change_rank"), mode="markers",
-            name="Selected", showlegend=False, hoverinfo="skip",
-            marker={"symbol": "circle-open", "size": 20, "color": theme.ACCENT, "line": {"width": 3}},
-        ))  # fmt: skip
+        fig.add_trace(series.ring(circled["drift_rank"], circled["change_rank"], "Selected", 20))
     room = 0.03 * len(table) + 0.5
     ends = [1 - room, len(table) + room]
     where = f", {safe_text(over)}" if over else ""

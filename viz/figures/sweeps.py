@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 
 from viz import theme
-from viz.chart import ChartError, NothingToDraw, chart, in_order, one_of
+from viz.chart import ChartError, Names, NothingToDraw, chart, in_order, one_of
 from viz.drawing import Drawing, Picture, Trace, heatmap
 from viz.hover import in_words
 from viz.parts import axes, legends, series, sweep
@@ -54,7 +54,7 @@ def sweep_lines(
     *,
     title: str = "Value",
     values: list[float] | None = None,
-    lines: list[str] | None = None,
+    lines: Names = None,
     selected: str | None = None,
     required: tuple[str, float] | None = None,
     note: str = "",
@@ -96,15 +96,12 @@ def sweep_tasks(
     *,
     title: str = "Value",
     values: list[float] | None = None,
-    lines: list[str] | None = None,
+    lines: Names = None,
     selected: str | None = None,
     required: tuple[str, float] | None = None,
     note: str = "",
 ) -> Picture:
-    """A small panel for each task, in-domain ones first and in bold, all on one scale; a line for every recipe.
-
-    Columns and options are as in ``sweep_lines``; ``required`` names a task.
-    """
+    """A small panel for each task (``required`` names one), in-domain ones first; otherwise as ``sweep_lines``."""
     table = drawn_rows(table, "accuracy", lack="no task has an accuracy").sort_values(["line", "x"], kind="stable")
     tasks = in_order(table.sort_values("in_domain", ascending=False, kind="stable")["task"])
     axis = {"title": {"text": "Accuracy<br>(%)"}, "tickformat": ".0%", "range": [-0.02, 1.02], "nticks": 4}
@@ -138,7 +135,7 @@ def sweep_given(
     *,
     title: str = "Value",
     values: list[float] | None = None,
-    series: list[str] | None = None,
+    series: Names = None,
     note: str = "",
 ) -> Picture:
     """A panel for each metric on its own scale, with a line of open diamonds for each series.
@@ -220,7 +217,7 @@ def sweep_contour(
     fig.add_traces(_mark(known.iloc[[place]], second) for place, second in enumerate(again))
     chosen = table[table["point"] == selected]
     if len(chosen):
-        fig.add_trace(sweep.ring(chosen["x"], chosen["y"]))
+        fig.add_trace(series.ring(chosen["x"], chosen["y"], "Chosen point"))
     for place, (name, update) in enumerate((("x", fig.update_xaxes), ("y", fig.update_yaxes))):
         ends = [*sweep.stretch(values[place] if values else None, table[name]), *known[name]]
         update(title={"text": safe_text(titles[place], 60)}, range=[min(ends), max(ends)], showgrid=False)
@@ -283,5 +280,5 @@ def _mark(row: pd.DataFrame, again: bool) -> Trace:
     look = look._replace(symbol="triangle-up" if again else look.symbol.removesuffix("-open"))
     return series.marks(
         row, "x", "y", look, KNOWN, size=13, marker={"line": {"color": theme.GROUND, "width": 2}}, name=name,
-        legendgroup=name, **sweep.CLICKED,
+        legendgroup=name, **series.UNTOUCHED,
     )  # fmt: skip

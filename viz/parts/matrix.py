@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -11,9 +11,9 @@ import pandas as pd
 
 from viz import theme
 from viz.chart import ChartError
-from viz.drawing import Drawing, heatmap, scatter
+from viz.drawing import Drawing, Trace, heatmap
 from viz.hover import hover_texts
-from viz.parts import axes, depth
+from viz.parts import axes, depth, series
 from viz.parts.cells import click_targets
 from viz.text import safe_text
 
@@ -51,17 +51,19 @@ def draw(
     )  # fmt: skip
     traces = [heat]
     if len(columns.names) <= NUMBERED:
-        light = (z - heat["zmin"]) / (heat["zmax"] - heat["zmin"]) < 0.5
-        traces.append(scatter(
-            **places, mode="text", name="Values", hoverinfo="skip", showlegend=False,
-            text=[_number(number, scale.percent) for number in numbers],
-            textfont={"size": theme.SMALL, "color": [theme.ON_DARK if dark else theme.ON_LIGHT for dark in light]},
-        ))  # fmt: skip
+        dark = (z - heat["zmin"]) / (heat["zmax"] - heat["zmin"]) < 0.5
+        traces.append(written(x, y, [_number(number, scale.percent) for number in numbers], dark))
     cells = list(zip(y.tolist(), x.tolist(), strict=True))
     traces.append(click_targets(rows.names, columns.names, texts, "Cells", cells=cells))
     fig = Drawing(traces)
     _lay_out(fig, rows, columns)
     return fig
+
+
+def written(x: Any, y: Any, texts: Sequence[str], dark: Iterable[bool]) -> Trace:
+    """Numbers in the cells, in the color that is easier to read on those that are ``dark`` and on the others."""
+    colors = [theme.ON_DARK if on_dark else theme.ON_LIGHT for on_dark in dark]
+    return series.words(x, y, texts, "Values", textfont={"size": theme.SMALL, "color": colors})
 
 
 def of_table(

@@ -10,7 +10,7 @@ import pandas as pd
 
 from viz import theme
 from viz.chart import in_order
-from viz.drawing import Drawing, Picture, Trace, scatter
+from viz.drawing import Drawing, Picture, Trace
 from viz.parts import axes, legends, series
 from viz.text import clean_text, safe_text
 
@@ -22,7 +22,6 @@ MET = "[<br>{meets:verdict} the requirement][, which {certainty:percent 0} of th
 FORMATS: Mapping[str, Callable[[Any], str]] = {"verdict": lambda meets: "meets" if meets else "does not meet"}
 BELOW, BETWEEN = 52, 0.03  # px under the plots, and the share of the width between two of them
 CHARACTERS = 76  # of captions and titles in all columns together on a narrow page
-CLICKED: dict[str, Any] = {"unselected": {"marker": {"opacity": 1}}}  # a click elsewhere leaves a mark as it is
 
 
 class Panel(NamedTuple):
@@ -92,7 +91,8 @@ def draw(
             fig.add_traces(_line(panel, rows, looks[name], style(rows, looks[name].color), **entry, **at))
         chosen = panel.rows[panel.rows["point"] == sweep.selected]
         if len(chosen):
-            fig.add_trace(ring(chosen["x"], chosen[panel.value], small=grid.columns > 1, **at))
+            size = (12, 2.5) if grid.columns > 1 else (17, 3)
+            fig.add_trace(series.ring(chosen["x"], chosen[panel.value], "Chosen point", *size, **at))
     legends.one_entry_each(fig)
     notes, more = axes.note(sweep.note, BELOW)
     inner = _lay_out(fig, panels, grid, sweep.title, stretch(sweep.values, table["x"]))
@@ -158,16 +158,6 @@ def _shade(fig: Drawing, panel: Panel, at_least: float, x: str, y: str) -> list[
         area | {"type": "rect", "y0": bottom, "fillcolor": FAILING, "line": {"width": 0}},
         area | {"type": "line", "y0": at_least, "line": {"color": theme.FADED, "width": 1.5, "dash": "dash"}},
     ]
-
-
-def ring(x: Any, y: Any, small: bool = False, **where: Any) -> Trace:
-    """The mark around the chosen point."""
-    size, width = (12, 2.5) if small else (17, 3)
-    return scatter(
-        x=np.asarray(x, np.float32), y=np.asarray(y, np.float32), mode="markers", name="Chosen point",
-        hoverinfo="skip", showlegend=False, **CLICKED, **where,
-        marker={"symbol": "circle-open", "size": size, "color": theme.ACCENT, "line": {"width": width}},
-    )  # fmt: skip
 
 
 def hollow(trace: Trace, rows: pd.DataFrame, **marker: Any) -> list[Trace]:

@@ -103,10 +103,7 @@ def compare_scores(table: pd.DataFrame, *, labels: Labels = ("A", "B")) -> Pictu
 def compare_agreement(
     table: pd.DataFrame, *, labels: Labels = ("A", "B"), selected: tuple[str, str] | None = None
 ) -> Picture:
-    """A square of four cells: A right or wrong, against B right or wrong.
-
-    a and b ("right" or "wrong"), count (images, fractions where a run has several models), share (of all images).
-    """
+    """A square of four cells: A right or wrong, against B right or wrong; ``selected`` outlines one of these (a, b)."""
     names = [AGREEMENT[pair][0] for pair in zip(table["a"], table["b"], strict=True)]
     table = table.assign(name=names, count=table["count"].astype(float), percents=100 * table["share"])
     words = ", ".join(hover_texts(table, "{name} {count:images} ({share:percent})", **IMAGES))
@@ -198,10 +195,7 @@ def _dots(table: pd.DataFrame, side: str, axis: str) -> list[Trace]:
     empty="No expert changed this layer.",
 )
 def compare_spectrum(table: pd.DataFrame, *, labels: Labels = ("A", "B")) -> Picture:
-    """Singular values of A and of B in the same axes, largest first, and B − A below.
-
-    direction (from 1), a and b (singular values, NaN where a space has no such direction), difference.
-    """
+    """Singular values of A and of B (NaN where a space has no such direction), largest first, and B − A below."""
     fig = Drawing()
     for side, name, color, symbol, axis in (
         ("a", f"A: {labels[0]}", theme.RUN_A, "circle", "y"),

@@ -8,7 +8,7 @@ import numpy as np
 import pandas as pd
 
 from viz import theme
-from viz.chart import TENSOR, chart, in_order, one_of
+from viz.chart import TENSOR, Names, chart, in_order, one_of
 from viz.drawing import Drawing, Picture, Trace
 from viz.hover import extremes, hover_texts, in_words
 from viz.parts import depth, series, tensor_columns
@@ -170,7 +170,7 @@ def _histogram_alt(table: pd.DataFrame, what: str) -> str:
     empty="No election was measured for these experts.",
 )
 def election_layers(
-    table: pd.DataFrame, *, value: str = "survived", selected: str | None = None, experts: list[str] | None = None
+    table: pd.DataFrame, *, value: str = "survived", selected: str | None = None, experts: Names = None
 ) -> Picture:
     """A line of dots for each expert over layers in forward order, or stacked bars of what survives.
 

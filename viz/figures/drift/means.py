@@ -10,7 +10,7 @@ import numpy as np
 import pandas as pd
 
 from viz import theme
-from viz.chart import chart, in_order, one_of
+from viz.chart import Names, chart, in_order, one_of
 from viz.drawing import Drawing, Picture, Trace
 from viz.hover import hover_texts, in_words
 from viz.parts import axes, legends, series
@@ -70,9 +70,7 @@ def _spread(
     rows=("run", "task", "position"),
     empty="No run's drift has been measured yet.",
 )
-def drift_depth(
-    table: pd.DataFrame, *, value: str = "cosine", band: str | None = None, runs: list[str] | None = None
-) -> Picture:
+def drift_depth(table: pd.DataFrame, *, value: str = "cosine", band: str | None = None, runs: Names = None) -> Picture:
     """A line for each run, the mean over tasks, and a band from the least to the most drifted task (LOT, Fig. 1b).
 
     kind (merge, or pretrained for the dashed line), place (stem, "block 0" …, embedding), position (of the place, from
@@ -166,13 +164,9 @@ def _by_exemplars(rows: pd.DataFrame, value: str, method: str, look: theme.Look,
 
 
 def _printed(rows: pd.DataFrame, symbol: str) -> Trace:
-    """What one paper prints for one method, in the color and with the marks of published numbers."""
-    look = theme.KINDS["paper"]._replace(symbol=symbol)
+    """What one paper prints for one method."""
     name = entry(f"◇ {rows['method'].iloc[0]}: {rows['source'].iloc[0]}")
-    return series.marks(
-        rows, np.log2(rows["exemplars"]), "accuracy", look, PRINTED_HOVER, name=name, legendgroup=name,
-        line={"width": 1.2, "dash": "dot"}, marker={"line": {"color": look.color, "width": 1.6}},
-    )  # fmt: skip
+    return series.published(rows, np.log2(rows["exemplars"]), PRINTED_HOVER, symbol, name=name, legendgroup=name)
 
 
 def _refer(fig: Drawing, references: Mapping[str, float]) -> None:

@@ -10,7 +10,7 @@ import numpy as np
 import pandas as pd
 
 from viz import theme
-from viz.chart import chart, in_order, one_of
+from viz.chart import Names, chart, in_order, one_of
 from viz.drawing import Drawing, Picture, Trace, scatter
 from viz.parts import axes, lanes, legends, plane, series
 from viz.text import clean_text, count, percent, plural, short_name
@@ -47,8 +47,8 @@ def drift_accuracy(
     *,
     value: str = "cosine",
     fit: Line | None = None,
-    runs: list[str] | None = None,
-    tasks: list[str] | None = None,
+    runs: Names = None,
+    tasks: Names = None,
     arrows: bool = False,
 ) -> Picture:
     """A point for each task (color) and run (symbol), and a dashed line with its coefficients if ``fit`` has them.
@@ -98,8 +98,7 @@ def _outline(rows: pd.DataFrame, symbol: str, entry: dict[str, str]) -> Trace:
     """A dark edge around a run's points, which is also the run's entry in the legend."""
     return scatter(
         x=series.numbers(rows, "drift"), y=series.numbers(rows, "points"), mode="markers", legend="legend",
-        hoverinfo="skip", marker={"symbol": symbol, "color": theme.INK, "size": 13},
-        unselected={"marker": {"opacity": 1}}, **entry,
+        hoverinfo="skip", marker={"symbol": symbol, "color": theme.INK, "size": 13}, **series.UNTOUCHED, **entry,
     )  # fmt: skip
 
 
@@ -123,9 +122,7 @@ def _fit(fig: Drawing, drift: pd.Series[float], fit: Line) -> str:
     picks=("task",),
     empty="No drift was measured for this tensor.",
 )
-def drift_tensor(
-    table: pd.DataFrame, *, tensor: str = "", selected: str | None = None, runs: list[str] | None = None
-) -> Picture:
+def drift_tensor(table: pd.DataFrame, *, tensor: str = "", selected: str | None = None, runs: Names = None) -> Picture:
     """A dot for each task and run.
 
     relative (change of the layer's output over the output, a fraction), mean_square (squared change per output).
@@ -198,20 +195,14 @@ def drift_case_weights(table: pd.DataFrame) -> Picture:
     empty="There is no merge to show.",
 )
 def drift_case_objective(table: pd.DataFrame) -> Picture:
-    """A stacked bar for each merge; its length is the squared drift that remains on the tasks: LOT, Eq. 17.
-
-    drift (‖X_k (T - T_k)‖² over its sum for the pretrained layer, a fraction).
-    """
+    """A stacked bar for each merge: the tasks' squared drift over its sum for the pretrained layer: LOT, Eq. 17."""
     merges = in_order(table["merge"])
     placed = table.assign(place=table["merge"].map(merges.index))
     fig = _stacked(placed, "drift", "place", DRIFT_HOVER, orientation="h")
     totals = table.groupby("merge", sort=False)["drift"].sum()
     shares = [percent(total, 0) for total in totals]
-    fig.add_trace(scatter(
-        x=totals.to_numpy(np.float32), y=np.arange(len(merges), dtype=np.float32), mode="text", name="Sum",
-        text=[f"\xa0{share}" for share in shares], textposition="middle right", cliponaxis=False,
-        hoverinfo="skip", showlegend=False, textfont={"size": theme.SMALL},
-    ))  # fmt: skip
+    texts, beyond = [f"\xa0{share}" for share in shares], {"textposition": "middle right", "cliponaxis": False}
+    fig.add_trace(series.words(totals, range(len(merges)), texts, "Sum", **beyond))
     title = {"text": "Squared drift, both tasks (% of the pretrained layer's)"}
     fig.update_xaxes(title=title, tickformat=".0%", range=[0, max(1.0, float(totals.max())) * 1.12])
     fig.update_yaxes(**axes.of_names("Merge", merges, down=True))

@@ -6,7 +6,7 @@ import numpy as np
 import pandas as pd
 
 from viz import theme
-from viz.chart import TENSOR, NothingToDraw, chart, one_of
+from viz.chart import TENSOR, Names, NothingToDraw, chart, one_of
 from viz.drawing import Drawing, Picture
 from viz.hover import LAYER, in_words
 from viz.parts import axes, depth, legends, series, tensor_columns
@@ -99,12 +99,7 @@ def drift_removed(
     empty="The objective has not been computed.",
 )
 def drift_objective(
-    table: pd.DataFrame,
-    *,
-    label: str = "This merge",
-    selected: str | None = None,
-    run: str = "",
-    runs: list[str] | None = None,
+    table: pd.DataFrame, *, label: str = "This merge", selected: str | None = None, run: str = "", runs: Names = None
 ) -> Picture:
     """For every tensor the sum of squared drifts over all tasks, as a multiple of the pretrained layer's: LOT, Eq. 6.
 

@@ -9,8 +9,8 @@ import numpy as np
 import pandas as pd
 
 from viz import theme
-from viz.chart import chart, in_order
-from viz.drawing import Drawing, Picture, Trace, scatter
+from viz.chart import Names, chart, in_order
+from viz.drawing import Drawing, Picture
 from viz.hover import hover_texts
 from viz.parts import axes, legends, series
 from viz.text import clean_text, first_few, plural, safe_text
@@ -49,7 +49,7 @@ def feature_map(
     table: pd.DataFrame,
     *,
     kind: str = "t-SNE",
-    groups: list[str] | None = None,
+    groups: Names = None,
     notes: Mapping[str, str] | None = None,
     selected: Sequence[str] = (),
     shared: bool = False,
@@ -111,15 +111,8 @@ def _add_panel(
             formats={"as_is": str}, marker={"line": theme.edge(0.4)}, **entry, showlegend=not panel.number, **where,
         )  # fmt: skip
         fig.add_trace(marks)
-    fig.add_trace(_rings(panel.rows[panel.rows["image"].isin(list(selected))]) | where)
-
-
-def _rings(rows: pd.DataFrame) -> Trace:
-    return scatter(
-        x=series.numbers(rows, "x"), y=series.numbers(rows, "y"), mode="markers", name="Selected", hoverinfo="skip",
-        legendgroup="Selected", showlegend=False, unselected={"marker": {"opacity": 1}},
-        marker={"color": theme.ACCENT, "symbol": "circle-open", "size": 11, "line": {"width": 2}},
-    )  # fmt: skip
+    chosen = panel.rows[panel.rows["image"].isin(list(selected))]
+    fig.add_trace(series.ring(chosen["x"], chosen["y"], "Selected", 11, 2, legendgroup="Selected", **where))
 
 
 def _lay_out(fig: Drawing, panel: Panel, kind: str, note: str) -> None:

@@ -6,7 +6,7 @@ import numpy as np
 import pandas as pd
 
 from viz import theme
-from viz.chart import chart, in_order, one_of
+from viz.chart import Names, chart, in_order, one_of
 from viz.drawing import Drawing, Picture, scatter
 from viz.hover import hover_texts
 from viz.parts import axes, legends, series
@@ -29,11 +29,8 @@ ROW, SPREAD = 40, 0.5  # px, and the share of a row that the models' marks take
     rows=("run", "low"),
     empty="Nothing to compare: choose a run beside the pretrained model.",
 )
-def feature_distance(table: pd.DataFrame, *, normalized: bool = False, runs: list[str] | None = None) -> Picture:
-    """A histogram for each run over one axis, with a line at its mean.
-
-    mean (distance). Bins are the same for all runs.
-    """
+def feature_distance(table: pd.DataFrame, *, normalized: bool = False, runs: Names = None) -> Picture:
+    """A histogram for each run over one axis, with a line at its mean distance; all runs have the same bins."""
     table = series.finite_rows(table, "low", "high", "share")
     names = in_order(table["run"])
     looks, tallest = theme.looks(runs or names), max(float(table["share"].max()), 0.01)
@@ -78,11 +75,8 @@ def feature_distance(table: pd.DataFrame, *, normalized: bool = False, runs: lis
     rows=("run", "task"),
     empty="No data set has features yet.",
 )
-def feature_separability(table: pd.DataFrame, *, value: str = "knn", runs: list[str] | None = None) -> Picture:
-    """A dot for each model and data set; k-nearest-neighbor accuracy has its interval.
-
-    silhouette, knn (a fraction), scatter, low and high (of knn), classes.
-    """
+def feature_separability(table: pd.DataFrame, *, value: str = "knn", runs: Names = None) -> Picture:
+    """A dot for each model and data set; k-nearest-neighbor accuracy (knn) has its interval."""
     title = VALUES[one_of("value", value, tuple(VALUES))]
     table = series.drawn_rows(table, value, lack="this value is undefined for these images")
     names, tasks = in_order(table["run"]), table.drop_duplicates("task")

@@ -83,10 +83,7 @@ def feature_components(table: pd.DataFrame, *, expert: str = "", what: str = "ke
     empty="No saliency was recorded for this expert.",
 )
 def feature_layers(table: pd.DataFrame, *, expert: str = "") -> Picture:
-    """A mark for each tensor in forward order, above bars of the share of tensors kept, by layer and component.
-
-    Columns are those of the chart by component. Filled marks are kept, open ones pruned.
-    """
+    """The marks of ``feature_components`` in forward order, above bars of the share of tensors kept by layer."""
     columns, components = tensor_columns.Columns.of(table), _components(table)
     table = _ordered(table, columns)
     looks, fig = theme.looks(components), Drawing()

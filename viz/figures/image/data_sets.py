@@ -8,7 +8,7 @@ from typing import Any
 import pandas as pd
 
 from viz import theme
-from viz.chart import NothingToDraw, chart, in_order, one_of
+from viz.chart import Names, NothingToDraw, chart, in_order, one_of
 from viz.drawing import Drawing, Picture, Trace
 from viz.hover import hover_texts, in_words
 from viz.parts import axes, depth, legends, matrix, series
@@ -40,9 +40,7 @@ APART = 0.055  # of a unit of depth between the marks of two lines, so that thei
     rows=("run", "depth"),
     empty="Answers by depth have not been measured of any run.",
 )
-def data_set_depths(
-    table: pd.DataFrame, *, value: str = "turns", runs: list[str] | None = None, over: str = ""
-) -> Picture:
+def data_set_depths(table: pd.DataFrame, *, value: str = "turns", runs: Names = None, over: str = "") -> Picture:
     """A line for each run over depth, with intervals.
 
     kind ("run", or "reference" for a dashed line), share. ``value`` says of what; ``over`` names the images in the alt
@@ -75,7 +73,7 @@ def data_set_depths(
     rows=("run", "depth", "tokens"),
     empty="Restoring has not been measured of any run.",
 )
-def data_set_mended(table: pd.DataFrame, *, runs: list[str] | None = None, over: str = "") -> Picture:
+def data_set_mended(table: pd.DataFrame, *, runs: Names = None, over: str = "") -> Picture:
     """A panel for each kind of tokens that is put in, with a line for each run over the block before which it is done.
 
     depth (of the block; the last one is the output), tokens (class, patches, all), share of the broken images that are

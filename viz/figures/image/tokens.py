@@ -36,10 +36,7 @@ RIGHT = {"symbol": "circle", "size": 7, "line": {"width": 1, "color": theme.GROU
     empty="There are no two models to compare.",
 )
 def image_attention_change(table: pd.DataFrame, *, sentence: str = "") -> Picture:
-    """Half the L1 distance of the class token's rows of two models: 0 looks alike, 1 looks elsewhere entirely.
-
-    distance in [0, 1].
-    """
+    """Half the L1 distance of the class token's rows of two models: 0 looks alike, 1 looks elsewhere entirely."""
     fig, cells, state = matrix.of_models(
         table, ("Block", "block"), ("Head", "head"), "distance",
         "<b>block {block}, head {head}</b><br>{title:text 40} and {against:text 40}<br>{distance:real} of the "
@@ -129,10 +126,7 @@ def image_restore(table: pd.DataFrame, *, sentence: str = "") -> Picture:
     empty="No single token has been restored yet.",
 )  # fmt: skip
 def image_restore_tokens(table: pd.DataFrame, *, model: str = "", sentence: str = "") -> Picture:
-    """A row for each block, a column for each token that is put in before it, of one model; the class token is first.
-
-    Columns are those of restoring kinds of tokens. The option ``model`` is the one that is drawn, by default the first.
-    """
+    """As ``image_restore``, with a column for each single token, of one ``model``, which is by default the first."""
     shown = model if model in set(table["model"]) else table["model"].iloc[0]
     own = table[table["model"] == shown]
     own = own.assign(name=_names(own), points=100 * own["change"])

@@ -6,7 +6,7 @@ import numpy as np
 import pandas as pd
 
 from viz import theme
-from viz.chart import TENSOR, chart, in_order
+from viz.chart import TENSOR, Names, chart, in_order
 from viz.drawing import Drawing, Picture
 from viz.hover import LAYER, extremes, in_words
 from viz.parts import depth, matrix, series, tensor_columns
@@ -73,11 +73,8 @@ def _learned(value: float) -> str:
     picks=("tensor",),
     empty="No run has learned a coefficient for each tensor.",
 )
-def coefficient_sums(table: pd.DataFrame, *, runs: list[str] | None = None, selected: str | None = None) -> Picture:
-    """A dotted line for each run over the tensors in forward order; a pruned tensor is a gap (LwPTV, Fig. 8).
-
-    total (Σ over experts of λ, NaN for a tensor that was pruned).
-    """
+def coefficient_sums(table: pd.DataFrame, *, runs: Names = None, selected: str | None = None) -> Picture:
+    """A dotted line for each run of Σ λ over its experts by tensor; a pruned tensor (NaN) is a gap (LwPTV, Fig. 8)."""
     columns, names = tensor_columns.Columns.of(table), in_order(table["run"])
     drawn = columns.placed(series.drawn_rows(table, "total", lack="every tensor was pruned"))
     look = theme.looks(runs or names)
@@ -104,10 +101,7 @@ def coefficient_sums(table: pd.DataFrame, *, runs: list[str] | None = None, sele
     empty="This merge has no masks of scalars.",
 )
 def localization_map(table: pd.DataFrame, *, selected: Cell = NO_CELL, limits: depth.Limits = None) -> Picture:
-    """A heat map, experts by tensors in forward order, of the share of scalars that each expert's mask keeps.
-
-    kept (scalars in the mask).
-    """
+    """A heat map, experts by tensors in forward order, of the share of scalars that each expert's mask keeps."""
     table = table.assign(share=(table["kept"] / table["numel"]).where(table["numel"] > 0, 0.0))
     sums = table.groupby("expert", as_index=False)[["kept", "numel"]].sum()
     sums["share"] = sums["kept"] / sums["numel"].clip(lower=1)
@@ -128,10 +122,7 @@ def localization_map(table: pd.DataFrame, *, selected: Cell = NO_CELL, limits: d
     empty="There are no two masks to compare.",
 )
 def localization_overlap(table: pd.DataFrame) -> Picture:
-    """A matrix of experts: of the scalars that the row's mask keeps, the share that the column's mask keeps as well.
-
-    first (the row), second (the column), share. The matrix is not symmetric, and its diagonal is empty.
-    """
+    """A matrix of experts: of the scalars that the row's mask keeps, the share that the column's mask keeps as well."""
     others = series.drawn_rows(
         table[table["first"] != table["second"]], "share", lack="there are no two masks to compare"
     )

@@ -8,7 +8,7 @@ import numpy as np
 import pandas as pd
 
 from viz import theme
-from viz.chart import chart, in_order
+from viz.chart import Names, chart, in_order
 from viz.drawing import Drawing, Picture, Trace
 from viz.hover import hover_texts, in_words
 from viz.parts import series, steps
@@ -53,7 +53,9 @@ def accuracy_steps(table: pd.DataFrame, *, published: pd.DataFrame | None = None
     look, means, printed = theme.looks(["here"])["here"], _means(table), []
     if published is not None:
         published = published.assign(label="◇ " + published["method"] + ": " + published["source"])
-        printed = [_printed(rows, **entry) for _, rows, entry in series.each(published, "method")]
+        printed = [
+            series.published(rows, "step", PRINTED, **entry) for _, rows, entry in series.each(published, "method")
+        ]
     area = theme.tint(look.color, 0.15)
     fig = Drawing([
         *printed,
@@ -79,15 +81,6 @@ def _means(table: pd.DataFrame) -> pd.DataFrame:
     }).reset_index()  # fmt: skip
 
 
-def _printed(rows: pd.DataFrame, **entry: Any) -> Trace:
-    """What authors logged for one method, in the color and with the marks of published numbers."""
-    look = theme.KINDS["paper"]._replace(symbol="diamond-open")
-    return series.marks(
-        rows, "step", "accuracy", look, PRINTED, line={"width": 1.2, "dash": "dot"},
-        marker={"line": {"color": look.color, "width": 1.6}}, **entry,
-    )  # fmt: skip
-
-
 @chart(
     title="Coefficients over steps",
     question="How do the coefficients move while the merge learns?",
@@ -97,12 +90,7 @@ def _printed(rows: pd.DataFrame, **entry: Any) -> Trace:
     empty="No step of this merge was recorded.",
 )
 def coefficient_steps(
-    table: pd.DataFrame,
-    *,
-    tensor: str = "",
-    at: int | None = None,
-    band: str | None = None,
-    experts: list[str] | None = None,
+    table: pd.DataFrame, *, tensor: str = "", at: int | None = None, band: str | None = None, experts: Names = None
 ) -> Picture:
     """A line for each expert; one has a band from its smallest to its largest coefficient.
 
@@ -138,7 +126,7 @@ def learning_loss(
     *,
     unit: str = "Loss",
     at: int | None = None,
-    experts: list[str] | None = None,
+    experts: Names = None,
     window: int = 1,
     overall: str = "",
 ) -> Picture:
@@ -157,7 +145,7 @@ def learning_loss(
     return with_legend(fig, _losses_in_words(tasks, table, unit, experts), state=unit, **steps.SIZE)
 
 
-def _losses_in_words(points: pd.DataFrame, table: pd.DataFrame, unit: str, experts: list[str] | None) -> str:
+def _losses_in_words(points: pd.DataFrame, table: pd.DataFrame, unit: str, experts: Names) -> str:
     """What the lines show; ``points`` are theirs, by step."""
     names = (points if len(points) else table)["expert"]
     together = experts is not None and not set(names) & set(experts)  # one loss, of a router for instance
@@ -182,7 +170,7 @@ def _losses_in_words(points: pd.DataFrame, table: pd.DataFrame, unit: str, exper
     picks=("task", "step"),
     empty="No step of this merge has been measured with labels.",
 )
-def entropy_loss(table: pd.DataFrame, *, tasks: list[str] | None = None, selected: str | None = None) -> Picture:
+def entropy_loss(table: pd.DataFrame, *, tasks: Names = None, selected: str | None = None) -> Picture:
     """A path for each task through its measured steps: the first is an open mark, the last a large one.
 
     entropy (mean of the model's predictions, nats), loss (cross-entropy with labels, nats). Where a path goes left and

@@ -12,7 +12,7 @@ import pandas as pd
 
 from viz import theme
 from viz.chart import TENSOR, chart, in_order
-from viz.drawing import Drawing, Picture, Trace, bar, heatmap, scatter
+from viz.drawing import Drawing, Picture, Trace, bar, heatmap
 from viz.hover import LAYER, hover_texts
 from viz.parts import axes, depth, series, tensor_columns
 from viz.parts.cells import NO_CELL, Cell, click_targets, outline
@@ -34,7 +34,6 @@ MIXED = -0.2  # where the row of all experts has more than one factor, on the sc
 SCALE = [[0, theme.GROUND], [0.1, theme.GROUND], [0.1, theme.PRUNED], [1 / 6, theme.PRUNED], [1, theme.KEPT]]
 CELL = "<b>{tensor:short}</b><br>{expert}: {factor:factor}"
 MORE = f"<br>{LAYER}, {{numel:count}} scalars"
-SMALL = {"size": theme.SMALL, "color": theme.INK}
 
 
 @chart(
@@ -172,11 +171,10 @@ def _row_targets(experts: Sequence[str], click: str) -> Trace:
 def _row_names(experts: Sequence[str]) -> Trace:
     """The names of the rows, which may reach into the margin."""
     rows = len(experts) + 1
-    return scatter(
-        x=np.full(rows, 0.94, np.float32), y=np.arange(rows, dtype=np.float32), mode="text",
-        text=[*(safe_text(name, 24) for name in experts), "<b>all</b>"], textposition="middle left", textfont=SMALL,
-        name="Rows", hoverinfo="skip", cliponaxis=False, xaxis="x2", yaxis="y", showlegend=False,
-    )  # fmt: skip
+    texts = [*(safe_text(name, 24) for name in experts), "<b>all</b>"]
+    where = {"xaxis": "x2", "yaxis": "y", "textposition": "middle left", "cliponaxis": False}
+    font = {"size": theme.SMALL, "color": theme.INK}
+    return series.words(np.full(rows, 0.94), range(rows), texts, "Rows", **where, textfont=font)
 
 
 def _group_targets(columns: tensor_columns.Columns, click: str) -> Trace:

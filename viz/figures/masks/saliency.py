@@ -9,7 +9,7 @@ import numpy.typing as npt
 import pandas as pd
 
 from viz import theme
-from viz.chart import TENSOR, chart, in_order
+from viz.chart import TENSOR, Names, chart, in_order
 from viz.drawing import Drawing, Picture, Trace, heatmap
 from viz.hover import LAYER, hover_texts
 from viz.parts import axes, depth, series, tensor_columns
@@ -169,17 +169,9 @@ def _matrix_alt(tensors: pd.DataFrame) -> str:
     empty="No saliency was recorded for this tensor.",
 )
 def saliency_tensor(
-    table: pd.DataFrame,
-    *,
-    tensor: str = "",
-    selected: str | None = None,
-    experts: list[str] | None = None,
-    log: bool = False,
+    table: pd.DataFrame, *, tensor: str = "", selected: str | None = None, experts: Names = None, log: bool = False
 ) -> Picture:
-    """A dot for each expert's saliency, filled if its own mask keeps the tensor, and a tick at its threshold.
-
-    saliency and threshold (units of the weights), kept (own mask).
-    """
+    """A dot for each expert's saliency, filled if its own mask keeps the tensor, and a tick at its threshold."""
     names, kept = table["expert"].tolist(), table["kept"].to_numpy(bool)
     looks = theme.looks(experts or names)
     own = [looks.get(name, theme.KINDS["individual"]) for name in names]

@@ -11,7 +11,7 @@ import pandas as pd
 
 from viz import theme
 from viz.chart import chart, in_forward_order, in_order, one_of
-from viz.drawing import Drawing, Picture, bar, heatmap, scatter
+from viz.drawing import Drawing, Picture, bar, heatmap
 from viz.hover import extremes, hover_texts, in_words
 from viz.parts import axes, depth, series, tensor_columns
 from viz.parts.cells import NO_CELL, Cell, click_targets, outline
@@ -71,11 +71,8 @@ def kept_share(table: pd.DataFrame, *, by: str = "role") -> Picture:
     fig.add_traces([
         bar(x=totals["rest"].to_numpy(np.float32), text=hover_texts(totals, REST), name="pruned", legendgroup="pruned",
             marker={"color": theme.PRUNED}, **flat),
-        scatter(
-            x=np.ones(len(y), np.float32), y=y, mode="text", text=hover_texts(totals, "\xa0{share:percent}"),
-            textposition="middle right", cliponaxis=False, hoverinfo="skip", showlegend=False, name="Kept share",
-            textfont={"size": theme.SMALL},
-        ),
+        series.words(np.ones(len(y)), y, hover_texts(totals, "\xa0{share:percent}"), "Kept share",
+                     textposition="middle right", cliponaxis=False),
     ])  # fmt: skip
     fig.update_xaxes(title={"text": "Share of the section's scalars that is kept (%)"}, range=[0, 1], tickformat=".0%")
     fig.update_yaxes(**axes.of_names("Section", sections, down=True, fixedrange=False))

@@ -10,8 +10,8 @@ import numpy as np
 import pandas as pd
 
 from viz import theme
-from viz.chart import ChartError, NothingToDraw, chart, in_order
-from viz.drawing import Drawing, Picture, Trace, scatter
+from viz.chart import ChartError, Names, NothingToDraw, chart, in_order
+from viz.drawing import Drawing, Picture, Trace
 from viz.hover import hover_texts, in_words
 from viz.parts import axes, lanes, legends, series
 from viz.text import clean_text, percent, plural, real, safe_text
@@ -61,7 +61,7 @@ LEAST, MOST = " {account:account}: from {bytes:mib} MiB ({label:plain 30})", " t
     picks=("run", "task"),
     empty="No run has been evaluated yet.",
 )
-def task_accuracy(table: pd.DataFrame, *, normalized: bool = False, runs: list[str] | None = None) -> Picture:
+def task_accuracy(table: pd.DataFrame, *, normalized: bool = False, runs: Names = None) -> Picture:
     """A dot with its Wilson interval for each run and task, in-domain tasks above out-of-domain ones.
 
     expert (own expert's accuracy), zero_shot (pretrained's) and chance are drawn as ticks. ``normalized`` divides by
@@ -151,7 +151,7 @@ def _highest(table: pd.DataFrame, normalized: bool) -> str:
     picks=("run", "task"),
     empty="These runs were given no scores.",
 )
-def given_scores(table: pd.DataFrame, *, runs: list[str] | None = None) -> Picture:
+def given_scores(table: pd.DataFrame, *, runs: Names = None) -> Picture:
     """A panel for each metric on its own scale, with an open diamond for each run and task.
 
     task (with its split, if the file names one), metric, value, low, high (of proportions with a known n, else NaN),
@@ -267,9 +267,8 @@ def _bars(sums: pd.DataFrame, account: str, rows: lanes.Lanes, runs: list[str]) 
             orientation="h", name=ACCOUNTS[account], legendgroup=account, width=0.9 * rows.lane / rows.row,
             marker={"line": theme.edge(0.5), "pattern": pattern},
         ),
-        scatter(
-            x=series.numbers(sums, mib), y=places, legendgroup=account, mode="text",
-            text=hover_texts(sums, "\xa0{bytes:mib}", **FORMATS), textposition="middle right", cliponaxis=False,
-            hoverinfo="skip", showlegend=False, name=f"{ACCOUNTS[account]}, MiB", textfont={"size": theme.SMALL},
+        series.words(
+            mib, places, hover_texts(sums, "\xa0{bytes:mib}", **FORMATS), f"{ACCOUNTS[account]}, MiB",
+            textposition="middle right", cliponaxis=False, legendgroup=account,
         ),
     ]  # fmt: skip
