@@ -148,9 +148,6 @@ def file_name(name: str) -> str:
     return re.sub(r"[^\w.-]+", "_", name)[:80] or "figure"
 
 
-CONFIG = config("mergescope")
-
-
 def text_width(text: str, size: float = SMALL) -> float:
     """Approximate width of a text in px; tags take none and an entity counts as one character."""
     bare = re.sub(r"&#?\w+;", "x", re.sub(r"<[^>]*>", "", text))
@@ -160,13 +157,9 @@ def text_width(text: str, size: float = SMALL) -> float:
 def finish(fig: Drawing, key: str, alt: str, height: float, present: bool = False, state: str = "") -> go.Figure:
     """The figure with template, alt text and height, on a projector its window's; ``state`` resets the zoom."""
     tall = PRESENTED_HEIGHT if present else round(height)
-    fig.update_layout(template=TEMPLATE, height=tall, **identity(key, alt, state))
+    meta = {"alt": clean_text(alt, 600), "key": key}
+    fig.update_layout(template=TEMPLATE, height=tall, meta=meta, uirevision=f"{key}:{state}")
     return fig.figure()
-
-
-def identity(key: str, alt: str, state: str = "") -> dict[str, Any]:
-    """What of a layout says which chart it is: alt text, key, and the ``state`` that resets the zoom."""
-    return {"meta": {"alt": clean_text(alt, 600), "key": key}, "uirevision": f"{key}:{state}"}
 
 
 def notice(key: str, sentence: str, present: bool = False) -> go.Figure:

@@ -38,11 +38,7 @@ def preview_change(table: pd.DataFrame) -> Picture:
     table = table.sort_values("group", key=lambda group: group.map(groups.index), kind="stable")
     table = table.assign(y=np.arange(len(table)) + table["group"].map(groups.index) + 1)  # each heading takes a row
     fig = Drawing([_bars(table)])
-    far = 100 * max(0.01, 1.06 * float(np.nanmax(np.abs(table[["difference", "low", "high"]].to_numpy(np.float64)))))
-    fig.update_xaxes(
-        title={"text": "Change in percentage points, paired 95% interval"}, range=[-far, far], zeroline=True,
-        zerolinecolor=theme.INK, zerolinewidth=1.2,
-    )  # fmt: skip
+    fig.update_xaxes(**axes.of_points("Change", table[["difference", "low", "high"]]))
     rows = len(table) + len(groups)
     places = {"tickvals": series.numbers(table, "y"), "range": [rows - 0.4, -0.6]}
     fig.update_yaxes(**axes.of_names("Data set or average", list(table["title"]), 28) | places)

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
+import pandas as pd
 
 from viz import theme
 from viz.text import safe_text
@@ -22,6 +23,26 @@ def of_names(title: str, names: Sequence[object], limit: int = 24, down: bool = 
         "ticktext": [safe_text(name, limit) for name in names], "range": ends[::-1] if down else ends,
         "fixedrange": True, **more,
     }  # fmt: skip
+
+
+def of_numbers(title: str, numbers: Sequence[int], places: Any = None, **more: Any) -> dict[str, Any]:
+    """Settings of an axis with a tick at each of these whole numbers, at their ``places`` if these are others."""
+    ticks = {"tickvals": numbers if places is None else places, "ticktext": list(map(str, numbers))}
+    return {"title": {"text": title}, "tickmode": "array", **ticks, **more}
+
+
+def of_points(title: str, changes: pd.DataFrame) -> dict[str, Any]:
+    """Settings of an axis of ``changes`` of accuracy in percentage points, as far down as up from the line at zero."""
+    far = 100 * max(0.01, 1.06 * float(np.nanmax(np.abs(changes.to_numpy(np.float64)))))
+    zero = {"zeroline": True, "zerolinecolor": theme.INK, "zerolinewidth": 1.2}
+    return {"title": {"text": f"{title} in percentage points, paired 95% interval"}, "range": [-far, far], **zero}
+
+
+def log(low: float, high: float) -> dict[str, Any]:
+    """Settings of a logarithmic axis between two numbers, with round ticks."""
+    marks = theme.ticks(low, high, log=True)
+    places = [10.0**place for place in marks["tickvals"]]
+    return marks | {"type": "log", "range": [float(np.log10(low)), float(np.log10(high))], "tickvals": places}
 
 
 def room(names: Iterable[object], limit: int = 24, least: float = 0) -> float:

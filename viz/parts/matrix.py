@@ -30,11 +30,7 @@ class Side(NamedTuple):
 
 
 def draw(
-    rows: Side,
-    columns: Side,
-    values: npt.NDArray[np.float64],
-    texts: Sequence[str],
-    scale: depth.Scale,
+    rows: Side, columns: Side, values: npt.NDArray[np.float64], texts: Sequence[str], scale: depth.Scale
 ) -> Drawing:
     """The matrix with ``values`` (rows, columns), in which a missing number is a gray cell; cells take clicks.
 

@@ -27,10 +27,7 @@ Point = tuple[float, float]
 # Possible places of a label, nearest first: (horizontal side, vertical side, distance in px); far ones get a thin line.
 # Corners come first, because a mark's own intervals leave them free.
 CORNERS, EDGES = ((1, 1), (1, -1), (-1, 1), (-1, -1)), ((1, 0), (-1, 0), (0, 1), (0, -1))
-PLACES = (
-    *((h, v, 6) for h, v in CORNERS),
-    *((h, v, gap) for gap in (18, 26, 40, 58) for h, v in (*EDGES, *CORNERS)),
-)
+PLACES = (*((h, v, 6) for h, v in CORNERS), *((h, v, gap) for gap in (18, 26, 40, 58) for h, v in (*EDGES, *CORNERS)))
 LINED = 15  # px: a label farther from its mark than this gets a line to it
 
 
@@ -115,8 +112,11 @@ def draw(
     ):
         tasks = _tasks(labels.rows, f"tasks_{side}")
         update(title={"text": f"{title} accuracy, mean over {tasks} (%)"}, range=ends, tickformat=".0%")
-    footnote = _footnote(left_out, len(labels.rows) - len(placed), notes)
-    fig.update_layout(annotations=[*names, *arrows, *placed, *footnote])
+    unlabeled = len(labels.rows) - len(placed)
+    first = [_left_out(left_out)] if len(left_out) else []
+    first += [f"{plural(unlabeled, 'mark')} unlabeled for lack of room"] if unlabeled else []
+    text = "<br>".join(filter(None, (". ".join(first), *notes)))
+    fig.update_layout(annotations=[*names, *arrows, *placed, *([axes.under(text, 50)] if text else [])])
     return fig
 
 
@@ -201,13 +201,6 @@ def _left_out(rows: pd.DataFrame) -> str:
     return f"Left out, no accuracy or H-score ({len(rows)}): {first_few(short, 2)}"
 
 
-def _footnote(left_out: pd.DataFrame, unlabeled: int, lines: Sequence[str]) -> list[dict[str, Any]]:
-    notes = [_left_out(left_out)] if len(left_out) else []
-    notes += [f"{plural(unlabeled, 'mark')} unlabeled for lack of room"] if unlabeled else []
-    text = "<br>".join(filter(None, (". ".join(notes), *lines)))
-    return [axes.under(text, 50)] if text else []
-
-
 class Box(NamedTuple):
     """Rectangle by its center and size, in px, y upward."""
 
@@ -231,10 +224,7 @@ class PlotArea(NamedTuple):
 
 
 def place_labels(
-    texts: Sequence[str],
-    data: Sequence[tuple[float, float]],
-    views: Sequence[PlotArea],
-    first: Collection[int] = (),
+    texts: Sequence[str], data: Sequence[tuple[float, float]], views: Sequence[PlotArea], first: Collection[int] = ()
 ) -> list[dict[str, Any]]:
     """Annotations that label the marks at ``data`` (axis units) without overlap in every view, narrow page or wide.
 

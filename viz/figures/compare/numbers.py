@@ -64,19 +64,15 @@ def compare_scores(table: pd.DataFrame, *, labels: Labels = ("A", "B")) -> Pictu
     heads = np.cumsum([0, *(len(rows) + 1 for rows in groups)])
     places = np.concatenate([head + 1 + np.arange(len(rows)) for head, rows in zip(heads[:-1], groups, strict=True)])
     table = pd.concat(groups).assign(label_a=labels[0], label_b=labels[1])
-    sure, end = (table["low"] > 0) | (table["high"] < 0), int(heads[-1])
+    sure, end = series.clear(table), int(heads[-1])
     colors = np.where(sure, np.where(table["difference"] > 0, theme.RUN_B, theme.RUN_A), theme.TIE).tolist()
     dots = series.marks(
         table, 100 * table["difference"], places, theme.Look(theme.FADED, "circle"), DIFFERENCE, picks=("scope",),
         size=11, marker={"color": colors, "line": theme.edge(1.2)}, name="Difference",
         error_x=series.interval(table, "difference", theme.FADED, factor=100, thickness=1.6, width=3),
     )  # fmt: skip
-    fig, values = Drawing([dots]), table[["difference", "low", "high"]].to_numpy(np.float64)
-    far = 100 * max(0.01, 1.06 * float(np.nanmax(np.abs(values))))
-    fig.update_xaxes(
-        title={"text": "B − A in percentage points, paired 95% interval"}, range=[-far, far], zeroline=True,
-        zerolinecolor=theme.INK, zerolinewidth=1.2, ticksuffix="",
-    )  # fmt: skip
+    fig = Drawing([dots])
+    fig.update_xaxes(**axes.of_points("B − A", table[["difference", "low", "high"]]), ticksuffix="")
     titles = list(table["title"])
     names = axes.of_names("Data set or average", titles, 28, showgrid=True)
     fig.update_yaxes(**names | {"tickvals": places.astype(np.float32), "range": [end - 0.4, -0.6]})
@@ -210,14 +206,11 @@ def compare_spectrum(table: pd.DataFrame, *, labels: Labels = ("A", "B")) -> Pic
     values = table[["a", "b"]].to_numpy(np.float64)
     positive = values[np.isfinite(values) & (values > 0)]
     low, high = (positive.min() / 1.3, 1.3 * positive.max()) if len(positive) else (0.1, 1.0)
-    marks = theme.ticks(low, high, log=True)
     far = 1.1 * float(np.nanmax(np.abs(table["difference"].to_numpy(np.float64)), initial=0)) or 1.0
     last = int(table["direction"].max())
     fig.update_layout(
         xaxis={"title": {"text": "Direction, largest first"}, "anchor": "y2", "range": [0.5 - 0.01 * last, last + 0.5]},
-        yaxis={"title": {"text": "Singular value"}, "domain": [0.45, 1], "type": "log",
-               "range": [float(np.log10(low)), float(np.log10(high))], **marks,
-               "tickvals": [10**at for at in marks["tickvals"]]},
+        yaxis={"title": {"text": "Singular value"}, "domain": [0.45, 1], **axes.log(low, high)},
         yaxis2={"title": {"text": "B − A"}, "domain": [0, 0.35], "range": [-far, far], "zeroline": True, "nticks": 4,
                 "zerolinecolor": theme.INK},
         showlegend=True,

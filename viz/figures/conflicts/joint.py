@@ -214,7 +214,9 @@ def joint_steps(table: pd.DataFrame, *, vertical: bool = False) -> Picture:
         heat = depth.heat(values, shared, name=step, **({"showscale": False} if number else {}))
         x = _side_by_side(experts, values.shape[1], "Experts side by side" if number == len(STACKED) - 1 else " ")
         _add_panel(fig, title, heat, (0.0, 1.0), top, x, _ticks(rows["row"], 3, "Direction"))
-        _separate(fig, number, x["tickvals"])
+        panel, line = str(number + 1) if number else "", {"color": theme.GROUND, "width": 2}
+        for one, other in pairwise(x["tickvals"]):  # lines between the experts' blocks
+            fig.add_shape(axes.upright((one + other) / 2, line, f"x{panel}", f"y{panel} domain", layer="above"))
     for step, (title, ends) in MERGED.items():
         rows, first = by_step[step], step == "merged"
         values = _matrix(rows)
@@ -262,14 +264,6 @@ def _side_by_side(experts: list[str], width: int, title: str) -> dict[str, Any]:
         "tickvals": [(at + 0.5) * block - 0.5 for at in range(len(experts))], "showticklabels": True,
         "ticktext": [safe_text(expert, max(3, 64 // len(experts))) for expert in experts],
     }  # fmt: skip
-
-
-def _separate(fig: Drawing, number: int, middles: list[float]) -> None:
-    """Draw lines between the experts' blocks of a panel."""
-    suffix = str(number + 1) if number else ""
-    for one, other in pairwise(middles):
-        line = {"color": theme.GROUND, "width": 2}
-        fig.add_shape(axes.upright((one + other) / 2, line, f"x{suffix}", f"y{suffix} domain", layer="above"))
 
 
 def _ticks(starts: pd.Series[int], most: int, title: str) -> dict[str, Any]:

@@ -144,10 +144,8 @@ def drift_exemplars(
     _refer(fig, references or {})
     counts = sorted({int(n) for n in table["exemplars"]})
     places = np.log2(counts)
-    fig.update_xaxes(
-        title={"text": "Exemplars per task"}, tickmode="array", tickvals=places, ticktext=[str(n) for n in counts],
-        range=[places[0] - 0.25, places[-1] + 0.25], anchor="y2" if ranked else "y",
-    )  # fmt: skip
+    room = {"range": [places[0] - 0.25, places[-1] + 0.25], "anchor": "y2" if ranked else "y"}
+    fig.update_xaxes(**axes.of_numbers("Exemplars per task", counts, places, **room))
     domains, inner = axes.stacked([UPPER, LOWER] if ranked else [UPPER], GAP)
     fig.update_yaxes(title={"text": "In-domain accuracy,<br>mean over tasks (%)"}, tickformat=".0%", domain=domains[0])
     if ranked:
@@ -217,10 +215,7 @@ def drift_altered(table: pd.DataFrame) -> Picture:
         marker={"line": {"color": theme.GROUND, "width": 1}},
         error_y=series.interval(means, "mean", theme.INK, thickness=1.4, width=4),
     ))  # fmt: skip
-    fig.update_xaxes(
-        title={"text": "Exemplars per task"}, tickmode="array", tickvals=x, ticktext=[str(n) for n in counts],
-        showgrid=False,
-    )  # fmt: skip
+    fig.update_xaxes(**axes.of_numbers("Exemplars per task", counts, x, showgrid=False))
     fig.update_yaxes(title={"text": "In-domain accuracy lost,<br>mean over tasks (points)"}, tickformat=".0%")
     fig.update_layout(barmode="relative", bargap=0.35)
     return legends.with_legend(fig, _losses_in_words(table), 368, left=74, right=20, gap=12)

@@ -174,10 +174,8 @@ def drift_case_weights(table: pd.DataFrame) -> Picture:
     """
     fig = _stacked(table.sort_values("direction", kind="stable"), "direction", "weight", WEIGHT_HOVER)
     directions = sorted({int(direction) for direction in table["direction"]})
-    fig.update_xaxes(
-        title={"text": "Direction of the layer's inputs"}, tickmode="array", tickvals=directions, showgrid=False,
-        ticktext=[str(direction) for direction in directions], range=[directions[0] - 0.6, directions[-1] + 0.6],
-    )  # fmt: skip
+    ends = [directions[0] - 0.6, directions[-1] + 0.6]
+    fig.update_xaxes(**axes.of_numbers("Direction of the layer's inputs", directions, showgrid=False, range=ends))
     fig.update_yaxes(title={"text": "Weight in LOT's solution"}, tickformat=".0%", range=[0, 1.02])
     mixed = table[(table["weight"] > 0) & (table["weight"] < 1)]["direction"].nunique()
     alt = (

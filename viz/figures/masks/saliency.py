@@ -216,9 +216,6 @@ def _axis(values: list[float], log: bool) -> dict[str, object]:
     finite = np.array(values)[np.isfinite(values)]
     low, high = float(finite.min(initial=1)), float(finite.max(initial=0))
     if log and low > 0 and high > 0:
-        low, high = low / 1.15, high * 1.15
-        marks = theme.ticks(low, high, log=True)
-        places = [10.0**place for place in marks["tickvals"]]
-        return marks | {"tickvals": places, "type": "log", "range": [np.log10(low), np.log10(high)]}
+        return axes.log(low / 1.15, high * 1.15)
     high = 1.06 * high or 1.0
     return theme.ticks(0, high) | {"range": [0, high]}

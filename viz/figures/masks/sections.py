@@ -106,12 +106,9 @@ def _sums(rows: pd.DataFrame) -> pd.DataFrame:
     )  # fmt: skip
     if "tensor" in rows:
         for name, some in (("kept_names", rows[rows["kept"] > 0]), ("pruned_names", rows[rows["kept"] == 0])):
-            sums[name] = some.groupby("section")["tensor"].agg(_listed)
+            names = some.groupby("section")["tensor"].agg(first_few, 4)
+            sums[name] = names.str.replace(", ", ",<br>   ")
     return sums.assign(share=_ratio(sums["kept"], sums["numel"])).reset_index()
-
-
-def _listed(names: pd.Series[str]) -> str:
-    return first_few(names, 4).replace(", ", ",<br>   ")
 
 
 def _ratio(part: Any, whole: Any) -> Any:
