@@ -26,7 +26,6 @@ TASK = (
 )
 HIGHEST = "{score:percent} at {first:plain 40} {x:general}, {second:plain 40} {y:general}"
 KNOWN = "<b>{label}</b><br>at ({x:real}, {y:real})"
-VEIL = theme.VEIL  # over what does not meet the requirement
 Mark = tuple[str, float, float, str]  # label, x, y, kind
 
 
@@ -258,7 +257,7 @@ def _shade(table: pd.DataFrame, required: tuple[str, float] | None) -> list[Trac
         return []
     return [{
         "type": "contour", **grid, "contours": {"type": "constraint", "operation": ">", "value": required[1]},
-        "fillcolor": VEIL, "line": {"color": theme.INK, "width": 2, "dash": "dash"}, "name": "Requirement",
+        "fillcolor": theme.VEIL, "line": {"color": theme.INK, "width": 2, "dash": "dash"}, "name": "Requirement",
         "hoverinfo": "skip", "showlegend": False,
     }]  # fmt: skip
 
