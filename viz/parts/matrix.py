@@ -11,7 +11,7 @@ import pandas as pd
 
 from viz import theme
 from viz.chart import ChartError
-from viz.drawing import Drawing, Trace, heatmap
+from viz.drawing import Drawing, Trace
 from viz.hover import hover_texts
 from viz.parts import axes, depth, series
 from viz.parts.cells import click_targets
@@ -38,16 +38,12 @@ def draw(
     """
     y, x = np.nonzero(np.isfinite(values))
     numbers = values[y, x]
-    z, colors = depth.colored(numbers, scale)
-    colors["colorbar"]["title"]["text"] += "<br>\xa0"  # a line apart from the highest number
     places = {"x": x.astype(np.float32), "y": y.astype(np.float32)}
-    heat = heatmap(
-        **places, z=z, xgap=2, ygap=2, hoverinfo="skip", name=scale.title.replace("<br>", " "),
-        colorscale=theme.DIVERGING if scale.diverging else theme.SEQUENTIAL, **colors,
-    )  # fmt: skip
+    heat = depth.heat(numbers, scale, **places, xgap=2, ygap=2)
+    heat["colorbar"]["title"]["text"] += "<br>\xa0"  # a line apart from the highest number
     traces = [heat]
     if len(columns.names) <= NUMBERED:
-        dark = (z - heat["zmin"]) / (heat["zmax"] - heat["zmin"]) < 0.5
+        dark = (heat["z"] - heat["zmin"]) / (heat["zmax"] - heat["zmin"]) < 0.5
         traces.append(written(x, y, [_number(number, scale.percent) for number in numbers], dark))
     cells = list(zip(y.tolist(), x.tolist(), strict=True))
     traces.append(click_targets(rows.names, columns.names, texts, "Cells", cells=cells))
@@ -130,7 +126,7 @@ def group(fig: Drawing, titles: Sequence[str], size: int, rows: int) -> None:
         over = {"x": first + size / 2, "xref": "x", "y": 1, "yref": "paper", "yanchor": "bottom", "yshift": 2}
         fig.add_annotation(over, text=safe_text(title, 30))
         if number:
-            line = {"color": theme.INK, "width": 2}
+            line = theme.edge(2)
             fig.add_shape(type="line", xref="x", yref="y", x0=first, x1=first, y0=-0.5, y1=rows - 0.5, line=line)
 
 

@@ -66,6 +66,20 @@ def bars(
     )  # fmt: skip
 
 
+def histogram(
+    rows: pd.DataFrame, color: str, hover: str, mean: str, ends: Sequence[float], names: Sequence[str], **fields: Any
+) -> tuple[Trace, Trace]:
+    """Bars of bins from low to high, and a dashed line at their mean between two ``ends``, which says ``mean``."""
+    low, high, once = rows["low"], rows["high"], rows.iloc[[0, 0]]
+    width, line = numbers(rows, high - low), theme.edge(2) | {"dash": "dash"}
+    return (
+        bars(rows, (low + high) / 2, "share", color, hover, width=width, name=names[0],
+             marker={"line": theme.edge(0.5)}, **fields),
+        scatter(x=numbers(once, "mean"), y=_floats(ends), mode="lines", name=names[1], line=line,
+                meta={"upright": True}, **pointed(once, mean), **fields),
+    )  # fmt: skip
+
+
 def pointed(
     rows: pd.DataFrame, hover: str, picks: Sequence[str] = (), formats: Formats | None = None
 ) -> dict[str, Any]:

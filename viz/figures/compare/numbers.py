@@ -244,7 +244,10 @@ def compare_distance(table: pd.DataFrame, *, labels: Labels = ("A", "B"), what: 
         far = float(np.abs(rows[["low", "high"]].to_numpy()).max())
         ends, peak = ([-far, far], rows) if side == "difference" else ([0, float(both["high"].max())], both)
         top = 1.15 * float(peak["share"].max())
-        fig.add_traces(_histogram(rows.assign(title=title), COLORS[side], top, xaxis=f"x{axis}", yaxis=f"y{axis}"))
+        fig.add_traces(series.histogram(
+            rows.assign(title=title), COLORS[side], BIN_HOVER, "mean {mean:real}", (0, top),
+            (title, f"Mean of {title}"), xaxis=f"x{axis}", yaxis=f"y{axis}",
+        ))  # fmt: skip
         name = f": {safe_text(names[side], 50)}" if names.get(side) else ""
         first = f"mean {real(rows['mean'].iloc[0])}, n = {count(rows['n'].iloc[0])} images"
         fig.add_annotation(theme.caption(f"<b>{title}{name}</b>, {first}", domain[1]))
@@ -264,19 +267,3 @@ def compare_distance(table: pd.DataFrame, *, labels: Labels = ("A", "B"), what: 
     words = "; ".join(f"{who[str(side)]} {real(mean)}" for side, mean in means.items())
     alt = f"Histograms of the distance to the pretrained features. Means: {words}."
     return Picture(fig, alt, inner + 86, what)
-
-
-def _histogram(rows: pd.DataFrame, color: str, top: float, **panel: Any) -> list[Trace]:
-    """The bars of a panel, and a dashed line at the mean."""
-    title, mean, dashed = rows["title"].iloc[0], rows["mean"].iloc[0], {"color": theme.INK, "width": 2, "dash": "dash"}
-    return [
-        series.bars(
-            rows, (rows["low"] + rows["high"]) / 2, "share", color, BIN_HOVER, name=title,
-            width=series.numbers(rows, rows["high"] - rows["low"]), marker={"line": theme.edge(0.5)}, **panel,
-        ),
-        scatter(
-            x=np.full(2, mean, np.float32), y=np.array([0, top], np.float32), mode="lines", line=dashed,
-            name=f"Mean of {title}", text=[f"mean {real(mean)}"] * 2, hovertemplate="%{text}<extra></extra>",
-            meta={"upright": True}, **panel,
-        ),
-    ]  # fmt: skip

@@ -7,7 +7,7 @@ import pandas as pd
 
 from viz import theme
 from viz.chart import Names, chart, in_order, one_of
-from viz.drawing import Drawing, Picture, scatter
+from viz.drawing import Drawing, Picture
 from viz.hover import hover_texts
 from viz.parts import axes, legends, series
 from viz.text import clean_text, percent, plural, real
@@ -19,6 +19,8 @@ VALUES = {
     "silhouette": "Silhouette, cosine distance (−1 to 1)",
     "scatter": "Scatter between classes over scatter within them",
 }
+BIN = "<b>{label}</b><br>{low:real} to {high:real}: {count:count} of {n:count} images ({share:percent})"
+MEAN = "<b>{label}</b><br>mean {mean:real}, {n:count} images"
 ROW, SPREAD = 40, 0.5  # px, and the share of a row that the models' marks take
 
 
@@ -37,19 +39,10 @@ def feature_distance(table: pd.DataFrame, *, normalized: bool = False, runs: Nam
     step = tallest * LANE / (LANE - CAPTION)
     fig = Drawing()
     for place, (name, rows, entry) in enumerate(series.each(table, "run", names)):
-        base, mean = (len(names) - 1 - place) * step, rows.iloc[[0, 0]]
-        fig.add_trace(series.bars(
-            rows, (rows["low"] + rows["high"]) / 2, "share", looks.get(name, theme.KINDS["merge"]).color,
-            "<b>{label}</b><br>{low:real} to {high:real}: {count:count} of {n:count} images ({share:percent})",
-            base=np.full(len(rows), base, np.float32), width=(rows["high"] - rows["low"]).to_numpy(np.float32),
-            marker={"line": theme.edge(0.5)}, name=entry["name"],
-        ))  # fmt: skip
-        fig.add_trace(scatter(
-            x=series.numbers(mean, "mean"), y=np.array([base, base + tallest], np.float32), mode="lines", name="Mean",
-            line={"color": theme.INK, "width": 2, "dash": "dash"}, meta={"upright": True},
-            **series.pointed(mean, "<b>{label}</b><br>mean {mean:real}, {n:count} images"),
-        ))  # fmt: skip
-        words = hover_texts(mean, "<b>{label:text 40}</b>: mean {mean:real}, n = {n:count} images")[0]
+        base, color = (len(names) - 1 - place) * step, looks.get(name, theme.KINDS["merge"]).color
+        bars, line = series.histogram(rows, color, BIN, MEAN, (base, base + tallest), (entry["name"], "Mean"))
+        fig.add_traces([bars | {"base": np.full(len(rows), base, np.float32)}, line])
+        words = hover_texts(rows.head(1), "<b>{label:text 40}</b>: mean {mean:real}, n = {n:count} images")[0]
         top = {"xref": "x domain", "yref": "y", "yanchor": "top", "yshift": -GAP}
         fig.add_annotation(theme.caption(words, base + step, **top, name="lane"))
     what = "of features scaled to unit length" if normalized else "of raw features"
