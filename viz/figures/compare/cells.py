@@ -66,8 +66,10 @@ def compare_cells(
     fig = Drawing()
     for place, (side, span) in enumerate(zip(SIDES, bars, strict=True)):
         values = cells[side].to_numpy().reshape(len(rows), -1)
-        values, colors = (values, scale) if side != "difference" else (100 * values if percents else values, change)
-        fig.add_trace(_map(values, colors, place, span, inner))
+        if side == "difference":
+            fig.add_trace(_map(100 * values if percents else values, change, place, span, inner))
+        else:
+            fig.add_trace(_map(values, scale, place, span, inner))
     formats: dict[str, Any] = {
         "number": lambda value: percent(value, 2) if percents else real(value),
         "signed": lambda value: _signed(value, percents),

@@ -99,7 +99,11 @@ def compare_scores(table: pd.DataFrame, *, labels: Labels = ("A", "B")) -> Pictu
 def compare_agreement(
     table: pd.DataFrame, *, labels: Labels = ("A", "B"), selected: tuple[str, str] | None = None
 ) -> Picture:
-    """A square of four cells: A right or wrong, against B right or wrong; ``selected`` outlines one of these (a, b)."""
+    """A square of four cells: A right or wrong, against B right or wrong.
+
+    a and b ("right" or "wrong"), count (images, fractions where a run has several models), share (of all images).
+    ``selected`` outlines a cell (a, b).
+    """
     names = [AGREEMENT[pair][0] for pair in zip(table["a"], table["b"], strict=True)]
     table = table.assign(name=names, count=table["count"].astype(float), percents=100 * table["share"])
     words = ", ".join(hover_texts(table, "{name} {count:images} ({share:percent})", **IMAGES))

@@ -122,7 +122,7 @@ def localization_map(table: pd.DataFrame, *, selected: Cell = NO_CELL, limits: d
     empty="There are no two masks to compare.",
 )
 def localization_overlap(table: pd.DataFrame) -> Picture:
-    """A matrix of experts: of the scalars that the row's mask keeps, the share that the column's mask keeps as well."""
+    """A matrix of experts: of the scalars that the first's mask keeps, the share that the second's keeps as well."""
     others = series.drawn_rows(
         table[table["first"] != table["second"]], "share", lack="there are no two masks to compare"
     )
