@@ -66,9 +66,11 @@ def of_table(
     ``hover`` is a template of ``viz.hover``. Raises ChartError if no cell has a number.
     """
     cells = table[np.isfinite(table[value].to_numpy(np.float64))]
+    if cells.empty:
+        raise ChartError("no cell of this matrix has a number")
     places = list(zip(cells[by[0]].astype(str), cells[by[1]].astype(str), strict=True))
-    values = grid(dict(zip(places, cells[value].astype(float), strict=True)), rows.names, columns.names)
-    texts = dict(zip(places, hover_texts(cells, hover), strict=True))
+    numbers, texts = (dict(zip(places, of, strict=True)) for of in (cells[value], hover_texts(cells, hover)))
+    values = np.array([[numbers.get((row, column), np.nan) for column in columns.names] for row in rows.names], float)
     ordered = [texts[rows.names[y], columns.names[x]] for y, x in np.argwhere(np.isfinite(values)).tolist()]
     return draw(rows, columns, values, ordered, scale)
 
@@ -133,14 +135,6 @@ def group(fig: Drawing, titles: Sequence[str], size: int, rows: int) -> None:
 def height(fig: Drawing, rows: int) -> float:
     """Height in px of a matrix with this many rows; few rows still leave room for the color bar."""
     return TOP + ROW * max(rows, 4) + float(fig.layout["margin"]["b"])
-
-
-def grid(table: dict[tuple[str, str], float], rows: Sequence[str], columns: Sequence[str]) -> npt.NDArray[np.float64]:
-    """The numbers of a table as an array (rows, columns), NaN where it has none. Raises ChartError if it is empty."""
-    values = np.array([[table.get((row, column), np.nan) for column in columns] for row in rows], np.float64)
-    if not np.isfinite(values).any():
-        raise ChartError("no cell of this matrix has a number")
-    return values
 
 
 def _lay_out(fig: Drawing, rows: Side, columns: Side) -> None:
