@@ -21,6 +21,7 @@ from viz.text import clean_text, identifier
 
 TENSOR = ("tensor", "order", "section", "role", "part")  # columns: which tensor a row is about, and where it lies
 
+Names = list[str] | None  # the full ordered list that fixes colors; those of the table if None
 # Columns of names, which may be numbers.
 NAMES = {"run", "task", "expert", "tensor", "model", "group", "option", "metric", "point", "method", "merge", "pair"}
 
@@ -40,12 +41,19 @@ class Chart:
     ``columns`` must be in the table, ``optional`` may be; ``rows`` names the columns that identify a row.
     ``picks`` names the fields of a clicked mark's customdata, in order.
 
-    Columns that are called alike in several charts hold the same: run (its id) and label; task (key), its title and
-    n (images); accuracy and others of its kind, with low and high (ends of the 95% interval), as fractions; kind (of a
-    row, see ``theme.KINDS``); tensor (name), order (in the model), section (of the network), role, part (kind of layer)
-    and numel (scalars). So do options: ``runs``, ``tasks`` and ``experts`` are the full ordered lists that fix colors;
-    ``labels`` are the names of runs A and B; ``selected`` is what is marked; ``value`` is the column that is drawn;
-    ``present`` asks for a projector's picture.
+    Columns that are called alike in several charts hold the same: run (its id) and label; task (key), its title,
+    in_domain (bool), n (images), correct (of these); accuracy, difference and others of their kind, with low and high
+    (ends of the 95% interval, NaN where there is none), as fractions; n_in, n_out (images) and tasks_in, tasks_out;
+    kind (of a row, see ``theme.KINDS``); tensor (name), order (in the model), section (of the network), role, part
+    (kind of layer), numel (scalars) and kept (bool); step (updates of learning so far). A row of a histogram is a bin
+    from low to high, with count and share (of the images). Of one image: model and against (its reference), by title;
+    depth (0: before block 0, b: after b blocks), block, head (from 0), token (0: the class token), row and column (of a
+    patch).
+
+    So do options: ``runs``, ``tasks`` and ``experts`` are the full ordered lists that fix colors; ``labels`` are the
+    names of runs A and B; ``expert`` and ``tensor`` name the one that the table is of; ``at`` is the step and
+    ``selected`` what is marked; ``value`` is the column that is drawn; ``limits`` are the ends of the color range, in
+    its units; ``sentence`` says in words what the image's page says; ``present`` asks for a projector's picture.
     """
 
     key: str

@@ -30,7 +30,7 @@ def test_config_has_no_selection_tools_where_clicks_matter() -> None:
     assert config["toImageButtonOptions"] == {"format": "svg", "filename": "Run_1_a"}
     assert config["displaylogo"] is False
     assert config["showSendToCloud"] is False
-    assert "lasso2d" not in theme.CONFIG["modeBarButtonsToRemove"]
+    assert "lasso2d" not in theme.config("mergescope")["modeBarButtonsToRemove"]
 
 
 @pytest.mark.parametrize("name", HOSTILE)

@@ -11,7 +11,7 @@ import pandas as pd
 
 from viz import theme
 from viz.chart import chart, in_forward_order, in_order, one_of
-from viz.drawing import Drawing, Picture, bar, heatmap, scatter
+from viz.drawing import Drawing, Picture, bar, heatmap
 from viz.hover import extremes, hover_texts, in_words
 from viz.parts import axes, depth, series, tensor_columns
 from viz.parts.cells import NO_CELL, Cell, click_targets, outline
@@ -52,8 +52,8 @@ def kept_share(table: pd.DataFrame, *, by: str = "role") -> Picture:
     of_kinds = _sums(table, "kind", "section")
     if "tensor" in table:
         for name, some in (("kept_names", table[table["kept"] > 0]), ("pruned_names", table[table["kept"] == 0])):
-            names = some.groupby(["kind", "section"])["tensor"].agg(_listed).rename(name)
-            of_kinds = of_kinds.join(names, on=["kind", "section"])
+            names = some.groupby(["kind", "section"])["tensor"].agg(first_few, 4).rename(name)
+            of_kinds = of_kinds.join(names.str.replace(", ", ",<br>   "), on=["kind", "section"])
     totals = totals.assign(rest=1 - totals["share"], pruned=(1 - totals["share"]) * totals["numel"])
     size = table.groupby("kind")["numel"].sum()
     kinds = sorted(in_order(table["kind"]), key=lambda kind: (kind == OTHER, -float(size[kind])))
@@ -76,11 +76,8 @@ def kept_share(table: pd.DataFrame, *, by: str = "role") -> Picture:
     fig.add_traces([
         bar(x=totals["rest"].to_numpy(np.float32), text=hover_texts(totals, REST), name="pruned", legendgroup="pruned",
             marker={"color": theme.PRUNED}, **flat),
-        scatter(
-            x=np.ones(len(y), np.float32), y=y, mode="text", text=hover_texts(totals, "\xa0{share:percent}"),
-            textposition="middle right", cliponaxis=False, hoverinfo="skip", showlegend=False, name="Kept share",
-            textfont={"size": theme.SMALL},
-        ),
+        series.words(np.ones(len(y)), y, hover_texts(totals, "\xa0{share:percent}"), "Kept share",
+                     textposition="middle right", cliponaxis=False),
     ])  # fmt: skip
     fig.update_xaxes(title={"text": "Share of the section's scalars that is kept (%)"}, range=[0, 1], tickformat=".0%")
     fig.update_yaxes(**axes.of_names("Section", sections, down=True, fixedrange=False))
@@ -114,10 +111,6 @@ def _sums(rows: pd.DataFrame, *by: str) -> pd.DataFrame:
     return sums.assign(share=_ratio(sums["kept"], sums["numel"]))
 
 
-def _listed(names: pd.Series[str]) -> str:
-    return first_few(names, 4).replace(", ", ",<br>   ")
-
-
 def _ratio(part: Any, whole: Any) -> Any:
     return np.divide(part, whole, out=np.zeros(len(part)), where=np.asarray(whole) > 0)
 
@@ -142,8 +135,8 @@ def task_vector_norms(
 ) -> Picture:
     """A heat map, experts by sections, of the norm of the task vector.
 
-    section (in model order), norm (Euclidean norm of the section's task vector, in units of the weights), relative
-    (norm over the pretrained section's norm).
+    norm (Euclidean norm of the section's task vector, in units of the weights), relative (to the pretrained section's
+    norm).
     """
     relative = one_of("value", value, ("relative", "norm")) == "relative"
     experts, sections = in_order(table["expert"]), in_order(table["section"])
