@@ -10,7 +10,6 @@ from contexts import context_of
 from merging.benchmarks.benchmark import Benchmark
 from merging.recipes.recipe import Recipe
 from merging.runs.store import Store
-from merging.sweeps import axis as axes
 from merging.sweeps import compute as sweep_compute
 from merging.sweeps import points, storage
 from merging.sweeps.known_points import KnownPoints
@@ -32,8 +31,9 @@ def value_of(recipe: Recipe, target: str) -> float | None:
         drawn = settings[owner]
         value = None if drawn is None else drawn.values()[name]
     else:
-        place = axes._place(recipe, owner, name)
-        value = recipe.stages[place][1].params.values()[name]
+        key, _, number = owner.partition("#")  # of equal steps; without a step the last that has such a parameter
+        values = [step.params.values() for _, step in recipe.stages if key in ("", step.key)]
+        value = [given[name] for given in values if name in given][int(number or 1) - 1 if key else -1]
     return None if value is None else float(value)
 
 
