@@ -21,7 +21,9 @@ from viz.text import clean_text, identifier
 
 TENSOR = ("tensor", "order", "section", "role", "part")  # columns: which tensor a row is about, and where it lies
 
-NAMES = ("run", "task", "expert", "tensor", "method", "merge", "pair")  # columns of names, which may be numbers
+Names = list[str] | None  # the full ordered list that fixes colors; those of the table if None
+# Columns of names, which may be numbers.
+NAMES = {"run", "task", "expert", "tensor", "model", "group", "option", "metric", "point", "method", "merge", "pair"}
 
 
 class ChartError(ValueError):
@@ -39,12 +41,19 @@ class Chart:
     ``columns`` must be in the table, ``optional`` may be; ``rows`` names the columns that identify a row.
     ``picks`` names the fields of a clicked mark's customdata, in order.
 
-    Columns that are called alike in several charts hold the same: run (its id) and label; task (key), its title and
-    n (images); accuracy and others of its kind, with low and high (ends of the 95% interval), as fractions; kind (of a
-    row, see ``theme.KINDS``); tensor (name), order (in the model), section (of the network), role, part (kind of layer)
-    and numel (scalars). So do options: ``runs``, ``tasks`` and ``experts`` are the full ordered lists that fix colors;
-    ``labels`` are the names of runs A and B; ``selected`` is what is marked; ``value`` is the column that is drawn;
-    ``present`` asks for a projector's picture.
+    Columns that are called alike in several charts hold the same: run (its id) and label; task (key), its title,
+    in_domain (bool), n (images), correct (of these); accuracy, difference and others of their kind, with low and high
+    (ends of the 95% interval, NaN where there is none), as fractions; n_in, n_out (images) and tasks_in, tasks_out;
+    kind (of a row, see ``theme.KINDS``); tensor (name), order (in the model), section (of the network), role, part
+    (kind of layer), numel (scalars) and kept (bool); step (updates of learning so far). A row of a histogram is a bin
+    from low to high, with count and share (of the images). Of one image: model and against (its reference), by title;
+    depth (0: before block 0, b: after b blocks), block, head (from 0), token (0: the class token), row and column (of a
+    patch).
+
+    So do options: ``runs``, ``tasks`` and ``experts`` are the full ordered lists that fix colors; ``labels`` are the
+    names of runs A and B; ``expert`` and ``tensor`` name the one that the table is of; ``at`` is the step and
+    ``selected`` what is marked; ``value`` is the column that is drawn; ``limits`` are the ends of the color range, in
+    its units; ``sentence`` says in words what the image's page says; ``present`` asks for a projector's picture.
     """
 
     key: str
@@ -55,7 +64,7 @@ class Chart:
     rows: tuple[str, ...]
     picks: tuple[str, ...]
     empty: str
-    render: Callable[..., Picture | go.Figure]
+    render: Callable[..., Picture]
 
     @property
     def options(self) -> dict[str, Any]:
@@ -74,7 +83,10 @@ class Chart:
         present = bool(options.get("present", False))
         if table.empty:
             return theme.notice(self.key, self.empty, present)
-        table = table.assign(**{name: _as_text(table[name]) for name in self._texts(table)})
+        used = [name for name in (*self.columns, *self.optional) if name in table]
+        table = table.reset_index(drop=True)  # rows are found again by their place
+        names = NAMES & {*self.rows, *self.picks, "group"}
+        table = table.assign(**{name: _plain(table[name], name in names) for name in used})
         repeated = table.duplicated(list(self.rows)) if self.rows else pd.Series(dtype=bool)
         if repeated.any():
             values = table.loc[repeated, list(self.rows)].iloc[0].tolist()
@@ -85,15 +97,7 @@ class Chart:
             picture = self.render(table, **options)
         except NothingToDraw as nothing:
             return theme.notice(self.key, str(nothing), present)
-        if isinstance(picture, go.Figure):
-            return picture
         return theme.finish(picture.drawing, self.key, picture.alt, picture.height, present, picture.state)
-
-    def _texts(self, table: pd.DataFrame) -> list[str]:
-        """The columns in use that hold names, even if these are numbers, or something other than numbers and flags."""
-        used = [name for name in (*self.columns, *self.optional) if name in table]
-        names = set(NAMES) & set(self.rows)
-        return [name for name in used if name in names or not pd.api.types.is_numeric_dtype(table[name])]
 
     def picked(self, points: Sequence[Mapping[str, Any]]) -> dict[str, str] | None:
         """The fields of the clicked mark, without those that the mark lacks (a shared mask has no expert).
@@ -119,10 +123,10 @@ def chart(
     rows: Sequence[str] = (),
     picks: Sequence[str] = (),
     empty: str = "Nothing to show: the table is empty.",
-) -> Callable[[Callable[..., Picture | go.Figure]], Chart]:
+) -> Callable[[Callable[..., Picture]], Chart]:
     """Make a drawing function a chart whose key is the function's name."""
 
-    def register(render: Callable[..., Picture | go.Figure]) -> Chart:
+    def register(render: Callable[..., Picture]) -> Chart:
         return Chart(
             render.__name__, title, question, tuple(columns), tuple(optional), tuple(rows), tuple(picks), empty, render
         )
@@ -149,16 +153,18 @@ def in_order(values: Iterable[object]) -> list[str]:
     return list(dict.fromkeys(str(value) for value in values))
 
 
-def _as_text(column: pd.Series[Any]) -> pd.Series[Any]:
-    """The column with names that every later step can encode; other values, such as a missing one, do not change."""
-    if pd.api.types.is_numeric_dtype(column):
-        return column.astype(str)
-    if isinstance(column.dtype, pd.StringDtype):  # each different text once
-        places, texts = pd.factorize(column)
-        known = np.array([*map(identifier, texts), np.nan], dtype=object)  # a missing one has the place -1
-        return pd.Series(known[places], index=column.index, dtype=object)
-    values = [identifier(value) if isinstance(value, str) else value for value in column]
-    return pd.Series(values, index=column.index, dtype=object)
+def _plain(column: pd.Series[Any], names: bool) -> pd.Series[Any]:
+    """The column as numbers, as flags (a missing one is False), or as names that every later step can encode."""
+    if isinstance(column.dtype, np.dtype) and column.dtype.kind in "iufb" and not names:
+        return column
+    kinds = set(map(type, column.dropna().tolist()))
+    if kinds and not names and kinds <= {bool, np.bool_}:
+        return column.eq(True).fillna(False).astype(bool)
+    if kinds and not names and all(issubclass(kind, int | float | np.number | np.bool_) for kind in kinds):
+        return pd.to_numeric(column.astype(object).where(column.notna(), np.nan))
+    places, texts = pd.factorize(column.astype(object))  # each different one once; a missing one has the place -1
+    known = [identifier(text) if isinstance(text, str) or names else text for text in texts]
+    return pd.Series(np.array([*known, np.nan], dtype=object)[places], index=column.index, dtype=object)
 
 
 def listed(names: Iterable[object]) -> str:

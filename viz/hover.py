@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from functools import cache
+from functools import lru_cache
 from string import Formatter
 from typing import Any, NamedTuple
 
@@ -65,12 +65,13 @@ def hover_texts(rows: pd.DataFrame, template: str, **formats: Callable[[Any], st
         shown = [
             at for at in range(len(texts)) if not (optional and any(_absent(values[name][at]) for name in columns))
         ]
-        for field in fields:
-            written = [""] * len(shown)
-            if field.column is not None:
-                written = _written(field.format, [values[field.column][at] for at in shown], formats)
-            for at, text in zip(shown, written, strict=True):
-                texts[at] += field.text + text
+        written = [
+            [field.text] * len(shown) if field.column is None else
+            [field.text + text for text in _written(field.format, [values[field.column][at] for at in shown], formats)]
+            for field in fields
+        ]  # fmt: skip
+        for at, pieces in zip(shown, zip(*written, strict=True), strict=True):
+            texts[at] += "".join(pieces)
     return texts
 
 
@@ -104,7 +105,7 @@ def _absent(value: Any) -> bool:
     return value is None or value is pd.NA or value == "" or (isinstance(value, float) and not math.isfinite(value))
 
 
-@cache
+@lru_cache(512)
 def _parts(template: str) -> list[tuple[bool, list[Field]]]:
     """The parts of a template, and whether they stand in brackets."""
     parts = []

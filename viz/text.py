@@ -5,8 +5,7 @@ from __future__ import annotations
 import html
 import math
 import unicodedata
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from collections.abc import Iterable, Sequence
 
 LONGEST = 80
 ROLES = {"shift": "bias"}  # roles whose key in tables and recipes is not the word that readers use
@@ -79,11 +78,6 @@ def plural(number: int, noun: str) -> str:
 def role_name(role: object) -> str:
     """The role of a tensor in words: "norm_scale" as "norm scale", "shift" as "bias". Untrusted."""
     return ROLES.get(str(role), str(role)).replace("_", " ")
-
-
-def layer_name(row: Mapping[Any, Any]) -> str:
-    """Where a tensor of a table lies, escaped: "block 0, mlp.c_fc (linear weight)"."""
-    return f"{safe_text(row['section'])}, {safe_text(row['part'])} ({safe_text(role_name(row['role']))})"
 
 
 def first_few(names: Iterable[object], most: int = 3) -> str:

@@ -5,6 +5,7 @@ Builders pass ``TEMPLATE`` explicitly through ``finish`` because importing strea
 
 from __future__ import annotations
 
+import html
 import re
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
@@ -106,27 +107,23 @@ TEMPLATE = go.layout.Template(
 )
 
 
-def looks(names: Sequence[str], groups: Mapping[str, str] | None = None) -> dict[str, Look]:
+class Looks(dict[str, Look]):
+    """Looks by name; a name that has none looks like a merge."""
+
+    def __missing__(self, name: str) -> Look:
+        return KINDS["merge"]
+
+
+def looks(names: Sequence[str]) -> Looks:
     """Color and symbol of every name, fixed by its position in ``names``.
 
-    Up to eight names have a color each. No palette of more colors is readable: with ``groups`` a color stands for a
-    group and the symbol for the member; without them colors repeat with other symbols, so that neighbors differ in
-    both.
+    Up to eight names have a color each. No palette of more colors is readable: colors repeat with other symbols, so
+    that neighbors differ in both.
     """
     size = len(PALETTE)
-    if not groups or len(names) <= size:
-        return {
-            name: Look(PALETTE[i % size], SYMBOLS[(i % size + i // size) % len(SYMBOLS)])
-            for i, name in enumerate(names)
-        }
-    members: dict[str, int] = {}
-    chosen = {}
-    for name in names:
-        group = groups.get(name, "")
-        member = members[group] = members.get(group, -1) + 1
-        color = PALETTE[list(members).index(group) % len(PALETTE)]
-        chosen[name] = Look(color, SYMBOLS[member % len(SYMBOLS)])
-    return chosen
+    return Looks(
+        (name, Look(PALETTE[i % size], SYMBOLS[(i % size + i // size) % len(SYMBOLS)])) for i, name in enumerate(names)
+    )
 
 
 def config(name: str, format: str = "svg", clicks: bool = False, camera: bool = True) -> dict[str, Any]:
@@ -148,9 +145,6 @@ def file_name(name: str) -> str:
     return re.sub(r"[^\w.-]+", "_", name)[:80] or "figure"
 
 
-CONFIG = config("mergescope")
-
-
 def text_width(text: str, size: float = SMALL) -> float:
     """Approximate width of a text in px; tags take none and an entity counts as one character."""
     bare = re.sub(r"&#?\w+;", "x", re.sub(r"<[^>]*>", "", text))
@@ -160,13 +154,9 @@ def text_width(text: str, size: float = SMALL) -> float:
 def finish(fig: Drawing, key: str, alt: str, height: float, present: bool = False, state: str = "") -> go.Figure:
     """The figure with template, alt text and height, on a projector its window's; ``state`` resets the zoom."""
     tall = PRESENTED_HEIGHT if present else round(height)
-    fig.update_layout(template=TEMPLATE, height=tall, **identity(key, alt, state))
+    meta = {"alt": clean_text(html.unescape(alt), 600), "key": key}
+    fig.update_layout(template=TEMPLATE, height=tall, meta=meta, uirevision=f"{key}:{state}")
     return fig.figure()
-
-
-def identity(key: str, alt: str, state: str = "") -> dict[str, Any]:
-    """What of a layout says which chart it is: alt text, key, and the ``state`` that resets the zoom."""
-    return {"meta": {"alt": clean_text(alt, 600), "key": key}, "uirevision": f"{key}:{state}"}
 
 
 def notice(key: str, sentence: str, present: bool = False) -> go.Figure:
@@ -212,20 +202,10 @@ def _apart(values: list[float], decades: float) -> list[float]:
     return kept
 
 
-def caption(text: str, y: float, size: float = SMALL) -> dict[str, Any]:
-    """Annotation over the left edge of a panel whose top is at ``y`` (paper)."""
-    return {
-        "text": text, "x": 0, "y": y, "xref": "paper", "yref": "paper", "xanchor": "left", "yanchor": "bottom",
-        "yshift": 2, "font": {"size": size, "color": INK}, "showarrow": False,
-    }  # fmt: skip
-
-
-def across(y: float, line: dict[str, Any]) -> dict[str, Any]:
-    """Shape of a line across the plot at one number, behind its marks."""
-    return {
-        "type": "line", "xref": "x domain", "yref": "y", "x0": 0, "x1": 1, "y0": y, "y1": y, "line": line,
-        "layer": "below",
-    }  # fmt: skip
+def caption(text: str, y: float, **fields: Any) -> dict[str, Any]:
+    """Annotation over the left edge of a panel whose top is at ``y`` (paper); ``fields`` replace others."""
+    place = {"x": 0, "y": y, "xref": "paper", "yref": "paper", "xanchor": "left", "yanchor": "bottom", "yshift": 2}
+    return {"text": text, **place, **fields}
 
 
 def tint(color: str, opacity: float) -> str:

@@ -65,7 +65,7 @@ KEYS: dict[str | type[Any], Callable[[Any], Any]] = {
 
 
 def keep_shared(most: int) -> Callable[[Make], Make]:
-    """What a function makes, once for the same arguments, for the last ``most`` of them; nobody may change it."""
+    """What a function makes, once for the same arguments, for the last ``most`` of them; it must not be changed."""
     keep: Callable[[Make], Make] = st.cache_resource(max_entries=most, show_spinner=False, hash_funcs=KEYS)
     return keep
 

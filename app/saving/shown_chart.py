@@ -1,4 +1,4 @@
-"""A chart as it stands on a page, of which files, a link and an entry in the report are made when somebody asks."""
+"""A chart as it stands on a page, whose files, link and entry in the report are made on a click."""
 
 from __future__ import annotations
 

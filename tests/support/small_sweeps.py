@@ -23,6 +23,20 @@ def recipe(benchmark: Benchmark, merge: str = "task_arithmetic", **said: Any) ->
     return Recipe.build(merge, said.pop("params", {}), edits, benchmark.pretrained, benchmark.experts, **said)
 
 
+def value_of(recipe: Recipe, target: str) -> float | None:
+    """The recipe's own value of a target, such as "lwptv.prune_ratio"; None if it is unset."""
+    owner, _, name = target.rpartition(".")
+    settings = {"exemplars": recipe.exemplars, "test_data": recipe.test_data}
+    if owner in settings:
+        drawn = settings[owner]
+        value = None if drawn is None else drawn.values()[name]
+    else:
+        key, _, number = owner.partition("#")  # of equal steps; without a step the last that has such a parameter
+        values = [step.params.values() for _, step in recipe.stages if key in ("", step.key)]
+        value = [given[name] for given in values if name in given][int(number or 1) - 1 if key else -1]
+    return None if value is None else float(value)
+
+
 def sweep(benchmark: Benchmark, *merges: str, **said: Any) -> Sweep:
     recipes = tuple(recipe(benchmark, merge) for merge in merges or ("task_arithmetic",))
     return Sweep(**({"recipes": recipes, "axes": (RATIO,), "images": 0} | said))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from small_sweeps import points_of, recipe, run
+from small_sweeps import points_of, recipe, run, value_of
 
 from merging.benchmarks.benchmark import Benchmark
 from merging.errors import RecipeError
@@ -27,7 +27,7 @@ def test_what_an_adapt_and_its_images_have_can_be_varied(tiny_benchmark: Benchma
     one = adapted(tiny_benchmark, test_data={"per_task": 6})
     targets = {target.name for target in axes.targets([one])}
     assert {"surgery.rank", "surgery.lr", "test_data.per_task", "test_data.seed", "lwptv.prune_ratio"} <= targets
-    assert axes.current(one, "test_data.per_task") == 6 and axes.current(adapted(tiny_benchmark), STEPS.target) == 8
+    assert value_of(one, "test_data.per_task") == 6 and value_of(adapted(tiny_benchmark), STEPS.target) == 8
     varied = axes.varied(one, "surgery.rank", 3)
     assert varied.adapt is not None and varied.adapt.params.values()["rank"] == 3
     assert (varied.merge, varied.edits, varied.test_data) == (one.merge, one.edits, one.test_data)

@@ -108,6 +108,13 @@ def test_parts_of_storage_stand_one_after_the_other() -> None:
     np.testing.assert_allclose([ends[run] for run in sums.index], sums, rtol=1e-6)
 
 
+def test_a_data_set_without_shares_keeps_its_row() -> None:
+    table = viz_tables.router_confusion(3, 2)
+    rows = list(viz.draw("router_confusion", table).layout.yaxis.ticktext)
+    without = table.assign(share=table["share"].where(table["task"] != table["task"].iloc[0]))
+    assert list(viz.draw("router_confusion", without).layout.yaxis.ticktext) == rows
+
+
 def test_unseen_data_sets_stand_below_a_line() -> None:
     table = viz_tables.router_confusion(3, 2).iloc[::-1]
     fig = viz.draw("router_confusion", table)

@@ -21,9 +21,7 @@ def test_every_expert_keeps_one_color_and_symbol() -> None:
         assert looks == theme.looks(names)
         assert all(set(looks[a]).isdisjoint(looks[b]) for a, b in pairwise(names))
     assert len({look.color for look in theme.looks([f"e{i}" for i in range(8)]).values()}) == 8
-    grouped = theme.looks([f"e{i}" for i in range(10)], {f"e{i}": "digits" if i < 4 else "scenes" for i in range(10)})
-    assert len({grouped[f"e{i}"].color for i in range(4)}) == 1
-    assert len(set(grouped.values())) == 10
+    assert theme.looks(["e0"])["e1"] == theme.KINDS["merge"]
 
 
 def test_config_has_no_selection_tools_where_clicks_matter() -> None:
@@ -32,7 +30,7 @@ def test_config_has_no_selection_tools_where_clicks_matter() -> None:
     assert config["toImageButtonOptions"] == {"format": "svg", "filename": "Run_1_a"}
     assert config["displaylogo"] is False
     assert config["showSendToCloud"] is False
-    assert "lasso2d" not in theme.CONFIG["modeBarButtonsToRemove"]
+    assert "lasso2d" not in theme.config("mergescope")["modeBarButtonsToRemove"]
 
 
 @pytest.mark.parametrize("name", HOSTILE)

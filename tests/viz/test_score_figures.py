@@ -145,3 +145,12 @@ def test_task_accuracy_leaves_room_for_its_legend_beside_long_names_of_tasks() -
     long = short.assign(title=short["title"].map(lambda title: f"{title} in twenty characters and more"))
     margins = [viz.draw("task_accuracy", table).layout.margin for table in (short, long)]
     assert margins[1].l > margins[0].l and margins[1].t > margins[0].t  # a narrower plot, and more rows above it
+
+
+def test_runs_have_one_color_in_measured_and_in_imported_scores() -> None:
+    table = viz_tables.given_scores(3)
+    order = ["another", *dict.fromkeys(table["run"])][::-1]
+    looks = theme.looks(order)
+    labels = dict(zip(table["label"], table["run"], strict=True))
+    drawn = {trace.name: trace.marker.color for trace in viz.draw("given_scores", table, runs=order).data}
+    assert drawn == {label: looks[run].color for label, run in labels.items()}

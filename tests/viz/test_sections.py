@@ -5,7 +5,7 @@ from __future__ import annotations
 import pandas as pd
 
 from viz.parts import tensor_columns
-from viz.parts.depth import Columns
+from viz.parts.tensor_columns import Columns
 
 ONE = ["embeddings", "block 0", "block 0", "block 1", "output"]
 TWO = ["embeddings", "encoder block 0", "encoder block 1", "encoder output", "decoder block 0", "decoder block 1",

@@ -213,9 +213,45 @@ def test_the_table_is_left_alone(key: str) -> None:
 
 @pytest.mark.parametrize("key", KEYS)
 def test_names_may_be_numbers(key: str) -> None:
-    table, names = TABLES[key](3), set(NAMES) & set(one_chart(key).rows)
+    table, chart = TABLES[key](3), one_chart(key)
+    names = NAMES & {*chart.rows, *chart.picks, *({"group"} if "group" in chart.columns else ())}
     numbers = table.assign(**{name: pd.factorize(table[name])[0] for name in names})
     assert viz.draw(key, numbers).to_json() == viz.draw(key, numbers.astype(dict.fromkeys(names, str))).to_json()
+
+
+@pytest.mark.parametrize("key", KEYS)
+def test_the_index_of_a_table_does_not_matter(key: str) -> None:
+    """Tables that were put together have the same number of a row twice."""
+    table = TABLES[key](4)
+    assert viz.draw(key, table.set_axis([0] * len(table))).to_json() == spec_of(key)
+
+
+@pytest.mark.parametrize("key", KEYS)
+def test_a_missing_flag_is_false(key: str) -> None:
+    table, chart = TABLES[key](4), one_chart(key)
+    for name in (*chart.columns, *chart.optional):
+        if name in table and pd.api.types.is_bool_dtype(table[name]):
+            first = table.assign(**{name: [False, *table[name].tolist()[1:]]})
+            missing = table.assign(**{name: pd.array([None, *table[name].tolist()[1:]], "boolean")})
+            assert outcome(key, missing) == outcome(key, first)
+
+
+@pytest.mark.parametrize("key", KEYS)
+def test_a_missing_number_may_be_none(key: str) -> None:
+    table, chart = TABLES[key](4), one_chart(key)
+    for name in (*chart.columns, *chart.optional):
+        if name in table and pd.api.types.is_float_dtype(table[name]):
+            missing = table.assign(**{name: [np.nan, *table[name].tolist()[1:]]})
+            none = missing.assign(**{name: pd.array([None, *table[name].tolist()[1:]], object)})
+            assert outcome(key, none) == outcome(key, missing)
+
+
+def outcome(key: str, table: pd.DataFrame) -> str:
+    """The figure as JSON, or the error that says why there is none."""
+    try:
+        return str(viz.draw(key, table).to_json())
+    except ChartError as error:
+        return str(error)
 
 
 @pytest.mark.parametrize(

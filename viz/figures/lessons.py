@@ -23,7 +23,7 @@ GUESSED, MEASURED = "Your guess", "Measured"
 BOTH = ("Guess and measurement", (GUESSED, MEASURED))  # an axis and the names on it
 LEGEND = {"orientation": "h", "x": 0, "y": 1, "yanchor": "bottom"}
 HIDDEN = {  # the sign that stands in the picture while the truth is withheld
-    "text": "?", "x": 0.5, "y": 0.5, "xref": "x domain", "yref": "y domain", "showarrow": False,
+    "text": "?", "x": 0.5, "y": 0.5, "xref": "x domain", "yref": "y domain",
     "font": {"size": 34, "color": theme.FADED},
 }  # fmt: skip
 Values = npt.NDArray[np.float64]
@@ -191,11 +191,7 @@ def _cells_in_words(rows: list[str], columns: list[str], values: Values, known: 
     empty="There is nothing to choose from.",
 )
 def guess_choice(table: pd.DataFrame, *, withheld: bool = False) -> Picture:
-    """A row for each option, with a mark under "Your guess" and one under "Measured".
-
-    option, guess and truth (whether it was chosen, and whether it is what was measured). Where the truth is
-    ``withheld`` a "?" stands in its column.
-    """
+    """A row for each option, with a mark under "Your guess" and one under "Measured", or a "?" while ``withheld``."""
     table = table.assign(place=range(len(table)))
     fig, words = Drawing(), []
     for column, (name, title) in enumerate((("guess", GUESSED), ("truth", MEASURED))):
@@ -290,8 +286,8 @@ def guess_number(
 ) -> Picture:
     """A mark for each row, with an interval where there is one; a "?" in place of a value that is withheld.
 
-    label (its name), kind ("guess" or "truth"), value, low and high (of the interval). ``low`` and ``high`` are the
-    ends of the axis, ``what`` is its name.
+    label (its name), kind ("guess" or "truth"), value. ``low`` and ``high`` are the ends of the axis, ``what`` is its
+    name.
     """
     table = table.assign(place=range(len(table)))
     shown = series.finite_rows(table, "value")
@@ -322,10 +318,7 @@ def guess_number(
     empty="There is nothing to order.",
 )
 def guess_order(table: pd.DataFrame, *, unit: str = "", withheld: bool = False) -> Picture:
-    """A line for each option from its guessed rank to its measured one; 1 is the first.
-
-    option, guess and truth (ranks), value (what was measured). Where the truth is ``withheld`` lines are not drawn.
-    """
+    """A line for each option from its guessed rank (1 is the first) to its measured one, unless ``withheld``."""
     ends = ["guess"] if withheld else ["guess", "truth"]
     hover = "{option}" if withheld else "{option}[, measured {value:amount}]"
     looks = theme.looks(table["option"].tolist())

@@ -8,9 +8,9 @@ import numpy as np
 import pandas as pd
 
 from viz import theme
-from viz.chart import chart, in_order
+from viz.chart import Names, chart, in_order
 from viz.drawing import Drawing, Picture
-from viz.hover import in_words
+from viz.hover import extremes, in_words
 from viz.parts import axes, depth, matrix, series
 from viz.parts.legends import with_legend
 from viz.text import clean_text, count, plural, real, safe_text
@@ -76,11 +76,8 @@ def feature_shift(table: pd.DataFrame) -> Picture:
     picks=("run",),
     empty="No run has recorded its storage.",
 )
-def storage_parts(table: pd.DataFrame, *, parts: list[str] | None = None) -> Picture:
-    """A bar for each run, in MiB (2²⁰ bytes), made of its parts: the merged model, heads, modules, a router.
-
-    ``parts`` is the full ordered list that fixes the colors.
-    """
+def storage_parts(table: pd.DataFrame, *, parts: Names = None) -> Picture:
+    """A bar for each run, in MiB (2²⁰ bytes), made of its ``parts``, whose full list fixes colors."""
     drawn = series.drawn_rows(table, "bytes", lack="these runs did not record their storage")
     order, runs = {name: at for at, name in enumerate(in_order(parts or drawn["part"]))}, in_order(drawn["run"])
     drawn = drawn.sort_values("part", key=lambda names: names.map(order), kind="stable")
@@ -96,7 +93,7 @@ def storage_parts(table: pd.DataFrame, *, parts: list[str] | None = None) -> Pic
         for name, rows, entry in series.each(drawn, "part", list(order), label="part")
     ])  # fmt: skip
     fig.update_xaxes(title={"text": "MiB (2²⁰ bytes)"}, range=[0, 1.05 * max(drawn["whole"].max() / MIB, 1e-6)])
-    least, most = (in_words(drawn.sort_values("run"), "whole", WHOLE, least=least, mib=_mib) for least in (True, False))
+    most, least = extremes(drawn.sort_values("run"), "whole", WHOLE, mib=_mib)
     labels = dict(zip(drawn["run"], drawn["label"], strict=True))
     words = f"What {plural(len(runs), 'run')} must keep: from {least} to {most}."
     return _with_rows(fig, words, "Run", [_two_lines(labels[run]) for run in runs], 2 * theme.LINE_HEIGHT)
@@ -128,11 +125,11 @@ def _two_lines(label: str) -> str:
     rows=("task", "block"),
     empty="No routing was recorded for a task of a merged expert.",
 )
-def routing_own(table: pd.DataFrame, *, tasks: list[str] | None = None) -> Picture:
+def routing_own(table: pd.DataFrame, *, tasks: Names = None) -> Picture:
     """A mark for each task and block with the range of its images.
 
-    block (number, or missing where one router serves the whole model), weight (of the task's own expert, mean over its
-    images), low and high (5th and 95th percentile over images).
+    block (missing where one router serves the whole model), weight (of the task's own expert, mean over its images),
+    low and high (5th and 95th percentile over images).
     """
     drawn = _with_blocks(table)
     names, blocks = in_order(drawn["task"]), in_order(drawn["block"])
@@ -231,10 +228,9 @@ def _where(blocks: list[str]) -> str:
 def router_confusion(table: pd.DataFrame) -> Picture:
     """A matrix of data sets by experts; unseen data sets, which have no expert, stand below a line.
 
-    in_domain (bool: one of the experts is the data set's own), share (of the data set's images to which this expert is
-    given the most weight, a fraction).
+    in_domain (one of the experts is the data set's own), share (of its images that give this expert the most weight).
     """
-    table = series.drawn_rows(table, "share", lack="no share is a number")
+    series.drawn_rows(table, "share", lack="no share is a number")
     table = table.sort_values("in_domain", ascending=False, kind="stable")
     inside = table["in_domain"].astype(bool)
     table = table.assign(unseen=np.where(inside, "", ", which no expert was trained on"))

@@ -31,30 +31,21 @@ HOVER = (
 def preview_change(table: pd.DataFrame) -> Picture:
     """A hatched bar for each average and each data set: the difference in percentage points and its 95 % interval.
 
-    over (key), title, group (its heading), reference, difference, kind (always "preview"), half, seed, against (the
-    reference's name). Bars whose interval holds zero are gray.
+    over (key), group (its heading), reference, kind (always "preview"), half, seed, against (the reference's name).
+    Bars whose interval holds zero are gray.
     """
     groups = in_order(table["group"])
     table = table.sort_values("group", key=lambda group: group.map(groups.index), kind="stable")
     table = table.assign(y=np.arange(len(table)) + table["group"].map(groups.index) + 1)  # each heading takes a row
     fig = Drawing([_bars(table)])
-    far = 100 * max(0.01, 1.06 * float(np.nanmax(np.abs(table[["difference", "low", "high"]].to_numpy(np.float64)))))
-    fig.update_xaxes(
-        title={"text": "Change in percentage points, paired 95% interval"}, range=[-far, far], zeroline=True,
-        zerolinecolor=theme.INK, zerolinewidth=1.2,
-    )  # fmt: skip
+    fig.update_xaxes(**axes.of_points("Change", table[["difference", "low", "high"]]))
     rows = len(table) + len(groups)
     places = {"tickvals": series.numbers(table, "y"), "range": [rows - 0.4, -0.6]}
     fig.update_yaxes(**axes.of_names("Data set or average", list(table["title"]), 28) | places)
     for group, y in table.groupby("group", sort=False)["y"].min().items():
-        fig.add_annotation(
-            text=f"<b>{safe_text(str(group).capitalize(), 40)}</b>", x=0, xref="x domain", xanchor="right", xshift=-6,
-            y=y - 1, yref="y", yanchor="middle", showarrow=False, font={"size": theme.SMALL},
-        )  # fmt: skip
-    fig.add_annotation(
-        text=f"<b>PREVIEW (sampled)</b>: {_about(table)}", x=1, xref="x domain", xanchor="right", y=1, yref="y domain",
-        yanchor="bottom", yshift=6, showarrow=False,
-    )  # fmt: skip
+        fig.add_annotation(axes.heading(str(group).capitalize(), y - 1))
+    inside = {"x": 1, "xref": "x domain", "xanchor": "right", "yref": "y domain"}
+    fig.add_annotation(theme.caption(f"<b>PREVIEW (sampled)</b>: {_about(table)}", 1, **inside, yshift=6))
     left = axes.room(list(table["title"]), 28, least=axes.room(groups, 40)) + 44
     fig.update_layout(showlegend=False, bargap=0.3, margin={"l": left, "r": 26, "t": TOP, "b": BOTTOM})
     against = f" against {clean_text(table['against'].iloc[0], 40)}" if "against" in table else ""

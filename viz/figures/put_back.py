@@ -9,10 +9,10 @@ import pandas as pd
 from plotly.colors import get_colorscale
 
 from viz import theme
-from viz.chart import TENSOR, NothingToDraw, chart, in_order
-from viz.drawing import Drawing, Picture, Trace, heatmap, scatter
+from viz.chart import TENSOR, chart, in_order
+from viz.drawing import Drawing, Picture, Trace, heatmap
 from viz.hover import LAYER, in_words
-from viz.parts import depth, legends, series
+from viz.parts import depth, legends, series, tensor_columns
 from viz.parts.cells import NO_CELL, Cell
 from viz.parts.legends import with_legend
 from viz.text import plural, real, role_name, safe_text
@@ -49,7 +49,6 @@ def revert_map(table: pd.DataFrame, *, selected: Cell = NO_CELL, limits: depth.L
 
     row (id) and title of an average, a task or a whole block's average, change (of accuracy, NaN where it is not
     measured yet), before and after (accuracies). In a row of whole blocks every tensor has its block's numbers.
-    ``limits`` are in points.
     """
     measured, clear = np.isfinite(table["change"].to_numpy(np.float64)), series.clear(table)
     table = table.assign(
@@ -69,7 +68,9 @@ def revert_map(table: pd.DataFrame, *, selected: Cell = NO_CELL, limits: depth.L
     scale = POINTS._replace(limits=limits)
     picture = depth.heat_map(table, "row", "points", scale, MEASURED, selected, alt=words)
     rows = in_order(table["row"])
-    faded = depth.Columns.of(table).cells(table, "row", rows)["faded"].to_numpy(np.uint8).reshape(len(rows), -1)
+    faded = (
+        tensor_columns.Columns.of(table).cells(table, "row", rows)["faded"].to_numpy(np.uint8).reshape(len(rows), -1)
+    )
     veil = heatmap(
         z=faded, zmin=0, zmax=1, colorscale=FADE, showscale=False, ygap=1, name="No significant difference",
         hoverinfo="skip",
@@ -122,22 +123,15 @@ def drift_and_put_back(
     change_rank (mean ranks of equal numbers). ``correlation`` is Spearman's ρ and the number of tensors; ``over`` says
     on what accuracy is measured.
     """
-    table = series.finite_rows(table, "drift", "change")
-    if table.empty:
-        raise NothingToDraw("Nothing to draw: no tensor has both numbers.")
-    ranks = {f"{name}_rank": table[name].rank(ascending=False) for name in ("drift", "change")}
-    table = table.assign(**ranks)
+    table = series.drawn_rows(table, "drift", "change", lack="no tensor has both numbers")
+    table = table.assign(**{f"{name}_rank": table[name].rank(ascending=False) for name in ("drift", "change")})
     fig = Drawing(
         _points(table[table["role"] == role], role, theme.SYMBOLS[place % 8])
         for place, role in enumerate(in_order(table["role"]))
     )
     circled = table[table["tensor"] == selected]
     if len(circled):
-        fig.add_trace(scatter(
-            x=series.numbers(circled, "drift_rank"), y=series.numbers(circled, "change_rank"), mode="markers",
-            name="Selected", showlegend=False, hoverinfo="skip",
-            marker={"symbol": "circle-open", "size": 20, "color": theme.ACCENT, "line": {"width": 3}},
-        ))  # fmt: skip
+        fig.add_trace(series.ring(circled["drift_rank"], circled["change_rank"], "Selected", 20))
     room = 0.03 * len(table) + 0.5
     ends = [1 - room, len(table) + room]
     where = f", {safe_text(over)}" if over else ""

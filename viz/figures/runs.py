@@ -87,11 +87,10 @@ def _box(node: Mapping[Any, Any]) -> dict[str, Any]:
     lines = textwrap.wrap(clean_text(node["label"]), WIDE, max_lines=2, placeholder=" …") or ["\xa0"]
     rest = textwrap.wrap(clean_text(node["detail"]), WIDE + 1, max_lines=3 - len(lines), placeholder=" …")
     return {
-        "x": node["x"], "y": node["y"], "showarrow": False, "width": 100, "height": LANE - 10, "bgcolor": theme.GROUND,
+        "x": node["x"], "y": node["y"], "width": 100, "height": LANE - 10, "bgcolor": theme.GROUND,
         "text": "<br>".join([*(f"<b>{safe_text(line)}</b>" for line in lines), *map(safe_text, rest)]),
         "bordercolor": KINDS[node["kind"]].color, "borderwidth": 1.5, "borderpad": 3, "opacity": 0.65 if faint else 1.0,
-        "captureevents": False, "name": node["kind"],
-        "font": {"size": theme.SMALL, "color": theme.FADED if faint else theme.INK},
+        "captureevents": False, "name": node["kind"], "font": {"color": theme.FADED if faint else theme.INK},
     }  # fmt: skip
 
 

@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 
 from viz import theme
-from viz.chart import ChartError, NothingToDraw, chart, in_order, one_of
+from viz.chart import ChartError, Names, NothingToDraw, chart, in_order, one_of
 from viz.drawing import Drawing, Picture, Trace, heatmap
 from viz.hover import in_words
 from viz.parts import axes, legends, series, sweep
@@ -26,7 +26,6 @@ TASK = (
 )
 HIGHEST = "{score:percent} at {first:plain 40} {x:general}, {second:plain 40} {y:general}"
 KNOWN = "<b>{label}</b><br>at ({x:real}, {y:real})"
-VEIL = theme.VEIL  # over what does not meet the requirement
 Mark = tuple[str, float, float, str]  # label, x, y, kind
 
 
@@ -54,15 +53,14 @@ def sweep_lines(
     *,
     title: str = "Value",
     values: list[float] | None = None,
-    lines: list[str] | None = None,
+    lines: Names = None,
     selected: str | None = None,
     required: tuple[str, float] | None = None,
     note: str = "",
 ) -> Picture:
     """A panel for each score, with a line for every recipe in the band of its 95 % interval (LwPTV, Fig. 5).
 
-    line (id of a recipe), x (the value), point (id), n_in, n_out (images). Options are those of ``sweep.Sweep``;
-    ``required`` names a score.
+    line (id of a recipe), x (the value), point (id). Options are those of ``sweep.Sweep``; ``required`` names a score.
     """
     table = table.sort_values(["line", "x"], kind="stable")
     panels = [
@@ -97,15 +95,12 @@ def sweep_tasks(
     *,
     title: str = "Value",
     values: list[float] | None = None,
-    lines: list[str] | None = None,
+    lines: Names = None,
     selected: str | None = None,
     required: tuple[str, float] | None = None,
     note: str = "",
 ) -> Picture:
-    """A small panel for each task, in-domain ones first and in bold, all on one scale; a line for every recipe.
-
-    in_domain (bool), correct (images). Other columns and options are as in ``sweep_lines``; ``required`` names a task.
-    """
+    """A small panel for each task (``required`` names one), in-domain ones first; otherwise as ``sweep_lines``."""
     table = drawn_rows(table, "accuracy", lack="no task has an accuracy").sort_values(["line", "x"], kind="stable")
     tasks = in_order(table.sort_values("in_domain", ascending=False, kind="stable")["task"])
     axis = {"title": {"text": "Accuracy<br>(%)"}, "tickformat": ".0%", "range": [-0.02, 1.02], "nticks": 4}
@@ -139,20 +134,19 @@ def sweep_given(
     *,
     title: str = "Value",
     values: list[float] | None = None,
-    series: list[str] | None = None,
+    series: Names = None,
     note: str = "",
 ) -> Picture:
     """A panel for each metric on its own scale, with a line of open diamonds for each series.
 
-    series (id: a task, or a mean over tasks, of a recipe), low, high (of proportions with a known n, else NaN), origin
-    (the program), source ("program"), n (examples), better ("higher", "lower" or empty), proportion (bool: drawn as
-    percent), mean (bool: over tasks, dashed). ``series`` fixes the colors; other options are as in ``sweep_lines``.
+    series (id: a task, or a mean over tasks, of a recipe), mean (bool: over tasks, dashed), metric and its columns as
+    in ``given_scores``. ``series`` fixes the colors; other options are as in ``sweep_lines``.
     """
     table = drawn_rows(table, "value", lack="no score is a number").sort_values("x", kind="stable")
     panels, largest = [], []
     for metric in in_order(table["metric"]):
         rows = table[table["metric"] == metric]
-        share = "proportion" in rows and rows["proportion"].map(lambda flag: flag is True).all()
+        share = "proportion" in rows and rows["proportion"].astype(bool).any()
         number = "percent" if share else "real"
         hover = (
             f"<b>{{label}}</b> at {{x:real}}<br>{{metric}} {{value:{number}}}[ ({{low:{number}}} to {{high:{number}}})]"
@@ -203,10 +197,10 @@ def sweep_contour(
 ) -> Picture:
     """Contour lines between the computed points, which are dots that take clicks; missing points leave holes.
 
-    x, y (values, or places in the plane that two experts span), point (id), n_in, n_out (images). ``value`` says which
-    score is drawn, ``marks`` are (label, x, y, kind) of known models, ``values`` all values of both axes. ``required``
-    is the name of a score and what it has to be at least; the column required has that score. Where it is smaller
-    between the points, the map is shaded, and its points are crosses.
+    x, y (values, or places in the plane that two experts span), point (id). ``value`` says which score is drawn,
+    ``marks`` are (label, x, y, kind) of known models, ``values`` all values of both axes. ``required`` is the name of a
+    score and what it has to be at least; the column required has that score. Where it is smaller between the points,
+    the map is shaded, and its points are crosses.
     """
     one_of("value", value, tuple(SCORES))
     if value not in table:
@@ -222,7 +216,7 @@ def sweep_contour(
     fig.add_traces(_mark(known.iloc[[place]], second) for place, second in enumerate(again))
     chosen = table[table["point"] == selected]
     if len(chosen):
-        fig.add_trace(sweep.ring(chosen["x"], chosen["y"]))
+        fig.add_trace(series.ring(chosen["x"], chosen["y"], "Chosen point"))
     for place, (name, update) in enumerate((("x", fig.update_xaxes), ("y", fig.update_yaxes))):
         ends = [*sweep.stretch(values[place] if values else None, table[name]), *known[name]]
         update(title={"text": safe_text(titles[place], 60)}, range=[min(ends), max(ends)], showgrid=False)
@@ -263,7 +257,7 @@ def _shade(table: pd.DataFrame, required: tuple[str, float] | None) -> list[Trac
         return []
     return [{
         "type": "contour", **grid, "contours": {"type": "constraint", "operation": ">", "value": required[1]},
-        "fillcolor": VEIL, "line": {"color": theme.INK, "width": 2, "dash": "dash"}, "name": "Requirement",
+        "fillcolor": theme.VEIL, "line": {"color": theme.INK, "width": 2, "dash": "dash"}, "name": "Requirement",
         "hoverinfo": "skip", "showlegend": False,
     }]  # fmt: skip
 
@@ -285,5 +279,5 @@ def _mark(row: pd.DataFrame, again: bool) -> Trace:
     look = look._replace(symbol="triangle-up" if again else look.symbol.removesuffix("-open"))
     return series.marks(
         row, "x", "y", look, KNOWN, size=13, marker={"line": {"color": theme.GROUND, "width": 2}}, name=name,
-        legendgroup=name, **sweep.CLICKED,
+        legendgroup=name, **series.UNTOUCHED,
     )  # fmt: skip

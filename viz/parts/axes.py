@@ -7,6 +7,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
+import pandas as pd
 
 from viz import theme
 from viz.text import safe_text
@@ -24,6 +25,26 @@ def of_names(title: str, names: Sequence[object], limit: int = 24, down: bool = 
     }  # fmt: skip
 
 
+def of_numbers(title: str, numbers: Sequence[int], places: Any = None, **more: Any) -> dict[str, Any]:
+    """Settings of an axis with a tick at each of these whole numbers, at their ``places`` if these are others."""
+    ticks = {"tickvals": numbers if places is None else places, "ticktext": list(map(str, numbers))}
+    return {"title": {"text": title}, "tickmode": "array", **ticks, **more}
+
+
+def of_points(title: str, changes: pd.DataFrame) -> dict[str, Any]:
+    """Settings of an axis of ``changes`` of accuracy in percentage points, as far down as up from the line at zero."""
+    far = 100 * max(0.01, 1.06 * float(np.nanmax(np.abs(changes.to_numpy(np.float64)))))
+    zero = {"zeroline": True, "zerolinecolor": theme.INK, "zerolinewidth": 1.2}
+    return {"title": {"text": f"{title} in percentage points, paired 95% interval"}, "range": [-far, far], **zero}
+
+
+def log(low: float, high: float) -> dict[str, Any]:
+    """Settings of a logarithmic axis between two numbers, with round ticks."""
+    marks = theme.ticks(low, high, log=True)
+    places = [10.0**place for place in marks["tickvals"]]
+    return marks | {"type": "log", "range": [float(np.log10(low)), float(np.log10(high))], "tickvals": places}
+
+
 def room(names: Iterable[object], limit: int = 24, least: float = 0) -> float:
     """Width in px of the longest of these names beside an axis."""
     return max([theme.text_width(safe_text(name, limit)) for name in names] + [least])
@@ -34,12 +55,20 @@ def note(words: str, below: float) -> tuple[list[dict[str, Any]], float]:
     if not words:
         return [], 0
     lines = textwrap.wrap(words, CHARACTERS)
-    annotation = {
-        "text": "<br>".join(safe_text(line, CHARACTERS + 1) for line in lines), "x": 0, "xref": "paper",
-        "xanchor": "left", "y": 0, "yref": "paper", "yanchor": "top", "yshift": -below, "showarrow": False,
-        "align": "left", "font": {"size": theme.SMALL, "color": theme.FADED},
-    }  # fmt: skip
-    return [annotation], theme.LINE_HEIGHT * len(lines) + 6
+    text = "<br>".join(safe_text(line, CHARACTERS + 1) for line in lines)
+    return [under(text, below)], theme.LINE_HEIGHT * len(lines) + 6
+
+
+def under(text: str, below: float) -> dict[str, Any]:
+    """A faint annotation ``below`` px under the plot; ``text`` is escaped."""
+    style = {"align": "left", "font": {"color": theme.FADED}}
+    return theme.caption(text, 0, yanchor="top", yshift=-below, **style)
+
+
+def heading(name: str, y: float) -> dict[str, Any]:
+    """An annotation in the place of a name at ``y``: what the names below it have in common."""
+    beside = {"xref": "x domain", "xanchor": "right", "xshift": -6, "yref": "y", "yanchor": "middle", "yshift": 0}
+    return theme.caption(f"<b>{safe_text(name, 40)}</b>", y, **beside)
 
 
 def chosen(place: int | None) -> list[dict[str, Any]]:
@@ -52,10 +81,18 @@ def chosen(place: int | None) -> list[dict[str, Any]]:
     }]  # fmt: skip
 
 
-def upright(x: float, line: dict[str, Any], yref: str = "paper") -> dict[str, Any]:
-    """Shape of a line up through all panels at one number, behind their marks."""
-    ends = {"xref": "x", "yref": yref, "x0": x, "x1": x, "y0": 0, "y1": 1}
-    return {"type": "line", **ends, "line": line, "layer": "below"}
+def upright(
+    x: float, line: dict[str, Any], xref: str = "x", yref: str = "paper", layer: str = "below"
+) -> dict[str, Any]:
+    """Shape of a line up through all panels at one number, behind their marks; ``yref`` may name one of them."""
+    ends = {"xref": xref, "yref": yref, "x0": x, "x1": x, "y0": 0, "y1": 1}
+    return {"type": "line", **ends, "line": line, "layer": layer}
+
+
+def across(y: float, line: dict[str, Any], xref: str = "x domain", layer: str = "below") -> dict[str, Any]:
+    """Shape of a line across the plot at one number, behind its marks."""
+    ends = {"xref": xref, "yref": "y", "x0": 0, "x1": 1, "y0": y, "y1": y}
+    return {"type": "line", **ends, "line": line, "layer": layer}
 
 
 def step_edges(places: Any) -> np.ndarray[Any, np.dtype[np.float32]]:
@@ -64,10 +101,21 @@ def step_edges(places: Any) -> np.ndarray[Any, np.dtype[np.float32]]:
     return np.stack([at - 0.5, at + 0.5], axis=1).ravel().astype(np.float32)
 
 
-def stacked(heights: Sequence[float], gap: float) -> tuple[list[list[float]], float]:
-    """The domains of panels of these heights (px), the first on top and ``gap`` px apart, and the height of all."""
-    inner = end = sum(heights) + gap * (len(heights) - 1)
-    domains = []
+def side_by_side(number: int, gap: float) -> list[list[float]]:
+    """The domains of so many equal panels, ``gap`` apart (share of the width)."""
+    width = (1 - gap * (number - 1)) / number
+    return [[at * (width + gap), min(1.0, at * (width + gap) + width)] for at in range(number)]
+
+
+def stacked(
+    heights: Sequence[float], gap: float, above: float = 0, below: float = 0
+) -> tuple[list[list[float]], float]:
+    """The domains of panels of these heights (px), the first on top and ``gap`` px apart, and the height of all.
+
+    So many px ``above`` and ``below`` them are in that height, too.
+    """
+    inner = above + sum(heights) + gap * (len(heights) - 1) + below
+    end, domains = inner - above, []
     for height in heights:
         domains.append([max(0.0, (end - height) / inner), min(1.0, end / inner)])
         end -= height + gap

@@ -13,12 +13,12 @@ from viz import theme
 from viz.chart import in_order
 from viz.drawing import Drawing, Picture, Trace, heatmap
 from viz.hover import hover_texts
-from viz.parts import axes, tensor_columns
+from viz.parts import axes
 from viz.parts.cells import NO_CELL, Cell, click_targets, outline
+from viz.parts.tensor_columns import Columns
 
 ROW, TOP, BOTTOM, RIGHT = 26, 38, 56, 96  # px: height of a row, and margins of a heat map
 BLOCKS_PASSED = "Depth: 0 is before block 0, b after b blocks"  # how all of Image counts
-Columns = tensor_columns.Columns
 Limits = tuple[float, float] | None  # of the colored numbers; their own if None
 
 
@@ -43,7 +43,6 @@ def heat_map(
     scale: Scale,
     hover: str,
     selected: Cell = NO_CELL,
-    titles: Sequence[str] | None = None,
     *,
     alt: str,
     state: str = "",
@@ -52,10 +51,10 @@ def heat_map(
     """A heat map of the column ``value`` over tensors, a row for each name in the column ``rows``; cells take clicks.
 
     ``hover`` is a template of ``viz.hover``, with its ``formats``. ``selected`` outlines a (row, tensor), a row or a
-    column. The rows' ``titles`` are those in the column "title" if there is one.
+    column. Titles of the rows are those in the column "title" if there is one.
     """
     columns, names = Columns.of(table), in_order(table[rows])
-    titles = titles or (table.drop_duplicates(rows)["title"].tolist() if "title" in table else names)
+    titles = table.drop_duplicates(rows)["title"].tolist() if "title" in table else names
     cells = columns.cells(table, rows, names)
     texts = hover_texts(cells, hover, **(formats or {}))
     fig = Drawing([
@@ -91,7 +90,7 @@ def heat(values: npt.NDArray[np.float64], scale: Scale, **fields: Any) -> Trace:
     )
 
 
-def bar_beside(domain: tuple[float, float]) -> dict[str, Any]:
+def bar_beside(domain: Sequence[float]) -> dict[str, Any]:
     """Where the color bar of a panel stands: beside it, and as high as the panel."""
     return {
         "x": 1.01, "xpad": 4, "y": domain[1], "yanchor": "top", "lenmode": "fraction", "ypad": 0,
@@ -102,12 +101,6 @@ def bar_beside(domain: tuple[float, float]) -> dict[str, Any]:
 def left_margin(names: Sequence[object]) -> float:
     """Width in px left of a heat map for the names of its rows and the title, and for "embeddings" under the axis."""
     return axes.room(names, least=70) + 38
-
-
-def largest(table: pd.DataFrame, column: str) -> pd.Series | None:
-    """The row with the largest finite value of a column; None without one."""
-    finite = table[np.isfinite(table[column].to_numpy(np.float64))]
-    return None if finite.empty else finite.loc[finite[column].idxmax()]
 
 
 def height(rows: int) -> float:

@@ -43,7 +43,7 @@ def dots(
     ``axis`` is the number of the y axis; see ``series.marks``.
     """
     for run, own, entry in series.each(series.finite_rows(table, value), "run", lanes.runs):
-        look = looks.get(run, theme.KINDS["merge"])
+        look = looks[run]
         faint = theme.FADED if look.color == theme.PALETTE[6] else look.color  # a thin yellow line is invisible
         yield series.marks(
             own, value, lanes.places(run, own["task"], rows), look, hover, picks=picks, yaxis=f"y{axis}",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -11,9 +11,9 @@ import pandas as pd
 
 from viz import theme
 from viz.chart import ChartError
-from viz.drawing import Drawing, heatmap, scatter
+from viz.drawing import Drawing, Trace
 from viz.hover import hover_texts
-from viz.parts import depth
+from viz.parts import axes, depth, series
 from viz.parts.cells import click_targets
 from viz.text import safe_text
 
@@ -30,11 +30,7 @@ class Side(NamedTuple):
 
 
 def draw(
-    rows: Side,
-    columns: Side,
-    values: npt.NDArray[np.float64],
-    texts: Sequence[str],
-    scale: depth.Scale,
+    rows: Side, columns: Side, values: npt.NDArray[np.float64], texts: Sequence[str], scale: depth.Scale
 ) -> Drawing:
     """The matrix with ``values`` (rows, columns), in which a missing number is a gray cell; cells take clicks.
 
@@ -42,28 +38,24 @@ def draw(
     """
     y, x = np.nonzero(np.isfinite(values))
     numbers = values[y, x]
-    z, colors = depth.colored(numbers, scale)
-    colors["colorbar"]["title"]["text"] += "<br>\xa0"  # a line apart from the highest number
     places = {"x": x.astype(np.float32), "y": y.astype(np.float32)}
-    heat = heatmap(
-        **places, z=z, xgap=2, ygap=2, hoverinfo="skip", name=scale.title.replace("<br>", " "),
-        colorscale=theme.DIVERGING if scale.diverging else theme.SEQUENTIAL, **colors,
-    )  # fmt: skip
+    heat = depth.heat(numbers, scale, **places, xgap=2, ygap=2)
+    heat["colorbar"]["title"]["text"] += "<br>\xa0"  # a line apart from the highest number
     traces = [heat]
     if len(columns.names) <= NUMBERED:
-        light = (z - heat["zmin"]) / (heat["zmax"] - heat["zmin"]) < 0.5
-        traces.append(
-            scatter(
-                **places, mode="text", name="Values", hoverinfo="skip", showlegend=False,
-                text=[_number(number, scale.percent) for number in numbers],
-                textfont={"size": theme.SMALL, "color": [theme.ON_DARK if dark else theme.ON_LIGHT for dark in light]},
-            )
-        )  # fmt: skip
+        dark = (heat["z"] - heat["zmin"]) / (heat["zmax"] - heat["zmin"]) < 0.5
+        traces.append(written(x, y, [_number(number, scale.percent) for number in numbers], dark))
     cells = list(zip(y.tolist(), x.tolist(), strict=True))
     traces.append(click_targets(rows.names, columns.names, texts, "Cells", cells=cells))
     fig = Drawing(traces)
     _lay_out(fig, rows, columns)
     return fig
+
+
+def written(x: Any, y: Any, texts: Sequence[str], dark: Iterable[bool]) -> Trace:
+    """Numbers in the cells, in the color that is easier to read on those that are ``dark`` and on the others."""
+    colors = [theme.ON_DARK if on_dark else theme.ON_LIGHT for on_dark in dark]
+    return series.words(x, y, texts, "Values", textfont={"size": theme.SMALL, "color": colors})
 
 
 def of_table(
@@ -74,9 +66,11 @@ def of_table(
     ``hover`` is a template of ``viz.hover``. Raises ChartError if no cell has a number.
     """
     cells = table[np.isfinite(table[value].to_numpy(np.float64))]
+    if cells.empty:
+        raise ChartError("no cell of this matrix has a number")
     places = list(zip(cells[by[0]].astype(str), cells[by[1]].astype(str), strict=True))
-    values = grid(dict(zip(places, cells[value].astype(float), strict=True)), rows.names, columns.names)
-    texts = dict(zip(places, hover_texts(cells, hover), strict=True))
+    numbers, texts = (dict(zip(places, of, strict=True)) for of in (cells[value], hover_texts(cells, hover)))
+    values = np.array([[numbers.get((row, column), np.nan) for column in columns.names] for row in rows.names], float)
     ordered = [texts[rows.names[y], columns.names[x]] for y, x in np.argwhere(np.isfinite(values)).tolist()]
     return draw(rows, columns, values, ordered, scale)
 
@@ -131,12 +125,10 @@ def group(fig: Drawing, titles: Sequence[str], size: int, rows: int) -> None:
     """Write titles over groups of ``size`` columns each, and draw lines between them."""
     for number, title in enumerate(titles):
         first = number * size - 0.5
-        fig.add_annotation(
-            text=safe_text(title, 30), x=first + size / 2, y=1, xref="x", yref="paper", yanchor="bottom", yshift=2,
-            showarrow=False, font={"size": theme.SMALL, "color": theme.INK},
-        )  # fmt: skip
+        over = {"x": first + size / 2, "xref": "x", "y": 1, "yref": "paper", "yanchor": "bottom", "yshift": 2}
+        fig.add_annotation(over, text=safe_text(title, 30))
         if number:
-            line = {"color": theme.INK, "width": 2}
+            line = theme.edge(2)
             fig.add_shape(type="line", xref="x", yref="y", x0=first, x1=first, y0=-0.5, y1=rows - 0.5, line=line)
 
 
@@ -145,29 +137,12 @@ def height(fig: Drawing, rows: int) -> float:
     return TOP + ROW * max(rows, 4) + float(fig.layout["margin"]["b"])
 
 
-def grid(table: dict[tuple[str, str], float], rows: Sequence[str], columns: Sequence[str]) -> npt.NDArray[np.float64]:
-    """The numbers of a table as an array (rows, columns), NaN where it has none. Raises ChartError if it is empty."""
-    values = np.array([[table.get((row, column), np.nan) for column in columns] for row in rows], np.float64)
-    if not np.isfinite(values).any():
-        raise ChartError("no cell of this matrix has a number")
-    return values
-
-
 def _lay_out(fig: Drawing, rows: Side, columns: Side) -> None:
-    across, down = ([safe_text(title, LONGEST) for title in side.titles] for side in (columns, rows))
+    across = [safe_text(title, LONGEST) for title in columns.titles]
     short = max(map(len, across)) <= 3  # such as numbers of blocks, which need no tilt
-    ticks = {"tickmode": "array", "showgrid": False, "fixedrange": True}
-    fig.update_xaxes(
-        title={"text": columns.title}, range=[-0.5, len(across) - 0.5], tickangle=0 if short else -TILT, ticks="",
-        tickvals=list(range(len(across))), ticktext=across, **ticks,
-    )  # fmt: skip
-    fig.update_yaxes(
-        title={"text": rows.title}, range=[len(down) - 0.5, -0.5], tickvals=list(range(len(down))), ticktext=down,
-        **ticks,
-    )  # fmt: skip
+    tilt = 0 if short else -TILT
+    fig.update_xaxes(**axes.of_names(columns.title, columns.titles, LONGEST, tickangle=tilt, ticks=""))
+    fig.update_yaxes(**axes.of_names(rows.title, rows.titles, LONGEST, down=True))
     bottom = 56 if short else max(map(theme.text_width, across)) * float(np.sin(np.radians(TILT))) + 50
-    left = max(*map(theme.text_width, down), 30) + 40
-    fig.update_layout(
-        barmode="overlay", showlegend=False, margin={"l": left, "r": RIGHT, "t": TOP, "b": round(bottom)},
-        plot_bgcolor=theme.PANEL,
-    )  # fmt: skip
+    margin = {"l": axes.room(rows.titles, LONGEST, 30) + 40, "r": RIGHT, "t": TOP, "b": round(bottom)}
+    fig.update_layout(barmode="overlay", showlegend=False, margin=margin, plot_bgcolor=theme.PANEL)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -24,15 +24,6 @@ VEIL = 0.68  # opacity of the cells over the picture
 PNG = re.compile(r"data:image/png;base64,[A-Za-z0-9+/]+=*")
 
 
-class Rows(NamedTuple):
-    """What the rows of the plane are: a title, the column of the table that names them, the names, their titles."""
-
-    title: str
-    column: str
-    names: Sequence[str]
-    titles: Sequence[str]
-
-
 class Cells(NamedTuple):
     """One grid: its numbers (rows, columns), their hover texts, and a line over it; texts are escaped."""
 
@@ -43,7 +34,8 @@ class Cells(NamedTuple):
 
 def of_models(
     table: pd.DataFrame,
-    rows: Rows,
+    by: str,
+    rows: Side,
     columns: str,
     value: str,
     hover: str,
@@ -56,9 +48,9 @@ def of_models(
 ) -> tuple[Drawing, float]:
     """A grid of patches for each of ``rows`` and each model of a table with row and column, and the height in px.
 
-    ``picture`` is the image as a PNG (data URI); the ``sentence`` of a chart says in words what the image's page says.
-    ``notes`` by (row, model) stand over the grids; ``columns`` is the title of the models. ``wide`` lets rows and
-    columns change places, as a projector needs it. Raises ChartError if a grid lacks a number.
+    The column ``by`` names the rows. ``picture`` is the image as a PNG (data URI). ``notes`` by (row, model) stand over
+    the grids; ``columns`` is the title of the models. ``wide`` lets rows and columns change places, as a projector
+    needs it. Raises ChartError if a grid lacks a number.
     """
     models = table.drop_duplicates("model")
     texts = pd.Series(hover_texts(table, hover, **formats), table.index)
@@ -67,10 +59,9 @@ def of_models(
         (rows.names.index(str(row)), at[str(model)]): _cells(
             own, value, texts[own.index], notes.get((str(row), str(model)), "")
         )
-        for (row, model), own in table.groupby([table[rows.column].astype(str), "model"], sort=False)
+        for (row, model), own in table.groupby([table[by].astype(str), "model"], sort=False)
     }
-    down = Side(rows.title, rows.names, rows.titles)
-    fig = _draw(grids, down, Side(columns, list(at), models["title"].tolist()), scale, picture, wide)
+    fig = _draw(grids, rows, Side(columns, list(at), models["title"].tolist()), scale, picture, wide)
     return fig, TOP + BOTTOM + UNIT * max(len(rows.names), 1)
 
 
@@ -105,7 +96,7 @@ def _draw(
     for place, ((row, column), grid) in enumerate(grids.items()):
         left, top, size = column + PAD / UNIT, row + CAPTION / UNIT, 1 - (CAPTION + PAD) / UNIT
         traces.append(_heat(grid, (left, top), size, scale, colors, place == 0))
-        notes.append(_note(grid.note, left, top))
+        notes.append(theme.caption(grid.note, top, x=left, xref="x", yref="y", yshift=0))
         if picture:
             pictures.append(_picture(picture, left, top, size))
     fig = Drawing(traces)
@@ -124,13 +115,6 @@ def _heat(
         opacity=VEIL, xgap=1, ygap=1, showscale=first,
         colorscale=theme.DIVERGING if scale.diverging else theme.SEQUENTIAL, **colors,
     )  # fmt: skip
-
-
-def _note(note: str, left: float, top: float) -> dict[str, Any]:
-    return {
-        "text": note, "x": left, "y": top, "xref": "x", "yref": "y", "xanchor": "left", "yanchor": "bottom",
-        "showarrow": False, "font": {"size": theme.SMALL, "color": theme.INK},
-    }  # fmt: skip
 
 
 def _picture(picture: str, left: float, top: float, size: float) -> dict[str, Any]:

@@ -12,7 +12,7 @@ import pandas as pd
 from viz import theme
 from viz.chart import NothingToDraw
 from viz.drawing import Drawing, Trace
-from viz.parts import series
+from viz.parts import axes, series
 from viz.text import clean_text, first_few, percent, plural
 
 LEFT, RIGHT = 62, 30  # px: margins
@@ -27,10 +27,7 @@ Point = tuple[float, float]
 # Possible places of a label, nearest first: (horizontal side, vertical side, distance in px); far ones get a thin line.
 # Corners come first, because a mark's own intervals leave them free.
 CORNERS, EDGES = ((1, 1), (1, -1), (-1, 1), (-1, -1)), ((1, 0), (-1, 0), (0, 1), (0, -1))
-PLACES = (
-    *((h, v, 6) for h, v in CORNERS),
-    *((h, v, gap) for gap in (18, 26, 40, 58) for h, v in (*EDGES, *CORNERS)),
-)
+PLACES = (*((h, v, 6) for h, v in CORNERS), *((h, v, gap) for gap in (18, 26, 40, 58) for h, v in (*EDGES, *CORNERS)))
 LINED = 15  # px: a label farther from its mark than this gets a line to it
 
 
@@ -115,8 +112,11 @@ def draw(
     ):
         tasks = _tasks(labels.rows, f"tasks_{side}")
         update(title={"text": f"{title} accuracy, mean over {tasks} (%)"}, range=ends, tickformat=".0%")
-    footnote = _footnote(left_out, len(labels.rows) - len(placed), notes)
-    fig.update_layout(annotations=[*names, *arrows, *placed, *footnote])
+    unlabeled = len(labels.rows) - len(placed)
+    first = [_left_out(left_out)] if len(left_out) else []
+    first += [f"{plural(unlabeled, 'mark')} unlabeled for lack of room"] if unlabeled else []
+    text = "<br>".join(filter(None, (". ".join(first), *notes)))
+    fig.update_layout(annotations=[*names, *arrows, *placed, *([axes.under(text, 50)] if text else [])])
     return fig
 
 
@@ -151,10 +151,8 @@ def _curves(window: Window) -> tuple[list[Trace], list[dict[str, Any]]]:
         x, y = x[inside], y[inside]
         style = {"color": theme.LEVEL, "width": 1.2, "dash": "dot"}
         curves.append(series.line(x, y, f"H = {percent(level, 0)}", style, showlegend=False))
-        labels.append({
-            "text": f"H {percent(level, 0)}", "x": float(x[-1]), "y": float(y[-1]), "xanchor": "right",
-            "yanchor": "bottom", "font": {"size": theme.SMALL, "color": theme.FADED}, "showarrow": False,
-        })  # fmt: skip
+        text, place = f"H {percent(level, 0)}", {"x": float(x[-1]), "y": float(y[-1])}
+        labels.append({"text": text, **place, "xanchor": "right", "yanchor": "bottom", "font": {"color": theme.FADED}})
     return curves, labels
 
 
@@ -203,18 +201,6 @@ def _left_out(rows: pd.DataFrame) -> str:
     return f"Left out, no accuracy or H-score ({len(rows)}): {first_few(short, 2)}"
 
 
-def _footnote(left_out: pd.DataFrame, unlabeled: int, lines: Sequence[str]) -> list[dict[str, Any]]:
-    notes = [_left_out(left_out)] if len(left_out) else []
-    notes += [f"{plural(unlabeled, 'mark')} unlabeled for lack of room"] if unlabeled else []
-    text = "<br>".join(filter(None, (". ".join(notes), *lines)))
-    if not text:
-        return []
-    return [{
-        "text": text, "x": 0, "xref": "paper", "xanchor": "left", "y": 0, "yref": "paper",
-        "yanchor": "top", "yshift": -50, "font": {"size": theme.SMALL, "color": theme.FADED}, "align": "left",
-    }]  # fmt: skip
-
-
 class Box(NamedTuple):
     """Rectangle by its center and size, in px, y upward."""
 
@@ -238,10 +224,7 @@ class PlotArea(NamedTuple):
 
 
 def place_labels(
-    texts: Sequence[str],
-    data: Sequence[tuple[float, float]],
-    views: Sequence[PlotArea],
-    first: Collection[int] = (),
+    texts: Sequence[str], data: Sequence[tuple[float, float]], views: Sequence[PlotArea], first: Collection[int] = ()
 ) -> list[dict[str, Any]]:
     """Annotations that label the marks at ``data`` (axis units) without overlap in every view, narrow page or wide.
 
@@ -279,10 +262,9 @@ def _annotation(text: str, data: tuple[float, float], side: int, up: int, gap: f
     common = {
         "text": text, "x": data[0], "y": data[1], "name": "label",
         "xanchor": {1: "left", 0: "center", -1: "right"}[side], "yanchor": {1: "bottom", 0: "middle", -1: "top"}[up],
-        "font": {"size": theme.SMALL, "color": theme.INK},
     }  # fmt: skip
     if gap < LINED:
-        return common | {"xshift": side * gap, "yshift": up * gap, "showarrow": False}
+        return common | {"xshift": side * gap, "yshift": up * gap}
     return common | {
         "showarrow": True, "arrowhead": 0, "arrowwidth": 1, "arrowcolor": theme.FADED, "standoff": 7,
         "ax": side * gap, "ay": -up * gap, "axref": "pixel", "ayref": "pixel",

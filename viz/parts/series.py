@@ -17,6 +17,7 @@ from viz.parts import legends
 from viz.text import identifier, safe_text
 
 Values = npt.NDArray[np.float32]
+UNTOUCHED: dict[str, Any] = {"unselected": {"marker": {"opacity": 1}}}  # a click elsewhere leaves a mark as it is
 Formats = Mapping[str, Callable[[Any], str]]
 
 
@@ -65,6 +66,20 @@ def bars(
     )  # fmt: skip
 
 
+def histogram(
+    rows: pd.DataFrame, color: str, hover: str, mean: str, ends: Sequence[float], names: Sequence[str], **fields: Any
+) -> tuple[Trace, Trace]:
+    """Bars of bins from low to high, and a dashed line at their mean between two ``ends``, which says ``mean``."""
+    low, high, once = rows["low"], rows["high"], rows.iloc[[0, 0]]
+    width, line = numbers(rows, high - low), theme.edge(2) | {"dash": "dash"}
+    return (
+        bars(rows, (low + high) / 2, "share", color, hover, width=width, name=names[0],
+             marker={"line": theme.edge(0.5)}, **fields),
+        scatter(x=numbers(once, "mean"), y=_floats(ends), mode="lines", name=names[1], line=line,
+                meta={"upright": True}, **pointed(once, mean), **fields),
+    )  # fmt: skip
+
+
 def pointed(
     rows: pd.DataFrame, hover: str, picks: Sequence[str] = (), formats: Formats | None = None
 ) -> dict[str, Any]:
@@ -73,13 +88,37 @@ def pointed(
     fields["hovertemplate"] = "%{text}<extra></extra>"
     if picks:
         columns = [[identifier(value) for value in rows[name]] for name in picks]
-        fields |= {"customdata": list(map(list, zip(*columns, strict=True))), "unselected": {"marker": {"opacity": 1}}}
+        fields |= {"customdata": list(map(list, zip(*columns, strict=True))), **UNTOUCHED}
     return fields
 
 
 def line(x: Any, y: Any, name: str, style: Mapping[str, Any], **fields: Any) -> Trace:
     """A line that takes no pointer."""
     return scatter(x=_floats(x), y=_floats(y), mode="lines", name=name, line=dict(style), hoverinfo="skip", **fields)
+
+
+def words(x: Any, y: Any, texts: Sequence[str], name: str, **fields: Any) -> Trace:
+    """Texts in the plot that take no pointer and have no entry in the legend."""
+    shown = {"textfont": {"size": theme.SMALL}, **fields}
+    return scatter(
+        x=_floats(x), y=_floats(y), mode="text", text=texts, name=name, hoverinfo="skip", showlegend=False, **shown
+    )  # fmt: skip
+
+
+def ring(x: Any, y: Any, name: str, size: float = 17, width: float = 3, **fields: Any) -> Trace:
+    """Rings around what is selected, in the accent color; a click elsewhere leaves them as they are."""
+    marker = {"symbol": "circle-open", "size": size, "color": theme.ACCENT, "line": {"width": width}}
+    shown = {"name": name, "hoverinfo": "skip", "showlegend": False, **UNTOUCHED, **fields}
+    return scatter(x=_floats(x), y=_floats(y), mode="markers", marker=marker, **shown)
+
+
+def published(rows: pd.DataFrame, x: str | Any, hover: str, symbol: str = "diamond-open", **entry: Any) -> Trace:
+    """Accuracies that authors report, in the color and with the marks of published numbers."""
+    color = theme.KINDS["paper"].color
+    return marks(
+        rows, x, "accuracy", theme.Look(color, symbol), hover, line={"width": 1.2, "dash": "dot"},
+        marker={"line": {"color": color, "width": 1.6}}, **entry,
+    )  # fmt: skip
 
 
 def band(x: Any, low: Any, high: Any, color: str, **fields: Any) -> Trace:
@@ -101,7 +140,7 @@ def interval(
     ends = {"array": above - at, "arrayminus": at - below}
     return {
         "type": "data", "symmetric": False, "color": color, "thickness": 1.5, "width": 0,
-        **{name: np.nan_to_num(values).clip(0).astype(np.float32) for name, values in ends.items()}, **style,
+        **{name: np.nan_to_num(values.astype(np.float32)).clip(0) for name, values in ends.items()}, **style,
     }  # fmt: skip
 
 
@@ -115,7 +154,7 @@ def each(
 ) -> Iterator[tuple[str, pd.DataFrame, dict[str, Any]]]:
     """Each name in the column ``by`` that has rows, in the order of ``names``, with its rows and its legend entry."""
     column = table[by].astype(str)
-    for name in names or in_order(column):
+    for name in in_order(column) if names is None else names:
         rows = table[column == name]
         if len(rows):
             group = safe_text(f"{by} {name}")

@@ -10,7 +10,7 @@ import pandas as pd
 
 from viz import theme
 from viz.chart import in_order
-from viz.drawing import Drawing, Picture, Trace, scatter
+from viz.drawing import Drawing, Picture, Trace
 from viz.parts import axes, legends, series
 from viz.text import clean_text, safe_text
 
@@ -22,7 +22,6 @@ MET = "[<br>{meets:verdict} the requirement][, which {certainty:percent 0} of th
 FORMATS: Mapping[str, Callable[[Any], str]] = {"verdict": lambda meets: "meets" if meets else "does not meet"}
 BELOW, BETWEEN = 52, 0.03  # px under the plots, and the share of the width between two of them
 CHARACTERS = 76  # of captions and titles in all columns together on a narrow page
-CLICKED: dict[str, Any] = {"unselected": {"marker": {"opacity": 1}}}  # a click elsewhere leaves a mark as it is
 
 
 class Panel(NamedTuple):
@@ -92,7 +91,8 @@ def draw(
             fig.add_traces(_line(panel, rows, looks[name], style(rows, looks[name].color), **entry, **at))
         chosen = panel.rows[panel.rows["point"] == sweep.selected]
         if len(chosen):
-            fig.add_trace(ring(chosen["x"], chosen[panel.value], small=grid.columns > 1, **at))
+            size = (12, 2.5) if grid.columns > 1 else (17, 3)
+            fig.add_trace(series.ring(chosen["x"], chosen[panel.value], "Chosen point", *size, **at))
     legends.one_entry_each(fig)
     notes, more = axes.note(sweep.note, BELOW)
     inner = _lay_out(fig, panels, grid, sweep.title, stretch(sweep.values, table["x"]))
@@ -126,8 +126,7 @@ def _lay_out(fig: Drawing, panels: Sequence[Panel], grid: Grid, title: str, span
     """Give the small plots their axes and captions; returns the height of all together in px."""
     columns = min(grid.columns, len(panels))
     rows = -(-len(panels) // columns)
-    inner = rows * grid.height + (rows - 1) * grid.gap
-    width = (1 - BETWEEN * (columns - 1)) / columns
+    across, (down, inner) = axes.side_by_side(columns, BETWEEN), axes.stacked([grid.height] * rows, grid.gap)
     x_axis: dict[str, Any] = {"title": {"text": safe_text(title, 90)}}
     if grid.columns > 1:
         short = (title.partition(": ")[2] or title).partition(" (")[0]
@@ -136,20 +135,14 @@ def _lay_out(fig: Drawing, panels: Sequence[Panel], grid: Grid, title: str, span
         }  # fmt: skip
     for place, panel in enumerate(panels):
         row, column = divmod(place, grid.columns)
-        start, top = column * (width + BETWEEN), inner - row * (grid.height + grid.gap)
         x, y = grid.axis("x", place), grid.axis("y", place)
         if row == 0:
-            domain = [start, min(1.0, start + width)]
-            last = grid.axis("y", (rows - 1) * grid.columns)
-            fig.update_layout({f"xaxis{x[1:]}": x_axis | {"range": span, "domain": domain, "anchor": last}})
+            shown = {"range": span, "domain": across[column], "anchor": grid.axis("y", (rows - 1) * grid.columns)}
+            fig.update_layout({f"xaxis{x[1:]}": x_axis | shown})
         if column == 0:
-            domain = [max(0.0, (top - grid.height) / inner), top / inner]
-            fig.update_layout({f"yaxis{y[1:]}": panel.axis | {"domain": domain, "anchor": "x"}})
+            fig.update_layout({f"yaxis{y[1:]}": panel.axis | {"domain": down[row], "anchor": "x"}})
         if panel.caption:
-            fig.add_annotation(
-                text=panel.caption, x=0, xref=f"{x} domain", xanchor="left", y=top / inner, yref="paper",
-                yanchor="bottom", yshift=3, showarrow=False, font={"size": theme.SMALL},
-            )  # fmt: skip
+            fig.add_annotation(theme.caption(panel.caption, down[row][1], xref=f"{x} domain", yshift=3))
     return inner
 
 
@@ -165,16 +158,6 @@ def _shade(fig: Drawing, panel: Panel, at_least: float, x: str, y: str) -> list[
         area | {"type": "rect", "y0": bottom, "fillcolor": FAILING, "line": {"width": 0}},
         area | {"type": "line", "y0": at_least, "line": {"color": theme.FADED, "width": 1.5, "dash": "dash"}},
     ]
-
-
-def ring(x: Any, y: Any, small: bool = False, **where: Any) -> Trace:
-    """The mark around the chosen point."""
-    size, width = (12, 2.5) if small else (17, 3)
-    return scatter(
-        x=np.asarray(x, np.float32), y=np.asarray(y, np.float32), mode="markers", name="Chosen point",
-        hoverinfo="skip", showlegend=False, **CLICKED, **where,
-        marker={"symbol": "circle-open", "size": size, "color": theme.ACCENT, "line": {"width": width}},
-    )  # fmt: skip
 
 
 def hollow(trace: Trace, rows: pd.DataFrame, **marker: Any) -> list[Trace]:

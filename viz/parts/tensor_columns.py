@@ -121,7 +121,6 @@ class Columns:
             labels.append({
                 "text": safe_text(text, 16), "x": span.last + 0.5 if at_left else span.first - 0.5, "xref": "x",
                 "y": 0, "yref": "paper", "yanchor": "top", "yshift": 0, "xanchor": "right" if at_left else "left",
-                "font": {"size": theme.SMALL, "color": theme.INK}, "showarrow": False,
             })  # fmt: skip
         return labels
 
@@ -131,13 +130,10 @@ class Columns:
         """Lines between groups, inside the panels of these y axes only."""
         line = {"color": color, "width": width}
         return [
-            {
-                "type": "line", "xref": "x", "yref": f"{panel} domain", "x0": span.first - 0.5, "x1": span.first - 0.5,
-                "y0": 0, "y1": 1, "line": line,
-            }
+            axes.upright(span.first - 0.5, line, yref=f"{panel} domain", layer="above")
             for span in self.spans[1:]
             for panel in panels
-        ]  # fmt: skip
+        ]
 
     def lay_out(self, fig: Drawing, selected: str | None = None) -> None:
         """Give a plot of marks its x axis, with lines between groups and a frame around the column of a tensor."""
@@ -196,7 +192,7 @@ def ordered(table: pd.DataFrame, group: str) -> pd.DataFrame:
 
 def _labels(tensors: pd.DataFrame, group: str) -> pd.Series[str]:
     """The name of the group of each tensor."""
-    section = tensors["section"].astype(str)
+    section = tensors["section"].map(str)
     return (
         tensors["part"].astype(str).where(section.map(is_block).astype(bool), section) if group == "part" else section
     )

@@ -132,7 +132,8 @@ def _section(report: Report, number: int, view: ReportView) -> Section:
     """Draw a view, and put its section together."""
     from viz.registry import find
 
-    chart, figure = find(view.key), _draw(view)
+    chart, options = find(view.key), {name: value for name, value in view.options.items() if name != "present"}
+    figure = chart(view.table, **options)
     by_id = {source.id: source for source in report.sources}
     sources = [by_id[key] for key in view.sources if key in by_id]
     return Section(
@@ -147,12 +148,6 @@ def _section(report: Report, number: int, view: ReportView) -> Section:
         more_sources=len(sources[MOST_NAMED:]),
         table=table_text(view.table) if report.tables else None,
     )
-
-
-def _draw(view: ReportView) -> go.Figure:
-    from viz.registry import find
-
-    return find(view.key)(view.table, **{name: value for name, value in view.options.items() if name != "present"})
 
 
 def _hash(script: str) -> str:

@@ -11,7 +11,7 @@ import pandas as pd
 
 from viz import theme
 from viz.chart import TENSOR, chart, in_order
-from viz.drawing import Drawing, Picture, Trace, heatmap
+from viz.drawing import Drawing, Picture, Trace
 from viz.hover import LAYER, hover_texts, in_words
 from viz.parts import axes, depth, tensor_columns
 from viz.parts.cells import click_targets
@@ -54,7 +54,8 @@ def compare_cells(
     what both span; with ``log`` it is logarithmic. The difference is linear, with zero in the middle; with ``percents``
     it is in percentage points.
     """
-    rows, columns = in_order(table["row"]), depth.Columns.of(table)
+    table = table.assign(row=table["row"].map(str))  # names, which may be numbers
+    rows, columns = in_order(table["row"]), tensor_columns.Columns.of(table)
     cells = _cells(table, rows, columns).assign(label_a=labels[0], label_b=labels[1])
     values = cells[["a", "b"]].to_numpy()
     positive = values[values > 0]
@@ -89,7 +90,7 @@ def compare_cells(
     return Picture(fig, words + most, inner + TOP + BOTTOM, what)
 
 
-def _cells(table: pd.DataFrame, rows: Sequence[str], columns: depth.Columns) -> pd.DataFrame:
+def _cells(table: pd.DataFrame, rows: Sequence[str], columns: tensor_columns.Columns) -> pd.DataFrame:
     """A row for each cell of the maps, row by row: both numbers and the difference, NaN where there is none."""
     pairs = pd.MultiIndex.from_product([rows, columns.names], names=["row", "tensor"])
     numbers = table.set_index(["row", "tensor"])[["a", "b"]].astype(np.float64).reindex(pairs)
@@ -103,16 +104,11 @@ def _cells(table: pd.DataFrame, rows: Sequence[str], columns: depth.Columns) -> 
 def _map(
     values: npt.NDArray[np.float64], scale: depth.Scale, place: int, domain: Sequence[float], inner: float
 ) -> Trace:
-    z, colors = depth.colored(values, scale)
-    length = domain[1] - domain[0]
-    bar = _roomy(colors.pop("colorbar"), length * inner) | {
-        "x": 1.01, "xpad": 4, "y": domain[1], "yanchor": "top", "lenmode": "fraction", "ypad": 0, "len": length,
-        "title": {"text": _in_two_lines(scale.title), "side": "top"},
-    }  # fmt: skip
-    return heatmap(
-        z=z, xaxis="x", yaxis=AXES[place], ygap=1, hoverinfo="skip", showscale=place != 1, colorbar=bar,
-        colorscale=theme.DIVERGING if scale.diverging else theme.SEQUENTIAL, name=("A", "B", "B − A")[place], **colors,
-    )  # fmt: skip
+    name, shown = ("A", "B", "B − A")[place], place != 1
+    heat = depth.heat(values, scale, xaxis="x", yaxis=AXES[place], ygap=1, showscale=shown, name=name)
+    title = {"text": _in_two_lines(scale.title), "side": "top"}
+    bar = _roomy(heat["colorbar"], (domain[1] - domain[0]) * inner) | depth.bar_beside(domain) | {"title": title}
+    return heat | {"colorbar": bar}
 
 
 def _roomy(bar: dict[str, Any], length: float) -> dict[str, Any]:
@@ -134,7 +130,7 @@ def _in_two_lines(title: str) -> str:
 
 def _lay_out(
     fig: Drawing,
-    columns: depth.Columns,
+    columns: tensor_columns.Columns,
     titles: list[str],
     domains: list[list[float]],
     captions: list[str],
@@ -156,7 +152,7 @@ def _lay_out(
     )  # fmt: skip
 
 
-def _each(columns: depth.Columns) -> dict[str, Any]:
+def _each(columns: tensor_columns.Columns) -> dict[str, Any]:
     """A tick for every column; names other than numbers go one line lower, clear of their neighbors."""
     names = [tensor_columns.short(name) for name in columns.tensors["section"]]
     names = [safe_text(name, 16) if name.isdigit() else f"<br>{safe_text(name, 16)}" for name in names]

@@ -56,8 +56,7 @@ Labels = tuple[str, str]  # names of the runs
 def compare_scores(table: pd.DataFrame, *, labels: Labels = ("A", "B")) -> Picture:
     """A dot for each average and each data set, B − A in percentage points, with its 95 % interval, largest on top.
 
-    scope (key), group (its heading), a and b (accuracies or H-scores), difference, low and high (its interval, NaN
-    where there is none). A filled dot has an interval without zero.
+    scope (key), group (its heading), a and b (accuracies or H-scores). A filled dot has an interval without zero.
     """
     headings = in_order(table["group"])
     first, *others = (table[table["group"] == group] for group in headings)  # the averages have an order of their own
@@ -65,27 +64,20 @@ def compare_scores(table: pd.DataFrame, *, labels: Labels = ("A", "B")) -> Pictu
     heads = np.cumsum([0, *(len(rows) + 1 for rows in groups)])
     places = np.concatenate([head + 1 + np.arange(len(rows)) for head, rows in zip(heads[:-1], groups, strict=True)])
     table = pd.concat(groups).assign(label_a=labels[0], label_b=labels[1])
-    sure, end = (table["low"] > 0) | (table["high"] < 0), int(heads[-1])
+    sure, end = series.clear(table), int(heads[-1])
     colors = np.where(sure, np.where(table["difference"] > 0, theme.RUN_B, theme.RUN_A), theme.TIE).tolist()
     dots = series.marks(
         table, 100 * table["difference"], places, theme.Look(theme.FADED, "circle"), DIFFERENCE, picks=("scope",),
         size=11, marker={"color": colors, "line": theme.edge(1.2)}, name="Difference",
         error_x=series.interval(table, "difference", theme.FADED, factor=100, thickness=1.6, width=3),
     )  # fmt: skip
-    fig, values = Drawing([dots]), table[["difference", "low", "high"]].to_numpy(np.float64)
-    far = 100 * max(0.01, 1.06 * float(np.nanmax(np.abs(values))))
-    fig.update_xaxes(
-        title={"text": "B − A in percentage points, paired 95% interval"}, range=[-far, far], zeroline=True,
-        zerolinecolor=theme.INK, zerolinewidth=1.2, ticksuffix="",
-    )  # fmt: skip
+    fig = Drawing([dots])
+    fig.update_xaxes(**axes.of_points("B − A", table[["difference", "low", "high"]]), ticksuffix="")
     titles = list(table["title"])
     names = axes.of_names("Data set or average", titles, 28, showgrid=True)
     fig.update_yaxes(**names | {"tickvals": places.astype(np.float32), "range": [end - 0.4, -0.6]})
     for head, group in zip(heads.tolist(), headings, strict=False):
-        fig.add_annotation(
-            text=f"<b>{safe_text(group, 40)}</b>", x=0, xref="x domain", xanchor="right", xshift=-6, y=head, yref="y",
-            yanchor="middle", showarrow=False, font={"size": theme.SMALL},
-        )  # fmt: skip
+        fig.add_annotation(axes.heading(group, head))
     fig.add_annotation(theme.caption("← A is better", 1))
     fig.add_annotation(theme.caption("B is better →", 1), x=1, xanchor="right")
     left = max(axes.room(titles, 28), axes.room(headings, 40)) + 44
@@ -127,8 +119,7 @@ def compare_agreement(
     boxes = [{"type": "rect", "x0": x - 0.5, "x1": x + 0.5, "y0": y - 0.5, "y1": y + 0.5} for y, x in places]
     for pair, (y, x), box, text in zip(pairs, places, boxes, hover_texts(cells, CELL_TEXT, **IMAGES), strict=True):
         fig.add_shape(box, fillcolor=AGREEMENT[pair][1], layer="below", line={"color": theme.GROUND, "width": 3})
-        font = {"size": theme.FONT, "color": theme.INK}
-        fig.add_annotation(text=text, x=x, y=y, xref="x", yref="y", showarrow=False, font=font)
+        fig.add_annotation(text=text, x=x, y=y, xref="x", yref="y", font={"size": theme.FONT})
     if selected in pairs:
         fig.add_shape(boxes[pairs.index(selected)], line={"color": theme.ACCENT, "width": 3}, name="selected")
     margin = {"l": 110, "r": 10, "t": 54, "b": 16}
@@ -154,16 +145,15 @@ def compare_tensor(table: pd.DataFrame, *, tensor: str = "", labels: Labels = ("
     both = table[["a", "b", "threshold_a", "threshold_b"]].to_numpy(np.float64)
     high = 1.1 * float(np.nanmax(both, initial=0)) or 1.0
     far = 1.25 * float(table["difference"].abs().max()) or high
-    fig, width = Drawing(), (1 - 2 * GAP) / 3
+    fig = Drawing()
     for side, name, up in zip("AB", labels, (38, 22), strict=True):  # side by side they do not fit narrow pages
         fig.add_annotation(theme.caption(f"<b>{side}</b>: {safe_text(name, 60)}", 1.0), yshift=up)
-    for place, (side, title) in enumerate(SIDES.items()):
-        left, axis = place * (width + GAP), f"x{place + 1 if place else ''}"
+    for axis, (side, title), domain in zip(("x", "x2", "x3"), SIDES.items(), axes.side_by_side(3, GAP), strict=True):
         ends = [-far, far] if side == "difference" else [0.0, high]
         fig.add_traces(_dots(table, side, axis))
-        fig.add_annotation(theme.caption(f"<b>{title}</b>", 1.0), x=left)
+        fig.add_annotation(theme.caption(f"<b>{title}</b>", 1.0, x=domain[0]))
         fig.layout[axis.replace("x", "xaxis")] = {
-            "domain": [left, left + width], "range": ends, "nticks": 4, "exponentformat": "power",
+            "domain": domain, "range": ends, "nticks": 4, "exponentformat": "power",
             "title": {"text": f"Saliency, {title}"}, "zeroline": side == "difference", "zerolinecolor": theme.INK,
         }  # fmt: skip
     fig.update_yaxes(**axes.of_names("Expert", names, down=True) | {"showgrid": True})
@@ -181,12 +171,10 @@ def _dots(table: pd.DataFrame, side: str, axis: str) -> list[Trace]:
     if side != "difference":
         filled, ticks = table[f"merged_{side}"].tolist(), table[f"threshold_{side}"].to_numpy(np.float64)
         finite, mark = np.isfinite(ticks), {"symbol": "line-ns", "size": 16, "line": {"color": theme.INK, "width": 2.5}}
-        traces.append(
-            scatter(
-                x=ticks[finite].astype(np.float32), y=rows[finite], mode="markers", marker=mark, hoverinfo="skip",
-                name=f"Threshold of {SIDES[side]}", meta={"numbers": True}, xaxis=axis, yaxis="y",
-            )
-        )  # fmt: skip
+        traces.append(scatter(
+            x=ticks[finite].astype(np.float32), y=rows[finite], mode="markers", marker=mark, hoverinfo="skip",
+            name=f"Threshold of {SIDES[side]}", meta={"numbers": True}, xaxis=axis, yaxis="y",
+        ))  # fmt: skip
     marker = {
         "color": [color if full else theme.GROUND for full in filled],
         "line": {"width": 2, "color": [theme.INK if full else color for full in filled]},
@@ -207,34 +195,26 @@ def _dots(table: pd.DataFrame, side: str, axis: str) -> list[Trace]:
     empty="No expert changed this layer.",
 )
 def compare_spectrum(table: pd.DataFrame, *, labels: Labels = ("A", "B")) -> Picture:
-    """Singular values of A and of B in the same axes, largest first, and B − A below.
-
-    direction (from 1), a and b (singular values, NaN where a space has no such direction), difference.
-    """
+    """Singular values of A and of B (NaN where a space has no such direction), largest first, and B − A below."""
     fig = Drawing()
     for side, name, color, symbol, axis in (
         ("a", f"A: {labels[0]}", theme.RUN_A, "circle", "y"),
         ("b", f"B: {labels[1]}", theme.RUN_B, "square", "y"),
         ("difference", "B − A", theme.FADED, "circle", "y2"),
     ):
-        fig.add_trace(
-            series.marks(
-                series.finite_rows(table, side), "direction", side, theme.Look(color, symbol),
-                f"<b>direction {{direction:count}}</b><br>{SIDES[side]}: {{{side}:real}}",
-                marker={"size": 5, "line": {"width": 0}}, name=legends.entry(name), legendgroup=side, yaxis=axis,
-            )
-        )  # fmt: skip
+        fig.add_trace(series.marks(
+            series.finite_rows(table, side), "direction", side, theme.Look(color, symbol),
+            f"<b>direction {{direction:count}}</b><br>{SIDES[side]}: {{{side}:real}}",
+            marker={"size": 5, "line": {"width": 0}}, name=legends.entry(name), legendgroup=side, yaxis=axis,
+        ))  # fmt: skip
     values = table[["a", "b"]].to_numpy(np.float64)
     positive = values[np.isfinite(values) & (values > 0)]
     low, high = (positive.min() / 1.3, 1.3 * positive.max()) if len(positive) else (0.1, 1.0)
-    marks = theme.ticks(low, high, log=True)
     far = 1.1 * float(np.nanmax(np.abs(table["difference"].to_numpy(np.float64)), initial=0)) or 1.0
     last = int(table["direction"].max())
     fig.update_layout(
         xaxis={"title": {"text": "Direction, largest first"}, "anchor": "y2", "range": [0.5 - 0.01 * last, last + 0.5]},
-        yaxis={"title": {"text": "Singular value"}, "domain": [0.45, 1], "type": "log",
-               "range": [float(np.log10(low)), float(np.log10(high))], **marks,
-               "tickvals": [10**at for at in marks["tickvals"]]},
+        yaxis={"title": {"text": "Singular value"}, "domain": [0.45, 1], **axes.log(low, high)},
         yaxis2={"title": {"text": "B − A"}, "domain": [0, 0.35], "range": [-far, far], "zeroline": True, "nticks": 4,
                 "zerolinecolor": theme.INK},
         showlegend=True,
@@ -254,8 +234,8 @@ def compare_spectrum(table: pd.DataFrame, *, labels: Labels = ("A", "B")) -> Pic
 def compare_distance(table: pd.DataFrame, *, labels: Labels = ("A", "B"), what: str = "Distance") -> Picture:
     """Histograms one below the other: of A, of B, and of the difference for the same image.
 
-    panel ("a", "b" or "difference"), low and high (ends of the bin), count and share (of images), mean (of the panel).
-    A and B have the same bins, range and height. ``what`` is the name of the distance.
+    panel ("a", "b" or "difference"), mean (of the panel). A and B have the same bins, range and height. ``what`` is the
+    name of the distance.
     """
     table = series.finite_rows(table, "low", "high", "share")
     both, names = table[table["panel"] != "difference"], dict(zip("ab", labels, strict=True))
@@ -268,7 +248,10 @@ def compare_distance(table: pd.DataFrame, *, labels: Labels = ("A", "B"), what: 
         far = float(np.abs(rows[["low", "high"]].to_numpy()).max())
         ends, peak = ([-far, far], rows) if side == "difference" else ([0, float(both["high"].max())], both)
         top = 1.15 * float(peak["share"].max())
-        fig.add_traces(_histogram(rows.assign(title=title), COLORS[side], top, xaxis=f"x{axis}", yaxis=f"y{axis}"))
+        fig.add_traces(series.histogram(
+            rows.assign(title=title), COLORS[side], BIN_HOVER, "mean {mean:real}", (0, top),
+            (title, f"Mean of {title}"), xaxis=f"x{axis}", yaxis=f"y{axis}",
+        ))  # fmt: skip
         name = f": {safe_text(names[side], 50)}" if names.get(side) else ""
         first = f"mean {real(rows['mean'].iloc[0])}, n = {count(rows['n'].iloc[0])} images"
         fig.add_annotation(theme.caption(f"<b>{title}{name}</b>, {first}", domain[1]))
@@ -281,26 +264,10 @@ def compare_distance(table: pd.DataFrame, *, labels: Labels = ("A", "B"), what: 
             },
         })  # fmt: skip
     if "difference" in panels:
-        fig.add_shape(type="line", xref="x3", yref="y3 domain", x0=0, x1=0, y0=0, y1=1, line=theme.edge(1))
+        fig.add_shape(axes.upright(0, theme.edge(1), "x3", "y3 domain", layer="above"))
     fig.update_layout(barmode="overlay", showlegend=False, margin={"l": 70, "r": 20, "t": 36, "b": 50})
     who = {side: f"{SIDES[side]}, {clean_text(name, 40)}" for side, name in names.items()} | {"difference": "B − A"}
     means = table[table["panel"].isin(panels)].drop_duplicates("panel").set_index("panel")["mean"]
     words = "; ".join(f"{who[str(side)]} {real(mean)}" for side, mean in means.items())
     alt = f"Histograms of the distance to the pretrained features. Means: {words}."
     return Picture(fig, alt, inner + 86, what)
-
-
-def _histogram(rows: pd.DataFrame, color: str, top: float, **panel: Any) -> list[Trace]:
-    """The bars of a panel, and a dashed line at the mean."""
-    title, mean, dashed = rows["title"].iloc[0], rows["mean"].iloc[0], {"color": theme.INK, "width": 2, "dash": "dash"}
-    return [
-        series.bars(
-            rows, (rows["low"] + rows["high"]) / 2, "share", color, BIN_HOVER, name=title,
-            width=series.numbers(rows, rows["high"] - rows["low"]), marker={"line": theme.edge(0.5)}, **panel,
-        ),
-        scatter(
-            x=np.full(2, mean, np.float32), y=np.array([0, top], np.float32), mode="lines", line=dashed,
-            name=f"Mean of {title}", text=[f"mean {real(mean)}"] * 2, hovertemplate="%{text}<extra></extra>",
-            meta={"upright": True}, **panel,
-        ),
-    ]  # fmt: skip

@@ -10,7 +10,7 @@ from viz import theme
 from viz.chart import NothingToDraw, chart, in_order, one_of
 from viz.drawing import Drawing, Picture
 from viz.hover import hover_texts
-from viz.parts import legends, series
+from viz.parts import axes, legends, series
 from viz.parts.legends import with_legend
 from viz.text import clean_text, plural, safe_text
 
@@ -76,10 +76,7 @@ def task_counts(table: pd.DataFrame, *, value: str = "accuracy") -> Picture:
         ends = hover_texts(means.iloc[[0, -1]], "{mean:percent} with {size}")
         parts.append(f"{clean_text(method, 28)} {', '.join(ends)}")
     sizes = sorted({int(size) for size in table["size"]})
-    fig.update_xaxes(
-        title={"text": "Experts merged"}, tickmode="array", tickvals=sizes, ticktext=[str(size) for size in sizes],
-        range=[sizes[0] - 0.5, sizes[-1] + 0.5],
-    )  # fmt: skip
+    fig.update_xaxes(**axes.of_numbers("Experts merged", sizes, range=[sizes[0] - 0.5, sizes[-1] + 0.5]))
     fig.update_yaxes(title={"text": title}, tickformat=".0%")
     rest = [f"{plural(len(methods) - 7, 'method')} more"] if len(methods) > 7 else []
     alt = f"{what} by number of experts merged, mean over subsets: {'; '.join([*parts[:7], *rest])}."

@@ -85,12 +85,9 @@ def joint_spectrum(table: pd.DataFrame, *, rank_tol: float = 0.01) -> Picture:
     )
     fig.update_xaxes(title={"text": "Direction, largest first"}, range=[0.5 - 0.01 * last, last + 0.5 + 0.01 * last])
     if rank_tol > 0:
-        fig.add_shape(theme.across(limit, {"color": theme.INK, "width": 1.4, "dash": "dash"}))
-        fig.add_annotation(
-            text=f"rank cut, {power(rank_tol)} of the largest", x=0, xref="paper", xanchor="left",
-            y=float(np.log10(limit)), yref="y", yanchor="bottom", showarrow=False,
-            font={"size": theme.SMALL, "color": theme.INK},
-        )  # fmt: skip
+        fig.add_shape(axes.across(limit, {"color": theme.INK, "width": 1.4, "dash": "dash"}))
+        words = f"rank cut, {power(rank_tol)} of the largest"
+        fig.add_annotation(theme.caption(words, float(np.log10(limit)), yref="y", yshift=0))
     fig.update_layout(showlegend=True)
     energy = float(table["energy"][kept].max()) if kept.any() else 0.0
     alt = (
@@ -111,8 +108,8 @@ def joint_spectrum(table: pd.DataFrame, *, rank_tol: float = 0.01) -> Picture:
 def joint_dropped(table: pd.DataFrame, *, expert: str | None = None, ratio: float = 0.5) -> Picture:
     """A line with renormalization and one without, over the directions of one expert (DRM, Fig. 3).
 
-    direction (from 1, largest singular value first), renorm (bool), dropped (share of the vector's entries). ``expert``
-    is the one drawn, the first if None; ``ratio`` is the share pruned from the whole matrix.
+    direction (from 1, largest singular value first), renorm (bool), dropped (share of the vector's entries). ``ratio``
+    is the share pruned from the whole matrix; the first expert is drawn by default.
     """
     experts = in_order(table["expert"])
     expert = expert if expert in experts else experts[0]
@@ -130,7 +127,7 @@ def joint_dropped(table: pd.DataFrame, *, expert: str | None = None, ratio: floa
         ) | {"mode": mode})  # fmt: skip
         ranges.append(f"{percent(rows['dropped'].min())} to {percent(rows['dropped'].max())} {how}")
     last = float(own["direction"].max())
-    fig.add_shape(theme.across(ratio, {"color": theme.INK, "width": 1.2, "dash": "dash"}))
+    fig.add_shape(axes.across(ratio, {"color": theme.INK, "width": 1.2, "dash": "dash"}))
     fig.update_xaxes(
         title={"text": f"Basis vector of {safe_text(expert, 24)}, largest singular value first"},
         range=[1 - 0.01 * last, last + 0.01 * last + 0.5],
@@ -217,7 +214,9 @@ def joint_steps(table: pd.DataFrame, *, vertical: bool = False) -> Picture:
         heat = depth.heat(values, shared, name=step, **({"showscale": False} if number else {}))
         x = _side_by_side(experts, values.shape[1], "Experts side by side" if number == len(STACKED) - 1 else " ")
         _add_panel(fig, title, heat, (0.0, 1.0), top, x, _ticks(rows["row"], 3, "Direction"))
-        _separate(fig, number, x["tickvals"])
+        panel, line = str(number + 1) if number else "", {"color": theme.GROUND, "width": 2}
+        for one, other in pairwise(x["tickvals"]):  # lines between the experts' blocks
+            fig.add_shape(axes.upright((one + other) / 2, line, f"x{panel}", f"y{panel} domain", layer="above"))
     for step, (title, ends) in MERGED.items():
         rows, first = by_step[step], step == "merged"
         values = _matrix(rows)
@@ -254,7 +253,7 @@ def _add_panel(
             **none, **y,
         },
     }  # fmt: skip
-    fig.add_annotation(theme.caption(title, top, theme.FONT), x=ends[0])
+    fig.add_annotation(theme.caption(title, top, x=ends[0], font={"size": theme.FONT}))
 
 
 def _side_by_side(experts: list[str], width: int, title: str) -> dict[str, Any]:
@@ -265,16 +264,6 @@ def _side_by_side(experts: list[str], width: int, title: str) -> dict[str, Any]:
         "tickvals": [(at + 0.5) * block - 0.5 for at in range(len(experts))], "showticklabels": True,
         "ticktext": [safe_text(expert, max(3, 64 // len(experts))) for expert in experts],
     }  # fmt: skip
-
-
-def _separate(fig: Drawing, number: int, middles: list[float]) -> None:
-    """Draw lines between the experts' blocks of a panel."""
-    suffix = str(number + 1) if number else ""
-    for one, other in pairwise(middles):
-        fig.add_shape(
-            type="line", xref=f"x{suffix}", yref=f"y{suffix} domain", x0=(one + other) / 2, x1=(one + other) / 2,
-            y0=0, y1=1, line={"color": theme.GROUND, "width": 2},
-        )  # fmt: skip
 
 
 def _ticks(starts: pd.Series[int], most: int, title: str) -> dict[str, Any]:

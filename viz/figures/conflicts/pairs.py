@@ -10,10 +10,10 @@ import numpy as np
 import pandas as pd
 
 from viz import theme
-from viz.chart import TENSOR, NothingToDraw, chart, in_order, one_of
-from viz.drawing import Drawing, Picture, Trace, scatter
+from viz.chart import TENSOR, Names, chart, in_order, one_of
+from viz.drawing import Drawing, Picture, Trace
 from viz.hover import LAYER, decimal, extremes, hover_texts
-from viz.parts import axes, depth, legends, series
+from viz.parts import axes, depth, legends, matrix, series, tensor_columns
 from viz.parts.cells import NO_CELL, Cell, click_targets, outline
 from viz.parts.legends import with_legend
 from viz.text import clean_text, percent, plural, role_name, safe_text
@@ -23,9 +23,7 @@ VALUES = {  # -> title of the color scale, and of an axis
     "conflict": ("share with<br>other signs", "Share with other signs,<br>of entries that both keep"),
     "overlap": ("shared entries<br>(Jaccard)", "Shared entries (Jaccard index)"),
 }
-NUMBERED = 12  # experts up to which numbers are written into the cells
-ROW, TOP, RIGHT, TILT = 42, 26, 110, 30  # px, px, px, degrees
-LONGEST = 18
+ROW, LONGEST = 42, 18  # px, characters
 PAIR = (
     "<b>{first} and {second}</b><br>{cosine:cosine}<br>other signs in {conflict:percent} of the entries that both keep"
     "[ ({opposed:count} of {both:count})]<br>overlap {overlap:percent}[, by chance {chance:percent}]"
@@ -47,7 +45,7 @@ BAND, CHANCE, WHOLE = "All pairs, least to most", "Independent experts", "Whole 
     empty="There are no two experts to compare.",
 )
 def pair_matrix(
-    table: pd.DataFrame, *, value: str = "cosine", order: list[str] | None = None, selected: Cell = NO_CELL
+    table: pd.DataFrame, *, value: str = "cosine", order: Names = None, selected: Cell = NO_CELL
 ) -> Picture:
     """A matrix of experts, without its diagonal.
 
@@ -64,23 +62,23 @@ def pair_matrix(
     cells = list(zip(y.astype(int).tolist(), x.astype(int).tolist(), strict=True))
     fig = Drawing([
         heat,
-        *([_numbers(table[value], x, y, heat, value)] if len(names) <= NUMBERED else []),
+        *([_numbers(table[value], x, y, heat, value)] if len(names) <= matrix.NUMBERED else []),
         click_targets(names, names, hover_texts(table, PAIR, cosine=_cosine), "Pairs", cells=cells),
     ])  # fmt: skip
     widest = axes.room(names, LONGEST)
-    bottom = round(widest * float(np.sin(np.radians(TILT))) + 50)
-    fig.update_xaxes(**axes.of_names("Expert", names, LONGEST, tickangle=-TILT, ticks=""))
+    bottom = round(widest * float(np.sin(np.radians(matrix.TILT))) + 50)
+    fig.update_xaxes(**axes.of_names("Expert", names, LONGEST, tickangle=-matrix.TILT, ticks=""))
     fig.update_yaxes(**axes.of_names("Expert", names, LONGEST, down=True))
     pairs = (selected[::-1], selected) if selected[0] != selected[1] and {*selected} <= {*names} else ()
     fig.update_layout(
-        barmode="overlay", showlegend=False, margin={"l": widest + 38, "r": RIGHT, "t": TOP, "b": bottom},
+        barmode="overlay", showlegend=False, margin={"l": widest + 38, "r": matrix.RIGHT, "t": matrix.TOP, "b": bottom},
         shapes=[*map(_same, range(len(names))), *(frame for pair in pairs for frame in outline(names, names, pair))],
     )  # fmt: skip
     words = f"{value.capitalize()} of {plural(len(names), 'expert')}, pair by pair."
     pair = f"{{first:plain 40}} and {{second:plain 40}}, {{{value}:number}}"
     most, least = extremes(table, value, pair, number=_number(value, 2))
     alt = f"{words} It is most for {most}, least for {least}." if most else f"{words} It is defined for none."
-    return Picture(fig, alt, TOP + ROW * max(len(names), 3) + bottom, f"{value}:{len(names)}")
+    return Picture(fig, alt, matrix.TOP + ROW * max(len(names), 3) + bottom, f"{value}:{len(names)}")
 
 
 def _scale(values: Any, value: str) -> depth.Scale:
@@ -99,11 +97,7 @@ def _numbers(values: pd.Series[float], x: Any, y: Any, heat: Trace, value: str) 
     """The values as text in the color bar's units, white or dark, whichever is easier to read on the cell's color."""
     share = (values - heat["zmin"]) / (heat["zmax"] - heat["zmin"])
     white = (share - 0.5).abs() > 0.3 if value == "cosine" else share < 0.5
-    return scatter(
-        x=x, y=y, mode="text", name="Values", hoverinfo="skip", showlegend=False,
-        text=[_number(value, 2)(number).removesuffix("%") for number in values],
-        textfont={"size": theme.SMALL, "color": [theme.ON_DARK if it else theme.ON_LIGHT for it in white]},
-    )  # fmt: skip
+    return matrix.written(x, y, [_number(value, 2)(number).removesuffix("%") for number in values], white)
 
 
 def _same(at: int) -> dict[str, Any]:
@@ -142,11 +136,9 @@ def pair_depth(
     high (over all pairs). ``value`` names the number, ``pair`` the experts.
     """
     one_of("value", value, tuple(VALUES))
-    columns = depth.Columns.of(table)
+    columns = tensor_columns.Columns.of(table)
     rows = columns.tensors.assign(what=value)
-    drawn = series.finite_rows(rows, "value")
-    if drawn.empty:
-        raise NothingToDraw("Nothing to draw: no tensor of these two can be compared.")
+    drawn = series.drawn_rows(rows, "value", lack="no tensor of these two can be compared")
     span = series.finite_rows(rows, "low")
     x, low, high = (axes.step_edges(span.index), *(np.repeat(span[end], 2) for end in ("low", "high")))
     fig = Drawing([

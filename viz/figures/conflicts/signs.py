@@ -8,10 +8,10 @@ import numpy as np
 import pandas as pd
 
 from viz import theme
-from viz.chart import TENSOR, NothingToDraw, chart, in_order, one_of
+from viz.chart import TENSOR, Names, chart, in_order, one_of
 from viz.drawing import Drawing, Picture, Trace
 from viz.hover import extremes, hover_texts, in_words
-from viz.parts import depth, series
+from viz.parts import depth, series, tensor_columns
 from viz.parts.cells import NO_CELL, Cell
 from viz.parts.legends import with_legend
 from viz.text import clean_text, percent, plural, safe_text
@@ -81,14 +81,11 @@ def sign_layers(
 def sign_histogram(table: pd.DataFrame, *, what: str = "", present: bool = False) -> Picture:
     """Bars of shares of positions over bins of agreement, a lane for each space, with ticks for random signs.
 
-    space with its title, state ("before" or "after" pruning), density (after pruning), low and high (edges of the bin),
-    share (of the positions with a vote), random (the same for random signs with these numbers of votes), mean
-    (agreement), null (of random signs), kept (share of all entries that vote), positions. ``what`` is the name of the
-    counted tensors.
+    space with its title, state ("before" or "after" pruning), density (after pruning), share (of the positions with a
+    vote), random (the same for random signs with these numbers of votes), mean (agreement), null (of random signs),
+    kept (share of all entries that vote), positions. ``what`` is the name of the counted tensors.
     """
-    table = series.finite_rows(table, "low", "high", "share", "random")
-    if table.empty:
-        raise NothingToDraw("Nothing to draw: no share is a number.")
+    table = series.drawn_rows(table, "low", "high", "share", "random", lack="no share is a number")
     spaces = in_order(table["space"])
     tallest = max(float(table[["share", "random"]].max().max()), 0.05)
     step = tallest * LANE / (LANE - CAPTION)  # distance of the lanes, in the units of the shares
@@ -151,12 +148,9 @@ def _caption(rows: pd.DataFrame, step: float, present: bool) -> dict[str, Any]:
     if not present:
         words[1:] = [f"{word}{rest}" for word, rest in zip(words[1:], more[1:], strict=True)]
     title, base = rows[["title", "base"]].iloc[0]
-    return {
-        "text": f"<b>{safe_text(title, 30)}</b>: {('; ' if present else '<br>').join(words)}",
-        "x": 0, "xref": "x domain", "xanchor": "left", "align": "left", "y": base + step, "yref": "y",
-        "yanchor": "top", "yshift": 0 if present else -8, "font": {"size": theme.SMALL, "color": theme.INK},
-        "showarrow": False, "name": "numbers",
-    }  # fmt: skip
+    text = f"<b>{safe_text(title, 30)}</b>: {('; ' if present else '<br>').join(words)}"
+    top = {"xref": "x domain", "yref": "y", "yanchor": "top", "yshift": 0 if present else -8}
+    return theme.caption(text, base + step, **top, align="left", name="numbers")
 
 
 def _histogram_alt(table: pd.DataFrame, what: str) -> str:
@@ -176,7 +170,7 @@ def _histogram_alt(table: pd.DataFrame, what: str) -> str:
     empty="No election was measured for these experts.",
 )
 def election_layers(
-    table: pd.DataFrame, *, value: str = "survived", selected: str | None = None, experts: list[str] | None = None
+    table: pd.DataFrame, *, value: str = "survived", selected: str | None = None, experts: Names = None
 ) -> Picture:
     """A line of dots for each expert over layers in forward order, or stacked bars of what survives.
 
@@ -184,7 +178,7 @@ def election_layers(
     all experts in the layer). ``value`` is one of the last two.
     """
     stacked = one_of("value", value, tuple(VALUES)) == "taken"
-    columns = depth.Columns.of(table)
+    columns = tensor_columns.Columns.of(table)
     looks = theme.looks(experts or in_order(table["expert"]))
     fig = Drawing()
     for name, own, entry in series.each(columns.placed(table), "expert", label="expert"):

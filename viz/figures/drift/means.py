@@ -10,7 +10,7 @@ import numpy as np
 import pandas as pd
 
 from viz import theme
-from viz.chart import chart, in_order, one_of
+from viz.chart import Names, chart, in_order, one_of
 from viz.drawing import Drawing, Picture, Trace
 from viz.hover import hover_texts, in_words
 from viz.parts import axes, legends, series
@@ -70,9 +70,7 @@ def _spread(
     rows=("run", "task", "position"),
     empty="No run's drift has been measured yet.",
 )
-def drift_depth(
-    table: pd.DataFrame, *, value: str = "cosine", band: str | None = None, runs: list[str] | None = None
-) -> Picture:
+def drift_depth(table: pd.DataFrame, *, value: str = "cosine", band: str | None = None, runs: Names = None) -> Picture:
     """A line for each run, the mean over tasks, and a band from the least to the most drifted task (LOT, Fig. 1b).
 
     kind (merge, or pretrained for the dashed line), place (stem, "block 0" …, embedding), position (of the place, from
@@ -88,7 +86,7 @@ def drift_depth(
         least, most = (rows.loc[groups[value].agg(end), "title"].to_numpy() for end in ("idxmin", "idxmax"))
         means = _means(rows, "position", value, least=least, most=most, **groups[["label", "place"]].first())
         kind, of = rows["kind"].iloc[0], "all tasks" if band in (run, EVERY) else ""
-        look, style = looks.get(run, theme.KINDS["merge"]), None
+        look, style = looks[run], None
         if kind == SCALE:
             look, style, of = theme.KINDS[SCALE], {"width": 1.8, "dash": "dash"}, ""
         fig.add_traces(_spread(means, means["position"], look, DEPTH_HOVER, of, style, **legend))
@@ -144,12 +142,10 @@ def drift_exemplars(
         sources = published.groupby("source")
         fig.add_traces(_printed(rows, symbol) for (_, rows), symbol in zip(sources, cycle(PRINTED), strict=False))
     _refer(fig, references or {})
-    counts = sorted({int(n) for n in table["exemplars"]})
+    counts = sorted({int(n) for n in series.finite_rows(table, "exemplars")["exemplars"]})
     places = np.log2(counts)
-    fig.update_xaxes(
-        title={"text": "Exemplars per task"}, tickmode="array", tickvals=places, ticktext=[str(n) for n in counts],
-        range=[places[0] - 0.25, places[-1] + 0.25], anchor="y2" if ranked else "y",
-    )  # fmt: skip
+    room = {"range": [places[0] - 0.25, places[-1] + 0.25], "anchor": "y2" if ranked else "y"}
+    fig.update_xaxes(**axes.of_numbers("Exemplars per task", counts, places, **room))
     domains, inner = axes.stacked([UPPER, LOWER] if ranked else [UPPER], GAP)
     fig.update_yaxes(title={"text": "In-domain accuracy,<br>mean over tasks (%)"}, tickformat=".0%", domain=domains[0])
     if ranked:
@@ -166,13 +162,9 @@ def _by_exemplars(rows: pd.DataFrame, value: str, method: str, look: theme.Look,
 
 
 def _printed(rows: pd.DataFrame, symbol: str) -> Trace:
-    """What one paper prints for one method, in the color and with the marks of published numbers."""
-    look = theme.KINDS["paper"]._replace(symbol=symbol)
+    """What one paper prints for one method."""
     name = entry(f"◇ {rows['method'].iloc[0]}: {rows['source'].iloc[0]}")
-    return series.marks(
-        rows, np.log2(rows["exemplars"]), "accuracy", look, PRINTED_HOVER, name=name, legendgroup=name,
-        line={"width": 1.2, "dash": "dot"}, marker={"line": {"color": look.color, "width": 1.6}},
-    )  # fmt: skip
+    return series.published(rows, np.log2(rows["exemplars"]), PRINTED_HOVER, symbol, name=name, legendgroup=name)
 
 
 def _refer(fig: Drawing, references: Mapping[str, float]) -> None:
@@ -180,7 +172,7 @@ def _refer(fig: Drawing, references: Mapping[str, float]) -> None:
     labels: dict[float, list[str]] = {}
     at = np.inf
     for name, value in sorted(references.items(), key=lambda item: -item[1]):
-        fig.add_shape(theme.across(value, {"color": theme.INK, "width": 1.2, "dash": "dot"}))
+        fig.add_shape(axes.across(value, {"color": theme.INK, "width": 1.2, "dash": "dot"}))
         at = at if at - value < CLOSE else value
         labels.setdefault(at, []).append(f"{safe_text(name, 40)} {percent(value)}")
     for at, words in labels.items():
@@ -211,24 +203,19 @@ def drift_altered(table: pd.DataFrame) -> Picture:
     weights adds, and what merging task vectors loses already), lost (their sum). Bars are means over draws, the sum's
     bar runs from the best draw to the worst. A part below zero, a gain, hangs below the axis.
     """
-    fig, counts = Drawing(), sorted({int(n) for n in table["exemplars"]})
+    fig, counts = Drawing(), sorted({int(n) for n in series.finite_rows(table, "exemplars")["exemplars"]})
     x = np.arange(len(counts), dtype=np.float32)
     for column, (name, color, pattern) in LOST.items():
         means = _means(table, "exemplars", column, name=name)
         marker = {"pattern": {"shape": pattern}}
         fig.add_trace(series.bars(means, x, "mean", color, DRAWS_HOVER, name=name, legendgroup=name, marker=marker))
     means = _means(table, "exemplars", "lost", name=TOTAL)
-    fig.add_trace(
-        series.marks(
-            means, x, "mean", theme.Look(theme.INK, "diamond"), DRAWS_HOVER, name=TOTAL, legendgroup=TOTAL,
-            marker={"line": {"color": theme.GROUND, "width": 1}},
-            error_y=series.interval(means, "mean", theme.INK, thickness=1.4, width=4),
-        )
-    )  # fmt: skip
-    fig.update_xaxes(
-        title={"text": "Exemplars per task"}, tickmode="array", tickvals=x, ticktext=[str(n) for n in counts],
-        showgrid=False,
-    )  # fmt: skip
+    fig.add_trace(series.marks(
+        means, x, "mean", theme.Look(theme.INK, "diamond"), DRAWS_HOVER, name=TOTAL, legendgroup=TOTAL,
+        marker={"line": {"color": theme.GROUND, "width": 1}},
+        error_y=series.interval(means, "mean", theme.INK, thickness=1.4, width=4),
+    ))  # fmt: skip
+    fig.update_xaxes(**axes.of_numbers("Exemplars per task", counts, x, showgrid=False))
     fig.update_yaxes(title={"text": "In-domain accuracy lost,<br>mean over tasks (points)"}, tickformat=".0%")
     fig.update_layout(barmode="relative", bargap=0.35)
     return legends.with_legend(fig, _losses_in_words(table), 368, left=74, right=20, gap=12)

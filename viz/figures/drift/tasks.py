@@ -10,7 +10,7 @@ import numpy as np
 import pandas as pd
 
 from viz import theme
-from viz.chart import NothingToDraw, chart, in_order, one_of
+from viz.chart import Names, chart, in_order, one_of
 from viz.drawing import Drawing, Picture, Trace, scatter
 from viz.parts import axes, lanes, legends, plane, series
 from viz.text import clean_text, count, percent, plural, short_name
@@ -47,20 +47,17 @@ def drift_accuracy(
     *,
     value: str = "cosine",
     fit: Line | None = None,
-    runs: list[str] | None = None,
-    tasks: list[str] | None = None,
+    runs: Names = None,
+    tasks: Names = None,
     arrows: bool = False,
 ) -> Picture:
     """A point for each task (color) and run (symbol), and a dashed line with its coefficients if ``fit`` has them.
 
-    cosine and l1 (drift at the embedding), lost (the expert's accuracy minus the run's), n (images of the drift),
-    accuracy and expert, n_scored (images of the accuracies): LOT, Fig. 1a. ``runs`` fixes the symbols; ``arrows`` lead
-    from the first of the runs to the last, task by task.
+    cosine and l1 (drift at the embedding), lost (the expert's accuracy minus the run's), n and n_scored (images of the
+    drift and of the accuracies): LOT, Fig. 1a. ``arrows`` lead from the first run to the last, task by task.
     """
     one_of("value", value, tuple(VALUES))
-    drawn = series.finite_rows(table, value, "lost")
-    if drawn.empty:
-        raise NothingToDraw("Nothing to draw: no point has both numbers.")
+    drawn = series.drawn_rows(table, value, "lost", lack="no point has both numbers")
     drawn = drawn.assign(drift=drawn[value], points=100 * drawn["lost"])
     names, labels = in_order(drawn["run"]), drawn.drop_duplicates("run")["label"]
     titles = drawn.drop_duplicates("task")["title"]
@@ -68,13 +65,11 @@ def drift_accuracy(
     fig = Drawing(_outline(rows, symbols[run], entry) for run, rows, entry in series.each(drawn, "run", names))
     looks = theme.looks(tasks or in_order(drawn["task"]))
     for task, rows, entry in series.each(drawn, "task", label="title"):
-        look, each = looks.get(task, theme.KINDS["merge"]), [symbols[run] for run in rows["run"]]
-        fig.add_trace(
-            series.marks(
-                rows, "drift", "points", look, HOVER, picks=("run", "task"), size=10, legend="legend2",
-                formats={"tenths": "{:.1f}".format}, marker={"symbol": each, "line": {"width": 0}}, **entry,
-            )
-        )  # fmt: skip
+        look, each = looks[task], [symbols[run] for run in rows["run"]]
+        fig.add_trace(series.marks(
+            rows, "drift", "points", look, HOVER, picks=("run", "task"), size=10, legend="legend2",
+            formats={"tenths": "{:.1f}".format}, marker={"symbol": each, "line": {"width": 0}}, **entry,
+        ))  # fmt: skip
     runs_legend, used = legends.above(list(labels), "Run ")
     tasks_legend, top = legends.above(list(titles), "Task ", used)
     left_out = len(table) - len(drawn)
@@ -83,7 +78,7 @@ def drift_accuracy(
     fig.update_layout(
         legend=runs_legend, legend2=tasks_legend | {"y": 1 - used / (HEIGHT + top)},
         margin={"l": 80, "r": 26, "t": top + 34, "b": 56 + 20 * bool(left_out)},
-        shapes=[theme.across(0, {"color": theme.FADED, "width": 1})],
+        shapes=[axes.across(0, {"color": theme.FADED, "width": 1})],
     )  # fmt: skip
     alt = f"{plural(len(drawn), 'point')}: {plural(len(names), 'run')} on {plural(len(titles), 'task')}."
     if fit is not None and math.isfinite(fit[0]):
@@ -103,8 +98,7 @@ def _outline(rows: pd.DataFrame, symbol: str, entry: dict[str, str]) -> Trace:
     """A dark edge around a run's points, which is also the run's entry in the legend."""
     return scatter(
         x=series.numbers(rows, "drift"), y=series.numbers(rows, "points"), mode="markers", legend="legend",
-        hoverinfo="skip", marker={"symbol": symbol, "color": theme.INK, "size": 13},
-        unselected={"marker": {"opacity": 1}}, **entry,
+        hoverinfo="skip", marker={"symbol": symbol, "color": theme.INK, "size": 13}, **series.UNTOUCHED, **entry,
     )  # fmt: skip
 
 
@@ -128,17 +122,12 @@ def _fit(fig: Drawing, drift: pd.Series[float], fit: Line) -> str:
     picks=("task",),
     empty="No drift was measured for this tensor.",
 )
-def drift_tensor(
-    table: pd.DataFrame, *, tensor: str = "", selected: str | None = None, runs: list[str] | None = None
-) -> Picture:
+def drift_tensor(table: pd.DataFrame, *, tensor: str = "", selected: str | None = None, runs: Names = None) -> Picture:
     """A dot for each task and run.
 
     relative (change of the layer's output over the output, a fraction), mean_square (squared change per output).
-    ``tensor`` is named on the axis; ``selected`` is the task whose row is outlined.
     """
-    table = series.finite_rows(table, "relative")
-    if table.empty:
-        raise NothingToDraw("Nothing to draw: this layer outputs only zeros.")
+    table = series.drawn_rows(table, "relative", lack="this layer outputs only zeros")
     names, tasks = in_order(table["run"]), in_order(table["task"])
     rows, titles = lanes.Lanes(names, 13, 13 * len(names) + 16), list(table.drop_duplicates("task")["title"])
     looks = theme.looks(runs or names)
@@ -185,10 +174,8 @@ def drift_case_weights(table: pd.DataFrame) -> Picture:
     """
     fig = _stacked(table.sort_values("direction", kind="stable"), "direction", "weight", WEIGHT_HOVER)
     directions = sorted({int(direction) for direction in table["direction"]})
-    fig.update_xaxes(
-        title={"text": "Direction of the layer's inputs"}, tickmode="array", tickvals=directions, showgrid=False,
-        ticktext=[str(direction) for direction in directions], range=[directions[0] - 0.6, directions[-1] + 0.6],
-    )  # fmt: skip
+    ends = [directions[0] - 0.6, directions[-1] + 0.6]
+    fig.update_xaxes(**axes.of_numbers("Direction of the layer's inputs", directions, showgrid=False, range=ends))
     fig.update_yaxes(title={"text": "Weight in LOT's solution"}, tickformat=".0%", range=[0, 1.02])
     mixed = table[(table["weight"] > 0) & (table["weight"] < 1)]["direction"].nunique()
     alt = (
@@ -206,22 +193,14 @@ def drift_case_weights(table: pd.DataFrame) -> Picture:
     empty="There is no merge to show.",
 )
 def drift_case_objective(table: pd.DataFrame) -> Picture:
-    """A stacked bar for each merge; its length is the squared drift that remains on the tasks: LOT, Eq. 17.
-
-    drift (‖X_k (T - T_k)‖² over its sum for the pretrained layer, a fraction).
-    """
+    """A stacked bar for each merge: the tasks' squared drift over its sum for the pretrained layer: LOT, Eq. 17."""
     merges = in_order(table["merge"])
     placed = table.assign(place=table["merge"].map(merges.index))
     fig = _stacked(placed, "drift", "place", DRIFT_HOVER, orientation="h")
     totals = table.groupby("merge", sort=False)["drift"].sum()
     shares = [percent(total, 0) for total in totals]
-    fig.add_trace(
-        scatter(
-            x=totals.to_numpy(np.float32), y=np.arange(len(merges), dtype=np.float32), mode="text", name="Sum",
-            text=[f"\xa0{share}" for share in shares], textposition="middle right", cliponaxis=False,
-            hoverinfo="skip", showlegend=False, textfont={"size": theme.SMALL},
-        )
-    )  # fmt: skip
+    texts, beyond = [f"\xa0{share}" for share in shares], {"textposition": "middle right", "cliponaxis": False}
+    fig.add_trace(series.words(totals, range(len(merges)), texts, "Sum", **beyond))
     title = {"text": "Squared drift, both tasks (% of the pretrained layer's)"}
     fig.update_xaxes(title=title, tickformat=".0%", range=[0, max(1.0, float(totals.max())) * 1.12])
     fig.update_yaxes(**axes.of_names("Merge", merges, down=True))

@@ -6,13 +6,12 @@ import numpy as np
 import pandas as pd
 
 from viz import theme
-from viz.chart import TENSOR, NothingToDraw, chart, one_of
+from viz.chart import TENSOR, Names, NothingToDraw, chart, one_of
 from viz.drawing import Drawing, Picture
 from viz.hover import LAYER, in_words
-from viz.parts import axes, depth, legends, series
+from viz.parts import axes, depth, legends, series, tensor_columns
+from viz.parts.cells import NO_CELL, Cell
 from viz.text import clean_text, percent, plural
-
-Cell = tuple[str | None, str | None]
 
 DRIFT_SCALES = {
     "relative": depth.Scale("share of the<br>output", percent=True),
@@ -50,11 +49,7 @@ OBJECTIVE_HOVER = (
     empty="No drift has been measured layer by layer.",
 )
 def drift_layers(
-    table: pd.DataFrame,
-    *,
-    value: str = "relative",
-    selected: Cell = (None, None),
-    limits: tuple[float, float] | None = None,
+    table: pd.DataFrame, *, value: str = "relative", selected: Cell = NO_CELL, limits: depth.Limits = None
 ) -> Picture:
     """A heat map, tasks by tensors in forward order, on a logarithmic scale: LOT, Eq. 4.
 
@@ -62,13 +57,10 @@ def drift_layers(
     (squared change per output). Only that tensor is merged, and its inputs are the expert's.
     """
     scale = DRIFT_SCALES[one_of("value", value, tuple(DRIFT_SCALES))]
-    titles = table.drop_duplicates("task", keep="last").set_index("task")["title"][list(table["task"].unique())]
-    tensors = plural(table["tensor"].nunique(), "tensor")
-    words = f"Layer-isolated drift of {tensors} on {plural(len(titles), 'task')}."
-    return depth.heat_map(
-        table, "task", value, scale._replace(limits=limits), DRIFT_HOVER, selected, list(titles),
-        alt=words + in_words(table, "relative", LARGEST), state=value,
-    )  # fmt: skip
+    tensors, tasks = plural(table["tensor"].nunique(), "tensor"), plural(table["task"].nunique(), "task")
+    words = f"Layer-isolated drift of {tensors} on {tasks}." + in_words(table, "relative", LARGEST)
+    scale = scale._replace(limits=limits)
+    return depth.heat_map(table, "task", value, scale, DRIFT_HOVER, selected, alt=words, state=value)
 
 
 @chart(
@@ -81,11 +73,7 @@ def drift_layers(
     empty="This run did not remove conflicts.",
 )
 def drift_removed(
-    table: pd.DataFrame,
-    *,
-    value: str = "removed",
-    selected: Cell = (None, None),
-    limits: tuple[float, float] | None = None,
+    table: pd.DataFrame, *, value: str = "removed", selected: Cell = NO_CELL, limits: depth.Limits = None
 ) -> Picture:
     """A heat map, experts by tensors in forward order.
 
@@ -96,13 +84,10 @@ def drift_removed(
     """
     scale = REMOVED_SCALES[one_of("value", value, tuple(REMOVED_SCALES))]
     table = table if "title" in table else table.assign(title=table["expert"])
-    titles = table.drop_duplicates("expert")["title"].tolist()
-    tensors = plural(table["tensor"].nunique(), "tensor")
-    words = f"What is removed from {plural(len(titles), 'task vector')} in {tensors}."
-    return depth.heat_map(
-        table, "expert", value, scale._replace(limits=limits), REMOVED_HOVER, selected, titles,
-        alt=words + in_words(table, "removed", MOST), state=value,
-    )  # fmt: skip
+    tensors, vectors = plural(table["tensor"].nunique(), "tensor"), plural(table["expert"].nunique(), "task vector")
+    words = f"What is removed from {vectors} in {tensors}." + in_words(table, "removed", MOST)
+    scale = scale._replace(limits=limits)
+    return depth.heat_map(table, "expert", value, scale, REMOVED_HOVER, selected, alt=words, state=value)
 
 
 @chart(
@@ -114,19 +99,14 @@ def drift_removed(
     empty="The objective has not been computed.",
 )
 def drift_objective(
-    table: pd.DataFrame,
-    *,
-    label: str = "This merge",
-    selected: str | None = None,
-    run: str = "",
-    runs: list[str] | None = None,
+    table: pd.DataFrame, *, label: str = "This merge", selected: str | None = None, run: str = "", runs: Names = None
 ) -> Picture:
     """For every tensor the sum of squared drifts over all tasks, as a multiple of the pretrained layer's: LOT, Eq. 6.
 
     merged, pretrained, mean and least: Σ_k ‖X_k (T - T_k)‖² for the merged tensor, the pretrained one, the mean of the
     experts and LOT's own solution. ``label`` is the name of the run whose id is ``run``.
     """
-    columns = depth.Columns.of(table)
+    columns = tensor_columns.Columns.of(table)
     rows = columns.tensors[columns.tensors["pretrained"] > 0]
     if rows.empty:
         raise NothingToDraw("Nothing to draw: no expert moved any of these tensors.")
@@ -135,7 +115,7 @@ def drift_objective(
     stems = np.stack([rows["least_share"], rows["merged_share"], np.full(len(x), np.nan)], axis=1).ravel()
     thin = {"color": theme.FADED, "width": 1.2}  # the drift that a better merge of the layer could still remove
     fig = Drawing([series.line(np.repeat(x, 3), stems, "Distance", thin, showlegend=False)])
-    look = theme.looks(runs or [run]).get(run, theme.KINDS["merge"])
+    look = theme.looks(runs or [run])[run]
     for value, name, drawn, marker in (
         ("least", LEAST, theme.Look(theme.INK, "line-ew"), {"size": 9, "line": theme.edge(2)}),
         ("mean", MEAN, theme.Look(theme.FADED, "circle-open"), {"size": 7, "line": {"width": 1.6}}),
@@ -145,14 +125,12 @@ def drift_objective(
         fig.add_trace(
             series.marks(rows, x, f"{value}_share", drawn, OBJECTIVE_HOVER, picks=picks, name=name, marker=marker)
         )
-    fig.update_xaxes(**columns.axis())
     high = max(1.1, 1.06 * float(rows[list(shares)].to_numpy().max()))
     fig.update_yaxes(
         title={"text": "Squared drift, all tasks<br>(multiple of the pretrained layer's)"}, range=[0, high]
     )
-    pretrained = theme.across(1, {"color": theme.INK, "width": 1.4, "dash": "dash"})
-    shapes = [*columns.separators(theme.GRID, 1), *axes.chosen(columns.place(selected)), pretrained]
-    fig.update_layout(shapes=shapes, annotations=columns.end_labels())
+    columns.lay_out(fig, selected)
+    fig.add_shape(axes.across(1, {"color": theme.INK, "width": 1.4, "dash": "dash"}))
     fig.add_annotation(theme.caption("pretrained", 1), x=1, xanchor="right", yref="y", yshift=0)
     merged, (before, least) = rows["merged_share"], rows[["pretrained", "least"]].to_numpy(np.float64).sum(axis=0)
     alt = (

@@ -9,10 +9,10 @@ import numpy as np
 import pandas as pd
 
 from viz import theme
-from viz.chart import chart, in_order
-from viz.drawing import Drawing, Picture, Trace, scatter
+from viz.chart import Names, chart, in_order
+from viz.drawing import Drawing, Picture
 from viz.hover import hover_texts
-from viz.parts import legends, series
+from viz.parts import axes, legends, series
 from viz.text import clean_text, first_few, plural, safe_text
 
 CAPTION, BELOW, ROOM, LEFT = 40, 42, 44, 34  # px: over a panel, under it, between columns, and left of the first
@@ -26,14 +26,14 @@ HOVER = (
 
 
 class Panel(NamedTuple):
-    """One model's panel: its rows, the number of its axes ("" for the first), their ranges, its upper left corner."""
+    """One model's panel: its rows, the number of its axes ("" for the first), their ranges, and their domains."""
 
     rows: pd.DataFrame
     number: str
     x: list[float]
     y: list[float]
-    left: float
-    upper: float
+    across: list[float]
+    down: list[float]
 
 
 @chart(
@@ -49,7 +49,7 @@ def feature_map(
     table: pd.DataFrame,
     *,
     kind: str = "t-SNE",
-    groups: list[str] | None = None,
+    groups: Names = None,
     notes: Mapping[str, str] | None = None,
     selected: Sequence[str] = (),
     shared: bool = False,
@@ -58,11 +58,11 @@ def feature_map(
 ) -> Picture:
     """A panel for each run, a mark for each image, colored by group.
 
-    run (id of a panel's model), image (id), x, y, title (of the data set), truth, predicted and before (class names:
-    the right one, the panel's model's, the pretrained model's), group (what colors stand for), distance (to the
-    pretrained features). ``kind`` names the axes; ``groups`` is the full ordered list that fixes the colors; ``notes``
-    are texts under panels' names, by run; ``selected`` images get a ring in every panel; ``shared`` gives all panels
-    one scale, for maps that were fit together.
+    image (id), x, y, title (of the data set), truth, predicted and before (class names: the right one, the panel's
+    model's, the pretrained model's), group (what colors stand for), distance (to the pretrained features). ``kind``
+    names the axes; ``groups`` is the full ordered list that fixes the colors; ``notes`` are texts under panels' names,
+    by run; ``selected`` images get a ring in every panel; ``shared`` gives all panels one scale, for maps that were fit
+    together.
     """
     table = table.assign(_hover=hover_texts(table, HOVER))
     names, everything = in_order(table["run"]), groups or in_order(table["group"])
@@ -73,18 +73,15 @@ def feature_map(
     inner = float(INNER[min(columns, max(INNER))])
     if present:
         inner = max((theme.PRESENTED_HEIGHT - top) / rows - CAPTION - BELOW, 60)
-    height = top + rows * (CAPTION + inner + BELOW)
-    gap = 0.0 if columns == 1 else ROOM / 1100
-    width = (1 - gap * (columns - 1)) / columns
+    across = axes.side_by_side(columns, ROOM / 1100)
+    down, height = axes.stacked([inner] * rows, CAPTION + BELOW, top + CAPTION, BELOW)
     fig, looks = Drawing(), theme.looks(everything)
     for place, name in enumerate(names):
         own = table[table["run"] == name]
-        row, column = divmod(place, columns)
-        upper = 1 - (top + row * (CAPTION + inner + BELOW) + CAPTION) / height
-        ranges = _ranges(table if shared else own)
-        panel = Panel(own, str(place + 1) if place else "", *ranges, column * (width + gap), upper)
+        domains, ranges = (across[place % columns], down[place // columns]), _ranges(table if shared else own)
+        panel = Panel(own, str(place + 1) if place else "", *ranges, *domains)
         _add_panel(fig, panel, drawn, looks, selected)
-        _lay_out(fig, panel, (width, inner / height), kind, (notes or {}).get(name, ""))
+        _lay_out(fig, panel, kind, (notes or {}).get(name, ""))
     for trace in fig.data:
         trace["type"] = "scattergl" if len(table) > WEBGL else "scatter"
     fig.update_layout(legend=legend, margin={"l": LEFT, "r": 12, "t": 0, "b": 0}, dragmode="lasso")
@@ -114,31 +111,20 @@ def _add_panel(
             formats={"as_is": str}, marker={"line": theme.edge(0.4)}, **entry, showlegend=not panel.number, **where,
         )  # fmt: skip
         fig.add_trace(marks)
-    fig.add_trace(_rings(panel.rows[panel.rows["image"].isin(list(selected))]) | where)
+    chosen = panel.rows[panel.rows["image"].isin(list(selected))]
+    fig.add_trace(series.ring(chosen["x"], chosen["y"], "Selected", 11, 2, legendgroup="Selected", **where))
 
 
-def _rings(rows: pd.DataFrame) -> Trace:
-    return scatter(
-        x=series.numbers(rows, "x"), y=series.numbers(rows, "y"), mode="markers", name="Selected", hoverinfo="skip",
-        legendgroup="Selected", showlegend=False, unselected={"marker": {"opacity": 1}},
-        marker={"color": theme.ACCENT, "symbol": "circle-open", "size": 11, "line": {"width": 2}},
-    )  # fmt: skip
-
-
-def _lay_out(fig: Drawing, panel: Panel, size: tuple[float, float], kind: str, note: str) -> None:
+def _lay_out(fig: Drawing, panel: Panel, kind: str, note: str) -> None:
     """The caption and the two axes of a panel, without numbers, which would mean nothing."""
     frame = {"showline": True, "mirror": True, "linecolor": theme.GRID, "zeroline": False}
     shared = frame | {"showticklabels": False, "ticks": "", "showgrid": False}
-    wide, tall = [panel.left, panel.left + size[0]], [max(0.0, panel.upper - size[1]), panel.upper]
-    ends = {"x": (panel.x, wide), "y": (panel.y, tall)}
+    ends = {"x": (panel.x, panel.across), "y": (panel.y, panel.down)}
     for axis, number, other in (("x", 1, "y"), ("y", 2, "x")):
         title = {"font": {"size": theme.SMALL}, "standoff": 4, "text": f"{safe_text(kind)} {number}"}
         span, domain = ends[axis]
         settings = shared | {"title": title, "range": span, "domain": domain, "anchor": f"{other}{panel.number}"}
         fig.update_layout({f"{axis}axis{panel.number}": settings})
     words = f"<b>{safe_text(panel.rows['label'].iloc[0], 44)}</b>" + (f"<br>{safe_text(note, 90)}" if note else "")
-    fig.add_annotation(
-        text=words, x=0, xref=f"x{panel.number} domain", xanchor="left", y=1, align="left", name="panel",
-        yref=f"y{panel.number} domain", yanchor="bottom", yshift=2, showarrow=False,
-        font={"size": theme.SMALL, "color": theme.INK},
-    )  # fmt: skip
+    inside = {"xref": f"x{panel.number} domain", "yref": f"y{panel.number} domain"}
+    fig.add_annotation(theme.caption(words, 1, **inside, align="left", name="panel"))

@@ -6,8 +6,8 @@ import numpy as np
 import pandas as pd
 
 from viz import theme
-from viz.chart import NothingToDraw, chart, in_order, one_of
-from viz.drawing import Drawing, Picture, scatter
+from viz.chart import Names, chart, in_order, one_of
+from viz.drawing import Drawing, Picture
 from viz.hover import hover_texts
 from viz.parts import axes, legends, series
 from viz.text import clean_text, percent, plural, real
@@ -19,6 +19,8 @@ VALUES = {
     "silhouette": "Silhouette, cosine distance (−1 to 1)",
     "scatter": "Scatter between classes over scatter within them",
 }
+BIN = "<b>{label}</b><br>{low:real} to {high:real}: {count:count} of {n:count} images ({share:percent})"
+MEAN = "<b>{label}</b><br>mean {mean:real}, {n:count} images"
 ROW, SPREAD = 40, 0.5  # px, and the share of a row that the models' marks take
 
 
@@ -29,34 +31,20 @@ ROW, SPREAD = 40, 0.5  # px, and the share of a row that the models' marks take
     rows=("run", "low"),
     empty="Nothing to compare: choose a run beside the pretrained model.",
 )
-def feature_distance(table: pd.DataFrame, *, normalized: bool = False, runs: list[str] | None = None) -> Picture:
-    """A histogram for each run over one axis, with a line at its mean.
-
-    low and high (edges of a bin), count and share (of the images), mean (distance). Bins are the same for all runs.
-    """
+def feature_distance(table: pd.DataFrame, *, normalized: bool = False, runs: Names = None) -> Picture:
+    """A histogram for each run over one axis, with a line at its mean distance; all runs have the same bins."""
     table = series.finite_rows(table, "low", "high", "share")
     names = in_order(table["run"])
     looks, tallest = theme.looks(runs or names), max(float(table["share"].max()), 0.01)
     step = tallest * LANE / (LANE - CAPTION)
     fig = Drawing()
     for place, (name, rows, entry) in enumerate(series.each(table, "run", names)):
-        base, mean = (len(names) - 1 - place) * step, rows.iloc[[0, 0]]
-        fig.add_trace(series.bars(
-            rows, (rows["low"] + rows["high"]) / 2, "share", looks.get(name, theme.KINDS["merge"]).color,
-            "<b>{label}</b><br>{low:real} to {high:real}: {count:count} of {n:count} images ({share:percent})",
-            base=np.full(len(rows), base, np.float32), width=(rows["high"] - rows["low"]).to_numpy(np.float32),
-            marker={"line": theme.edge(0.5)}, name=entry["name"],
-        ))  # fmt: skip
-        fig.add_trace(scatter(
-            x=series.numbers(mean, "mean"), y=np.array([base, base + tallest], np.float32), mode="lines", name="Mean",
-            line={"color": theme.INK, "width": 2, "dash": "dash"}, meta={"upright": True},
-            **series.pointed(mean, "<b>{label}</b><br>mean {mean:real}, {n:count} images"),
-        ))  # fmt: skip
-        fig.add_annotation(
-            text=hover_texts(mean, "<b>{label:text 40}</b>: mean {mean:real}, n = {n:count} images")[0], x=0,
-            xref="x domain", xanchor="left", y=base + step, yref="y", yanchor="top", yshift=-GAP, name="lane",
-            font={"size": theme.SMALL, "color": theme.INK}, showarrow=False,
-        )  # fmt: skip
+        base, color = (len(names) - 1 - place) * step, looks[name].color
+        bars, line = series.histogram(rows, color, BIN, MEAN, (base, base + tallest), (entry["name"], "Mean"))
+        fig.add_traces([bars | {"base": np.full(len(rows), base, np.float32)}, line])
+        words = hover_texts(rows.head(1), "<b>{label:text 40}</b>: mean {mean:real}, n = {n:count} images")[0]
+        top = {"xref": "x domain", "yref": "y", "yanchor": "top", "yshift": -GAP}
+        fig.add_annotation(theme.caption(words, base + step, **top, name="lane"))
     what = "of features scaled to unit length" if normalized else "of raw features"
     title = {"text": f"Distance to the pretrained features ‖f(x) − f₀(x)‖, {what}"}
     fig.update_xaxes(title=title, range=[0, float(table["high"].max())], showgrid=False)
@@ -80,20 +68,15 @@ def feature_distance(table: pd.DataFrame, *, normalized: bool = False, runs: lis
     rows=("run", "task"),
     empty="No data set has features yet.",
 )
-def feature_separability(table: pd.DataFrame, *, value: str = "knn", runs: list[str] | None = None) -> Picture:
-    """A dot for each model and data set; k-nearest-neighbor accuracy has its interval.
-
-    silhouette, knn (a fraction), scatter, low and high (of knn), classes.
-    """
+def feature_separability(table: pd.DataFrame, *, value: str = "knn", runs: Names = None) -> Picture:
+    """A dot for each model and data set; k-nearest-neighbor accuracy (knn) has its interval."""
     title = VALUES[one_of("value", value, tuple(VALUES))]
-    table = series.finite_rows(table, value)
-    if table.empty:
-        raise NothingToDraw("Nothing to draw: this value is undefined for these images.")
+    table = series.drawn_rows(table, value, lack="this value is undefined for these images")
     names, tasks = in_order(table["run"]), table.drop_duplicates("task")
     looks, lanes = theme.looks(runs or names), table["task"].map({task: at for at, task in enumerate(tasks["task"])})
     fig = Drawing()
     for place, (name, rows, entry) in enumerate(series.each(table, "run", names)):
-        look, shift = looks.get(name, theme.KINDS["merge"]), SPREAD * ((place + 0.5) / len(names) - 0.5)
+        look, shift = looks[name], SPREAD * ((place + 0.5) / len(names) - 0.5)
         error = series.interval(rows, value, look.color, width=3, thickness=1.4) if value == "knn" else None
         fig.add_trace(series.marks(
             rows, value, lanes[rows.index] + shift, look,

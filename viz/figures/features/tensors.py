@@ -9,7 +9,7 @@ from viz import theme
 from viz.chart import NothingToDraw, chart, in_forward_order, in_order
 from viz.drawing import Drawing, Picture, Trace, scatter
 from viz.hover import LAYER
-from viz.parts import axes, depth, legends, series
+from viz.parts import axes, legends, series, tensor_columns
 from viz.text import clean_text, percent, plural, safe_text
 
 COLUMNS = ("tensor", "section", "role", "part", "component", "saliency", "kept")
@@ -31,13 +31,11 @@ WIDTH, BAR = 0.7, 0.85  # of a component's column and of a bar, in shares of the
 def feature_components(table: pd.DataFrame, *, expert: str = "", what: str = "kept") -> Picture:
     """A mark for each tensor above its component, from the input (left) to the output (right); kept ones are filled.
 
-    Box plots are behind the marks. Colors are those of components.
-
-    component (Attention, MLP or Other), saliency (units of the weights, drawn on a log scale), kept. A label under each
-    component counts the tensors that are ``what``. Tensors whose saliency is zero are counted and not drawn. ``expert``
-    is the name of the saliency's expert.
+    Box plots are behind the marks. component (Attention, MLP or Other, each in its color), saliency (units of the
+    weights, on a log scale; zero is counted and not drawn). A label under each component counts the tensors that are
+    ``what``.
     """
-    table, components = _ordered(table), _components(table)
+    table, components = _with_states(in_forward_order(table)), _components(table)
     drawn = table[table["saliency"].to_numpy(np.float64) > 0]
     if drawn.empty:
         raise NothingToDraw("Every tensor's saliency is zero: all experts are equal.")
@@ -60,13 +58,9 @@ def feature_components(table: pd.DataFrame, *, expert: str = "", what: str = "ke
             marker = {"color": look.color, "size": 8, "symbol": symbol} | _edge(kept, look)
             fig.add_trace(scatter(x=nowhere, y=nowhere, mode="markers", name=word, legendgroup=word, hoverinfo="skip",
                                   marker=marker))  # fmt: skip
-    values = np.log10(drawn["saliency"].to_numpy(np.float64))
-    span = (float(values.min()) - 0.15, float(values.max()) + 0.15)
-    marks = theme.ticks(10 ** span[0], 10 ** span[1], log=True)
-    fig.update_yaxes(
-        title={"text": f"{_whose(expert)}<br>(mean |deviation|, units of the weights)"}, type="log", range=list(span),
-        tickmode="array", tickvals=[10.0**at for at in marks["tickvals"]], ticktext=marks["ticktext"],
-    )  # fmt: skip
+    title, room = f"{_whose(expert)}<br>(mean |deviation|, units of the weights)", 10**0.15
+    ends = axes.log(drawn["saliency"].min() / room, drawn["saliency"].max() * room)
+    fig.update_yaxes(title={"text": title}, **ends)
     counts = table.groupby("component")["kept"].agg(["sum", "size"]).astype(int)
     texts = [f"<b>{safe_text(name)}</b><br>{counts['sum'][name]} of {counts['size'][name]} {safe_text(what)}"
              for name in components]  # fmt: skip
@@ -85,29 +79,26 @@ def feature_components(table: pd.DataFrame, *, expert: str = "", what: str = "ke
     empty="No saliency was recorded for this expert.",
 )
 def feature_layers(table: pd.DataFrame, *, expert: str = "") -> Picture:
-    """A mark for each tensor in forward order, above bars of the share of tensors kept, by layer and component.
-
-    Columns are those of the chart by component. Filled marks are kept, open ones pruned; tensors whose saliency is zero
-    are counted and not drawn. Colors and symbols are those of components.
-    """
-    columns, components = depth.Columns.of(table), _components(table)
-    table = _ordered(table, columns)
+    """The marks of ``feature_components`` in forward order, above bars of the share of tensors kept by layer."""
+    columns, components = tensor_columns.Columns.of(table), _components(table)
+    table = _with_states(table).assign(place=table["tensor"].map(columns.names.index))
     looks, fig = theme.looks(components), Drawing()
     for place, (name, rows, _) in enumerate(series.each(table, "component", components, "component")):
         for word, kept, symbol in STATES:
             drawn = rows[(rows["kept"].to_numpy(bool) == kept) & (rows["saliency"].to_numpy(np.float64) > 0)]
             look = theme.Look(looks[name].color, looks[name].symbol + symbol.removeprefix("circle"))
             fig.add_trace(series.marks(
-                drawn, "_x", "saliency", look, HOVER, marker=_edge(kept, look),
+                drawn, "place", "saliency", look, HOVER, marker=_edge(kept, look),
                 name=legends.entry(f"{name}, {word.lower()}"), legendgroup=f"{safe_text(name)}, {word}",
             ))  # fmt: skip
         fig.add_trace(_bars(table, rows, place, len(components), looks[name].color))
     inner = UPPER + GAP + LOWER
-    fig.update_xaxes(**columns.axis(), anchor="y2")
+    columns.lay_out(fig)
+    fig.update_xaxes(anchor="y2")
     fig.update_yaxes(title={"text": f"{_whose(expert)}<br>(units of the weights)"}, type="log",
                      domain=[1 - UPPER / inner, 1], exponentformat="power")  # fmt: skip
     fig.update_layout(
-        barmode="overlay", shapes=columns.separators(theme.GRID, 1), annotations=columns.end_labels(),
+        barmode="overlay",
         yaxis2={
             "title": {"text": "Tensors<br>kept (%)"}, "tickformat": ".0%", "range": [0, 1.05], "anchor": "x",
             "domain": [0, LOWER / inner], "fixedrange": True,
@@ -121,13 +112,9 @@ def feature_layers(table: pd.DataFrame, *, expert: str = "") -> Picture:
     return legends.with_legend(fig, alt, inner + 12 + 56, expert, left=84, right=24, gap=12)
 
 
-def _ordered(table: pd.DataFrame, columns: depth.Columns | None = None) -> pd.DataFrame:
-    """The tensors in forward order with their state in words, and their places on an axis of ``columns``."""
-    table = in_forward_order(table) if columns is None else table
-    table = table.assign(state=np.where(table["kept"].to_numpy(bool), "kept", "pruned"))
-    return (
-        table if columns is None else table.assign(_x=table["tensor"].map({n: x for x, n in enumerate(columns.names)}))
-    )
+def _with_states(table: pd.DataFrame) -> pd.DataFrame:
+    """The tensors with their state in words."""
+    return table.assign(state=np.where(table["kept"].to_numpy(bool), "kept", "pruned"))
 
 
 def _components(table: pd.DataFrame) -> list[str]:
@@ -152,8 +139,8 @@ def _box(rows: pd.DataFrame, name: str) -> Trace:
 
 def _bars(table: pd.DataFrame, rows: pd.DataFrame, place: int, count: int, color: str) -> Trace:
     """A bar for each section that has such tensors, the ``place``-th of ``count`` beside each other."""
-    width = table.groupby("section")["_x"].agg(lambda x: x.max() - x.min() + 1)
-    first = table.groupby("section")["_x"].min()
+    places = table.groupby("section")["place"]
+    first, width = places.min(), places.max() - places.min() + 1
     kept = (
         rows.assign(kept=rows["kept"].astype(bool)).groupby("section", sort=False)["kept"].agg(["mean", "sum", "size"])
     )

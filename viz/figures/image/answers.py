@@ -46,25 +46,25 @@ NEAR = (
 def image_lens(table: pd.DataFrame, *, sentence: str = "", present: bool = False) -> Picture:
     """A panel for each model with a line for the right class, the answer and the next two; dashed is the accuracy.
 
-    depth (0: before block 0), number and class, probability, rank (1: the answer there), right (whether it is the
-    image's class), line (whether it is drawn as one). accuracy is that of the same reading over the data set's images,
-    where it is known. ``sentence`` says in words what the image's page says.
+    number and class, probability, rank (1: the answer there), right (whether it is the image's class), line (whether it
+    is drawn as one). accuracy is that of the same reading over the data set's images, where it is known.
     """
     lines = table[table["line"].astype(bool)].groupby("class").agg({"right": "max", "probability": "max"})
     looks = theme.looks([str(name) for name in lines.sort_values(["right", "probability"], ascending=False).index])
     legend, top = legends.above([*looks, ACCURACY])
     models = in_order(table["model"])
     columns = min(len(models), len(models) if present else ACROSS)
-    height = top + -(-len(models) // columns) * (CAPTION + PANEL + BELOW)
+    across = axes.side_by_side(columns, GAP * ACROSS / max(columns, ACROSS))
+    rows = [PANEL] * -(-len(models) // columns)
+    down, height = axes.stacked(rows, CAPTION + BELOW, top + CAPTION, BELOW)
     fig, finals = Drawing(), []
     for place, model in enumerate(models):
         own = table[table["model"] == model].sort_values("depth", kind="stable")
         number = str(place + 1) if place else ""
         fig.add_traces(trace | {"xaxis": f"x{number}", "yaxis": f"y{number}"} for trace in _lines(own, looks))
         finals.append(_final(own))
-        _lay_out(fig, place, finals[-1], (top, height), columns)
-    for at, trace in enumerate(fig.data):  # each class is in the legend once
-        trace["showlegend"] = all(trace["legendgroup"] != other["legendgroup"] for other in fig.data[:at])
+        _lay_out(fig, number, finals[-1], across[place % columns], down[place // columns])
+    legends.one_entry_each(fig)
     fig.update_layout(legend=legend, margin={"l": LEFT, "r": 16, "t": 0, "b": 0})
     says = "{title:plain 40} says {class:plain 30} ({probability:percent 0}) from depth {stays}"
     words = f"{sentence} Answers of {plural(len(models), 'model')} by depth: "
@@ -102,31 +102,21 @@ def _final(own: pd.DataFrame) -> dict[Any, Any]:
     return {**first.iloc[-1].to_dict(), "stays": int(first["depth"].iloc[other.max(initial=-1) + 1])}
 
 
-def _lay_out(fig: Drawing, place: int, final: dict[Any, Any], sizes: tuple[float, float], columns: int) -> None:
+def _lay_out(fig: Drawing, number: str, final: dict[Any, Any], across: list[float], down: list[float]) -> None:
     """Both axes of a panel, its caption, and a line at the depth from which the answer stays."""
-    top, height = sizes
-    row, column = divmod(place, columns)
-    gap = GAP * ACROSS / max(columns, ACROSS)
-    width = (1 - gap * (columns - 1)) / columns
-    upper = 1 - (top + row * (CAPTION + PANEL + BELOW) + CAPTION) / height
-    number, last, left = str(place + 1) if place else "", int(final["depth"]), column * (width + gap)
+    last, narrow = int(final["depth"]), across[1] - across[0] < 0.4  # more than ``ACROSS`` have no room for long titles
     fig.layout[f"xaxis{number}"] = {
-        "title": {"text": "Depth" if columns > ACROSS else BLOCKS_PASSED}, "range": [-0.3, last + 0.3],
-        "dtick": 1 if last < 13 else 4, "showgrid": False, "domain": [left, left + width], "anchor": f"y{number}",
+        "title": {"text": "Depth" if narrow else BLOCKS_PASSED}, "range": [-0.3, last + 0.3],
+        "dtick": 1 if last < 13 else 4, "showgrid": False, "domain": across, "anchor": f"y{number}",
     }  # fmt: skip
     fig.layout[f"yaxis{number}"] = {
-        "title": {"text": "Probability" if column == 0 else "\xa0"}, "range": [-0.02, 1.04], "tickformat": ".0%",
-        "domain": [max(0.0, upper - PANEL / height), upper], "anchor": f"x{number}",
+        "title": {"text": "\xa0" if across[0] else "Probability"}, "range": [-0.02, 1.04], "tickformat": ".0%",
+        "domain": down, "anchor": f"x{number}",
     }  # fmt: skip
-    fig.add_annotation(
-        text=hover_texts(pd.DataFrame([final]), SAYS)[0], x=0, xref=f"x{number} domain", y=1,
-        yref=f"y{number} domain", xanchor="left", yanchor="bottom", yshift=4, align="left", showarrow=False,
-        font={"size": theme.SMALL, "color": theme.INK},
-    )  # fmt: skip
-    fig.add_shape(
-        type="line", xref=f"x{number}", yref=f"y{number} domain", x0=final["stays"], x1=final["stays"], y0=0, y1=1,
-        line={"color": theme.INK, "width": 1.2, "dash": "dot"},
-    )  # fmt: skip
+    words, inside = hover_texts(pd.DataFrame([final]), SAYS)[0], f"y{number} domain"
+    fig.add_annotation(theme.caption(words, 1, xref=f"x{number} domain", yref=inside, yshift=4, align="left"))
+    dotted = {"color": theme.INK, "width": 1.2, "dash": "dot"}
+    fig.add_shape(axes.upright(final["stays"], dotted, f"x{number}", inside, layer="above"))
 
 
 @chart(
@@ -141,7 +131,7 @@ def image_neighbors(table: pd.DataFrame, *, pictures: Mapping[str, str] | None =
     """A column of pictures for each model, the nearest first, with class and cosine; one in several has a frame.
 
     rank (from 1), image (its name), class, cosine of unit features, shared (whether another model has it among its
-    own). ``pictures`` are PNGs (data URIs) by image. ``sentence`` says in words what the image's page says.
+    own). ``pictures`` are PNGs (data URIs) by image.
     """
     models, ranks = table.drop_duplicates("model"), sorted(int(rank) for rank in table["rank"].unique())
     shared = table["shared"].eq(True) if "shared" in table else pd.Series(False, table.index)
@@ -187,7 +177,4 @@ def _add_tile(fig: Drawing, at: tuple[int, int], words: str, picture: str, frame
             type="rect", x0=column - 0.46, x1=column + 0.46, y0=row + 0.01, y1=row + PLACE + 0.02, xref="x", yref="y",
             line={"color": theme.ACCENT, "width": 2},
         )  # fmt: skip
-    fig.add_annotation(
-        text=words, x=column, y=row + PLACE, xref="x", yref="y", yanchor="top", showarrow=False,
-        font={"size": theme.SMALL, "color": theme.INK},
-    )  # fmt: skip
+    fig.add_annotation(text=words, x=column, y=row + PLACE, xref="x", yref="y", yanchor="top")

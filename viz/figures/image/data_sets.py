@@ -8,7 +8,7 @@ from typing import Any
 import pandas as pd
 
 from viz import theme
-from viz.chart import NothingToDraw, chart, in_order, one_of
+from viz.chart import Names, NothingToDraw, chart, in_order, one_of
 from viz.drawing import Drawing, Picture, Trace
 from viz.hover import hover_texts, in_words
 from viz.parts import axes, depth, legends, matrix, series
@@ -40,25 +40,21 @@ APART = 0.055  # of a unit of depth between the marks of two lines, so that thei
     rows=("run", "depth"),
     empty="Answers by depth have not been measured of any run.",
 )
-def data_set_depths(
-    table: pd.DataFrame, *, value: str = "turns", runs: list[str] | None = None, over: str = ""
-) -> Picture:
+def data_set_depths(table: pd.DataFrame, *, value: str = "turns", runs: Names = None, over: str = "") -> Picture:
     """A line for each run over depth, with intervals.
 
-    kind ("run", or "reference" for a dashed line), depth (0: before block 0; b: after b blocks), share. ``value`` says
-    of what; ``over`` names the images in the alt text.
+    kind ("run", or "reference" for a dashed line), share. ``value`` says of what; ``over`` names the images in the alt
+    text.
     """
     title, what = VALUES[one_of("value", value, tuple(VALUES))]
-    table = series.finite_rows(table, "share")
-    if table.empty:
-        raise NothingToDraw("Nothing to draw: no depth has a share.")
+    table = series.drawn_rows(table, "share", lack="no depth has a share")
     dashed = set(table.loc[table["kind"] == REFERENCE, "run"])
     names = sorted(in_order(table["run"]), key=lambda name: name in dashed)
     looks = theme.looks(runs or [name for name in names if name not in dashed])
     table = table.assign(where="depth " + table["depth"].astype(int).astype(str))
     fig = Drawing()
     for place, (name, rows, entry) in enumerate(series.each(table, "run", names)):
-        look = theme.KINDS["pretrained"] if name in dashed else looks.get(name, theme.KINDS["merge"])
+        look = theme.KINDS["pretrained"] if name in dashed else looks[name]
         style = {"dash": "dash" if name in dashed else "solid"}
         fig.add_trace(_line(rows, look, place - (len(names) - 1) / 2, style, **entry))
     fig.update_xaxes(**_blocks(list(map(str, range(int(table["depth"].max()) + 1))), BLOCKS_PASSED))
@@ -77,11 +73,11 @@ def data_set_depths(
     rows=("run", "depth", "tokens"),
     empty="Restoring has not been measured of any run.",
 )
-def data_set_mended(table: pd.DataFrame, *, runs: list[str] | None = None, over: str = "") -> Picture:
+def data_set_mended(table: pd.DataFrame, *, runs: Names = None, over: str = "") -> Picture:
     """A panel for each kind of tokens that is put in, with a line for each run over the block before which it is done.
 
-    depth (the number of the block; the last one is the output), tokens (class, patches, all), share of the broken
-    images that are right then, n (broken images). ``over`` names the images in the alt text.
+    depth (of the block; the last one is the output), tokens (class, patches, all), share of the broken images that are
+    right then, n (broken images). ``over`` names the images in the alt text.
     """
     table = series.finite_rows(table, "share")
     if table.empty:
@@ -89,21 +85,16 @@ def data_set_mended(table: pd.DataFrame, *, runs: list[str] | None = None, over:
     names, kinds = in_order(table["run"]), in_order(table["tokens"])
     looks, last = theme.looks(runs or names), int(table["depth"].max())
     table = table.assign(where=[_before(depth, last) for depth in table["depth"]])
-    width = (1 - GAP * (len(kinds) - 1)) / len(kinds)
     fig = Drawing()
-    for panel, kind in enumerate(kinds):
+    for panel, (kind, domain) in enumerate(zip(kinds, axes.side_by_side(len(kinds), GAP), strict=True)):
         number = str(panel + 1) if panel else ""
         for name, rows, entry in series.each(table[table["tokens"] == kind], "run", names):
             shift = names.index(name) - (len(names) - 1) / 2
-            look = looks.get(name, theme.KINDS["merge"])
+            look = looks[name]
             fig.add_trace(_line(rows, look, shift, {"dash": "solid"}, xaxis=f"x{number}", yaxis="y", **entry))
-        start = panel * (width + GAP)
-        shared = {"domain": [start, min(1.0, start + width)], "anchor": "y"}
+        shared = {"domain": domain, "anchor": "y"}
         fig.update_layout({f"xaxis{number}": _blocks([*map(str, range(last)), "out"], "Before block") | shared})
-        fig.add_annotation(
-            text=safe_text(KINDS.get(kind, kind), 30), x=start, xref="paper", xanchor="left", y=1, yref="paper",
-            yanchor="bottom", yshift=4, font={"size": theme.SMALL},
-        )  # fmt: skip
+        fig.add_annotation(theme.caption(safe_text(KINDS.get(kind, kind), 30), 1, x=domain[0], yshift=4))
     legends.one_entry_each(fig)
     fig.update_yaxes(title={"text": "Broken images that<br>are right again (%)"}, tickformat=".0%", range=[0, 1.02])
     alt = f"Broken images that are right with the reference's tokens put in, {plural(len(names), 'run')}{_over(over)}."
@@ -125,13 +116,10 @@ def data_set_mended(table: pd.DataFrame, *, runs: list[str] | None = None, over:
 def data_set_tasks(table: pd.DataFrame, *, value: str = "turns") -> Picture:
     """A matrix of data sets and depths of one run, whose cells take clicks.
 
-    depth (0: before block 0), share, label (the run's). ``value`` says of what; of restoring a depth is the block
-    before which tokens are put in.
+    share, label (the run's). ``value`` says of what; of restoring a depth is the block before which tokens are put in.
     """
     of_scale, of_axis, what = OF_TASKS[one_of("value", value, tuple(OF_TASKS))]
-    finite = series.finite_rows(table, "share")
-    if finite.empty:
-        raise NothingToDraw("Nothing to draw: no data set has such images.")
+    most = float(series.drawn_rows(table, "share", lack="no data set has such images")["share"].max())
     tasks, depths = table.drop_duplicates("task"), sorted(table["depth"].astype(int).unique())
     last, blocks = int(depths[-1]), value == "mended"
     where = [_before(at, last) if blocks else f"depth {at:.0f}" for at in table["depth"]]
@@ -140,7 +128,7 @@ def data_set_tasks(table: pd.DataFrame, *, value: str = "turns") -> Picture:
     fig = matrix.of_table(
         cells, matrix.Side("Data set", tasks["task"].tolist(), tasks["title"].tolist()),
         matrix.Side(of_axis, list(map(str, depths)), names), ("task", "depth"), "share", HOVER,
-        depth.Scale(of_scale, log=False, limits=(0.0, max(0.01, float(finite["share"].max()))), percent=True),
+        depth.Scale(of_scale, log=False, limits=(0.0, max(0.01, most)), percent=True),
     )  # fmt: skip
     run = f" of {clean_text(table['label'].iloc[0], 60)}" if "label" in table else ""
     alt = f"Share of {what}{run}, for {plural(len(tasks), 'data set')}. It is highest for "

@@ -9,6 +9,7 @@ from viz.drawing import Picture
 from viz.hover import decimal, hover_texts, in_words
 from viz.parts import picture_grid
 from viz.parts.depth import BLOCKS_PASSED, Scale
+from viz.parts.matrix import Side
 from viz.text import plural
 
 PATCH = "patch {row}, {column} (row, column)"
@@ -28,9 +29,8 @@ def image_attention(
 ) -> Picture:
     """A column for each model and a row for each view of one block, or for each block in one view.
 
-    block (from 0), view ("head 0", "mean of heads", "rollout", "contribution"), token (0: the class token), row and
-    column of a patch (-1 for the class token), share (of the view, sums to 1 over the tokens). For ``picture``,
-    ``sentence`` and ``wide`` see ``picture_grid.of_models``.
+    view ("head 0", "mean of heads", "rollout", "contribution"), share (of the view, sums to 1 over the tokens). For
+    ``picture`` and ``wide`` see ``picture_grid.of_models``.
     """
     fixed = "block" if one_of("by", by, tuple(BY)) == "view" else "view"
     if table[fixed].nunique() > 1:
@@ -39,7 +39,7 @@ def image_attention(
     titles = [f"block {name}" if by == "block" else name for name in kept]
     token = table[table["token"] == 0]
     fig, height = picture_grid.of_models(
-        table[table["token"] > 0], picture_grid.Rows(BY[by], by, kept, titles),
+        table[table["token"] > 0], by, Side(BY[by], kept, titles),
         "Model; over each grid: share on the class token", "share",
         f"<b>{{title:text 40}}</b><br>block {{block}}, {{view:text 40}}<br>{PATCH}: {{share:percent}} of the row",
         Scale("Share of<br>the row", log=False, percent=True), picture, wide,
@@ -65,14 +65,13 @@ def image_attention(
 def image_drift_grid(table: pd.DataFrame, *, picture: str = "", sentence: str = "", wide: bool = False) -> Picture:
     """A column for each run and a row for each depth; over each grid stands the drift of the class token.
 
-    against (title of the reference), depth (0: before block 0), token (0: the class token), row and column of a patch,
-    drift (1 − cosine to the reference's token); mean, high and past as in the chart by token. For ``picture``,
-    ``sentence`` and ``wide`` see ``picture_grid.of_models``.
+    drift (1 − cosine to the reference's token); mean, high and past as in the chart by token. For ``picture`` and
+    ``wide`` see ``picture_grid.of_models``.
     """
     depths = [str(depth) for depth in sorted(table["depth"].astype(int).unique())]
     token, patches = table[table["token"] == 0], table[table["token"] > 0]
     fig, height = picture_grid.of_models(
-        patches, picture_grid.Rows(BLOCKS_PASSED, "depth", depths, depths),
+        patches, "depth", Side(BLOCKS_PASSED, depths, depths),
         "Run; over each grid: drift of the class token", "drift",
         f"<b>{{title:text 40}}</b>, depth {{depth}}<br>{PATCH}: {{drift:real}} from {{against:text 40}}",
         Scale("Drift,<br>1 − cosine", log=False), picture, wide,
@@ -97,13 +96,13 @@ def image_drift_grid(table: pd.DataFrame, *, picture: str = "", sentence: str = 
 def image_occlude(table: pd.DataFrame, *, picture: str = "", sentence: str = "") -> Picture:
     """A grid for each model: the change of the margin where a patch is replaced by the data set's mean patch.
 
-    token, row and column of a patch, followed (the class whose margin it is), before and margin (cosine minus the
-    largest other one), change. For ``picture`` and ``sentence`` see ``picture_grid.of_models``.
+    followed (the class whose margin it is), before and margin (cosine minus the largest other one), change. For
+    ``picture`` see ``picture_grid.of_models``.
     """
     models = table.drop_duplicates("model")
     notes = [f"margin {before}".replace("-", "−") for before in hover_texts(models, "{before:real}")]
     fig, height = picture_grid.of_models(
-        table.assign(_row=""), picture_grid.Rows("One patch occluded", "_row", [""], ["\xa0"]), "Model", "change",
+        table.assign(_row=""), "_row", Side("One patch occluded", [""], ["\xa0"]), "Model", "change",
         "<b>{title:text 40}</b> without patch {row}, {column} (row, column)<br>margin of {followed:text 40}: "
         "{before:real} → {margin:real}<br>change {change:signed}",
         Scale("Change of<br>the margin", log=False, diverging=True), picture,

@@ -12,7 +12,7 @@ from viz import theme
 from viz.chart import chart, in_order
 from viz.drawing import Drawing, Picture, scatter
 from viz.hover import in_words
-from viz.parts import matrix
+from viz.parts import axes, matrix
 from viz.parts.depth import BLOCKS_PASSED, Scale
 from viz.text import plural, safe_text
 
@@ -36,11 +36,7 @@ RIGHT = {"symbol": "circle", "size": 7, "line": {"width": 1, "color": theme.GROU
     empty="There are no two models to compare.",
 )
 def image_attention_change(table: pd.DataFrame, *, sentence: str = "") -> Picture:
-    """Half the L1 distance of the class token's rows of two models: 0 looks alike, 1 looks elsewhere entirely.
-
-    against (title of the reference), block, head (from 0), distance in [0, 1]. ``sentence`` says in words what the
-    image's page says.
-    """
+    """Half the L1 distance of the class token's rows of two models: 0 looks alike, 1 looks elsewhere entirely."""
     fig, cells, state = matrix.of_models(
         table, ("Block", "block"), ("Head", "head"), "distance",
         "<b>block {block}, head {head}</b><br>{title:text 40} and {against:text 40}<br>{distance:real} of the "
@@ -63,10 +59,8 @@ def image_attention_change(table: pd.DataFrame, *, sentence: str = "") -> Pictur
 def image_drift(table: pd.DataFrame, *, sentence: str = "") -> Picture:
     """A row for each token, the class token apart, and a column for each depth of each run.
 
-    against (title of the reference), depth (0: before block 0), token (0: the class token), row and column of a patch,
     drift (1 − cosine to the reference's token). mean and high are the data set's mean and 90 % quantile for the same
-    depth, and past whether the drift is above the quantile, which a cross marks. ``sentence`` says in words what the
-    image's page says.
+    depth, and past whether the drift is above the quantile, which a cross marks.
     """
     table = table.assign(name=_names(table))
     names = in_order(table.sort_values("token", kind="stable")["name"])
@@ -77,8 +71,7 @@ def image_drift(table: pd.DataFrame, *, sentence: str = "") -> Picture:
     )  # fmt: skip
     past = np.array([[cell.get("past") is True for cell in row] for row in cells])
     _mark(fig, past, "Past 90% of the data set", -0.3, PAST)
-    line = {"color": theme.INK, "width": 2}
-    fig.add_shape(type="line", xref="x domain", yref="y", x0=0, x1=1, y0=0.5, y1=0.5, line=line)
+    fig.add_shape(axes.across(0.5, theme.edge(2), layer="above"))
     if len(names) > SPARSE:
         fig.update_yaxes(**_few(names))
     words = f"Drift of {plural(len(names), 'token')} by depth for {plural(table['model'].nunique(), 'run')}: most, "
@@ -100,9 +93,9 @@ def image_drift(table: pd.DataFrame, *, sentence: str = "") -> Picture:
 def image_restore(table: pd.DataFrame, *, sentence: str = "") -> Picture:
     """A row for each block, a column for each kind of tokens that is put in before it; the last row is the output.
 
-    against (title of the model whose tokens are put in), depth (before the block of that number), tokens ("class",
-    "patches", "all"), followed (class whose probability it is), probability, change of it, answer, and right (whether
-    the answer is the class followed), which a ring marks. ``sentence`` says in words what the image's page says.
+    against (whose tokens are put in), depth (before the block of that number), tokens ("class", "patches", "all"),
+    followed (class whose probability it is), probability, change of it, answer, and right (whether the answer is the
+    class followed), which a ring marks.
     """
     table = table.assign(kind=[TOKENS.get(tokens, tokens) for tokens in table["tokens"]])
     fig, cells, state = matrix.of_models(
@@ -133,11 +126,7 @@ def image_restore(table: pd.DataFrame, *, sentence: str = "") -> Picture:
     empty="No single token has been restored yet.",
 )  # fmt: skip
 def image_restore_tokens(table: pd.DataFrame, *, model: str = "", sentence: str = "") -> Picture:
-    """A row for each block, a column for each token that is put in before it, of one model; the class token is first.
-
-    Columns are those of restoring kinds of tokens, with token (0: the class token), and row and column of a patch. The
-    option ``model`` is the one that is drawn, by default the first.
-    """
+    """As ``image_restore``, with a column for each single token, of one ``model``, which is by default the first."""
     shown = model if model in set(table["model"]) else table["model"].iloc[0]
     own = table[table["model"] == shown]
     own = own.assign(name=_names(own), points=100 * own["change"])
@@ -149,8 +138,7 @@ def image_restore_tokens(table: pd.DataFrame, *, model: str = "", sentence: str 
         grouped=False, change=_points,
     )  # fmt: skip
     _mark(fig, np.array([[bool(cell["right"]) for cell in row] for row in cells]), "Right", -0.26, RIGHT)
-    line = {"color": theme.INK, "width": 2}
-    fig.add_shape(type="line", xref="x", yref="y domain", x0=0.5, x1=0.5, y0=0, y1=1, line=line)
+    fig.add_shape(axes.upright(0.5, theme.edge(2), yref="y domain", layer="above"))
     if len(names) > SPARSE:
         fig.update_xaxes(**_few(names))
     words = in_words(
@@ -188,4 +176,4 @@ def _mark(fig: Drawing, cells: Any, name: str, up: float, marker: dict[str, Any]
 def _few(names: Sequence[str]) -> dict[str, Any]:
     """Ticks of an axis with room for only some of the names."""
     places = [0, *range(1, len(names), max(1, len(names) // 16))]
-    return {"tickvals": places, "ticktext": [names[place] for place in places]}
+    return {"tickvals": places, "ticktext": [safe_text(names[place], 20) for place in places]}

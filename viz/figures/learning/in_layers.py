@@ -6,17 +6,17 @@ import numpy as np
 import pandas as pd
 
 from viz import theme
-from viz.chart import TENSOR, chart, in_order
+from viz.chart import TENSOR, Names, chart, in_order
 from viz.drawing import Drawing, Picture
-from viz.hover import LAYER, in_words
-from viz.parts import axes, depth, matrix, series
+from viz.hover import LAYER, extremes, in_words
+from viz.parts import depth, matrix, series, tensor_columns
+from viz.parts.cells import NO_CELL, Cell
 from viz.parts.legends import with_legend
 from viz.text import plural
 
 COEFFICIENT = f"<b>{{tensor:short}}</b><br>{{expert}}: {{coefficient:learned}}<br>{LAYER}"
 EXTREME = "{expert:plain 40} in {tensor:plain}, {coefficient:decimal}"
-GRAY = theme.caption("gray: pruned before the merge, no coefficient", 1)
-GRAY |= {"yshift": 4, "font": {"size": theme.SMALL, "color": theme.FADED}}
+GRAY = theme.caption("gray: pruned before the merge, no coefficient", 1, yshift=4, font={"color": theme.FADED})
 TOTAL = f"<b>{{tensor:short}}</b><br>{{label}}: {{total:real}} in sum<br>{LAYER}"
 KEPT = (
     "<b>{tensor:short}</b><br>{expert} keeps {share:percent 2}: {kept:count} of {numel:count} scalars"
@@ -24,8 +24,6 @@ KEPT = (
 )
 SHARED = "<b>{first} and {second}</b><br>{share:percent} of what {first} keeps is kept by {second} as well"
 MOST_SHARED = "It is largest for {first:plain 40}, of whose mask {second:plain 40} keeps {share:percent} as well."
-Selected = tuple[str | None, str | None]
-Limits = tuple[float, float] | None
 
 
 @chart(
@@ -38,20 +36,19 @@ Limits = tuple[float, float] | None
     empty="This merge learned no coefficient for each tensor.",
 )
 def coefficient_map(
-    table: pd.DataFrame, *, selected: Selected = (None, None), limits: Limits = None, step: int | None = None
+    table: pd.DataFrame, *, selected: Cell = NO_CELL, limits: depth.Limits = None, step: int | None = None
 ) -> Picture:
     """A heat map, experts by tensors in forward order; tensors that an edit pruned are gray.
 
     coefficient (λ, by which the expert's task vector is multiplied), pruned (bool: the tensor is not merged, so it has
-    no coefficient). ``limits`` fixes the color range, so that all steps compare; ``step`` is the step of learning that
-    the table is of, if not the last.
+    no coefficient). ``step`` is the step of learning that the table is of, if not the last.
     """
     pruned = table["pruned"].to_numpy(bool) if "pruned" in table else np.zeros(len(table), bool)
     table = table.assign(coefficient=table["coefficient"].mask(pruned))
     kept = series.drawn_rows(table, "coefficient", lack="every tensor was pruned")
     mean, span = kept["coefficient"].mean(), (min(0.0, kept["coefficient"].min()), kept["coefficient"].max())
     of = f"{plural(table['tensor'].nunique(), 'tensor')} for {plural(table['expert'].nunique(), 'expert')}"
-    most, least = (in_words(kept, "coefficient", EXTREME, least=least) for least in (False, True))
+    most, least = extremes(kept, "coefficient", EXTREME)
     picture = depth.heat_map(
         table, "expert", "coefficient", depth.Scale("coefficient", log=False, limits=limits or span), COEFFICIENT,
         selected, formats={"learned": _learned}, alt=f"Learned coefficients of {of}"
@@ -76,15 +73,10 @@ def _learned(value: float) -> str:
     picks=("tensor",),
     empty="No run has learned a coefficient for each tensor.",
 )
-def coefficient_sums(table: pd.DataFrame, *, runs: list[str] | None = None, selected: str | None = None) -> Picture:
-    """A dotted line for each run over the tensors in forward order; a pruned tensor is a gap (LwPTV, Fig. 8).
-
-    total (Σ over experts of λ, NaN for a tensor that was pruned).
-    """
-    columns, names = depth.Columns.of(table), in_order(table["run"])
-    places = {name: at for at, name in enumerate(columns.names)}
-    drawn = series.drawn_rows(table, "total", lack="every tensor was pruned")
-    drawn = drawn.assign(place=drawn["tensor"].map(places)).sort_values("place", kind="stable")
+def coefficient_sums(table: pd.DataFrame, *, runs: Names = None, selected: str | None = None) -> Picture:
+    """A dotted line for each run of Σ λ over its experts by tensor; a pruned tensor (NaN) is a gap (LwPTV, Fig. 8)."""
+    columns, names = tensor_columns.Columns.of(table), in_order(table["run"])
+    drawn = columns.placed(series.drawn_rows(table, "total", lack="every tensor was pruned"))
     look = theme.looks(runs or names)
     fig = Drawing([
         series.marks(
@@ -93,10 +85,8 @@ def coefficient_sums(table: pd.DataFrame, *, runs: list[str] | None = None, sele
         )
         for name, rows, entry in series.each(drawn, "run", names)
     ])  # fmt: skip
-    fig.update_xaxes(**columns.axis())
     fig.update_yaxes(title={"text": "Sum of the coefficients<br>over the experts"})
-    shapes = [*columns.separators(theme.GRID, 1), *axes.chosen(columns.place(selected))]
-    fig.update_layout(shapes=shapes, annotations=columns.end_labels())
+    columns.lay_out(fig, selected)
     words = f"Summed coefficients of {plural(len(names), 'run')} in {plural(drawn['tensor'].nunique(), 'tensor')}."
     most = in_words(drawn, "total", " The largest, {total:real}, is {label:plain 40}'s in {tensor:plain}.")
     return with_legend(fig, words + most, 350, str(len(columns.names)))
@@ -110,18 +100,13 @@ def coefficient_sums(table: pd.DataFrame, *, runs: list[str] | None = None, sele
     picks=("expert", "tensor"),
     empty="This merge has no masks of scalars.",
 )
-def localization_map(table: pd.DataFrame, *, selected: Selected = (None, None), limits: Limits = None) -> Picture:
-    """A heat map, experts by tensors in forward order, of the share of scalars that each expert's mask keeps.
-
-    kept (scalars in the mask). ``limits`` fixes the color range (fractions).
-    """
+def localization_map(table: pd.DataFrame, *, selected: Cell = NO_CELL, limits: depth.Limits = None) -> Picture:
+    """A heat map, experts by tensors in forward order, of the share of scalars that each expert's mask keeps."""
     table = table.assign(share=(table["kept"] / table["numel"]).where(table["numel"] > 0, 0.0))
     sums = table.groupby("expert", as_index=False)[["kept", "numel"]].sum()
     sums["share"] = sums["kept"] / sums["numel"].clip(lower=1)
     words = f"Masks of {plural(len(sums), 'expert')} over {plural(table['tensor'].nunique(), 'tensor')}."
-    least, most = (
-        in_words(sums, "share", "{share:percent 2} ({expert:plain 40})", least=least) for least in (True, False)
-    )
+    most, least = extremes(sums, "share", "{share:percent 2} ({expert:plain 40})")
     return depth.heat_map(
         table, "expert", "share", depth.Scale("kept share", log=False, limits=limits, percent=True), KEPT, selected,
         alt=f"{words} They keep from {least} to {most} of the scalars.",
@@ -137,11 +122,7 @@ def localization_map(table: pd.DataFrame, *, selected: Selected = (None, None), 
     empty="There are no two masks to compare.",
 )
 def localization_overlap(table: pd.DataFrame) -> Picture:
-    """A matrix of experts: of the scalars that the row's mask keeps, the share that the column's mask keeps as well.
-
-    first (expert, the row), second (expert, the column), share (fraction). The matrix is not symmetric, and its
-    diagonal is empty.
-    """
+    """A matrix of experts: of the scalars that the first's mask keeps, the share that the second's keeps as well."""
     others = series.drawn_rows(
         table[table["first"] != table["second"]], "share", lack="there are no two masks to compare"
     )

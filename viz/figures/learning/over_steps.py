@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
 import pandas as pd
 
 from viz import theme
-from viz.chart import chart, in_order
+from viz.chart import Names, chart, in_order
 from viz.drawing import Drawing, Picture, Trace
 from viz.hover import hover_texts, in_words
-from viz.parts import series, steps
+from viz.parts import axes, series, sweep
 from viz.parts.legends import with_legend
 from viz.text import clean_text, plural, real, safe_text, short_name
 
+OVERALL = theme.Look(theme.FADED, "circle-open")  # no expert has this color
+MARKED = 60  # points of a line up to which each is a mark
+SIZE: dict[str, Any] = {"inner": 330, "right": 24, "gap": 14}  # of the figures
 HERE: dict[str, Any] = {"name": "Here, mean over tasks", "legendgroup": "here"}
 MEAN = (
     "<b>Step {step:count}</b><br>mean {mean:percent} over {tasks:plural task}"
@@ -46,26 +50,28 @@ PLACE = (
 def accuracy_steps(table: pd.DataFrame, *, published: pd.DataFrame | None = None) -> Picture:
     """The mean accuracy over tasks as a line, and the range from the worst task to the best as a band.
 
-    step (updates so far). ``published`` has method, step, accuracy and source: what authors logged for other models and
-    other images, as a dotted line behind.
+    ``published`` has method, step, accuracy and source: what authors logged for other models and other images, as a
+    dotted line behind.
     """
     table = series.drawn_rows(table, "accuracy", lack="no step has an accuracy")
     look, means, printed = theme.looks(["here"])["here"], _means(table), []
     if published is not None:
         published = published.assign(label="◇ " + published["method"] + ": " + published["source"])
-        printed = [_printed(rows, **entry) for _, rows, entry in series.each(published, "method")]
+        printed = [
+            series.published(rows, "step", PRINTED, **entry) for _, rows, entry in series.each(published, "method")
+        ]
     area = theme.tint(look.color, 0.15)
     fig = Drawing([
         *printed,
         series.band(means["step"], means["low"], means["high"], area, name="Worst task to best", showlegend=False),
         series.marks(means, "step", "mean", look, MEAN, line={"width": 2.5}, **HERE),
     ])  # fmt: skip
-    fig.update_xaxes(**steps.axis([*table["step"], *([] if published is None else published["step"])]))
+    fig.update_xaxes(**_axis([*table["step"], *([] if published is None else published["step"])]))
     fig.update_yaxes(title={"text": "In-domain accuracy (%)"}, tickformat=".0%")
     words = f"In-domain accuracy of {plural(table['task'].nunique(), 'task')} at {plural(len(means), 'step')}: "
     ends = ", ".join(hover_texts(means.iloc[[0, -1]], "{mean:percent} at step {step:count}"))
     best = in_words(means, "mean", " It is highest at step {step:count}, {mean:percent}.")
-    return with_legend(fig, f"{words}{ends}.{best}", **steps.SIZE)
+    return with_legend(fig, f"{words}{ends}.{best}", **SIZE)
 
 
 def _means(table: pd.DataFrame) -> pd.DataFrame:
@@ -79,15 +85,6 @@ def _means(table: pd.DataFrame) -> pd.DataFrame:
     }).reset_index()  # fmt: skip
 
 
-def _printed(rows: pd.DataFrame, **entry: Any) -> Trace:
-    """What authors logged for one method, in the color and with the marks of published numbers."""
-    look = theme.KINDS["paper"]._replace(symbol="diamond-open")
-    return series.marks(
-        rows, "step", "accuracy", look, PRINTED, line={"width": 1.2, "dash": "dot"},
-        marker={"line": {"color": look.color, "width": 1.6}}, **entry,
-    )  # fmt: skip
-
-
 @chart(
     title="Coefficients over steps",
     question="How do the coefficients move while the merge learns?",
@@ -97,18 +94,12 @@ def _printed(rows: pd.DataFrame, **entry: Any) -> Trace:
     empty="No step of this merge was recorded.",
 )
 def coefficient_steps(
-    table: pd.DataFrame,
-    *,
-    tensor: str = "",
-    at: int | None = None,
-    band: str | None = None,
-    experts: list[str] | None = None,
+    table: pd.DataFrame, *, tensor: str = "", at: int | None = None, band: str | None = None, experts: Names = None
 ) -> Picture:
     """A line for each expert; one has a band from its smallest to its largest coefficient.
 
-    step (updates so far), expert, coefficient (λ of the whole model, of one tensor, or the mean over all tensors), low
-    and high (the smallest and the largest over all tensors). ``tensor`` is the one that the table is of, if it is of
-    one; ``at`` is the marked step; ``band`` the expert with the band.
+    coefficient (λ of the whole model, of one tensor, or the mean over all tensors), low and high (the smallest and the
+    largest over all tensors). ``band`` is the expert with the band.
     """
     title = f"Coefficient of<br>{short_name(tensor, 34)}" if tensor else "Coefficient"
     if "low" in table:
@@ -122,8 +113,8 @@ def coefficient_steps(
         words += in_words(ends, "coefficient", " {expert:plain 40} ends highest, at {coefficient:decimal}")
         lowest = in_words(ends, "coefficient", ", {expert:plain 40} lowest, at {coefficient:decimal}", least=True)
         words += f"{lowest if len(ends) > 1 else ''}."
-    fig = steps.draw(table, "coefficient", title, COEFFICIENT, at, experts, band=band)
-    return with_legend(fig, words, state=tensor, **steps.SIZE)
+    fig = _lines(table, "coefficient", title, COEFFICIENT, at, experts, band=band)
+    return with_legend(fig, words, state=tensor, **SIZE)
 
 
 @chart(
@@ -139,27 +130,26 @@ def learning_loss(
     *,
     unit: str = "Loss",
     at: int | None = None,
-    experts: list[str] | None = None,
+    experts: Names = None,
     window: int = 1,
     overall: str = "",
 ) -> Picture:
     """A line for each expert's task.
 
-    step (updates so far), expert, loss (of this step's batch, which contains no labels), coefficient_mean (over the
-    tensors), at_zero (share of the coefficients at zero or below). ``unit`` names the loss and its unit; ``at`` is the
-    marked step. With a ``window`` of several steps lines are means over the last of them, and the losses themselves are
-    faint; ``overall`` is the expert of the tasks' mean.
+    loss (of this step's batch, which contains no labels), coefficient_mean (over the tensors), at_zero (share of the
+    coefficients at zero or below). ``unit`` names the loss and its unit. With a ``window`` of several steps lines are
+    means over the last of them, and the losses themselves are faint; ``overall`` is the expert of the tasks' mean.
     """
     tasks = series.finite_rows(table, "loss").sort_values("step", kind="stable")
-    tasks["loss"] = tasks.groupby("expert", sort=False)["loss"].transform(steps.running_mean, window)
+    tasks["loss"] = tasks.groupby("expert", sort=False)["loss"].transform(_running_mean, window)
     if overall and set(tasks["expert"]) - {overall}:
         tasks = tasks[tasks["expert"] != overall]
     hover = LINE + (f"mean loss of the last {window} steps" if window > 1 else "loss") + LOSS
-    fig = steps.draw(table, "loss", safe_text(unit), hover, at, experts, window=window, overall=overall)
-    return with_legend(fig, _losses_in_words(tasks, table, unit, experts), state=unit, **steps.SIZE)
+    fig = _lines(table, "loss", safe_text(unit), hover, at, experts, window=window, overall=overall)
+    return with_legend(fig, _losses_in_words(tasks, table, unit, experts), state=unit, **SIZE)
 
 
-def _losses_in_words(points: pd.DataFrame, table: pd.DataFrame, unit: str, experts: list[str] | None) -> str:
+def _losses_in_words(points: pd.DataFrame, table: pd.DataFrame, unit: str, experts: Names) -> str:
     """What the lines show; ``points`` are theirs, by step."""
     names = (points if len(points) else table)["expert"]
     together = experts is not None and not set(names) & set(experts)  # one loss, of a router for instance
@@ -175,6 +165,57 @@ def _losses_in_words(points: pd.DataFrame, table: pd.DataFrame, unit: str, exper
     return f"{words} It falls on {falls} of them; {highest}."
 
 
+def _lines(
+    table: pd.DataFrame,
+    value: str,
+    title: str,
+    hover: str,
+    at: int | None,
+    names: Names,
+    *,
+    band: str | None = None,
+    window: int = 1,
+    overall: str = "",
+) -> Drawing:
+    """A line of the column ``value`` for each expert, and around that of the expert ``band`` what is from low to high.
+
+    A name that ``names`` lacks, such as that of a router for all tasks, comes after them. ``window`` and ``overall``
+    are those of ``learning_loss``.
+    """
+    table = table.sort_values("step", kind="stable")
+    experts = in_order([*(names or ()), *table["expert"]])
+    looks = theme.looks([expert for expert in experts if expert != overall]) | {overall: OVERALL}
+    fig = Drawing()
+    for expert, rows, entry in series.each(series.finite_rows(table, value), "expert", experts, label="expert"):
+        look, behind = looks[expert], entry | {"showlegend": False}
+        if window > 1:
+            style = {"color": look.color, "width": 1}
+            fig.add_trace(series.line(rows["step"], rows[value], style=style, opacity=0.3, **behind))
+        if expert == band and {"low", "high"} <= set(rows):
+            color = theme.tint(look.color, 0.16)
+            fig.add_trace(series.band(rows["step"], rows["low"], rows["high"], color, **behind))
+        fig.add_trace(series.marks(
+            rows.assign(**{value: _running_mean(rows[value], window)}), "step", value, look, hover, size=7,
+            line={"width": 3.5 if look == OVERALL else 2},
+            mode="lines+markers" if len(rows) <= MARKED else "lines", **entry,
+        ))  # fmt: skip
+    few = {"dtick": 1} if np.ptp(table["step"]) < 8 else {}  # steps are whole numbers
+    fig.update_xaxes(**_axis(table["step"]), **few)
+    fig.update_yaxes(title={"text": title})
+    fig.update_layout(shapes=[axes.upright(at, sweep.CHOSEN)] if at is not None else [])
+    return fig
+
+
+def _axis(steps: Iterable[float]) -> dict[str, object]:
+    """Settings of an axis of these steps."""
+    return {"title": {"text": "Step of learning"}, "range": sweep.stretch(None, steps), "tickformat": ",d"}
+
+
+def _running_mean(values: pd.Series[float], window: int) -> pd.Series[float]:
+    """The mean of each value and those before it, of so many in all; of fewer at the beginning."""
+    return values.rolling(window, min_periods=1).mean()
+
+
 @chart(
     title="Entropy against loss",
     question="When does minimizing entropy stop helping?",
@@ -184,11 +225,11 @@ def _losses_in_words(points: pd.DataFrame, table: pd.DataFrame, unit: str, exper
     picks=("task", "step"),
     empty="No step of this merge has been measured with labels.",
 )
-def entropy_loss(table: pd.DataFrame, *, tasks: list[str] | None = None, selected: str | None = None) -> Picture:
+def entropy_loss(table: pd.DataFrame, *, tasks: Names = None, selected: str | None = None) -> Picture:
     """A path for each task through its measured steps: the first is an open mark, the last a large one.
 
-    step (updates so far), entropy (mean of the model's predictions, nats), loss (cross-entropy with labels, nats).
-    Where a path goes left and up, entropy falls while the loss rises. The path of the task ``selected`` is emphasized.
+    entropy (mean of the model's predictions, nats), loss (cross-entropy with labels, nats). Where a path goes left and
+    up, entropy falls while the loss rises. The path of the task ``selected`` is emphasized.
     """
     drawn = series.drawn_rows(
         table.sort_values("step", kind="stable"), "entropy", "loss", lack="no step has both numbers"
@@ -200,7 +241,7 @@ def entropy_loss(table: pd.DataFrame, *, tasks: list[str] | None = None, selecte
     ])  # fmt: skip
     fig.update_xaxes(title={"text": "Mean entropy of the predictions (nats)"}, rangemode="tozero")
     fig.update_yaxes(title={"text": "Cross-entropy with the labels (nats)"}, rangemode="tozero")
-    return with_legend(fig, _misled_in_words(drawn), **steps.SIZE | {"inner": 430})
+    return with_legend(fig, _misled_in_words(drawn), **SIZE | {"inner": 430})
 
 
 def _path(rows: pd.DataFrame, look: theme.Look, **fields: Any) -> Trace:

@@ -12,7 +12,7 @@ import pandas as pd
 
 from viz import theme
 from viz.chart import TENSOR, chart, in_order
-from viz.drawing import Drawing, Picture, Trace, bar, heatmap, scatter
+from viz.drawing import Drawing, Picture, Trace, bar, heatmap
 from viz.hover import LAYER, hover_texts
 from viz.parts import axes, depth, series, tensor_columns
 from viz.parts.cells import NO_CELL, Cell, click_targets, outline
@@ -34,7 +34,6 @@ MIXED = -0.2  # where the row of all experts has more than one factor, on the sc
 SCALE = [[0, theme.GROUND], [0.1, theme.GROUND], [0.1, theme.PRUNED], [1 / 6, theme.PRUNED], [1, theme.KEPT]]
 CELL = "<b>{tensor:short}</b><br>{expert}: {factor:factor}"
 MORE = f"<br>{LAYER}, {{numel:count}} scalars"
-SMALL = {"size": theme.SMALL, "color": theme.INK}
 
 
 @chart(
@@ -58,7 +57,7 @@ def manual_canvas(
     factor (of its task vector there; no unit). ``group`` orders the columns as in ``saliency_matrix``; ``brush`` is the
     factor that a click paints, None if clicks paint nothing. ``small`` is for a picture beside other controls.
     """
-    experts, columns = in_order(table["expert"]), depth.Columns.of(table, group)
+    experts, columns = in_order(table["expert"]), tensor_columns.Columns.of(table, group)
     cells = columns.cells(table, "expert", experts)
     factors = np.nan_to_num(cells["factor"].to_numpy(np.float64), nan=1.0).reshape(len(experts), -1)
     same = np.asarray((factors == factors[:1]).all(axis=0))
@@ -79,13 +78,12 @@ def manual_canvas(
     ])  # fmt: skip
     _lay_out(fig, columns, experts, (strip / inner, (strip + GAP) / inner))
     caption = [] if small else [theme.caption("(c) Factors, painted by hand", 1)]
-    line = {"color": theme.FADED, "width": 1}
-    rule = {"type": "line", "xref": "paper", "yref": "y", "x0": 0, "x1": 1, "y0": rows - 1.5, "y1": rows - 1.5}
+    rule = axes.across(rows - 1.5, {"color": theme.FADED, "width": 1}, xref="paper", layer="above")
     frame = outline([*experts, ""], columns.names, selected, xref="x", yref="y")
     left = depth.left_margin(experts) - tensor_columns.NAMES * tensor_columns.NARROW
     fig.update_layout(
         annotations=[*caption, *_group_names(columns)], barmode="overlay", showlegend=True,
-        shapes=[*columns.separators(), rule | {"line": line}, *frame],
+        shapes=[*columns.separators(), rule, *frame],
         margin={"l": left, "r": 92, "t": TOP, "b": BOTTOM},
         legend={
             "orientation": "h", "x": 1, "y": 1, "xanchor": "right", "yanchor": "bottom", "itemclick": False,
@@ -140,7 +138,7 @@ def _beyond(factors: Floats) -> list[Trace]:
     ]  # fmt: skip
 
 
-def _cell_targets(cells: pd.DataFrame, columns: depth.Columns, factors: Floats, click: str) -> Trace:
+def _cell_targets(cells: pd.DataFrame, columns: tensor_columns.Columns, factors: Floats, click: str) -> Trace:
     """What takes clicks on every cell; those of the last row have no expert."""
     everyone = columns.tensors.assign(expert="all experts")
     told = pd.concat([cells, everyone]).assign(factor=factors.ravel())
@@ -173,14 +171,13 @@ def _row_targets(experts: Sequence[str], click: str) -> Trace:
 def _row_names(experts: Sequence[str]) -> Trace:
     """The names of the rows, which may reach into the margin."""
     rows = len(experts) + 1
-    return scatter(
-        x=np.full(rows, 0.94, np.float32), y=np.arange(rows, dtype=np.float32), mode="text",
-        text=[*(safe_text(name, 24) for name in experts), "<b>all</b>"], textposition="middle left", textfont=SMALL,
-        name="Rows", hoverinfo="skip", cliponaxis=False, xaxis="x2", yaxis="y", showlegend=False,
-    )  # fmt: skip
+    texts = [*(safe_text(name, 24) for name in experts), "<b>all</b>"]
+    where = {"xaxis": "x2", "yaxis": "y", "textposition": "middle left", "cliponaxis": False}
+    font = {"size": theme.SMALL, "color": theme.INK}
+    return series.words(np.full(rows, 0.94), range(rows), texts, "Rows", **where, textfont=font)
 
 
-def _group_targets(columns: depth.Columns, click: str) -> Trace:
+def _group_targets(columns: tensor_columns.Columns, click: str) -> Trace:
     """A bar under every group of columns."""
     spans, sections, picks = columns.spans, columns.tensors["section"].tolist(), []
     for span in spans:
@@ -198,7 +195,7 @@ def _group_targets(columns: depth.Columns, click: str) -> Trace:
     )  # fmt: skip
 
 
-def _group_names(columns: depth.Columns) -> list[dict[str, Any]]:
+def _group_names(columns: tensor_columns.Columns) -> list[dict[str, Any]]:
     """Names in the bars of groups, if they fit there on a narrow page; sections at the ends grow beyond theirs."""
     by_part, labels = columns.group == "part", []
     wide = tensor_columns.NARROW * (1 - tensor_columns.NAMES) / len(columns.tensors)  # px of a column
@@ -206,16 +203,16 @@ def _group_names(columns: depth.Columns) -> list[dict[str, Any]]:
         text = safe_text(tensor_columns.short(span.label), 16)
         across = theme.SMALL + 2 if by_part else theme.text_width(text)
         if (by_part or tensor_columns.is_block(span.label)) and across <= wide * (span.last - span.first + 1):
-            labels.append(
-                {"text": text, "x": span.middle, "textangle": -90 if by_part else 0, "xref": "x", "font": SMALL}
-            )
+            labels.append({"text": text, "x": span.middle, "textangle": -90 if by_part else 0, "xref": "x"})
     ends = [] if by_part else columns.end_labels()
     labels += [label | {"xshift": 3 if label["xanchor"] == "left" else -3} for label in ends]
-    place = {"y": 0.5, "yref": "y3", "yanchor": "middle", "yshift": 0, "showarrow": False}
+    place = {"y": 0.5, "yref": "y3", "yanchor": "middle", "yshift": 0}
     return [label | place for label in labels]
 
 
-def _lay_out(fig: Drawing, columns: depth.Columns, experts: Sequence[str], heights: tuple[float, float]) -> None:
+def _lay_out(
+    fig: Drawing, columns: tensor_columns.Columns, experts: Sequence[str], heights: tuple[float, float]
+) -> None:
     names = tensor_columns.NAMES
     plain = {"showgrid": False, "showticklabels": False, "ticks": "", "fixedrange": True}
     beyond = max(axes.room(experts) + 8 - names * tensor_columns.NARROW, 8)  # px of the names of rows, from the plot
@@ -233,7 +230,7 @@ def _lay_out(fig: Drawing, columns: depth.Columns, experts: Sequence[str], heigh
     )  # fmt: skip
 
 
-def _alt(factors: Floats, columns: depth.Columns) -> str:
+def _alt(factors: Floats, columns: tensor_columns.Columns) -> str:
     numel = columns.tensors["numel"].to_numpy(np.float64)
     kept = np.asarray((factors != 0).any(axis=0))
     share = float(numel[kept].sum() / numel.sum()) if numel.sum() else float("nan")

@@ -9,7 +9,7 @@ import numpy.typing as npt
 import pandas as pd
 
 from viz import theme
-from viz.chart import TENSOR, chart, in_order
+from viz.chart import TENSOR, Names, chart, in_order
 from viz.drawing import Drawing, Picture, Trace, heatmap
 from viz.hover import LAYER, hover_texts
 from viz.parts import axes, depth, series, tensor_columns
@@ -58,7 +58,7 @@ def saliency_matrix(
     ``normalize`` divides each row by its largest value; ``guides`` draws the first two maps only, in the columns of the
     figure ``manual_canvas``, which is then shown below.
     """
-    experts, columns = in_order(table["expert"]), depth.Columns.of(table, group)
+    experts, columns = in_order(table["expert"]), tensor_columns.Columns.of(table, group)
     cells = columns.cells(table, "expert", experts)
     saliency, kept, final = (
         cells[name].to_numpy(kind).reshape(len(experts), -1)
@@ -66,7 +66,7 @@ def saliency_matrix(
     )
     applied = np.asarray(final.any(axis=0))
     panel = max(len(experts) * (22 if len(experts) <= 8 else 17), 84)  # one expert still leaves room for the color bar
-    domains, inner = _domains([panel, panel] if guides else [panel, panel, FINAL])
+    domains, inner = axes.stacked([panel, panel] if guides else [panel, panel, FINAL], GAP)
     maps = [
         _saliency_map(saliency, depth.Scale("saliency", log, limits), normalize, domains[0]),
         _mask_map(kept, "Own mask", "y2", depth.bar_beside(domains[1]) | {"len": min(60, panel) / inner}),
@@ -90,14 +90,7 @@ def saliency_matrix(
     return Picture(fig, _matrix_alt(tensors), inner + TOP + bottom, group)
 
 
-def _domains(heights: list[int]) -> tuple[list[tuple[float, float]], int]:
-    """Bottom and top of panels below each other as fractions of the plot's height, first panel on top; that height."""
-    inner = sum(heights) + GAP * (len(heights) - 1)
-    tops = [inner - sum(heights[:at]) - GAP * at for at in range(len(heights))]
-    return [((top - height) / inner, top / inner) for top, height in zip(tops, heights, strict=True)], inner
-
-
-def _saliency_map(values: Numbers, scale: depth.Scale, normalize: bool, domain: tuple[float, float]) -> Trace:
+def _saliency_map(values: Numbers, scale: depth.Scale, normalize: bool, domain: list[float]) -> Trace:
     values = np.where(np.isfinite(values), values, np.nan)
     if normalize:
         largest = np.nan_to_num(values).max(axis=1, keepdims=True)
@@ -132,7 +125,7 @@ def _targets(cells: pd.DataFrame, tensors: pd.DataFrame, experts: list[str]) -> 
 
 
 def _lay_out(
-    fig: Drawing, columns: depth.Columns, experts: list[str], domains: list[tuple[float, float]], selected: Cell
+    fig: Drawing, columns: tensor_columns.Columns, experts: list[str], domains: list[list[float]], selected: Cell
 ) -> None:
     """Axes, separators and frames of the panels; the first two alone are guides, above a canvas that has the labels."""
     panels = PANELS[: len(domains)]
@@ -176,17 +169,9 @@ def _matrix_alt(tensors: pd.DataFrame) -> str:
     empty="No saliency was recorded for this tensor.",
 )
 def saliency_tensor(
-    table: pd.DataFrame,
-    *,
-    tensor: str = "",
-    selected: str | None = None,
-    experts: list[str] | None = None,
-    log: bool = False,
+    table: pd.DataFrame, *, tensor: str = "", selected: str | None = None, experts: Names = None, log: bool = False
 ) -> Picture:
-    """A dot for each expert's saliency, filled if its own mask keeps the tensor, and a tick at its threshold.
-
-    saliency and threshold (units of the weights), kept (own mask). ``tensor`` names the tensor on the axis.
-    """
+    """A dot for each expert's saliency, filled if its own mask keeps the tensor, and a tick at its threshold."""
     names, kept = table["expert"].tolist(), table["kept"].to_numpy(bool)
     looks = theme.looks(experts or names)
     own = [looks.get(name, theme.KINDS["individual"]) for name in names]
@@ -231,9 +216,6 @@ def _axis(values: list[float], log: bool) -> dict[str, object]:
     finite = np.array(values)[np.isfinite(values)]
     low, high = float(finite.min(initial=1)), float(finite.max(initial=0))
     if log and low > 0 and high > 0:
-        low, high = low / 1.15, high * 1.15
-        marks = theme.ticks(low, high, log=True)
-        places = [10.0**place for place in marks["tickvals"]]
-        return marks | {"tickvals": places, "type": "log", "range": [np.log10(low), np.log10(high)]}
+        return axes.log(low / 1.15, high * 1.15)
     high = 1.06 * high or 1.0
     return theme.ticks(0, high) | {"range": [0, high]}

@@ -11,7 +11,7 @@ import pandas as pd
 
 from viz import theme
 from viz.chart import chart, in_forward_order, in_order, one_of
-from viz.drawing import Drawing, Picture, bar, heatmap, scatter
+from viz.drawing import Drawing, Picture, bar, heatmap
 from viz.hover import extremes, hover_texts, in_words
 from viz.parts import axes, depth, series, tensor_columns
 from viz.parts.cells import NO_CELL, Cell, click_targets, outline
@@ -48,7 +48,12 @@ def kept_share(table: pd.DataFrame, *, by: str = "role") -> Picture:
     one_of("by", by, ("role", "part", *(("component",) if "component" in table else ())))
     table = _with_kinds(in_forward_order(table), by)
     sections = in_order(table["section"])
-    totals = _sums(table).set_index("section").loc[sections].reset_index()
+    totals = _sums(table, "section").set_index("section").loc[sections].reset_index()
+    of_kinds = _sums(table, "kind", "section")
+    if "tensor" in table:
+        for name, some in (("kept_names", table[table["kept"] > 0]), ("pruned_names", table[table["kept"] == 0])):
+            names = some.groupby(["kind", "section"])["tensor"].agg(first_few, 4).rename(name)
+            of_kinds = of_kinds.join(names.str.replace(", ", ",<br>   "), on=["kind", "section"])
     totals = totals.assign(rest=1 - totals["share"], pruned=(1 - totals["share"]) * totals["numel"])
     size = table.groupby("kind")["numel"].sum()
     kinds = sorted(in_order(table["kind"]), key=lambda kind: (kind == OTHER, -float(size[kind])))
@@ -57,7 +62,7 @@ def kept_share(table: pd.DataFrame, *, by: str = "role") -> Picture:
     flat = {"y": y, "orientation": "h", "hovertemplate": "%{text}<extra></extra>", "textposition": "none"}
     fig = Drawing()
     for kind, shape in zip(kinds, cycle(SHAPES), strict=False):
-        rows = _sums(table[table["kind"] == kind])
+        rows = of_kinds[of_kinds["kind"] == kind]
         texts = dict(zip(rows["section"], hover_texts(rows, KIND, raw=str), strict=True))
         kept = rows.set_index("section")["kept"].reindex(sections, fill_value=0).to_numpy(np.float64)
         fig.add_trace(bar(
@@ -71,11 +76,8 @@ def kept_share(table: pd.DataFrame, *, by: str = "role") -> Picture:
     fig.add_traces([
         bar(x=totals["rest"].to_numpy(np.float32), text=hover_texts(totals, REST), name="pruned", legendgroup="pruned",
             marker={"color": theme.PRUNED}, **flat),
-        scatter(
-            x=np.ones(len(y), np.float32), y=y, mode="text", text=hover_texts(totals, "\xa0{share:percent}"),
-            textposition="middle right", cliponaxis=False, hoverinfo="skip", showlegend=False, name="Kept share",
-            textfont={"size": theme.SMALL},
-        ),
+        series.words(np.ones(len(y)), y, hover_texts(totals, "\xa0{share:percent}"), "Kept share",
+                     textposition="middle right", cliponaxis=False),
     ])  # fmt: skip
     fig.update_xaxes(title={"text": "Share of the section's scalars that is kept (%)"}, range=[0, 1], tickformat=".0%")
     fig.update_yaxes(**axes.of_names("Section", sections, down=True, fixedrange=False))
@@ -100,21 +102,13 @@ def _with_kinds(table: pd.DataFrame, by: str) -> pd.DataFrame:
     return table.assign(kept=kept, kind=kinds if kinds.nunique() <= COLORS else kinds.where(kinds.isin(largest), OTHER))
 
 
-def _sums(rows: pd.DataFrame) -> pd.DataFrame:
-    """A row for each section: its scalars and tensors, how many are kept, and the names of some."""
-    groups = rows.assign(survives=rows["kept"] > 0).groupby("section")
+def _sums(rows: pd.DataFrame, *by: str) -> pd.DataFrame:
+    """A row for each group: its scalars and tensors, and how many are kept."""
+    groups = rows.assign(survives=rows["kept"] > 0).groupby(list(by), as_index=False)
     sums = groups.agg(
-        numel=("numel", "sum"), kept=("kept", "sum"), survivors=("survives", "sum"), tensors=("kept", "size"),
-        kind=("kind", "first"),
+        numel=("numel", "sum"), kept=("kept", "sum"), survivors=("survives", "sum"), tensors=("kept", "size")
     )  # fmt: skip
-    if "tensor" in rows:
-        for name, some in (("kept_names", rows[rows["kept"] > 0]), ("pruned_names", rows[rows["kept"] == 0])):
-            sums[name] = some.groupby("section")["tensor"].agg(_listed)
-    return sums.assign(share=_ratio(sums["kept"], sums["numel"])).reset_index()
-
-
-def _listed(names: pd.Series[str]) -> str:
-    return first_few(names, 4).replace(", ", ",<br>   ")
+    return sums.assign(share=_ratio(sums["kept"], sums["numel"]))
 
 
 def _ratio(part: Any, whole: Any) -> Any:
@@ -141,8 +135,8 @@ def task_vector_norms(
 ) -> Picture:
     """A heat map, experts by sections, of the norm of the task vector.
 
-    section (in model order), norm (Euclidean norm of the section's task vector, in units of the weights), relative
-    (norm over the pretrained section's norm).
+    norm (Euclidean norm of the section's task vector, in units of the weights), relative (to the pretrained section's
+    norm).
     """
     relative = one_of("value", value, ("relative", "norm")) == "relative"
     experts, sections = in_order(table["expert"]), in_order(table["section"])

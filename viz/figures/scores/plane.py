@@ -37,11 +37,9 @@ INTERVALS = ("in_low", "in_high", "out_low", "out_high", "n_in", "n_out")
 Pairs = pd.DataFrame | Sequence[tuple[str, str]]
 BEST = " {label:plain}, {h_score:percent} (in-domain {in_domain:percent}, out-of-domain {out_of_domain:percent})."
 
+START = "Start: "  # before the label of a model that an arrow begins at
 PLAIN, PLUGGED = "plain", "plugged"  # the two ends of a pair
-RISES, FALLS = (
-    theme.Look(theme.BLUE, "circle"),
-    theme.Look(theme.VERMILION, "diamond"),
-)  # the end with the edit, by H
+RISES, FALLS = theme.Look(theme.BLUE, "circle"), theme.Look(theme.VERMILION, "diamond")  # the end with the edit, by H
 ALONE = theme.Look(theme.FADED, "circle-open")
 FAINT = theme.INTERVAL  # intervals: two for every merge
 FAR = 0.5  # share of the range of all ends; starts farther outside would squeeze the others into a corner
@@ -66,14 +64,14 @@ CHANGE = (
 def id_ood_scatter(table: pd.DataFrame, *, selected: str | None = None, arrows: Pairs = ()) -> Picture:
     """A mark for each run: open for references, filled for merges, a cross with its own legend for a paper's numbers.
 
-    A row without one of the scores is left out, and a note says so. n_in, n_out (images), tasks_in, tasks_out (numbers
-    of tasks), experts (whose tasks are in domain, with commas; one set of them, or the marks could not be compared),
-    adapts_on_test (bool), source (of a paper's row). ``arrows`` are pairs (from run, to run).
+    A row without one of the scores is left out, and a note says so. experts (whose tasks are in domain, with commas;
+    one set of them, or the marks could not be compared), adapts_on_test (bool), source (of a paper's row). ``arrows``
+    are pairs (from run, to run).
     """
-    return draw_runs(table, selected, arrows)
+    return _draw_runs(table, selected, arrows)
 
 
-def draw_runs(table: pd.DataFrame, selected: str | None, arrows: Pairs) -> Picture:
+def _draw_runs(table: pd.DataFrame, selected: str | None, arrows: Pairs) -> Picture:
     """The picture of ``id_ood_scatter``."""
     _check(table)
     drawn, left_out = plane.split(table)
@@ -154,6 +152,45 @@ def _best_run(drawn: pd.DataFrame, left_out: pd.DataFrame) -> str:
 
 
 @chart(
+    title="From the start to the learned model",
+    question="What does learning buy in domain, and what does it cost out of domain?",
+    columns=("run", "label", "kind", "in_domain", "out_of_domain", "h_score", "start"),
+    optional=(*INTERVALS, "adapts_on_test", "experts", "tasks_in", "tasks_out"),
+    rows=("run",),
+    picks=("run",),
+    empty="No learned merge has been evaluated together with the model that it starts from.",
+)
+def learning_arrows(table: pd.DataFrame, *, selected: str | None = None) -> Picture:
+    """The marks of ``id_ood_scatter``, with an arrow to each learned model from its start, which its label names so.
+
+    start (the run of the table that learning starts from, if any). A model that learned on the images that it is scored
+    on is marked †.
+    """
+    pairs = _pairs(table)
+    begun = table["run"].isin({start for start, _ in pairs})
+    marked = table.assign(label=[START * own + str(label) for own, label in zip(begun, table["label"], strict=True)])
+    return _draw_runs(marked, selected, pairs)._replace(alt=_arrows_in_words(table, pairs))
+
+
+def _pairs(table: pd.DataFrame) -> list[tuple[str, str]]:
+    """Start and end of every arrow whose ends both have all scores."""
+    scored, _ = plane.split(table)
+    ids = set(scored["run"])
+    return [pair for pair in zip(scored["start"].astype(str), scored["run"], strict=True) if pair[0] in ids]
+
+
+def _arrows_in_words(table: pd.DataFrame, pairs: list[tuple[str, str]]) -> str:
+    rows = {row["run"]: row for row in table.to_dict("records")}
+    words = f"In- and out-of-domain accuracy of {plural(len(table), 'model')}, with {plural(len(pairs), 'arrow')} from "
+    words += "the start of learning to the learned model."
+    for start, end in pairs[:2]:
+        inside, outside = (100 * float(rows[end][name] - rows[start][name]) for name in ("in_domain", "out_of_domain"))
+        label = clean_text(rows[end]["label"], 40)
+        words += f" {label}: {inside:+.1f} points in domain, {outside:+.1f} out of domain."
+    return words
+
+
+@chart(
     title="An edit in front of a merge",
     question="Which merges does the edit help, and at what cost?",
     columns=("pair", "kind", "run", "label", "in_domain", "out_of_domain", "h_score"),
@@ -166,8 +203,8 @@ def plugin_arrows(table: pd.DataFrame, *, edit: str = "the edit") -> Picture:
     """An arrow per pair over curves of equal H-score, with an open mark at its start and a filled one at its end.
 
     pair (the merge's name, drawn beside its end), kind (plain and plugged, the ends of a pair; or a reference, whose
-    mark is open), n_in, n_out (images). A pair without both ends is left out; a note says so, and names the arrows that
-    start far outside. ``edit`` is the edit's name in the description.
+    mark is open). A pair without both ends is left out; a note says so, and names the arrows that start far outside.
+    ``edit`` is the edit's name in the description.
     """
     if unknown := sorted(set(table["kind"].astype(str)) - {PLAIN, PLUGGED, *REFERENCES}):
         raise ChartError(f"plugin_arrows does not know the kind {unknown[0]!r}")

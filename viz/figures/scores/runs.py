@@ -10,8 +10,8 @@ import numpy as np
 import pandas as pd
 
 from viz import theme
-from viz.chart import ChartError, NothingToDraw, chart, in_order
-from viz.drawing import Drawing, Picture, Trace, scatter
+from viz.chart import ChartError, Names, NothingToDraw, chart, in_order
+from viz.drawing import Drawing, Picture, Trace
 from viz.hover import hover_texts, in_words
 from viz.parts import axes, lanes, legends, series
 from viz.text import clean_text, percent, plural, real, safe_text
@@ -61,11 +61,11 @@ LEAST, MOST = " {account:account}: from {bytes:mib} MiB ({label:plain 30})", " t
     picks=("run", "task"),
     empty="No run has been evaluated yet.",
 )
-def task_accuracy(table: pd.DataFrame, *, normalized: bool = False, runs: list[str] | None = None) -> Picture:
+def task_accuracy(table: pd.DataFrame, *, normalized: bool = False, runs: Names = None) -> Picture:
     """A dot with its Wilson interval for each run and task, in-domain tasks above out-of-domain ones.
 
-    in_domain (bool), correct (images), expert (own expert's accuracy), zero_shot (pretrained's), chance (fractions),
-    drawn as ticks. ``normalized`` divides by ``expert``; tasks without one are left out, and a note counts them.
+    expert (own expert's accuracy), zero_shot (pretrained's) and chance are drawn as ticks. ``normalized`` divides by
+    ``expert``; tasks without one are left out, and a note counts them.
     """
     tasks = in_order(table["task"])
     table = _normalize(table) if normalized else table
@@ -151,30 +151,29 @@ def _highest(table: pd.DataFrame, normalized: bool) -> str:
     picks=("run", "task"),
     empty="These runs were given no scores.",
 )
-def given_scores(table: pd.DataFrame, *, runs: list[str] | None = None) -> Picture:
+def given_scores(table: pd.DataFrame, *, runs: Names = None) -> Picture:
     """A panel for each metric on its own scale, with an open diamond for each run and task.
 
     task (with its split, if the file names one), metric, value, low, high (of proportions with a known n, else NaN),
-    origin (the file or program), source ("given" or "program"), n (examples), better ("higher", "lower" or empty),
-    proportion (bool: drawn as percent).
+    origin (the file or program), source ("given" or "program"), better ("higher", "lower" or empty), proportion (bool:
+    drawn as percent).
     """
-    table = _in_words(series.finite_rows(table, "value"))
-    if table.empty:
-        raise NothingToDraw("Nothing to draw: no score is a number.")
+    table = _in_words(series.drawn_rows(table, "value", lack="no score is a number"))
     names = in_order(table["run"])
-    looks = {run: look._replace(symbol="diamond-open") for run, look in theme.looks([*(runs or ()), *names]).items()}
+    looks = {
+        run: look._replace(symbol="diamond-open")
+        for run, look in theme.looks(in_order([*(runs or ()), *names])).items()
+    }
     rows = lanes.Lanes(names, 13, max(30, len(names) * 13 + 12))
     panels = [own for _, own in table.groupby("metric", sort=False)]
     domains, inner = axes.stacked([own["task"].nunique() * rows.row for own in panels], 78)
     fig, wide = Drawing(), axes.room(table["task"], 28)
     for place, (own, domain) in enumerate(zip(panels, domains, strict=True)):
         axis, tasks = str(place + 1) if place else "", in_order(own["task"])
-        fig.add_traces(
-            lanes.dots(
-                rows, own, tasks, "value", looks, GIVEN, axis=axis, xaxis=f"x{axis}", size=11,
-                marker={"line": {"width": 2}},
-            )
-        )  # fmt: skip
+        fig.add_traces(lanes.dots(
+            rows, own, tasks, "value", looks, GIVEN, axis=axis, xaxis=f"x{axis}", size=11,
+            marker={"line": {"width": 2}},
+        ))  # fmt: skip
         beside = {"text": "Task", "standoff": 8 + wide}
         settings = axes.of_names("Task", tasks, 28, down=True, domain=domain, anchor=f"x{axis}")
         across = {**_scale(own), "anchor": f"y{axis}"}
@@ -230,9 +229,7 @@ def storage(table: pd.DataFrame) -> Picture:
     if unknown := sorted(set(table["account"].astype(str)) - set(ACCOUNTS)):
         takes = ", ".join(ACCOUNTS)
         raise ChartError(f"storage does not know the account {clean_text(unknown[0])!r}; it takes {takes}")
-    sums = series.finite_rows(_sums(table), "bytes")
-    if sums.empty:
-        raise NothingToDraw("Nothing to draw: these runs did not record their storage.")
+    sums = series.drawn_rows(_sums(table), "bytes", lack="these runs did not record their storage")
     runs = table.drop_duplicates("run")
     lines = [textwrap.wrap(clean_text(label), 24, max_lines=3, placeholder=" …") for label in runs["label"]]
     accounts = [account for account in ACCOUNTS if account in set(sums["account"])]
@@ -273,9 +270,8 @@ def _bars(sums: pd.DataFrame, account: str, rows: lanes.Lanes, runs: list[str]) 
             orientation="h", name=ACCOUNTS[account], legendgroup=account, width=0.9 * rows.lane / rows.row,
             marker={"line": theme.edge(0.5), "pattern": pattern},
         ),
-        scatter(
-            x=series.numbers(sums, mib), y=places, legendgroup=account, mode="text",
-            text=hover_texts(sums, "\xa0{bytes:mib}", **FORMATS), textposition="middle right", cliponaxis=False,
-            hoverinfo="skip", showlegend=False, name=f"{ACCOUNTS[account]}, MiB", textfont={"size": theme.SMALL},
+        series.words(
+            mib, places, hover_texts(sums, "\xa0{bytes:mib}", **FORMATS), f"{ACCOUNTS[account]}, MiB",
+            textposition="middle right", cliponaxis=False, legendgroup=account,
         ),
     ]  # fmt: skip
