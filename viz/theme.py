@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
+import pandas as pd  # noqa: F401 - plotly looks into it, even if another thread has imported half of it
 import plotly.graph_objects as go
 from plotly.colors import get_colorscale
 

@@ -62,9 +62,10 @@ class SessionClient:
 
     async def open_with(self, page: str, query: dict[str, str], key: str) -> None:
         """Draw a page until the button with this key is on it, however often the server draws it by itself."""
-        await self.open(page, query)
+        drawn = await self.open(page, query)
         while key not in self._buttons:
-            await self._follow("")
+            assert not drawn.errors, drawn.errors
+            drawn = await self._follow("")
 
     async def press(self, key: str, expected: str = "") -> Rerun:
         """Press the button with this key on the page that was drawn last."""

@@ -274,3 +274,26 @@ def test_importing_viz_loads_neither_plotly_nor_streamlit() -> None:
     assert not (never | {"plotly"}) & loaded_by("import viz")
     loaded = loaded_by("import viz; viz.charts()")
     assert "plotly" in loaded and not never & loaded
+
+
+HALF_IMPORTED = """
+import threading, time
+from importlib.abc import MetaPathFinder
+
+class Slow(MetaPathFinder):
+    def find_spec(self, name, path, target=None):
+        if name == "pandas.core.api":
+            begun.set()
+            time.sleep(1)
+
+begun = threading.Event()
+sys.meta_path.insert(0, Slow())
+threading.Thread(target=__import__, args=("pandas",)).start()
+begun.wait()
+import viz.theme
+"""
+
+
+@pytest.mark.slow
+def test_another_thread_may_import_pandas_at_the_same_time() -> None:
+    assert "viz.theme" in loaded_by(HALF_IMPORTED)
