@@ -96,7 +96,10 @@ def _read_run(root: Path) -> int:
     assert found.table("saliency") is not None
     if not found.has_model:
         return NEW
-    numbers = {*found.file("model.safetensors").read_bytes()}
+    try:
+        numbers = {*found.file("model.safetensors").read_bytes()}
+    except FileNotFoundError:  # replaced since it was found: for a moment there is no such folder
+        return _read_run(root)
     assert len(numbers) == 1
     return int(found.title) if numbers == {int(found.title)} else MIXED
 
