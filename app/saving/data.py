@@ -27,27 +27,29 @@ SOURCE = "source"  # a column with the line of provenance in its first row, wher
 
 def buttons(chart: ShownChart, of: str = "") -> None:
     """Draw the buttons of a chart; ``of`` keeps those of several charts of one kind apart."""
-    for (label, about), (ending, content) in zip(BUTTONS.items(), {"": drawn, "_table": whole}.items(), strict=True):
+    for (label, about), (ending, content) in zip(
+        BUTTONS.items(), {"": marks_csv, "_table": table_csv}.items(), strict=True
+    ):
         st.download_button(
             label, benchmark.bound(partial(content, chart)), f"{theme.file_name(chart.name)}{ending}.csv", "text/csv",
             key=f"csv{ending}_{chart.key}{of}", on_click="ignore", type="tertiary", icon=":material/table:", help=about,
         )  # fmt: skip
 
 
-def drawn(chart: ShownChart) -> bytes:
+def marks_csv(chart: ShownChart) -> bytes:
     """The marks of a chart as CSV."""
     from viz.marks import marks
     from viz.registry import find
 
-    return written(marks(chart.figure(), find(chart.key).picks), chart.back, provenance.line(chart))
+    return csv_with_source(marks(chart.figure(), find(chart.key).picks), chart.back, provenance.line(chart))
 
 
-def whole(chart: ShownChart) -> bytes:
+def table_csv(chart: ShownChart) -> bytes:
     """The table behind a chart as CSV."""
-    return written(chart.table, chart.back, provenance.line(chart))
+    return csv_with_source(chart.table, chart.back, provenance.line(chart))
 
 
-def written(table: pd.DataFrame, back: Mapping[str, str], source: str) -> bytes:
+def csv_with_source(table: pd.DataFrame, back: Mapping[str, str], source: str) -> bytes:
     """A table as CSV, with experts' keys and with the line that says where it is from."""
     keyed = names.keyed(table, back)
     return tables.csv_bytes(keyed.assign(**{SOURCE: [source, *[""] * (len(keyed) - 1)][: len(keyed)]}))

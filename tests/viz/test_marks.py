@@ -76,7 +76,7 @@ def _says(row: dict[Any, Any]) -> bool:
 @pytest.mark.parametrize("key", KEYS)
 def test_the_file_can_be_read_as_csv(key: str) -> None:
     table = table_of(key)
-    read = pd.read_csv(io.BytesIO(data.written(table, {}, "From here, n = 4")))
+    read = pd.read_csv(io.BytesIO(data.csv_with_source(table, {}, "From here, n = 4")))
     assert (
         list(read.columns) == [*(name for name in table if not name.startswith("(")), data.SOURCE]
         or len(read.columns) == len(table.columns) + 1
@@ -112,5 +112,7 @@ def test_maps_on_a_log_scale_give_the_number_itself() -> None:
 
 
 def test_experts_are_keys_in_the_file() -> None:
-    content = data.written(pd.DataFrame({"expert": ["Land use", "x"], "value": [1, 2]}), {"Land use": "land"}, "s")
+    content = data.csv_with_source(
+        pd.DataFrame({"expert": ["Land use", "x"], "value": [1, 2]}), {"Land use": "land"}, "s"
+    )
     assert content.decode().splitlines() == ["expert,value,source", "land,1,s", "x,2,"]

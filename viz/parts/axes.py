@@ -107,7 +107,7 @@ def side_by_side(number: int, gap: float) -> list[list[float]]:
     return [[at * (width + gap), min(1.0, at * (width + gap) + width)] for at in range(number)]
 
 
-def stacked(
+def stack_panels(
     heights: Sequence[float], gap: float, above: float = 0, below: float = 0
 ) -> tuple[list[list[float]], float]:
     """The domains of panels of these heights (px), the first on top and ``gap`` px apart, and the height of all.

@@ -44,7 +44,7 @@ def draw(
     traces = [heat]
     if len(columns.names) <= NUMBERED:
         dark = (heat["z"] - heat["zmin"]) / (heat["zmax"] - heat["zmin"]) < 0.5
-        traces.append(written(x, y, [_number(number, scale.percent) for number in numbers], dark))
+        traces.append(write_numbers(x, y, [_number(number, scale.percent) for number in numbers], dark))
     cells = list(zip(y.tolist(), x.tolist(), strict=True))
     traces.append(click_targets(rows.names, columns.names, texts, "Cells", cells=cells))
     fig = Drawing(traces)
@@ -52,7 +52,7 @@ def draw(
     return fig
 
 
-def written(x: Any, y: Any, texts: Sequence[str], dark: Iterable[bool]) -> Trace:
+def write_numbers(x: Any, y: Any, texts: Sequence[str], dark: Iterable[bool]) -> Trace:
     """Numbers in the cells, in the color that is easier to read on those that are ``dark`` and on the others."""
     colors = [theme.ON_DARK if on_dark else theme.ON_LIGHT for on_dark in dark]
     return series.words(x, y, texts, "Values", textfont={"size": theme.SMALL, "color": colors})

@@ -43,7 +43,7 @@ def marks(
     lined = {"mode": "markers"} if line is None else {"mode": "lines+markers", "line": {"color": look.color, **line}}
     return scatter(
         x=numbers(rows, x), y=numbers(rows, y),
-        **lined | pointed(rows, hover, picks, formats) | fields | {"marker": marker | fields.get("marker", {})},
+        **lined | pointer_fields(rows, hover, picks, formats) | fields | {"marker": marker | fields.get("marker", {})},
     )  # fmt: skip
 
 
@@ -60,7 +60,7 @@ def bars(
 ) -> Trace:
     """A bar for each row, with a thin dark edge; see ``marks``."""
     marker = {"color": color, "line": theme.edge(0.6)}
-    own = {"textposition": "none", **pointed(rows, hover, picks, formats)}
+    own = {"textposition": "none", **pointer_fields(rows, hover, picks, formats)}
     return bar(
         x=numbers(rows, x), y=numbers(rows, y), **own | fields | {"marker": marker | fields.get("marker", {})}
     )  # fmt: skip
@@ -76,11 +76,11 @@ def histogram(
         bars(rows, (low + high) / 2, "share", color, hover, width=width, name=names[0],
              marker={"line": theme.edge(0.5)}, **fields),
         scatter(x=numbers(once, "mean"), y=_floats(ends), mode="lines", name=names[1], line=line,
-                meta={"upright": True}, **pointed(once, mean), **fields),
+                meta={"upright": True}, **pointer_fields(once, mean), **fields),
     )  # fmt: skip
 
 
-def pointed(
+def pointer_fields(
     rows: pd.DataFrame, hover: str, picks: Sequence[str] = (), formats: Formats | None = None
 ) -> dict[str, Any]:
     """The fields of a trace that answer the pointer: a text for each row, and what a click on it gives."""
@@ -112,7 +112,7 @@ def ring(x: Any, y: Any, name: str, size: float = 17, width: float = 3, **fields
     return scatter(x=_floats(x), y=_floats(y), mode="markers", marker=marker, **shown)
 
 
-def published(rows: pd.DataFrame, x: str | Any, hover: str, symbol: str = "diamond-open", **entry: Any) -> Trace:
+def published_marks(rows: pd.DataFrame, x: str | Any, hover: str, symbol: str = "diamond-open", **entry: Any) -> Trace:
     """Accuracies that authors report, in the color and with the marks of published numbers."""
     color = theme.KINDS["paper"].color
     return marks(

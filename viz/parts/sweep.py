@@ -126,7 +126,7 @@ def _lay_out(fig: Drawing, panels: Sequence[Panel], grid: Grid, title: str, span
     """Give the small plots their axes and captions; returns the height of all together in px."""
     columns = min(grid.columns, len(panels))
     rows = -(-len(panels) // columns)
-    across, (down, inner) = axes.side_by_side(columns, BETWEEN), axes.stacked([grid.height] * rows, grid.gap)
+    across, (down, inner) = axes.side_by_side(columns, BETWEEN), axes.stack_panels([grid.height] * rows, grid.gap)
     x_axis: dict[str, Any] = {"title": {"text": safe_text(title, 90)}}
     if grid.columns > 1:
         short = (title.partition(": ")[2] or title).partition(" (")[0]

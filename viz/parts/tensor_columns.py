@@ -71,7 +71,7 @@ class Columns:
         """The column of a tensor, None if it has none."""
         return self.names.index(tensor) if tensor in self.names else None
 
-    def placed(self, table: pd.DataFrame) -> pd.DataFrame:
+    def with_places(self, table: pd.DataFrame) -> pd.DataFrame:
         """The rows of a table in the order of their columns, whose numbers are the column "place"."""
         places = {name: at for at, name in enumerate(self.names)}
         return table.assign(place=table["tensor"].astype(str).map(places)).sort_values("place", kind="stable")

@@ -127,11 +127,11 @@ def _name(part: str, number: int) -> str:
 def _encode_options(options: Mapping[str, Any], tables: list[Any]) -> str:
     """Options as JSON in which NaN may stand; what JSON lacks is a mapping with one key. ``tables`` collects tables."""
 
-    def encoded(value: Any) -> Any:
+    def encode(value: Any) -> Any:
         if isinstance(value, Mapping):
-            return {"mapping": [[str(key), encoded(item)] for key, item in value.items()]}
+            return {"mapping": [[str(key), encode(item)] for key, item in value.items()]}
         if isinstance(value, list | tuple):
-            items = [encoded(item) for item in value]
+            items = [encode(item) for item in value]
             return items if isinstance(value, list) else {"tuple": items}
         if hasattr(value, "columns"):
             tables.append(value)
@@ -139,7 +139,7 @@ def _encode_options(options: Mapping[str, Any], tables: list[Any]) -> str:
         return value.item() if type(value).__module__ == "numpy" else value
 
     try:
-        return json.dumps(encoded(options))
+        return json.dumps(encode(options))
     except (TypeError, ValueError) as error:
         raise StoreError(f"This view has an option that cannot be stored: {str(error)[:100]}") from None
 
@@ -148,11 +148,11 @@ def _decode_options(text: str, table: Callable[[int], Any]) -> dict[str, Any]:
     """The options of ``_encode_options``. Raises ValueError and its like for anything else."""
     kinds: dict[str, Callable[[Any], Any]] = {"mapping": dict, "tuple": tuple, "table": table}
 
-    def decoded(entry: dict[str, Any]) -> Any:
+    def decode(entry: dict[str, Any]) -> Any:
         ((kind, inner),) = entry.items()
         return kinds[kind](inner)
 
-    return _typed(json.loads(text, object_hook=decoded), dict)
+    return _typed(json.loads(text, object_hook=decode), dict)
 
 
 def _typed(value: Any, kind: type) -> Any:

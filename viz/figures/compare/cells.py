@@ -62,7 +62,7 @@ def compare_cells(
     low = positive.min() if log and len(positive) else np.nanmin(values, initial=0)  # a linear scale includes zero
     scale = depth.Scale(what, log, limits or (float(low), float(np.nanmax(values, initial=0))), percents)
     change = depth.Scale("points" if percents else "B − A", log=False, diverging=True)
-    domains, inner = axes.stacked([max(len(rows) * ROW, LOW)] * 3, GAP)
+    domains, inner = axes.stack_panels([max(len(rows) * ROW, LOW)] * 3, GAP)
     bars = [(domains[1][0], domains[0][1]), *domains[1:]]  # the first color bar is that of A and B
     fig = Drawing()
     for place, (side, span) in enumerate(zip(SIDES, bars, strict=True)):

@@ -240,7 +240,7 @@ def compare_distance(table: pd.DataFrame, *, labels: Labels = ("A", "B"), what: 
     table = series.finite_rows(table, "low", "high", "share")
     both, names = table[table["panel"] != "difference"], dict(zip("ab", labels, strict=True))
     panels = [side for side in SIDES if side in set(table["panel"])]
-    domains, inner = axes.stacked([112] * len(panels), 72)
+    domains, inner = axes.stack_panels([112] * len(panels), 72)
     fig = Drawing()
     for side, domain in zip(panels, domains, strict=True):
         rows, axis = table[table["panel"] == side], {"a": "", "b": "2", "difference": "3"}[side]

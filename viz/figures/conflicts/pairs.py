@@ -97,7 +97,7 @@ def _numbers(values: pd.Series[float], x: Any, y: Any, heat: Trace, value: str) 
     """The values as text in the color bar's units, white or dark, whichever is easier to read on the cell's color."""
     share = (values - heat["zmin"]) / (heat["zmax"] - heat["zmin"])
     white = (share - 0.5).abs() > 0.3 if value == "cosine" else share < 0.5
-    return matrix.written(x, y, [_number(value, 2)(number).removesuffix("%") for number in values], white)
+    return matrix.write_numbers(x, y, [_number(value, 2)(number).removesuffix("%") for number in values], white)
 
 
 def _same(at: int) -> dict[str, Any]:

@@ -181,7 +181,7 @@ def election_layers(
     columns = tensor_columns.Columns.of(table)
     looks = theme.looks(experts or in_order(table["expert"]))
     fig = Drawing()
-    for name, own, entry in series.each(columns.placed(table), "expert", label="expert"):
+    for name, own, entry in series.each(columns.with_places(table), "expert", label="expert"):
         rows, look = series.finite_rows(own, value), looks.get(name, theme.KINDS["individual"])
         shared: dict[str, Any] = entry | {"picks": ("tensor", "expert")}
         if stacked:

@@ -146,7 +146,7 @@ def drift_exemplars(
     places = np.log2(counts)
     room = {"range": [places[0] - 0.25, places[-1] + 0.25], "anchor": "y2" if ranked else "y"}
     fig.update_xaxes(**axes.of_numbers("Exemplars per task", counts, places, **room))
-    domains, inner = axes.stacked([UPPER, LOWER] if ranked else [UPPER], GAP)
+    domains, inner = axes.stack_panels([UPPER, LOWER] if ranked else [UPPER], GAP)
     fig.update_yaxes(title={"text": "In-domain accuracy,<br>mean over tasks (%)"}, tickformat=".0%", domain=domains[0])
     if ranked:
         ends = {"range": [0, 1.05], "anchor": "x", "domain": domains[1]}
@@ -164,7 +164,7 @@ def _by_exemplars(rows: pd.DataFrame, value: str, method: str, look: theme.Look,
 def _printed(rows: pd.DataFrame, symbol: str) -> Trace:
     """What one paper prints for one method."""
     name = entry(f"◇ {rows['method'].iloc[0]}: {rows['source'].iloc[0]}")
-    return series.published(rows, np.log2(rows["exemplars"]), PRINTED_HOVER, symbol, name=name, legendgroup=name)
+    return series.published_marks(rows, np.log2(rows["exemplars"]), PRINTED_HOVER, symbol, name=name, legendgroup=name)
 
 
 def _refer(fig: Drawing, references: Mapping[str, float]) -> None:

@@ -74,7 +74,7 @@ def feature_map(
     if present:
         inner = max((theme.PRESENTED_HEIGHT - top) / rows - CAPTION - BELOW, 60)
     across = axes.side_by_side(columns, ROOM / 1100)
-    down, height = axes.stacked([inner] * rows, CAPTION + BELOW, top + CAPTION, BELOW)
+    down, height = axes.stack_panels([inner] * rows, CAPTION + BELOW, top + CAPTION, BELOW)
     fig, looks = Drawing(), theme.looks(everything)
     for place, name in enumerate(names):
         own = table[table["run"] == name]

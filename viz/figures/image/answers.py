@@ -56,7 +56,7 @@ def image_lens(table: pd.DataFrame, *, sentence: str = "", present: bool = False
     columns = min(len(models), len(models) if present else ACROSS)
     across = axes.side_by_side(columns, GAP * ACROSS / max(columns, ACROSS))
     rows = [PANEL] * -(-len(models) // columns)
-    down, height = axes.stacked(rows, CAPTION + BELOW, top + CAPTION, BELOW)
+    down, height = axes.stack_panels(rows, CAPTION + BELOW, top + CAPTION, BELOW)
     fig, finals = Drawing(), []
     for place, model in enumerate(models):
         own = table[table["model"] == model].sort_values("depth", kind="stable")
@@ -80,7 +80,7 @@ def _lines(own: pd.DataFrame, looks: Mapping[str, theme.Look]) -> Iterator[Trace
         style = {"color": theme.FADED, "width": 1.6, "dash": "dash"}
         yield scatter(
             x=known["depth"].to_numpy(np.float32), y=known["accuracy"].to_numpy(np.float32), mode="lines",
-            name=ACCURACY, legendgroup=ACCURACY, line=style, **series.pointed(known, KNOWN),
+            name=ACCURACY, legendgroup=ACCURACY, line=style, **series.pointer_fields(known, KNOWN),
         )  # fmt: skip
     first = own[own["rank"] <= NEXT].sort_values(["depth", "rank"])
     first = first.assign(words=hover_texts(first, "{rank}. {class:text 40}, {probability:percent}"))
@@ -144,7 +144,7 @@ def image_neighbors(table: pd.DataFrame, *, pictures: Mapping[str, str] | None =
         fig.add_trace(scatter(
             x=np.full(len(own), column, np.float32), y=(own["_y"] + PLACE / 2).to_numpy(np.float32), mode="markers",
             name=safe_text(own["title"].iloc[0], 40), marker={"symbol": "square", "size": 60, "opacity": 0},
-            meta={"columns": {"Cosine": own["cosine"].tolist()}}, **series.pointed(own, NEAR),
+            meta={"columns": {"Cosine": own["cosine"].tolist()}}, **series.pointer_fields(own, NEAR),
         ))  # fmt: skip
         for row in own.to_dict("records"):
             picture = picture_grid.checked((pictures or {}).get(str(row["image"]), ""))

@@ -76,7 +76,7 @@ def _learned(value: float) -> str:
 def coefficient_sums(table: pd.DataFrame, *, runs: Names = None, selected: str | None = None) -> Picture:
     """A dotted line for each run of Σ λ over its experts by tensor; a pruned tensor (NaN) is a gap (LwPTV, Fig. 8)."""
     columns, names = tensor_columns.Columns.of(table), in_order(table["run"])
-    drawn = columns.placed(series.drawn_rows(table, "total", lack="every tensor was pruned"))
+    drawn = columns.with_places(series.drawn_rows(table, "total", lack="every tensor was pruned"))
     look = theme.looks(runs or names)
     fig = Drawing([
         series.marks(

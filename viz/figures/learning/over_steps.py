@@ -58,7 +58,8 @@ def accuracy_steps(table: pd.DataFrame, *, published: pd.DataFrame | None = None
     if published is not None:
         published = published.assign(label="◇ " + published["method"] + ": " + published["source"])
         printed = [
-            series.published(rows, "step", PRINTED, **entry) for _, rows, entry in series.each(published, "method")
+            series.published_marks(rows, "step", PRINTED, **entry)
+            for _, rows, entry in series.each(published, "method")
         ]
     area = theme.tint(look.color, 0.15)
     fig = Drawing([

@@ -66,7 +66,7 @@ def saliency_matrix(
     )
     applied = np.asarray(final.any(axis=0))
     panel = max(len(experts) * (22 if len(experts) <= 8 else 17), 84)  # one expert still leaves room for the color bar
-    domains, inner = axes.stacked([panel, panel] if guides else [panel, panel, FINAL], GAP)
+    domains, inner = axes.stack_panels([panel, panel] if guides else [panel, panel, FINAL], GAP)
     maps = [
         _saliency_map(saliency, depth.Scale("saliency", log, limits), normalize, domains[0]),
         _mask_map(kept, "Own mask", "y2", depth.bar_beside(domains[1]) | {"len": min(60, panel) / inner}),

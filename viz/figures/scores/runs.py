@@ -75,7 +75,7 @@ def task_accuracy(table: pd.DataFrame, *, normalized: bool = False, runs: Names 
     looks, rows = theme.looks(runs or names), lanes.Lanes(names, 11, max(28, len(names) * 11 + 12))
     groups = (("In-domain tasks", table[inside]), ("Out-of-domain tasks", table[~inside]))
     panels = [(title, own, own.drop_duplicates("task")) for title, own in groups if len(own)]
-    domains, inner = axes.stacked([len(first) * rows.row for *_, first in panels], 44)
+    domains, inner = axes.stack_panels([len(first) * rows.row for *_, first in panels], 44)
     fig, widest = Drawing(), axes.room(table["title"])
     for (title, own, first), domain, axis in zip(panels, domains, ("", "2"), strict=False):
         fig.add_traces(_references(first, f"y{axis}", normalized))
@@ -166,7 +166,7 @@ def given_scores(table: pd.DataFrame, *, runs: Names = None) -> Picture:
     }
     rows = lanes.Lanes(names, 13, max(30, len(names) * 13 + 12))
     panels = [own for _, own in table.groupby("metric", sort=False)]
-    domains, inner = axes.stacked([own["task"].nunique() * rows.row for own in panels], 78)
+    domains, inner = axes.stack_panels([own["task"].nunique() * rows.row for own in panels], 78)
     fig, wide = Drawing(), axes.room(table["task"], 28)
     for place, (own, domain) in enumerate(zip(panels, domains, strict=True)):
         axis, tasks = str(place + 1) if place else "", in_order(own["task"])
