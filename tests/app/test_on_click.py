@@ -21,7 +21,8 @@ def made(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """What was made so far."""
     found: list[str] = []
     parts = (
-        (provenance, "line"), (figure, "picture"), (data, "csv_with_source"), (ShownChart, "view"), (ShownChart, "figure"),
+        (provenance, "line"), (figure, "picture"), (data, "csv_with_source"), (ShownChart, "view"),
+        (ShownChart, "figure"),
     )  # fmt: skip
     for owner, name in parts:
         whole = getattr(owner, name)
