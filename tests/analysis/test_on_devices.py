@@ -92,7 +92,7 @@ def stores(tmp_path_factory: pytest.TempPathFactory, tiny_benchmark: Benchmark) 
         yield Stores(tmp_path_factory.mktemp("stores"), tiny_benchmark)
 
 
-@pytest.mark.slow
+@pytest.mark.full
 @pytest.mark.parametrize("chain", CHAINS)
 def test_runs_have_the_scores_that_they_have_on_the_cpu(chain: str, stores: Stores) -> None:
     expected, run = stores.run(chain, "cpu"), stores.run(chain, NAME)
@@ -102,7 +102,7 @@ def test_runs_have_the_scores_that_they_have_on_the_cpu(chain: str, stores: Stor
     assert run.scores is not None and run.scores.equals(expected.scores)
 
 
-@pytest.mark.slow
+@pytest.mark.full
 @pytest.mark.parametrize("key", registry.MEASURES)
 def test_measurements_give_what_they_give_on_the_cpu(key: str, stores: Stores, monkeypatch: pytest.MonkeyPatch) -> None:
     for module, name, less in LESS:

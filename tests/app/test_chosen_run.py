@@ -67,7 +67,7 @@ def own(folder: Path, root: Path, key: str, **changes: Any) -> Run:
 # The chosen run
 
 
-@pytest.mark.slow
+@pytest.mark.full
 @pytest.mark.parametrize("page", PAGES)
 def test_every_page_keeps_the_run_in_the_address_of_another(open_app: Any, compared: Path, page: str) -> None:
     run = runs(compared)[EMR].id  # none that a page opens on
@@ -80,7 +80,7 @@ def test_every_page_keeps_the_run_in_the_address_of_another(open_app: Any, compa
     assert named(go(at, "masks"), "run") == [run]
 
 
-@pytest.mark.slow
+@pytest.mark.full
 def test_every_page_after_the_other_keeps_it(open_app: Any, compared: Path) -> None:
     run = runs(compared)[TIES].id
     at = open_app("masks", compared, run=run)
@@ -90,7 +90,7 @@ def test_every_page_after_the_other_keeps_it(open_app: Any, compared: Path) -> N
         assert page not in SHOW_SEVERAL or shown(at, "runs")[0] == run, page
 
 
-@pytest.mark.slow
+@pytest.mark.full
 @pytest.mark.parametrize("view", DRIFT_VIEWS)
 def test_no_view_of_drift_replaces_it(open_app: Any, compared: Path, view: str) -> None:
     run = runs(compared)[LWPTV].id
@@ -150,7 +150,7 @@ def test_a_run_that_was_not_chosen_is_not_chosen_by_a_reload(open_app: Any, comp
     assert named(again, "run") == [known[EMR].id] and again.session_state["_implied"] == {}
 
 
-@pytest.mark.slow
+@pytest.mark.full
 @pytest.mark.parametrize("page", sorted(SHOW_SEVERAL))
 def test_the_runs_that_a_page_opens_on_are_not_chosen_by_a_reload(open_app: Any, compared: Path, page: str) -> None:
     at = open_app(page, compared)
@@ -245,7 +245,7 @@ def own_runs(shelf: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[
     yield root
 
 
-@pytest.mark.slow
+@pytest.mark.full
 @pytest.mark.parametrize("page", OPENED)
 def test_own_runs_take_no_place_of_the_library(
     open_app: Any, shelf: Path, own_runs: Path, tmp_path: Path, page: str

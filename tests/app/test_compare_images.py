@@ -37,7 +37,7 @@ def test_agreement_counts_every_image_once(open_app: Any, compared: Path) -> Non
     assert f"n = {IMAGES} images" in words(at)
 
 
-@pytest.mark.slow
+@pytest.mark.full
 def test_a_click_on_a_cell_shows_its_images(open_app: Any, compared: Path) -> None:
     at = open_app("compare", compared, **both(compared), between="images")
     at = click(at, "compare_agreement", "right", "right")
@@ -51,7 +51,7 @@ def test_a_click_on_a_cell_shows_its_images(open_app: Any, compared: Path) -> No
     assert at.button_group(key="outcome").value == "both right"
 
 
-@pytest.mark.slow
+@pytest.mark.full
 def test_images_of_a_run_with_several_models(open_app: Any, compared: Path) -> None:
     link = both(compared, TIES, EMR)
     at = open_app("compare", compared, **link, between="images", among="in domain")

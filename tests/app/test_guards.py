@@ -23,7 +23,7 @@ from streamlit.proto.BackMsg_pb2 import BackMsg
 from app.guards import messages
 from merging import modes
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.full
 ENTRIES = ("app/main.py", "app/serve.py")
 SOCKET = {
     "Connection": "Upgrade", "Upgrade": "websocket", "Sec-WebSocket-Version": "13",

@@ -260,7 +260,7 @@ def test_a_view_becomes_a_step_that_opens_it(open_app: Any, library: Path, tmp_p
     assert known.view(lesson.place(1)[1]) == {"run": run_id, "ratio": "0.35"}
 
 
-@pytest.mark.slow
+@pytest.mark.full
 @pytest.mark.parametrize("key", sorted(path.stem for path in BUNDLED.glob("*.yaml")))
 def test_every_step_of_bundled_lessons_stands_beside_its_page(
     open_app: Any, monkeypatch: pytest.MonkeyPatch, key: str

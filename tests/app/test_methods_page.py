@@ -49,7 +49,7 @@ def queries(at: AppTest, label: str) -> list[str]:
     return [link.proto.query_string for link in at.get("page_link") if link.proto.label == label]
 
 
-@pytest.mark.slow
+@pytest.mark.full
 def test_every_method_has_a_card(open_app: Any, library: Path) -> None:
     at = open_app("methods", library)
     first = titles(at)[0]

@@ -112,7 +112,7 @@ def test_pages_show_their_lines(open_app: Any, library: Path, page: str, query: 
     assert says in said
 
 
-@pytest.mark.slow
+@pytest.mark.full
 def test_views_with_features_show_their_lines(open_app: Any, compared: Path) -> None:
     for query, says in (({}, "easier to tell apart"), ({"look": "distance to pretrained"}, "come closer")):
         at = open_app("features", compared, **query)
@@ -120,7 +120,7 @@ def test_views_with_features_show_their_lines(open_app: Any, compared: Path) -> 
         assert says in words(at)
 
 
-@pytest.mark.slow
+@pytest.mark.full
 @pytest.mark.parametrize(
     ("title", "says", "points"),
     [

@@ -43,7 +43,7 @@ def test_a_tensor_that_a_view_lacks_is_kept(open_app: Any, compared: Path) -> No
     assert picker(at, "tensor").value == "visual.ln_post.weight"
 
 
-@pytest.mark.slow
+@pytest.mark.full
 def test_an_image_stays_chosen(open_app: Any, compared: Path) -> None:
     at = open_app("compare", compared, **both(compared), between="images", outcome="both right")
     button = next(button for button in at.button if button.label == "Choose")

@@ -15,6 +15,6 @@ from loading import loaded_by
         ("merging.cli.main, merging.hub.fetch, merging.formats.hub, app.main", ("huggingface_hub", "httpx2", "hf_xet")),
     ],
 )
-@pytest.mark.slow
+@pytest.mark.full
 def test_import_directions(package, forbidden):
     assert not set(forbidden) & loaded_by(f"import {package}")

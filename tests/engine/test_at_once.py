@@ -51,7 +51,7 @@ def results(units: Iterable[Unit[Any]], count: int = 2, budget: int = 100, liste
 def marked(method: Any) -> Any:
     """A method as a parameter of a test: those that learn or need gradients run their networks many times."""
     quick = method.gradients is None and method.learn is None and method.role != "adapt"
-    return method if quick else pytest.param(method, marks=pytest.mark.slow)
+    return method if quick else pytest.param(method, marks=pytest.mark.full)
 
 
 def chain_of(method: Any, benchmark: Any) -> Recipe:

@@ -61,7 +61,7 @@ def test_the_command_line(odd: Path, capsys: pytest.CaptureFixture[str], monkeyp
     assert "größe" in capsys.readouterr().err
 
 
-@pytest.mark.slow
+@pytest.mark.full
 def test_the_app(open_app: Any, odd: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     store = odd / "store é"
     monkeypatch.setenv("MERGESCOPE_STORE", str(store))
@@ -81,7 +81,7 @@ def test_the_app(open_app: Any, odd: Path, monkeypatch: pytest.MonkeyPatch) -> N
         assert not at.exception and not at.error
 
 
-@pytest.mark.slow
+@pytest.mark.full
 def test_a_console_that_knows_ascii_only(odd: Path, tiny_family: tiny.Family, tmp_path: Path) -> None:
     """Without Python's UTF-8 mode: files of ours are UTF-8 all the same, and what is printed cannot fail.
 

@@ -52,7 +52,7 @@ def stored(root: Path) -> dict[str, bytes | None]:
     return {name: data for name, data in contents(root).items() if data is not None and "locks/" not in name}
 
 
-@pytest.mark.slow
+@pytest.mark.full
 @pytest.mark.parametrize(("name", "before"), CASES)
 def test_a_writer_that_is_killed_at_any_change_of_the_disk(
     nursery: Nursery, environment: Mapping[str, str], tmp_path: Path, name: str, before: int
@@ -111,7 +111,7 @@ def test_a_disk_that_refuses_any_call(tmp_path: Path, name: str, before: int, er
     assert len(done) < len(calls)
 
 
-@pytest.mark.slow
+@pytest.mark.full
 @pytest.mark.parametrize("name", [name for name, thing in THINGS.items() if thing.before == (ABSENT, OLD)])
 def test_two_processes_write_it_while_another_one_reads(
     nursery: Nursery, environment: Mapping[str, str], tmp_path: Path, name: str

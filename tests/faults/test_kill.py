@@ -20,7 +20,7 @@ from merging.jobs.records import Job, State
 from merging.jobs.runner import Runner
 from merging.runs.store import Store
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.full
 MOST = 8  # stages at which a job is killed, unless it has more visible renames
 WORKS = ("merge", "sweep", "export")
 SIGKILLED = -9

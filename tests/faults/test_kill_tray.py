@@ -19,7 +19,7 @@ from merging.files.processes import NOBODY, ProcessId
 from merging.jobs.records import State
 from merging.runs.store import Store
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.full
 STOPPED = "Mergescope or the process of this job was stopped."
 SENTENCES = {
     "merge": f"{STOPPED} Nothing half-done was kept.",

@@ -24,7 +24,7 @@ from merging.runs.inputs import open_inputs
 from merging.runs.store import Store
 from merging.tasks.context import Context
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.full
 WORKS = ("merge", "sweep", "export")
 SOON = 0.5  # seconds until all begin
 PATIENCE = 60.0  # seconds that a wait which should not be may take

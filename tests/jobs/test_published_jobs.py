@@ -16,7 +16,7 @@ from merging.jobs.records import PUBLISHED, Job
 from merging.jobs.runner import Runner
 from merging.settings import HUB_SWITCH
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.full
 SLOWLY = {"rate": 200_000.0, "port": "storage", "times": 99}  # bytes a second: a file takes some ten seconds
 
 

@@ -21,7 +21,7 @@ from merging.runs.execute import execute
 from merging.tasks.context import Context
 
 
-@pytest.mark.slow
+@pytest.mark.full
 def test_a_real_merge_ends_up_in_the_store(runner, store, tiny_benchmark):
     job = runner.submit(plain_recipe(tiny_benchmark))
     assert runner.submit(plain_recipe(tiny_benchmark)).id == job.id

@@ -230,7 +230,7 @@ def worker(store, run_id) -> int:
     return JobFiles(store.root / "jobs", run_id).read().worker.pid
 
 
-@pytest.mark.slow
+@pytest.mark.full
 def test_a_real_merge_and_a_preview_in_spare_processes(runner, store, tiny_benchmark):
     runner.spare.keep_one()
     waiting = runner.spare.pid

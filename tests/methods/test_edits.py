@@ -117,7 +117,7 @@ def test_draws_are_the_same_on_a_gpu(key):
 
 
 @pytest.mark.parametrize("key", ["dare", "random_mask"])
-@pytest.mark.slow
+@pytest.mark.full
 def test_order_and_pieces_change_no_draw(key, monkeypatch):
     base, experts = family()
     plain = bits(merged(base, experts, [key], "ties", {"density": 1.0}).state_dict)
@@ -144,7 +144,7 @@ def test_dare_rescales_what_stays(rate):
     assert torch.allclose(change(base, plain), vector * stays, rtol=1e-9, atol=1e-12)
 
 
-@pytest.mark.slow
+@pytest.mark.full
 def test_dare_keeps_the_expectation():
     """The mean over 30 seeds is as near to the task vector as 30 draws can be."""
     base, experts = family(1)

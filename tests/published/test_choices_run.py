@@ -16,7 +16,7 @@ from merging.published.catalogue import experiment
 from merging.published.verdicts import NOT_COMPARABLE
 from merging.recipes.papers.published import ILHARCO
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.full
 EIGHT = experiment("clip-b32-8")
 EXPERTS = "tanganke/clip-vit-base-patch32"
 

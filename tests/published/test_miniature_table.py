@@ -17,7 +17,7 @@ from merging.published.catalogue import experiment
 from merging.published.verdicts import AGREES, DIFFERS, NOT_COMPARABLE, REPRODUCED, WITHIN_SPLIT
 from merging.recipes.papers.published import B32, FIGURES, REFERENCES, Figure, Printed
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.full
 EIGHT = experiment("clip-b32-8")
 TASKS = [one.key for one in EIGHT.tasks]
 STORED = Path(__file__).with_name("miniature.json")  # accuracies in percent, by row and task

@@ -23,7 +23,7 @@ from merging.published.computing import row_runs
 from merging.published.rows import RowVariant
 from merging.runs.store import Store
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.full
 
 
 def test_a_second_run_asks_for_nothing_nor_one_without_a_network(

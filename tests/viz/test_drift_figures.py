@@ -175,7 +175,7 @@ def test_references_that_lie_close_share_a_label():
     assert len(fig.layout.shapes) == 4
 
 
-@pytest.mark.slow
+@pytest.mark.full
 def test_large_tables_give_small_figures():
     for key, table in (
         ("drift_layers", viz_tables.drift_layers(20, 24)),

@@ -268,7 +268,7 @@ def test_figures_stay_small(key: str, table: pd.DataFrame) -> None:
     assert len(viz.draw(key, table).to_json()) < 2_000_000
 
 
-@pytest.mark.slow
+@pytest.mark.full
 def test_importing_viz_loads_neither_plotly_nor_streamlit() -> None:
     never = {"streamlit", "torch", "merging"}
     assert not (never | {"plotly"}) & loaded_by("import viz")
@@ -294,6 +294,6 @@ import viz.theme
 """
 
 
-@pytest.mark.slow
+@pytest.mark.full
 def test_another_thread_may_import_pandas_at_the_same_time() -> None:
     assert "viz.theme" in loaded_by(HALF_IMPORTED)

@@ -43,7 +43,7 @@ def both_are_there(cluster: Cluster) -> bool:
         return workers is not None and workers.count == 2
 
 
-@pytest.mark.slow
+@pytest.mark.full
 @pytest.mark.engine
 def test_cancel_stops_what_dask_writes_and_some_workers_can_be_left_out(
     cluster: Cluster, tiny_benchmark: Benchmark, store: Store
@@ -70,7 +70,7 @@ def test_cancel_stops_what_dask_writes_and_some_workers_can_be_left_out(
     assert not store.runs()
 
 
-@pytest.mark.slow
+@pytest.mark.full
 @pytest.mark.engine
 def test_nothing_listens_to_others_and_memory_is_kept(
     cluster: Cluster, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
@@ -92,7 +92,7 @@ def test_nothing_listens_to_others_and_memory_is_kept(
             pass
 
 
-@pytest.mark.slow
+@pytest.mark.full
 @pytest.mark.engine
 def test_a_worker_with_other_sources_gets_no_work(
     cluster: Cluster, tiny_benchmark: Benchmark, store: Store, tmp_path: Path
@@ -113,7 +113,7 @@ def test_a_worker_with_other_sources_gets_no_work(
     )
 
 
-@pytest.mark.slow
+@pytest.mark.full
 @pytest.mark.engine
 def test_cancel_leaves_no_unit_behind(cluster: Cluster, tiny_benchmark: Benchmark, store: Store) -> None:
     stop = threading.Event()
@@ -129,7 +129,7 @@ def test_cancel_leaves_no_unit_behind(cluster: Cluster, tiny_benchmark: Benchmar
     assert 1 <= len(names(store)) < 64
 
 
-@pytest.mark.slow
+@pytest.mark.full
 @pytest.mark.engine
 def test_a_killed_scheduler_leaves_the_rest_for_later(  # the last one of the cluster
     cluster: Cluster, tiny_benchmark: Benchmark, store: Store, monkeypatch: pytest.MonkeyPatch

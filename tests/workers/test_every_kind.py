@@ -29,10 +29,10 @@ from merging.workers.workers import Workers
 
 pytestmark = pytest.mark.usefixtures("smaller_measurements")
 DASK = "dask"  # stands for the file of a scheduler that the tests have started
-ENGINE = [pytest.mark.slow, pytest.mark.engine, pytest.mark.filterwarnings("default")]  # of the engines' own making
+ENGINE = [pytest.mark.full, pytest.mark.engine, pytest.mark.filterwarnings("default")]  # of the engines' own making
 ENGINES = (DASK, "own_pool:open_pool")
 EXECUTORS = [
-    "", "own_pool:open_threads", *(pytest.param(count, marks=pytest.mark.slow) for count in "123"),
+    "", "own_pool:open_threads", *(pytest.param(count, marks=pytest.mark.full) for count in "123"),
     *(pytest.param(text, marks=ENGINE) for text in ENGINES),
 ]  # fmt: skip
 
@@ -79,7 +79,7 @@ def test_it_is_the_same_bytes_whoever_computes(
 @pytest.mark.parametrize(
     ("executor", "kind"),
     [
-        *(pytest.param("2", kind, marks=pytest.mark.slow) for kind in EVERY),
+        *(pytest.param("2", kind, marks=pytest.mark.full) for kind in EVERY),
         *(pytest.param(text, kind, marks=ENGINE) for text in ENGINES for kind in ("point", "run")),
     ],
     indirect=["executor"],

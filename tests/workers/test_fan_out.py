@@ -170,7 +170,7 @@ def test_a_killed_worker_ran_out_of_memory_where_hardly_any_is_free(
     assert "the likely cause is memory" in str(heard.failed["4"])
 
 
-@pytest.mark.slow
+@pytest.mark.full
 def test_a_process_has_one_thread_and_no_trim_threshold(pool: Workers) -> None:
     heard = Heard()
     heard.run(pool, {str(n): {} for n in range(4)})
