@@ -31,10 +31,7 @@ pytestmark = pytest.mark.usefixtures("smaller_measurements")
 DASK = "dask"  # stands for the file of a scheduler that the tests have started
 ENGINE = [pytest.mark.full, pytest.mark.engine, pytest.mark.filterwarnings("default")]  # of the engines' own making
 ENGINES = (DASK, "own_pool:open_pool")
-EXECUTORS = [
-    "", "own_pool:open_threads", *(pytest.param(count, marks=pytest.mark.full) for count in "123"),
-    *(pytest.param(text, marks=ENGINE) for text in ENGINES),
-]  # fmt: skip
+FULLY = [("own_pool:open_threads", 2), *((processes, threads) for processes in "123" for threads in (1, 2))]
 
 
 @pytest.fixture(scope="module")
@@ -58,8 +55,15 @@ def test_every_kind_is_tested() -> None:
     assert {*EVERY, ABOUT} == set(KINDS)
 
 
-@pytest.mark.parametrize("executor", EXECUTORS, indirect=True)
-@pytest.mark.parametrize("count", [1, 2])
+@pytest.mark.parametrize(
+    ("executor", "count"),
+    [
+        ("", 2), ("own_pool:open_threads", 1),
+        *(pytest.param(text, count, marks=pytest.mark.full) for text, count in FULLY),
+        *(pytest.param(text, count, marks=ENGINE) for text in ENGINES for count in (1, 2)),
+    ],
+    indirect=["executor"],
+)  # fmt: skip
 @pytest.mark.parametrize("kind", EVERY)
 def test_it_is_the_same_bytes_whoever_computes(
     tiny_benchmark: Benchmark, here: Bytes, tmp_path: Path, executor: Workers | None, count: int, kind: str
