@@ -11,6 +11,7 @@ import bad_parts
 import pytest
 import tiny
 import torch
+from daily import some_of
 from safetensors.torch import save_file
 from shelf_folders import seen, transformers
 
@@ -53,9 +54,7 @@ def test_heads_unknown_models_and_other_files_are_told_apart(root: Path) -> None
 FIRST = {name.partition(":")[0]: name for name in reversed(bad_files.CASES)}.values()
 
 
-@pytest.mark.parametrize(
-    "case", [name if name in FIRST else pytest.param(name, marks=pytest.mark.full) for name in bad_files.CASES]
-)
+@pytest.mark.parametrize("case", some_of(bad_files.CASES, *FIRST))
 def test_a_bad_file_is_listed_with_the_reason(root: Path, case: str) -> None:
     build, says = bad_files.CASES[case]
     path = build(root)

@@ -13,11 +13,11 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import pytest
+from daily import EVERY_STAGE, sampled
 from damage import faults
 from fault_store import leftovers
 from faulty_disk import FULL, READ_ONLY, contents, count, faulty
 from nursery import Nursery
-from stages import EVERY_STAGE, sampled
 from stored_runs import ID
 from stored_things import ABSENT, CASES, KINDS, NEW, OLD, THINGS, Thing, read_result, write_result
 

@@ -11,9 +11,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from daily import EVERY_STAGE, sampled
 from fault_store import FaultStore, check_after_restart, entries, leftovers
 from nursery import Nursery, submit
-from stages import EVERY_STAGE, PUBLISHING, chosen, sampled
+from stages import PUBLISHING, chosen
 from stand_in_jobs import ended
 
 from merging.jobs.records import Job, State

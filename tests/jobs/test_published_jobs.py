@@ -16,7 +16,6 @@ from merging.jobs.records import PUBLISHED, Job
 from merging.jobs.runner import Runner
 from merging.settings import HUB_SWITCH
 
-pytestmark = pytest.mark.full
 SLOWLY = {"rate": 200_000.0, "port": "storage", "times": 99}  # bytes a second: a file takes some ten seconds
 
 
@@ -41,6 +40,7 @@ def fetched_bytes(home: Path) -> int:
     return sum(path.stat().st_size for path in home.rglob("blobs/*") if path.is_file())
 
 
+@pytest.mark.full
 def test_progress_says_bytes_rate_and_time_left_and_cancel_keeps_them(
     hub: LoopbackHub, runner: Runner, tmp_path: Path
 ) -> None:
@@ -62,6 +62,7 @@ def test_progress_says_bytes_rate_and_time_left_and_cancel_keeps_them(
     assert fetched_bytes(tmp_path / "home") > 3 * LARGE > kept
 
 
+@pytest.mark.full
 def test_a_paused_job_goes_on_where_it_was(hub: LoopbackHub, runner: Runner) -> None:
     hub.fail(**SLOWLY)
     job = fetching(runner, fetch(runner).id)
@@ -82,12 +83,14 @@ def test_a_busy_hub_pauses_the_job_and_says_so(hub: LoopbackHub, runner: Runner)
     assert ended(runner, runner.again(job.id).id).state == "done"
 
 
+@pytest.mark.full
 def test_a_server_that_may_not_download_says_so(hub: LoopbackHub, runner: Runner, monkeypatch: Any) -> None:
     monkeypatch.setenv(HUB_SWITCH, "cached")
     job = ended(runner, fetch(runner).id)
     assert job.state == "failed" and f"{HUB_SWITCH}=cached" in job.error and hub.requests == []
 
 
+@pytest.mark.full
 def test_a_job_whose_server_has_gone_is_interrupted_and_goes_on(
     hub: LoopbackHub, runner: Runner, store: Any, monkeypatch: Any
 ) -> None:

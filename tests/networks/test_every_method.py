@@ -5,6 +5,7 @@ from __future__ import annotations
 import family_files
 import pytest
 import torch
+from daily import some_of
 from family_files import EVERY_KIND, KINDS
 
 import merging
@@ -13,7 +14,7 @@ from merging.formats.opening import open_checkpoint
 from merging.methods import registry
 from merging.methods.method import Needs
 
-FEW = ("T5", "ResNet", *(pytest.param(kind, marks=pytest.mark.full) for kind in ("GPT-2", "Mixtral")))
+FEW = some_of(("T5", "GPT-2", "Mixtral", "ResNet"), "T5", "ResNet")
 METHODS = [method for method in registry.methods() if method.role != "adapt"]
 OF_CLIP = {"adamerging", "localize_and_stitch", "regmean_pp"}  # which run images through CLIP towers
 GRADIENTS = {"fisher": "fisher", "tatr": "sensitivity"}

@@ -48,7 +48,6 @@ def test_two_processes_and_a_broken_lock(tmp_path, tiny_folder, run_it, recipe, 
 
 
 @pytest.mark.parametrize("locked", [True, False])
-@pytest.mark.full
 def test_threads_on_the_same_run(recipe, run_it, store, monkeypatch, locked):
     computed, problems = [], []
 

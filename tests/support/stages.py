@@ -13,10 +13,7 @@ import sys
 import time
 from collections.abc import Sequence
 from pathlib import Path
-from random import Random
 from typing import Any
-
-import pytest
 
 WRITING = os.O_WRONLY | os.O_RDWR | os.O_CREAT
 PUBLISHING = "rename"  # puts something where pages and commands see it, or takes it away
@@ -89,17 +86,6 @@ class Stages:
 
 def _plain(path: Any) -> str:
     return VARYING.sub("*", Path(os.fspath(path)).name)
-
-
-# Tests of kills run every day at two stages of each kind, and with make test-all at all.
-EVERY_STAGE = pytest.mark.parametrize(
-    "every", [False, pytest.param(True, marks=pytest.mark.full)], ids=["two stages", "every stage"]
-)
-
-
-def sampled(stages: Sequence[int], every: bool, seed: str) -> list[int]:
-    """Two of the stages, always the same for a seed, or all of them."""
-    return list(stages) if every else sorted(Random(seed).sample(list(stages), 2))
 
 
 def chosen(names: Sequence[str], most: int) -> list[int]:

@@ -53,7 +53,6 @@ def other(tmp_path_factory):
     return benchmark, store, execute(recipe, store, benchmark=benchmark, keep_model=False)
 
 
-@pytest.mark.full
 def test_every_table_has_the_shape_of_the_tower(other):
     benchmark, store, run = other
     made, image = ImageTables(Towers(store, benchmark, Context("cpu"))), image_of(benchmark, "moons:reporting:2")
@@ -88,7 +87,6 @@ def test_data_sets_by_depth_have_it_too(other):
     assert list(of_data_sets(measured, benchmark, {"moons"})) == ["moons"]
 
 
-@pytest.mark.full
 def test_four_models_cost_four_passes_and_restoring_two_b(other, passes, monkeypatch):
     monkeypatch.setattr(tiny, "LAYERS", BLOCKS)  # what the counter divides by
     benchmark, store, run = other
