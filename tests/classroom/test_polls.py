@@ -7,19 +7,13 @@ import math
 import threading
 
 import pytest
+from clock import Clock
 
 from merging.classroom import polls as polls_module
 from merging.classroom.polls import CODE, DAY, FOLDER, Polls, median
 from merging.errors import StoreError
 
 STEP = "masks_by_hand/1"
-
-
-class Clock:
-    now = 1000.0
-
-    def __call__(self):
-        return self.now
 
 
 @pytest.fixture

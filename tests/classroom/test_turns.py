@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 
 import pytest
+from clock import Clock
 from plain_recipes import plain_recipe
 from stand_in_jobs import SLEEP, ended, until
 
@@ -12,15 +13,6 @@ from merging import modes
 from merging.classroom.turns import WINDOW, Turns
 from merging.errors import ModeError
 from merging.jobs.records import State
-
-
-class Clock:
-    """A clock that goes on when it is told to."""
-
-    now = 1000.0
-
-    def __call__(self):
-        return self.now
 
 
 @pytest.fixture

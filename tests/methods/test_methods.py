@@ -16,7 +16,7 @@ from common_checks import CHECKS, EXCUSED, merge
 import merging
 from merging.errors import MergingError
 from merging.methods import registry
-from merging.methods.method import REGISTERED, Edit, Merge, register
+from merging.methods.method import REGISTERED, register
 from merging.methods.params import Params, real
 
 METHODS = merging.list_methods()
@@ -217,8 +217,3 @@ def test_lot_leaves_directions_below_the_cut_off_alone():
 
     assert change(2.5e-6) > 1e-3 and change(1.2e-6) == 0
     assert change(1.2e-6, rtol=1e-7) > 1e-3
-
-
-def test_edits_and_merges_are_what_they_say():
-    assert {m.key for m in METHODS if isinstance(m, Edit)} == set(EXPECTED["edit"])
-    assert {m.key for m in METHODS if isinstance(m, Merge)} == set(EXPECTED["merge"])
