@@ -83,7 +83,13 @@ def test_a_writer_that_is_killed_at_any_change_of_the_disk(
     assert before in seen or not every
 
 
-@pytest.mark.parametrize(("error", "alone"), [(FULL, False), (FULL, True), (READ_ONLY, False), (errno.EIO, True)])
+@pytest.mark.parametrize(
+    ("error", "alone"),
+    [
+        (FULL, True), (READ_ONLY, False),
+        *(pytest.param(*one, marks=pytest.mark.full) for one in ((FULL, False), (errno.EIO, True))),
+    ],
+)  # fmt: skip
 @pytest.mark.parametrize(("name", "before"), CASES)
 def test_a_disk_that_refuses_any_call(tmp_path: Path, name: str, before: int, error: int, alone: bool) -> None:
     thing, root = THINGS[name], tmp_path / "store"

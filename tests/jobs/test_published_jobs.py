@@ -74,6 +74,7 @@ def test_a_paused_job_goes_on_where_it_was(hub: LoopbackHub, runner: Runner) -> 
     assert job.state == "done" and not job.error and any(seen.range for seen in hub.requests)
 
 
+@pytest.mark.full
 def test_a_busy_hub_pauses_the_job_and_says_so(hub: LoopbackHub, runner: Runner) -> None:
     hub.fail("model.safetensors", method="HEAD", times=99, status=429, headers={"Retry-After": "0"})
     job = ended(runner, fetch(runner).id)
@@ -83,7 +84,6 @@ def test_a_busy_hub_pauses_the_job_and_says_so(hub: LoopbackHub, runner: Runner)
     assert ended(runner, runner.again(job.id).id).state == "done"
 
 
-@pytest.mark.full
 def test_a_server_that_may_not_download_says_so(hub: LoopbackHub, runner: Runner, monkeypatch: Any) -> None:
     monkeypatch.setenv(HUB_SWITCH, "cached")
     job = ended(runner, fetch(runner).id)

@@ -161,6 +161,7 @@ def test_a_unit_that_kills_its_worker_is_named_once(pool: Workers, tmp_path: Pat
     assert all(sentence.startswith("A worker was lost; ") for sentence in heard.warned) and len(heard.warned) >= 3
 
 
+@pytest.mark.full
 def test_a_killed_worker_ran_out_of_memory_where_hardly_any_is_free(
     pool: Workers, monkeypatch: pytest.MonkeyPatch
 ) -> None:
