@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
     from merging.benchmarks.benchmark import Benchmark
     from merging.catalog.model_sets import ModelSet
-    from merging.jobs.runner import Runner
+    from merging.runs.runner import Runner
 
 SPLIT = "reporting"  # numbers on the other half, "choosing", are for choosing values only
 KEPT = 64  # entries of a cache; one is a table of a few hundred kilobytes
@@ -71,7 +71,7 @@ def runner() -> SessionQueue:
 
 @singletons.once
 def _runner() -> Runner:
-    from merging.jobs.runner import Runner
+    from merging.runs.runner import Runner
 
     return Runner(Store(libraries=(settings.benchmark_folder() / "runs",)))
 

@@ -10,8 +10,8 @@ from app.permission import asks
 from app.reading import data
 from app.session.job_queue import session_name
 from app.text import with_titles
-from merging.jobs.bench import Bench, PreviewRequest, PreviewState, Request
 from merging.modes import Act
+from merging.previews.bench import Bench, PreviewRequest, PreviewState, Request
 from merging.previews.samples import STAGES
 
 if TYPE_CHECKING:

@@ -16,7 +16,8 @@ import streamlit as st
 from app import text
 from app.reading import data
 from app.reading.images import drawn as images_drawn
-from merging.jobs.records import SWEEP, Job, job_of
+from merging.jobs.kinds import SWEEP
+from merging.jobs.records import Job, name_job
 from merging.sweeps import compute
 from merging.sweeps.compute import Session, plan
 from merging.sweeps.known_points import KnownPoints
@@ -227,7 +228,7 @@ def digests(sweep: Sweep) -> tuple[str, list[tuple[str, str]]]:
 
 def job(sweep: Sweep) -> Job | None:
     """The job that computes a sweep, None if the queue has none."""
-    job_id = job_of(SWEEP, sweep.id)
+    job_id = name_job(SWEEP, sweep.id)
     return next((job for job in data.runner().here() if job.id == job_id), None)
 
 

@@ -20,8 +20,8 @@ from app.permission import asks
 from app.session import clicks
 from merging.errors import ModeError, StoreError
 from merging.jobs.records import Job
-from merging.jobs.runner import Runner
 from merging.modes import Act
+from merging.runs.runner import Runner
 
 if TYPE_CHECKING:
     from merging.benchmarks.benchmark import Benchmark
@@ -95,11 +95,11 @@ class SessionQueue:
 
     def mine(self) -> list[Job]:
         """The jobs that this session asked for or follows, newest first; all jobs where not several share the queue."""
-        return self.runner.jobs(self.runner.asked(self.session) | self.followed if self.session else None)
+        return self.runner.jobs(self.runner.list_asked(self.session) | self.followed if self.session else None)
 
     def may_stop(self, job_id: str) -> bool:
         """Whether this session may stop a job or leave it: where several share the queue, one that it asked for."""
-        return not self.session or job_id in self.runner.asked(self.session)
+        return not self.session or job_id in self.runner.list_asked(self.session)
 
     def _require_own(self, job_id: str) -> None:
         """Raises ModeError if the job is another session's."""

@@ -22,7 +22,7 @@ from merging.runs.run import Run
 from viz.text import count, percent
 
 if TYPE_CHECKING:
-    from merging.jobs.bench import PreviewRequest, PreviewState
+    from merging.previews.bench import PreviewRequest, PreviewState
     from merging.previews.result import Preview
 
 POLL = 0.4  # seconds between two readings while an answer is under way

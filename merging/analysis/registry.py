@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from merging.analysis.subject import Of
 from merging.errors import StoreError
+from merging.jobs.kinds import JobKind
 from merging.text import did_you_mean
 
 
@@ -147,3 +148,14 @@ def kind(key: str) -> Measurement:
     if key not in MEASURES:
         raise StoreError(f"There is no measurement {key!r}.{did_you_mean(key, MEASURES)} Known: {', '.join(MEASURES)}.")
     return MEASURES[key]
+
+
+def find_job_kind(key: str) -> JobKind:
+    """What the queue of jobs knows of a measurement; raises StoreError with the nearest key."""
+    measurement = kind(key)
+    return JobKind(
+        title=measurement.title,
+        command=("measure", "{kind}", "{subject}"),
+        timed=measurement.timed,
+        expected_seconds="merging.analysis.stored:expect_seconds",
+    )

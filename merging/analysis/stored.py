@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 
 FACTS = "measured.json"
 KIND = ResultKind("measurement", FOLDER, FACTS, "Measure it again.")
+LEAST = 0.25  # of the guess of seconds that a kind states
 DIGITS = 7  # significant digits that tables are written with; arrays are written exactly
 Shows = Callable[[MeasurementResult], None]
 MEMORY = "memory"  # the note on a device that ran out of memory
@@ -167,3 +168,21 @@ def entry_name(measurement: Measurement, store: Store, benchmark: Benchmark, run
         of = merged_from(run)
     depends = json.dumps([measurement.key, measurement.version, of, benchmark.digest])
     return short_digest(depends)
+
+
+def expect_seconds(key: str, root: Path) -> float:
+    """Seconds of a measurement on this machine when it is quiet, from the fastest own one of its kind in a store.
+
+    Without one it is the guess that its kind states. A record counts for no less than a share of the guess: it may be
+    of a smaller benchmark. The time that was measured last would not do: while many sessions are served, it would
+    refuse tomorrow what was allowed today.
+    """
+    took = []
+    for path in (root / FOLDER).glob(f"*/{FACTS}"):
+        try:
+            facts = json.loads(path.read_bytes())
+            took += [float(facts["seconds"])] if facts["key"] == key else []
+        except (OSError, ValueError, KeyError, TypeError):  # being replaced, damaged, or without a time
+            continue
+    stated = kind(key).seconds
+    return max(min(took, default=stated), LEAST * stated)

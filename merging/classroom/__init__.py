@@ -1,1 +1,1 @@
-"""What many sessions of one small server share: turns in the queue of jobs, and polls. Nothing about people is kept."""
+"""Polls of a class. Nothing about people is kept."""

@@ -16,7 +16,7 @@ LONGEST = 3600.0  # seconds that anybody waits
 
 
 @contextlib.contextmanager
-def held(
+def hold_lock(
     path: Path,
     check: Callable[[], None] = lambda: None,
     tell: Callable[[ProcessId], None] = lambda holder: None,

@@ -12,7 +12,7 @@ from urllib.parse import urlsplit
 
 from merging.errors import HubError
 from merging.files.disk import sync
-from merging.files.locks import held
+from merging.files.locks import hold_lock
 from merging.hub import client
 from merging.hub.cache import BLOBS, PART, blob_here, size_of
 from merging.hub.failures import explained
@@ -42,7 +42,7 @@ class Download:
             if not self._is_here():
                 self.file = self._line.persist(self._ask)
                 lock = self._place.parent / LOCKS / self._place.name / f"{self.file.key}.lock"
-                with held(lock, self._line.wait, longest=FOREVER) as locked:
+                with hold_lock(lock, self._line.wait, longest=FOREVER) as locked:
                     if not self._is_here():
                         self._fetch(locked)
         except Exception as error:  # several libraries raise errors that have no common class

@@ -11,20 +11,19 @@ from pathlib import Path
 
 import psutil
 
-from merging.checkpoints.references import BENCHMARKS
 from merging.files import atomic
 from merging.files.records import release
 from merging.jobs.child_process import PATIENCE, Process, stop_process
-from merging.jobs.records import MERGE, PUBLISHED, JobFiles, Record, State, learns
-from merging.runs.store import Store
+from merging.jobs.kinds import COMMAND, JobStore, find_job_kind
+from merging.jobs.records import JobFiles, Record, State
 
 BUILD = ("benchmark", "make")  # the command whose third word is the folder that it writes
 
 
-def sweep_up(store: Store, records: Iterable[Record]) -> None:
+def sweep_up(store: JobStore, records: Iterable[Record]) -> None:
     """Clear the store, and the places that jobs write to, of the temporary files of dead processes."""
     store.sweep()
-    for folder in {out.absolute().parent for record in records for out in _outputs(store, record)}:
+    for folder in {out.absolute().parent for record in records for out in _find_outputs(store, record)}:
         atomic.sweep(folder)
 
 
@@ -34,11 +33,11 @@ def release_room(files: JobFiles, record: Record) -> None:
         release(files.folder)
 
 
-def _outputs(store: Store, record: Record) -> list[Path]:
+def _find_outputs(store: JobStore, record: Record) -> list[Path]:
     """The files and folders that a command writes."""
     words = record.words
-    if record.kind == PUBLISHED:
-        return [store.root / BENCHMARKS / record.subject]
+    if writes := find_job_kind(record.kind).writes:
+        return [store.root / writes.format(subject=record.subject)]
     if words[:2] == BUILD:
         return [Path(words[2])]
     return [Path(words[words.index("--out") + 1])] if "--out" in words else []
@@ -51,7 +50,8 @@ def stop_child(process: Process, files: JobFiles, *, going_on: bool) -> None:
     it, and it keeps it now and then anyhow.
     """
     record = files.read()
-    if going_on and record is not None and record.kind == MERGE and learns(files.recipe_yaml()):
+    kind = find_job_kind(record.kind) if record is not None else COMMAND
+    if going_on and kind.in_store and kind.pauses(files.recipe_yaml()):
         files.ask_to_pause()
         with contextlib.suppress(subprocess.TimeoutExpired):
             process.wait(PATIENCE)
@@ -61,7 +61,7 @@ def stop_child(process: Process, files: JobFiles, *, going_on: bool) -> None:
         stop_process(process)
 
 
-def stop_orphan(store: Store, files: JobFiles) -> None:
+def stop_orphan(store: JobStore, files: JobFiles) -> None:
     """Stop a job that another server started, which may be dead."""
     if (record := files.read()) is None:
         return

@@ -5,18 +5,13 @@ from __future__ import annotations
 import threading
 from collections import deque
 from collections.abc import Set
-from typing import TYPE_CHECKING
 
-from merging.analysis import registry
-from merging.classroom.turns import AN_IMAGE, Turns
 from merging.errors import StoreError
 from merging.files.temporary import is_temporary
+from merging.jobs.kinds import JobStore, find_job_kind
 from merging.jobs.reading import read_job
 from merging.jobs.records import Job, JobFiles, State
-from merging.runs.store import Store
-
-if TYPE_CHECKING:
-    from merging.runs.inputs import OpenedRecipe
+from merging.jobs.turns import AN_IMAGE, Turns
 
 WATCHED = 1 << 18  # bytes at the end of the events from which a job is watched
 
@@ -24,7 +19,7 @@ WATCHED = 1 << 18  # bytes at the end of the events from which a job is watched
 class KnownJobs:
     """The jobs of a store, with the queue of those that wait here. Every method may be called from any thread."""
 
-    def __init__(self, store: Store, at_once: int = 1) -> None:
+    def __init__(self, store: JobStore, at_once: int = 1) -> None:
         self.store, self.at_once = store, at_once
         self._root = store.root / "jobs"
         self._changed = threading.Condition()
@@ -42,8 +37,8 @@ class KnownJobs:
         """The job of that id (a stored run counts as done); raises StoreError if there is none."""
         if (job := self._job(job_id)) is not None:
             return job
-        if self.store.has(job_id):
-            return self._stored_job(job_id)
+        if (run := self.store.find(job_id)) is not None:
+            return Job(job_id, run.name, State.DONE, fraction=1.0, recipe_yaml=run.recipe_yaml, subject=job_id)
         raise StoreError(f"There is no job {job_id[:40]!r}.")
 
     def details(self, job_id: str) -> list[str]:
@@ -51,10 +46,10 @@ class KnownJobs:
         events = self._files(job_id).events(WATCHED)
         return [str(event["detail"]) for event in events if "detail" in event][::-1]
 
-    def asked(self, session: str) -> set[str]:
+    def list_asked(self, session: str) -> set[str]:
         """The jobs that a session asked for and has not left."""
         with self._changed:
-            return self._turns.asked(session)
+            return self._turns.list_asked(session)
 
     def others_wait(self, job_id: str, session: str) -> bool:
         """Whether another session waits for a job."""
@@ -82,16 +77,6 @@ class KnownJobs:
         names = sorted(path.name for path in self._root.iterdir()) if self._root.is_dir() else []
         return [name for name in names if not is_temporary(name)]
 
-    def _is_stored(self, opened: OpenedRecipe, run_id: str, need_model: bool) -> bool:
-        """Whether a run is stored with all that it can have, on the benchmark if one was named."""
-        from merging.runs.inputs import settled
-
-        return settled(opened, [run for run in self.store.candidates(run_id) if run.has_model or not need_model])
-
-    def _stored_job(self, run_id: str) -> Job:
-        run = self.store.run(run_id)
-        return Job(run_id, run.name, State.DONE, fraction=1.0, recipe_yaml=run.recipe_yaml, subject=run_id)
-
     def _job(self, job_id: str) -> Job | None:
         """The job as the disk and this process know it; None if there is none, or if its run was deleted."""
         with self._changed:
@@ -103,5 +88,4 @@ class KnownJobs:
 
 def _is_timed(job_id: str) -> bool:
     """Whether a job measures times, which are longer beside other jobs."""
-    measurement = registry.MEASURES.get(job_id.partition("-")[0])
-    return measurement is not None and measurement.timed
+    return find_job_kind(job_id.partition("-")[0]).timed

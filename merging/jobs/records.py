@@ -16,25 +16,22 @@ import time
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, replace
 from enum import StrEnum
-from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from merging.errors import MergingError
 from merging.files import atomic
 from merging.files.disk import OTHER_STORE, explained, free_bytes
 from merging.files.processes import NOBODY, ProcessId, this_process
 from merging.files.records import json_bytes, release, reserve, write_json, write_reserved
 from merging.jobs.child_process import Process, StartCommand, child_environment, start_command
 from merging.jobs.events import WORKER
+from merging.jobs.kinds import MERGE, find_job_kind
 
 STATE, EVENTS, LOG = "state.json", "events.jsonl", "log.txt"
 NICE = 10
 ROOM = 1 << 16  # free bytes below which a disk counts as full
 TAIL = 8192  # bytes at the end of the events that are searched for the last one
 SILENT = 180.0  # seconds after which a job of another computer that nobody writes to counts as dead
-MERGE, SWEEP = "merge", "sweep"  # kinds of jobs beside measurements and commands
-PUBLISHED = "published"  # the kind of the command of that name, which fetches and computes an experiment
 PAUSE = "pause"  # the file whose presence asks a sweep, or what learns, to stop at the next point or step
 CONTROL, CANCEL = "control", "cancel"  # the file that other servers write, there from the start, and their word
 log = logging.getLogger(__name__)
@@ -66,7 +63,7 @@ class Record:
     started: float | None = None
     finished: float | None = None
     error: str = ""
-    kind: str = MERGE  # MERGE, SWEEP, the key of a measurement, or what a command does in one word
+    kind: str = MERGE  # of jobs.kinds, the key of a measurement, or what a command does in one word
     subject: str = ""  # the id of the run or sweep, or what a command works on; empty for a measured benchmark
     words: tuple[str, ...] = ()  # of the command; empty for the other kinds
     benchmark: str = ""  # the folder of the benchmark; empty for the server's
@@ -116,7 +113,7 @@ class Job:
     @property
     def can_pause(self) -> bool:
         """Whether it can stop half-way and go on later: a sweep, a published experiment, or a merge that learns."""
-        return self.kind in {SWEEP, PUBLISHED} or (self.kind == MERGE and learns(self.recipe_yaml))
+        return find_job_kind(self.kind).pauses(self.recipe_yaml)
 
 
 _unwritten: dict[Path, Record] = {}  # by the folder of their job
@@ -303,32 +300,13 @@ class JobFiles:
 
     def _words(self, record: Record, device: str) -> list[str]:
         """The command of the command line that does the job."""
-        if record.kind == PUBLISHED:
-            return [*record.words, "--pause-file", str(self.folder / PAUSE)]
-        if record.words:
-            return list(record.words)
-        if record.kind == SWEEP:
-            words = ["sweep", "--stored", record.subject, "--pause-file", str(self.folder / PAUSE)]
-        elif record.kind == MERGE:
-            words = ["run", str(self.folder / "recipe.yaml"), "--base", record.base]
-            words += ["--need-model"] if record.need_model else []
-            words += ["--pause-file", str(self.folder / PAUSE)] if learns(self.recipe_yaml()) else []
-        else:
-            words = ["measure", record.kind, *([record.subject] if record.subject else [])]
-        return [*words, "--device", device]
+        kind, recipe = find_job_kind(record.kind), str(self.folder / "recipe.yaml")
+        fields = asdict(record) | {"recipe": recipe, "need_model": "--need-model" if record.need_model else ""}
+        words = list(record.words) or [word for each in kind.command if (word := each.format(**fields))]
+        words += ["--pause-file", str(self.folder / PAUSE)] if kind.pauses(self.recipe_yaml()) else []
+        return words if record.words else [*words, "--device", device]
 
 
-@lru_cache(maxsize=64)
-def learns(recipe_yaml: str) -> bool:
-    """Whether a recipe learns on images, so that its merge can pause; False for one that cannot be read."""
-    from merging.recipes.recipe import Recipe  # loads torch, which listing jobs does not need
-
-    try:
-        return bool(recipe_yaml) and Recipe.from_yaml(recipe_yaml).learns
-    except MergingError:
-        return False
-
-
-def job_of(kind: str, subject: str = "") -> str:
+def name_job(kind: str, subject: str = "") -> str:
     """The id of the job of a kind on a subject; a merge has the id of its run."""
-    return subject if kind == MERGE else f"{kind}-{subject}"
+    return subject if find_job_kind(kind).in_store else f"{kind}-{subject}"

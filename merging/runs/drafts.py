@@ -23,7 +23,7 @@ from merging.errors import CheckpointError, StoreError
 from merging.files import strict_json
 from merging.files.atomic import DamagedError, retire
 from merging.files.disk import OTHER_STORE, explained
-from merging.files.locks import held
+from merging.files.locks import hold_lock
 from merging.files.records import write_bytes
 from merging.runs.store import DRAFTS, Store
 from merging.text import size_text
@@ -77,7 +77,7 @@ class Drafts:
             raise StoreError(f"A {kind} has at most {MOST_PARTS} parts, named by 32 hexadecimal digits.")
         with (
             explained(f"The draft of the {kind}", OTHER_STORE),
-            held(self._store.root / "locks" / "drafts.lock", longest=WAIT),
+            hold_lock(self._store.root / "locks" / "drafts.lock", longest=WAIT),
             _undone(folder) as written,
         ):
             if not (folder / FILE).exists():  # also where a page still knows the token of a draft that is gone

@@ -15,7 +15,7 @@ from merging.errors import MergingError, StoreError
 from merging.files import atomic
 from merging.files.atomic import DamagedError
 from merging.files.disk import appeared
-from merging.files.locks import held
+from merging.files.locks import hold_lock
 from merging.files.processes import ProcessId
 from merging.files.short_digest import SHORT_DIGEST, beginning_with, resolved
 from merging.progress import Progress
@@ -227,7 +227,7 @@ class Store:
                     atomic.sweep(inner)
 
     def lock(self, name: str, context: Context = QUIET, work: str = "") -> contextlib.AbstractContextManager[bool]:
-        """Wait until no other process computes what has this name; see ``locks.held``.
+        """Wait until no other process computes what has this name; see ``locks.hold_lock``.
 
         ``work`` says what that process does, "computes the same run" say. The lock only avoids computing a thing twice;
         correctness does not depend on it.
@@ -239,7 +239,7 @@ class Store:
                 who += " of another computer" if holder.away else ""
                 context.progress(Progress(f"Waiting for {who}, which {work}", 0, 1, None))
 
-        return held(self.root / "locks" / f"{name}.lock", context.check, report)
+        return hold_lock(self.root / "locks" / f"{name}.lock", context.check, report)
 
     def _read(self, path: Path) -> Run | None:
         """The run in a folder, read again only where a file changed; a damaged one is set aside and gives None."""

@@ -18,10 +18,10 @@ from merging.benchmarks.evaluate import evaluate
 from merging.cli.main import main
 from merging.errors import Cancelled, CheckpointError, StoreError, TaskError
 from merging.jobs.records import State
-from merging.jobs.runner import Runner
 from merging.recipes.presets import preset
 from merging.recipes.recipe import Recipe
 from merging.runs.execute import execute
+from merging.runs.runner import Runner
 from merging.runs.store import Store
 from merging.tasks.context import Context
 

@@ -12,9 +12,9 @@ from compared_runs import CAT, EMR, FEW, LWPTV, TIES, both, warned
 from page_harness import charts, runs, words
 
 from merging.benchmarks.benchmark import Benchmark
-from merging.jobs.runner import Runner
 from merging.recipes.presets import preset
 from merging.runs.execute import execute
+from merging.runs.runner import Runner
 from merging.runs.store import Store
 
 # Pickers

@@ -15,9 +15,9 @@ from app.views.conflicts import layers, signs
 from merging.analysis import drm_joint_space, measure, subject
 from merging.analysis.measurements.signs import DENSITIES, RANK_TOL
 from merging.benchmarks.benchmark import Benchmark
-from merging.jobs.runner import Runner
 from merging.recipes.recipe import Recipe
 from merging.runs.execute import execute
+from merging.runs.runner import Runner
 from merging.runs.store import Store
 from merging.tasks.context import Context
 

@@ -12,7 +12,7 @@ from streamlit.testing.v1 import AppTest
 
 from merging.analysis import measure, subject
 from merging.benchmarks.benchmark import Benchmark
-from merging.jobs.runner import Runner
+from merging.runs.runner import Runner
 from merging.runs.store import Store
 from merging.tasks.context import Context
 

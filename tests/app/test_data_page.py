@@ -21,9 +21,9 @@ from merging.benchmarks import folders
 from merging.benchmarks.benchmark import Benchmark
 from merging.catalog.model_sets import keep, make
 from merging.files.plain_yaml import plain_yaml
-from merging.jobs.runner import Runner
 from merging.recipes.recipe import Recipe
 from merging.runs.execute import execute
+from merging.runs.runner import Runner
 from merging.runs.store import Store
 from merging.tasks.context import Context
 

@@ -14,7 +14,7 @@ from page_harness import charts, click, labels, picker, runs, words
 from merging.analysis import measure, subject
 from merging.analysis.measurements import exemplar_sensitivity
 from merging.benchmarks.benchmark import Benchmark
-from merging.jobs.runner import Runner
+from merging.runs.runner import Runner
 from merging.runs.store import Store
 from merging.tasks.context import Context
 

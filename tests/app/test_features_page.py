@@ -20,9 +20,9 @@ from app.views.features import data
 from app.views.features.data import Model
 from merging.analysis import measure, stored, subject
 from merging.benchmarks.benchmark import Benchmark
-from merging.jobs.runner import Runner
 from merging.recipes.recipe import Recipe
 from merging.runs import execute
+from merging.runs.runner import Runner
 from merging.runs.store import Store
 from merging.tasks.context import Context
 

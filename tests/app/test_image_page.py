@@ -23,7 +23,7 @@ from app.views.image import find, own
 from merging.analysis import measure, subject
 from merging.benchmarks.benchmark import Benchmark
 from merging.errors import TaskError
-from merging.jobs.bench import TableName
+from merging.previews.bench import TableName
 from merging.runs.store import Store
 from merging.tasks.context import Context
 

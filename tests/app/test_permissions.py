@@ -21,8 +21,8 @@ from app.session.job_queue import SessionQueue
 from merging import modes
 from merging.errors import ModeError
 from merging.jobs.records import JobFiles
-from merging.jobs.runner import Runner
 from merging.modes import Act
+from merging.runs.runner import Runner
 from merging.runs.store import Store
 
 # What changes something in every mode, and why it may.

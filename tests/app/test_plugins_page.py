@@ -39,7 +39,7 @@ def rivals(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def submitted(monkeypatch: pytest.MonkeyPatch) -> list[Recipe]:
     """The recipes that are queued from now on; nothing is computed."""
     found: list[Recipe] = []
-    monkeypatch.setattr("merging.jobs.runner.Runner.submit", lambda self, recipe, *_, **__: found.append(recipe))
+    monkeypatch.setattr("merging.runs.runner.Runner.submit", lambda self, recipe, *_, **__: found.append(recipe))
     return found
 
 
@@ -90,7 +90,7 @@ def test_a_recipe_that_cannot_be_queued_says_why(open_app: Any, library: Path, m
         raise MergingError("The disk is *full*.")
 
     at = open_app("scores", library, show=MATRIX)
-    monkeypatch.setattr("merging.jobs.runner.Runner.submit", refuse)
+    monkeypatch.setattr("merging.runs.runner.Runner.submit", refuse)
     compute(at, "plugin")
     assert not at.exception
     assert at.error[0].value == "The disk is \\*full\\*\\."

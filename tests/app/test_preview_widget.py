@@ -13,7 +13,7 @@ from streamlit.testing.v1 import AppTest
 import merging
 from app.reading import previews
 from merging.benchmarks.benchmark import Benchmark
-from merging.jobs.bench import PreviewRequest, PreviewState
+from merging.previews.bench import PreviewRequest, PreviewState
 from merging.previews.result import Preview
 from merging.recipes.recipe import Recipe
 

@@ -14,8 +14,7 @@ from streamlit.testing.v1 import AppTest
 
 from merging.cli.main import main
 from merging.errors import TaskError
-from merging.jobs.records import PUBLISHED
-from merging.jobs.runner import Runner
+from merging.jobs.kinds import PUBLISHED
 from merging.published.catalogue import experiment
 from merging.published.choice import choose
 from merging.published.computing.experiment_run import place_of
@@ -25,6 +24,7 @@ from merging.published.steps import keep_choice
 from merging.published.table import MeasuredRow
 from merging.published.texts import command_words
 from merging.published.verdicts import TaskScore
+from merging.runs.runner import Runner
 from merging.settings import HUB_SWITCH
 
 SMOKE = experiment("smoke")

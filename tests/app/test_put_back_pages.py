@@ -18,11 +18,11 @@ from merging.analysis import measure, stored, subject
 from merging.analysis.subject import MeasurementResult
 from merging.benchmarks.benchmark import Benchmark
 from merging.jobs.records import Job
-from merging.jobs.runner import Runner
 from merging.previews.bootstrap import AVERAGE
 from merging.recipes.chain_text import parse_chain
 from merging.recipes.recipe import Recipe
 from merging.runs.inputs import open_inputs
+from merging.runs.runner import Runner
 from merging.runs.store import Store
 from merging.tasks.context import Context
 

@@ -22,7 +22,7 @@ from app.views.runs import export as run_export
 from merging import modes
 from merging.export import stored
 from merging.jobs.records import Job, State
-from merging.jobs.runner import Runner
+from merging.runs.runner import Runner
 
 
 @pytest.mark.slow

@@ -16,7 +16,7 @@ from app.widgets import page
 from app.widgets.jobs import tray
 from merging.analysis.registry import MEASURES
 from merging.benchmarks.benchmark import Benchmark
-from merging.jobs.records import Job, job_of
+from merging.jobs.records import Job, name_job
 from merging.recipes.recipe import Recipe
 from merging.runs.execute import execute
 from merging.runs.store import Store
@@ -45,7 +45,7 @@ PAGES = {  # measurement -> the page that shows it, and what the link says besid
 
 
 def finished(measurement: str, subject: str = RUN_ID) -> Job:
-    return Job(job_of(measurement, subject), "Measuring", "done", kind=measurement, subject=subject)
+    return Job(name_job(measurement, subject), "Measuring", "done", kind=measurement, subject=subject)
 
 
 @pytest.fixture
@@ -137,7 +137,8 @@ SEVERAL = """
 import dataclasses
 from app.reading import data
 from app.widgets.jobs import tray
-from merging.jobs.records import SWEEP, Job
+from merging.jobs.kinds import SWEEP
+from merging.jobs.records import Job
 
 words = [("on 4 workers", 61.0), ("on 3 workers, 1 lost", 15.0), ("on 4 workers", None), ("on 4 workers", None)]
 words += [("", 19.0)]

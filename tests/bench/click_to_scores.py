@@ -21,8 +21,8 @@ import torch
 from merging.benchmarks.benchmark import Benchmark
 from merging.benchmarks.evaluate import evaluate
 from merging.jobs.records import State
-from merging.jobs.runner import Runner
 from merging.recipes.recipe import Recipe
+from merging.runs.runner import Runner
 from merging.runs.store import Store
 
 POLL = 0.02  # seconds between two looks at the queue

@@ -32,7 +32,8 @@ from app import startup
 from app.reading import data
 from merging.benchmarks.benchmark import Benchmark
 from merging.files import atomic, disk, records
-from merging.jobs.records import SWEEP, JobFiles, State, job_of
+from merging.jobs.kinds import SWEEP
+from merging.jobs.records import JobFiles, State, name_job
 from merging.recipes.presets import preset
 from merging.runs.store import Store
 from merging.sweeps import points, storage
@@ -155,7 +156,7 @@ def main() -> None:
             run(found, store, benchmark, context=Context(device="cpu", pause=lambda: True))
         with measured("The cost of what is left"):
             budget(found, store, benchmark, planned, "cpu")
-        files = JobFiles(store.root / "jobs", job_of(SWEEP, found.id))
+        files = JobFiles(store.root / "jobs", name_job(SWEEP, found.id))
         files.create("", title="A sweep", base=Path(), kind=SWEEP, subject=found.id)
         files.update(state=State.PAUSED)
         pages(found, lambda: points.write(store, *held))

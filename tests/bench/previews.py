@@ -22,7 +22,7 @@ import torch
 
 from merging.benchmarks.benchmark import Benchmark
 from merging.engine import run as engine
-from merging.jobs.bench import Bench, PreviewRequest
+from merging.previews.bench import Bench, PreviewRequest
 from merging.previews.samples import PreviewSample, batches
 from merging.previews.work import Previewer
 from merging.recipes.presets import preset

@@ -9,7 +9,7 @@ import pytest
 from merging.analysis import registry
 from merging.analysis.stored import FACTS
 from merging.analysis.subject import own_folder
-from merging.classroom import expected
+from merging.jobs.kinds import find_job_kind
 from merging.runs.store import Store
 
 COUNTS = "task_counts"  # a measurement that takes minutes
@@ -22,5 +22,5 @@ def test_a_record_of_a_smaller_benchmark_does_not_open_the_limit(tmp_path, took,
         folder = own_folder(store) / "0123456789ab"
         folder.mkdir(parents=True)
         (folder / FACTS).write_text(json.dumps({"key": COUNTS, "seconds": took}), "utf-8")
-    assert expected.of_job(COUNTS, store) == share * stated
-    assert expected.of_job("merge", store) is None
+    assert find_job_kind(COUNTS).estimate(COUNTS, store.root) == share * stated
+    assert find_job_kind("merge").estimate("merge", store.root) is None

@@ -9,9 +9,9 @@ from plain_recipes import plain_recipe
 from stand_in_jobs import SLEEP, ended, until
 
 from merging import modes
-from merging.classroom.turns import WINDOW, Turns
 from merging.errors import ModeError
 from merging.jobs.records import State
+from merging.jobs.turns import WINDOW, Turns
 
 
 class Clock:
@@ -127,7 +127,7 @@ def test_sixty_equal_presses_make_one_job_that_all_see_finish(runner, store, chi
         press.join()
     assert len({job.id for job in jobs}) == 1 and len(jobs) == 60
     assert len(list((store.root / "jobs").iterdir())) == 1
-    assert all(runner.asked(name) == {jobs[0].id} for name in names)
+    assert all(runner.list_asked(name) == {jobs[0].id} for name in names)
     until(lambda: runner.get(jobs[0].id).state == State.RUNNING)
     for name in names[:59]:
         runner.cancel(jobs[0].id, name)

@@ -19,11 +19,11 @@ from nursery import Nursery
 from merging.analysis import measure
 from merging.benchmarks.benchmark import Benchmark
 from merging.jobs.records import JobFiles
-from merging.jobs.runner import Runner
 from merging.recipes.presets import preset
 from merging.recipes.recipe import Recipe
 from merging.runs.execute import execute
 from merging.runs.run import Run
+from merging.runs.runner import Runner
 from merging.runs.store import Store
 from merging.sweeps import compute as sweep_compute
 from merging.sweeps import storage

@@ -25,9 +25,9 @@ from merging.files.processes import ProcessId
 from merging.formats.opening import open_checkpoint
 from merging.jobs import records
 from merging.jobs.records import JobFiles, State
-from merging.jobs.runner import Runner
 from merging.progress import Progress
 from merging.runs.execute import execute
+from merging.runs.runner import Runner
 from merging.runs.store import Store
 from merging.tasks.context import Context
 

@@ -17,7 +17,7 @@ from stages import PUBLISHING, chosen
 from stand_in_jobs import ended
 
 from merging.jobs.records import Job, State
-from merging.jobs.runner import Runner
+from merging.runs.runner import Runner
 from merging.runs.store import Store
 
 pytestmark = pytest.mark.slow

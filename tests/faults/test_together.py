@@ -15,12 +15,12 @@ from nursery import Child, Nursery
 from stand_in_jobs import until
 
 from merging.errors import Cancelled
-from merging.files.locks import held
+from merging.files.locks import hold_lock
 from merging.jobs.records import State
-from merging.jobs.runner import Runner
 from merging.recipes.recipe import Recipe
 from merging.runs.execute import execute
 from merging.runs.inputs import open_inputs
+from merging.runs.runner import Runner
 from merging.runs.store import Store
 from merging.tasks.context import Context
 
@@ -157,7 +157,7 @@ def test_whoever_waits_says_for_whom_and_stops_when_asked(shared: Shared) -> Non
 
 def test_a_wait_has_an_end(tmp_path: Path) -> None:
     path = tmp_path / "lock"
-    with held(path) as first, held(path, longest=0.2) as second:
+    with hold_lock(path) as first, hold_lock(path, longest=0.2) as second:
         assert (first, second) == (True, False)
-    with held(path, longest=0.0) as third:
+    with hold_lock(path, longest=0.0) as third:
         assert third

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from merging.benchmarks.benchmark import Benchmark
-from merging.jobs.bench import Bench, PreviewRequest, PreviewState
+from merging.previews.bench import Bench, PreviewRequest, PreviewState
 from merging.previews.samples import PreviewSample
 from merging.previews.work import Previewer
 from merging.recipes.recipe import Recipe

@@ -16,8 +16,8 @@ from merging.analysis.image.studied import image_of, image_of_pixels
 from merging.analysis.image.tables import ImageTables
 from merging.analysis.image.towers import IN_MEMORY, Towers
 from merging.analysis.image_stages import DRAFTS, ERROR
-from merging.jobs.bench import TABLE, Bench, ImageRequest, PreviewState, TableName
 from merging.previews import models
+from merging.previews.bench import TABLE, Bench, ImageRequest, PreviewState, TableName
 from merging.recipes.presets import preset
 from merging.recipes.recipe import Recipe
 from merging.runs.execute import execute

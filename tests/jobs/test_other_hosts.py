@@ -10,9 +10,9 @@ from plain_recipes import plain_recipe
 from stand_in_jobs import SLEEP, ended, on_disk, until
 
 from merging.files.processes import ProcessId
-from merging.jobs import runner as queue
+from merging.jobs import job_queue as queue
 from merging.jobs.records import EVENTS, SILENT, STATE, JobFiles, State
-from merging.jobs.runner import Runner
+from merging.runs.runner import Runner
 
 AWAY = ProcessId(os.getpid(), 1.0, "22222222")  # the number of a process that lives here
 

@@ -12,8 +12,9 @@ from loopback_hub import LoopbackHub
 from smoke_files import LARGE, add_smoke
 from stand_in_jobs import ended, until
 
-from merging.jobs.records import PUBLISHED, Job
-from merging.jobs.runner import Runner
+from merging.jobs.kinds import PUBLISHED
+from merging.jobs.records import Job
+from merging.runs.runner import Runner
 from merging.settings import HUB_SWITCH
 
 pytestmark = pytest.mark.slow

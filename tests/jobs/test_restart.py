@@ -21,8 +21,8 @@ from merging.files.atomic import make_temporary
 from merging.files.processes import NOBODY, ProcessId, this_host
 from merging.files.records import RESERVES
 from merging.jobs.records import JobFiles, State
-from merging.jobs.runner import Runner
 from merging.recipes.recipe import Recipe
+from merging.runs.runner import Runner
 from merging.runs.store import Store
 
 

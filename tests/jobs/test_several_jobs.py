@@ -14,7 +14,7 @@ from merging.errors import StoreError
 from merging.files.processes import NOBODY, ProcessId
 from merging.jobs.child_process import child_environment
 from merging.jobs.records import JobFiles, State
-from merging.jobs.runner import Runner
+from merging.runs.runner import Runner
 
 
 @pytest.fixture

@@ -17,10 +17,10 @@ from stand_in_jobs import ended, until
 
 from merging.jobs import child_process
 from merging.jobs import spare as spare_module
-from merging.jobs.bench import Bench, PreviewRequest
 from merging.jobs.child_process import child_environment
 from merging.jobs.records import JobFiles, State
 from merging.jobs.spare import LOADED, Spare
+from merging.previews.bench import Bench, PreviewRequest
 
 ROOT = Path(__file__).resolve().parents[2]
 ONCE = ("-n1", "-r1")  # words of timeit, which runs the code that follows once and so stands for any program

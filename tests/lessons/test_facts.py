@@ -14,13 +14,13 @@ import pandas as pd
 import pytest
 
 from merging.analysis import stored
-from merging.jobs.runner import Runner
 from merging.lessons.context import LessonContext
 from merging.lessons.fact import Fact
 from merging.lessons.facts.computing import compute
 from merging.lessons.facts.scores import rows_of
 from merging.lessons.kinds import FACTS
 from merging.lessons.lesson import FactSpec
+from merging.runs.runner import Runner
 from merging.sweeps import compute as sweeping
 from merging.sweeps import storage
 from merging.sweeps.known_points import KnownPoints

@@ -10,7 +10,7 @@ import pandas as pd
 
 from merging.analysis.image_stages import image_stages
 from merging.errors import MergingError
-from merging.jobs.bench import ImageRequest, PreviewState, TableName
+from merging.previews.bench import ImageRequest, PreviewState, TableName
 from merging.tasks.context import Context
 
 

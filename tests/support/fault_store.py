@@ -16,7 +16,7 @@ from merging.benchmarks.benchmark import Benchmark
 from merging.cli.main import main
 from merging.export import stored
 from merging.files import atomic
-from merging.files.locks import held
+from merging.files.locks import hold_lock
 from merging.files.temporary import is_temporary
 from merging.runs.execute import execute
 from merging.runs.store import Store
@@ -127,5 +127,5 @@ def leftovers(root: Path) -> list[str]:
 
 def check_locks_are_free(root: Path) -> None:
     for path in (root / "locks").glob("*"):
-        with held(path, longest=0.0) as got:
+        with hold_lock(path, longest=0.0) as got:
             assert got, path.name

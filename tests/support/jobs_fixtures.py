@@ -10,7 +10,7 @@ import psutil
 import pytest
 
 from merging.jobs.records import JobFiles
-from merging.jobs.runner import Runner
+from merging.runs.runner import Runner
 from merging.runs.store import Store
 
 

@@ -115,7 +115,7 @@ def serve(
 
     ``stages`` are its own, ``job`` those of its jobs; ``with_server``: what kills a job kills it, too.
     """
-    from merging.jobs.runner import Runner
+    from merging.runs.runner import Runner
     from merging.runs.store import Store
 
     watch = dict(job or {}) | ({"also": [os.getpid()]} if with_server else {})
@@ -132,12 +132,12 @@ def serve(
 
 def at_once(how: str, begin: float, unlocked: bool, **arguments: Any) -> int:
     """Other work, begun at a time, with locks that lock nothing if ``unlocked``."""
-    from merging.jobs import runner
+    from merging.jobs import job_queue
     from merging.runs import store
 
     if unlocked:
-        for module in (runner, store):
-            module.held = lambda *arguments, **options: contextlib.nullcontext(True)  # type: ignore[attr-defined]
+        for module in (job_queue, store):
+            module.hold_lock = lambda *arguments, **options: contextlib.nullcontext(True)  # type: ignore[attr-defined]
     time.sleep(max(0.0, begin - time.time()))
     return int(globals()[how](**arguments))
 
@@ -259,7 +259,7 @@ def _warm() -> None:
 
     torch.set_num_threads(1)
     for name in (
-        "merging.cli.main", "merging.cli.exporting", "merging.jobs.runner", "merging.runs.execute",
+        "merging.cli.main", "merging.cli.exporting", "merging.runs.runner", "merging.runs.execute",
         "merging.sweeps.compute", "merging.sweeps.tables", "merging.analysis.measurements.signs",
         "merging.analysis.measure", "merging.runs.reference_models",
         "merging.cli.commands.run", "merging.cli.commands.export", "merging.cli.commands.sweep",

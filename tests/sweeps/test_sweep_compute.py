@@ -23,10 +23,10 @@ from merging.engine import run as engine
 from merging.engine.capture.files import GradientMeans
 from merging.errors import MergingError
 from merging.formats.opening import open_checkpoint
-from merging.jobs import records
+from merging.jobs.kinds import SWEEP
 from merging.jobs.records import JobFiles, State
-from merging.jobs.runner import Runner
 from merging.runs.execute import execute
+from merging.runs.runner import Runner
 from merging.runs.store import Store
 from merging.sweeps import compute as sweep_compute
 from merging.sweeps import points, storage, tables
@@ -130,7 +130,7 @@ def test_a_job_computes_a_sweep_and_pauses(
     made = sweep(tiny_benchmark, axes=(Axis(RATIO.target, tuple(round(i / 90, 4) for i in range(90))),))
     storage.keep(made, store)
     job = runner.sweep(made.id, "mine")
-    assert (job.title, job.kind, job.subject) == ("Sweep: mine", records.SWEEP, made.id)
+    assert (job.title, job.kind, job.subject) == ("Sweep: mine", SWEEP, made.id)
     assert runner.sweep(made.id, "mine").submitted == job.submitted
     until(lambda: points.folder(store).is_dir() and len(names(store)) >= 2)
     runner.pause(job.id)

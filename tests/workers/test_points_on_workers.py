@@ -19,7 +19,7 @@ from merging.cli import exit_codes
 from merging.cli.main import main
 from merging.errors import StoreError
 from merging.formats import handed_out
-from merging.jobs.runner import Runner
+from merging.runs.runner import Runner
 from merging.runs.store import Store
 from merging.sweeps import compute as sweep_compute
 from merging.sweeps import points, storage

@@ -10,7 +10,7 @@ from app.reading.images import drawn
 from app.views.image import data
 from app.views.image.data import Study, Tables
 from app.widgets import chart
-from merging.jobs.bench import TableName
+from merging.previews.bench import TableName
 from viz.text import span
 
 CHART = "image_lens"

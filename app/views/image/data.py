@@ -16,8 +16,8 @@ from app.reading import data, previews
 from app.session import state
 from merging import modes
 from merging.errors import MergingError
-from merging.jobs.bench import ImageRequest, TableName
 from merging.modes import Act
+from merging.previews.bench import ImageRequest, TableName
 
 if TYPE_CHECKING:
     import numpy as np

@@ -14,7 +14,7 @@ from app.session import state
 from app.views.image import data
 from app.views.image.data import Study, Tables
 from app.widgets import chart
-from merging.jobs.bench import TableName
+from merging.previews.bench import TableName
 
 if TYPE_CHECKING:
     import pandas as pd

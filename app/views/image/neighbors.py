@@ -13,7 +13,7 @@ from app.reading.images.pictures import images
 from app.views.image import data
 from app.views.image.data import Study, Tables
 from app.widgets import chart
-from merging.jobs.bench import TableName
+from merging.previews.bench import TableName
 from viz.text import count, percent
 
 if TYPE_CHECKING:

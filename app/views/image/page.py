@@ -17,8 +17,8 @@ from app.views.image.data_sets.view import data_set_view
 from app.widgets.images import found
 from app.widgets.jobs import own_machine
 from merging import modes
-from merging.jobs.bench import TableName
 from merging.modes import Act, Mode
+from merging.previews.bench import TableName
 from viz.text import clean_text
 
 ANSWER, LOOK, DRIFT, RESTORE, OCCLUDE, NEAR, DATA_SETS = (

@@ -13,7 +13,8 @@ from app.session.clicks import fragment
 from app.widgets import chart
 from app.widgets.jobs import tray
 from merging.errors import MergingError
-from merging.jobs.records import MERGE, Job, State
+from merging.jobs.kinds import MERGE
+from merging.jobs.records import Job, State
 from merging.recipes.recipe import Recipe
 
 if TYPE_CHECKING:

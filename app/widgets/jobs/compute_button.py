@@ -13,7 +13,8 @@ from app.session import clicks
 from app.widgets.jobs import own_machine
 from app.widgets.jobs.missing_box import GO_ON, box
 from merging.errors import MergingError
-from merging.jobs.records import MERGE, Job
+from merging.jobs.kinds import MERGE
+from merging.jobs.records import Job
 from merging.modes import Act
 from merging.recipes.recipe import Recipe
 from merging.runs.run import Run

@@ -18,7 +18,8 @@ from app.session.clicks import fragment
 from app.session.runs import run_choice
 from app.widgets import page as page_parts
 from merging.errors import MergingError
-from merging.jobs.records import MERGE, PUBLISHED, SWEEP, Job
+from merging.jobs.kinds import MERGE, PUBLISHED, SWEEP
+from merging.jobs.records import Job
 from merging.modes import Act
 from merging.text import duration_text
 

@@ -15,7 +15,8 @@ from app.session import clicks
 from app.session.clicks import fragment
 from app.widgets.jobs import own_machine, tray
 from merging import settings
-from merging.jobs.records import PUBLISHED, Job
+from merging.jobs.kinds import PUBLISHED
+from merging.jobs.records import Job
 from merging.modes import Act
 from merging.settings import HUB_SWITCH
 from merging.text import duration_text, size_text

@@ -1,4 +1,4 @@
-"""A queue of merges, measurements, sweeps and other commands, each in a child process, which may take all memory.
+"""A queue of jobs, each in a child process, which may take all memory.
 
 What is known about a job lies on the disk (see records), so that a second tab or a restarted server sees it.
 """
@@ -9,30 +9,23 @@ import contextlib
 import logging
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator
+from typing import Any
 
 from merging import settings
-from merging.analysis import registry
-from merging.classroom import expected
-from merging.classroom.turns import UNKNOWN
 from merging.errors import MergingError, StoreError
-from merging.files.locks import held
+from merging.files.locks import hold_lock
 from merging.files.processes import ProcessId
 from merging.free_memory import MemoryWatch
 from merging.jobs.child_process import Process
 from merging.jobs.cleanup import release_room, stop_child, stop_orphan, sweep_up
+from merging.jobs.kinds import JobStore
 from merging.jobs.known_jobs import KnownJobs
-from merging.jobs.outcome import ended
-from merging.jobs.records import SWEEP, Job, JobFiles, State, job_of
+from merging.jobs.outcome import judge_end
+from merging.jobs.records import Job, JobFiles, State
 from merging.jobs.spare import Spare
-from merging.recipes.recipe import Recipe
-from merging.runs.run import Run
-from merging.runs.store import Store
-
-if TYPE_CHECKING:
-    from merging.benchmarks.benchmark import Benchmark
+from merging.jobs.turns import UNKNOWN
 
 POLL = 0.1  # seconds between two checks of a running child
 ORPHAN_POLL = 0.5  # seconds between two checks whether another server's child has ended
@@ -42,18 +35,13 @@ LOOK = 1.0  # seconds between two looks at whether another server has cancelled 
 log = logging.getLogger(__name__)
 
 
-class Runner(KnownJobs):
+class JobQueue(KnownJobs, ABC):
     """Runs one job at a time, or several that share workers, the sessions that ask for jobs in turn.
 
-    Every method may be called from any thread.
-
-    Only ``submit`` may take a moment: it reads the checkpoints that this process has not read yet, to name the run.
-    A job on another ``benchmark`` than the one that the server was started on names it; its child works on that one.
-    Children are made of the ``spare`` process, if one is to be kept ready. ``session`` is who asks, by a random name;
-    jobs of one session, as all are where it is not given, compute in the order of submission.
+    Every method may be called from any thread. Children are made of the ``spare`` process, if one is to be kept ready.
     """
 
-    def __init__(self, store: Store, *, device: str = "auto") -> None:
+    def __init__(self, store: JobStore, *, device: str = "auto") -> None:
         super().__init__(store, settings.jobs_at_once())
         self.device, self.spare = device, Spare()
         self._cancelled: set[str] = set()
@@ -64,71 +52,6 @@ class Runner(KnownJobs):
         sweep_up(store, [record for _, record in jobs])
         for files, record in jobs:
             release_room(files, record)
-
-    def submit(
-        self, recipe: Recipe, *, base: Path | None = None, need_model: bool = False,
-        benchmark: Benchmark | None = None, session: str = "",
-    ) -> Job:  # fmt: skip
-        """The job of a recipe: the one that is waiting, running or done, or a new one at the end of the queue.
-
-        Large files that were never read on this machine are better read by a command first (see digests).
-
-        Raises:
-            CheckpointError: a checkpoint is missing or damaged.
-            StoreError: the store cannot be written to, or the same merge is under way for another benchmark.
-            ModeError: it takes too long here, or the session has had its share.
-        """
-        from merging.checkpoints.digests import DIGESTS  # loads torch, which listing jobs does not need
-        from merging.runs.inputs import open_inputs
-
-        DIGESTS.load(self.store.root)
-        opened = open_inputs(recipe, base, benchmark)
-        run_id = opened.run_id()
-        return self._submit(
-            run_id,
-            session,
-            lambda: expected.of_merge(opened, benchmark, self.store.runs(), self.device),
-            lambda: self._is_stored(opened, run_id, need_model),
-            recipe_yaml=recipe.to_yaml(),
-            title=recipe.title or recipe.text(),
-            base=(base or Path.cwd()).absolute(),
-            need_model=need_model,
-            subject=run_id,
-            benchmark=str(benchmark.folder) if benchmark else "",
-        )
-
-    def measure(self, key: str, run_id: str = "", benchmark: str = "", of: Run | None = None, session: str = "") -> Job:
-        """The job that measures something of a stored run, or of the benchmark: the live one, or a new one.
-
-        Raises:
-            StoreError: there is no such run or measurement, or it is under way on another benchmark.
-            ModeError: it takes too long here, or the session has had its share.
-        """
-        title = registry.kind(key).title + (f": {(of or self.store.run(run_id)).title}" if run_id else "")
-        return self.command(key, run_id, title, benchmark=benchmark, session=session)
-
-    def sweep(self, sweep_id: str, title: str, benchmark: str = "", session: str = "") -> Job:
-        """The job that computes what is missing of a stored sweep: the live one, or a new one.
-
-        Raises:
-            StoreError: it is under way on another benchmark.
-        """
-        return self.command(SWEEP, sweep_id, f"Sweep: {title}", benchmark=benchmark, session=session)
-
-    def command(
-        self, kind: str, subject: str, title: str, words: Sequence[str] = (), then: Recipe | None = None,
-        benchmark: str = "", session: str = "",
-    ) -> Job:  # fmt: skip
-        """The job that runs a command of the command line: the live one, or a new one.
-
-        ``kind`` says in one word what the command does, ``subject`` what it works on; measurements and sweeps have no
-        ``words``. The recipe ``then`` is submitted once the command is done.
-        """
-        return self._submit(
-            job_of(kind, subject), session, lambda: expected.of_job(kind, self.store), lambda: False,
-            recipe_yaml=then.to_yaml() if then else "", title=title, base=Path.cwd(), kind=kind, subject=subject,
-            words=tuple(words), benchmark=benchmark,
-        )  # fmt: skip
 
     def _submit(
         self,
@@ -163,10 +86,14 @@ class Runner(KnownJobs):
                 self._enqueue(job_id, files.create_again(before), session)
         return self.get(job_id)
 
+    @abstractmethod
+    def _submit_next(self, recipe_yaml: str, benchmark: str) -> None:
+        """Submit a recipe that follows a command, on a benchmark's folder. Raises MergingError."""
+
     @contextlib.contextmanager
     def _submitting(self) -> Iterator[None]:
         """One thread, and one server, submits at a time, so that the same job is not created twice."""
-        with self._changed, held(self.store.root / "locks" / "submitting.lock", longest=SUBMITTING):
+        with self._changed, hold_lock(self.store.root / "locks" / "submitting.lock", longest=SUBMITTING):
             yield
 
     def _earlier(self, job_id: str, benchmark: str, session: str) -> Job | None:
@@ -297,21 +224,18 @@ class Runner(KnownJobs):
         stopped = self._wait(process, job_id, memory)
         if (record := files.read()) is not None:
             sweep_up(self.store, [record])
-        state, error = ended(files, self.store, process.returncode, stopped, self._closing, memory.ran_out())
+        state, error = judge_end(files, self.store, process.returncode, stopped, self._closing, memory.ran_out())
         if state == State.DONE:
-            state, error = self._then(files)
+            state, error = self._follow(files)
         files.update(state=state, error=error, finished=time.time())
         self.spare.renew()
 
-    def _then(self, files: JobFiles) -> tuple[State, str]:
+    def _follow(self, files: JobFiles) -> tuple[State, str]:
         """Submit the recipe that follows a command; gives the command's outcome and the reason for a failure."""
         record, recipe_yaml = files.read(), files.recipe_yaml()
         if record is not None and record.words and recipe_yaml:
             try:
-                from merging.benchmarks.benchmark import Benchmark
-
-                benchmark = Benchmark.load(Path(record.benchmark)) if record.benchmark else None
-                self.submit(Recipe.from_yaml(recipe_yaml), benchmark=benchmark)
+                self._submit_next(recipe_yaml, record.benchmark)
             except MergingError as problem:
                 return State.FAILED, str(problem)
         return State.DONE, ""

@@ -37,7 +37,7 @@ NO_LIMITS = ClassLimits()
 OF_CLASS = ClassLimits(seconds=modes.MOST_SECONDS, of_session=2, waiting=200)  # one that computes, and one more
 
 
-def limits() -> ClassLimits:
+def find_limits() -> ClassLimits:
     """The limits of this server's mode."""
     return OF_CLASS if modes.mode() == Mode.CLASS else NO_LIMITS
 
@@ -72,7 +72,7 @@ class Turns:
         Raises:
             ModeError: it takes too long for a class, the session has had its share, or too many jobs wait.
         """
-        allowed = limits()
+        allowed = find_limits()
         if not session and allowed == NO_LIMITS:
             return UNKNOWN
         if len(queue) >= allowed.waiting:
@@ -106,7 +106,7 @@ class Turns:
         ticket.sessions.remove(session)
         return not ticket.sessions
 
-    def asked(self, session: str) -> set[str]:
+    def list_asked(self, session: str) -> set[str]:
         """The jobs that a session asked for and has not left, ended ones included."""
         return {job for job, ticket in self._tickets.items() if session in ticket.sessions}
 
@@ -138,18 +138,18 @@ class Turns:
 
     def order(self, queue: Sequence[str]) -> list[str]:
         """The jobs of a queue in the order in which they will compute, if nothing else is asked for."""
-        return self._planned(tuple(queue))[0]
+        return self._plan(tuple(queue))[0]
 
     def starts_in(self, job: str, queue: Sequence[str]) -> float | None:
         """Seconds until a waiting job should begin; None if it is not in the queue."""
-        return self._planned(tuple(queue))[1].get(job)
+        return self._plan(tuple(queue))[1].get(job)
 
-    def _planned(self, queue: tuple[str, ...]) -> tuple[list[str], dict[str, float]]:
+    def _plan(self, queue: tuple[str, ...]) -> tuple[list[str], dict[str, float]]:
         """The order, and when each job begins; kept for a moment."""
         now = self.clock()
         if self._kept is not None and self._kept[0] == queue and now - self._kept[1] < FRESH:
             return self._kept[2], self._kept[3]
-        used = self._used(now)
+        used = self._sum_used(now)
         running = [ticket for ticket in self._tickets.values() if ticket.started is not None]
         left_of = sorted(max(ticket.seconds - self._spent(ticket), 0.0) for ticket in running)
         free = [*[0.0] * (self.at_once - len(left_of)), *left_of]  # when each place becomes free
@@ -166,7 +166,7 @@ class Turns:
         self._kept = queue, now, order, starts
         return order, starts
 
-    def _used(self, now: float) -> dict[str, float]:
+    def _sum_used(self, now: float) -> dict[str, float]:
         """Seconds of computing of each session lately, with all that a job which computes now should take."""
         used: dict[str, float] = {}
         charges = [(session, part) for when, session, part in self._charges if when > now - WINDOW]
