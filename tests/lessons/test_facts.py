@@ -309,5 +309,5 @@ def test_facts_and_stored_jobs_name_runs_as_lists_do(small: Context, monkeypatch
     monkeypatch.setattr(LessonContext, "needed_run", lambda _context, _alias: run)
     assert rows_of(small, "x")[2] == run.name
     runner = Runner(small.store)
-    assert runner._stored_job(run.id).title == run.name
+    assert runner.get(run.id).title == run.name
     runner.close()
