@@ -18,15 +18,15 @@ from streamlit.runtime.scriptrunner import get_script_run_ctx
 from app import permission
 from app.permission import asks
 from app.session import clicks
-from merging.errors import ModeError, StoreError
-from merging.jobs.records import Job
-from merging.modes import Act
-from merging.runs.runner import Runner
+from merging.base.errors import ModeError, StoreError
+from merging.base.modes import Act
+from merging.study.runner import Runner
+from merging.tasks.queue.records import Job
 
 if TYPE_CHECKING:
-    from merging.benchmarks.benchmark import Benchmark
+    from merging.images.benchmarks.benchmark import Benchmark
     from merging.recipes.recipe import Recipe
-    from merging.runs.store import Store
+    from merging.study.runs.store import Store
 
 ANOTHERS = "Another session started this job; only that session can change it."
 WAITED = "Others wait for this job, too, so it is not paused. Cancel leaves it to them."

@@ -12,15 +12,15 @@ from streamlit.testing.v1 import AppTest
 from swept_library import picker, swept
 
 from app.reading import data, sweeps
-from merging.benchmarks.benchmark import Benchmark
-from merging.jobs.kinds import SWEEP
-from merging.jobs.records import Job, State, name_job
+from merging.images.benchmarks.benchmark import Benchmark
 from merging.recipes.presets import preset
 from merging.recipes.recipe import Recipe
-from merging.runs.store import Store
-from merging.sweeps import compute as sweep_compute
-from merging.sweeps import points, storage
-from merging.sweeps.sweep import LINE, PLANE, Axis, Sweep
+from merging.study.runs.store import Store
+from merging.study.sweeps import compute as sweep_compute
+from merging.study.sweeps import points, storage
+from merging.study.sweeps.sweep import LINE, PLANE, Axis, Sweep
+from merging.tasks.queue.kinds import SWEEP
+from merging.tasks.queue.records import Job, State, name_job
 
 PAIR = ("circles", "digits")
 

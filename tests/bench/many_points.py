@@ -30,18 +30,18 @@ from streamlit.testing.v1 import AppTest
 
 from app import startup
 from app.reading import data
-from merging.benchmarks.benchmark import Benchmark
-from merging.files import atomic, disk, records
-from merging.jobs.kinds import SWEEP
-from merging.jobs.records import JobFiles, State, name_job
+from merging.base.files import atomic, disk, records
+from merging.images.benchmarks.benchmark import Benchmark
 from merging.recipes.presets import preset
-from merging.runs.store import Store
-from merging.sweeps import points, storage
-from merging.sweeps.compute import Session, plan, run
-from merging.sweeps.points import Point
-from merging.sweeps.sweep import Axis, NamedPoint, Sweep
-from merging.sweeps.tables import budget
+from merging.study.runs.store import Store
+from merging.study.sweeps import points, storage
+from merging.study.sweeps.compute import Session, plan, run
+from merging.study.sweeps.points import Point
+from merging.study.sweeps.sweep import Axis, NamedPoint, Sweep
+from merging.study.sweeps.tables import budget
 from merging.tasks.context import Context
+from merging.tasks.queue.kinds import SWEEP
+from merging.tasks.queue.records import JobFiles, State, name_job
 
 MAIN = Path(__file__).resolve().parents[2] / "app" / "main.py"
 PATIENCE = 600  # seconds that a page may take on a busy machine

@@ -6,11 +6,11 @@ import json
 
 import pytest
 
-from merging.analysis import registry
-from merging.analysis.stored import FACTS
-from merging.analysis.subject import own_folder
-from merging.jobs.kinds import find_job_kind
-from merging.runs.store import Store
+from merging.study.analysis import registry
+from merging.study.analysis.stored import FACTS
+from merging.study.analysis.subject import own_folder
+from merging.study.runs.store import Store
+from merging.tasks.queue.kinds import find_job_kind
 
 COUNTS = "task_counts"  # a measurement that takes minutes
 

@@ -8,10 +8,10 @@ import pytest
 from plain_recipes import plain_recipe
 from stand_in_jobs import SLEEP, ended, until
 
-from merging import modes
-from merging.errors import ModeError
-from merging.jobs.records import State
-from merging.jobs.turns import WINDOW, Turns
+from merging.base import modes
+from merging.base.errors import ModeError
+from merging.tasks.queue.records import State
+from merging.tasks.queue.turns import WINDOW, Turns
 
 
 class Clock:
@@ -140,7 +140,9 @@ def test_a_merge_over_the_limit_is_refused_before_it_is_queued(runner, store, ch
     child(SLEEP)
     monkey = pytest.MonkeyPatch()
     with monkey.context() as patch:
-        patch.setattr("merging.runs.estimate.SPEED", dict.fromkeys(("reading", "merging", "adapting", "evaluating"), 1))
+        patch.setattr(
+            "merging.study.runs.estimate.SPEED", dict.fromkeys(("reading", "merging", "adapting", "evaluating"), 1)
+        )
         with pytest.raises(ModeError, match="here a job may take 30 s"):
             runner.submit(plain_recipe(tiny_benchmark), benchmark=tiny_benchmark, session="one")
     assert runner.jobs() == [] and not (store.root / "jobs").exists()

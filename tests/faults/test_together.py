@@ -14,15 +14,15 @@ from fault_store import Entries, FaultStore, Request, check_locks_are_free, entr
 from nursery import Child, Nursery
 from stand_in_jobs import until
 
-from merging.errors import Cancelled
-from merging.files.locks import hold_lock
-from merging.jobs.records import State
+from merging.base.errors import Cancelled
+from merging.base.files.locks import hold_lock
 from merging.recipes.recipe import Recipe
-from merging.runs.execute import execute
-from merging.runs.inputs import open_inputs
-from merging.runs.runner import Runner
-from merging.runs.store import Store
+from merging.study.runner import Runner
+from merging.study.runs.execute import execute
+from merging.study.runs.inputs import open_inputs
+from merging.study.runs.store import Store
 from merging.tasks.context import Context
+from merging.tasks.queue.records import State
 
 pytestmark = pytest.mark.slow
 WORKS = ("merge", "sweep", "export")

@@ -11,10 +11,10 @@ from typing import Any
 
 import pytest
 
-from merging.files import atomic, locks, processes, records, temporary
-from merging.files.disk import appeared
-from merging.files.processes import ProcessId
-from merging.files.temporary import ABANDONED
+from merging.base.files import atomic, locks, processes, records, temporary
+from merging.base.files.disk import appeared
+from merging.base.files.processes import ProcessId
+from merging.base.files.temporary import ABANDONED
 
 ONE, OTHER = "11111111", "22222222"
 Be = Callable[[str], None]

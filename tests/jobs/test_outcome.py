@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from merging.files.processes import NOBODY
-from merging.jobs.kinds import MERGE, SWEEP
-from merging.jobs.outcome import Traces, judge_code, judge_left
-from merging.jobs.records import Record, State
+from merging.base.files.processes import NOBODY
+from merging.tasks.queue.kinds import MERGE, SWEEP
+from merging.tasks.queue.outcome import Traces, judge_code, judge_left
+from merging.tasks.queue.records import Record, State
 
 
 def record(kind: str, **fields: Any) -> Record:

@@ -1,1 +1,0 @@
-"""Polls of a class. Nothing about people is kept."""
