@@ -14,20 +14,20 @@ import torch
 from method_chains import chain_of, images_of
 from torch_threads import torch_threads
 
-from merging.at_once import Report, Unit, at_once, most_bytes
-from merging.checkpoints.families import Role
-from merging.checkpoints.tensor_info import TensorInfo
+from merging.base.at_once import Report, Unit, at_once, most_bytes
+from merging.base.errors import Cancelled
+from merging.base.progress import Progress
+from merging.base.threads import AT_ONCE
 from merging.engine import run as engine
 from merging.engine import stream
 from merging.engine.adapting import adapt
 from merging.engine.inputs import layer_bytes
-from merging.errors import Cancelled
 from merging.methods import registry
-from merging.progress import Progress
+from merging.models.families import Role
+from merging.models.tensor_info import TensorInfo
 from merging.recipes.recipe import Recipe
-from merging.runs.inputs import open_inputs
+from merging.study.runs.inputs import open_inputs
 from merging.tasks.context import Context
-from merging.threads import AT_ONCE
 
 METHODS = registry.methods()
 PATIENCE = 60.0  # seconds that a busy machine may take

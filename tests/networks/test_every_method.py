@@ -9,10 +9,10 @@ from daily import some_of
 from family_files import EVERY_KIND, KINDS
 
 import merging
-from merging.errors import FamilyError, NeedsError
-from merging.formats.opening import open_checkpoint
+from merging.base.errors import FamilyError, NeedsError
 from merging.methods import registry
 from merging.methods.method import Needs
+from merging.models.formats.opening import open_checkpoint
 
 FEW = some_of(("T5", "GPT-2", "Mixtral", "ResNet"), "T5", "ResNet")
 METHODS = [method for method in registry.methods() if method.role != "adapt"]

@@ -7,7 +7,7 @@ from typing import Any
 
 import common_checks
 
-from merging.benchmarks.benchmark import Benchmark
+from merging.images.benchmarks.benchmark import Benchmark
 from merging.methods.method import Method
 from merging.recipes.recipe import Exemplars, Recipe, TestData
 from merging.recipes.step import Step
