@@ -18,7 +18,8 @@ from merging.recipes.recipe import Recipe
 
 MERGES = [method.key for method in registry.methods() if method.role == "merge"]
 BLOCK = "visual.transformer.resblocks.0."
-WHOLE = ("ties", "emr", "tsv_m")  # of one with a survey, one that gives a model per task, and one of whole matrices
+# A plain one, one with a survey, one that gives a model per task, and one of whole matrices.
+WHOLE = ("task_arithmetic", "ties", "emr", "tsv_m")
 GLOBAL = {"ties": {}, "pcb": {}, "consensus": {"base": "ties"}}  # they compare every scalar with all others
 
 
