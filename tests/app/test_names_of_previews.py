@@ -50,7 +50,7 @@ def test_the_expert_to_give_a_layer_back_to_has_its_name(
     tensor = run.table("tensors")["tensor"].iloc[-1]
     at = open_app("masks", library, run=run.id, tensor=tensor, act="give it back to an expert", given="Flags")
     assert not at.exception
-    chosen = at.selectbox(key=address.GIVEN)
+    chosen = at.selectbox(key=address.ACTION_EXPERT)
     assert chosen.value == "flags"
     assert "Flags" in chosen.options
 

@@ -102,16 +102,16 @@ def test_a_click_on_a_map_opens_the_panel(open_app: Any, mapped: Path, previewed
         "after",
         [f"t.{TENSOR}=0"],
     )
-    at.segmented_control(key=address.REACH).set_value("its block").run()
+    at.segmented_control(key=address.ACTION_SCOPE).set_value("its block").run()
     assert [rule.text() for rule in previewed[-1][0].edits[0].params.rules] == ["b1=0"]
-    at.segmented_control(key=address.ACT).set_value("scale").run()
+    at.segmented_control(key=address.ACTION).set_value("scale").run()
     at.slider(key=address.FACTOR).set_value(1.5).run()
     assert [rule.text() for rule in previewed[-1][0].edits[0].params.rules] == ["b1=1.5"]
     query = link(at, "Make it a run")
     chain = parse_chain(query["chain"])
     assert chain.edits[0][0] == "manual" and chain.merge[0] == "task_arithmetic"
-    at.segmented_control(key=address.ACT).set_value("give it back to an expert").run()
-    at.selectbox(key=address.GIVEN).set_value("flags").run()
+    at.segmented_control(key=address.ACTION).set_value("give it back to an expert").run()
+    at.selectbox(key=address.ACTION_EXPERT).set_value("flags").run()
     given = previewed[-1][0].edits[0].params
     assert (given.when, [rule.experts for rule in given.rules][1:]) == ("before", [("flags",)])
     assert "This cannot be a factor of the merged weights" in words(at)

@@ -73,7 +73,7 @@ def choose_cell() -> None:
 
 def pick_kind() -> str:
     """The picker of one of ``measurements.KINDS``."""
-    return str(st.selectbox("Tensors", measurements.KINDS, key=address.KIND, bind=address.BIND, width=200))
+    return str(st.selectbox("Tensors", measurements.KINDS, key=address.TENSOR_KIND, bind=address.BIND, width=200))
 
 
 @fragment
@@ -81,7 +81,7 @@ def pictures(run: Run, measurement: Measured, pairs: Pairs) -> None:
     """Isolated drift, one layer of it, and the objective; a click redraws only them."""
     with st.container(horizontal=True, gap="medium"):
         kind = pick_kind()
-        value = CELLS[st.selectbox("Color", CELLS, key=address.CELL, bind=address.BIND, width=210)]
+        value = CELLS[st.selectbox("Color", CELLS, key=address.CELL_METRIC, bind=address.BIND, width=210)]
     table = measurements.layers(run, measurement)
     tasks, tensors = (list(dict.fromkeys(table[name])) for name in ("task", "tensor"))
     picture = st.container()  # the pickers are read before the picture above them is drawn
@@ -157,7 +157,7 @@ def removed(runs: Sequence[Run]) -> None:
     run = pick_one(runs)
     with st.container(horizontal=True, gap="medium"):
         kind = pick_kind()
-        value = CONFLICTS[st.selectbox("Color", CONFLICTS, key=address.CONFLICT, bind=address.BIND, width=210)]
+        value = CONFLICTS[st.selectbox("Color", CONFLICTS, key=address.CONFLICT_METRIC, bind=address.BIND, width=210)]
     table = measurements.of_kind(measurements.conflicts(run), kind)
     given = run.recipe.exemplars if run.recipe else None
     images = f"n = {given.per_task} exemplars per task (training images), seed {given.seed}. " if given else ""
