@@ -115,8 +115,8 @@ def open_app(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
         st.cache_resource.clear()
         singletons.forget()
 
-    def opened(page: str, benchmark: Path, **query: str) -> Any:
-        monkeypatch.setenv("MERGESCOPE_BENCHMARK", str(benchmark))
+    def opened(page: str, folder: Path, /, **query: str) -> Any:
+        monkeypatch.setenv("MERGESCOPE_BENCHMARK", str(folder))
         clear()
         at = AppTest.from_file(str(MAIN), default_timeout=SLOW)
         if page != "home":

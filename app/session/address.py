@@ -12,7 +12,7 @@ BIND: Any = "query-params"  # what a widget whose value is a parameter is bound 
 class Parameter:
     """A query parameter: its key, the pages that read it, and what it means in a sentence.
 
-    A ``bound`` one is the key and the value of a widget. The others are written by the modules of the session, because a
+    A ``bound`` one is the key and the value of a widget. The others are written by modules of the session, because a
     link carries a run's id and not the label in its picker.
     """
 

@@ -110,7 +110,7 @@ def test_a_run_chosen_later_joins_those_of_a_page(open_app: Any, compared: Path)
     several = shown(go(at, "scores"), "runs")
     assert several[0] == known[EMR].id and known[TIES].id in several
     assert named(at, "run") == [known[EMR].id] and "runs" not in at.query_params
-    at.multiselect(key="compare").set_value([known[TIES].id]).run()  # who takes it away there keeps it elsewhere
+    at.multiselect(key="metric").set_value([known[TIES].id]).run()  # who takes it away there keeps it elsewhere
     assert named(go(at, "scores"), "runs") == [known[TIES].id]
     assert named(go(at, "masks"), "run") == [known[EMR].id]
 
@@ -181,10 +181,10 @@ def test_a_deleted_run_is_chosen_no_more(monkeypatch: pytest.MonkeyPatch) -> Non
     gone, left = "0123456789ab", "abcdef012345"
     kept = {"_chosen_run": gone[:8], "_run": gone, "_other": left, "_runs": [gone, left], "_chosen": [gone]}
     monkeypatch.setattr(st, "session_state", kept)
-    monkeypatch.setattr(st, "query_params", AddressBar(run=gone[:6], chosen=f"{left},{gone}", b=left))
+    monkeypatch.setattr(st, "query_params", AddressBar(run=gone[:6], selected_runs=f"{left},{gone}", run_b=left))
     run_choice.drop([gone])
     assert kept == {"_other": left, "_runs": [left], "_chosen": []}
-    assert st.query_params == {"chosen": left, "b": left}
+    assert st.query_params == {"selected_runs": left, "run_b": left}
 
 
 @pytest.mark.parametrize("page", ["compare", "masks"])

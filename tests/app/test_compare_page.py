@@ -32,7 +32,7 @@ def test_without_b_the_nearest_runs_are_suggested(open_app: Any, compared: Path)
     assert not at.exception
     assert charts(at) == 1
     assert at.query_params["run"] == a.id
-    assert at.query_params["b"] == at.selectbox(key="other").value
+    assert at.query_params["run_b"] == at.selectbox(key="other").value
 
 
 def test_swap_exchanges_the_two(open_app: Any, compared: Path) -> None:
@@ -41,8 +41,8 @@ def test_swap_exchanges_the_two(open_app: Any, compared: Path) -> None:
     table = at.dataframe[0].value
     next(button for button in at.button if "Swap" in button.label).click().run()
     assert not at.exception
-    assert (at.selectbox(key="picker").value, at.selectbox(key="other").value) == (link["b"], link["run"])
-    assert at.query_params["b"] == link["run"]
+    assert (at.selectbox(key="picker").value, at.selectbox(key="other").value) == (link["run_b"], link["run"])
+    assert at.query_params["run_b"] == link["run"]
     turned = at.dataframe[0].value
     assert turned.set_index("title")["difference"].to_dict() == pytest.approx(
         (-table.set_index("title")["difference"]).to_dict()
@@ -50,19 +50,19 @@ def test_swap_exchanges_the_two(open_app: Any, compared: Path) -> None:
 
 
 def test_a_link_restores_both_runs_and_the_view(open_app: Any, compared: Path) -> None:
-    at = open_app("compare", compared, **both(compared), between="charts", chart="layer-isolated drift")
+    at = open_app("compare", compared, **both(compared), view="charts", chart="layer-isolated drift")
     assert not at.exception
     assert at.selectbox(key="chart").value == "layer-isolated drift"
-    at = open_app("compare", compared, **both(compared), between="images", among="Tiles", outcome="both wrong")
-    assert (at.selectbox(key="among").value, at.button_group(key="outcome").value) == ("Tiles", "both wrong")
+    at = open_app("compare", compared, **both(compared), view="images", image_group="Tiles", right_runs="both wrong")
+    assert (at.selectbox(key="image_group").value, at.button_group(key="right_runs").value) == ("Tiles", "both wrong")
 
 
 BAD_LINKS = [
-    ({"b": "000000000000"}, "which this machine does not have"),
+    ({"run_b": "000000000000"}, "which this machine does not have"),
     ({"run": "../../etc/passwd"}, "which this machine does not have"),
-    ({"between": "nowhere"}, "What was done differently"),
-    ({"between": "charts", "chart": "x"}, "of each tensor's scalars"),
-    ({"between": "images", "among": "x", "outcome": "y"}, "McNemar"),
+    ({"view": "nowhere"}, "What was done differently"),
+    ({"view": "charts", "chart": "x"}, "of each tensor's scalars"),
+    ({"view": "images", "image_group": "x", "right_runs": "y"}, "McNemar"),
 ]
 
 
@@ -75,7 +75,7 @@ def test_bad_links_show_something_sensible(open_app: Any, compared: Path, query:
 
 def test_a_missing_b_can_be_left_behind_without_a(open_app: Any, compared: Path) -> None:
     a = runs(compared)[EMR].id
-    at = open_app("compare", compared, run=a, b="000000000000")
+    at = open_app("compare", compared, run=a, run_b="000000000000")
     next(button for button in at.button if button.label == "Show an available run").click().run()
     assert not at.exception
     assert at.selectbox(key="picker").value == a
@@ -166,7 +166,7 @@ def test_a_run_of_another_version_of_the_benchmark(open_app: Any, compared: Path
     store, benchmark = Store(folder / "more2", libraries=(), dated=False), Benchmark.load(folder)
     run = execute(preset("pcb").recipe(benchmark.pretrained, benchmark.experts), store, benchmark=benchmark)
     shutil.copytree(run.path, folder / "runs" / run.id)
-    at = open_app("compare", folder, run=run.id, b=runs(folder)[TIES].id)
+    at = open_app("compare", folder, run=run.id, run_b=runs(folder)[TIES].id)
     assert not at.exception
     assert run.id in warned(at) and "another benchmark" in warned(at)
     assert charts(at) == 0

@@ -91,12 +91,12 @@ def test_the_illustration_needs_nothing(open_app: Any, tiny_folder: Path) -> Non
     at = open_app("drift", tiny_folder, view=CASES)
     assert charts(at) == 2
     assert "LOT does both at once" in words(at) and "are in different order" in words(at)
-    at.slider(key="overlap").set_value(0).run()
+    at.slider(key="shared_directions").set_value(0).run()
     assert "orthogonal: LOT drifts from neither expert, and neither does the sum" in words(at)
     assert "sum of both 0%" in at.get("plotly_chart")[1].proto.spec + str(at.get("plotly_chart")[1].proto)
     assert not at.exception
-    at = open_app("drift", tiny_folder, view=CASES, overlap="0", vectors="false")
-    assert not at.toggle(key="vectors").value
+    at = open_app("drift", tiny_folder, view=CASES, shared_directions="0", trained_vectors="false")
+    assert not at.toggle(key="trained_vectors").value
     assert "The sum does: each vector acts on the other's inputs" in words(at)
     assert "sum of both 100%" in at.get("plotly_chart")[1].proto.spec + str(at.get("plotly_chart")[1].proto)
 
@@ -153,12 +153,14 @@ def test_a_click_on_a_cell_puts_it_in_focus(open_app: Any, measured: Path) -> No
 def test_a_link_restores_one_layer(open_app: Any, measured: Path) -> None:
     known = runs(measured)
     chosen = {"runs": f"{known['LOT Merging'].id},{known['Ties'].id}", "run": known["LOT Merging"].id}
-    focus = {"tensor": TENSOR, "expert": "leaves", "kind": "weight matrices", "cell": "mean square"}
+    focus = {"tensor": TENSOR, "expert": "leaves", "tensor_kind": "weight matrices", "cell_metric": "mean square"}
     at = open_app("drift", measured, view=LAYERS, **chosen, **focus)
     assert not at.exception
     assert at.multiselect(key="drifting").value == chosen["runs"].split(",")
     assert at.selectbox(key="one").value == chosen["run"]
-    assert {key: at.selectbox(key=key).value for key in ("kind", "cell")} == {k: focus[k] for k in ("kind", "cell")}
+    assert {key: at.selectbox(key=key).value for key in ("tensor_kind", "cell_metric")} == {
+        k: focus[k] for k in ("tensor_kind", "cell_metric")
+    }
     assert (picker(at, "tensor").value, picker(at, "expert").value) == (TENSOR, "leaves")
     assert charts(at) == 3
     assert "exemplars of its own recipe" not in words(at)  # both on as many
@@ -180,9 +182,19 @@ def test_a_link_restores_the_pictures_by_depth(open_app: Any, measured: Path) ->
 
 BAD_LINKS = [
     ({"view": "nowhere", "token": "x", "distance": "7"}, 2),
-    ({"view": LAYERS, "tensor": "none", "expert": "nobody", "kind": "x", "cell": "x", "run": "000000000000"}, 2),
-    ({"view": CASES, "overlap": "99", "energy": "none", "agreement": "2"}, 2),
-    ({"view": CAT, "conflict": "x"}, 1),
+    (
+        {
+            "view": LAYERS,
+            "tensor": "none",
+            "expert": "nobody",
+            "tensor_kind": "x",
+            "cell_metric": "x",
+            "run": "000000000000",
+        },
+        2,
+    ),
+    ({"view": CASES, "shared_directions": "99", "energy_ratio": "none", "cosine": "2"}, 2),
+    ({"view": CAT, "conflict_metric": "x"}, 1),
     ({"runs": "000000000000,../../etc/passwd"}, 0),
 ]
 

@@ -70,14 +70,14 @@ def circle(at: AppTest, *marks: tuple[str, str]) -> AppTest:
 
 
 WITH = [
-    ({"look": MAPS}, 1, 1, "neither the size of a cluster nor the distance"),  # t-SNE, where its maps are stored
-    ({"look": MAPS, "map": "PCA"}, 1, 1, "The two principal components hold "),
-    ({"look": MAPS, "map": "t-SNE", "perplexity": "5"}, 1, 1, "neither the size of a cluster nor the distance"),
-    ({"look": PERPLEXITIES}, 1, 1, "neither the size of a cluster nor the distance"),
-    ({"look": NUMBERS, "number": "silhouette"}, 1, 0, "Computed from the features scaled to unit length"),
-    ({"look": DISTANCE}, 1, 0, f"n = {IMAGES} images of the choosing half, seed 0"),
-    ({"look": DISTANCE, "images": "Tiles", "unit": "true"}, 1, 0, f"n = {tiny.CHOOSING} images"),
-    ({"look": COMPONENTS}, 2, 0, "before masks are shared"),
+    ({"view": MAPS}, 1, 1, "neither the size of a cluster nor the distance"),  # t-SNE, where its maps are stored
+    ({"view": MAPS, "map": "PCA"}, 1, 1, "The two principal components hold "),
+    ({"view": MAPS, "map": "t-SNE", "perplexity": "5"}, 1, 1, "neither the size of a cluster nor the distance"),
+    ({"view": PERPLEXITIES}, 1, 1, "neither the size of a cluster nor the distance"),
+    ({"view": NUMBERS, "metric": "silhouette"}, 1, 0, "Computed from the features scaled to unit length"),
+    ({"view": DISTANCE}, 1, 0, f"n = {IMAGES} images of the choosing half, seed 0"),
+    ({"view": DISTANCE, "data_set": "Tiles", "unit_length": "true"}, 1, 0, f"n = {tiny.CHOOSING} images"),
+    ({"view": COMPONENTS}, 2, 0, "before masks are shared"),
 ]
 
 
@@ -99,7 +99,7 @@ def test_marks_are_colored_by_what_is_asked_about(open_app: Any, extracted: Path
     assert "Do out-of-domain data sets stay apart?" in [heading.value for heading in at.header]
     named = {trace["name"] for trace in json.loads(at.get("plotly_chart")[0].proto.spec)["data"]}
     assert {"Tiles", "Letters"} <= named
-    at = open_app("features", extracted, runs=chosen(extracted), images="Letters", map="PCA")
+    at = open_app("features", extracted, runs=chosen(extracted), data_set="Letters", map="PCA")
     assert "Do out-of-domain classes stay apart?" in [heading.value for heading in at.header]
     named = {trace["name"] for trace in json.loads(at.get("plotly_chart")[0].proto.spec)["data"]}
     assert "letters 1" in named and not {"Tiles", "Letters"} & named
@@ -155,9 +155,9 @@ def test_runs_with_one_model_per_task_are_not_offered(open_app: Any, extracted: 
 
 
 BAD_LINKS = [
-    ({"look": "nowhere", "map": "x", "images": "None", "perplexity": "7", "classes": "y", "beside": "z"}, 1),
+    ({"view": "nowhere", "map": "x", "data_set": "None", "perplexity": "7", "classes": "y", "compared_expert": "z"}, 1),
     ({"runs": "000000000000,../../etc/passwd"}, 1),
-    ({"look": COMPONENTS, "expert": "nobody", "ratio": "9", "run": "000000000000"}, 2),
+    ({"view": COMPONENTS, "expert": "nobody", "ratio": "9", "run": "000000000000"}, 2),
 ]
 
 
@@ -169,7 +169,7 @@ def test_bad_links_show_something_sensible(open_app: Any, extracted: Path, query
 
 
 def test_a_link_restores_the_view(open_app: Any, extracted: Path) -> None:
-    query = {"map": "t-SNE", "perplexity": "5", "images": "Letters", "beside": "Digits"}
+    query = {"map": "t-SNE", "perplexity": "5", "data_set": "Letters", "compared_expert": "Digits"}
     at = open_app("features", extracted, runs=chosen(extracted), classes="letters 1", **query)
     assert not at.exception
     assert {key: str(at.selectbox(key=key).value) for key in ("perplexity", "images", "beside")} == {

@@ -11,7 +11,7 @@ from page_harness import SLOW, charts, labels, words
 from merging import settings
 
 VIEWS = {  # page -> the control that chooses its view, as the address names it; empty where a page has one view
-    "masks": "", "conflicts": "about", "drift": "view", "features": "look", "image": "see", "learning": "learned",
+    "masks": "", "conflicts": "view", "drift": "view", "features": "view", "image": "view", "learning": "view",
     "scores": "show", "sweeps": "", "methods": "",
 }  # fmt: skip
 COMPARED = ("scores", "charts", "images")
@@ -49,7 +49,7 @@ def test_every_comparison_has_a_picture_for_a_run_that_is_suggested(open_app: An
     suggested = [str(button.key).removeprefix("beside_") for button in at.button if button.label == "Compare"]
     assert len(suggested) == 3
     for view in COMPARED:
-        opened = [open_app("compare", settings.BUNDLED, b=other, between=view) for other in suggested]
+        opened = [open_app("compare", settings.BUNDLED, run_b=other, view=view) for other in suggested]
         assert not any(at.exception for at in opened) and any(pictures(at) for at in opened), view
 
 

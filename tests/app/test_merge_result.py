@@ -51,7 +51,7 @@ def test_a_result_stands_beside_references_and_the_best_stored_run(open_app: Any
         assert row[0].replace("\u00a0", " ") == f"{inside} ({low} to {high})"
     assert f"highest H-score of {len(others)} stored runs that merge the same experts" in words(at)
     link = next(link for link in at.get("page_link") if link.proto.label == "Compare with the best")
-    assert f"b={best.id}" in link.proto.query_string
+    assert f"run_b={best.id}" in link.proto.query_string
 
 
 @pytest.mark.slow

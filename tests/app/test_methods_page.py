@@ -107,12 +107,12 @@ def test_a_link_to_no_method_says_so(open_app: Any, library: Path, link: str) ->
 
 
 def test_filters_leave_what_fits(open_app: Any, library: Path) -> None:
-    at = open_app("methods", library, find="saliency", role="edit")
+    at = open_app("methods", library, search="saliency", role="edit")
     assert [group.key for group in at.button_group if str(group.key).startswith("methods_")] == ["methods_edit"]
     assert list(frames(at)[-1]["title"]) == ["LwPTV"]
-    at.text_input(key="find").set_value("no card says this").run()
+    at.text_input(key="search").set_value("no card says this").run()
     assert "No method matches" in at.info[0].value
-    at.text_input(key="find").set_value("").run()
+    at.text_input(key="search").set_value("").run()
     at.button_group(key="role").set_value("merge").run()
     assert list(frames(at)[-1]["title"]) == [method.title for method in METHODS if method.role == "merge"]
     assert not at.exception

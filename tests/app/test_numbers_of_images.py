@@ -24,7 +24,7 @@ from viz.text import span
 
 CHOOSING, REPORTING = (f"{n // 2} to {n}" for n in (tiny.CHOOSING, tiny.REPORTING))
 PAGES = [
-    ("scores", {"show": "ablations"}, [f"n = {REPORTING} images of each data set"]),
+    ("scores", {"view": "ablations"}, [f"n = {REPORTING} images of each data set"]),
     (
         "drift",
         {"view": "by depth"},

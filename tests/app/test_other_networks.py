@@ -123,7 +123,7 @@ def test_methods_says_what_such_models_need_and_what_papers_print_of_them(
     assert here["TATR"] == "gradients; nothing with sensitivity magnitude" and here["MASS"] == "not possible"
     (blip,) = [frame.value for frame in at.dataframe if ("CIDEr", "COCO") in frame.value.columns]
     assert blip.iloc[0]["CIDEr", "COCO"] == "0.91" and blip.iloc[0]["accuracy", "OKVQA"] == "38.35%"
-    at = open_app("methods", library, method="ties", beyond="true")
+    at = open_app("methods", library, method="ties", other_networks="true")
     shown = [part for part in words(at).split("**") if part in {"T5-base", "DeBERTa-v3-base", "BLIP-VQA"}]
     assert shown == ["DeBERTa-v3-base", "T5-base", "BLIP-VQA"]
 

@@ -60,8 +60,8 @@ BAD_LINKS = [
     ("merge", {"chain": "activation:relu;ties"}, "cannot be used"),
     ("merge", {"chain": "activation:gelu"}, "cannot be used"),
     ("merge", {"chain": "ties", "experts": "nobody,../x"}, ""),
-    ("home", {"present": "maybe", "run": "x"}, ""),
-    ("masks", {"ratio": "7", "group": "EVIL", "tensor": "none", "shared": "x", "by": "1"}, ""),
+    ("home", {"presentation": "maybe", "run": "x"}, ""),
+    ("masks", {"ratio": "7", "tensor_order": "EVIL", "tensor": "none", "shared_mask": "x", "grouping": "1"}, ""),
 ]
 
 
@@ -83,9 +83,9 @@ def test_a_run_that_is_not_here_can_be_left_behind(open_app: Any, library: Path)
 def test_a_link_restores_the_masks(open_app: Any, library: Path) -> None:
     run = next(run.id for run in Store(libraries=(library / "runs",)).runs() if "saliency" in run.tables)
     tensor = "visual.proj"
-    at = open_app("masks", library, run=run, ratio="0.5", tensor=tensor, expert="flags", group="kind of layer")
+    at = open_app("masks", library, run=run, ratio="0.5", tensor=tensor, expert="flags", tensor_order="kind of layer")
     assert at.slider(key="ratio").value == 0.5
-    assert at.selectbox(key="group").value == "kind of layer"
+    assert at.selectbox(key="tensor_order").value == "kind of layer"
     assert charts(at) == 3  # the chosen tensor has a chart of its own
     assert "At prune ratio 0.5; this run used 0.7" in words(at)
 
@@ -149,15 +149,15 @@ def test_picking_another_run_starts_from_its_own_ratio(open_app: Any, library: P
 @pytest.mark.slow
 def test_scores_compare_the_chosen_runs(open_app: Any, library: Path) -> None:
     at = open_app("scores", library)
-    chosen = at.multiselect(key="compare").value
+    chosen = at.multiselect(key="metric").value
     assert len(chosen) == 4
-    at.multiselect(key="compare").unselect(chosen[0]).run()
+    at.multiselect(key="metric").unselect(chosen[0]).run()
     assert at.query_params["runs"] == ",".join(chosen[1:])
     table = at.dataframe[0].value
     assert set(table["kind"]) == {"pretrained", "individual", "multitask", "merge"}
     assert (table["in_low"] <= table["in_domain"]).all()
     for run in chosen[1:]:
-        at.multiselect(key="compare").unselect(run)
+        at.multiselect(key="metric").unselect(run)
     at.run()
     assert not at.exception
     assert "Choose at least one run" in at.info[0].value

@@ -54,7 +54,7 @@ def test_scores_mark_it_and_say_why(page):
     numbers = at.dataframe[0].value.set_index("run")["kind"]
     assert numbers[ids[0]] == "one model per task ‡"
     assert numbers[ids[1]] == "merge"
-    assert any("one model per task" in option for option in at.multiselect(key="compare").options)
+    assert any("one model per task" in option for option in at.multiselect(key="metric").options)
     drawn = [json.loads(chart.proto.spec) for chart in at.get("plotly_chart")]
     scatter, tasks, storage = drawn
     marks = {trace["name"]: trace for trace in scatter["data"] if trace.get("mode") == "markers"}
@@ -78,7 +78,7 @@ def test_masks_of_it_count_all_models(page):
     at = opened("masks", run=ids[0])
     assert not at.exception
     assert "into one model per task" in said(at)
-    at.segmented_control(key="source").set_value("weights").run()
+    at.segmented_control(key="benchmark_source").set_value("weights").run()
     assert not at.exception
     assert "any of its models" in said(at)
 

@@ -122,7 +122,15 @@ def test_a_click_on_a_map_opens_the_panel(open_app: Any, mapped: Path, previewed
 def test_an_edited_link_still_opens(open_app: Any, mapped: Path, previewed: list[Any]) -> None:
     run = runs(mapped)[tiny_library.NASTY]
     at = open_app(
-        "drift", mapped, view=BACK, run=run.id, runs=run.id, tensor="<b>no</b>", act="x", reach="y", given="z"
+        "drift",
+        mapped,
+        view=BACK,
+        run=run.id,
+        runs=run.id,
+        tensor="<b>no</b>",
+        action="x",
+        action_scope="y",
+        action_expert="z",
     )
     assert not at.exception
     assert previewed == []
@@ -167,7 +175,7 @@ def test_a_map_that_is_being_measured_is_drawn(
     assert "So far, 6 tensors" in words(at)
 
 
-@pytest.mark.parametrize(("page", "query"), [("masks", {}), ("conflicts", {"about": "sign agreement"})])
+@pytest.mark.parametrize(("page", "query"), [("masks", {}), ("conflicts", {"view": "sign agreement"})])
 @pytest.mark.slow
 def test_doors_lead_to_the_same_tensor(
     open_app: Any, mapped: Path, previewed: list[Any], page: str, query: dict[str, str]
@@ -194,7 +202,7 @@ def test_masks_and_compare_have_the_panel(open_app: Any, mapped: Path, previewed
     assert not at.exception and len(previewed) == 1
     other = next(one for one in library.values() if one.recipe is not None and one.id != run.id)
     at = open_app(
-        "compare", mapped, run=run.id, b=other.id, between="charts", chart="saliency of one tensor", tensor=TENSOR
+        "compare", mapped, run=run.id, run_b=other.id, view="charts", chart="saliency of one tensor", tensor=TENSOR
     )
     assert not at.exception
     assert previewed[-1][1].id == run.id

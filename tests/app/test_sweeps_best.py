@@ -24,7 +24,9 @@ def test_the_best_point_under_a_bound(open_app: Any, library: Path, tmp_path: Pa
     means = means_of(found, library, tmp_path / "store")
     least = int(100 * sorted(means["out_of_domain"])[-2])
     meeting = means[means["out_of_domain"] >= least / 100]
-    at = open_app("sweeps", library, sweep=found.id, subject="out of domain", least=str(least), best="in domain")
+    at = open_app(
+        "sweeps", library, sweep=found.id, constraint="out of domain", minimum=str(least), criterion="in domain"
+    )
     assert not at.exception and not at.error and not at.warning
     best = meeting.loc[meeting["in_domain"].idxmax(), "point"]
     assert picker(at, "chosen_point").value == best
@@ -46,8 +48,8 @@ def test_no_point_meets_the_bound(open_app: Any, library: Path, tmp_path: Path) 
     means = means_of(found, library, tmp_path / "store")
     at = open_app("sweeps", library, sweep=found.id)
     picker(at, "chosen_point").set_value(str(means["point"].iloc[0])).run()
-    at.selectbox(key="subject").set_value("in domain").run()
-    at.number_input(key="least").set_value(100).run()
+    at.selectbox(key="constraint").set_value("in domain").run()
+    at.number_input(key="minimum").set_value(100).run()
     assert not at.exception
     assert "No point has at least 100% in domain. The nearest is shown." in at.warning[0].value
     assert picker(at, "chosen_point").value == means.loc[means["in_domain"].idxmax(), "point"]  # whatever was chosen

@@ -276,7 +276,7 @@ def test_what_a_link_asks_for_stays_when_the_page_is_drawn_again(open_app: Any, 
     for _ in range(2):
         assert picker(at, "sweep_picker").value == at.query_params["sweep"] == older.id
         assert picker(at, "chosen_point").value == at.query_params["point"] == other
-        at.toggle(key="present").set_value(True).run()  # the whole page is drawn again, as when a job ends
+        at.toggle(key="presentation").set_value(True).run()  # the whole page is drawn again, as when a job ends
     at = open_app("sweeps", library, sweep="new")
     at.text_input(key="sweep_title").set_value("Mine").run()
     assert at.button(key="sweep_start")

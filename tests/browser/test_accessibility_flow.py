@@ -26,7 +26,7 @@ def pages() -> list[str]:
 
 # What a page shows only where its address says so.
 VIEWS = (
-    "masks?paint=true", "masks?run=0123456789ab", "merge?chain=no_such_edit;ties", "models?shelf=runs",
+    "masks?painting=true", "masks?run=0123456789ab", "merge?chain=no_such_edit;ties", "models?view=runs",
     "masks?lesson=masks_by_hand&step=1", "masks?lesson=masks_by_hand&step=5",
 )  # fmt: skip
 
@@ -89,7 +89,7 @@ def test_paint_by_keyboard(walker: App, lwptv_run: str) -> None:
     page = walker.open(f"/masks?run={lwptv_run}").charted().page
     keyboard.reach(page, page.get_by_role("switch", name="Paint").or_(page.get_by_role("checkbox", name="Paint")).first)
     page.keyboard.press("Space")
-    walker.wait_for_address("paint=true")
+    walker.wait_for_address("painting=true")
     walker.settled().charted()
     keyboard.reach(page, page.get_by_role("combobox", name="Where"))
     page.keyboard.type("in blocks")
@@ -104,7 +104,7 @@ def test_paint_by_keyboard(walker: App, lwptv_run: str) -> None:
     walker.settled()
     keyboard.reach(page, page.get_by_role("button", name="Paint 0"))
     page.keyboard.press("Enter")
-    walker.wait_for_address("painted=b1%3D0")
+    walker.wait_for_address("painted_factors=b1%3D0")
 
 
 def test_put_a_view_into_the_report_and_download_it_by_keyboard(walker: App) -> None:

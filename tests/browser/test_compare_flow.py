@@ -18,10 +18,10 @@ def test_two_runs_down_to_single_images(app: App, lwptv_run: str) -> None:
     page.get_by_test_id("stMain").get_by_role("button", name="Compare", exact=True).first.click()  # not the tray's
     app.settled().charted()
     query = dict(re.findall(r"(run|b)=([0-9a-f]{12})", page.url))
-    assert set(query) == {"run", "b"}
+    assert set(query) == {"run", "run_b"}
 
     page.get_by_role("button", name="Swap A and B").click()
-    app.wait_for_address(f"b={query['run']}")
+    app.wait_for_address(f"run_b={query['run']}")
     app.settled()
     assert f"run={query['b']}" in page.url
 
@@ -32,7 +32,7 @@ def test_two_runs_down_to_single_images(app: App, lwptv_run: str) -> None:
     app.settled().charted()
 
     app.click_cell(1, 1)  # both wrong
-    app.wait_for_address("outcome=both+wrong")
+    app.wait_for_address("right_runs=both+wrong")
     app.settled()
     thumbnails = page.locator(".st-key-thumbnails")
     expect(thumbnails.get_by_role("img").first).to_be_visible(timeout=60_000)

@@ -11,7 +11,7 @@ from browser_tab import App
 pytestmark = pytest.mark.browser
 PAGES = (
     "", "merge", "masks", "conflicts", "drift", "features", "image", "learning", "scores", "sweeps", "compare",
-    "report", "lessons", "methods", "methods?find=nothing", "models",
+    "report", "lessons", "methods", "methods?search=nothing", "models",
 )  # fmt: skip
 STOPS = 24  # of the Tab key: the menu, and the first links of Home
 

@@ -141,7 +141,7 @@ SMALL_TYPE = """() => [...document.querySelectorAll('.st-key-presented *')].filt
 
 
 def test_b_blanks_a_presented_screen(app: App) -> None:
-    app.open("/scores?present=true").charted()
+    app.open("/scores?presentation=true").charted()
     dark = "() => document.documentElement.hasAttribute('data-blank')"
     assert not app.page.evaluate(dark)
     app.page.keyboard.press("b")
@@ -154,11 +154,11 @@ def test_present_mode_fills_the_window_with_one_chart(app: App) -> None:
     app.page.set_viewport_size({"width": 1920, "height": 1080})
     app.open("/scores").charted()
     app.page.get_by_role("button", name="Present").last.click()
-    app.wait_for_address("present=true")
+    app.wait_for_address("presentation=true")
     stage = app.page.locator(".st-key-presented")
     expect(stage.locator(".js-plotly-plot .main-svg").first).to_be_visible(timeout=PATIENCE)
     app.settled().charted()
-    assert "figure=" in app.page.url
+    assert "single_chart=" in app.page.url
     expect(app.page.locator(".js-plotly-plot")).to_have_count(1)
     expect(app.page.get_by_role("link", name="Masks")).not_to_be_visible()
     box = stage.bounding_box()
@@ -172,7 +172,7 @@ def test_present_mode_fills_the_window_with_one_chart(app: App) -> None:
     app.page.keyboard.press("Escape")
     expect(app.page.get_by_role("link", name="Masks").first).to_be_visible(timeout=PATIENCE)
     app.settled()
-    assert "present=" not in app.page.url
+    assert "presentation=" not in app.page.url
 
 
 def test_escape_leaves_a_chart_in_a_part_that_is_drawn_alone(app: App) -> None:
@@ -183,7 +183,7 @@ def test_escape_leaves_a_chart_in_a_part_that_is_drawn_alone(app: App) -> None:
     app.page.keyboard.press("Escape")
     expect(app.page.get_by_role("link", name="Masks").first).to_be_visible(timeout=PATIENCE)
     app.settled()
-    assert "present=" not in app.page.url
+    assert "presentation=" not in app.page.url
 
 
 def test_the_server_listens_on_this_machine_only(server: str) -> None:

@@ -20,7 +20,7 @@ def test_find_a_method_and_open_it_in_merge(app: App, context: BrowserContext, s
     app.settled()
     expect(page.locator(".st-key-methods_merge")).to_have_count(0)
     page.get_by_label("Find", exact=True).fill("saliency")
-    app.wait_for_address("find=saliency")
+    app.wait_for_address("search=saliency")
     app.settled()
     page.locator(".st-key-methods_edit").get_by_text("LwPTV").click()
     app.wait_for_address("method=lwptv")

@@ -75,7 +75,7 @@ def test_from_a_folder_of_experts_to_a_model_that_loads(app: App, tmp_path: Path
     page.get_by_role("button", name="Export the model").click()
     expect(page.get_by_role("button", name="Download (zip)")).to_be_visible(timeout=PATIENCE)
     app.settled()
-    run_id = re.search(r"chosen=([0-9a-f]{12})", page.url)
+    run_id = re.search(r"selected_runs=([0-9a-f]{12})", page.url)
     assert run_id is not None
     with page.expect_download() as waiting:
         page.get_by_role("button", name="Download (zip)").click()

@@ -25,7 +25,7 @@ def test_a_block_is_put_back(app: App, lwptv_run: str) -> None:
     app.wait_for_address("tensor=visual.transformer.resblocks.0.")
     app.settled()
     page.get_by_role("radio", name="its block").click()
-    app.wait_for_address("reach=its")
+    app.wait_for_address("action_scope=its")
     app.settled()
     panel = page.locator(".st-key-preview_put_back_drift")
     panel.get_by_role("button", name="Preview").click()
