@@ -110,7 +110,7 @@ def test_a_run_chosen_later_joins_those_of_a_page(open_app: Any, compared: Path)
     several = shown(go(at, "scores"), "runs")
     assert several[0] == known[EMR].id and known[TIES].id in several
     assert named(at, "run") == [known[EMR].id] and "runs" not in at.query_params
-    at.multiselect(key="metric").set_value([known[TIES].id]).run()  # who takes it away there keeps it elsewhere
+    at.multiselect(key="compare").set_value([known[TIES].id]).run()  # who takes it away there keeps it elsewhere
     assert named(go(at, "scores"), "runs") == [known[TIES].id]
     assert named(go(at, "masks"), "run") == [known[EMR].id]
 

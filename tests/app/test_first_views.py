@@ -12,7 +12,7 @@ from merging import settings
 
 VIEWS = {  # page -> the control that chooses its view, as the address names it; empty where a page has one view
     "masks": "", "conflicts": "view", "drift": "view", "features": "view", "image": "view", "learning": "view",
-    "scores": "show", "sweeps": "", "methods": "",
+    "scores": "view", "sweeps": "", "methods": "",
 }  # fmt: skip
 COMPARED = ("scores", "charts", "images")
 

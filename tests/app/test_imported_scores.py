@@ -58,7 +58,7 @@ def test_given_scores_stand_apart_from_measured_ones(open_app: Any, library: Pat
     at = open_app("scores", library, runs=run.id)
     assert not at.exception and "Given in **own" in words(at)  # the expert that was merged, beside the run
     at = open_app("scores", library)
-    assert at.session_state["metric"] and run.id not in at.session_state["metric"]
+    assert at.session_state["compare"] and run.id not in at.session_state["compare"]
     at = open_app("compare", library, run=run.id, run_b=run.id)
     assert not at.exception and charts(at) == 1
     at = open_app("home", library)

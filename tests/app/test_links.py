@@ -99,7 +99,7 @@ def test_an_ambiguous_beginning_lists_the_runs(open_app: Any, twins: tuple[Path,
         assert not at.exception and "Several runs" not in words(at) and str(at.query_params[key]).strip("[]'") == other
     at = open_app("scores", folder, runs=f"{one},{one[:6]}")
     at.button(key=f"several_{one[:6]}_{one}").click().run()
-    assert at.multiselect(key="metric").value == [one]
+    assert at.multiselect(key="compare").value == [one]
 
 
 def test_a_sweep_opens_by_six_digits(open_app: Any, library: Path, tmp_path: Path) -> None:

@@ -30,7 +30,7 @@ def test_merging_shows_accuracy_and_links(open_app: Any, library: Path) -> None:
     assert job.title == "LwPTV (prune ratio 0.4) → Task Arithmetic"
     assert data.store().run(job.subject).has_scores
     at.switch_page("screens/scores.py").run()
-    assert job.subject in at.multiselect(key="metric").options or job.subject in at.multiselect(key="metric").value
+    assert job.subject in at.multiselect(key="compare").options or job.subject in at.multiselect(key="compare").value
 
 
 @pytest.mark.slow

@@ -149,15 +149,15 @@ def test_picking_another_run_starts_from_its_own_ratio(open_app: Any, library: P
 @pytest.mark.slow
 def test_scores_compare_the_chosen_runs(open_app: Any, library: Path) -> None:
     at = open_app("scores", library)
-    chosen = at.multiselect(key="metric").value
+    chosen = at.multiselect(key="compare").value
     assert len(chosen) == 4
-    at.multiselect(key="metric").unselect(chosen[0]).run()
+    at.multiselect(key="compare").unselect(chosen[0]).run()
     assert at.query_params["runs"] == ",".join(chosen[1:])
     table = at.dataframe[0].value
     assert set(table["kind"]) == {"pretrained", "individual", "multitask", "merge"}
     assert (table["in_low"] <= table["in_domain"]).all()
     for run in chosen[1:]:
-        at.multiselect(key="metric").unselect(run)
+        at.multiselect(key="compare").unselect(run)
     at.run()
     assert not at.exception
     assert "Choose at least one run" in at.info[0].value

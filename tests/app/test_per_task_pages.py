@@ -54,7 +54,7 @@ def test_scores_mark_it_and_say_why(page):
     numbers = at.dataframe[0].value.set_index("run")["kind"]
     assert numbers[ids[0]] == "one model per task ‡"
     assert numbers[ids[1]] == "merge"
-    assert any("one model per task" in option for option in at.multiselect(key="metric").options)
+    assert any("one model per task" in option for option in at.multiselect(key="compare").options)
     drawn = [json.loads(chart.proto.spec) for chart in at.get("plotly_chart")]
     scatter, tasks, storage = drawn
     marks = {trace["name"]: trace for trace in scatter["data"] if trace.get("mode") == "markers"}

@@ -155,7 +155,7 @@ def test_the_card_of_the_edit_leads_to_the_matrix(open_app: Any, library: Path) 
 def test_an_unknown_view_shows_the_runs(open_app: Any, library: Path) -> None:
     at = open_app("scores", library, view="EVIL")
     assert not at.exception
-    assert at.multiselect(key="metric").value
+    assert at.multiselect(key="compare").value
 
 
 @pytest.mark.slow

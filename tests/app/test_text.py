@@ -50,7 +50,7 @@ def test_downloads_hold_no_formulas() -> None:
 
 OTHERS_WORDS = {  # words that mean something of the page's own, and happen to be some method's parameter, too
     "screens/masks.py": {"shared", "block", "threshold"},  # a choice of the live picture
-    "session/address.py": {"density", "direction", "scope", "score"},  # keys of links
+    "session/address.py": {"block", "density", "direction", "scope", "score"},  # keys of links
     "views/conflicts/signs.py": {"density", "rank_tol"},  # columns and notes of the measurement
     "views/conflicts/joint_space.py": {"renorm"},  # a column of its table
     "screens/features.py": {"components"},  # a view
