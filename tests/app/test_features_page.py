@@ -172,8 +172,8 @@ def test_a_link_restores_the_view(open_app: Any, extracted: Path) -> None:
     query = {"map": "t-SNE", "perplexity": "5", "data_set": "Letters", "compared_expert": "Digits"}
     at = open_app("features", extracted, runs=chosen(extracted), classes="letters 1", **query)
     assert not at.exception
-    assert {key: str(at.selectbox(key=key).value) for key in ("perplexity", "images", "beside")} == {
-        key: query[key] for key in ("perplexity", "images", "beside")
+    assert {key: str(at.selectbox(key=key).value) for key in ("perplexity", "data_set", "compared_expert")} == {
+        key: query[key] for key in ("perplexity", "data_set", "compared_expert")
     }
     assert at.multiselect(key="classes").value == ["letters 1"]
     assert at.multiselect(key="featuring").value == chosen(extracted).split(",")

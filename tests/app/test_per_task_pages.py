@@ -78,7 +78,7 @@ def test_masks_of_it_count_all_models(page):
     at = opened("masks", run=ids[0])
     assert not at.exception
     assert "into one model per task" in said(at)
-    at.segmented_control(key="benchmark_source").set_value("weights").run()
+    at.segmented_control(key="source").set_value("weights").run()
     assert not at.exception
     assert "any of its models" in said(at)
 

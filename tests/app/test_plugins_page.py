@@ -140,7 +140,7 @@ def test_the_matrix_survives_a_bad_link(open_app: Any, library: Path, query: dic
     at = open_app("scores", library, **({"view": MATRIX} | query))
     assert not at.exception and not at.error
     assert charts(at) == 1
-    assert len(at.warning) == ("front" in query)
+    assert len(at.warning) == ("edit" in query)
     assert "<img" not in words(at).replace("\\<img", "")
 
 
