@@ -219,7 +219,7 @@ def test_the_sheet_holds_guesses_truths_and_texts_and_restores_them(
     assert not fresh.exception and "Restored “A small lesson”" in words(fresh)
     assert "10 of 10 steps done" in str([bar.proto.text for bar in fresh.get("progress")])
     assert fresh.session_state["_lesson_free"][KEY][10] == "</script><b>A larger ratio</b>"
-    choose(monkeypatch, document.replace('"said"', '"sad"'))
+    choose(monkeypatch, document.replace('"answers"', '"answered"'))
     fresh.run()
     assert "damaged" in fresh.error[0].value
 
@@ -237,7 +237,7 @@ def test_a_sheet_keeps_what_the_address_has_no_room_for(
     choose(monkeypatch, document)
     fresh = open_app("lessons", library)
     assert not fresh.exception and fresh.session_state["_lesson_said"][KEY] == {2: (40.0,), 3: (2.0,), **kept}
-    choose(monkeypatch, document.replace('"did": "vv"', f'"did": "{"v" * 13}"'))
+    choose(monkeypatch, document.replace('"progress": "vv"', f'"progress": "{"v" * 13}"'))
     fresh = open_app("lessons", library, lesson=KEY)
     assert said(fresh, "progress") == "vv" and len(said(fresh, "answers")) <= 120
 
