@@ -27,7 +27,8 @@ from viz.report.contents import ReportView, Source
 from viz.report.guard import Private
 
 DATE, TOOL = "2026-11-23", "https://example.org/mergescope"
-VIEWS = ["# a view with every position of a slider", "drift?view=two+extreme+cases&shared_directions=1  slider=shared_directions"]
+SWEPT = "drift?view=two+extreme+cases&shared_directions=1  slider=shared_directions"
+VIEWS = ["# a view with every position of a slider", SWEPT]
 ADDRESS = re.compile(r"(?:https?:)?//[\w.-]+\.\w")
 
 
