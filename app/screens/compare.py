@@ -134,7 +134,9 @@ def main() -> None:
     for sentence in compare_recipes.limits(a, b):
         page.caution(sentence)
     recipes(of)
-    view = st.segmented_control("Compare", VIEWS, default="scores", key=address.VIEW, bind=address.BIND, required=True)
+    view = st.segmented_control(
+        "Compare", VIEWS, default="scores", key=address.COMPARE_VIEW, bind=address.BIND, required=True
+    )
     VIEWS[view](of)
 
 

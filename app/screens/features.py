@@ -101,8 +101,8 @@ def main() -> None:
         page.empty("There is no run yet. Merge some experts and the result appears here.", "Merge experts", pages.MERGE)
         return
     about = st.segmented_control(
-        "View", (MAPS, PERPLEXITIES, NUMBERS, DISTANCE, COMPONENTS), default=MAPS, key=address.VIEW, bind=address.BIND,
-        required=True,
+        "View", (MAPS, PERPLEXITIES, NUMBERS, DISTANCE, COMPONENTS), default=MAPS,
+        key=address.FEATURES_VIEW, bind=address.BIND, required=True,
     )  # fmt: skip
     chosen = pick_runs(runs)
     run_picker.left_out(stored)

@@ -57,5 +57,5 @@ VIEWS = {
     RUNS: lambda: run_list.show(data.stored()),
     STORAGE: lambda: storage.show(data.store().runs()),
 }
-view = st.segmented_control("Show", VIEWS, default=MODELS, key=address.VIEW, bind=address.BIND, required=True)
+view = st.segmented_control("Show", VIEWS, default=MODELS, key=address.MODELS_VIEW, bind=address.BIND, required=True)
 VIEWS[view]()

@@ -130,7 +130,7 @@ if asked := imported_chart.linked(stored):
     imported_chart.view(asked)
 elif scored := data.scored_runs(stored):
     show = st.segmented_control(
-        "View", (RUNS, PLUGIN, ABLATIONS), default=RUNS, key=address.VIEW, bind=address.BIND, required=True
+        "View", (RUNS, PLUGIN, ABLATIONS), default=RUNS, key=address.SCORES_VIEW, bind=address.BIND, required=True
     )
     if show == PLUGIN:
         plugin_matrix.view(scored, stored)

@@ -1,4 +1,8 @@
-"""The query parameters of the app's addresses. They are an interface, because people share links."""
+"""The query parameters of the app's addresses. They are an interface, because people share links.
+
+Streamlit keeps the value of a bound widget under its key when another page is opened. Pages therefore share the key of
+a widget only where they share its options.
+"""
 
 from __future__ import annotations
 
@@ -31,9 +35,8 @@ ADDRESS = [
     Parameter(EXPERT := "expert", "All", "The chosen expert, or the task of which it is the expert."),
     Parameter(IMAGE := "image", "All", "The chosen image as task:split:number."),
     Parameter(BENCHMARK := "benchmark", "All", "The benchmark, unless it is the server's."),
-    Parameter(VIEW := "view", "All with several views", "The part of the page that is shown.", True),
     # Masks
-    Parameter(RATIO := "ratio", "Masks, Conflicts, Features", "The prune ratio of what is shown.", True),
+    Parameter(RATIO := "ratio", "Masks, Features", "The prune ratio of the masks that are shown.", True),
     Parameter(SHARED_MASK := "shared_mask", "Masks", "Whether all experts share one mask.", True),
     Parameter(TENSOR_ORDER := "tensor_order", "Masks", "In which order tensors stand.", True),
     Parameter(GROUPING := "grouping", "Masks", "By what the kept shares are split.", True),
@@ -42,8 +45,10 @@ ADDRESS = [
     Parameter(PAINTED_FACTORS := "painted_factors", "Masks", "The factors that were painted, as rules in a line."),
     Parameter(TENSOR_BUDGET := "tensor_budget", "Masks", "How many tensors a painted mask may keep at most.", True),
     # Conflicts
+    Parameter(CONFLICTS_VIEW := "conflicts_view", "Conflicts", "What Conflicts shows.", True),
     Parameter(DENSITY := "density", "Conflicts", "The share of entries that each expert keeps.", True),
-    Parameter(CELL_METRIC := "cell_metric", "Conflicts, Drift, Image", "What the color of a cell says.", True),
+    Parameter(SIGN_METRIC := "sign_metric", "Conflicts", "What a cell of sign agreement says.", True),
+    Parameter(ENERGY_METRIC := "energy_metric", "Conflicts", "What a cell of the joint space's energy says.", True),
     Parameter(ELECTION_METRIC := "election_metric", "Conflicts", "Which share of entries the election shows.", True),
     Parameter(RANK_CUT := "rank_cut", "Conflicts", "The rank cut of the joint space.", True),
     Parameter(DIRECTION := "direction", "Conflicts", "How the joint space joins the experts' matrices.", True),
@@ -52,8 +57,11 @@ ADDRESS = [
     Parameter(FIRST_EXPERT := "first_expert", "Conflicts", "One expert of the chosen pair.", True),
     Parameter(SECOND_EXPERT := "second_expert", "Conflicts", "The other expert of the chosen pair.", True),
     Parameter(TESTED_METHOD := "tested_method", "Conflicts", "The method that is tested against the others.", True),
-    Parameter(METRIC := "metric", "Conflicts, Features, Image", "What is measured and shown.", True),
+    Parameter(PAIR_METRIC := "pair_metric", "Conflicts", "By what two experts are compared.", True),
+    Parameter(JOINT_RATIO := "joint_ratio", "Conflicts", "The prune ratio in the joint space.", True),
     # Drift
+    Parameter(DRIFT_VIEW := "drift_view", "Drift", "What Drift shows.", True),
+    Parameter(DRIFT_METRIC := "drift_metric", "Drift", "What a cell of layer-isolated drift says.", True),
     Parameter(TOKEN := "token", "Drift", "Whether the class token or the mean of all tokens drifts.", True),
     Parameter(DISTANCE := "distance", "Drift", "The distance that measures drift.", True),
     Parameter(TENSOR_KIND := "tensor_kind", "Drift", "The only kind of tensors that is shown.", True),
@@ -69,26 +77,33 @@ ADDRESS = [
     Parameter(DOMAIN := "domain", "Drift", "The images whose accuracy is asked for.", True),
     Parameter(PREDICTION := "prediction", "Drift", "What the first-order map predicts.", True),
     # Features
-    Parameter(DATA_SET := "data_set", "Features, Image, Learning", "The data set whose images are shown.", True),
+    Parameter(FEATURES_VIEW := "features_view", "Features", "What Features shows.", True),
+    Parameter(SEPARABILITY_METRIC := "separability_metric", "Features", "How separability is measured.", True),
+    Parameter(DATA_SET := "data_set", "Features", "The data set whose images are shown.", True),
     Parameter(CLASSES := "classes", "Features", "The only classes of the data set that are shown.", True),
     Parameter(MAP := "map", "Features", "How maps are drawn.", True),
     Parameter(PERPLEXITY := "perplexity", "Features", "The perplexity of t-SNE maps.", True),
     Parameter(COMPARED_EXPERT := "compared_expert", "Features", "The expert that is shown beside the runs.", True),
     Parameter(UNIT_LENGTH := "unit_length", "Features, Compare", "Whether features have unit length.", True),
     # Image
+    Parameter(IMAGE_VIEW := "image_view", "Image", "What Image shows.", True),
+    Parameter(DEPTH_METRIC := "depth_metric", "Image", "What is counted of the images by depth.", True),
+    Parameter(CELL_METRIC := "cell_metric", "Image", "What a cell of every data set says.", True),
+    Parameter(LISTED_DATA_SET := "listed_data_set", "Image", "The data set whose images are listed.", True),
     Parameter(QUESTION := "question", "Image", "The question that the listed images answer.", True),
     Parameter(LABEL_SET := "label_set", "Image", "The data set among whose classes the models choose."),
     Parameter(REFERENCE := "reference", "Image", "The model with which runs are compared."),
     Parameter(ATTENTION := "attention", "Image", "The attention head, or the mean or product of heads, that is shown."),
     Parameter(BLOCK := "block", "Image", "The block whose heads are shown."),
-    Parameter(
-        IMAGE_GROUP := "image_group", "Image, Compare", "The data set, or group of data sets, whose images count.", True
-    ),
+    Parameter(IMAGE_GROUP := "image_group", "Image", "The group of images that is counted by depth.", True),
     Parameter(TOKEN_MODEL := "token_model", "Image", "The model whose tokens are restored.", True),
     Parameter(DEPTH := "depth", "Image", "The depth whose images are listed.", True),
     # Learning
+    Parameter(LEARNING_VIEW := "learning_view", "Learning", "What Learning shows.", True),
+    Parameter(ROUTED_DATA_SET := "routed_data_set", "Learning", "The data set whose routed images are shown.", True),
     Parameter(LEARNING_STEP := "learning_step", "Learning", "The step of learning.", True),
     # Scores
+    Parameter(SCORES_VIEW := "scores_view", "Scores", "What Scores shows.", True),
     Parameter(
         RELATIVE_ACCURACY := "relative_accuracy", "Scores, Conflicts", "Whether each is of the expert's own.", True
     ),
@@ -104,6 +119,8 @@ ADDRESS = [
     Parameter(CONSTRAINT := "constraint", "Sweeps", "The accuracy that the best point must reach.", True),
     Parameter(MINIMUM := "minimum", "Sweeps", "How much of that accuracy, in percent.", True),
     # Compare
+    Parameter(COMPARE_VIEW := "compare_view", "Compare", "What Compare shows.", True),
+    Parameter(COMPARED_DATA_SETS := "compared_data_sets", "Compare", "The data sets whose images are compared.", True),
     Parameter(CHART := "chart", "Compare", "The chart that is drawn of both runs and of their difference.", True),
     Parameter(RIGHT_RUNS := "right_runs", "Compare", "Which of the two runs is right about the listed images.", True),
     # Merge, Methods, Models & runs
@@ -116,6 +133,7 @@ ADDRESS = [
     Parameter(SEARCH := "search", "Methods", "The words for which methods are searched.", True),
     Parameter(WORD := "word", "Methods", "The words for which the glossary is searched.", True),
     Parameter(OTHER_NETWORKS := "other_networks", "Methods", "Whether figures beyond CLIP are shown.", True),
+    Parameter(MODELS_VIEW := "models_view", "Models & runs", "What Models & runs shows.", True),
     Parameter(SELECTED_RUNS := "selected_runs", "Models & runs", "The selected runs, ids separated by commas."),
     Parameter(BENCHMARK_SOURCE := "benchmark_source", "Models & runs", "From what a benchmark is made.", True),
     Parameter(EXPERIMENT := "experiment", "Models & runs", "The published experiment."),

@@ -198,7 +198,7 @@ def _lost_runs(run_ids: Sequence[str], forget: Callable[[], None], one_other: st
             "current one. Scores are compared on one benchmark only; choose the benchmark on Models & runs, data.",
             icon=":material/link_off:",
         )
-        open_page(MODELS, "Choose the benchmark", "dataset", view="data")
+        open_page(MODELS, "Choose the benchmark", "dataset", models_view="data")
         st.button("Show an available run", on_click=forget, type="primary")
         return
     if not any(map(run_choice.is_of_link, run_ids)):

@@ -72,8 +72,8 @@ def test_a_chosen_third_is_its_tensor_on_other_pages_and_back(open_app: Any, fol
 @pytest.mark.parametrize(
     ("page", "title", "query", "chart"),
     [
-        ("drift", TRIMMED, {"view": "what CAT removes"}, "drift_removed"),
-        ("learning", LEARNED, {"view": "coefficients"}, "coefficient_map"),
+        ("drift", TRIMMED, {"drift_view": "what CAT removes"}, "drift_removed"),
+        ("learning", LEARNED, {"learning_view": "coefficients"}, "coefficient_map"),
         ("features", MASKED, {}, ""),
     ],
 )
@@ -91,7 +91,7 @@ def test_other_pages_draw_them(
 @pytest.mark.parametrize("shown", ["masks", "saliency", "saliency of one tensor"])
 def test_comparing_with_a_packed_run_says_what_is_left_out(open_app: Any, folder: Path, shown: str) -> None:
     both = runs(folder)
-    at = open_app("compare", folder, run=both[MASKED].id, run_b=both[LWPTV].id, view="charts", chart=shown)
+    at = open_app("compare", folder, run=both[MASKED].id, run_b=both[LWPTV].id, compare_view="charts", chart=shown)
     assert not at.exception and not at.error
     assert ("cells that only one run has" in words(at)) == (shown != "saliency of one tensor")
 

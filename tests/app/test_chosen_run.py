@@ -96,7 +96,7 @@ def test_no_view_of_drift_replaces_it(open_app: Any, compared: Path, view: str) 
     run = runs(compared)[LWPTV].id
     others = ",".join(one.id for one in runs(compared).values() if one.kind == "merge" and one.id != run)
     at = open_app("masks", compared, run=run)
-    go(at, "drift", view=view)
+    go(at, "drift", drift_view=view)
     if at.multiselect:
         at.multiselect(key="drifting").set_value(others.split(",")).run()
         assert run not in named(at, "runs") and named(at, "run") in ([run], [""])  # a reload keeps it, too

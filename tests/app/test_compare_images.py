@@ -20,7 +20,7 @@ IMAGES = tiny.REPORTING * (len(tiny.EXPERTS) + len(tiny.OUTSIDE))
 
 
 def test_agreement_counts_every_image_once(open_app: Any, compared: Path) -> None:
-    at = open_app("compare", compared, **both(compared), view="images")
+    at = open_app("compare", compared, **both(compared), compare_view="images")
     assert not at.exception
     assert charts(at) == 1
     known = runs(compared)
@@ -39,7 +39,7 @@ def test_agreement_counts_every_image_once(open_app: Any, compared: Path) -> Non
 
 @pytest.mark.slow
 def test_a_click_on_a_cell_shows_its_images(open_app: Any, compared: Path) -> None:
-    at = open_app("compare", compared, **both(compared), view="images")
+    at = open_app("compare", compared, **both(compared), compare_view="images")
     at = click(at, "compare_agreement", "right", "right")
     assert not at.exception
     assert at.button_group(key="right_runs").value == "both right"
@@ -54,17 +54,19 @@ def test_a_click_on_a_cell_shows_its_images(open_app: Any, compared: Path) -> No
 @pytest.mark.slow
 def test_images_of_a_run_with_several_models(open_app: Any, compared: Path) -> None:
     link = both(compared, TIES, EMR)
-    at = open_app("compare", compared, **link, view="images", image_group="in domain")
+    at = open_app("compare", compared, **link, compare_view="images", compared_data_sets="in domain")
     assert not at.exception
     assert "McNemar" in words(at)
-    at = open_app("compare", compared, **link, view="images", image_group="out of domain", right_runs="both wrong")
+    at = open_app(
+        "compare", compared, **link, compare_view="images", compared_data_sets="out of domain", right_runs="both wrong"
+    )
     assert not at.exception
     assert "McNemar" not in words(at) and "means over its models" in words(at)
     assert "of 4)" in words(at).replace("\\", "")
 
 
 def test_images_without_predictions(open_app: Any, compared: Path) -> None:
-    at = open_app("compare", compared, **both(compared, CAT, TIES), view="images")
+    at = open_app("compare", compared, **both(compared, CAT, TIES), compare_view="images")
     assert not at.exception
     assert charts(at) == 0
     assert "Measure" in [button.label for button in at.button]

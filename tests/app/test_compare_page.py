@@ -50,19 +50,29 @@ def test_swap_exchanges_the_two(open_app: Any, compared: Path) -> None:
 
 
 def test_a_link_restores_both_runs_and_the_view(open_app: Any, compared: Path) -> None:
-    at = open_app("compare", compared, **both(compared), view="charts", chart="layer-isolated drift")
+    at = open_app("compare", compared, **both(compared), compare_view="charts", chart="layer-isolated drift")
     assert not at.exception
     assert at.selectbox(key="chart").value == "layer-isolated drift"
-    at = open_app("compare", compared, **both(compared), view="images", image_group="Tiles", right_runs="both wrong")
-    assert (at.selectbox(key="image_group").value, at.button_group(key="right_runs").value) == ("Tiles", "both wrong")
+    at = open_app(
+        "compare",
+        compared,
+        **both(compared),
+        compare_view="images",
+        compared_data_sets="Tiles",
+        right_runs="both wrong",
+    )
+    assert (at.selectbox(key="compared_data_sets").value, at.button_group(key="right_runs").value) == (
+        "Tiles",
+        "both wrong",
+    )
 
 
 BAD_LINKS = [
     ({"run_b": "000000000000"}, "which this machine does not have"),
     ({"run": "../../etc/passwd"}, "which this machine does not have"),
-    ({"view": "nowhere"}, "What was done differently"),
-    ({"view": "charts", "chart": "x"}, "of each tensor's scalars"),
-    ({"view": "images", "image_group": "x", "right_runs": "y"}, "McNemar"),
+    ({"compare_view": "nowhere"}, "What was done differently"),
+    ({"compare_view": "charts", "chart": "x"}, "of each tensor's scalars"),
+    ({"compare_view": "images", "compared_data_sets": "x", "right_runs": "y"}, "McNemar"),
 ]
 
 

@@ -91,7 +91,7 @@ def test_another_density_or_cut_needs_no_other_decomposition(
     monkeypatch.setattr(drm_joint_space, "left_factors", again)
     at.select_slider(key="density").set_value(0.5).run()
     at.slider(key="rank_cut").set_value(0.05).run()
-    at.segmented_control(key="view").set_value("joint space of DRM").run()
+    at.segmented_control(key="conflicts_view").set_value("joint space of DRM").run()
     assert not at.exception
     assert "directions" in words(at) and shown(at)[0] == "joint_spectrum"
 
@@ -103,18 +103,19 @@ def test_a_link_restores_the_view(open_app: Any, counted: Path) -> None:
         tensor=LAYER,
         density="0.5",
         rank_cut="0.05",
-        cell_metric="density",
+        sign_metric="density",
         election_metric="share of what survives",
     )
     assert not at.exception
     assert (picker(at, "tensor").value, at.slider(key="rank_cut").value) == (LAYER, 0.05)
     assert at.select_slider(key="density").value == 0.5
-    assert at.selectbox(key="cell_metric").value == "density"
+    assert at.selectbox(key="sign_metric").value == "density"
     assert at.selectbox(key="election_metric").value == "share of what survives"
 
 
 @pytest.mark.parametrize(
-    "query", [{"tensor": "no such layer"}, {"density": "7", "rank_cut": "x"}, {"view": "EVIL", "cell_metric": "?"}]
+    "query",
+    [{"tensor": "no such layer"}, {"density": "7", "rank_cut": "x"}, {"conflicts_view": "EVIL", "sign_metric": "?"}],
 )
 def test_a_bad_link_falls_back(open_app: Any, counted: Path, query: dict[str, str]) -> None:
     at = open_app("conflicts", counted, **query)

@@ -34,7 +34,7 @@ def compared(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_the_page_asks_before_it_measures(open_app: Any, library: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    at = open_app("conflicts", library, view=VIEW)
+    at = open_app("conflicts", library, conflicts_view=VIEW)
     assert not at.exception and charts(at) == 0
     assert "have not been compared" in words(at)
     asked: list[str] = []
@@ -44,7 +44,7 @@ def test_the_page_asks_before_it_measures(open_app: Any, library: Path, monkeypa
 
 
 def test_a_click_on_a_pair_shows_it_by_depth(open_app: Any, compared: Path) -> None:
-    at: AppTest = open_app("conflicts", compared, view=VIEW)
+    at: AppTest = open_app("conflicts", compared, conflicts_view=VIEW)
     assert not at.exception
     assert charts(at) == 1 and "Precomputed" in words(at) and "average-linkage clustering on 1 − cosine" in words(at)
     at = click(at, "pair_matrix", "digits", "leaves")
@@ -57,17 +57,17 @@ def test_a_click_on_a_pair_shows_it_by_depth(open_app: Any, compared: Path) -> N
 def test_one_layer_and_the_other_values(open_app: Any, compared: Path) -> None:
     layer = "visual.transformer.resblocks.1.mlp.c_fc.weight"
     query = {
-        "metric": "overlap of masks",
+        "pair_metric": "overlap of masks",
         "scope": "one layer",
         "tensor": layer,
         "first_expert": "digits",
         "second_expert": "flags",
     }
-    at = open_app("conflicts", compared, view=VIEW, density="0.3", **query)
+    at = open_app("conflicts", compared, conflicts_view=VIEW, density="0.3", **query)
     assert not at.exception and charts(at) == 2
     said = words(at)
     assert "Independent masks share 17.6%" in said and "of the layer visual" in said
-    at.selectbox(key="metric").select("sign conflict").run()
+    at.selectbox(key="pair_metric").select("sign conflict").run()
     assert "the share in conflict" in words(at)
     at.selectbox(key="second_expert").select("digits").run()
     assert "two different experts" in words(at)

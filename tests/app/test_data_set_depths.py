@@ -75,7 +75,7 @@ def test_both_runs_are_drawn_with_their_numbers(open_view: Any, measured: Path) 
     at.selectbox(key="image_group").select("Letters").run()
     assert not at.exception and f"Letters: n = {tiny.REPORTING} images" in words(at)
     at = open_view(
-        measured, TIES, image_group="Tiles", metric="accuracy when read out", token_model="the pretrained model"
+        measured, TIES, image_group="Tiles", depth_metric="accuracy when read out", token_model="the pretrained model"
     )
     assert at.selectbox(key="image_group").value == "Tiles" and "Early depths were never trained" in words(at)
 
@@ -92,10 +92,12 @@ def test_a_click_on_a_cell_lists_its_images(open_view: Any, measured: Path) -> N
     assert f"**{count} images**: Digits, the answer stays from depth {depth:.0f} on" in words(at)
     links = [one.proto.query_string for one in at.get("page_link")]
     assert links and all("image=digits%3Areporting%3A" in link and f"runs={ties.id}" in link for link in links)
-    assert at.selectbox(key="data_set").value == "Digits" and at.selectbox(key="depth").value == row["depth"]
+    assert at.selectbox(key="listed_data_set").value == "Digits" and at.selectbox(key="depth").value == row["depth"]
     assert at.session_state["_found_images"][1] == [f"digits:reporting:{link.split('%3A')[2].split('&')[0]}"
                                                    for link in links]  # fmt: skip
-    at = open_view(measured, TIES, run=ties.id, cell_metric="what restoring fixes", data_set="Tiles", **{"depth": "1"})
+    at = open_view(
+        measured, TIES, run=ties.id, cell_metric="what restoring fixes", listed_data_set="Tiles", **{"depth": "1"}
+    )
     assert not at.exception and "Tiles, fixed by the class token before block 1" in words(at)
 
 

@@ -58,7 +58,7 @@ WITH = [
 @pytest.mark.parametrize(("view", "drawn", "tables", "says"), WITH)
 @pytest.mark.slow
 def test_view_with_measurements(open_app: Any, measured: Path, view: str, drawn: int, tables: int, says: str) -> None:
-    at = open_app("drift", measured, view=view, run=runs(measured)["LOT Merging"].id if view == LAYERS else "")
+    at = open_app("drift", measured, drift_view=view, run=runs(measured)["LOT Merging"].id if view == LAYERS else "")
     assert not at.exception
     assert not at.error
     assert at.title[0].value == "Drift"
@@ -72,7 +72,7 @@ def test_view_with_measurements(open_app: Any, measured: Path, view: str, drawn:
 
 @pytest.mark.parametrize("view", [DEPTH, LAYERS, EXEMPLARS])
 def test_view_without_measurements(open_app: Any, library: Path, view: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    at = open_app("drift", library, view=view)
+    at = open_app("drift", library, drift_view=view)
     assert not at.exception
     assert charts(at) == 0
     assert "measured" in words(at)
@@ -88,21 +88,21 @@ def test_view_without_measurements(open_app: Any, library: Path, view: str, monk
 
 
 def test_the_illustration_needs_nothing(open_app: Any, tiny_folder: Path) -> None:
-    at = open_app("drift", tiny_folder, view=CASES)
+    at = open_app("drift", tiny_folder, drift_view=CASES)
     assert charts(at) == 2
     assert "LOT does both at once" in words(at) and "are in different order" in words(at)
     at.slider(key="shared_directions").set_value(0).run()
     assert "orthogonal: LOT drifts from neither expert, and neither does the sum" in words(at)
     assert "sum of both 0%" in at.get("plotly_chart")[1].proto.spec + str(at.get("plotly_chart")[1].proto)
     assert not at.exception
-    at = open_app("drift", tiny_folder, view=CASES, shared_directions="0", trained_vectors="false")
+    at = open_app("drift", tiny_folder, drift_view=CASES, shared_directions="0", trained_vectors="false")
     assert not at.toggle(key="trained_vectors").value
     assert "The sum does: each vector acts on the other's inputs" in words(at)
     assert "sum of both 100%" in at.get("plotly_chart")[1].proto.spec + str(at.get("plotly_chart")[1].proto)
 
 
 def test_without_a_cat_run_the_way_to_one_is_shown(open_app: Any, library: Path) -> None:
-    at = open_app("drift", library, view=CAT)
+    at = open_app("drift", library, drift_view=CAT)
     assert charts(at) == 0
     links = [link.proto for link in at.get("page_link") if link.proto.label == "Merge with CAT"]
     assert [link.query_string for link in links] == ["chain=cat%3Btask_arithmetic"]
@@ -110,7 +110,7 @@ def test_without_a_cat_run_the_way_to_one_is_shown(open_app: Any, library: Path)
 
 @pytest.mark.parametrize("view", [DEPTH, CAT])
 def test_view_without_runs(open_app: Any, tiny_folder: Path, view: str) -> None:
-    at = open_app("drift", tiny_folder, view=view)
+    at = open_app("drift", tiny_folder, drift_view=view)
     assert not at.exception
     assert charts(at) == 0
     assert "There is no run yet" in words(at)
@@ -137,7 +137,7 @@ def test_what_is_measured_is_drawn_beside_the_offer_to_measure_the_rest(
 
 @pytest.mark.slow
 def test_a_click_on_a_cell_puts_it_in_focus(open_app: Any, measured: Path) -> None:
-    at = open_app("drift", measured, view=LAYERS)
+    at = open_app("drift", measured, drift_view=LAYERS)
     assert picker(at, "tensor").value is None
     at = click(at, "drift_layers", "flags", TENSOR)
     assert not at.exception
@@ -153,8 +153,8 @@ def test_a_click_on_a_cell_puts_it_in_focus(open_app: Any, measured: Path) -> No
 def test_a_link_restores_one_layer(open_app: Any, measured: Path) -> None:
     known = runs(measured)
     chosen = {"runs": f"{known['LOT Merging'].id},{known['Ties'].id}", "run": known["LOT Merging"].id}
-    focus = {"tensor": TENSOR, "expert": "leaves", "tensor_kind": "weight matrices", "cell_metric": "mean square"}
-    at = open_app("drift", measured, view=LAYERS, **chosen, **focus)
+    focus = {"tensor": TENSOR, "expert": "leaves", "tensor_kind": "weight matrices", "drift_metric": "mean square"}
+    at = open_app("drift", measured, drift_view=LAYERS, **chosen, **focus)
     assert not at.exception
     assert at.multiselect(key="drifting").value == chosen["runs"].split(",")
     assert at.selectbox(key="one").value == chosen["run"]
@@ -181,20 +181,20 @@ def test_a_link_restores_the_pictures_by_depth(open_app: Any, measured: Path) ->
 
 
 BAD_LINKS = [
-    ({"view": "nowhere", "token": "x", "distance": "7"}, 2),
+    ({"drift_view": "nowhere", "token": "x", "distance": "7"}, 2),
     (
         {
-            "view": LAYERS,
+            "drift_view": LAYERS,
             "tensor": "none",
             "expert": "nobody",
             "tensor_kind": "x",
-            "cell_metric": "x",
+            "drift_metric": "x",
             "run": "000000000000",
         },
         2,
     ),
-    ({"view": CASES, "shared_directions": "99", "energy_ratio": "none", "cosine": "2"}, 2),
-    ({"view": CAT, "conflict_metric": "x"}, 1),
+    ({"drift_view": CASES, "shared_directions": "99", "energy_ratio": "none", "cosine": "2"}, 2),
+    ({"drift_view": CAT, "conflict_metric": "x"}, 1),
     ({"runs": "000000000000,../../etc/passwd"}, 0),
 ]
 

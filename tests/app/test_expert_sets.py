@@ -108,7 +108,9 @@ def test_compare_and_merge_find_the_same_runs_of_the_same_experts(
     alike = [one for one in data.stored() if same_models(run, one) and one.id != run.id]
     assert {other.id for other, _ in recipes.nearest(run, data.runs(data.stored()))} == {one.id for one in alike}
     assert {one.id for one in one_set([run, *data.runs(data.stored())])[0]} == {run.id, *(one.id for one in alike)}
-    at = open_app("compare", compared, run=run.id, run_b=runs(compared)[TIES].id, view="charts", chart="sign agreement")
+    at = open_app(
+        "compare", compared, run=run.id, run_b=runs(compared)[TIES].id, compare_view="charts", chart="sign agreement"
+    )
     assert "this chart depends on the experts only" in words(at)
 
 

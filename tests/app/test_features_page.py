@@ -70,14 +70,29 @@ def circle(at: AppTest, *marks: tuple[str, str]) -> AppTest:
 
 
 WITH = [
-    ({"view": MAPS}, 1, 1, "neither the size of a cluster nor the distance"),  # t-SNE, where its maps are stored
-    ({"view": MAPS, "map": "PCA"}, 1, 1, "The two principal components hold "),
-    ({"view": MAPS, "map": "t-SNE", "perplexity": "5"}, 1, 1, "neither the size of a cluster nor the distance"),
-    ({"view": PERPLEXITIES}, 1, 1, "neither the size of a cluster nor the distance"),
-    ({"view": NUMBERS, "metric": "silhouette"}, 1, 0, "Computed from the features scaled to unit length"),
-    ({"view": DISTANCE}, 1, 0, f"n = {IMAGES} images of the choosing half, seed 0"),
-    ({"view": DISTANCE, "data_set": "Tiles", "unit_length": "true"}, 1, 0, f"n = {tiny.CHOOSING} images"),
-    ({"view": COMPONENTS}, 2, 0, "before masks are shared"),
+    (
+        {"features_view": MAPS},
+        1,
+        1,
+        "neither the size of a cluster nor the distance",
+    ),  # t-SNE, where its maps are stored
+    ({"features_view": MAPS, "map": "PCA"}, 1, 1, "The two principal components hold "),
+    (
+        {"features_view": MAPS, "map": "t-SNE", "perplexity": "5"},
+        1,
+        1,
+        "neither the size of a cluster nor the distance",
+    ),
+    ({"features_view": PERPLEXITIES}, 1, 1, "neither the size of a cluster nor the distance"),
+    (
+        {"features_view": NUMBERS, "separability_metric": "silhouette"},
+        1,
+        0,
+        "Computed from the features scaled to unit length",
+    ),
+    ({"features_view": DISTANCE}, 1, 0, f"n = {IMAGES} images of the choosing half, seed 0"),
+    ({"features_view": DISTANCE, "data_set": "Tiles", "unit_length": "true"}, 1, 0, f"n = {tiny.CHOOSING} images"),
+    ({"features_view": COMPONENTS}, 2, 0, "before masks are shared"),
 ]
 
 
@@ -155,9 +170,19 @@ def test_runs_with_one_model_per_task_are_not_offered(open_app: Any, extracted: 
 
 
 BAD_LINKS = [
-    ({"view": "nowhere", "map": "x", "data_set": "None", "perplexity": "7", "classes": "y", "compared_expert": "z"}, 1),
+    (
+        {
+            "features_view": "nowhere",
+            "map": "x",
+            "data_set": "None",
+            "perplexity": "7",
+            "classes": "y",
+            "compared_expert": "z",
+        },
+        1,
+    ),
     ({"runs": "000000000000,../../etc/passwd"}, 1),
-    ({"view": COMPONENTS, "expert": "nobody", "ratio": "9", "run": "000000000000"}, 2),
+    ({"features_view": COMPONENTS, "expert": "nobody", "ratio": "9", "run": "000000000000"}, 2),
 ]
 
 

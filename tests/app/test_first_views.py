@@ -11,8 +11,8 @@ from page_harness import SLOW, charts, labels, words
 from merging import settings
 
 VIEWS = {  # page -> the control that chooses its view, as the address names it; empty where a page has one view
-    "masks": "", "conflicts": "view", "drift": "view", "features": "view", "image": "view", "learning": "view",
-    "scores": "view", "sweeps": "", "methods": "",
+    "masks": "", "conflicts": "conflicts_view", "drift": "drift_view", "features": "features_view",
+    "image": "image_view", "learning": "learning_view", "scores": "scores_view", "sweeps": "", "methods": "",
 }  # fmt: skip
 COMPARED = ("scores", "charts", "images")
 
@@ -49,7 +49,7 @@ def test_every_comparison_has_a_picture_for_a_run_that_is_suggested(open_app: An
     suggested = [str(button.key).removeprefix("beside_") for button in at.button if button.label == "Compare"]
     assert len(suggested) == 3
     for view in COMPARED:
-        opened = [open_app("compare", settings.BUNDLED, run_b=other, view=view) for other in suggested]
+        opened = [open_app("compare", settings.BUNDLED, run_b=other, compare_view=view) for other in suggested]
         assert not any(at.exception for at in opened) and any(pictures(at) for at in opened), view
 
 
@@ -66,8 +66,8 @@ def test_what_one_page_opens_on_does_not_follow_to_another(open_app: Any) -> Non
 def test_putting_back_opens_on_a_run_that_is_measured_also_after_masks(open_app: Any) -> None:
     at = open_app("masks", settings.BUNDLED)  # whose run is one that is not measured, and that nobody chose
     at.query_params.clear()
-    at.query_params["view"] = "put back"
+    at.query_params["drift_view"] = "put back"
     at.switch_page("screens/drift.py").run()
     assert charts(at) == 3 and "Measure" not in labels(at, "button")
-    at = open_app("drift", settings.BUNDLED, view="put back")
+    at = open_app("drift", settings.BUNDLED, drift_view="put back")
     assert charts(at) == 3 and "Measure" not in labels(at, "button")

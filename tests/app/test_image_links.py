@@ -27,7 +27,7 @@ def links(at: Any, label: str = link.LABEL) -> list[dict[str, list[str]]]:
 
 @pytest.mark.slow
 def test_from_compare_both_runs_go_along(open_app: Any, compared: Path) -> None:
-    at = open_app("compare", compared, **both(compared), view="images", right_runs="both right")
+    at = open_app("compare", compared, **both(compared), compare_view="images", right_runs="both right")
     known = runs(compared)
     queries = links(at)
     assert len(queries) == compare_images.PAGE
@@ -40,7 +40,9 @@ def test_from_compare_both_runs_go_along(open_app: Any, compared: Path) -> None:
     ]
     press(at, "Choose")  # the chosen image stands alone above the others, with a link of its own
     assert len(links(at)) == compare_images.PAGE + 1
-    at = open_app("compare", compared, **both(compared, TIES, PRETRAINED), view="images", right_runs="both right")
+    at = open_app(
+        "compare", compared, **both(compared, TIES, PRETRAINED), compare_view="images", right_runs="both right"
+    )
     assert {query["runs"][0] for query in links(at)} == {known[TIES].id}  # the page shows the pretrained model anyway
 
 

@@ -92,7 +92,7 @@ def test_every_view_is_drawn_and_says_the_sentence(show: Any) -> None:
     at = show()
     says = "TIES (sum, λ 0.3) says “"
     for view, keys in VIEWS.items():
-        at.segmented_control(key="view").set_value(view).run()
+        at.segmented_control(key="image_view").set_value(view).run()
         assert not at.exception and not at.error
         assert drawn(at) == keys
         assert says in words(at).replace("\\", "") and "the pretrained model" in words(at)
@@ -101,7 +101,7 @@ def test_every_view_is_drawn_and_says_the_sentence(show: Any) -> None:
 
 
 def test_in_domain_a_run_is_held_against_the_expert(show: Any) -> None:
-    at = show(image=INSIDE, view="drift by patch")
+    at = show(image=INSIDE, image_view="drift by patch")
     assert "the expert for" in words(at)
     assert drawn(at) == VIEWS["drift by patch"]
     assert "past 90% of the data set" in words(at)
@@ -112,26 +112,26 @@ def test_only_what_is_not_known_is_asked_for(show: Any, bench: DirectBench) -> N
     assert len(bench.asked) == 1
     at.run()
     assert len(bench.asked) == 1
-    at.segmented_control(key="view").set_value("restore tokens").run()
+    at.segmented_control(key="image_view").set_value("restore tokens").run()
     assert len(bench.asked) == 2
-    at.segmented_control(key="view").set_value("answer by depth").run()
+    at.segmented_control(key="image_view").set_value("answer by depth").run()
     assert not at.exception
     assert len(bench.asked) == 2  # its tables are kept
     assert drawn(at) == ["image_lens"]
 
 
 def test_one_block_or_one_head_is_shown(show: Any) -> None:
-    at = show(view="where it looks", block="0")
+    at = show(image_view="where it looks", block="0")
     block = figures(at)[0]
     assert "rollout" in block["layout"]["yaxis"]["ticktext"]
-    at = show(view="where it looks", attention="rollout")
+    at = show(image_view="where it looks", attention="rollout")
     assert all(name.startswith("block") for name in figures(at)[0]["layout"]["yaxis"]["ticktext"])
-    at = show(view="where it looks", attention="<b>evil</b>", block="999", label_set="nothing", reference="x")
+    at = show(image_view="where it looks", attention="<b>evil</b>", block="999", label_set="nothing", reference="x")
     assert drawn(at)[0] == "image_attention"
 
 
 def test_single_tokens_are_restored_on_request(show: Any) -> None:
-    at = show(view="restore tokens")
+    at = show(image_view="restore tokens")
     at.toggle(key="image_single_tokens").set_value(True).run()
     assert drawn(at) == ["image_restore", "image_restore_tokens"]
 

@@ -41,7 +41,7 @@ def give(run: Run, tmp_path: Path) -> None:
 
 
 def test_without_scores_pages_say_how_to_give_some(open_app: Any, library: Path, run: Run) -> None:
-    for page, query in (("models", {"view": "runs", "selected_runs": run.id}), ("scores", {"runs": run.id})):
+    for page, query in (("models", {"models_view": "runs", "selected_runs": run.id}), ("scores", {"runs": run.id})):
         at = open_app(page, library, **query)
         assert not at.exception
         assert NO_SCORES in words(at)
@@ -74,7 +74,7 @@ def test_a_program_measures_a_run_and_what_is_merged_next(
     (tmp_path / "my_eval.py").write_text(f"print({json.dumps(line)!r})\n", "utf-8")
     monkeypatch.chdir(tmp_path)  # the jobs of the app start elsewhere
     monkeypatch.setenv("MERGESCOPE_EVALUATOR", f"{sys.executable} my_eval.py")
-    at = open_app("models", library, view="runs", selected_runs=run.id)
+    at = open_app("models", library, models_view="runs", selected_runs=run.id)
     at.button(key="given_measure").click().run()
     at = finish(at)
     assert not at.exception
@@ -90,7 +90,7 @@ def test_a_program_measures_a_run_and_what_is_merged_next(
 def test_a_file_is_taken_and_removed_and_goes_with_the_run(
     open_app: Any, library: Path, run: Run, tmp_path: Path
 ) -> None:
-    at = open_app("models", library, view="runs", selected_runs=run.id)
+    at = open_app("models", library, models_view="runs", selected_runs=run.id)
     (field,) = at.get("file_uploader")
     field.upload("bad.csv", b"task,value\n", "text/csv").run()
     assert "bad.csv lacks the column metric" in words(at) or any("lacks" in error.value for error in at.error)

@@ -51,7 +51,7 @@ def keys(at: Any) -> list[str]:
 @pytest.mark.parametrize("view", VIEWS)
 def test_every_view_draws_its_charts(open_app: Any, learned: Path, view: str) -> None:
     run, expected = VIEWS[view]
-    at = open_app("learning", learned, run=run, view=view)
+    at = open_app("learning", learned, run=run, learning_view=view)
     assert not at.exception and not at.error
     assert keys(at) == expected
 
@@ -78,7 +78,7 @@ def test_tables_of_other_methods_that_have_the_same_name_are_not_learned(
 
 def test_routing_shows_the_router_each_block_and_one_tasks_images(open_app: Any, learned: Path) -> None:
     at = open_app("learning", learned, run=learned_runs.ROUTED)
-    assert at.session_state["view"] == "modules"  # the first view that this run has
+    assert at.session_state["learning_view"] == "modules"  # the first view that this run has
     assert keys(at) == ["router_confusion", "routing_own", "routing_map"]
     assert "below the line" in words(at)
 
@@ -108,7 +108,7 @@ def test_a_click_on_the_map_chooses_its_tensor_and_expert(open_app: Any, learned
 
 
 def test_a_view_that_a_run_lacks_names_those_that_it_has(open_app: Any, learned: Path) -> None:
-    at = open_app("learning", learned, run=learned_runs.MASKED, view="coefficients")
+    at = open_app("learning", learned, run=learned_runs.MASKED, learning_view="coefficients")
     assert charts(at) == 0
     assert "This run has no coefficients. It has: masks and storage." in words(at)
     at = next(button for button in at.button if button.label == "Masks").click().run()
@@ -138,7 +138,7 @@ class TwoLearning:
 def test_jobs_that_learn_are_drawn_beside_the_same_charts_of_a_run(
     open_app: Any, learned: Path, monkeypatch: pytest.MonkeyPatch, view: str
 ) -> None:
-    at = open_app("learning", learned, run=learned_runs.LAYERWISE, view=view)
+    at = open_app("learning", learned, run=learned_runs.LAYERWISE, learning_view=view)
     benchmark = Benchmark.load(learned)
     recipe = Recipe.build("adamerging", {"steps": 9}, [], benchmark.pretrained, benchmark.experts)
     queue = TwoLearning(data.runner(), recipe)
@@ -204,7 +204,12 @@ def test_the_library_has_learned_runs_beside_those_with_coefficients_of_another_
         for title in ("LW AdaMerging", "Model Stock, across tasks")
     )
     at = open_app(
-        "learning", settings.BUNDLED, run=learned, view="coefficients", learning_step="120", tensor="visual.proj"
+        "learning",
+        settings.BUNDLED,
+        run=learned,
+        learning_view="coefficients",
+        learning_step="120",
+        tensor="visual.proj",
     )
     assert not at.exception and not at.error
     assert keys(at) == ["coefficient_map", "coefficient_steps", "coefficient_sums"]
@@ -219,7 +224,7 @@ def test_without_any_learned_run_the_page_says_what_it_would_show(open_app: Any,
 
 
 def test_a_link_to_a_run_that_is_not_here(open_app: Any, learned: Path) -> None:
-    at = open_app("learning", learned, run="000000000000", step="7", view="EVIL")
+    at = open_app("learning", learned, run="000000000000", step="7", learning_view="EVIL")
     assert not at.exception
     assert "does not have" in words(at)
 
@@ -246,7 +251,7 @@ def measured(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
 
 @pytest.mark.slow
 def test_entropy_stands_against_loss_with_the_authors_log_behind(open_app: Any, measured: Any) -> None:
-    at = open_app("learning", measured[0], run=measured[1], view="loss and gain")
+    at = open_app("learning", measured[0], run=measured[1], learning_view="loss and gain")
     assert not at.exception
     assert keys(at) == ["learning_loss", "entropy_loss", "accuracy_steps"]
     shown = words(at)
@@ -259,7 +264,7 @@ def test_entropy_stands_against_loss_with_the_authors_log_behind(open_app: Any, 
 
 @pytest.mark.slow
 def test_modules_are_shown_on_images_that_they_did_not_learn_from(open_app: Any, measured: Any) -> None:
-    at = open_app("learning", measured[0], run=measured[1], view="modules")
+    at = open_app("learning", measured[0], run=measured[1], learning_view="modules")
     assert not at.exception
     assert "of the reporting half" in words(at) and "below the line" in words(at)
     oracle = at.dataframe[0].value
@@ -267,16 +272,16 @@ def test_modules_are_shown_on_images_that_they_did_not_learn_from(open_app: Any,
     assert oracle["Task"][0] == "Mean" and len(oracle) == 1 + 4
     assert "It is no score" in words(at)
     unseen = next(task.key for task in Benchmark.load(measured[0]).tasks if not task.has_expert)
-    at = at.selectbox(key="data_set").select(unseen).run()
+    at = at.selectbox(key="routed_data_set").select(unseen).run()
     at = at.segmented_control(key=f"asked_{measured[1]}").set_value("the images that were learned from").run()
     assert "of the images that were learned from" in words(at) and "below the line" not in words(at)
 
 
 def test_what_is_not_measured_is_offered(open_app: Any, learned: Path) -> None:
-    at = open_app("learning", learned, run=learned_runs.LAYERWISE, view="loss and gain")
+    at = open_app("learning", learned, run=learned_runs.LAYERWISE, learning_view="loss and gain")
     assert "about six of the steps" in words(at)
     assert at.button(key="measure_along_steps")
-    at = open_app("learning", learned, run=learned_runs.MODULES, view="modules")
+    at = open_app("learning", learned, run=learned_runs.MODULES, learning_view="modules")
     assert at.button(key="measure_modules") and "unseen data sets" not in words(at)
 
 
@@ -340,9 +345,9 @@ def test_compare_and_home_carry_the_marks(open_app: Any, learned: Path) -> None:
 @pytest.mark.slow
 def test_what_authors_logged_of_surgery_stands_behind_both_ends_of_ours(open_app: Any) -> None:
     runs = {run.title: run.id for run in Store(libraries=(settings.LIBRARY,)).runs()}
-    at = open_app("learning", settings.BUNDLED, run=runs["Surgery Merging"], view="loss and gain")
+    at = open_app("learning", settings.BUNDLED, run=runs["Surgery Merging"], learning_view="loss and gain")
     assert not at.exception
     assert keys(at) == ["learning_loss", "accuracy_steps", "learning_arrows"]
     assert "only both ends are scored" in words(at) and "log of" in at.get("plotly_chart")[1].proto.spec
-    other = open_app("learning", settings.BUNDLED, run=runs["Surgery & TATR"], view="loss and gain")
+    other = open_app("learning", settings.BUNDLED, run=runs["Surgery & TATR"], learning_view="loss and gain")
     assert "accuracy_steps" not in keys(other)

@@ -74,7 +74,13 @@ def test_every_link_opens_with_the_digits_that_pages_print(
     open_app: Any, compared: Path, page: str, key: str, digits: int
 ) -> None:
     run = runs(compared)[LWPTV]
-    more = {"view": "runs"} if page == "models" else {"run": runs(compared)[TIES].id[:digits]} if key == "run_b" else {}
+    more = (
+        {"models_view": "runs"}
+        if page == "models"
+        else {"run": runs(compared)[TIES].id[:digits]}
+        if key == "run_b"
+        else {}
+    )
     at = open_app(page, compared, **{key: run.id[:digits]}, **more)
     assert not at.exception and not at.error and not missing(at)
     assert run.id in str(at.query_params[key])
@@ -138,7 +144,7 @@ def test_a_run_that_is_named_twice_is_shown_once(open_app: Any, compared: Path, 
 
 def test_a_chosen_run_that_is_named_twice_is_chosen_once(open_app: Any, compared: Path) -> None:
     run = runs(compared)[TIES].id
-    at = open_app("models", compared, view="runs", selected_runs=f"{run},{run}")
+    at = open_app("models", compared, models_view="runs", selected_runs=f"{run},{run}")
     assert not at.exception and at.multiselect(key="chosen_runs").value == [run]
 
 
@@ -164,17 +170,17 @@ def named(node: ast.AST) -> str:
 
 VIEWS: dict[str, tuple[str, dict[str, str]]] = {  # fragment -> a page that draws it, and its query
     "app.screens.masks explore": ("masks", {"run": TIES}),
-    "app.views.compare.images pictures": ("compare", {"run": TIES, "run_b": LWPTV, "view": "images"}),
-    "app.views.conflicts.joint_space view": ("conflicts", {"run": TIES, "view": "joint space"}),
-    "app.views.conflicts.pairs pictures": ("conflicts", {"run": TIES, "view": "experts against experts"}),
-    "app.views.conflicts.signs pictures": ("conflicts", {"run": TIES, "view": "signs"}),
-    "app.views.drift.layer_by_layer pictures": ("drift", {"runs": TIES, "view": "layer by layer"}),
-    "app.views.drift.lot cases": ("drift", {"view": "two extreme cases"}),
-    "app.views.drift.put_back growing": ("drift", {"view": "put back"}),
-    "app.views.drift.put_back layers": ("drift", {"runs": TIES, "view": "put back"}),
+    "app.views.compare.images pictures": ("compare", {"run": TIES, "run_b": LWPTV, "compare_view": "images"}),
+    "app.views.conflicts.joint_space view": ("conflicts", {"run": TIES, "conflicts_view": "joint space"}),
+    "app.views.conflicts.pairs pictures": ("conflicts", {"run": TIES, "conflicts_view": "experts against experts"}),
+    "app.views.conflicts.signs pictures": ("conflicts", {"run": TIES, "conflicts_view": "signs"}),
+    "app.views.drift.layer_by_layer pictures": ("drift", {"runs": TIES, "drift_view": "layer by layer"}),
+    "app.views.drift.lot cases": ("drift", {"drift_view": "two extreme cases"}),
+    "app.views.drift.put_back growing": ("drift", {"drift_view": "put back"}),
+    "app.views.drift.put_back layers": ("drift", {"runs": TIES, "drift_view": "put back"}),
     "app.views.image.find view": ("image", {}),
-    "app.views.image.data_sets.view over_data_sets": ("image", {"runs": TIES, "view": "whole data sets"}),
-    "app.views.image.data_sets.view every_data_set": ("image", {"runs": TIES, "view": "whole data sets"}),
+    "app.views.image.data_sets.view over_data_sets": ("image", {"runs": TIES, "image_view": "whole data sets"}),
+    "app.views.image.data_sets.view every_data_set": ("image", {"runs": TIES, "image_view": "whole data sets"}),
     "app.views.image.page _wait": ("image", {}),
     "app.views.learning.coefficients view": ("learning", {}),
     "app.views.learning.masks view": ("learning", {}),
@@ -184,8 +190,8 @@ VIEWS: dict[str, tuple[str, dict[str, str]]] = {  # fragment -> a page that draw
     "app.views.lessons.kinds.class_poll _draw": ("masks", {}),
     "app.widgets.preview _panel": ("merge", {}),
     "app.views.features.maps maps": ("features", {"runs": TIES}),
-    "app.views.models.benchmark_form _show_jobs": ("models", {"view": "data"}),
-    "app.views.models.published.job _progress": ("models", {"view": "data"}),
+    "app.views.models.benchmark_form _show_jobs": ("models", {"models_view": "data"}),
+    "app.views.models.published.job _progress": ("models", {"models_view": "data"}),
     "app.views.sweeps.view _view": ("sweeps", {}),
     "app.widgets.jobs.tray _tray": ("home", {}),
 }

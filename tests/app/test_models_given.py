@@ -51,8 +51,8 @@ def test_where_several_people_work_nothing_is_typed_or_deleted(
     press(at, "Add to the Merge page")
     assert all_sets(tmp_path / "store")
     assert not [button for button in at.button if button.label == "Forget"]
-    at.query_params["view"] = "storage and machine"
-    at.segmented_control(key="view").set_value("storage and machine").run()
+    at.query_params["models_view"] = "storage and machine"
+    at.segmented_control(key="models_view").set_value("storage and machine").run()
     assert not at.exception
     assert str(tmp_path) not in words(at)
 

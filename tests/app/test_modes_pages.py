@@ -15,7 +15,7 @@ PAGES = {
     "merge": {},
     "sweeps": {},
     "drift": {},
-    "models": {"view": "runs"},
+    "models": {"models_view": "runs"},
     "image": {},
 }
 

@@ -131,7 +131,7 @@ def test_methods_says_what_such_models_need_and_what_papers_print_of_them(
 def test_drift_shows_a_run_layer_by_layer_if_its_recipe_names_layer_inputs(
     open_app: Any, library: Path, run: Run, t5: dict[str, str], tmp_path: Path
 ) -> None:
-    at = open_app("drift", library, view="layer by layer", runs=run.id)
+    at = open_app("drift", library, drift_view="layer by layer", runs=run.id)
     assert "this run is of T5. Layer by layer works with layer inputs" in words(at)
     base, draw, files = other_kinds.pretrained("T5"), torch.Generator().manual_seed(0), {}
     linear = [name for name, value in base.items() if name.endswith((".q.weight", ".wi.weight"))]
@@ -142,7 +142,7 @@ def test_drift_shows_a_run_layer_by_layer_if_its_recipe_names_layer_inputs(
     recipe = Recipe.build("lot", pretrained=t5["pretrained"], layer_inputs=files,
                           experts={name: t5[name] for name in files})  # fmt: skip
     lot = execute(recipe, data.store(), context=Context(device="cpu"))
-    at = open_app("drift", library, view="layer by layer", runs=lot.id)
+    at = open_app("drift", library, drift_view="layer by layer", runs=lot.id)
     assert not at.exception and "1 run of T5 is not offered here" in words(at)
     assert "Drift layer by layer, from the layer inputs that the recipe names, has not been measured" in words(at)
     press(at, "Measure")

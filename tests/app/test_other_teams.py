@@ -189,7 +189,7 @@ def test_the_export_form_of_networks_asks_for_a_task_alone(
     open_app: Any, library: Path, store: None, teams: Teams
 ) -> None:
     run = teams["BERT"][1]
-    at = open_app("models", library, view="runs", selected_runs=run.id)
+    at = open_app("models", library, models_view="runs", selected_runs=run.id)
     assert not at.exception and not [box for box in at.selectbox if box.label == "Activation"]
     (target,) = [group for group in at.button_group if group.label == "For"]
     assert "open_clip" not in target.options
@@ -199,5 +199,5 @@ def test_the_export_form_of_networks_asks_for_a_task_alone(
     (job,) = data.runner().jobs()
     assert not at.exception and job.words[-2:] == ("--task", "rte")
     data.runner().cancel(job.id)
-    at = open_app("models", library, view="runs", selected_runs=teams["T5"][1].id)
+    at = open_app("models", library, models_view="runs", selected_runs=teams["T5"][1].id)
     assert not at.exception and not [box for box in at.selectbox if box.label == "With the head of"]

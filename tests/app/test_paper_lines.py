@@ -94,11 +94,11 @@ def test_several_claims_are_several_paragraphs_for_the_report() -> None:
 
 PAGES = [
     ("scores", {}, "with LwPTV against without"),
-    ("scores", {"view": "ablations"}, "without the saliency score"),
+    ("scores", {"scores_view": "ablations"}, "without the saliency score"),
     ("masks", {}, "if masks were independent"),
-    ("features", {"view": "components"}, "in attention against in MLPs"),
-    ("drift", {"view": "exemplars"}, ""),  # not measured: no figure, so no line
-    ("conflicts", {"view": "joint space of DRM"}, "without renormalization against with it"),
+    ("features", {"features_view": "components"}, "in attention against in MLPs"),
+    ("drift", {"drift_view": "exemplars"}, ""),  # not measured: no figure, so no line
+    ("conflicts", {"conflicts_view": "joint space of DRM"}, "without renormalization against with it"),
     ("methods", {"method": "ties"}, "TATR against LOT"),
 ]
 
@@ -114,7 +114,7 @@ def test_pages_show_their_lines(open_app: Any, library: Path, page: str, query: 
 
 @pytest.mark.slow
 def test_views_with_features_show_their_lines(open_app: Any, compared: Path) -> None:
-    for query, says in (({}, "easier to tell apart"), ({"view": "distance to pretrained"}, "come closer")):
+    for query, says in (({}, "easier to tell apart"), ({"features_view": "distance to pretrained"}, "come closer")):
         at = open_app("features", compared, **query)
         assert not at.exception
         assert says in words(at)

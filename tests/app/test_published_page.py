@@ -28,7 +28,7 @@ from merging.published.verdicts import TaskScore
 from merging.settings import HUB_SWITCH
 
 SMOKE = experiment("smoke")
-HERE = {"view": "data", "benchmark_source": "published experiments", "experiment": "smoke"}
+HERE = {"models_view": "data", "benchmark_source": "published experiments", "experiment": "smoke"}
 
 
 @pytest.fixture

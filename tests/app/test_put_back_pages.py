@@ -65,7 +65,7 @@ def picked(at: Any) -> str | None:
 @pytest.mark.slow
 def test_the_view_shows_both_maps_and_the_ranks(open_app: Any, mapped: Path, previewed: list[Any]) -> None:
     run = runs(mapped)[tiny_library.NASTY]
-    at = open_app("drift", mapped, view=BACK, run=run.id, runs=run.id)
+    at = open_app("drift", mapped, drift_view=BACK, run=run.id, runs=run.id)
     assert not at.exception and not at.error
     assert (charts(at), len(at.dataframe)) == (3, 2)
     assert "Measure" not in labels(at, "button")
@@ -89,7 +89,7 @@ def measurements_of(folder: Path, run_id: str) -> Any:
 @pytest.mark.slow
 def test_a_click_on_a_map_opens_the_panel(open_app: Any, mapped: Path, previewed: list[Any]) -> None:
     run = runs(mapped)[tiny_library.NASTY]
-    at = open_app("drift", mapped, view=BACK, run=run.id, runs=run.id)
+    at = open_app("drift", mapped, drift_view=BACK, run=run.id, runs=run.id)
     for key, fields in (("revert_map", ("in domain", TENSOR)), ("first_order_map", ("flags", TENSOR))):
         at = click(at, key, *fields)
         assert not at.exception
@@ -124,7 +124,7 @@ def test_an_edited_link_still_opens(open_app: Any, mapped: Path, previewed: list
     at = open_app(
         "drift",
         mapped,
-        view=BACK,
+        drift_view=BACK,
         run=run.id,
         runs=run.id,
         tensor="<b>no</b>",
@@ -139,7 +139,7 @@ def test_an_edited_link_still_opens(open_app: Any, mapped: Path, previewed: list
 @pytest.mark.slow
 def test_the_link_carries_the_recipe_that_is_previewed(open_app: Any, mapped: Path, previewed: list[Any]) -> None:
     run, benchmark = runs(mapped)[tiny_library.NASTY], Benchmark.load(mapped)
-    at = open_app("drift", mapped, view=BACK, run=run.id, runs=run.id, tensor=TENSOR)
+    at = open_app("drift", mapped, drift_view=BACK, run=run.id, runs=run.id, tensor=TENSOR)
     query = link(at, "Make it a run")
     assert address.MODELS not in query and address.EXPERTS not in query  # all of the benchmark's
     draft = parse_draft(query[address.CHAIN], benchmark.pretrained, list(benchmark.experts))
@@ -148,7 +148,7 @@ def test_the_link_carries_the_recipe_that_is_previewed(open_app: Any, mapped: Pa
 
 
 def test_the_view_without_measurements(open_app: Any, library: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    at = open_app("drift", library, view=BACK)
+    at = open_app("drift", library, drift_view=BACK)
     assert not at.exception and charts(at) == 0
     asked: list[tuple[str, str]] = []
     monkeypatch.setattr(Runner, "measure", lambda self, key, run_id, *on: asked.append((key, run_id)))
@@ -169,13 +169,13 @@ def test_a_map_that_is_being_measured_is_drawn(
     monkeypatch.setattr(stored, "find_so_far", lambda *given: partial)
     job = Job("a1", "Putting back", "running", kind="put_back", subject=run.id)
     monkeypatch.setattr(SessionQueue, "jobs", lambda self: [job])
-    at = open_app("drift", library, view=BACK, runs=run.id, run=run.id)
+    at = open_app("drift", library, drift_view=BACK, runs=run.id, run=run.id)
     assert not at.exception
     assert charts(at) == 1
     assert "So far, 6 tensors" in words(at)
 
 
-@pytest.mark.parametrize(("page", "query"), [("masks", {}), ("conflicts", {"view": "sign agreement"})])
+@pytest.mark.parametrize(("page", "query"), [("masks", {}), ("conflicts", {"conflicts_view": "sign agreement"})])
 @pytest.mark.slow
 def test_doors_lead_to_the_same_tensor(
     open_app: Any, mapped: Path, previewed: list[Any], page: str, query: dict[str, str]
@@ -184,14 +184,14 @@ def test_doors_lead_to_the_same_tensor(
     at = open_app(page, mapped, run=run.id, tensor=TENSOR, **query)
     assert not at.exception
     drift = link(at, "Drift")
-    assert (drift["tensor"], drift["runs"], drift["view"]) == (TENSOR, run.id, "layer by layer")
+    assert (drift["tensor"], drift["runs"], drift["drift_view"]) == (TENSOR, run.id, "layer by layer")
     back = open_app("drift", mapped, **drift)
     assert not back.exception
     assert picked(back) == TENSOR
     assert link(back, "Masks")["tensor"] == link(back, "Conflicts")["tensor"] == TENSOR
     shown = next(button for button in back.button if button.label == "Does putting it back help?").click().run()
     assert not shown.exception
-    assert shown.segmented_control(key="view").value == BACK and picked(shown) == TENSOR
+    assert shown.segmented_control(key="drift_view").value == BACK and picked(shown) == TENSOR
 
 
 @pytest.mark.slow
@@ -202,7 +202,13 @@ def test_masks_and_compare_have_the_panel(open_app: Any, mapped: Path, previewed
     assert not at.exception and len(previewed) == 1
     other = next(one for one in library.values() if one.recipe is not None and one.id != run.id)
     at = open_app(
-        "compare", mapped, run=run.id, run_b=other.id, view="charts", chart="saliency of one tensor", tensor=TENSOR
+        "compare",
+        mapped,
+        run=run.id,
+        run_b=other.id,
+        compare_view="charts",
+        chart="saliency of one tensor",
+        tensor=TENSOR,
     )
     assert not at.exception
     assert previewed[-1][1].id == run.id

@@ -70,7 +70,7 @@ def test_pages_show_images_that_stay_in_their_files(open_app: Any, library: Path
         benchmark=ON,
         run=ids["ties"],
         run_b=ids["task_arithmetic"],
-        view="images",
+        compare_view="images",
         right_runs="both wrong",
     )
     assert not at.exception and not at.error and DRAWN in words(at)
@@ -89,12 +89,12 @@ def test_pages_on_whole_test_sets_speak_of_no_half(open_app: Any, library: Path,
         ("home", {}),
         ("scores", {"runs": ",".join(ids.values())}),
         ("compare", compared),
-        ("compare", {**compared, "view": "images", "right_runs": "both wrong"}),
+        ("compare", {**compared, "compare_view": "images", "right_runs": "both wrong"}),
         ("image", {"image": "fruit:reporting:3"}),
         ("merge", {}),
         ("methods", {"word": "interval", "method": "ties"}),  # not the definitions of both halves
         ("sweeps", {}),
-        ("models", {"view": "data"}),
+        ("models", {"models_view": "data"}),
     ]
     shown = []
     for page, query in visits:
@@ -124,7 +124,7 @@ def test_files_that_were_moved_are_named_and_found_again(
     for page in ("scores", "compare", "features", "home"):
         at.switch_page(f"screens/{page}.py").run()
         assert not at.exception, page
-    at = open_app("models", library, benchmark=ON, view="data")
+    at = open_app("models", library, benchmark=ON, models_view="data")
     assert not at.exception and "The images of fruit" in at.warning[0].value
     at.text_input(key="benchmark_moved").set_value(str(tmp_path / "images"))
     press(at, "Find them")

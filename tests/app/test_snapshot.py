@@ -27,7 +27,7 @@ from viz.report.contents import ReportView, Source
 from viz.report.guard import Private
 
 DATE, TOOL = "2026-11-23", "https://example.org/mergescope"
-SWEPT = "drift?view=two+extreme+cases&shared_directions=1  slider=shared_directions"
+SWEPT = "drift?drift_view=two+extreme+cases&shared_directions=1  slider=shared_directions"
 VIEWS = ["# a view with every position of a slider", SWEPT]
 ADDRESS = re.compile(r"(?:https?:)?//[\w.-]+\.\w")
 
@@ -121,10 +121,12 @@ def test_what_cannot_be_shown_is_named(tiny_place: None) -> None:
     assert "Did you mean" in refused(["smal"], [])
     assert "Nothing is asked for" in refused([], ["# nothing"])
     assert "Line 1 of the views: there is no page 'mask'" in refused([], ["mask?ratio=0.7"])
-    assert "got 'slide=shared_directions'" in refused([], ["drift?view=two+extreme+cases  slide=shared_directions"])
-    assert "no slider or picker 'ratio'" in refused([], ["drift?view=two+extreme+cases  slider=ratio"])
+    assert "got 'slide=shared_directions'" in refused(
+        [], ["drift?drift_view=two+extreme+cases  slide=shared_directions"]
+    )
+    assert "no slider or picker 'ratio'" in refused([], ["drift?drift_view=two+extreme+cases  slider=ratio"])
     assert "draws no chart 'lens'; its charts are: drift_case_weights" in refused(
-        [], ["drift?view=two+extreme+cases  chart=lens"]
+        [], ["drift?drift_view=two+extreme+cases  chart=lens"]
     )
 
 

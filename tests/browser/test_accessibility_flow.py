@@ -26,7 +26,7 @@ def pages() -> list[str]:
 
 # What a page shows only where its address says so.
 VIEWS = (
-    "masks?painting=true", "masks?run=0123456789ab", "merge?chain=no_such_edit;ties", "models?view=runs",
+    "masks?painting=true", "masks?run=0123456789ab", "merge?chain=no_such_edit;ties", "models?models_view=runs",
     "masks?lesson=masks_by_hand&step=1", "masks?lesson=masks_by_hand&step=5",
 )  # fmt: skip
 

@@ -51,7 +51,9 @@ def painted(app: App) -> str:
 
 def wait_for_painted(app: App, text: str) -> None:
     app.page.wait_for_function(
-        "text => (new URLSearchParams(location.search).get('painted') ?? '') === text", arg=text, timeout=PATIENCE
+        "text => (new URLSearchParams(location.search).get('painted_factors') ?? '') === text",
+        arg=text,
+        timeout=PATIENCE,
     )
     app.settled()
 

@@ -13,7 +13,7 @@ PATIENCE = 60_000  # ms
 def test_from_runs_to_arrows_to_ablations(app: App, context: BrowserContext, server: str) -> None:
     page = app.open("/scores").charted().page
     page.get_by_role("radio", name="plug-in matrix").click()
-    app.wait_for_address("view=plug-in")
+    app.wait_for_address("scores_view=plug-in")
     app.wait_for_address("edit=lwptv")
     app.settled().charted()
     expect(app.text("Which merges does the edit help")).to_be_visible(timeout=PATIENCE)
@@ -26,9 +26,9 @@ def test_from_runs_to_arrows_to_ablations(app: App, context: BrowserContext, ser
     assert not other.outside()
 
     page.get_by_role("radio", name="ablations").click()
-    app.wait_for_address("view=ablations")
+    app.wait_for_address("scores_view=ablations")
     app.settled().charted()
     page.get_by_role("link", name="Saliency by kind of layer").click()
-    app.wait_for_address("view=components")
+    app.wait_for_address("features_view=components")
     app.settled().charted()
     expect(app.text("Does pruning prefer a kind of layer?")).to_be_visible(timeout=PATIENCE)

@@ -16,7 +16,7 @@ from merging.published.catalogue import experiment
 
 pytestmark = pytest.mark.browser
 PATIENCE = 180_000  # ms: the job is a process of its own
-PLACE = "/models?view=data&benchmark_source=published+experiments&experiment=smoke"
+PLACE = "/models?models_view=data&benchmark_source=published+experiments&experiment=smoke"
 
 
 @pytest.fixture

@@ -13,7 +13,7 @@ PATIENCE = 180_000  # ms: a job and a preview, each in a process of its own
 
 
 def test_a_block_is_put_back(app: App, lwptv_run: str) -> None:
-    page = app.open(f"/drift?view=put+back&runs={lwptv_run}").page
+    page = app.open(f"/drift?drift_view=put+back&runs={lwptv_run}").page
     app.settled()
     page.locator(".st-key-measure_put_back button").click(timeout=PATIENCE)
     expect(page.locator(".st-key-missing_put_back")).to_have_count(0, timeout=PATIENCE)

@@ -27,7 +27,7 @@ steps:
   say: "It is {ta_in:long}."
 - kind: do
   page: drift
-  view: {view: two extreme cases, shared_directions: 0}
+  view: {drift_view: two extreme cases, shared_directions: 0}
   chart: drift_case_objective
   controls: [shared_directions]
   say: "Move the slider to the end: $\\\\tau_k = \\\\theta_k - \\\\theta_0$."

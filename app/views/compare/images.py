@@ -103,7 +103,7 @@ def among(of: Pair, images: pd.DataFrame) -> pd.DataFrame:
         groups = {f"{name} of both": some for name, some in groups.items()}
     choices = {ALL: tasks} | {name: some for name, some in groups.items() if some}
     choices |= {titles[task]: [task] for task in tasks}
-    name = st.selectbox("Data sets", choices, key=address.IMAGE_GROUP, bind=address.BIND, width=260)
+    name = st.selectbox("Data sets", choices, key=address.COMPARED_DATA_SETS, bind=address.BIND, width=260)
     return images[images["task"].isin(choices[name])]
 
 

@@ -104,7 +104,7 @@ def choose_tensor(layers: Sequence[str]) -> None:
 def pictures(run: Run, measurement: Measured) -> None:
     """The matrix and the chosen pair; a click redraws only them."""
     with st.container(horizontal=True, gap="medium"):
-        value = VALUES[st.selectbox("Compare by", VALUES, key=address.METRIC, bind=address.BIND, width=220)]
+        value = VALUES[st.selectbox("Compare by", VALUES, key=address.PAIR_METRIC, bind=address.BIND, width=220)]
         density = st.select_slider(
             "Density", signs.DENSITIES, signs.DENSITY, key=address.DENSITY, bind=address.BIND,
             help=PRUNING, width=260, disabled=value == "cosine",

@@ -161,7 +161,7 @@ def pictures(run: Run, measurement: Measured | None) -> None:
             "Density", DENSITIES, DENSITY, key=address.DENSITY, bind=address.BIND, help=PRUNING, width=300
         )
         if measurement is not None:
-            value = CELLS[st.selectbox("Color", CELLS, key=address.CELL_METRIC, bind=address.BIND, width=240)]
+            value = CELLS[st.selectbox("Color", CELLS, key=address.SIGN_METRIC, bind=address.BIND, width=240)]
     picture = st.container()  # the pickers are read before the picture above them is drawn
     with st.container(horizontal=True, gap="medium"):
         layer = layers.choose(run, None if measurement else layers.middle(run))

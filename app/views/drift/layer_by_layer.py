@@ -81,7 +81,7 @@ def pictures(run: Run, measurement: Measured, pairs: Pairs) -> None:
     """Isolated drift, one layer of it, and the objective; a click redraws only them."""
     with st.container(horizontal=True, gap="medium"):
         kind = pick_kind()
-        value = CELLS[st.selectbox("Color", CELLS, key=address.CELL_METRIC, bind=address.BIND, width=210)]
+        value = CELLS[st.selectbox("Color", CELLS, key=address.DRIFT_METRIC, bind=address.BIND, width=210)]
     table = measurements.layers(run, measurement)
     tasks, tensors = (list(dict.fromkeys(table[name])) for name in ("task", "tensor"))
     picture = st.container()  # the pickers are read before the picture above them is drawn
@@ -111,7 +111,7 @@ def pictures(run: Run, measurement: Measured, pairs: Pairs) -> None:
 
 def show_put_back() -> None:
     """Callback: the same tensor in the view of what putting back gives."""
-    st.session_state[address.VIEW] = "put back"
+    st.session_state[address.DRIFT_VIEW] = "put back"
 
 
 def objective(run: Run, measurement: Measured, pairs: Pairs, kind: str, tensor: str | None) -> None:

@@ -25,7 +25,7 @@ VALUES = {"nearest neighbors": "knn", "silhouette": "silhouette", "scatter ratio
 
 def separability(models: Sequence[Model]) -> None:
     """The separability of every data set, model beside model."""
-    value = VALUES[st.selectbox("Measured as", VALUES, key=address.METRIC, bind=address.BIND, width=220)]
+    value = VALUES[st.selectbox("Measured as", VALUES, key=address.SEPARABILITY_METRIC, bind=address.BIND, width=220)]
     table = feature_data.separability(models)
     table = table[table["task"] != TOGETHER]
     runs = [model.run.id for model in models]

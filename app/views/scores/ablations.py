@@ -143,5 +143,5 @@ def _by_kind(members: Sequence[Member]) -> None:
         "The Features page shows the saliency of one task's tensors by attention, MLP and everything else, with the "
         "number kept of each."
     )
-    query = {address.VIEW: COMPONENTS} | ({address.RUNS: whole.id} if whole else {})
+    query = {address.FEATURES_VIEW: COMPONENTS} | ({address.RUNS: whole.id} if whole else {})
     page.open_page(pages.FEATURES, "Saliency by kind of layer", "bar_chart", **query)

@@ -79,7 +79,7 @@ def over_data_sets(pairs: Pairs) -> None:
             "Over the images of", names, key=address.IMAGE_GROUP, bind=address.BIND,
             width=240,
         )  # fmt: skip
-        asked = ASKED[st.selectbox("Count", ASKED, key=address.METRIC, bind=address.BIND, width=300)]
+        asked = ASKED[st.selectbox("Count", ASKED, key=address.DEPTH_METRIC, bind=address.BIND, width=300)]
         donor = DONORS[st.selectbox("Restore tokens of", DONORS, key=address.TOKEN_MODEL, bind=address.BIND, width=240)]
     over, ids, runs = overs[name], [run.id for run, _ in pairs], [run for run, _ in pairs]
     where = clean_text(name, 60)
@@ -114,7 +114,7 @@ def numbers(pairs: Pairs, table: pd.DataFrame, where: str, asked: str) -> str:
 def choose_cell() -> None:
     """Callback of a click: the cell's data set and depth go into their pickers."""
     if cell := chart.clicked("data_set_tasks"):
-        st.session_state[address.DATA_SET] = measurements.titles()[cell["task"]]
+        st.session_state[address.LISTED_DATA_SET] = measurements.titles()[cell["task"]]
         st.session_state[address.DEPTH] = int(cell["depth"])
 
 
@@ -135,7 +135,7 @@ def every_data_set(pairs: Pairs) -> None:
     titles = dict(zip(table["title"], table["task"], strict=True))
     with st.container(horizontal=True, gap="medium"):
         title = st.selectbox(
-            "Images of", titles, None, key=address.DATA_SET, bind=address.BIND, placeholder="Choose", width=240
+            "Images of", titles, None, key=address.LISTED_DATA_SET, bind=address.BIND, placeholder="Choose", width=240
         )
         depths = sorted(set(table["depth"].astype(int)))
         depth = st.selectbox("Depth", depths, key=address.DEPTH, bind=address.BIND, width=120)
