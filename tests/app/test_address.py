@@ -106,7 +106,7 @@ def test_every_key_is_used_on_the_pages_that_it_names(one: Parameter) -> None:
 
 def test_all_that_is_read_is_in_the_table() -> None:
     found = {key: name for name, tree in trees().items() for key in read(tree) if key}
-    assert {"run", "drift_view", "frame", "lesson", "report_token", "selected_runs"} <= set(found)
+    assert {"run", "models_view", "frame", "lesson", "report_token", "selected_runs"} <= set(found)
     assert not {key: name for key, name in found.items() if key not in KEYS}
 
 

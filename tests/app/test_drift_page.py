@@ -158,8 +158,8 @@ def test_a_link_restores_one_layer(open_app: Any, measured: Path) -> None:
     assert not at.exception
     assert at.multiselect(key="drifting").value == chosen["runs"].split(",")
     assert at.selectbox(key="one").value == chosen["run"]
-    assert {key: at.selectbox(key=key).value for key in ("tensor_kind", "cell_metric")} == {
-        k: focus[k] for k in ("tensor_kind", "cell_metric")
+    assert {key: at.selectbox(key=key).value for key in ("tensor_kind", "drift_metric")} == {
+        k: focus[k] for k in ("tensor_kind", "drift_metric")
     }
     assert (picker(at, "tensor").value, picker(at, "expert").value) == (TENSOR, "leaves")
     assert charts(at) == 3
