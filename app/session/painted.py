@@ -11,7 +11,7 @@ import streamlit as st
 
 from app.session import address, state
 from app.session.painting import Factors, Painting
-from merging.errors import MergingError
+from merging.base.errors import MergingError
 
 KEPT = "_painting"
 _SEEN, _DRAFTED, _CHAIN = "_painted_seen", "_painted_drafted", "_painted_chain"

@@ -1,7 +1,8 @@
 """The text form of chains, read and written: in links, and step by step on the command line.
 
 A link is 'lwptv;ties:density=0.1;surgery:rank=8', after 'count_dead_params;', 'activation:gelu;',
-'architecture:heads=4;', 'exemplars:per_task=9;' and 'test_data:split=reporting;' where a recipe sets them.
+'architecture:heads=4;', 'exemplars:per_task=9;' and 'test_data:split=reporting;' where a recipe sets them. An adapt is
+the last part of a link and has no sign before it, because "+" does not survive in addresses.
 """
 
 from __future__ import annotations
@@ -10,13 +11,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from merging.checkpoints.families import ACTIVATIONS
-from merging.checkpoints.stated_architecture import StatedArchitecture
-from merging.errors import ParameterError, RecipeError, UnknownMethodError
+from merging.base.errors import ParameterError, RecipeError, UnknownMethodError
 from merging.methods import registry
 from merging.methods.factor_rules import EVERYTHING
 from merging.methods.method import Method
 from merging.methods.params import TABLE, Bound, Params, unknown_parameter
+from merging.models.families import ACTIVATIONS
+from merging.models.stated_architecture import StatedArchitecture
 from merging.recipes.recipe import Exemplars
 from merging.recipes.unlabeled import TestData
 
