@@ -1,7 +1,7 @@
 """What mkdocs does beside the pages that lie in this folder, while it builds the site.
 
 It adds documents from other folders and pages written from data: the methods, the command line, the app's addresses and
-words. It drops from links what no page of the site holds, and from code blocks the reason why a test does not run them.
+words. It drops from links what no page of the site holds, and from code blocks what only their test reads.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ ELSEWHERE = {
     "sample_data/README.md": "bundled_benchmark.md",
 }
 LINK = re.compile(r"(?<!!)\[([^\]]*)\]\(([^)\s#]+)(#[^)\s]*)?\)")
-REASON = re.compile(r"^(\s*```\w+) no-run: .*$", re.MULTILINE)
+WORDS = re.compile(r"^(\s*```\w+) .+$", re.MULTILINE)  # behind the language of a block, for the tests
 
 
 def on_files(files: Files, config: Any) -> Files:
@@ -52,7 +52,7 @@ def on_page_markdown(markdown: str, page: Any, config: Any, files: Files) -> str
         inside = ELSEWHERE.get(path, path.removeprefix("docs/") if path.startswith("docs/") else "")
         return f"[{text}]({posixpath.relpath(inside, posixpath.dirname(name) or '.')}{anchor})" if inside else text
 
-    return REASON.sub(r"\1", LINK.sub(point, markdown))
+    return WORDS.sub(r"\1", LINK.sub(point, markdown))
 
 
 def on_post_page(output: str, page: Any, config: Any) -> str:
