@@ -60,18 +60,25 @@ def on_post_page(output: str, page: Any, config: Any) -> str:
     return output.replace("https://unpkg.com/iframe-worker/shim", "search.js")
 
 
+def on_post_template(output: str, template_name: str, config: Any) -> str:
+    """A page of the theme, likewise."""
+    return on_post_page(output, None, config)
+
+
 def write_methods() -> Iterator[str]:
     """The page of all methods: what they do, their formulas and parameters, and where they come from."""
     from merging.methods import registry
 
-    yield "# Methods\n\nAn edit changes task vectors, a merge makes one model of them, an adapt adds modules for tasks.\n"
+    yield "# Methods\n"
+    yield "An edit changes task vectors, a merge makes one model of them, an adapt adds modules for tasks.\n"
     role = ""
     for method in registry.methods():
         if method.role != role:
             role = method.role
             yield f"\n## {role.capitalize()}s\n"
         needs = f" It needs {method.needs}." if method.needs != "nothing" else ""
-        yield f"\n### {method.title}\n\n`{method.key}`. {method.summary}{needs}\n\n<div class=formula>{formula(method.formula)}</div>\n"
+        yield f"\n### {method.title}\n\n`{method.key}`. {method.summary}{needs}\n"
+        yield f"<div class=formula>{formula(method.formula)}</div>\n"
         if bounds := method.params.bounds():
             yield "| parameter | values | default | |\n|---|---|---|---|"
         for key, bound in bounds.items():
@@ -102,7 +109,8 @@ def write_addresses() -> Iterator[str]:
     """The page of the keys of the app's addresses."""
     from app.session.address import ADDRESS
 
-    yield "# Addresses of the app\n\nEvery view has an address, which *Link* on a page copies. These are its keys. Those"
+    yield "# Addresses of the app\n"
+    yield "Every view has an address, which *Link* on a page copies. These are its keys. Those"
     yield "of controls have the control's value; a control at its default is left out.\n"
     yield "| key | pages | meaning |\n|---|---|---|"
     yield from (f"| `{entry.key}` | {entry.page} | {cell(entry.meaning)} |" for entry in ADDRESS)

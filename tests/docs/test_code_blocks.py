@@ -11,8 +11,6 @@ from pathlib import Path
 import pytest
 from page_runner import blocks
 
-import merging
-
 ROOT = Path(__file__).resolve().parents[2]
 NO_RUN = re.compile(r"no-run: \w.{8,}")
 PROGRAMS = {"python", "bash"}
@@ -67,7 +65,3 @@ def test_a_wrong_block_fails(tmp_path: Path) -> None:
         page.write_text(text)
         done = subprocess.run([*runner, str(page)], capture_output=True, text=True, check=False)
         assert done.returncode != 0 and said in done.stderr
-
-
-def test_the_readme_counts_the_methods() -> None:
-    assert f"**{len(merging.list_methods())} methods**" in (ROOT / "README.md").read_text("utf-8")

@@ -1,7 +1,7 @@
 """Runs the code blocks of a page of the documentation, in order: ``python page_runner.py PAGE`` in an empty folder.
 
-Blocks in Python share their names, as in a notebook. Each block in bash is a shell of its own. A block of text that is marked
-as output holds lines that the block before it prints, in this order.
+Blocks in Python share their names, as in a notebook. Each block in bash is a shell of its own. A block of text that is
+marked as output holds lines that the block before it prints, in this order.
 """
 
 from __future__ import annotations
@@ -70,9 +70,7 @@ def run_python(block: Block, path: Path, names: dict[str, object]) -> str:
 
 def run_bash(block: Block, path: Path) -> str:
     """What a block in bash prints on stdout."""
-    done = subprocess.run(
-        ["bash", "-euo", "pipefail", "-c", block.text], capture_output=True, text=True, check=False
-    )
+    done = subprocess.run(["bash", "-euo", "pipefail", "-c", block.text], capture_output=True, text=True, check=False)
     if done.returncode:
         sys.exit(f"{path}:{block.line}: ended with {done.returncode}:\n{done.stdout}{done.stderr}")
     return done.stdout
