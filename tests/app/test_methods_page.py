@@ -20,7 +20,6 @@ from merging.analysis.subject import MeasurementResult
 from merging.benchmarks.benchmark import Benchmark
 from merging.devices import describe_machine
 from merging.methods import registry
-from merging.methods.method import Method
 from merging.recipes.papers import published
 from merging.recipes.papers.published import B32
 from merging.runs.store import Store
@@ -65,17 +64,18 @@ def test_every_method_has_a_card(open_app: Any, library: Path) -> None:
     assert titles(at)[0] == seen[-1]
 
 
-@pytest.mark.parametrize("method", METHODS, ids=lambda method: f"{method.role}-{method.key}")
-def test_a_card_says_everything_that_is_registered(method: Method) -> None:
-    table = gallery.parameters(method)
-    assert len(table) == len(method.params.bounds())
-    for bound, takes in zip(method.params.bounds().values(), table.get("Takes", ()), strict=True):
-        assert (bound.slider is None or bound.slider == (bound.low, bound.high)) != ("slider from" in takes)
-    file, code = gallery.code(method)
-    assert file == f"merging/methods/{method.role}s/{method.key}.py"
-    assert code.startswith("def ")
-    for word in (method.key, method.title, *method.params.bounds()):
-        assert method in gallery.matching(METHODS, method.role, str(method.needs), word)
+def test_a_card_says_everything_that_is_registered() -> None:
+    for method in METHODS:
+        table = gallery.parameters(method)
+        assert len(table) == len(method.params.bounds()), method.key
+        for bound, takes in zip(method.params.bounds().values(), table.get("Takes", ()), strict=True):
+            whole = bound.slider is None or bound.slider == (bound.low, bound.high)
+            assert whole != ("slider from" in takes), method.key
+        file, code = gallery.code(method)
+        assert file == f"merging/methods/{method.role}s/{method.key}.py"
+        assert code.startswith("def "), method.key
+        for word in (method.key, method.title, *method.params.bounds()):
+            assert method in gallery.matching(METHODS, method.role, str(method.needs), word), (method.key, word)
 
 
 def test_the_page_is_in_order(open_app: Any, library: Path) -> None:
@@ -150,13 +150,14 @@ def test_published_figures_stand_beside_ours(open_app: Any, library: Path) -> No
     assert table.loc["Pretrained", ours].endswith("%")
 
 
-@pytest.mark.parametrize("method", [m for m in METHODS if published.with_method(m.role, m.key)], ids=lambda m: m.key)
-def test_every_printed_figure_says_where_before_what(method: Method) -> None:
-    rows = published_rows.rows(published.with_method(method.role, method.key), [])
-    table = published_rows.table(rows, [])
-    assert list(table.columns[:2]) == [published_rows.CHAIN, published_rows.SOURCE]
-    assert (table[published_rows.SOURCE] != "").all()
-    assert published.AVERAGE_DIFFERS in list(table[published_rows.NOTE])  # of the model trained on all tasks
+def test_every_printed_figure_says_where_before_what() -> None:
+    printed = [figures for method in METHODS if (figures := published.with_method(method.role, method.key))]
+    assert len(printed) > 9
+    for figures in printed:
+        table = published_rows.table(published_rows.rows(figures, []), [])
+        assert list(table.columns[:2]) == [published_rows.CHAIN, published_rows.SOURCE]
+        assert (table[published_rows.SOURCE] != "").all()
+        assert published.AVERAGE_DIFFERS in list(table[published_rows.NOTE])  # of the model trained on all tasks
 
 
 def times(measured_on: str = "") -> MeasurementResult:
