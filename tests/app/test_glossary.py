@@ -13,7 +13,7 @@ from streamlit.testing.v1 import AppTest
 
 from app.reading import glossary
 from app.snapshot.formulas import mathml
-from merging.errors import RecipeError
+from merging.base.errors import RecipeError
 
 ROOT = Path(__file__).resolve().parents[2]
 WORDS = glossary.words()

@@ -41,7 +41,7 @@ def test_every_test_path_exists() -> None:
 
 
 def test_a_stale_text_is_an_error() -> None:
-    mutation = Mutation("merging/version.py", "no such text", "x", "tests/architecture")
+    mutation = Mutation("merging/base/version.py", "no such text", "x", "tests/architecture")
     with pytest.raises(ValueError, match="occurs 0 times"):
         mutation.changed("__version__ = 1\n")
     with pytest.raises(ValueError, match="occurs 2 times"):
