@@ -28,7 +28,6 @@ OF_EXPERTS = [name for name, shown in VIEWS.items() if shown.of_experts]
 SHOWN = [name for name in VIEWS if name not in (*OF_EXPERTS, "masks", "what CAT removes")]
 
 
-@pytest.mark.slow
 def test_charts_of_both_runs(open_app: Any, compared: Path) -> None:
     """One after another on the same page, as somebody would look at them."""
     at = open_app("compare", compared, **both(compared), between="charts")
@@ -42,7 +41,6 @@ def test_charts_of_both_runs(open_app: Any, compared: Path) -> None:
         assert not at.exception and charts(at) == (4 if name == "joint space of DRM" else 1), name
 
 
-@pytest.mark.slow
 def test_the_report_tells_charts_of_two_runs_apart(open_app: Any, compared: Path) -> None:
     at = open_app("compare", compared, **both(compared), between="charts")
     for name in ("kept share", "saliency"):
@@ -68,7 +66,6 @@ LACKING = [
 ]
 
 
-@pytest.mark.slow
 def test_charts_that_a_run_lacks(open_app: Any, compared: Path) -> None:
     at = open_app("compare", compared, **both(compared, TIES, CAT), between="charts")
     for name, says in LACKING:
@@ -79,7 +76,6 @@ def test_charts_that_a_run_lacks(open_app: Any, compared: Path) -> None:
     assert "one model per task has none for other data sets" in words(at) and charts(at) == 0
 
 
-@pytest.mark.slow
 def test_charts_of_runs_on_other_experts(open_app: Any, compared: Path) -> None:
     at = open_app("compare", compared, **both(compared, TIES, FEW), between="charts")
     for name in ("layer-isolated drift", "saliency", *OF_EXPERTS):
@@ -145,7 +141,6 @@ def test_panels_of_one_tensor_share_their_axis() -> None:
     assert [color == "white" for color in b.marker.color] == list(~table["merged_b"])
 
 
-@pytest.mark.slow
 def test_a_joint_space_of_the_same_experts_is_shown_once_and_others_beside(open_app: Any, compared: Path) -> None:
     link = {"between": "charts", "chart": "joint space of DRM"}
     at = open_app("compare", compared, **both(compared), **link)
@@ -162,7 +157,6 @@ def test_spectra_of_two_runs_share_their_axes() -> None:
     np.testing.assert_allclose(change.y, (table["b"] - table["a"]).dropna(), rtol=1e-6)
 
 
-@pytest.mark.slow
 def test_drift_against_accuracy_has_an_arrow_for_every_task(open_app: Any, compared: Path) -> None:
     link = {"between": "charts", "chart": "drift against accuracy"}
     at = open_app("compare", compared, **both(compared), **link)
@@ -186,7 +180,6 @@ def test_drift_against_accuracy_has_an_arrow_for_every_task(open_app: Any, compa
     }
 
 
-@pytest.mark.slow
 def test_drift_against_accuracy_of_a_run_and_itself_and_of_other_experts(open_app: Any, compared: Path) -> None:
     link = {"between": "charts", "chart": "drift against accuracy"}
     at = open_app("compare", compared, **both(compared, TIES, TIES), **link)
@@ -200,7 +193,6 @@ def test_drift_against_accuracy_of_a_run_and_itself_and_of_other_experts(open_ap
 # Models that were not merged
 
 
-@pytest.mark.slow
 def test_a_merge_is_compared_with_the_pretrained_model(open_app: Any, compared: Path) -> None:
     known = runs(compared)
     at = open_app("compare", compared, **both(compared, TIES, PRETRAINED))

@@ -97,7 +97,6 @@ def test_names_of_anybodys_are_text(open_app: Any, compared: Path) -> None:
 # Recipes and scores
 
 
-@pytest.mark.slow
 def test_only_differing_lines_are_shown(open_app: Any, compared: Path) -> None:
     at = open_app("compare", compared, **both(compared))
     lines = at.table[0].value

@@ -65,7 +65,6 @@ def test_every_run_on_the_same_experts_shows_them(open_app: Any, counted: Path, 
     assert "sign_layers" in shown(at)
 
 
-@pytest.mark.slow
 def test_a_click_on_a_cell_chooses_the_layer(open_app: Any, counted: Path) -> None:
     at = open_app("conflicts", counted)
     assert picker(click(at, "sign_layers", "joint_h", LAYER), "tensor").value == LAYER
@@ -79,7 +78,6 @@ def test_a_click_on_a_cell_chooses_the_layer(open_app: Any, counted: Path) -> No
     assert picker(at, "tensor").value == OTHER
 
 
-@pytest.mark.slow
 def test_another_density_or_cut_needs_no_other_decomposition(
     open_app: Any, counted: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

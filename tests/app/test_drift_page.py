@@ -57,7 +57,6 @@ WITH = [
 
 
 @pytest.mark.parametrize(("view", "drawn", "tables", "says"), WITH)
-@pytest.mark.slow
 def test_view_with_measurements(open_app: Any, measured: Path, view: str, drawn: int, tables: int, says: str) -> None:
     at = open_app("drift", measured, view=view, run=runs(measured)["LOT Merging"].id if view == LAYERS else "")
     assert not at.exception
@@ -117,7 +116,6 @@ def test_view_without_runs(open_app: Any, tiny_folder: Path, view: str) -> None:
     assert "There is no run yet" in words(at)
 
 
-@pytest.mark.slow
 def test_what_is_measured_is_drawn_beside_the_offer_to_measure_the_rest(
     open_app: Any, library: Path, tmp_path: Path
 ) -> None:
@@ -136,7 +134,6 @@ def test_what_is_measured_is_drawn_beside_the_offer_to_measure_the_rest(
 # Clicks and links
 
 
-@pytest.mark.slow
 def test_a_click_on_a_cell_puts_it_in_focus(open_app: Any, measured: Path) -> None:
     at = open_app("drift", measured, view=LAYERS)
     assert picker(at, "tensor").value is None

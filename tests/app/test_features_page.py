@@ -119,7 +119,6 @@ def test_view_without_features(open_app: Any, library: Path, monkeypatch: pytest
     assert len(asked) == 1 + len(at.multiselect(key="featuring").value)
 
 
-@pytest.mark.slow
 def test_maps_are_a_job_of_their_own(open_app: Any, library: Path, tmp_path: Path) -> None:
     """With features but no t-SNE, PCA is there at once and t-SNE is offered."""
     known, store = runs(library), Store(tmp_path / "store", libraries=(library / "runs",))
@@ -184,7 +183,6 @@ def test_a_link_restores_the_view(open_app: Any, extracted: Path) -> None:
 # The lasso
 
 
-@pytest.mark.slow
 def test_circled_images_are_shown_with_predictions(open_app: Any, extracted: Path) -> None:
     at = open_app("features", extracted, runs=chosen(extracted))
     ties = next(model for model in models(extracted) if model.run.title == "Ties")

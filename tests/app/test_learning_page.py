@@ -197,7 +197,6 @@ def run_of(folder: Path, *chain: str) -> str:
     )
 
 
-@pytest.mark.slow
 def test_the_library_has_learned_runs_beside_those_with_coefficients_of_another_kind(open_app: Any) -> None:
     learned, computed = (
         next(run.id for run in Store(libraries=(settings.LIBRARY,)).runs() if run.title == title)
@@ -242,7 +241,6 @@ def measured(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
     return folder, run.id
 
 
-@pytest.mark.slow
 def test_entropy_stands_against_loss_with_the_authors_log_behind(open_app: Any, measured: Any) -> None:
     at = open_app("learning", measured[0], run=measured[1], learned="loss and gain")
     assert not at.exception
@@ -255,7 +253,6 @@ def test_entropy_stands_against_loss_with_the_authors_log_behind(open_app: Any, 
     assert "what the authors logged for the same chain" in shown
 
 
-@pytest.mark.slow
 def test_modules_are_shown_on_images_that_they_did_not_learn_from(open_app: Any, measured: Any) -> None:
     at = open_app("learning", measured[0], run=measured[1], learned="modules")
     assert not at.exception
@@ -278,7 +275,6 @@ def test_what_is_not_measured_is_offered(open_app: Any, learned: Path) -> None:
     assert at.button(key="measure_modules") and "unseen data sets" not in words(at)
 
 
-@pytest.mark.slow
 def test_a_router_that_learns_nothing_is_shown_once_it_is_measured_with_unseen_sets_below(
     open_app: Any, tmp_path: Path
 ) -> None:
@@ -335,7 +331,6 @@ def test_compare_and_home_carry_the_marks(open_app: Any, learned: Path) -> None:
     assert "† adapted on the scored images" in words(at) and "a module per task ‡" in words(at)
 
 
-@pytest.mark.slow
 def test_what_authors_logged_of_surgery_stands_behind_both_ends_of_ours(open_app: Any) -> None:
     runs = {run.title: run.id for run in Store(libraries=(settings.LIBRARY,)).runs()}
     at = open_app("learning", settings.BUNDLED, run=runs["Surgery Merging"], learned="loss and gain")

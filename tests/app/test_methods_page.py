@@ -48,7 +48,6 @@ def queries(at: AppTest, label: str) -> list[str]:
     return [link.proto.query_string for link in at.get("page_link") if link.proto.label == label]
 
 
-@pytest.mark.slow
 def test_every_method_has_a_card(open_app: Any, library: Path) -> None:
     at = open_app("methods", library)
     first = titles(at)[0]

@@ -21,7 +21,6 @@ PAGES = ("home", "merge", "masks", "scores")
 
 
 @pytest.mark.parametrize(("page", "drawn"), [("home", 0), ("merge", 0), ("masks", 2), ("scores", 3)])
-@pytest.mark.slow
 def test_page_with_a_library(open_app: Any, library: Path, page: str, drawn: int) -> None:
     at = open_app(page, library)
     assert not at.exception
@@ -97,7 +96,6 @@ def test_a_run_without_masks_says_so(open_app: Any, library: Path) -> None:
     assert charts(at) == 2
 
 
-@pytest.mark.slow
 def test_a_run_whose_checkpoints_changed_says_so(open_app: Any, tmp_path: Path) -> None:
     folder = tiny_library.write(tmp_path / "library")  # its own, because it is changed
     run = next(run.id for run in Store(libraries=(folder / "runs",)).runs() if run.title == "Weight Averaging")
@@ -136,7 +134,6 @@ def test_the_run_button_stands_above_the_formulas(open_app: Any, library: Path) 
     assert order.index("run_button") < order.index("latex")
 
 
-@pytest.mark.slow
 def test_picking_another_run_starts_from_its_own_ratio(open_app: Any, library: Path) -> None:
     runs = {run.title: run.id for run in Store(libraries=(library / "runs",)).runs()}
     at = open_app("masks", library, run=runs["Task Arithmetic w/ LwPTV"], ratio="0.2")
@@ -146,7 +143,6 @@ def test_picking_another_run_starts_from_its_own_ratio(open_app: Any, library: P
     assert at.query_params["run"] == runs["Task Arithmetic w/ LwPTV"]
 
 
-@pytest.mark.slow
 def test_scores_compare_the_chosen_runs(open_app: Any, library: Path) -> None:
     at = open_app("scores", library)
     chosen = at.multiselect(key="compare").value
@@ -163,7 +159,6 @@ def test_scores_compare_the_chosen_runs(open_app: Any, library: Path) -> None:
     assert "Choose at least one run" in at.info[0].value
 
 
-@pytest.mark.slow
 def test_names_are_shown_as_they_are(open_app: Any, library: Path) -> None:
     for page in ("home", "scores"):
         at = open_app(page, library)

@@ -112,7 +112,6 @@ def test_pages_show_their_lines(open_app: Any, library: Path, page: str, query: 
     assert says in said
 
 
-@pytest.mark.slow
 def test_views_with_features_show_their_lines(open_app: Any, compared: Path) -> None:
     for query, says in (({}, "easier to tell apart"), ({"look": "distance to pretrained"}, "come closer")):
         at = open_app("features", compared, **query)
@@ -120,7 +119,6 @@ def test_views_with_features_show_their_lines(open_app: Any, compared: Path) -> 
         assert says in words(at)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     ("title", "says", "points"),
     [
@@ -152,6 +150,7 @@ def folded(at: Any) -> list[str]:
     return [one.label for one in at.expander if "Paper and here" in one.label and not one.proto.expanded]
 
 
+@pytest.mark.full
 def test_under_a_run_of_ones_own_the_librarys_lines_are_folded_and_say_whose_they_are(
     open_app: Any, tmp_path: Path
 ) -> None:

@@ -55,7 +55,6 @@ def test_a_view_without_runs_leads_to_merge(open_app: Any, tiny_folder: Path, sh
     assert "No run has been evaluated yet" in words(at)
 
 
-@pytest.mark.slow
 def test_the_matrix_draws_the_pairs_and_their_numbers(open_app: Any, library: Path) -> None:
     at = open_app("scores", library, show=MATRIX)
     assert not at.exception and not at.error and not at.warning
@@ -70,7 +69,6 @@ def test_the_matrix_draws_the_pairs_and_their_numbers(open_app: Any, library: Pa
     assert tiny_library.NASTY not in words(at)  # its chain is a preset's, whose name is shown
 
 
-@pytest.mark.slow
 def test_what_the_matrix_lacks_is_named_and_queued(open_app: Any, library: Path, submitted: list[Recipe]) -> None:
     at = open_app("scores", library, show=MATRIX)
     said = words(at)
@@ -84,7 +82,6 @@ def test_what_the_matrix_lacks_is_named_and_queued(open_app: Any, library: Path,
     assert all([name for name, _ in recipe.experts] == list(data.models()[1]) for recipe in submitted)
 
 
-@pytest.mark.slow
 def test_a_recipe_that_cannot_be_queued_says_why(open_app: Any, library: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(*_: Any, **__: Any) -> None:
         raise MergingError("The disk is *full*.")
@@ -101,7 +98,6 @@ def sleeping(files: JobFiles, *_: object) -> subprocess.Popen[bytes]:
     return subprocess.Popen([sys.executable, "-c", SLEEP], start_new_session=True)
 
 
-@pytest.mark.slow
 def test_queued_recipes_are_not_offered_again(open_app: Any, library: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     at = open_app("scores", library, show=ABLATIONS)
     monkeypatch.setattr(JobFiles, "start", sleeping)  # nothing gets done
@@ -114,7 +110,6 @@ def test_queued_recipes_are_not_offered_again(open_app: Any, library: Path, monk
     assert "Not computed yet" in words(at)
 
 
-@pytest.mark.slow
 def test_a_merge_with_which_the_edit_makes_no_sense_says_why(open_app: Any, rivals: Path) -> None:
     at = open_app("scores", rivals, show=MATRIX, front="dare")
     assert not at.exception and not at.warning
@@ -135,7 +130,6 @@ def test_a_merge_with_which_the_edit_makes_no_sense_says_why(open_app: Any, riva
         {"merged": "nobody", "show": MATRIX},
     ],
 )
-@pytest.mark.slow
 def test_the_matrix_survives_a_bad_link(open_app: Any, library: Path, query: dict[str, str]) -> None:
     at = open_app("scores", library, **({"show": MATRIX} | query))
     assert not at.exception and not at.error
@@ -158,7 +152,6 @@ def test_an_unknown_view_shows_the_runs(open_app: Any, library: Path) -> None:
     assert at.multiselect(key="compare").value
 
 
-@pytest.mark.slow
 def test_the_experts_can_be_chosen_where_runs_merged_others(open_app: Any, library: Path, tmp_path: Path) -> None:
     benchmark = Benchmark.load(library)
     few = {name: benchmark.experts[name] for name in list(benchmark.experts)[:2]}
@@ -176,7 +169,6 @@ def test_the_experts_can_be_chosen_where_runs_merged_others(open_app: Any, libra
     assert "◇ published, ViT-B/32" in at.dataframe[0].value.columns.get_level_values(0)
 
 
-@pytest.mark.slow
 def test_the_ablations_show_ours_beside_the_papers(open_app: Any, library: Path) -> None:
     at = open_app("scores", library, show=ABLATIONS)
     assert not at.exception and not at.error
@@ -195,7 +187,6 @@ def test_the_ablations_show_ours_beside_the_papers(open_app: Any, library: Path)
     assert "look=components" in door.proto.query_string and "runs=" in door.proto.query_string
 
 
-@pytest.mark.slow
 def test_the_ablations_can_show_intervals_and_a_variant(open_app: Any, rivals: Path) -> None:
     at = open_app("scores", rivals, show=ABLATIONS, intervals="true", variant="nothing")
     assert not at.exception

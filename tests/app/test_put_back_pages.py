@@ -63,7 +63,6 @@ def picked(at: Any) -> str | None:
     return value
 
 
-@pytest.mark.slow
 def test_the_view_shows_both_maps_and_the_ranks(open_app: Any, mapped: Path, previewed: list[Any]) -> None:
     run = runs(mapped)[tiny_library.NASTY]
     at = open_app("drift", mapped, view=BACK, run=run.id, runs=run.id)
@@ -87,7 +86,6 @@ def measurements_of(folder: Path, run_id: str) -> Any:
     return stored.find("put_back", Store(folder / "none", libraries=(folder / "runs",)), Benchmark.load(folder), run_id)
 
 
-@pytest.mark.slow
 def test_a_click_on_a_map_opens_the_panel(open_app: Any, mapped: Path, previewed: list[Any]) -> None:
     run = runs(mapped)[tiny_library.NASTY]
     at = open_app("drift", mapped, view=BACK, run=run.id, runs=run.id)
@@ -119,7 +117,6 @@ def test_a_click_on_a_map_opens_the_panel(open_app: Any, mapped: Path, previewed
     assert not at.exception and not at.error
 
 
-@pytest.mark.slow
 def test_an_edited_link_still_opens(open_app: Any, mapped: Path, previewed: list[Any]) -> None:
     run = runs(mapped)[tiny_library.NASTY]
     at = open_app(
@@ -129,7 +126,6 @@ def test_an_edited_link_still_opens(open_app: Any, mapped: Path, previewed: list
     assert previewed == []
 
 
-@pytest.mark.slow
 def test_the_link_carries_the_recipe_that_is_previewed(open_app: Any, mapped: Path, previewed: list[Any]) -> None:
     run, benchmark = runs(mapped)[tiny_library.NASTY], Benchmark.load(mapped)
     at = open_app("drift", mapped, view=BACK, run=run.id, runs=run.id, tensor=TENSOR)
@@ -169,7 +165,6 @@ def test_a_map_that_is_being_measured_is_drawn(
 
 
 @pytest.mark.parametrize(("page", "query"), [("masks", {}), ("conflicts", {"about": "sign agreement"})])
-@pytest.mark.slow
 def test_doors_lead_to_the_same_tensor(
     open_app: Any, mapped: Path, previewed: list[Any], page: str, query: dict[str, str]
 ) -> None:
@@ -187,7 +182,6 @@ def test_doors_lead_to_the_same_tensor(
     assert shown.segmented_control(key="view").value == BACK and picked(shown) == TENSOR
 
 
-@pytest.mark.slow
 def test_masks_and_compare_have_the_panel(open_app: Any, mapped: Path, previewed: list[Any]) -> None:
     library = runs(mapped)
     run = library[tiny_library.NASTY]

@@ -113,7 +113,6 @@ def test_the_fields_begin_with_the_report_in_the_browser_too(open_app: Any, libr
     assert field(first, "report_title").key != before  # the browser keeps the text of a field with the same key
 
 
-@pytest.mark.slow
 def test_two_tabs_hold_one_report(open_app: Any, library: Path, first: AppTest) -> None:
     second = open_app("report", library, draft=token(first))
     field(second, "report_title").set_value("Of the second tab").run()
@@ -144,7 +143,6 @@ def test_a_report_that_was_deleted_in_another_tab_is_said_and_kept_again(
     assert field(open_app("report", library, draft=token(first)), "report_title").value == "Still here"
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(("page", "wrong"), [("report", "A" * 22), ("scores", "../../x"), ("home", "<b>x</b>")])
 def test_a_token_of_no_report_is_said(open_app: Any, library: Path, page: str, wrong: str) -> None:
     at = open_app(page, library, draft=wrong)
@@ -156,7 +154,6 @@ def test_a_token_of_no_report_is_said(open_app: Any, library: Path, page: str, w
         assert "no report under" not in words(at) and token(at) != wrong
 
 
-@pytest.mark.slow
 def test_every_damage_is_said(open_app: Any, library: Path, first: AppTest, tmp_path: Path) -> None:
     (folder,) = (tmp_path / "store" / "drafts").iterdir()
     whole = {path.name: path.read_bytes() for path in folder.iterdir()}
@@ -171,7 +168,6 @@ def test_every_damage_is_said(open_app: Any, library: Path, first: AppTest, tmp_
             (folder / other).write_bytes(data)
 
 
-@pytest.mark.slow
 def test_only_who_has_the_address_sees_the_report_where_several_people_work(
     open_app: Any, library: Path, first: AppTest, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -281,7 +281,6 @@ def test_figures_stay_small(key: str, sizes: tuple[int, ...]) -> None:
     assert len(viz.draw(key, TABLES[key](*sizes)).to_json()) < 2_000_000
 
 
-@pytest.mark.slow
 def test_importing_viz_loads_neither_plotly_nor_streamlit() -> None:
     never = {"streamlit", "torch", "merging"}
     assert not (never | {"plotly"}) & loaded_by("import viz")
@@ -307,6 +306,5 @@ import viz.theme
 """
 
 
-@pytest.mark.slow
 def test_another_thread_may_import_pandas_at_the_same_time() -> None:
     assert "viz.theme" in loaded_by(HALF_IMPORTED)
