@@ -50,8 +50,8 @@ def test_the_report_tells_charts_of_two_runs_apart(open_app: Any, compared: Path
     assert titles == ["Kept share: where do the two runs differ?", "Saliency: where do the two runs differ?"]
 
 
-def test_charts_between_a_run_and_itself_do_not_differ(open_app: Any, compared: Path) -> None:
-    at = open_app("compare", compared, **both(compared, LWPTV, LWPTV), between="charts", chart="masks")
+def test_charts_between_a_run_and_itself_do_not_differ(look: Any, compared: Path) -> None:
+    at = look("compare", compared, **both(compared, LWPTV, LWPTV), between="charts", chart="masks")
     assert not at.exception
     assert "The two runs do not differ in any cell" in words(at)
 
@@ -141,11 +141,11 @@ def test_panels_of_one_tensor_share_their_axis() -> None:
     assert [color == "white" for color in b.marker.color] == list(~table["merged_b"])
 
 
-def test_a_joint_space_of_the_same_experts_is_shown_once_and_others_beside(open_app: Any, compared: Path) -> None:
+def test_a_joint_space_of_the_same_experts_is_shown_once_and_others_beside(look: Any, compared: Path) -> None:
     link = {"between": "charts", "chart": "joint space of DRM"}
-    at = open_app("compare", compared, **both(compared), **link)
+    at = look("compare", compared, **both(compared), **link)
     assert not at.exception and charts(at) == 4 and "it is shown once" in words(at)
-    at = open_app("compare", compared, **both(compared, TIES, FEW), **link)
+    at = look("compare", compared, **both(compared, TIES, FEW), **link)
     assert not at.exception and not at.error and charts(at) == 1
     assert "of 4 and 3 experts of A and B" in words(at)
 
@@ -180,12 +180,12 @@ def test_drift_against_accuracy_has_an_arrow_for_every_task(open_app: Any, compa
     }
 
 
-def test_drift_against_accuracy_of_a_run_and_itself_and_of_other_experts(open_app: Any, compared: Path) -> None:
+def test_drift_against_accuracy_of_a_run_and_itself_and_of_other_experts(look: Any, compared: Path) -> None:
     link = {"between": "charts", "chart": "drift against accuracy"}
-    at = open_app("compare", compared, **both(compared, TIES, TIES), **link)
+    at = look("compare", compared, **both(compared, TIES, TIES), **link)
     assert not at.exception and charts(at) == 1
     assert not at.dataframe[0].value[["drift", "lost"]].to_numpy().any()
-    at = open_app("compare", compared, **both(compared, TIES, FEW), **link)
+    at = look("compare", compared, **both(compared, TIES, FEW), **link)
     assert not at.exception and charts(at) == 1
     assert len(at.dataframe[0].value) == 3
 

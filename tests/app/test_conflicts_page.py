@@ -46,8 +46,8 @@ def test_what_the_slider_offers_is_what_is_measured() -> None:
     assert (signs.DENSITIES, signs.CUT) == (DENSITIES, RANK_TOL)
 
 
-def test_all_layers_where_signs_are_counted(open_app: Any, counted: Path) -> None:
-    at = open_app("conflicts", counted)
+def test_all_layers_where_signs_are_counted(look: Any, counted: Path) -> None:
+    at = look("conflicts", counted)
     assert not at.exception
     assert not at.error
     assert shown(at) == ["sign_layers", "sign_histogram", "election_layers"]
@@ -59,8 +59,8 @@ def test_all_layers_where_signs_are_counted(open_app: Any, counted: Path) -> Non
 
 
 @pytest.mark.parametrize("title", ["Weight Averaging", "Ties"])
-def test_every_run_on_the_same_experts_shows_them(open_app: Any, counted: Path, title: str) -> None:
-    at = open_app("conflicts", counted, run=runs(counted)[title].id)
+def test_every_run_on_the_same_experts_shows_them(look: Any, counted: Path, title: str) -> None:
+    at = look("conflicts", counted, run=runs(counted)[title].id)
     assert not at.exception
     assert "sign_layers" in shown(at)
 
@@ -109,14 +109,14 @@ def test_a_link_restores_the_view(open_app: Any, counted: Path) -> None:
 @pytest.mark.parametrize(
     "query", [{"tensor": "no such layer"}, {"density": "7", "cut": "x"}, {"about": "EVIL", "signs": "?"}]
 )
-def test_a_bad_link_falls_back(open_app: Any, counted: Path, query: dict[str, str]) -> None:
-    at = open_app("conflicts", counted, **query)
+def test_a_bad_link_falls_back(look: Any, counted: Path, query: dict[str, str]) -> None:
+    at = look("conflicts", counted, **query)
     assert not at.exception
     assert charts(at) == 3
 
 
-def test_a_run_that_is_not_here(open_app: Any, counted: Path) -> None:
-    at = open_app("conflicts", counted, run="000000000000")
+def test_a_run_that_is_not_here(look: Any, counted: Path) -> None:
+    at = look("conflicts", counted, run="000000000000")
     assert not at.exception
     assert "does not have" in words(at)
 
@@ -147,8 +147,8 @@ def test_home_leads_here_where_there_is_no_lesson(
     assert [link for link in at.get("page_link") if link.proto.label == "Open Conflicts"]
 
 
-def test_no_runs_lead_to_merge(open_app: Any, tiny_folder: Path) -> None:
-    at = open_app("conflicts", tiny_folder)
+def test_no_runs_lead_to_merge(look: Any, tiny_folder: Path) -> None:
+    at = look("conflicts", tiny_folder)
     assert not at.exception
     assert "Merge some experts" in words(at)
 

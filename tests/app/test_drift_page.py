@@ -57,8 +57,8 @@ WITH = [
 
 
 @pytest.mark.parametrize(("view", "drawn", "tables", "says"), WITH)
-def test_view_with_measurements(open_app: Any, measured: Path, view: str, drawn: int, tables: int, says: str) -> None:
-    at = open_app("drift", measured, view=view, run=runs(measured)["LOT Merging"].id if view == LAYERS else "")
+def test_view_with_measurements(look: Any, measured: Path, view: str, drawn: int, tables: int, says: str) -> None:
+    at = look("drift", measured, view=view, run=runs(measured)["LOT Merging"].id if view == LAYERS else "")
     assert not at.exception
     assert not at.error
     assert at.title[0].value == "Drift"
@@ -101,16 +101,16 @@ def test_the_illustration_needs_nothing(open_app: Any, tiny_folder: Path) -> Non
     assert "sum of both 100%" in at.get("plotly_chart")[1].proto.spec + str(at.get("plotly_chart")[1].proto)
 
 
-def test_without_a_cat_run_the_way_to_one_is_shown(open_app: Any, library: Path) -> None:
-    at = open_app("drift", library, view=CAT)
+def test_without_a_cat_run_the_way_to_one_is_shown(look: Any, library: Path) -> None:
+    at = look("drift", library, view=CAT)
     assert charts(at) == 0
     links = [link.proto for link in at.get("page_link") if link.proto.label == "Merge with CAT"]
     assert [link.query_string for link in links] == ["chain=cat%3Btask_arithmetic"]
 
 
 @pytest.mark.parametrize("view", [DEPTH, CAT])
-def test_view_without_runs(open_app: Any, tiny_folder: Path, view: str) -> None:
-    at = open_app("drift", tiny_folder, view=view)
+def test_view_without_runs(look: Any, tiny_folder: Path, view: str) -> None:
+    at = look("drift", tiny_folder, view=view)
     assert not at.exception
     assert charts(at) == 0
     assert "There is no run yet" in words(at)
@@ -186,8 +186,8 @@ BAD_LINKS = [
 
 
 @pytest.mark.parametrize(("query", "drawn"), BAD_LINKS)
-def test_bad_links_show_something_sensible(open_app: Any, measured: Path, query: dict[str, str], drawn: int) -> None:
-    at = open_app("drift", measured, **query)
+def test_bad_links_show_something_sensible(look: Any, measured: Path, query: dict[str, str], drawn: int) -> None:
+    at = look("drift", measured, **query)
     assert not at.exception
     assert charts(at) == drawn
     assert drawn or "does not have" in words(at)

@@ -84,9 +84,9 @@ WITH = [
 
 @pytest.mark.parametrize(("query", "drawn", "tables", "says"), WITH)
 def test_view_with_features(
-    open_app: Any, extracted: Path, query: dict[str, str], drawn: int, tables: int, says: str
+    look: Any, extracted: Path, query: dict[str, str], drawn: int, tables: int, says: str
 ) -> None:
-    at = open_app("features", extracted, runs=chosen(extracted), **query)
+    at = look("features", extracted, runs=chosen(extracted), **query)
     assert not at.exception
     assert not at.error
     assert at.title[0].value == "Features"
@@ -95,12 +95,12 @@ def test_view_with_features(
     assert "Measure" not in [button.label for button in at.button]
 
 
-def test_marks_are_colored_by_what_is_asked_about(open_app: Any, extracted: Path) -> None:
-    at = open_app("features", extracted, runs=chosen(extracted))
+def test_marks_are_colored_by_what_is_asked_about(look: Any, extracted: Path) -> None:
+    at = look("features", extracted, runs=chosen(extracted))
     assert "Do out-of-domain data sets stay apart?" in [heading.value for heading in at.header]
     named = {trace["name"] for trace in json.loads(at.get("plotly_chart")[0].proto.spec)["data"]}
     assert {"Tiles", "Letters"} <= named
-    at = open_app("features", extracted, runs=chosen(extracted), images="Letters", map="PCA")
+    at = look("features", extracted, runs=chosen(extracted), images="Letters", map="PCA")
     assert "Do out-of-domain classes stay apart?" in [heading.value for heading in at.header]
     named = {trace["name"] for trace in json.loads(at.get("plotly_chart")[0].proto.spec)["data"]}
     assert "letters 1" in named and not {"Tiles", "Letters"} & named
@@ -143,14 +143,14 @@ def test_a_run_with_features_comes_before_a_newer_one(open_app: Any, extracted: 
     assert known["Task Arithmetic w/ LwPTV"].id in at.multiselect(key="featuring").value
 
 
-def test_view_without_runs(open_app: Any, tiny_folder: Path) -> None:
-    at = open_app("features", tiny_folder)
+def test_view_without_runs(look: Any, tiny_folder: Path) -> None:
+    at = look("features", tiny_folder)
     assert not at.exception
     assert "There is no run yet" in words(at)
 
 
-def test_runs_with_one_model_per_task_are_not_offered(open_app: Any, extracted: Path) -> None:
-    at = open_app("features", extracted)
+def test_runs_with_one_model_per_task_are_not_offered(look: Any, extracted: Path) -> None:
+    at = look("features", extracted)
     assert not any("EMR" in option for option in at.multiselect(key="featuring").options)
 
 
@@ -162,8 +162,8 @@ BAD_LINKS = [
 
 
 @pytest.mark.parametrize(("query", "drawn"), BAD_LINKS)
-def test_bad_links_show_something_sensible(open_app: Any, extracted: Path, query: dict[str, str], drawn: int) -> None:
-    at = open_app("features", extracted, **({"runs": chosen(extracted)} | query))
+def test_bad_links_show_something_sensible(look: Any, extracted: Path, query: dict[str, str], drawn: int) -> None:
+    at = look("features", extracted, **({"runs": chosen(extracted)} | query))
     assert not at.exception
     assert charts(at) == drawn
 

@@ -49,9 +49,9 @@ def keys(at: Any) -> list[str]:
 
 
 @pytest.mark.parametrize("view", VIEWS)
-def test_every_view_draws_its_charts(open_app: Any, learned: Path, view: str) -> None:
+def test_every_view_draws_its_charts(look: Any, learned: Path, view: str) -> None:
     run, expected = VIEWS[view]
-    at = open_app("learning", learned, run=run, learned=view)
+    at = look("learning", learned, run=run, learned=view)
     assert not at.exception and not at.error
     assert keys(at) == expected
 
@@ -83,8 +83,8 @@ def test_routing_shows_the_router_each_block_and_one_tasks_images(open_app: Any,
     assert "below the line" in words(at)
 
 
-def test_a_run_with_a_coefficient_for_each_expert_shows_lines_only(open_app: Any, learned: Path) -> None:
-    at = open_app("learning", learned, run=learned_runs.TASKWISE)
+def test_a_run_with_a_coefficient_for_each_expert_shows_lines_only(look: Any, learned: Path) -> None:
+    at = look("learning", learned, run=learned_runs.TASKWISE)
     assert not at.exception
     assert keys(at) == ["coefficient_steps"]
     assert "one coefficient for each expert" in words(at)
@@ -208,15 +208,15 @@ def test_the_library_has_learned_runs_beside_those_with_coefficients_of_another_
     assert "learned nothing" in words(open_app("learning", settings.BUNDLED, run=computed))
 
 
-def test_without_any_learned_run_the_page_says_what_it_would_show(open_app: Any, library: Path) -> None:
-    at = open_app("learning", library)
+def test_without_any_learned_run_the_page_says_what_it_would_show(look: Any, library: Path) -> None:
+    at = look("learning", library)
     assert not at.exception
     assert charts(at) == 0
     assert "No run has learned anything yet" in words(at)
 
 
-def test_a_link_to_a_run_that_is_not_here(open_app: Any, learned: Path) -> None:
-    at = open_app("learning", learned, run="000000000000", step="7", learned="EVIL")
+def test_a_link_to_a_run_that_is_not_here(look: Any, learned: Path) -> None:
+    at = look("learning", learned, run="000000000000", step="7", learned="EVIL")
     assert not at.exception
     assert "does not have" in words(at)
 
@@ -241,8 +241,8 @@ def measured(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
     return folder, run.id
 
 
-def test_entropy_stands_against_loss_with_the_authors_log_behind(open_app: Any, measured: Any) -> None:
-    at = open_app("learning", measured[0], run=measured[1], learned="loss and gain")
+def test_entropy_stands_against_loss_with_the_authors_log_behind(look: Any, measured: Any) -> None:
+    at = look("learning", measured[0], run=measured[1], learned="loss and gain")
     assert not at.exception
     assert keys(at) == ["learning_loss", "entropy_loss", "accuracy_steps"]
     shown = words(at)
@@ -267,11 +267,11 @@ def test_modules_are_shown_on_images_that_they_did_not_learn_from(open_app: Any,
     assert "of the images that were learned from" in words(at) and "below the line" not in words(at)
 
 
-def test_what_is_not_measured_is_offered(open_app: Any, learned: Path) -> None:
-    at = open_app("learning", learned, run=learned_runs.LAYERWISE, learned="loss and gain")
+def test_what_is_not_measured_is_offered(look: Any, learned: Path) -> None:
+    at = look("learning", learned, run=learned_runs.LAYERWISE, learned="loss and gain")
     assert "about six of the steps" in words(at)
     assert at.button(key="measure_along_steps")
-    at = open_app("learning", learned, run=learned_runs.MODULES, learned="modules")
+    at = look("learning", learned, run=learned_runs.MODULES, learned="modules")
     assert at.button(key="measure_modules") and "unseen data sets" not in words(at)
 
 
@@ -300,10 +300,10 @@ def test_a_router_that_learns_nothing_is_shown_once_it_is_measured_with_unseen_s
 
 
 def test_scores_mark_what_adapted_on_the_scored_images_and_what_needs_each_images_task(
-    open_app: Any, learned: Path
+    look: Any, learned: Path
 ) -> None:
     shown = ",".join((learned_runs.LAYERWISE, learned_runs.MODULES, learned_runs.ROUTED))
-    at = open_app("scores", learned, runs=shown)
+    at = look("scores", learned, runs=shown)
     assert not at.exception
     assert "† Adapted on these images" in words(at) and "Marked ‡. Per task in domain" in words(at)
     plane, tasks = (json.loads(chart.proto.spec) for chart in at.get("plotly_chart")[:2])
@@ -316,18 +316,18 @@ def test_scores_mark_what_adapted_on_the_scored_images_and_what_needs_each_image
     assert "†" not in table.loc[learned_runs.ROUTED, "label"]
 
 
-def test_features_out_of_domain_are_said_to_have_no_module(open_app: Any, learned: Path) -> None:
+def test_features_out_of_domain_are_said_to_have_no_module(look: Any, learned: Path) -> None:
     for run, said in ((learned_runs.MODULES, True), (learned_runs.LAYERWISE, False)):
-        at = open_app("features", learned, runs=run)
+        at = look("features", learned, runs=run)
         assert not at.exception
         assert ("the features are the merged model's own" in words(at)) is said
 
 
-def test_compare_and_home_carry_the_marks(open_app: Any, learned: Path) -> None:
-    at = open_app("compare", learned, run=learned_runs.LAYERWISE, b=learned_runs.MODULES)
+def test_compare_and_home_carry_the_marks(look: Any, learned: Path) -> None:
+    at = look("compare", learned, run=learned_runs.LAYERWISE, b=learned_runs.MODULES)
     assert not at.exception
     assert "† Adapted on these images" in words(at) and "Per task in domain" in words(at)
-    at = open_app("home", learned)
+    at = look("home", learned)
     assert "† adapted on the scored images" in words(at) and "a module per task ‡" in words(at)
 
 

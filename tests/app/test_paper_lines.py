@@ -104,17 +104,17 @@ PAGES = [
 
 
 @pytest.mark.parametrize(("page", "query", "says"), PAGES)
-def test_pages_show_their_lines(open_app: Any, library: Path, page: str, query: dict[str, str], says: str) -> None:
-    at = open_app(page, library, **query)
+def test_pages_show_their_lines(look: Any, library: Path, page: str, query: dict[str, str], says: str) -> None:
+    at = look(page, library, **query)
     assert not at.exception
     said = words(at).replace("\\", "")
     assert ("Paper and here." in said) == bool(says)
     assert says in said
 
 
-def test_views_with_features_show_their_lines(open_app: Any, compared: Path) -> None:
+def test_views_with_features_show_their_lines(look: Any, compared: Path) -> None:
     for query, says in (({}, "easier to tell apart"), ({"look": "distance to pretrained"}, "come closer")):
-        at = open_app("features", compared, **query)
+        at = look("features", compared, **query)
         assert not at.exception
         assert says in words(at)
 

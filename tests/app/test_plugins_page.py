@@ -48,15 +48,15 @@ def compute(at: AppTest, key: str) -> AppTest:
 
 
 @pytest.mark.parametrize("show", [MATRIX, ABLATIONS])
-def test_a_view_without_runs_leads_to_merge(open_app: Any, tiny_folder: Path, show: str) -> None:
-    at = open_app("scores", tiny_folder, show=show)
+def test_a_view_without_runs_leads_to_merge(look: Any, tiny_folder: Path, show: str) -> None:
+    at = look("scores", tiny_folder, show=show)
     assert not at.exception
     assert charts(at) == 0
     assert "No run has been evaluated yet" in words(at)
 
 
-def test_the_matrix_draws_the_pairs_and_their_numbers(open_app: Any, library: Path) -> None:
-    at = open_app("scores", library, show=MATRIX)
+def test_the_matrix_draws_the_pairs_and_their_numbers(look: Any, library: Path) -> None:
+    at = look("scores", library, show=MATRIX)
     assert not at.exception and not at.error and not at.warning
     assert charts(at) == 1
     table = at.dataframe[0].value
@@ -130,24 +130,24 @@ def test_a_merge_with_which_the_edit_makes_no_sense_says_why(open_app: Any, riva
         {"merged": "nobody", "show": MATRIX},
     ],
 )
-def test_the_matrix_survives_a_bad_link(open_app: Any, library: Path, query: dict[str, str]) -> None:
-    at = open_app("scores", library, **({"show": MATRIX} | query))
+def test_the_matrix_survives_a_bad_link(look: Any, library: Path, query: dict[str, str]) -> None:
+    at = look("scores", library, **({"show": MATRIX} | query))
     assert not at.exception and not at.error
     assert charts(at) == 1
     assert len(at.warning) == ("front" in query)
     assert "<img" not in words(at).replace("\\<img", "")
 
 
-def test_the_card_of_the_edit_leads_to_the_matrix(open_app: Any, library: Path) -> None:
-    at = open_app("methods", library, method="lwptv")
+def test_the_card_of_the_edit_leads_to_the_matrix(look: Any, library: Path) -> None:
+    at = look("methods", library, method="lwptv")
     (door,) = (link for link in at.get("page_link") if link.proto.label == "In front of every merge")
     assert parse_qs(door.proto.query_string) == {"show": [MATRIX]}
-    at = open_app("methods", library, method="dare")
+    at = look("methods", library, method="dare")
     assert not [link for link in at.get("page_link") if link.proto.label == "In front of every merge"]
 
 
-def test_an_unknown_view_shows_the_runs(open_app: Any, library: Path) -> None:
-    at = open_app("scores", library, show="EVIL")
+def test_an_unknown_view_shows_the_runs(look: Any, library: Path) -> None:
+    at = look("scores", library, show="EVIL")
     assert not at.exception
     assert at.multiselect(key="compare").value
 
@@ -169,8 +169,8 @@ def test_the_experts_can_be_chosen_where_runs_merged_others(open_app: Any, libra
     assert "◇ published, ViT-B/32" in at.dataframe[0].value.columns.get_level_values(0)
 
 
-def test_the_ablations_show_ours_beside_the_papers(open_app: Any, library: Path) -> None:
-    at = open_app("scores", library, show=ABLATIONS)
+def test_the_ablations_show_ours_beside_the_papers(look: Any, library: Path) -> None:
+    at = look("scores", library, show=ABLATIONS)
     assert not at.exception and not at.error
     assert charts(at) == 2
     means, inside, outside, printed, printed_outside = (table.value for table in at.dataframe)

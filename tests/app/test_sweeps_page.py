@@ -29,8 +29,8 @@ def metrics(at: AppTest) -> list[str]:
     return [str(metric.value) for metric in at.metric]
 
 
-def test_without_sweeps_the_form_is_shown(open_app: Any, library: Path) -> None:
-    at = open_app("sweeps", library)
+def test_without_sweeps_the_form_is_shown(look: Any, library: Path) -> None:
+    at = look("sweeps", library)
     assert not at.exception and not at.error
     assert charts(at) == 0
     said = words(at)
@@ -273,8 +273,8 @@ def test_what_a_link_asks_for_stays_when_the_page_is_drawn_again(open_app: Any, 
 @pytest.mark.parametrize(
     "query", [{"sweep": "0123456789ab"}, {"sweep": "../../etc/passwd"}, {"sweep": "new", "point": "x"}]
 )
-def test_a_bad_link(open_app: Any, library: Path, query: dict[str, str]) -> None:
-    at = open_app("sweeps", library, **query)
+def test_a_bad_link(look: Any, library: Path, query: dict[str, str]) -> None:
+    at = look("sweeps", library, **query)
     assert not at.exception
     assert ("which this machine does not have" in words(at)) == (query["sweep"] != "new")
 
