@@ -20,6 +20,7 @@ from merging.sharing.catalog.model_sets import keep as keep_set
 from merging.sharing.catalog.model_sets import make as make_set
 from merging.study import measure
 from merging.study.analysis import subject
+from merging.study.runner import Runner
 from merging.study.runs.execute import execute
 from merging.study.runs.store import Store
 from merging.tasks.context import Context
@@ -74,6 +75,14 @@ def look(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[..., App
 
     yield open_once
     forget()
+
+
+@pytest.fixture
+def asked(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, str]]:
+    """The measurements that pages ask for, which nothing computes: key and run."""
+    found: list[tuple[str, str]] = []
+    monkeypatch.setattr(Runner, "measure", lambda self, key, run_id, *on: found.append((key, run_id)))
+    return found
 
 
 @pytest.fixture

@@ -10,7 +10,7 @@ import pytest
 import tiny
 import viz_tables
 from compared_runs import CAT, EMR, FEW, LWPTV, PRETRAINED, TIES, both
-from page_harness import charts, runs, words
+from page_harness import charts, press, runs, words
 
 import viz
 from app.reading import measurements
@@ -45,7 +45,7 @@ def test_the_report_tells_charts_of_two_runs_apart(open_app: Any, compared: Path
     at = open_app("compare", compared, **both(compared), between="charts")
     for name in ("kept share", "saliency"):
         at.selectbox(key="chart").set_value(name).run()
-        next(button for button in at.button if button.label == "Add to report").click().run()
+        press(at, "Add to report")
     titles = [kept.view.title for kept in at.session_state["_report_keeper"].draft().kept]
     assert titles == ["Kept share: where do the two runs differ?", "Saliency: where do the two runs differ?"]
 

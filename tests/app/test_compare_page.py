@@ -9,11 +9,10 @@ from typing import Any
 import pytest
 import tiny_library
 from compared_runs import CAT, EMR, FEW, LWPTV, TIES, both, warned
-from page_harness import charts, runs, words
+from page_harness import charts, press, runs, words
 
 from merging.images.benchmarks.benchmark import Benchmark
 from merging.recipes.presets import preset
-from merging.study.runner import Runner
 from merging.study.runs.execute import execute
 from merging.study.runs.store import Store
 
@@ -76,7 +75,7 @@ def test_bad_links_show_something_sensible(look: Any, compared: Path, query: dic
 def test_a_missing_b_can_be_left_behind_without_a(open_app: Any, compared: Path) -> None:
     a = runs(compared)[EMR].id
     at = open_app("compare", compared, run=a, b="000000000000")
-    next(button for button in at.button if button.label == "Show an available run").click().run()
+    press(at, "Show an available run")
     assert not at.exception
     assert at.selectbox(key="picker").value == a
     assert "one of the runs on the same experts" in words(at)
@@ -123,16 +122,14 @@ def test_scores_are_those_of_the_scores_page(look: Any, compared: Path) -> None:
 
 
 def test_scores_without_predictions_have_no_intervals(
-    open_app: Any, compared: Path, monkeypatch: pytest.MonkeyPatch
+    open_app: Any, compared: Path, asked: list[tuple[str, str]]
 ) -> None:
     at = open_app("compare", compared, **both(compared, CAT, TIES))
     assert not at.exception
     assert charts(at) == 1
     assert (at.dataframe[0].value["interval"] == "—").all()
     assert f"are not stored yet for **{CAT}**" in words(at)
-    asked: list[tuple[str, str]] = []
-    monkeypatch.setattr(Runner, "measure", lambda self, key, run_id, *on: asked.append((key, run_id)))
-    next(button for button in at.button if button.label == "Measure").click().run()
+    press(at, "Measure")
     assert asked == [("predictions", runs(compared)[CAT].id)]
 
 

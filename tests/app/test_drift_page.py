@@ -9,12 +9,11 @@ from typing import Any
 import pytest
 import tiny
 import tiny_library
-from page_harness import charts, click, labels, picker, runs, words
+from page_harness import charts, click, labels, picker, press, runs, words
 
 from merging.images.benchmarks.benchmark import Benchmark
 from merging.study import measure
 from merging.study.analysis import subject
-from merging.study.runner import Runner
 from merging.study.runs.store import Store
 from merging.study.trials import exemplar_sensitivity
 from merging.tasks.context import Context
@@ -71,14 +70,12 @@ def test_view_with_measurements(look: Any, measured: Path, view: str, drawn: int
 
 
 @pytest.mark.parametrize("view", [DEPTH, LAYERS, EXEMPLARS])
-def test_view_without_measurements(open_app: Any, library: Path, view: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_view_without_measurements(open_app: Any, library: Path, view: str, asked: list[tuple[str, str]]) -> None:
     at = open_app("drift", library, view=view)
     assert not at.exception
     assert charts(at) == 0
     assert "measured" in words(at)
-    asked: list[tuple[str, str]] = []
-    monkeypatch.setattr(Runner, "measure", lambda self, key, run_id, *on: asked.append((key, run_id)))
-    next(button for button in at.button if button.label == "Measure").click().run()
+    press(at, "Measure")
     assert not at.exception
     if view == EXEMPLARS:
         assert asked == [("exemplars", "")]

@@ -12,7 +12,7 @@ import pandas as pd
 import pytest
 import tiny
 import tiny_library
-from page_harness import charts, runs, select, words
+from page_harness import charts, press, runs, select, words
 from streamlit.testing.v1 import AppTest
 
 import viz
@@ -22,7 +22,6 @@ from merging.images.benchmarks.benchmark import Benchmark
 from merging.recipes.recipe import Recipe
 from merging.study import measure
 from merging.study.analysis import stored, subject
-from merging.study.runner import Runner
 from merging.study.runs import execute
 from merging.study.runs.store import Store
 from merging.tasks.context import Context
@@ -106,14 +105,12 @@ def test_marks_are_colored_by_what_is_asked_about(look: Any, extracted: Path) ->
     assert "letters 1" in named and not {"Tiles", "Letters"} & named
 
 
-def test_view_without_features(open_app: Any, library: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_view_without_features(open_app: Any, library: Path, asked: list[tuple[str, str]]) -> None:
     at = open_app("features", library)
     assert not at.exception
     assert charts(at) == 0
     assert "Features out of domain have not been extracted for" in words(at)
-    asked: list[tuple[str, str]] = []
-    monkeypatch.setattr(Runner, "measure", lambda self, key, run_id, *on: asked.append((key, run_id)))
-    next(button for button in at.button if button.label == "Measure").click().run()
+    press(at, "Measure")
     known = runs(library)
     assert ("features", known["Pretrained"].id) in asked
     assert len(asked) == 1 + len(at.multiselect(key="featuring").value)
@@ -200,7 +197,7 @@ def test_circled_images_are_shown_with_predictions(open_app: Any, extracted: Pat
     at = circle(at, *((ties.run.id, image) for image in images["image"][:3]))
     at = circle(at)  # the empty selection that follows every redraw
     assert words(at).count("  \nbefore: ") == 3
-    next(button for button in at.button if button.label == "Clear").click().run()
+    press(at, "Clear")
     assert "  \nbefore: " not in words(at)
     assert not at.exception
 

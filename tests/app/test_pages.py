@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 import tiny_library
-from page_harness import charts, words
+from page_harness import charts, press, words
 
 from app import text
 from merging.study.runs.store import Store
@@ -74,7 +74,7 @@ def test_page_with_a_bad_link(look: Any, library: Path, page: str, query: dict[s
 def test_a_run_that_is_not_here_can_be_left_behind(open_app: Any, library: Path) -> None:
     at = open_app("masks", library, run="000000000000")
     assert charts(at) == 0
-    next(button for button in at.button if button.label == "Show an available run").click().run()
+    press(at, "Show an available run")
     assert not at.exception
     assert charts(at) == 2
 

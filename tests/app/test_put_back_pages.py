@@ -8,7 +8,7 @@ from urllib.parse import parse_qs, unquote
 
 import pytest
 import tiny_library
-from page_harness import charts, click, labels, runs, words
+from page_harness import charts, click, labels, press, runs, words
 
 from app.reading import put_back
 from app.session import address
@@ -21,7 +21,6 @@ from merging.study import measure
 from merging.study.analysis import stored, subject
 from merging.study.analysis.subject import MeasurementResult
 from merging.study.previews.bootstrap import AVERAGE
-from merging.study.runner import Runner
 from merging.study.runs.inputs import open_inputs
 from merging.study.runs.store import Store
 from merging.tasks.context import Context
@@ -74,7 +73,7 @@ def test_the_view_shows_both_maps_and_the_ranks(open_app: Any, mapped: Path, pre
     assert "Rank correlation (Spearman's ρ) of the first-order map with the measured one over 32 tensors" in shown
     assert "drifts most; by what putting it back gives out of domain it is at rank" in shown
     assert previewed == []  # nothing is chosen
-    best = next(button for button in at.button if button.label == "Choose what helps most").click().run()
+    best = press(at, "Choose what helps most")
     changes = measurements_of(mapped, run.id).table("changes")
     rows = changes[(changes["level"] == "tensor") & (changes["over"] == "out of domain")]
     most = rows.loc[rows["change"].idxmax(), "name"]
@@ -136,11 +135,9 @@ def test_the_link_carries_the_recipe_that_is_previewed(open_app: Any, mapped: Pa
     assert carried.run_id() == shown.run_id() != run.id
 
 
-def test_the_view_without_measurements(open_app: Any, library: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_view_without_measurements(open_app: Any, library: Path, asked: list[tuple[str, str]]) -> None:
     at = open_app("drift", library, view=BACK)
     assert not at.exception and charts(at) == 0
-    asked: list[tuple[str, str]] = []
-    monkeypatch.setattr(Runner, "measure", lambda self, key, run_id, *on: asked.append((key, run_id)))
     for key in ("measure_put_back", "measure_first_order"):
         at.button(key=key).click().run()
     assert [key for key, _ in asked] == ["put_back", "first_order"]

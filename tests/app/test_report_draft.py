@@ -68,7 +68,7 @@ def first(open_app: Any, library: Path) -> AppTest:
     field(at, "report_title").set_value("What I saw").run()
     field(at, "view_note_1").set_value("Look at <b>this</b>.").run()
     field(at, "view_title_0").set_value("In and out").run()
-    next(button for button in at.button if button.label == "Down").click().run()
+    press(at, "Down")
     field(at, "report_recipes").set_value(False).run()
     assert not at.exception and not at.error
     return at

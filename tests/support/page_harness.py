@@ -56,6 +56,11 @@ def charts(at: AppTest) -> int:
     return len(at.get("plotly_chart"))
 
 
+def chart_keys(at: AppTest) -> list[str]:
+    """The charts on the page."""
+    return [chart.proto.id.rpartition("chart_")[2] for chart in at.get("plotly_chart")]
+
+
 def press(at: AppTest, label: str) -> AppTest:
     """Click the button of that label."""
     return next(button for button in at.button if button.label == label).click().run()
