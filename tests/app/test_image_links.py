@@ -68,6 +68,6 @@ def test_no_page_shows_an_image_without_the_link() -> None:
         for path in (ROOT / "app").rglob("*.py")
         if "st.image(" in path.read_text("utf-8") and "image" not in path.relative_to(ROOT / "app").parts
     }
-    drawing -= {"widgets/elsewhere/link.py", "views/lessons/teach.py"}
-    assert drawing == {"widgets/images/thumbnails.py", "views/learning/one_image.py"}
+    drawing -= {"widgets/view_link.py", "views/lessons/teach.py"}
+    assert drawing == {"widgets/thumbnails.py", "views/learning/one_image.py"}
     assert all("link.open_image(" in (ROOT / "app" / path).read_text("utf-8") for path in drawing)
