@@ -5,7 +5,6 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-import pytest
 import tiny
 from compared_runs import CAT, EMR, LWPTV, TIES, both
 from page_harness import charts, click, runs, words
@@ -37,7 +36,6 @@ def test_agreement_counts_every_image_once(open_app: Any, compared: Path) -> Non
     assert f"n = {IMAGES} images" in words(at)
 
 
-@pytest.mark.slow
 def test_a_click_on_a_cell_shows_its_images(open_app: Any, compared: Path) -> None:
     at = open_app("compare", compared, **both(compared), compare_view="images")
     at = click(at, "compare_agreement", "right", "right")
@@ -51,7 +49,6 @@ def test_a_click_on_a_cell_shows_its_images(open_app: Any, compared: Path) -> No
     assert at.button_group(key="right_runs").value == "both right"
 
 
-@pytest.mark.slow
 def test_images_of_a_run_with_several_models(open_app: Any, compared: Path) -> None:
     link = both(compared, TIES, EMR)
     at = open_app("compare", compared, **link, compare_view="images", compared_data_sets="in domain")

@@ -9,11 +9,10 @@ from typing import Any
 import pytest
 import tiny_library
 from compared_runs import CAT, EMR, FEW, LWPTV, TIES, both, warned
-from page_harness import charts, runs, words
+from page_harness import charts, press, runs, words
 
 from merging.images.benchmarks.benchmark import Benchmark
 from merging.recipes.presets import preset
-from merging.study.runner import Runner
 from merging.study.runs.execute import execute
 from merging.study.runs.store import Store
 
@@ -77,8 +76,8 @@ BAD_LINKS = [
 
 
 @pytest.mark.parametrize(("query", "says"), BAD_LINKS)
-def test_bad_links_show_something_sensible(open_app: Any, compared: Path, query: dict[str, str], says: str) -> None:
-    at = open_app("compare", compared, **(both(compared) | query))
+def test_bad_links_show_something_sensible(look: Any, compared: Path, query: dict[str, str], says: str) -> None:
+    at = look("compare", compared, **(both(compared) | query))
     assert not at.exception
     assert says in words(at)
 
@@ -86,20 +85,20 @@ def test_bad_links_show_something_sensible(open_app: Any, compared: Path, query:
 def test_a_missing_b_can_be_left_behind_without_a(open_app: Any, compared: Path) -> None:
     a = runs(compared)[EMR].id
     at = open_app("compare", compared, run=a, run_b="000000000000")
-    next(button for button in at.button if button.label == "Show an available run").click().run()
+    press(at, "Show an available run")
     assert not at.exception
     assert at.selectbox(key="picker").value == a
     assert "one of the runs on the same experts" in words(at)
 
 
-def test_without_runs(open_app: Any, tiny_folder: Path) -> None:
-    at = open_app("compare", tiny_folder)
+def test_without_runs(look: Any, tiny_folder: Path) -> None:
+    at = look("compare", tiny_folder)
     assert not at.exception
     assert "There is no run yet" in words(at)
 
 
-def test_names_of_anybodys_are_text(open_app: Any, compared: Path) -> None:
-    at = open_app("compare", compared, **both(compared, tiny_library.NASTY, TIES))
+def test_names_of_anybodys_are_text(look: Any, compared: Path) -> None:
+    at = look("compare", compared, **both(compared, tiny_library.NASTY, TIES))
     assert not at.exception
     assert "<img" not in words(at).replace("\\<img", "")
 
@@ -107,19 +106,18 @@ def test_names_of_anybodys_are_text(open_app: Any, compared: Path) -> None:
 # Recipes and scores
 
 
-@pytest.mark.slow
-def test_only_differing_lines_are_shown(open_app: Any, compared: Path) -> None:
-    at = open_app("compare", compared, **both(compared))
+def test_only_differing_lines_are_shown(look: Any, compared: Path) -> None:
+    at = look("compare", compared, **both(compared))
     lines = at.table[0].value
     assert list(lines["Step"]) == ["Edit", "Merge"]
-    at = open_app("compare", compared, **both(compared, TIES, TIES))
+    at = look("compare", compared, **both(compared, TIES, TIES))
     assert not at.exception
     assert "A and B are the same run" in words(at) and "Nothing: the recipes" in words(at)
     assert not at.dataframe[0].value["difference"].any()
 
 
-def test_scores_are_those_of_the_scores_page(open_app: Any, compared: Path) -> None:
-    at = open_app("compare", compared, **both(compared))
+def test_scores_are_those_of_the_scores_page(look: Any, compared: Path) -> None:
+    at = look("compare", compared, **both(compared))
     assert not at.exception
     assert charts(at) == 1
     table = at.dataframe[0].value.set_index("title")
@@ -134,21 +132,19 @@ def test_scores_are_those_of_the_scores_page(open_app: Any, compared: Path) -> N
 
 
 def test_scores_without_predictions_have_no_intervals(
-    open_app: Any, compared: Path, monkeypatch: pytest.MonkeyPatch
+    open_app: Any, compared: Path, asked: list[tuple[str, str]]
 ) -> None:
     at = open_app("compare", compared, **both(compared, CAT, TIES))
     assert not at.exception
     assert charts(at) == 1
     assert (at.dataframe[0].value["interval"] == "—").all()
     assert f"are not stored yet for **{CAT}**" in words(at)
-    asked: list[tuple[str, str]] = []
-    monkeypatch.setattr(Runner, "measure", lambda self, key, run_id, *on: asked.append((key, run_id)))
-    next(button for button in at.button if button.label == "Measure").click().run()
+    press(at, "Measure")
     assert asked == [("predictions", runs(compared)[CAT].id)]
 
 
-def test_runs_on_other_experts_say_what_does_not_compare(open_app: Any, compared: Path) -> None:
-    at = open_app("compare", compared, **both(compared, TIES, FEW))
+def test_runs_on_other_experts_say_what_does_not_compare(look: Any, compared: Path) -> None:
+    at = look("compare", compared, **both(compared, TIES, FEW))
     assert not at.exception
     assert "They merge different experts, 3 of them in common" in warned(at)
     assert "the same n for A and B" in words(at)
@@ -157,8 +153,8 @@ def test_runs_on_other_experts_say_what_does_not_compare(open_app: Any, compared
     assert list(table[table["group"] == "In domain of A only"]["title"]) == ["Leaves"]
 
 
-def test_one_model_per_task_is_said_to_be_another_thing(open_app: Any, compared: Path) -> None:
-    at = open_app("compare", compared, **both(compared, TIES, EMR))
+def test_one_model_per_task_is_said_to_be_another_thing(look: Any, compared: Path) -> None:
+    at = look("compare", compared, **both(compared, TIES, EMR))
     assert not at.exception
     assert "One model per task: it can only be used if" in warned(at)
     table = at.dataframe[0].value.set_index("title")

@@ -17,7 +17,6 @@ VIEW = "joint space of DRM"
 # The panel
 
 
-@pytest.mark.slow
 def test_the_panel_of_a_layer(open_app: Any, library: Any) -> None:
     at = open_app("conflicts", library, conflicts_view=VIEW)
     assert not at.exception
@@ -30,7 +29,6 @@ def test_the_panel_of_a_layer(open_app: Any, library: Any) -> None:
     assert picker(at, "expert").value == "flags"
 
 
-@pytest.mark.slow
 def test_the_panel_follows_its_controls(open_app: Any, library: Any) -> None:
     layer = "visual.transformer.resblocks.0.mlp.c_proj.weight"
     at = open_app(
@@ -45,7 +43,6 @@ def test_the_panel_follows_its_controls(open_app: Any, library: Any) -> None:
     assert "all matrices together" in words(at)
 
 
-@pytest.mark.slow
 def test_long_decompositions_ask_first(open_app: Any, library: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(analysis, "estimated_seconds", lambda *size: 75.0)
     at = open_app("conflicts", library, conflicts_view=VIEW)

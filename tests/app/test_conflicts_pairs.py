@@ -7,13 +7,12 @@ from typing import Any
 
 import pytest
 import tiny_library
-from page_harness import charts, click, words
+from page_harness import charts, click, press, words
 from streamlit.testing.v1 import AppTest
 
 from merging.images.benchmarks.benchmark import Benchmark
 from merging.study import measure
 from merging.study.analysis import subject
-from merging.study.runner import Runner
 from merging.study.runs.store import Store
 from merging.tasks.context import Context
 
@@ -34,14 +33,12 @@ def compared(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def test_the_page_asks_before_it_measures(open_app: Any, library: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_page_asks_before_it_measures(open_app: Any, library: Path, asked: list[tuple[str, str]]) -> None:
     at = open_app("conflicts", library, conflicts_view=VIEW)
     assert not at.exception and charts(at) == 0
     assert "have not been compared" in words(at)
-    asked: list[str] = []
-    monkeypatch.setattr(Runner, "measure", lambda self, key, run_id, *on: asked.append(key))
-    next(button for button in at.button if button.label == "Measure").click().run()
-    assert asked == ["pairs"]
+    press(at, "Measure")
+    assert [key for key, _ in asked] == ["pairs"]
 
 
 def test_a_click_on_a_pair_shows_it_by_depth(open_app: Any, compared: Path) -> None:

@@ -218,7 +218,6 @@ def two(library: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple
     return made, run.id
 
 
-@pytest.mark.slow
 def test_runs_of_two_benchmarks_never_stand_side_by_side(open_app: Any, library: Path, two: tuple[Path, str]) -> None:
     run_id = two[1]
     at = open_app("models", library, models_view="data")
@@ -241,7 +240,6 @@ def test_runs_of_two_benchmarks_never_stand_side_by_side(open_app: Any, library:
     assert run_id in set(at.dataframe[0].value["id"])
 
 
-@pytest.mark.slow
 def test_a_link_says_which_benchmark_it_is_on(open_app: Any, library: Path, two: tuple[Path, str]) -> None:
     made, run_id = two
     at = open_app("masks", library, run=run_id)
@@ -282,7 +280,7 @@ def test_a_benchmark_that_was_made_here_can_be_deleted(open_app: Any, library: P
     assert "made was deleted" in at.info[0].value
 
 
-@pytest.mark.slow
+@pytest.mark.full
 def test_from_images_to_scores(open_app: Any, library: Path, mine: str) -> None:
     at = chosen(open_app, library, mine, "fruit", "cars", "numbers.npz")
     at.text_area[0].set_value("a\nb\nc").run()

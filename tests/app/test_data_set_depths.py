@@ -65,7 +65,6 @@ def open_view(open_app: Any, tmp_path: Path) -> Any:
     return opened
 
 
-@pytest.mark.slow
 def test_both_runs_are_drawn_with_their_numbers(open_view: Any, measured: Path) -> None:
     at = open_view(measured, TIES, LWPTV)
     assert not at.exception
@@ -81,7 +80,6 @@ def test_both_runs_are_drawn_with_their_numbers(open_view: Any, measured: Path) 
     assert at.selectbox(key="image_group").value == "Tiles" and "Early depths were never trained" in words(at)
 
 
-@pytest.mark.slow
 def test_a_click_on_a_cell_lists_its_images(open_view: Any, measured: Path) -> None:
     ties = runs(measured)[TIES]
     at = open_view(measured, TIES, LWPTV, run=ties.id)
@@ -102,7 +100,6 @@ def test_a_click_on_a_cell_lists_its_images(open_view: Any, measured: Path) -> N
     assert not at.exception and "Tiles, fixed by the class token before block 1" in words(at)
 
 
-@pytest.mark.slow
 def test_what_is_not_measured_can_be(open_view: Any, measured: Path) -> None:
     at = open_view(measured, TIES, "Weight Averaging")
     assert not at.exception and charts(at) == 3
@@ -112,7 +109,6 @@ def test_what_is_not_measured_can_be(open_view: Any, measured: Path) -> None:
     assert "Choose a merge above" in words(at) and not charts(at)
 
 
-@pytest.mark.slow
 def test_tables_are_those_of_the_measurement(open_view: Any, measured: Path) -> None:
     open_view(measured, TIES)
     run = runs(measured)[TIES]

@@ -9,12 +9,11 @@ from typing import Any
 import pytest
 import tiny
 import tiny_library
-from page_harness import charts, click, labels, picker, runs, words
+from page_harness import charts, click, labels, picker, press, runs, words
 
 from merging.images.benchmarks.benchmark import Benchmark
 from merging.study import measure
 from merging.study.analysis import subject
-from merging.study.runner import Runner
 from merging.study.runs.store import Store
 from merging.study.trials import exemplar_sensitivity
 from merging.tasks.context import Context
@@ -57,9 +56,8 @@ WITH = [
 
 
 @pytest.mark.parametrize(("view", "drawn", "tables", "says"), WITH)
-@pytest.mark.slow
-def test_view_with_measurements(open_app: Any, measured: Path, view: str, drawn: int, tables: int, says: str) -> None:
-    at = open_app("drift", measured, drift_view=view, run=runs(measured)["LOT Merging"].id if view == LAYERS else "")
+def test_view_with_measurements(look: Any, measured: Path, view: str, drawn: int, tables: int, says: str) -> None:
+    at = look("drift", measured, drift_view=view, run=runs(measured)["LOT Merging"].id if view == LAYERS else "")
     assert not at.exception
     assert not at.error
     assert at.title[0].value == "Drift"
@@ -72,14 +70,12 @@ def test_view_with_measurements(open_app: Any, measured: Path, view: str, drawn:
 
 
 @pytest.mark.parametrize("view", [DEPTH, LAYERS, EXEMPLARS])
-def test_view_without_measurements(open_app: Any, library: Path, view: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_view_without_measurements(open_app: Any, library: Path, view: str, asked: list[tuple[str, str]]) -> None:
     at = open_app("drift", library, drift_view=view)
     assert not at.exception
     assert charts(at) == 0
     assert "measured" in words(at)
-    asked: list[tuple[str, str]] = []
-    monkeypatch.setattr(Runner, "measure", lambda self, key, run_id, *on: asked.append((key, run_id)))
-    next(button for button in at.button if button.label == "Measure").click().run()
+    press(at, "Measure")
     assert not at.exception
     if view == EXEMPLARS:
         assert asked == [("exemplars", "")]
@@ -102,22 +98,21 @@ def test_the_illustration_needs_nothing(open_app: Any, tiny_folder: Path) -> Non
     assert "sum of both 100%" in at.get("plotly_chart")[1].proto.spec + str(at.get("plotly_chart")[1].proto)
 
 
-def test_without_a_cat_run_the_way_to_one_is_shown(open_app: Any, library: Path) -> None:
-    at = open_app("drift", library, drift_view=CAT)
+def test_without_a_cat_run_the_way_to_one_is_shown(look: Any, library: Path) -> None:
+    at = look("drift", library, drift_view=CAT)
     assert charts(at) == 0
     links = [link.proto for link in at.get("page_link") if link.proto.label == "Merge with CAT"]
     assert [link.query_string for link in links] == ["chain=cat%3Btask_arithmetic"]
 
 
 @pytest.mark.parametrize("view", [DEPTH, CAT])
-def test_view_without_runs(open_app: Any, tiny_folder: Path, view: str) -> None:
-    at = open_app("drift", tiny_folder, drift_view=view)
+def test_view_without_runs(look: Any, tiny_folder: Path, view: str) -> None:
+    at = look("drift", tiny_folder, drift_view=view)
     assert not at.exception
     assert charts(at) == 0
     assert "There is no run yet" in words(at)
 
 
-@pytest.mark.slow
 def test_what_is_measured_is_drawn_beside_the_offer_to_measure_the_rest(
     open_app: Any, library: Path, tmp_path: Path
 ) -> None:
@@ -136,7 +131,6 @@ def test_what_is_measured_is_drawn_beside_the_offer_to_measure_the_rest(
 # Clicks and links
 
 
-@pytest.mark.slow
 def test_a_click_on_a_cell_puts_it_in_focus(open_app: Any, measured: Path) -> None:
     at = open_app("drift", measured, drift_view=LAYERS)
     assert picker(at, "tensor").value is None
@@ -201,8 +195,8 @@ BAD_LINKS = [
 
 
 @pytest.mark.parametrize(("query", "drawn"), BAD_LINKS)
-def test_bad_links_show_something_sensible(open_app: Any, measured: Path, query: dict[str, str], drawn: int) -> None:
-    at = open_app("drift", measured, **query)
+def test_bad_links_show_something_sensible(look: Any, measured: Path, query: dict[str, str], drawn: int) -> None:
+    at = look("drift", measured, **query)
     assert not at.exception
     assert charts(at) == drawn
     assert drawn or "does not have" in words(at)

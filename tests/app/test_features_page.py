@@ -12,7 +12,7 @@ import pandas as pd
 import pytest
 import tiny
 import tiny_library
-from page_harness import charts, runs, select, words
+from page_harness import charts, press, runs, select, words
 from streamlit.testing.v1 import AppTest
 
 import viz
@@ -22,7 +22,6 @@ from merging.images.benchmarks.benchmark import Benchmark
 from merging.recipes.recipe import Recipe
 from merging.study import measure
 from merging.study.analysis import stored, subject
-from merging.study.runner import Runner
 from merging.study.runs import execute
 from merging.study.runs.store import Store
 from merging.tasks.context import Context
@@ -99,9 +98,9 @@ WITH = [
 
 @pytest.mark.parametrize(("query", "drawn", "tables", "says"), WITH)
 def test_view_with_features(
-    open_app: Any, extracted: Path, query: dict[str, str], drawn: int, tables: int, says: str
+    look: Any, extracted: Path, query: dict[str, str], drawn: int, tables: int, says: str
 ) -> None:
-    at = open_app("features", extracted, runs=chosen(extracted), **query)
+    at = look("features", extracted, runs=chosen(extracted), **query)
     assert not at.exception
     assert not at.error
     assert at.title[0].value == "Features"
@@ -110,31 +109,28 @@ def test_view_with_features(
     assert "Measure" not in [button.label for button in at.button]
 
 
-def test_marks_are_colored_by_what_is_asked_about(open_app: Any, extracted: Path) -> None:
-    at = open_app("features", extracted, runs=chosen(extracted))
+def test_marks_are_colored_by_what_is_asked_about(look: Any, extracted: Path) -> None:
+    at = look("features", extracted, runs=chosen(extracted))
     assert "Do out-of-domain data sets stay apart?" in [heading.value for heading in at.header]
     named = {trace["name"] for trace in json.loads(at.get("plotly_chart")[0].proto.spec)["data"]}
     assert {"Tiles", "Letters"} <= named
-    at = open_app("features", extracted, runs=chosen(extracted), data_set="Letters", map="PCA")
+    at = look("features", extracted, runs=chosen(extracted), data_set="Letters", map="PCA")
     assert "Do out-of-domain classes stay apart?" in [heading.value for heading in at.header]
     named = {trace["name"] for trace in json.loads(at.get("plotly_chart")[0].proto.spec)["data"]}
     assert "letters 1" in named and not {"Tiles", "Letters"} & named
 
 
-def test_view_without_features(open_app: Any, library: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_view_without_features(open_app: Any, library: Path, asked: list[tuple[str, str]]) -> None:
     at = open_app("features", library)
     assert not at.exception
     assert charts(at) == 0
     assert "Features out of domain have not been extracted for" in words(at)
-    asked: list[tuple[str, str]] = []
-    monkeypatch.setattr(Runner, "measure", lambda self, key, run_id, *on: asked.append((key, run_id)))
-    next(button for button in at.button if button.label == "Measure").click().run()
+    press(at, "Measure")
     known = runs(library)
     assert ("features", known["Pretrained"].id) in asked
     assert len(asked) == 1 + len(at.multiselect(key="featuring").value)
 
 
-@pytest.mark.slow
 def test_maps_are_a_job_of_their_own(open_app: Any, library: Path, tmp_path: Path) -> None:
     """With features but no t-SNE, PCA is there at once and t-SNE is offered."""
     known, store = runs(library), Store(tmp_path / "store", libraries=(library / "runs",))
@@ -159,14 +155,14 @@ def test_a_run_with_features_comes_before_a_newer_one(open_app: Any, extracted: 
     assert known["Task Arithmetic w/ LwPTV"].id in at.multiselect(key="featuring").value
 
 
-def test_view_without_runs(open_app: Any, tiny_folder: Path) -> None:
-    at = open_app("features", tiny_folder)
+def test_view_without_runs(look: Any, tiny_folder: Path) -> None:
+    at = look("features", tiny_folder)
     assert not at.exception
     assert "There is no run yet" in words(at)
 
 
-def test_runs_with_one_model_per_task_are_not_offered(open_app: Any, extracted: Path) -> None:
-    at = open_app("features", extracted)
+def test_runs_with_one_model_per_task_are_not_offered(look: Any, extracted: Path) -> None:
+    at = look("features", extracted)
     assert not any("EMR" in option for option in at.multiselect(key="featuring").options)
 
 
@@ -188,8 +184,8 @@ BAD_LINKS = [
 
 
 @pytest.mark.parametrize(("query", "drawn"), BAD_LINKS)
-def test_bad_links_show_something_sensible(open_app: Any, extracted: Path, query: dict[str, str], drawn: int) -> None:
-    at = open_app("features", extracted, **({"runs": chosen(extracted)} | query))
+def test_bad_links_show_something_sensible(look: Any, extracted: Path, query: dict[str, str], drawn: int) -> None:
+    at = look("features", extracted, **({"runs": chosen(extracted)} | query))
     assert not at.exception
     assert charts(at) == drawn
 
@@ -209,7 +205,6 @@ def test_a_link_restores_the_view(open_app: Any, extracted: Path) -> None:
 # The lasso
 
 
-@pytest.mark.slow
 def test_circled_images_are_shown_with_predictions(open_app: Any, extracted: Path) -> None:
     at = open_app("features", extracted, runs=chosen(extracted))
     ties = next(model for model in models(extracted) if model.run.title == "Ties")
@@ -227,7 +222,7 @@ def test_circled_images_are_shown_with_predictions(open_app: Any, extracted: Pat
     at = circle(at, *((ties.run.id, image) for image in images["image"][:3]))
     at = circle(at)  # the empty selection that follows every redraw
     assert words(at).count("  \nbefore: ") == 3
-    next(button for button in at.button if button.label == "Clear").click().run()
+    press(at, "Clear")
     assert "  \nbefore: " not in words(at)
     assert not at.exception
 

@@ -10,6 +10,7 @@ from page_harness import SLOW, charts, labels, words
 
 from merging.base import settings
 
+pytestmark = pytest.mark.full  # on the bundled library
 VIEWS = {  # page -> the control that chooses its view, as the address names it; empty where a page has one view
     "masks": "", "conflicts": "conflicts_view", "drift": "drift_view", "features": "features_view",
     "image": "image_view", "learning": "learning_view", "scores": "scores_view", "sweeps": "", "methods": "",
@@ -26,7 +27,6 @@ def pictures(at: Any) -> int:
     return charts(at) + len(at.dataframe)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("page", VIEWS)
 def test_every_view_opens_with_a_picture(open_app: Any, page: str) -> None:
     control = VIEWS[page]
@@ -43,7 +43,6 @@ def test_every_view_opens_with_a_picture(open_app: Any, page: str) -> None:
     assert without == []
 
 
-@pytest.mark.slow
 def test_every_comparison_has_a_picture_for_a_run_that_is_suggested(open_app: Any) -> None:
     at = open_app("compare", settings.BUNDLED)
     suggested = [str(button.key).removeprefix("beside_") for button in at.button if button.label == "Compare"]
@@ -53,7 +52,6 @@ def test_every_comparison_has_a_picture_for_a_run_that_is_suggested(open_app: An
         assert not any(at.exception for at in opened) and any(pictures(at) for at in opened), view
 
 
-@pytest.mark.slow
 def test_what_one_page_opens_on_does_not_follow_to_another(open_app: Any) -> None:
     at = open_app("drift", settings.BUNDLED)
     for page in ("features", "image", "drift"):
@@ -62,7 +60,6 @@ def test_what_one_page_opens_on_does_not_follow_to_another(open_app: Any) -> Non
         assert not at.exception and pictures(at) and "Measure" not in labels(at, "button"), page
 
 
-@pytest.mark.slow
 def test_putting_back_opens_on_a_run_that_is_measured_also_after_masks(open_app: Any) -> None:
     at = open_app("masks", settings.BUNDLED)  # whose run is one that is not measured, and that nobody chose
     at.query_params.clear()

@@ -67,6 +67,7 @@ def test_given_scores_stand_apart_from_measured_ones(open_app: Any, library: Pat
     assert "◇ given in elsewhere" in shown
 
 
+@pytest.mark.full
 def test_a_program_measures_a_run_and_what_is_merged_next(
     open_app: Any, library: Path, run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

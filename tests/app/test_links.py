@@ -65,7 +65,6 @@ def test_a_beginning_of_six_digits_is_one_id_or_stays_what_it_is() -> None:
     assert beginning_with("012345", ids) == ids[:2] and resolved("0123456", ids) == ids[0]
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     ("page", "key", "digits"),
     [("masks", "run", 6), ("scores", "runs", 8), ("models", "selected_runs", 8), ("compare", "run_b", 6)],
@@ -86,7 +85,6 @@ def test_every_link_opens_with_the_digits_that_pages_print(
     assert run.id in str(at.query_params[key])
 
 
-@pytest.mark.slow
 def test_too_few_digits_and_unknown_ones_are_said(open_app: Any, compared: Path) -> None:
     run_id = runs(compared)[TIES].id
     for written in (run_id[:5], "../x000000"):
@@ -94,7 +92,6 @@ def test_too_few_digits_and_unknown_ones_are_said(open_app: Any, compared: Path)
         assert not at.exception and missing(at)
 
 
-@pytest.mark.slow
 def test_an_ambiguous_beginning_lists_the_runs(open_app: Any, twins: tuple[Path, str, str]) -> None:
     folder, one, other = twins
     for page, key in (("masks", "run"), ("scores", "runs"), ("compare", "run_b")):
@@ -133,7 +130,6 @@ def test_the_store_names_a_run_by_its_beginning(twins: tuple[Path, str, str]) ->
 # One run twice
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("page", ["scores", "drift", "features"])
 def test_a_run_that_is_named_twice_is_shown_once(open_app: Any, compared: Path, page: str) -> None:
     run = runs(compared)[TIES].id
@@ -238,7 +234,6 @@ def alone(at: AppTest, monkeypatch: pytest.MonkeyPatch) -> AppTest:
         return at.run()
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("view", [view for view, (_, query) in VIEWS.items() if {"run", "runs"} & set(query)])
 def test_a_run_that_is_deleted_while_its_page_is_open(
     open_app: Any, compared: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, view: str

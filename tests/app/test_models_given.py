@@ -33,7 +33,6 @@ def test_a_typed_folder_is_listed(open_app: Any, library: Path, tmp_path: Path) 
 
 
 @pytest.mark.parametrize("how", ["switch", "address"])
-@pytest.mark.slow
 def test_where_several_people_work_nothing_is_typed_or_deleted(
     open_app: Any, library: Path, own_models: Path, tmp_path: Path, how: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -74,7 +73,7 @@ def test_an_upload_is_checked_and_kept(open_app: Any, library: Path, tmp_path: P
 # Reading in the background
 
 
-@pytest.mark.slow
+@pytest.mark.full
 def test_large_files_are_read_by_a_job(
     open_app: Any, library: Path, own_models: Path, own_set: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -44,7 +44,6 @@ def uneven(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.parametrize(("page", "query", "sentences"), PAGES)
-@pytest.mark.slow
 def test_a_page_says_the_range(
     open_app: Any, uneven: Path, page: str, query: dict[str, str], sentences: list[str]
 ) -> None:

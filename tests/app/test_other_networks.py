@@ -128,6 +128,7 @@ def test_methods_says_what_such_models_need_and_what_papers_print_of_them(
     assert shown == ["DeBERTa-v3-base", "T5-base", "BLIP-VQA"]
 
 
+@pytest.mark.full
 def test_drift_shows_a_run_layer_by_layer_if_its_recipe_names_layer_inputs(
     open_app: Any, library: Path, run: Run, t5: dict[str, str], tmp_path: Path
 ) -> None:

@@ -94,7 +94,7 @@ def store(teams: Teams, tmp_path: Path) -> None:
     shutil.copytree(root, tmp_path / "store")
 
 
-@pytest.mark.parametrize("kind", ["T5", "LoRA", "ResNet"])
+@pytest.mark.parametrize("kind", ["LoRA", "ResNet"])
 def test_pages_on_weights_show_the_run(open_app: Any, library: Path, store: None, teams: Teams, kind: str) -> None:
     run = teams[kind][1]
     for page, least in (("masks", 2), ("conflicts", 1), ("compare", 0)):
@@ -139,6 +139,7 @@ def test_merge_offers_published_values_and_vocabularies_of_the_network(
     assert not [group for group in at.button_group if group.label == "Merged rows of vocabularies"]
 
 
+@pytest.mark.full
 def test_layer_inputs_are_named_by_one_path_with_the_experts_names(
     open_app: Any, library: Path, store: None, teams: Teams, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -272,7 +272,6 @@ def test_leaving_the_page_keeps_the_painting(paint: Paint) -> None:
 # The run
 
 
-@pytest.mark.slow
 def test_a_painted_lwptv_mask_scores_as_the_stored_run_to_the_image(
     paint: Paint, library: Path, tmp_path: Path
 ) -> None:

@@ -8,7 +8,7 @@ from urllib.parse import parse_qs, unquote
 
 import pytest
 import tiny_library
-from page_harness import charts, click, labels, runs, words
+from page_harness import charts, click, labels, press, runs, words
 
 from app.reading import put_back
 from app.session import address
@@ -21,7 +21,6 @@ from merging.study import measure
 from merging.study.analysis import stored, subject
 from merging.study.analysis.subject import MeasurementResult
 from merging.study.previews.bootstrap import AVERAGE
-from merging.study.runner import Runner
 from merging.study.runs.inputs import open_inputs
 from merging.study.runs.store import Store
 from merging.tasks.context import Context
@@ -63,7 +62,6 @@ def picked(at: Any) -> str | None:
     return value
 
 
-@pytest.mark.slow
 def test_the_view_shows_both_maps_and_the_ranks(open_app: Any, mapped: Path, previewed: list[Any]) -> None:
     run = runs(mapped)[tiny_library.NASTY]
     at = open_app("drift", mapped, drift_view=BACK, run=run.id, runs=run.id)
@@ -75,7 +73,7 @@ def test_the_view_shows_both_maps_and_the_ranks(open_app: Any, mapped: Path, pre
     assert "Rank correlation (Spearman's ρ) of the first-order map with the measured one over 32 tensors" in shown
     assert "drifts most; by what putting it back gives out of domain it is at rank" in shown
     assert previewed == []  # nothing is chosen
-    best = next(button for button in at.button if button.label == "Choose what helps most").click().run()
+    best = press(at, "Choose what helps most")
     changes = measurements_of(mapped, run.id).table("changes")
     rows = changes[(changes["level"] == "tensor") & (changes["over"] == "out of domain")]
     most = rows.loc[rows["change"].idxmax(), "name"]
@@ -87,7 +85,6 @@ def measurements_of(folder: Path, run_id: str) -> Any:
     return stored.find("put_back", Store(folder / "none", libraries=(folder / "runs",)), Benchmark.load(folder), run_id)
 
 
-@pytest.mark.slow
 def test_a_click_on_a_map_opens_the_panel(open_app: Any, mapped: Path, previewed: list[Any]) -> None:
     run = runs(mapped)[tiny_library.NASTY]
     at = open_app("drift", mapped, drift_view=BACK, run=run.id, runs=run.id)
@@ -119,7 +116,6 @@ def test_a_click_on_a_map_opens_the_panel(open_app: Any, mapped: Path, previewed
     assert not at.exception and not at.error
 
 
-@pytest.mark.slow
 def test_an_edited_link_still_opens(open_app: Any, mapped: Path, previewed: list[Any]) -> None:
     run = runs(mapped)[tiny_library.NASTY]
     at = open_app(
@@ -137,7 +133,6 @@ def test_an_edited_link_still_opens(open_app: Any, mapped: Path, previewed: list
     assert previewed == []
 
 
-@pytest.mark.slow
 def test_the_link_carries_the_recipe_that_is_previewed(open_app: Any, mapped: Path, previewed: list[Any]) -> None:
     run, benchmark = runs(mapped)[tiny_library.NASTY], Benchmark.load(mapped)
     at = open_app("drift", mapped, drift_view=BACK, run=run.id, runs=run.id, tensor=TENSOR)
@@ -148,11 +143,9 @@ def test_the_link_carries_the_recipe_that_is_previewed(open_app: Any, mapped: Pa
     assert carried.run_id() == shown.run_id() != run.id
 
 
-def test_the_view_without_measurements(open_app: Any, library: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_view_without_measurements(open_app: Any, library: Path, asked: list[tuple[str, str]]) -> None:
     at = open_app("drift", library, drift_view=BACK)
     assert not at.exception and charts(at) == 0
-    asked: list[tuple[str, str]] = []
-    monkeypatch.setattr(Runner, "measure", lambda self, key, run_id, *on: asked.append((key, run_id)))
     for key in ("measure_put_back", "measure_first_order"):
         at.button(key=key).click().run()
     assert [key for key, _ in asked] == ["put_back", "first_order"]
@@ -177,7 +170,6 @@ def test_a_map_that_is_being_measured_is_drawn(
 
 
 @pytest.mark.parametrize(("page", "query"), [("masks", {}), ("conflicts", {"conflicts_view": "sign agreement"})])
-@pytest.mark.slow
 def test_doors_lead_to_the_same_tensor(
     open_app: Any, mapped: Path, previewed: list[Any], page: str, query: dict[str, str]
 ) -> None:
@@ -195,7 +187,6 @@ def test_doors_lead_to_the_same_tensor(
     assert shown.segmented_control(key="drift_view").value == BACK and picked(shown) == TENSOR
 
 
-@pytest.mark.slow
 def test_masks_and_compare_have_the_panel(open_app: Any, mapped: Path, previewed: list[Any]) -> None:
     library = runs(mapped)
     run = library[tiny_library.NASTY]

@@ -23,7 +23,6 @@ from merging.study.runs.reference_models import references
 from merging.study.runs.store import Store
 from merging.tasks.context import Context
 
-pytestmark = pytest.mark.slow
 ON = "own:mine"
 HELPED = ("button", "multiselect", "selectbox", "segmented_control", "number_input", "toggle")
 DRAWN = "10 of 60 images of each test set, drawn with seed 0, class-balanced"

@@ -25,7 +25,6 @@ from merging.study.runner import Runner
 from merging.tasks.queue.records import Job, State
 
 
-@pytest.mark.slow
 def test_runs_are_chosen_compared_and_drawn(open_app: Any, library: Path) -> None:
     at = open_app("models", library, models_view="runs")
     assert not at.exception and not at.error
@@ -77,7 +76,7 @@ def downloads_in_class(at: AppTest) -> list[str]:
     return found
 
 
-@pytest.mark.slow
+@pytest.mark.full
 def test_a_run_is_exported_dropped_and_deleted(
     open_app: Any, library: Path, own_set: str, own_models: Path, tmp_path: Path
 ) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-import pytest
 from compared_runs import both
 from page_harness import click, picker, words
 
@@ -43,7 +42,6 @@ def test_a_tensor_that_a_view_lacks_is_kept(open_app: Any, compared: Path) -> No
     assert picker(at, "tensor").value == "visual.ln_post.weight"
 
 
-@pytest.mark.slow
 def test_an_image_stays_chosen(open_app: Any, compared: Path) -> None:
     at = open_app("compare", compared, **both(compared), compare_view="images", right_runs="both right")
     button = next(button for button in at.button if button.label == "Choose")

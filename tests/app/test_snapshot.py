@@ -16,7 +16,7 @@ from tiny_library import NASTY
 from viz_tables import drift_case_objective
 
 from app import singletons
-from app.reading import data, glossary
+from app.reading import data
 from app.snapshot import folder, site
 from app.snapshot.contents import Site
 from app.snapshot.figures import shared_parts, static
@@ -61,7 +61,6 @@ def hostile(text: str) -> Site:
     return Site(text, DATE, "", (), (static("figure-1", (view, (source,))),), (("Mergescope", text),))
 
 
-@pytest.mark.slow
 def test_the_same_input_gives_the_same_bytes_and_no_page_leads_outside(tiny_place: None) -> None:
     files = made()
     assert files == made()
@@ -144,11 +143,6 @@ def test_frames_share_what_is_equal() -> None:
     for figure, frame in zip(figures, shared["frames"], strict=True):
         parts = [{name: shared["values"][at] for name, at in shared["parts"][part].items()} for part in frame]
         assert parts == [figure["layout"], *figure["data"]]
-
-
-@pytest.mark.parametrize("word", glossary.words(), ids=lambda word: word.word)
-def test_every_formula_of_the_glossary_is_set(word: glossary.Word) -> None:
-    assert mathml(word.formula).startswith("<math>")
 
 
 def test_markdown_of_lessons_is_html_of_escaped_text() -> None:

@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import Any
 
 import odd_experts
-import pytest
 from page_harness import words
 from swept_library import means_of, picker, swept
 
@@ -18,7 +17,6 @@ from merging.study.sweeps import storage
 from merging.study.sweeps.sweep import Axis, Sweep
 
 
-@pytest.mark.slow
 def test_the_best_point_under_a_bound(open_app: Any, library: Path, tmp_path: Path) -> None:
     found = swept(library, tmp_path / "store")
     means = means_of(found, library, tmp_path / "store")
@@ -42,7 +40,6 @@ def test_the_best_point_under_a_bound(open_app: Any, library: Path, tmp_path: Pa
     assert picker(at, "chosen_point").value == best
 
 
-@pytest.mark.slow
 def test_no_point_meets_the_bound(open_app: Any, library: Path, tmp_path: Path) -> None:
     found = swept(library, tmp_path / "store")
     means = means_of(found, library, tmp_path / "store")
@@ -55,7 +52,6 @@ def test_no_point_meets_the_bound(open_app: Any, library: Path, tmp_path: Path) 
     assert picker(at, "chosen_point").value == means.loc[means["in_domain"].idxmax(), "point"]  # whatever was chosen
 
 
-@pytest.mark.slow
 def test_a_point_that_two_sweeps_share_has_a_picker_in_each(open_app: Any, library: Path, tmp_path: Path) -> None:
     one, other = (
         swept(library, tmp_path / "store", presets=("ties",), axes=(axis,))

@@ -9,7 +9,7 @@ import pytest
 from browser_tab import PATIENCE, App
 from playwright.sync_api import Frame, expect
 
-pytestmark = pytest.mark.browser
+pytestmark = [pytest.mark.browser, pytest.mark.full]
 PAGE = """<!doctype html><title>Course</title><style>iframe {{ border: 0; display: block }}</style>
 <script>heights = []; addEventListener("message", event => event.data.source &&
 heights.push([event.data.source, event.data.height,

@@ -8,7 +8,7 @@ import contrast
 import pytest
 from browser_tab import App
 
-pytestmark = pytest.mark.browser
+pytestmark = [pytest.mark.browser, pytest.mark.full]
 PAGES = (
     "", "merge", "masks", "conflicts", "drift", "features", "image", "learning", "scores", "sweeps", "compare",
     "report", "lessons", "methods", "methods?search=nothing", "models",

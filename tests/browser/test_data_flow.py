@@ -11,7 +11,7 @@ import torch
 from browser_tab import App
 from playwright.sync_api import Locator, expect
 
-pytestmark = pytest.mark.browser
+pytestmark = [pytest.mark.browser, pytest.mark.full]
 PATIENCE = 180_000  # ms: jobs are processes of their own
 EXPERTS = ("fruit", "cars")
 

@@ -10,7 +10,7 @@ from browser_tab import App, new_tab
 from page_harness import runs
 from playwright.sync_api import BrowserContext, expect
 
-pytestmark = pytest.mark.browser
+pytestmark = [pytest.mark.browser, pytest.mark.full]
 PATIENCE = 60_000  # ms
 ONE_LAYER = "How far does this layer drift on each task"
 

@@ -89,6 +89,7 @@ def test_a_link_opens_the_same_view_in_a_second_tab(app: App, context: BrowserCo
     assert not other.outside()
 
 
+@pytest.mark.full
 def test_a_job_is_seen_and_cancelled_from_another_tab(app: App, context: BrowserContext, server: str) -> None:
     app.open("/merge?chain=adamerging:steps=1000,batch=8")  # it takes longer than a tab takes to open
     app.page.get_by_role("button", name="Run", exact=True).click()
@@ -99,6 +100,7 @@ def test_a_job_is_seen_and_cancelled_from_another_tab(app: App, context: Browser
     expect(app.page.locator(".st-key-jobs")).to_contain_text("cancelled", timeout=PATIENCE)
 
 
+@pytest.mark.full
 def test_downloads(app: App, tmp_path: Path) -> None:
     app.open("/scores").charted()
     with app.page.expect_download() as waiting:
@@ -118,7 +120,9 @@ def test_downloads(app: App, tmp_path: Path) -> None:
     assert waiting.value.suggested_filename.endswith(".svg")
 
 
-@pytest.mark.parametrize("path", ["/", "/scores", "/masks", "/merge"])
+@pytest.mark.parametrize(
+    "path", ["/scores", *(pytest.param(path, marks=pytest.mark.full) for path in ("/", "/masks", "/merge"))]
+)
 def test_names_from_files_stay_text(app: App, path: str) -> None:
     app.open(path)
     if path in ("/scores", "/masks"):
@@ -128,6 +132,7 @@ def test_names_from_files_stay_text(app: App, path: str) -> None:
     assert app.page.locator("img[src='x'], a[href^='javascript']").count() == 0
 
 
+@pytest.mark.full
 def test_a_missing_run_is_explained(app: App) -> None:
     app.open("/masks?run=0123456789ab")
     expect(app.text("which this machine does not have")).to_be_visible()
@@ -140,6 +145,7 @@ SMALL_TYPE = """() => [...document.querySelectorAll('.st-key-presented *')].filt
   .map(e => [parseFloat(getComputedStyle(e).fontSize), e.textContent]).filter(([size]) => size < 24)"""
 
 
+@pytest.mark.full
 def test_b_blanks_a_presented_screen(app: App) -> None:
     app.open("/scores?presentation=true").charted()
     dark = "() => document.documentElement.hasAttribute('data-blank')"
@@ -175,6 +181,7 @@ def test_present_mode_fills_the_window_with_one_chart(app: App) -> None:
     assert "presentation=" not in app.page.url
 
 
+@pytest.mark.full
 def test_escape_leaves_a_chart_in_a_part_that_is_drawn_alone(app: App) -> None:
     app.open("/masks").charted()
     app.page.get_by_role("button", name="Present").first.click()
@@ -209,6 +216,7 @@ def test_home_loads_no_torch(server: str) -> None:
     assert done.returncode == 0, done.stderr.decode()
 
 
+@pytest.mark.full
 def test_the_numbers_of_a_preview_go_with_its_chain(app: App) -> None:
     app.open("/merge").page.get_by_role("button", name="Preview", exact=True).click()
     numbers = app.page.locator(".st-key-preview_result_merge [data-testid=stMetricValue]")

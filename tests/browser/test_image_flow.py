@@ -13,7 +13,7 @@ from playwright.sync_api import BrowserContext, FilePayload, Page, expect
 
 from merging.study.runs.store import Store
 
-pytestmark = pytest.mark.browser
+pytestmark = [pytest.mark.browser, pytest.mark.full]
 PATIENCE = 180_000  # ms: jobs, and models that are merged anew, each in a process of its own
 SVG = b'<svg xmlns="http://www.w3.org/2000/svg"><script>alert(1)</script></svg>'
 

@@ -8,7 +8,7 @@ import pytest
 from browser_tab import App
 from playwright.sync_api import expect
 
-pytestmark = pytest.mark.browser
+pytestmark = [pytest.mark.browser, pytest.mark.full]
 PATIENCE = 120_000  # ms
 CHAIN = "lwptv;adamerging:steps=1000,batch=8,shrink=0.5"
 

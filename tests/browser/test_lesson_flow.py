@@ -12,7 +12,7 @@ from playwright.sync_api import Browser, expect
 
 from merging.base import settings
 
-pytestmark = pytest.mark.browser
+pytestmark = [pytest.mark.browser, pytest.mark.full]
 PATIENCE = 60_000  # ms
 FOCUSED = """() => {
   const one = document.activeElement, label = one.closest('label');

@@ -18,7 +18,7 @@ import merging
 from merging.models.checkpoint import MappingCheckpoint
 from merging.models.formats.opening import open_checkpoint
 
-pytestmark = pytest.mark.browser
+pytestmark = [pytest.mark.browser, pytest.mark.full]
 PATIENCE = 180_000  # ms: jobs are processes of their own
 SIZES = {"image_size": 32, "patch_size": 16, "hidden_size": 64, "num_hidden_layers": 2, "num_attention_heads": 2,
          "intermediate_size": 128, "projection_dim": 12}  # fmt: skip

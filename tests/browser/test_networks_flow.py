@@ -19,7 +19,7 @@ import merging
 from merging.sharing.catalog.model_sets import keep as keep_set
 from merging.sharing.catalog.model_sets import make as make_set
 
-pytestmark = pytest.mark.browser
+pytestmark = [pytest.mark.browser, pytest.mark.full]
 PATIENCE = 180_000  # ms: jobs are processes of their own
 EXPERTS = ("qasc", "rte")
 

@@ -8,7 +8,7 @@ import pytest
 from browser_tab import PATIENCE, App, new_tab
 from playwright.sync_api import BrowserContext, expect
 
-pytestmark = pytest.mark.browser
+pytestmark = [pytest.mark.browser, pytest.mark.full]
 PLACE = """([xaxis, yaxis, column, row]) => {
   const canvas = [...document.querySelectorAll('.js-plotly-plot')].find(e => e.layout?.meta?.key === 'manual_canvas');
   canvas.scrollIntoView({block: 'center'});

@@ -14,7 +14,7 @@ from playwright.sync_api import BrowserContext, expect
 
 from merging.sharing.published.catalogue import experiment
 
-pytestmark = pytest.mark.browser
+pytestmark = [pytest.mark.browser, pytest.mark.full]
 PATIENCE = 180_000  # ms: the job is a process of its own
 PLACE = "/models?models_view=data&benchmark_source=published+experiments&experiment=smoke"
 

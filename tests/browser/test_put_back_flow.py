@@ -8,7 +8,7 @@ import pytest
 from browser_tab import App
 from playwright.sync_api import expect
 
-pytestmark = pytest.mark.browser
+pytestmark = [pytest.mark.browser, pytest.mark.full]
 PATIENCE = 180_000  # ms: a job and a preview, each in a process of its own
 
 

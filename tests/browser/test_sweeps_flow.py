@@ -9,7 +9,7 @@ import pytest
 from browser_tab import App
 from playwright.sync_api import expect
 
-pytestmark = pytest.mark.browser
+pytestmark = [pytest.mark.browser, pytest.mark.full]
 PATIENCE = 120_000  # ms
 ATTEMPTS = count()  # a second attempt must not find the sweep of the first one computed
 MARK = """(place) => {
