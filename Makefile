@@ -5,6 +5,7 @@ BIN := $(VENV)/bin
 PORT ?= 8501
 DEVICE ?= cpu
 PARALLEL := --numprocesses auto --maxprocesses 8 --dist worksteal
+BROWSERS := --numprocesses 2 --dist loadfile --reruns 1 -r R
 # Worker threads sleep at barriers instead of spinning, and the allocator keeps few arenas: kind to small machines.
 export OMP_WAIT_POLICY := PASSIVE
 export MALLOC_ARENA_MAX := 2
@@ -41,16 +42,23 @@ serve: $(VENV)/.app ## serve the app to others; settings by the environment only
 status: $(VENV)/.app ## what the server on this machine says of itself: sessions, queue, memory, slow pages
 	@STREAMLIT_SERVER_PORT=$(PORT) $(BIN)/python -m app.status
 
-test: $(VENV)/.dev ## run all tests, the browser ones included
+test: fast ## run the tests of every day: all but those marked `full`, in at most seven minutes on two cores
+	@echo "Running the short tests in two browsers, each with a server of its own ..."
+	@$(BIN)/python -m pytest -m "browser and not full" $(BROWSERS)
+
+fast: $(VENV)/.dev ## run those of them that need no browser
 	@echo "Running the tests, on as many cores as there are ..."
-	@$(BIN)/python -m pytest -m "not browser and not engine" $(PARALLEL)
+	@$(BIN)/python -m pytest -m "not full and not engine and not browser" $(PARALLEL)
+
+test-all: test test-rest ## run all tests
+
+test-rest: $(VENV)/.dev ## run what `make test` leaves out
+	@echo "Running every stage, every size, every process ..."
+	@$(BIN)/python -m pytest -m "full and not engine and not browser" $(PARALLEL)
 	@echo "Running the tests with other programs that compute: Dask, an own pool ..."
 	@$(BIN)/python -m pytest -m engine --reruns 2 -r R -p no:unraisableexception tests/workers
-	@echo "Running the tests in two browsers, each with a server of its own ..."
-	@$(BIN)/python -m pytest -m browser --numprocesses 2 --dist loadfile --reruns 1 -r R
-
-fast: $(VENV)/.dev ## run the tests that need neither a browser nor much time
-	@$(BIN)/python -m pytest -m "not browser and not slow and not engine" $(PARALLEL)
+	@echo "Running the long tests in two browsers ..."
+	@$(BIN)/python -m pytest -m "browser and full" $(BROWSERS)
 
 check: $(VENV)/.dev ## lint, format check, strict types, directions of imports
 	@echo "ruff ..." && $(BIN)/ruff check .

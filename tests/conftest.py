@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import peers
 import pytest
 import tiny
 import torch
@@ -84,6 +85,17 @@ def loopback(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Loopba
     with LoopbackHub() as hub:
         hub.connect(monkeypatch, tmp_path / "home")
         yield hub
+
+
+@pytest.fixture(scope="session")
+def peft() -> Any:
+    """The library PEFT, imported when a test first asks for it."""
+    peers.transformers()  # makes torchvision importable
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        import peft
+
+        return peft
 
 
 @pytest.fixture

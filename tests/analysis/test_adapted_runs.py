@@ -36,7 +36,7 @@ def run(store: Store, tiny_benchmark: Benchmark) -> Any:
     return of
 
 
-@pytest.mark.slow
+@pytest.mark.full
 @pytest.mark.parametrize(("key", "keep"), [("surgery", True), ("surgery", False), ("twin", False)])
 def test_predictions_are_those_of_the_scores(key, keep, run, store, tiny_benchmark) -> None:
     one = run(key, keep_model=keep)
@@ -48,7 +48,7 @@ def test_predictions_are_those_of_the_scores(key, keep, run, store, tiny_benchma
     assert (predicted == stored).all()
 
 
-@pytest.mark.slow
+@pytest.mark.full
 def test_surgery_moves_the_embedding_towards_the_experts_and_no_layer(run, store, tiny_benchmark) -> None:
     adapted, plain = (
         measure("drift", store, tiny_benchmark, one.id, context=Context("cpu")) for one in (run("surgery"), run())

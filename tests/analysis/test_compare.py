@@ -62,7 +62,7 @@ def found(store: Store, benchmark: Benchmark, title: str) -> stored_measurements
 # Predictions
 
 
-@pytest.mark.slow
+@pytest.mark.full
 @pytest.mark.parametrize("title", ["Ties", "Task Arithmetic w/ LwPTV", "EMR", "Pretrained", "Expert for"])
 def test_predictions_give_the_stored_scores(store: Store, benchmark: Benchmark, title: str) -> None:
     one, run = found(store, benchmark, title), run_of(store, title)

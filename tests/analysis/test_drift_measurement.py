@@ -187,7 +187,7 @@ def test_the_images_of_drift_are_never_the_reporting_half(tiny_benchmark, monkey
 # As jobs, and on the command line
 
 
-@pytest.mark.slow
+@pytest.mark.full
 def test_a_measurement_is_a_job_like_a_merge(library, tmp_path, tiny_benchmark, monkeypatch):
     folder, (run_id, _) = library
     monkeypatch.setenv("MERGESCOPE_BENCHMARK", str(with_library(tmp_path, tiny_benchmark, folder)))

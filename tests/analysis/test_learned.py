@@ -83,7 +83,7 @@ def test_losses_are_those_of_the_coefficients_of_each_step(granularity: str, sto
     assert (measured.notes["split"], measured.notes["sample_seed"]) == ("choosing", 0)
 
 
-@pytest.mark.slow
+@pytest.mark.full
 def test_edits_come_first_and_no_reporting_image_is_read(store: Store, tiny_benchmark, monkeypatch) -> None:
     learned = run_of(store, tiny_benchmark, "adamerging", LEARNING, TRIM)
     start = run_of(store, tiny_benchmark, "task_arithmetic", {"scaling": 0.3}, TRIM)

@@ -9,6 +9,7 @@ from typing import Any
 import pandas as pd
 import pytest
 import torch
+from daily import some_of
 from pretend_device import NAME, pretended
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
@@ -92,8 +93,7 @@ def stores(tmp_path_factory: pytest.TempPathFactory, tiny_benchmark: Benchmark) 
         yield Stores(tmp_path_factory.mktemp("stores"), tiny_benchmark)
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("chain", CHAINS)
+@pytest.mark.parametrize("chain", some_of(CHAINS, "plain"))
 def test_runs_have_the_scores_that_they_have_on_the_cpu(chain: str, stores: Stores) -> None:
     expected, run = stores.run(chain, "cpu"), stores.run(chain, NAME)
     assert run.device == NAME.upper() and run.id == expected.id and run.warnings == expected.warnings
@@ -102,8 +102,7 @@ def test_runs_have_the_scores_that_they_have_on_the_cpu(chain: str, stores: Stor
     assert run.scores is not None and run.scores.equals(expected.scores)
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("key", registry.MEASURES)
+@pytest.mark.parametrize("key", some_of(registry.MEASURES, "drift", "depths"))
 def test_measurements_give_what_they_give_on_the_cpu(key: str, stores: Stores, monkeypatch: pytest.MonkeyPatch) -> None:
     for module, name, less in LESS:
         monkeypatch.setattr(module, name, less)

@@ -66,7 +66,7 @@ def test_the_variants_are_every_tensor_block_and_kind(every):
     assert first["linear"] == 1 and first["visual.proj"] == first["output"] == tiny.LAYERS + 1
 
 
-@pytest.mark.slow
+@pytest.mark.full
 def test_every_change_is_what_it_is_by_hand(measured, every, tiny_benchmark):
     _, run, true_map, _ = measured
     table = true_map.table("changes").set_index(["level", "name", "over"]).sort_index()

@@ -188,7 +188,7 @@ def heads(run):
     return 4 * tiny.EMBED * tiny.CLASSES * len(run.experts)
 
 
-@pytest.mark.slow
+@pytest.mark.full
 @pytest.mark.parametrize(
     ("key", "params", "edits"),
     [
@@ -262,7 +262,7 @@ def test_unused_text_tensors_count_for_a_dense_vector(run_it, tiny_folder, tmp_p
     assert accounts(pruned)["paper"]["task vector"] == 4 * pruned.table("tensors")["kept_numel"].sum()
 
 
-@pytest.mark.slow
+@pytest.mark.full
 def test_the_library_knows_its_sizes(tmp_path):
     """Rebuild it with `make library` if it does not."""
     runs = [run for run in Store(tmp_path, libraries=(settings.LIBRARY,)).runs() if run.kind == "merge"]

@@ -62,7 +62,7 @@ def found(folder: Path) -> dict[str, Measured]:
 # Ablations
 
 
-@pytest.mark.slow
+@pytest.mark.full
 def test_every_row_is_the_recipe_it_says(found: dict[str, Measured], folder: Path) -> None:
     rows = found["drm_ablations"].table("ablations").set_index(["method", "variant"])
     stated: dict[tuple[str, str], dict[str, Any]] = {

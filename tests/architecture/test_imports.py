@@ -18,6 +18,6 @@ from loading import loaded_by
         ),
     ],
 )
-@pytest.mark.slow
+@pytest.mark.full
 def test_import_directions(package, forbidden):
     assert not set(forbidden) & loaded_by(f"import {package}")

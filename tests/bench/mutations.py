@@ -120,7 +120,7 @@ class Worker:
     def pytest(self, arguments: Sequence[str], limit: float) -> tuple[int | None, str]:
         """The exit code of pytest, None at the time limit, and the end of what it printed."""
         assert self._process.stdin is not None and self._process.stdout is not None
-        request = {"arguments": ["-m", "not slow", *arguments], "folder": str(self.tree), "limit": limit}
+        request = {"arguments": ["-m", "not full", *arguments], "folder": str(self.tree), "limit": limit}
         self._process.stdin.write(json.dumps(request) + "\n")
         self._process.stdin.flush()
         answer = json.loads(self._process.stdout.readline())

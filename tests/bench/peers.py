@@ -139,3 +139,12 @@ def front(folder: Path) -> tuple[dict[str, Any], str]:
     """The metadata of a card, as the Hub takes it apart, and its text."""
     _, head, text = re.split(r"^---$", (folder / "README.md").read_text("utf-8"), maxsplit=2, flags=re.MULTILINE)
     return yaml.safe_load(head), text
+
+
+def move(model: Any, seed: int) -> Any:
+    """The model with its weights moved, and so a fine-tuned one."""
+    draw = torch.Generator().manual_seed(seed)
+    with torch.no_grad():
+        for value in model.parameters():
+            value.add_(0.02 * torch.randn(value.shape, generator=draw))
+    return model

@@ -117,7 +117,7 @@ def test_recipes_tell_no_folder_of_a_benchmark(
 # Stores and jobs
 
 
-@pytest.mark.slow
+@pytest.mark.full
 def test_a_benchmark_comes_with_what_merges_are_compared_with(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

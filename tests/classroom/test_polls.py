@@ -7,19 +7,13 @@ import math
 import threading
 
 import pytest
+from clock import Clock
 
 from merging.base.errors import StoreError
 from merging.teaching import polls as polls_module
 from merging.teaching.polls import CODE, DAY, FOLDER, Polls, median
 
 STEP = "masks_by_hand/1"
-
-
-class Clock:
-    now = 1000.0
-
-    def __call__(self):
-        return self.now
 
 
 @pytest.fixture

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 
 import pytest
+from clock import Clock
 from plain_recipes import plain_recipe
 from stand_in_jobs import SLEEP, ended, until
 
@@ -12,15 +13,6 @@ from merging.base import modes
 from merging.base.errors import ModeError
 from merging.tasks.queue.records import State
 from merging.tasks.queue.turns import WINDOW, Turns
-
-
-class Clock:
-    """A clock that goes on when it is told to."""
-
-    now = 1000.0
-
-    def __call__(self):
-        return self.now
 
 
 @pytest.fixture

@@ -201,7 +201,7 @@ def test_the_shell_completes(words, last, completions, monkeypatch, capsys):
     assert {line.partition(",")[2] for line in capsys.readouterr().out.splitlines()} == completions
 
 
-@pytest.mark.slow
+@pytest.mark.full
 def test_the_second_signal_ends_at_once(tmp_path):
     code = f"""if True:
         import time
@@ -225,7 +225,7 @@ def test_the_second_signal_ends_at_once(tmp_path):
             assert process.wait(10) == -number
 
 
-@pytest.mark.slow
+@pytest.mark.full
 def test_a_reader_that_goes_is_no_crash():
     command = [sys.executable, "-m", "merging", "methods", "--json"]
     with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
@@ -233,7 +233,7 @@ def test_a_reader_that_goes_is_no_crash():
         assert process.wait(60) == 1 and process.stderr.read() == b""
 
 
-@pytest.mark.slow
+@pytest.mark.full
 def test_what_a_merge_loads_has_no_pandas_before_the_first_table():
     code = (
         "import sys; from merging.methods import registry; registry.methods(); import merging.cli.exporting; "

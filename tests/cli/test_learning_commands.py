@@ -31,7 +31,7 @@ def merge(tiny_benchmark: Benchmark) -> Any:
     return lambda *words: main(["merge", "--pretrained", tiny_benchmark.pretrained, *experts, *words])
 
 
-@pytest.mark.slow
+@pytest.mark.full
 def test_an_adapted_merge_is_exported_and_its_marks_are_said(merge, tmp_path, capsys) -> None:
     assert merge(*SURGERY, "--test-data", "reporting:per_task=3", "--out", str(tmp_path / "out")) == 0
     out, err = capsys.readouterr()
@@ -68,7 +68,7 @@ def test_problems_are_told_together(merge, tmp_path, capsys) -> None:
     assert "No step of this chain learns from test data" in capsys.readouterr().err
 
 
-@pytest.mark.slow
+@pytest.mark.full
 def test_a_recipe_pauses_with_75_and_goes_on(tiny_benchmark, tmp_path, capsys, store) -> None:
     recipe = Recipe.build("adamerging", {"steps": 4, "batch": 4}, [], tiny_benchmark.pretrained, tiny_benchmark.experts)
     file, flag = tmp_path / "recipe.yaml", tmp_path / "pause"

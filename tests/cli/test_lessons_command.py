@@ -18,7 +18,6 @@ def run(*words: str, **environment: str) -> subprocess.CompletedProcess[str]:
     )  # fmt: skip
 
 
-@pytest.mark.slow
 def test_a_new_lesson_passes_its_check_and_is_listed(tmp_path: Path) -> None:
     made = run("new", "own", "--to", str(tmp_path))
     assert made.returncode == 0 and "own.yaml" in made.stdout
@@ -29,7 +28,7 @@ def test_a_new_lesson_passes_its_check_and_is_listed(tmp_path: Path) -> None:
     assert "own" in {row["key"] for row in listed["lessons"]} and listed["refused"] == []
 
 
-@pytest.mark.slow
+@pytest.mark.full
 def test_what_is_wrong_is_said(tmp_path: Path) -> None:
     assert run("new", "own", "--to", str(tmp_path)).returncode == 0
     again = run("new", "Own!", "--to", str(tmp_path / "nowhere"))

@@ -25,7 +25,7 @@ def call(tiny_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
     return lambda *more: main(["sweep", str(path), *options, *more])
 
 
-@pytest.mark.slow
+@pytest.mark.full
 def test_the_best_point_under_a_requirement(call: Callable[..., int], capsys: Any) -> None:
     assert call("--json") == 0
     plain = json.loads(capsys.readouterr().out)

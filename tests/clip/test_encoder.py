@@ -40,7 +40,7 @@ def _checkpoint(tower, prefix="visual.", **changes) -> MappingCheckpoint:
 
 
 @pytest.mark.parametrize("prefix", ["visual.", ""])
-@pytest.mark.slow
+@pytest.mark.full
 def test_features_equal_open_clips(tower, prefix):
     images = torch.randn(5, 3, 16, 16)
     with torch.inference_mode():

@@ -77,7 +77,7 @@ def transform():
         return image_transform(SIZE, is_train=False)
 
 
-@pytest.mark.slow
+@pytest.mark.full
 @pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore:Palette images")
 @pytest.mark.parametrize("kind", FILES)
 def test_pixels_are_those_of_open_clip(kind, transform):

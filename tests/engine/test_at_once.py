@@ -6,13 +6,12 @@ import itertools
 import math
 import threading
 from collections.abc import Iterable, Iterator
-from dataclasses import replace
 from typing import Any
 
-import common_checks
 import pytest
 import tiny
 import torch
+from method_chains import chain_of, images_of
 from torch_threads import torch_threads
 
 from merging.base.at_once import Report, Unit, at_once, most_bytes
@@ -26,13 +25,11 @@ from merging.engine.inputs import layer_bytes
 from merging.methods import registry
 from merging.models.families import Role
 from merging.models.tensor_info import TensorInfo
-from merging.recipes.recipe import Exemplars, Recipe, TestData
-from merging.recipes.step import Step
+from merging.recipes.recipe import Recipe
 from merging.study.runs.inputs import open_inputs
 from merging.tasks.context import Context
 
 METHODS = registry.methods()
-PER_TASK = 6
 PATIENCE = 60.0  # seconds that a busy machine may take
 
 
@@ -51,30 +48,15 @@ def results(units: Iterable[Unit[Any]], count: int = 2, budget: int = 100, liste
 def marked(method: Any) -> Any:
     """A method as a parameter of a test: those that learn or need gradients run their networks many times."""
     quick = method.gradients is None and method.learn is None and method.role != "adapt"
-    return method if quick else pytest.param(method, marks=pytest.mark.slow)
-
-
-def chain_of(method: Any, benchmark: Any) -> Recipe:
-    chain = Recipe.of_method(method, benchmark.pretrained, benchmark.experts)
-    if params := common_checks.SHORT.get(method.key):
-        step = Step(method.key, method.params.build(params))
-        chain = replace(chain, **{"adapt" if chain.adapt else "merge": step})
-    if chain.test_data:
-        chain = replace(chain, test_data=TestData(per_task=PER_TASK))
-    return replace(chain, exemplars=Exemplars(per_task=PER_TASK)) if chain.exemplars else chain
+    return method if quick else pytest.param(method, marks=pytest.mark.full)
 
 
 @pytest.mark.parametrize("method", [*map(marked, METHODS)], ids=lambda method: f"{method.role}-{method.key}")
 def test_bytes_and_order_do_not_depend_on_the_number_of_workers(method: Any, tiny_benchmark: Any) -> None:
-    recipe = chain_of(method, tiny_benchmark)
-    inputs = open_inputs(recipe, benchmark=tiny_benchmark)
-    shown = tiny_benchmark.labeled_exemplars(PER_TASK, 0)
-    data = {
-        "exemplars": shown if recipe.exemplars else None,
-        "test_data": common_checks.unlabeled(shown) if recipe.test_data else None,
-    }
+    recipe = chain_of(method, pretrained=tiny_benchmark.pretrained, experts=tiny_benchmark.experts)
+    inputs, data = open_inputs(recipe, benchmark=tiny_benchmark), images_of(recipe, tiny_benchmark)
     outcomes = []
-    for count in (1, 2, 4):
+    for count in (1, 4):
         with torch_threads(count):
             result = engine.run(recipe, inputs.pretrained, inputs.experts, context=Context(device="cpu"), **data)
             if recipe.adapt:

@@ -199,7 +199,7 @@ def test_a_device_without_float64_says_so(monkeypatch: pytest.MonkeyPatch) -> No
         merging.merge(*common_checks.family(torch.float64, 1), "weight_averaging", device=NAME)
 
 
-@pytest.mark.slow
+@pytest.mark.full
 def test_exact_cases_and_common_checks_take_every_device_of_the_machine() -> None:
     """``make test`` on a machine with a GPU runs them there: here the pretend accelerator, and a few of them."""
     few = "model_stock or adamerging_zero_steps or ta_surgery-"

@@ -50,7 +50,7 @@ with measured():
 
 
 @measured_memory.ONLY_LINUX
-@pytest.mark.slow
+@pytest.mark.full
 def test_more_experts_take_the_memory_of_a_few_tensors(tmp_path: Path) -> None:
     """One file under many names: what counts is what is held of it."""
     base = _family(tmp_path)
@@ -62,7 +62,7 @@ def test_more_experts_take_the_memory_of_a_few_tensors(tmp_path: Path) -> None:
 
 
 @measured_memory.ONLY_LINUX
-@pytest.mark.slow
+@pytest.mark.full
 def test_routers_learn_with_one_block_of_every_expert_in_memory(tmp_path: Path) -> None:
     """Where a tower is too large for all of it to be kept: one block's MLPs of each expert may be held, never all."""
     base = _family(tmp_path)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import measured_memory
-import pytest
 
 from merging.models.formats.opening import open_checkpoint
 
@@ -11,7 +10,6 @@ EXPERTS = 20
 
 
 @measured_memory.ONLY_LINUX
-@pytest.mark.slow
 def test_twenty_experts_take_the_memory_of_a_few_tensors(tmp_path):
     """TIES after DARE, which holds random masks, quantile samples and sign votes besides the task vectors."""
     files = measured_memory.tower_files(tmp_path, EXPERTS, width=384, layers=2, patch=16, tokens=50, out=256)

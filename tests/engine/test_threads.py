@@ -33,7 +33,7 @@ def three() -> Iterator[None]:
     torch.set_num_threads(before)
 
 
-@pytest.mark.slow
+@pytest.mark.full
 def test_no_byte_depends_on_the_number_of_threads(tmp_path: Path) -> None:
     folders = f"{SCRIPT.parent}:{ROOT / 'tests/bench'}:{ROOT}"
     started = {

@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-import common_checks
 import pytest
 import tiny
 import torch
+from method_chains import chain_of, images_of
 from torch import Tensor
 from torch.utils.flop_counter import FlopCounterMode
 
@@ -16,14 +16,13 @@ from merging.engine import run as engine
 from merging.engine.work import chain_work
 from merging.methods import registry
 from merging.models.checkpoint import MappingCheckpoint
-from merging.recipes.recipe import Exemplars, Recipe, TestData
+from merging.recipes.recipe import Recipe
 from merging.recipes.step import Step
 from merging.study.runs.inputs import open_inputs
 from merging.tasks.context import Context
 
 METHODS = registry.methods()
 TOLERANCE = 1.5  # either way: decompositions are estimates, and minor products are left out
-PER_TASK = 12
 DROPS = {"lwptv"}  # edits that leave tensors out, which are not read
 Shape = tuple[int, ...]
 
@@ -63,24 +62,6 @@ ADDED = {
     ATEN.addmm_: product_in_place, ATEN._linalg_eigh: eigen, ATEN.linalg_cholesky_ex: cholesky,
     ATEN.cholesky_solve: solving, ATEN.linalg_qr: orthogonal, ATEN._linalg_svd: singular,
 }  # fmt: skip
-
-
-def chain_of(method: Any, **named: Any) -> Recipe:
-    chain = Recipe.of_method(method, **named)
-    if params := common_checks.SHORT.get(method.key):
-        step = Step(method.key, method.params.build(params))
-        chain = replace(chain, **{"adapt" if chain.adapt else "merge": step})
-    if chain.test_data:
-        chain = replace(chain, test_data=TestData(per_task=PER_TASK))
-    return replace(chain, exemplars=Exemplars(per_task=PER_TASK)) if chain.exemplars else chain
-
-
-def images_of(chain: Recipe, benchmark: Any) -> dict[str, Any]:
-    shown = benchmark.labeled_exemplars(PER_TASK, 0)
-    return {
-        "exemplars": shown if chain.exemplars else None,
-        "test_data": common_checks.unlabeled(shown) if chain.test_data else None,
-    }
 
 
 @pytest.mark.parametrize("method", METHODS, ids=lambda method: f"{method.role}-{method.key}")

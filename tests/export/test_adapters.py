@@ -23,16 +23,6 @@ SIZES = {"hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2, "i
 TOKENS = torch.tensor([[5, 6, 7, 8], [9, 3, 2, 1]])
 
 
-@pytest.fixture(scope="module")
-def peft():
-    peers.transformers()  # makes torchvision importable
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        import peft
-
-        return peft
-
-
 def networks(t):
     llama = t.LlamaConfig(vocab_size=40, num_key_value_heads=1, **SIZES)
     gpt2 = t.GPT2Config(vocab_size=40, n_positions=12, n_embd=16, n_layer=2, n_head=2)

@@ -225,7 +225,7 @@ def test_ctrl_c_leaves_nothing(small, tmp_path, capsys, monkeypatch):
     assert [path.name for path in tmp_path.iterdir()] == ["model"]
 
 
-@pytest.mark.slow
+@pytest.mark.full
 def test_a_process_of_its_own(small, tmp_path):
     """What a shell sees: JSON alone on stdout, progress on stderr, exit codes."""
     export(small, tmp_path / "model")

@@ -22,15 +22,6 @@ TOKENS = torch.tensor([[5, 6, 7, 8], [9, 3, 2, 1]])
 VOCABULARY = {"vocab_size": 40, "pad_token_id": 0}
 
 
-def moved(model, seed):
-    """Its weights, and so a fine-tuned model."""
-    draw = torch.Generator().manual_seed(seed)
-    with torch.no_grad():
-        for value in model.parameters():
-            value.add_(0.02 * torch.randn(value.shape, generator=draw))
-    return model
-
-
 def saved(model, folder):
     model.save_pretrained(folder)
     return str(folder)
@@ -55,7 +46,7 @@ def bert(tmp_path_factory):
     experts = {}
     for labels, name in ((2, "two"), (3, "three")):
         model = t.BertForSequenceClassification.from_pretrained(pretrained, num_labels=labels)
-        experts[name] = saved(moved(model, labels), at / name)
+        experts[name] = saved(peers.move(model, labels), at / name)
     return at, merged_run(at, pretrained, experts)
 
 
@@ -163,7 +154,7 @@ def test_language_models_give_the_logits_of_one_filled_by_hand(kind, tmp_path):
     pretrained = saved(made(config).to(torch.bfloat16), tmp_path / "base")
     experts = {}
     for seed, name in enumerate("ab"):
-        experts[name] = saved(moved(made.from_pretrained(pretrained).float(), seed), tmp_path / name)
+        experts[name] = saved(peers.move(made.from_pretrained(pretrained).float(), seed), tmp_path / name)
     written = export(merged_run(tmp_path, pretrained, experts), tmp_path / "out", shard_bytes=8_000)
     assert sum(name.startswith("model-0") for name in written.files) > 1  # in shards, with an index
     model = made.from_pretrained(tmp_path / "out").eval()
@@ -185,7 +176,7 @@ def test_a_task_with_more_tokens_keeps_its_own_rows_of_them(tmp_path):
     for labels, name in ((2, "two"), (3, "three")):
         model = t.LlamaForSequenceClassification.from_pretrained(pretrained, num_labels=labels)
         model.resize_token_embeddings(40 + labels % 2)
-        experts[name] = saved(moved(model, labels), tmp_path / name)
+        experts[name] = saved(peers.move(model, labels), tmp_path / name)
     run = merged_run(tmp_path, pretrained, experts)
     export(run, tmp_path / "out", task="three")
     model, about = t.LlamaForSequenceClassification.from_pretrained(tmp_path / "out", output_loading_info=True)
@@ -218,7 +209,7 @@ def test_statistics_of_a_resnet_are_the_experts_mean(tmp_path):
     pretrained = saved(t.ResNetForImageClassification(config), tmp_path / "base")
     experts, images = {}, torch.randn(4, 3, 32, 32)
     for seed, name in enumerate("ab"):
-        model = moved(t.ResNetForImageClassification.from_pretrained(pretrained), seed).train()
+        model = peers.move(t.ResNetForImageClassification.from_pretrained(pretrained), seed).train()
         model(images * (seed + 1))
         experts[name] = saved(model, tmp_path / name)
     export(merged_run(tmp_path, pretrained, experts), tmp_path / "out")

@@ -33,14 +33,6 @@ def with_tokenizer(folder, words):
     t.PreTrainedTokenizerFast(tokenizer_object=tokenizer, unk_token="[UNK]", pad_token="[PAD]").save_pretrained(folder)
 
 
-def moved(model, seed):
-    draw = torch.Generator().manual_seed(seed)
-    with torch.no_grad():
-        for value in model.parameters():
-            value.add_(0.02 * torch.randn(value.shape, generator=draw))
-    return model
-
-
 @pytest.fixture
 def base(tmp_path):
     """The folder of a Llama with a tokenizer."""
@@ -62,7 +54,7 @@ def classifiers(base, tmp_path):
         if name == "three":
             model.config.pad_token_id = 40
         paths[name] = tmp_path / name
-        moved(model, labels).save_pretrained(paths[name])
+        peers.move(model, labels).save_pretrained(paths[name])
     return paths
 
 

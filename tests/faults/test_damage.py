@@ -91,7 +91,7 @@ def test_a_sweep_of_an_earlier_version_opens_and_one_of_a_later_version_stays(st
     assert path.is_file() and not store.damaged.listed()
 
 
-@pytest.mark.slow
+@pytest.mark.full
 def test_what_was_set_aside_is_computed_again(store: Store, filled: Run, library: Path) -> None:
     benchmark = Benchmark.load(library)
     before = {name: filled.file(name).read_bytes() for name in filled.files}

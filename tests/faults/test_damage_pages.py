@@ -35,7 +35,7 @@ def cut(path: Path) -> None:
     path.write_bytes(path.read_bytes()[:-2])
 
 
-@pytest.mark.slow
+@pytest.mark.full
 @pytest.mark.parametrize(("page", "name"), [*zip(("home", "masks", "scores", "compare", "models"), FILES, strict=True)])
 def test_a_damaged_run_breaks_no_page(open_app: Any, library: Path, filled: Run, page: str, name: str) -> None:
     path = filled.path / name
@@ -55,7 +55,7 @@ def test_a_damaged_run_breaks_no_page(open_app: Any, library: Path, filled: Run,
         assert not data.store().has(filled.id)
 
 
-@pytest.mark.slow
+@pytest.mark.full
 def test_the_list_of_damages(open_app: Any, library: Path, filled: Run) -> None:
     (sweep,) = (filled.path.parents[1] / storage.FOLDER).iterdir()
     store, benchmark = Store(filled.path.parents[1], libraries=()), Benchmark.load(library)
@@ -78,7 +78,7 @@ def test_the_list_of_damages(open_app: Any, library: Path, filled: Run) -> None:
     assert "Describe it again on Sweeps" in said and "when it is resumed" in said
 
 
-@pytest.mark.slow
+@pytest.mark.full
 def test_a_damaged_run_is_computed_again_with_a_click(open_app: Any, library: Path, filled: Run) -> None:
     weights = filled.file("model.safetensors").read_bytes()
     cut(filled.path / "scores.csv")
@@ -92,7 +92,7 @@ def test_a_damaged_run_is_computed_again_with_a_click(open_app: Any, library: Pa
     assert not at.exception and not data.store().damaged.listed()
 
 
-@pytest.mark.slow
+@pytest.mark.full
 def test_a_damaged_measurement_is_offered_again(open_app: Any, library: Path, filled: Run) -> None:
     store = Store(filled.path.parents[1], libraries=())
     found = stored_measurements.find("drift", store, Benchmark.load(library), filled.id)
@@ -104,7 +104,7 @@ def test_a_damaged_measurement_is_offered_again(open_app: Any, library: Path, fi
     assert COUNTED in words(at)
 
 
-@pytest.mark.slow
+@pytest.mark.full
 def test_a_damaged_point_is_computed_when_its_sweep_is_resumed(open_app: Any, library: Path, filled: Run) -> None:
     store = Store(filled.path.parents[1], libraries=())
     cut(min(points.folder(store).iterdir()) / "point.json")
@@ -114,7 +114,7 @@ def test_a_damaged_point_is_computed_when_its_sweep_is_resumed(open_app: Any, li
     assert "Resume" in [button.label for button in at.button]
 
 
-@pytest.mark.slow
+@pytest.mark.full
 def test_a_damaged_benchmark_is_made_again_with_a_click(open_app: Any, library: Path, tmp_path: Path) -> None:
     store = tmp_path / "store"
     tiny_data.open_clip_folder(tmp_path / "clip")
@@ -155,7 +155,7 @@ def test_the_command_line(
     assert main(["export", filled.id, "--out", str(tmp_path / "out")]) == 0
 
 
-@pytest.mark.slow
+@pytest.mark.full
 def test_a_command_says_what_it_has_set_aside(filled: Run, library: Path) -> None:
     store = filled.path.parents[1]
     for path in (store / "measured").glob("*/tables/votes.csv"):

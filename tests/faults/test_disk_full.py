@@ -84,7 +84,6 @@ def refuse_each(root: Path, work: Callable[[], Any], clean: Callable[[], Any], e
     assert [name for name, data in results(root).items() if data != whole[name] and not name.endswith(TIMED)] == []
 
 
-@pytest.mark.slow
 def test_a_merge_with_evaluation(tmp_path: Path, light: Benchmark) -> None:
     store = Store(tmp_path / "store", libraries=())
     recipe = plain(light)
@@ -99,7 +98,7 @@ def test_a_merge_with_evaluation(tmp_path: Path, light: Benchmark) -> None:
     refuse_each(tmp_path, work, clean)
 
 
-@pytest.mark.slow
+@pytest.mark.full
 def test_a_benchmark_in_the_making(tmp_path: Path) -> None:
     parts = {"train": tiny_data.rows(2), "test": tiny_data.rows(2, 100)}
     tiny_data.whole_model(tmp_path / "clip.safetensors")
@@ -119,7 +118,7 @@ def test_a_benchmark_in_the_making(tmp_path: Path) -> None:
     refuse_each(tmp_path / "benchmarks", work, lambda: shutil.rmtree(out.parent, ignore_errors=True), every=3)
 
 
-@pytest.mark.slow
+@pytest.mark.full
 @pytest.mark.parametrize("to", ["hf", "open_clip", "file"])
 def test_an_export(tmp_path: Path, light: Benchmark, to: str) -> None:
     store = Store(tmp_path / "store", libraries=())

@@ -39,7 +39,7 @@ def says(at: AppTest, what: str) -> bool:
     return any(what in text and "Read-only file system" in text and "MERGESCOPE_STORE" in text for text in sentences)
 
 
-@pytest.mark.slow
+@pytest.mark.full
 @pytest.mark.parametrize("page", SCREENS)
 def test_every_page_shows_what_is_stored(open_app: Any, library: Path, filled: Run, locked: Any, page: str) -> None:
     at = open_app(page, library)
@@ -49,21 +49,21 @@ def test_every_page_shows_what_is_stored(open_app: Any, library: Path, filled: R
         assert filled.id in at.multiselect(key="compare").options or charts(at) == 3
 
 
-@pytest.mark.slow
+@pytest.mark.full
 def test_run(open_app: Any, library: Path, locked: Any) -> None:
     at = press(open_app("merge", library, chain="ties:density=0.77"), "Run")
     assert says(at, "The job cannot be written")
     assert [job.kind for job in data.runner().jobs()] == ["export-hf"]
 
 
-@pytest.mark.slow
+@pytest.mark.full
 @pytest.mark.parametrize("page", ["drift", "conflicts", "features"])
 def test_measure(open_app: Any, library: Path, locked: Any, page: str) -> None:
     at = open_app(page, library, about="experts against experts")
     assert says(press(at, "Measure"), "The job cannot be written")
 
 
-@pytest.mark.slow
+@pytest.mark.full
 def test_the_buttons_of_a_run(open_app: Any, library: Path, filled: Run, locked: Any) -> None:
     at = open_app("models", library, shelf="runs", chosen=filled.id)
     for label, what in (
@@ -76,7 +76,7 @@ def test_the_buttons_of_a_run(open_app: Any, library: Path, filled: Run, locked:
     assert data.store().run(filled.id).has_model
 
 
-@pytest.mark.slow
+@pytest.mark.full
 def test_the_buttons_of_sweeps(open_app: Any, library: Path, locked: Any) -> None:
     at = open_app("sweeps", library)
     at.text_input(key="sweep_rename").set_value("Another title").run()
@@ -84,7 +84,7 @@ def test_the_buttons_of_sweeps(open_app: Any, library: Path, locked: Any) -> Non
     assert says(press(at, "Delete"), "The sweep cannot be removed")
 
 
-@pytest.mark.slow
+@pytest.mark.full
 def test_the_buttons_of_models(
     open_app: Any, library: Path, tiny_family: tiny.Family, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -71,7 +71,7 @@ def test_without_a_home_folder(homeless: None, recipe_file: Path, tmp_path: Path
     assert this_machine().folders
 
 
-@pytest.mark.slow
+@pytest.mark.full
 def test_a_home_folder_that_cannot_be_written_to(
     open_app: Any, library: Path, recipe_file: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any
 ) -> None:
@@ -88,7 +88,7 @@ def test_a_home_folder_that_cannot_be_written_to(
     assert contents(home) == {}
 
 
-@pytest.mark.slow
+@pytest.mark.full
 def test_a_checkout_that_cannot_be_written_to(open_app: Any, tmp_path: Path) -> None:
     store = Store(tmp_path / "other", libraries=(settings.LIBRARY,))
     recipe = Recipe.build("ties", {}, [], "bundled:pretrained", {"flags": "bundled:flags", "digits": "bundled:digits"})
@@ -122,7 +122,7 @@ sys.exit(main(["run", "recipe.yaml", "--no-evaluate", *sys.argv[1:]]))
 """
 
 
-@pytest.mark.slow
+@pytest.mark.full
 def test_another_user_without_home_and_store(shut: Path) -> None:
     """Really: a process of a user without rights, if one can be started."""
     other = ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups"] if os.geteuid() == 0 else []
@@ -136,7 +136,7 @@ def test_another_user_without_home_and_store(shut: Path) -> None:
     assert told.returncode == 1 and "cannot be written (Permission denied" in told.stderr, told.stderr
 
 
-@pytest.mark.slow
+@pytest.mark.full
 def test_a_small_disk(tmp_path: Path, recipe_file: Path) -> None:
     """Really: a file system of a few kilobytes, if one can be mounted."""
     place = tmp_path / "small"

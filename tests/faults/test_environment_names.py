@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -26,6 +27,7 @@ from merging.study.sweeps import storage
 CHECKOUT = Path(__file__).resolve().parents[2]
 ODD = "Bücher & Läufe 日本 🦊"
 EXPERTS = ("größe α", "кошки и", "flags")
+OPENING = re.compile(r"\bopen\(|(read|write)_text\(")
 
 
 @pytest.fixture
@@ -61,7 +63,7 @@ def test_the_command_line(odd: Path, capsys: pytest.CaptureFixture[str], monkeyp
     assert "größe" in capsys.readouterr().err
 
 
-@pytest.mark.slow
+@pytest.mark.full
 def test_the_app(open_app: Any, odd: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     store = odd / "store é"
     monkeypatch.setenv("MERGESCOPE_STORE", str(store))
@@ -81,7 +83,7 @@ def test_the_app(open_app: Any, odd: Path, monkeypatch: pytest.MonkeyPatch) -> N
         assert not at.exception and not at.error
 
 
-@pytest.mark.slow
+@pytest.mark.full
 def test_a_console_that_knows_ascii_only(odd: Path, tiny_family: tiny.Family, tmp_path: Path) -> None:
     """Without Python's UTF-8 mode: files of ours are UTF-8 all the same, and what is printed cannot fail.
 
@@ -109,7 +111,8 @@ def test_every_text_file_is_opened_with_its_encoding() -> None:
     paths = sorted(
         path for room in ("merging", "viz", "app", "sample_data") for path in (CHECKOUT / room).rglob("*.py")
     )
-    calls = [(path, node) for path in paths for node in ast.walk(ast.parse(path.read_text("utf-8")))]
+    texts = {path: text for path in paths if OPENING.search(text := path.read_text("utf-8"))}
+    calls = [(path, node) for path, text in texts.items() for node in ast.walk(ast.parse(text))]
     missing = [(path.name, node.lineno) for path, node in calls if isinstance(node, ast.Call) and _guesses(node)]
     assert missing == []
 

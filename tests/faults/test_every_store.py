@@ -13,6 +13,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import pytest
+from daily import EVERY_STAGE, sampled
 from damage import faults
 from fault_store import leftovers
 from faulty_disk import FULL, READ_ONLY, contents, count, faulty
@@ -52,10 +53,10 @@ def stored(root: Path) -> dict[str, bytes | None]:
     return {name: data for name, data in contents(root).items() if data is not None and "locks/" not in name}
 
 
-@pytest.mark.slow
+@EVERY_STAGE
 @pytest.mark.parametrize(("name", "before"), CASES)
 def test_a_writer_that_is_killed_at_any_change_of_the_disk(
-    nursery: Nursery, environment: Mapping[str, str], tmp_path: Path, name: str, before: int
+    nursery: Nursery, environment: Mapping[str, str], tmp_path: Path, name: str, before: int, every: bool
 ) -> None:
     thing, root = THINGS[name], tmp_path / "store"
     renew = begun(thing, tmp_path, before)
@@ -68,7 +69,8 @@ def test_a_writer_that_is_killed_at_any_change_of_the_disk(
     assert write() == 0 and thing.read(root) == thing.after
     calls = (tmp_path / "log").read_text().splitlines()
     seen = set()
-    for number, call in enumerate(calls, start=1):
+    for number in sampled(range(1, len(calls) + 1), every, f"{name} {before}"):
+        call = calls[number - 1]
         assert write(number) == SIGKILLED, call
         assert thing.read(root) in ({before, thing.after, ABSENT} if thing.folder else {before, thing.after}), call
         Store(root, libraries=()).sweep()
@@ -78,10 +80,16 @@ def test_a_writer_that_is_killed_at_any_change_of_the_disk(
             thing.write(root, NEW)
         assert thing.read(root) == thing.after, call
         assert not (root / "corrupt").exists(), call
-    assert before in seen
+    assert before in seen or not every
 
 
-@pytest.mark.parametrize(("error", "alone"), [(FULL, False), (FULL, True), (READ_ONLY, False), (errno.EIO, True)])
+@pytest.mark.parametrize(
+    ("error", "alone"),
+    [
+        (FULL, True), (READ_ONLY, False),
+        *(pytest.param(*one, marks=pytest.mark.full) for one in ((FULL, False), (errno.EIO, True))),
+    ],
+)  # fmt: skip
 @pytest.mark.parametrize(("name", "before"), CASES)
 def test_a_disk_that_refuses_any_call(tmp_path: Path, name: str, before: int, error: int, alone: bool) -> None:
     thing, root = THINGS[name], tmp_path / "store"
@@ -111,7 +119,7 @@ def test_a_disk_that_refuses_any_call(tmp_path: Path, name: str, before: int, er
     assert len(done) < len(calls)
 
 
-@pytest.mark.slow
+@pytest.mark.full
 @pytest.mark.parametrize("name", [name for name, thing in THINGS.items() if thing.before == (ABSENT, OLD)])
 def test_two_processes_write_it_while_another_one_reads(
     nursery: Nursery, environment: Mapping[str, str], tmp_path: Path, name: str

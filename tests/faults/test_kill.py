@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from daily import EVERY_STAGE, sampled
 from fault_store import FaultStore, check_after_restart, entries, leftovers
 from nursery import Nursery, submit
 from stages import PUBLISHING, chosen
@@ -20,7 +21,6 @@ from merging.study.runner import Runner
 from merging.study.runs.store import Store
 from merging.tasks.queue.records import Job, State
 
-pytestmark = pytest.mark.slow
 MOST = 8  # stages at which a job is killed, unless it has more visible renames
 WORKS = ("merge", "sweep", "export")
 SIGKILLED = -9
@@ -90,25 +90,28 @@ def case(
     nursery.settle()
 
 
+@EVERY_STAGE
 @pytest.mark.parametrize("case", WORKS, indirect=True)
-def test_job_and_server_killed_at_a_stage_of_the_job(case: Case) -> None:
-    for number in chosen(case.stages["job"], MOST):
+def test_job_and_server_killed_at_a_stage_of_the_job(case: Case, every: bool) -> None:
+    for number in sampled(chosen(case.stages["job"], MOST), every, "job and server"):
         case.renew()
         code = case.serve(None, {"kill_at": number}, with_server=True)
         assert code == SIGKILLED, case.stages["job"][number - 1]
         case.check_after_restart()
 
 
+@EVERY_STAGE
 @pytest.mark.parametrize("case", ["merge"], indirect=True)
-def test_the_server_alone_killed_at_a_stage_of_its_own(case: Case) -> None:
+def test_the_server_alone_killed_at_a_stage_of_its_own(case: Case, every: bool) -> None:
     """Its job goes on; a new server sees that, and does not take what was done for interrupted."""
-    for number in chosen(case.stages["server"], 12):
+    for number in sampled(chosen(case.stages["server"], 12), every, "server alone"):
         case.renew()
         stage = case.stages["server"][number - 1]
         assert case.serve({"kill_at": number}, {}) == SIGKILLED, stage
         case.check_after_restart(State.DONE if entries(case.root) == case.after else State.INTERRUPTED)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("case", WORKS, indirect=True)
 def test_the_job_alone_killed(case: Case, monkeypatch: pytest.MonkeyPatch) -> None:
     """Its server clears up at once, says what happened, and does the work when asked again."""

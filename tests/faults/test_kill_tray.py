@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from daily import some_of
 from fault_store import FaultStore
 from nursery import Nursery
 from page_harness import finish, labels, press, words
@@ -19,7 +20,6 @@ from merging.base.files.processes import NOBODY, ProcessId
 from merging.study.runs.store import Store
 from merging.tasks.queue.records import State
 
-pytestmark = pytest.mark.slow
 STOPPED = "Mergescope or the process of this job was stopped."
 SENTENCES = {
     "merge": f"{STOPPED} Nothing half-done was kept.",
@@ -27,7 +27,7 @@ SENTENCES = {
 }
 
 
-@pytest.mark.parametrize("name", SENTENCES)
+@pytest.mark.parametrize("name", some_of(SENTENCES, "merge"))
 def test_the_tray_says_what_happened_and_runs_it_again(
     nursery: Nursery, stocked: FaultStore, environment: Mapping[str, str], open_app: Any, tiny_folder: Path,
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str,
@@ -51,6 +51,7 @@ def test_the_tray_says_what_happened_and_runs_it_again(
     assert ":material/check_circle: done" in words(at) and "Run again" not in labels(at, "button")
 
 
+@pytest.mark.full
 def test_the_tray_names_a_process_that_was_halted(open_app: Any, tiny_folder: Path, tmp_path: Path) -> None:
     with orphan() as process:
         process.send_signal(signal.SIGSTOP)

@@ -24,7 +24,6 @@ from merging.study.runs.store import Store
 from merging.tasks.context import Context
 from merging.tasks.queue.records import State
 
-pytestmark = pytest.mark.slow
 WORKS = ("merge", "sweep", "export")
 SOON = 0.5  # seconds until all begin
 PATIENCE = 60.0  # seconds that a wait which should not be may take
@@ -109,8 +108,11 @@ def alone(
 
 @pytest.mark.parametrize(
     ("name", "unlocked"),
-    [("merge", False), *((name, True) for name in WORKS)],
-)
+    [
+        ("merge", False), ("merge", True),
+        *(pytest.param(name, True, marks=pytest.mark.full) for name in WORKS if name != "merge"),
+    ],
+)  # fmt: skip
 def test_the_same_work_at_once_gives_one_result(
     shared: Shared, alone: Callable[[str], Entries], name: str, unlocked: bool
 ) -> None:
@@ -119,6 +121,7 @@ def test_the_same_work_at_once_gives_one_result(
     assert shared.finish(shared.begin(works, unlocked)) == alone(name)
 
 
+@pytest.mark.full
 def test_different_work_at_once_gives_all_results(shared: Shared, alone: Callable[[str], Entries]) -> None:
     works = [("serve", "merge"), ("serve", "measurement"), ("command", "sweep"), ("command", "export")]
     now = shared.finish(shared.begin([(how, shared.requests[name]) for how, name in works]))

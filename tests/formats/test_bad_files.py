@@ -76,7 +76,7 @@ print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before)
 """
 
 
-@pytest.mark.slow
+@pytest.mark.full
 def test_bad_files_take_little_memory(tmp_path):
     paths = []
     for number, (name, (build, _)) in enumerate(bad_files.CASES.items()):
@@ -206,7 +206,7 @@ def test_tied_tensors_are_told(tmp_path):
     assert checkpoint.notes == ("Some tensors share their numbers: a = b.",)
 
 
-@pytest.mark.slow
+@pytest.mark.full
 def test_the_reader_survives_any_change_of_a_byte(tmp_path):
     """Whatever a damaged pickle says, it is opened or refused with our own error."""
     path = bad_parts.torch_saved({"a": torch.ones(3), "b": {"c": torch.nn.Linear(2, 2)}}, tmp_path)
@@ -240,7 +240,7 @@ def test_unusual_but_good_archives_open(name, tmp_path):
     assert torch.equal(open_checkpoint(path).read("w"), bad_archives.VALUES)
 
 
-@pytest.mark.slow
+@pytest.mark.full
 @pytest.mark.parametrize("name", bad_archives.UNUSUAL)
 def test_damaged_archives_are_refused_or_opened_and_nothing_else(name, tmp_path):
     content, draw = bad_archives.UNUSUAL[name], random.Random(0)

@@ -168,7 +168,7 @@ def test_who_stands_behind_the_process_sees_and_stops_a_download(there: Loopback
             open_checkpoint(f"hf-hub:tiny/clip@{'0' * 40}")
 
 
-@pytest.mark.slow
+@pytest.mark.full
 def test_ctrl_c_ends_a_download_and_says_what_is_kept(there: LoopbackHub, tmp_path: Path) -> None:
     there.fail(port=STORAGE, stall=5000)
     environment = {"PATH": "", "PYTHONPATH": str(Path(__file__).parents[2]), **there.environment(tmp_path / "home")}

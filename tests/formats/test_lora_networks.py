@@ -25,16 +25,6 @@ from merging.study.runs.inputs import open_inputs
 SIZES = {"hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 32}
 
 
-@pytest.fixture(scope="module")
-def peft():
-    peers.transformers()  # makes torchvision importable
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        import peft
-
-        return peft
-
-
 def adapted(peft, model, folder, seed=0, **options):
     """An adapter's folder and the state dict of the model with it merged in, both by PEFT."""
     own = "feedforward_modules" in options

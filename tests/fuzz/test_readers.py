@@ -55,7 +55,7 @@ def fuzzed(tmp_path: Path, *command: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
 
 
-@pytest.mark.slow
+@pytest.mark.full
 def test_a_bounded_run_guided_by_coverage_finds_nothing(tmp_path: Path) -> None:
     run = fuzzed(tmp_path, str(FUZZ), "--runs", str(RUNS))
     assert run.returncode == 0, run.stderr[-3000:]
@@ -63,7 +63,7 @@ def test_a_bounded_run_guided_by_coverage_finds_nothing(tmp_path: Path) -> None:
     assert "0 of" not in run.stdout
 
 
-@pytest.mark.slow
+@pytest.mark.full
 @pytest.mark.parametrize("act", ACTS)
 def test_the_fuzzer_finds_what_is_planted(act: str, tmp_path: Path) -> None:
     run = fuzzed(tmp_path, "-c", PLANTED.format(act=act), "--runs", "20000")

@@ -49,7 +49,7 @@ def test_a_recipe_gives_the_text_back(name: str) -> None:
     assert back == recipe and back.title == TEXTS[name]
 
 
-@pytest.mark.slow
+@pytest.mark.full
 def test_every_file_of_a_run_can_be_read(hostile_library: Path) -> None:
     runs = Store(libraries=(hostile_library / "runs",)).runs()
     experts = {name for run in runs if run.recipe for name, _ in run.recipe.experts}
@@ -61,7 +61,7 @@ def test_every_file_of_a_run_can_be_read(hostile_library: Path) -> None:
             json.loads(path.read_text("utf-8"), parse_constant=pytest.fail)
 
 
-@pytest.mark.slow
+@pytest.mark.full
 @pytest.mark.parametrize("start", range(0, len(TEXTS), 4))
 def test_a_model_card_holds_no_markup(start: int, tiny_benchmark: Benchmark, tmp_path: Path) -> None:
     texts = [list(TEXTS.values())[(start + place) % len(TEXTS)] for place in range(4)]

@@ -68,7 +68,7 @@ def bench(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(previews, "bench", lambda: direct)
 
 
-@pytest.mark.slow
+@pytest.mark.full
 @pytest.mark.parametrize("page", PAGES)
 def test_texts_from_outside_stay_texts(open_app: Any, hostile_library: Path, hostile_models: Path, page: str) -> None:
     at = open_app(page, hostile_library)
@@ -76,7 +76,7 @@ def test_texts_from_outside_stay_texts(open_app: Any, hostile_library: Path, hos
     assert faults(at) == []
 
 
-@pytest.mark.slow
+@pytest.mark.full
 @pytest.mark.parametrize("page", PAGES)
 def test_links_from_outside_stay_texts(open_app: Any, hostile_library: Path, page: str) -> None:
     for shift in (0, 7):

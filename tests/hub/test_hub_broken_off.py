@@ -217,7 +217,7 @@ def test_four_files_come_at_once(loopback: LoopbackHub) -> None:
     assert len(ranges(loopback)) == 4
 
 
-@pytest.mark.slow
+@pytest.mark.full
 def test_two_processes_fetch_a_file_once(loopback: LoopbackHub, model: Repository, tmp_path: Path) -> None:
     loopback.fail(port=STORAGE, rate=1e6, times=9)
     processes = [started(loopback, tmp_path / "home", model, FILE) for _ in range(2)]
@@ -227,7 +227,7 @@ def test_two_processes_fetch_a_file_once(loopback: LoopbackHub, model: Repositor
     assert snapshot(model)
 
 
-@pytest.mark.slow
+@pytest.mark.full
 def test_a_killed_process_leaves_a_part_that_the_next_goes_on_from(loopback, tmp_path: Path) -> None:
     content = bytes(1 << 20) * 70
     commit = loopback.add("model", "tiny/clip", {FILE.name: content})

@@ -13,7 +13,7 @@ from huggingface_hub import constants
 from loopback_hub import LoopbackHub
 
 from merging.base.errors import Cancelled, HubError
-from merging.models.hub import client
+from merging.models.hub import client, line
 from merging.models.hub import facts as facts_module
 from merging.models.hub.facts import facts
 from merging.models.hub.repository import Repository, RepositoryFile
@@ -57,23 +57,24 @@ def test_a_commit_a_branch_and_a_tag_are_revisions(loopback: LoopbackHub) -> Non
     assert given == [second, first, parquet]
 
 
-def test_a_busy_hub_is_asked_again_after_the_delay_that_it_states(loopback: LoopbackHub) -> None:
+def test_a_busy_hub_is_asked_again_after_the_delay_that_it_states(
+    loopback: LoopbackHub, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    waited = list[float]()
+    monkeypatch.setattr(line.Line, "wait", lambda self, seconds=0.0: waited.append(seconds) if seconds else None)
     loopback.add("model", "tiny/clip", FILES)
-    loopback.fail(status=429, headers={"Retry-After": "1"})
-    start = time.monotonic()
-    facts(Repository("model", "tiny/clip"))
-    assert time.monotonic() - start >= 1.0
-    loopback.fail(status=429, headers={"RateLimit": '"api";r=0;t=1'})
-    start = time.monotonic()
-    facts(Repository("model", "tiny/clip"))
-    assert time.monotonic() - start >= 1.0
-    loopback.fail(status=503, headers={"Retry-After": formatdate(time.time() + 2, usegmt=True)})
-    start = time.monotonic()
-    facts(Repository("model", "tiny/clip"))
-    assert time.monotonic() - start >= 0.9, "a date has no fractions of a second"
+    date = formatdate(time.time() + 20, usegmt=True)  # which has no fractions of a second
+    for status, headers in (
+        (429, {"Retry-After": "7"}),
+        (429, {"RateLimit": '"api";r=0;t=7'}),
+        (503, {"Retry-After": date}),
+    ):
+        loopback.fail(status=status, headers=headers)
+        facts(Repository("model", "tiny/clip"))
+    assert waited[:2] == [7.0, 7.0] and 10 < waited[2] <= 20 and len(waited) == 3
     loopback.fail(status=503, times=3, headers={"RateLimit": '"api";r=9;t=99'})
     facts(Repository("model", "tiny/clip"))
-    assert loopback.count("/api/models/") == 2 + 2 + 2 + 4
+    assert max(waited[3:]) < 1 and loopback.count("/api/models/") == 2 + 2 + 2 + 4
 
 
 def test_after_five_tries_it_says_that_it_is_busy(loopback: LoopbackHub) -> None:

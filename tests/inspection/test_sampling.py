@@ -84,7 +84,7 @@ def test_runs_do_not_fall_into_step_with_rows() -> None:
     assert len(set(starts)) > 80 and all(min(abs(start - at) for start in starts) < 50 for at in range(0, 768, 64))
 
 
-@pytest.mark.slow
+@pytest.mark.full
 def test_estimates_are_within_a_tenth_on_every_bundled_expert() -> None:
     paths = {path.stem for path in (BUNDLED / "models").glob("*.safetensors")}
     assert paths == {*EXPERTS, "pretrained"}
@@ -99,7 +99,7 @@ def test_estimates_are_within_a_tenth_on_every_bundled_expert() -> None:
     assert not report.doubts and report.sampled
 
 
-@pytest.mark.slow
+@pytest.mark.full
 def test_estimates_are_within_a_tenth_on_unrelated_towers_of_full_size() -> None:
     base, other = (
         MappingCheckpoint(random_towers.tower(seed, dtype=torch.float16, **random_towers.B32), f"model {seed}")

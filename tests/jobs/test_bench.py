@@ -97,7 +97,7 @@ def test_a_benchmark_that_was_made_anew_is_opened_anew(other_benchmark):
     assert "Letters" in titles[0] and "Glyphs" in titles[1]
 
 
-@pytest.mark.slow
+@pytest.mark.full
 def test_one_warm_process_answers_and_ends_when_idle(tiny_benchmark, tmp_path):
     store = Store(tmp_path, libraries=())
     asked = request(tiny_benchmark)

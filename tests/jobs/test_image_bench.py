@@ -136,7 +136,7 @@ def test_at_most_four_towers_stay_in_memory(tiny_benchmark, run):
     assert len(keys) > IN_MEMORY and len(made.towers) == IN_MEMORY
 
 
-@pytest.mark.slow
+@pytest.mark.full
 def test_the_process_sends_tables_as_they_are_made(tiny_benchmark, run):
     import time
 

@@ -23,7 +23,7 @@ def keep(store, job_id):
     return file
 
 
-@pytest.mark.slow
+@pytest.mark.full
 def test_a_job_pauses_and_goes_on(runner, store, tiny_benchmark):
     job = runner.submit(learning(tiny_benchmark, 5000))
     assert job.can_pause

@@ -17,7 +17,6 @@ from merging.study.runner import Runner
 from merging.tasks.queue.kinds import PUBLISHED
 from merging.tasks.queue.records import Job
 
-pytestmark = pytest.mark.slow
 SLOWLY = {"rate": 200_000.0, "port": "storage", "times": 99}  # bytes a second: a file takes some ten seconds
 
 
@@ -42,6 +41,7 @@ def fetched_bytes(home: Path) -> int:
     return sum(path.stat().st_size for path in home.rglob("blobs/*") if path.is_file())
 
 
+@pytest.mark.full
 def test_progress_says_bytes_rate_and_time_left_and_cancel_keeps_them(
     hub: LoopbackHub, runner: Runner, tmp_path: Path
 ) -> None:
@@ -63,6 +63,7 @@ def test_progress_says_bytes_rate_and_time_left_and_cancel_keeps_them(
     assert fetched_bytes(tmp_path / "home") > 3 * LARGE > kept
 
 
+@pytest.mark.full
 def test_a_paused_job_goes_on_where_it_was(hub: LoopbackHub, runner: Runner) -> None:
     hub.fail(**SLOWLY)
     job = fetching(runner, fetch(runner).id)
@@ -74,6 +75,7 @@ def test_a_paused_job_goes_on_where_it_was(hub: LoopbackHub, runner: Runner) -> 
     assert job.state == "done" and not job.error and any(seen.range for seen in hub.requests)
 
 
+@pytest.mark.full
 def test_a_busy_hub_pauses_the_job_and_says_so(hub: LoopbackHub, runner: Runner) -> None:
     hub.fail("model.safetensors", method="HEAD", times=99, status=429, headers={"Retry-After": "0"})
     job = ended(runner, fetch(runner).id)
@@ -89,6 +91,7 @@ def test_a_server_that_may_not_download_says_so(hub: LoopbackHub, runner: Runner
     assert job.state == "failed" and f"{HUB_SWITCH}=cached" in job.error and hub.requests == []
 
 
+@pytest.mark.full
 def test_a_job_whose_server_has_gone_is_interrupted_and_goes_on(
     hub: LoopbackHub, runner: Runner, store: Any, monkeypatch: Any
 ) -> None:

@@ -21,7 +21,7 @@ from merging.tasks.queue import child_process
 from merging.tasks.queue.records import JobFiles, State
 
 
-@pytest.mark.slow
+@pytest.mark.full
 def test_a_real_merge_ends_up_in_the_store(runner, store, tiny_benchmark):
     job = runner.submit(plain_recipe(tiny_benchmark))
     assert runner.submit(plain_recipe(tiny_benchmark)).id == job.id

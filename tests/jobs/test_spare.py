@@ -118,7 +118,7 @@ def test_one_that_never_reads_its_order_is_replaced(spare, tmp_path, monkeypatch
     assert pid != waiting and code == 0 and text.splitlines()[0] == "done" and not psutil.pid_exists(waiting)
 
 
-@pytest.mark.parametrize("stopped", [False, True])
+@pytest.mark.parametrize("stopped", [False, pytest.param(True, marks=pytest.mark.full)])
 def test_an_order_longer_than_a_pipe_holds_is_read_or_given_to_another_process(spare, tmp_path, monkeypatch, stopped):
     waiting, code = spare.pid, f"print(len({'x' * (1 << 20)!r}))"
     if stopped:
@@ -184,7 +184,9 @@ def test_nobody_who_did_not_ask_has_one(runner):
     "start",
     [
         "child_process.WorkerProcess(('json',), child_process.child_environment())",
-        "child_process.WorkerProcess(('torch',), child_process.child_environment())",  # it may still load
+        pytest.param(  # it may still load
+            "child_process.WorkerProcess(('torch',), child_process.child_environment())", marks=pytest.mark.full
+        ),
         "child_process.start_answering({'device': 'cpu', 'idle': 600, 'nice': 0})",
     ],
 )
@@ -232,7 +234,7 @@ def worker(store, run_id) -> int:
     return JobFiles(store.root / "jobs", run_id).read().worker.pid
 
 
-@pytest.mark.slow
+@pytest.mark.full
 def test_a_real_merge_and_a_preview_in_spare_processes(runner, store, tiny_benchmark):
     runner.spare.keep_one()
     waiting = runner.spare.pid

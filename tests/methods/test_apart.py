@@ -79,7 +79,7 @@ def test_folders_of_transformers_merge_as_name_by_name(key: str, tmp_path: Any) 
         name: {n: v for n, v in separate(state).items() if n not in PROJECTIONS} for name, state in experts.items()
     }
     folders = {name: write(tmp_path / name, state) for name, state in plain.items()}
-    params = {"scope": "tensor"} if key == "ties" else {}
+    params = {"scope": "tensor"} if key == "ties" else common_checks.SHORT.get(key, {})
     recipe = common_checks.recipe(method, params | {APART: True})
     edits = [(step.key, step.params.values()) for step in recipe.edits]
     result = merging.merge(

@@ -126,7 +126,7 @@ def test_golden_by_lapack_with_one_thread_and_with_several_layers_at_once(name, 
     monkeypatch.setattr(eigen, "LARGE", 4)  # of which these small matrices are left out otherwise
     before, results = torch.get_num_threads(), []
     try:
-        for threads in (1, 2, 3):
+        for threads in (1, 3):
             torch.set_num_threads(threads)
             results.append(merged(name, inputs))
     finally:

@@ -32,7 +32,7 @@ FISHER = registry.merge("fisher")
 
 
 @pytest.mark.parametrize("together", [1, 4, 16])
-@pytest.mark.slow
+@pytest.mark.full
 def test_absolute_gradients_equal_a_loop_of_backward_passes(family, shown, together, monkeypatch):
     monkeypatch.setattr("merging.engine.gradients.EXAMPLES", together)
     base, experts = family
@@ -44,7 +44,7 @@ def test_absolute_gradients_equal_a_loop_of_backward_passes(family, shown, toget
             assert torch.allclose(rows[k], expected, rtol=1e-9, atol=1e-12), name
 
 
-@pytest.mark.slow
+@pytest.mark.full
 def test_squared_gradients_are_of_the_expert_and_of_labels_it_may_predict(family, shown):
     """Of one image: the squared gradient of one of the classes. Other seeds draw other classes."""
     base, experts = family
@@ -60,7 +60,7 @@ def test_squared_gradients_are_of_the_expert_and_of_labels_it_may_predict(family
     assert len(drawn) > len(one)
 
 
-@pytest.mark.slow
+@pytest.mark.full
 def test_absolute_gradients_equal_finite_differences(family, shown):
     base, experts = family
     name, task = next(iter(shown.items()))
@@ -80,7 +80,7 @@ def test_absolute_gradients_equal_finite_differences(family, shown):
         assert float(found[tensor].reshape(-1)[at]) == pytest.approx(float(slopes.abs().mean()), rel=1e-5, abs=1e-8)
 
 
-@pytest.mark.slow
+@pytest.mark.full
 def test_the_sampled_estimate_is_unbiased(family, shown):
     """Of one image shown very often: against the sum over all classes, within six standard errors everywhere."""
     base, experts = family

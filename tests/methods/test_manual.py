@@ -18,6 +18,8 @@ from merging.recipes.recipe import Recipe
 
 MERGES = [method.key for method in registry.methods() if method.role == "merge"]
 BLOCK = "visual.transformer.resblocks.0."
+# A plain one, one with a survey, one that gives a model per task, and one of whole matrices.
+WHOLE = ("task_arithmetic", "ties", "emr", "tsv_m")
 GLOBAL = {"ties": {}, "pcb": {}, "consensus": {"base": "ties"}}  # they compare every scalar with all others
 
 
@@ -62,15 +64,14 @@ def manual(rules="", **params):
 
 
 @pytest.mark.parametrize("key", MERGES)
-@pytest.mark.parametrize("when", ["before", "after"])
-def test_factors_of_one_change_nothing_and_it_says_so(key, when):
-    result = merge(key, [manual("all=0+all=1", when=when)])
-    assert_same_bits(result, plain(key))
-    assert result.warnings[0] == "manual changes nothing: every factor is 1."
+def test_factors_of_one_change_nothing_and_it_says_so(key):
+    for when in ("before", "after") if key in WHOLE else ("before",):
+        result = merge(key, [manual("all=0+all=1", when=when)])
+        assert_same_bits(result, plain(key))
+        assert result.warnings[0] == "manual changes nothing: every factor is 1."
 
 
-@pytest.mark.parametrize("key", MERGES)
-@pytest.mark.parametrize("shared", [True, False])
+@pytest.mark.parametrize("key,shared", [*((key, True) for key in MERGES), *((key, False) for key in WHOLE)])
 def test_lwptvs_masks_as_factors_are_lwptv(key, shared):
     lwptv = merge(key, [("lwptv", {"prune_ratio": 0.8, "shared": shared})])
     kept = lwptv.tables["saliency"].query("final")
@@ -114,17 +115,6 @@ def test_factors_multiply_each_experts_task_vector(dtype):
     assert [table[e, "visual.proj"] for e in experts] == [0.75, 0.75, 0.0]
 
 
-@pytest.mark.parametrize("key", MERGES)
-@pytest.mark.parametrize("when", ["before", "after"])
-def test_what_no_expert_keeps_stays_pretrained_bit_for_bit(key, when):
-    base, _ = family()
-    parts = ("attn.in_proj_weight", "attn.out_proj.weight", "mlp.c_fc.weight", "mlp.c_proj.weight")
-    zero = ["visual.proj", "visual.ln_post.weight", "visual.ln_post.bias", *(BLOCK + part for part in parts)]
-    for state in common_checks.states(merge(key, [manual("b0/r.linear=0+s.output=0", when=when)])):
-        for name in zero:
-            assert torch.equal(state[name].view(torch.int32), base[name].view(torch.int32)), name
-
-
 def test_tensors_that_nobody_keeps_are_not_read():
     base, experts = family()
     bad = torch.full_like(base["visual.proj"], math.inf)
@@ -162,7 +152,7 @@ def test_before_a_global_threshold_it_changes_other_tensors_too(key):
     assert all(torch.equal(after[name], alone[name]) for name in elsewhere)
 
 
-@pytest.mark.parametrize("key", ["ties", "emr", "tsv_m"])
+@pytest.mark.parametrize("key", WHOLE)
 @pytest.mark.parametrize("when", ["before", "after"])
 def test_pieces_give_what_whole_tensors_give(key, when, monkeypatch):
     chain = [manual("b0/r.linear=0.5+b1=0", when=when)]

@@ -46,7 +46,7 @@ def _close(found, expected):
 
 
 @pytest.mark.parametrize("base_key,alone", [("task_arithmetic", {}), ("ties", {"density": 0.2, "aggregation": "sum"})])
-@pytest.mark.slow
+@pytest.mark.full
 def test_consensus_keeps_less_the_more_tasks_it_asks_for(family, base_key, alone):
     base, experts = family
     unmasked = _change(base, _merge(base, experts, base_key, {**alone, "scaling": 0.3}).state_dict)
@@ -153,7 +153,7 @@ def test_pcb_finds_no_winners_among_sizes_that_are_all_one(family):
     assert _close(change, 1.2 * vector * (change != 0)) and change.any()
 
 
-@pytest.mark.slow
+@pytest.mark.full
 def test_pcb_takes_a_hundred_experts_in_single_precision(family):
     base, experts = family
     base = {n: v.float() for n, v in base.items()}

@@ -41,7 +41,7 @@ def test_experts_of_a_layer_are_matrices_in_files_and_stacks_in_modules(files_of
     assert in_files == {Role.LINEAR} and in_modules == {Role.STACK}
 
 
-@pytest.mark.slow
+@pytest.mark.full
 def test_roles_and_blocks_of_networks_at_full_size():
     """More than a hundred configurations without numbers; what is inferred otherwise is listed with its reason."""
     wrong, blocks, tensors = {}, {}, 0

@@ -5,7 +5,7 @@ from __future__ import annotations
 import family_files
 import pytest
 import torch
-from family_files import KINDS
+from family_files import EVERY_KIND, KINDS
 
 import merging
 from merging.models.families import UNMERGED
@@ -43,7 +43,7 @@ def test_files_of_a_library_are_recognized_and_fit(kind, files_of):
     assert not any("output projection" in note for note in report.notes)
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@EVERY_KIND
 def test_the_mean_is_what_the_library_computes_from_weights_put_in_by_hand(kind, files_of, tmp_path):
     base, experts = files_of(kind)
     places = {name: str(path) for name, path in experts.items()}
@@ -64,7 +64,7 @@ def test_the_mean_is_what_the_library_computes_from_weights_put_in_by_hand(kind,
     assert differs
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@EVERY_KIND
 def test_a_matrix_method_with_scales_by_depth_keeps_names_shapes_types_and_order(kind, files_of):
     base, experts = files_of(kind)
     result = merging.merge(base, experts, "tsv_m", {"scaling": 1.0}, edits=["lines"], device="cpu")

@@ -14,7 +14,7 @@ from merging.base.numerics.quantile import Thinned, kth_smallest
 VALUES = st.floats(0, 1e6, width=32) | st.sampled_from([0.0, 1.0, 2.0])
 
 
-@pytest.mark.slow
+@pytest.mark.full
 @settings(deadline=None, max_examples=150)
 @given(data=hnp.arrays(np.float32, (2, 300), elements=VALUES), rank=st.integers(0, 299), piece=st.integers(1, 300))
 def test_kth_smallest_is_exact(data, rank, piece):

@@ -75,7 +75,7 @@ def test_moments_are_counted(tiny_benchmark):
     assert previewer.nbytes - plain.nbytes > images
 
 
-@pytest.mark.slow
+@pytest.mark.full
 @pytest.mark.parametrize("limit", [0, 400_000])
 def test_two_benchmarks_share_one_bound_and_answer_as_ever(limit, tiny_benchmark, other_benchmark):
     memory = Memory(limit)

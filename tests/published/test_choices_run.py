@@ -16,7 +16,7 @@ from merging.recipes.papers.published import ILHARCO
 from merging.sharing.published.catalogue import experiment
 from merging.sharing.published.verdicts import NOT_COMPARABLE
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.full
 EIGHT = experiment("clip-b32-8")
 EXPERTS = "tanganke/clip-vit-base-patch32"
 

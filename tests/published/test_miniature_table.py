@@ -17,7 +17,7 @@ from merging.sharing.published import rows as rows_module
 from merging.sharing.published.catalogue import experiment
 from merging.sharing.published.verdicts import AGREES, DIFFERS, NOT_COMPARABLE, REPRODUCED, WITHIN_SPLIT
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.full
 EIGHT = experiment("clip-b32-8")
 TASKS = [one.key for one in EIGHT.tasks]
 STORED = Path(__file__).with_name("miniature.json")  # accuracies in percent, by row and task

@@ -23,8 +23,6 @@ from merging.sharing.published import row_runs
 from merging.sharing.published.rows import RowVariant
 from merging.study.runs.store import Store
 
-pytestmark = pytest.mark.slow
-
 
 def test_a_second_run_asks_for_nothing_nor_one_without_a_network(
     hub: LoopbackHub, capsys: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
@@ -46,6 +44,7 @@ def test_a_second_run_asks_for_nothing_nor_one_without_a_network(
     assert call(capsys, "table", "smoke", "--to", str(tmp_path / "t.csv"))[1] == few
 
 
+@pytest.mark.full
 def test_weights_in_the_other_format_give_the_same_scores(
     hub: LoopbackHub, capsys: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
@@ -69,6 +68,7 @@ def scores(table: Any) -> list[Any]:
     return [[(task["task"], task["n"], task["ours"]) for task in row["tasks"]] for row in table["rows"]]
 
 
+@pytest.mark.full
 def test_neither_images_nor_models_are_stored_again(hub: LoopbackHub, capsys: Any, tmp_path: Path) -> None:
     table = run(capsys, "--rows", "averaging", "--images", "all")
     folder = tmp_path / "store" / "benchmarks" / "published-smoke"
@@ -96,6 +96,7 @@ def kept(home: Path) -> dict[Path, tuple[int, int]]:
     return {path: (state.st_ino, state.st_mtime_ns) for path, state in states.items()}
 
 
+@pytest.mark.full
 def test_stopped_while_it_fetches_it_goes_on(
     hub: LoopbackHub, capsys: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
@@ -143,6 +144,7 @@ def test_stopped_between_recipes_it_goes_on(hub: LoopbackHub, capsys: Any, monke
     assert len(streamed) == 2  # the first row's model was still there
 
 
+@pytest.mark.full
 def test_a_pause_is_heeded_and_the_same_command_goes_on(hub: LoopbackHub, capsys: Any, tmp_path: Path) -> None:
     pause = tmp_path / "pause"
     pause.touch()
@@ -152,6 +154,7 @@ def test_a_pause_is_heeded_and_the_same_command_goes_on(hub: LoopbackHub, capsys
     assert len(run(capsys, "--pause-file", str(pause))["rows"]) == 5
 
 
+@pytest.mark.full
 def test_a_folder_carries_an_experiment_to_a_machine_without_a_network(
     hub: LoopbackHub, capsys: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
@@ -170,6 +173,7 @@ def test_a_folder_carries_an_experiment_to_a_machine_without_a_network(
     assert call(capsys, "table", "smoke")[1] == table  # which is printed without the folder
 
 
+@pytest.mark.full
 def test_a_row_that_cannot_be_computed_is_in_the_table_and_the_others_go_on(
     hub: LoopbackHub, capsys: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -189,6 +193,7 @@ def test_a_row_that_cannot_be_computed_is_in_the_table_and_the_others_go_on(
     assert keys(run(capsys))[-1] == "ties"
 
 
+@pytest.mark.full
 def test_another_configuration_in_a_shared_cache_is_left_alone(hub: LoopbackHub, capsys: Any, tmp_path: Path) -> None:
     assert call(capsys, "fetch", "smoke", "--yes")[0] == 0
     (own,) = (tmp_path / "home").rglob("snapshots/*/mnist")

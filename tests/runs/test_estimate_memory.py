@@ -25,7 +25,7 @@ def estimated(files: list[Path], merge: str, threads: int, monkeypatch: pytest.M
 
 
 @measured_memory.ONLY_LINUX
-@pytest.mark.slow
+@pytest.mark.full
 def test_a_block_of_vit_l_takes_about_what_the_estimate_says(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     files = measured_memory.tower_files(tmp_path, 8, width=1024, layers=1, patch=14, tokens=257, out=768)
     expect = estimated(files, "iso_c", 2, monkeypatch)

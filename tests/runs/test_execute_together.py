@@ -28,7 +28,7 @@ def _execute_apart(root, folder, results):
     results.put((run.id, open_inputs(recipe).run_id(), run.model_path.read_bytes()))
 
 
-@pytest.mark.slow
+@pytest.mark.full
 def test_two_processes_and_a_broken_lock(tmp_path, tiny_folder, run_it, recipe, monkeypatch):
     """Work may be done twice, but there is one run, whole, with the same bytes."""
     # Page tests leave a script of theirs as __main__, which a spawned process would run again.
@@ -48,7 +48,6 @@ def test_two_processes_and_a_broken_lock(tmp_path, tiny_folder, run_it, recipe, 
 
 
 @pytest.mark.parametrize("locked", [True, False])
-@pytest.mark.slow
 def test_threads_on_the_same_run(recipe, run_it, store, monkeypatch, locked):
     computed, problems = [], []
 

@@ -43,7 +43,7 @@ def store(tmp_path):
     return Store(tmp_path / "store", libraries=(settings.LIBRARY,))
 
 
-@pytest.mark.slow
+@pytest.mark.full
 def test_every_preset_is_there_with_its_partner_and_not_stale(benchmark, store):
     """A changed method, parameter, checkpoint or test image changes an id or a digest: run `make library`."""
     assert {one.key for one in PRESETS} - AWAITED < {one.key for one in RUNS}
@@ -64,7 +64,7 @@ def test_saliency_is_left_out_only_where_another_run_has_it(store):
     assert holders and all(SALIENCY in store.run(run_id).tables for run_id in holders)
 
 
-@pytest.mark.slow
+@pytest.mark.full
 def test_every_measurement_is_there_and_not_stale(benchmark, store):
     recipes = {one.key: one.recipe(benchmark.pretrained, benchmark.experts) for one in PRESETS}
     pretrained = references(store, benchmark, compute=False)["pretrained"].id
@@ -219,7 +219,7 @@ def test_a_run_whose_recipe_is_written_otherwise_is_left_and_a_damaged_one_refus
 
 
 @pytest.mark.parametrize("key", ["task_arithmetic_lwptv", "ties"])
-@pytest.mark.slow
+@pytest.mark.full
 def test_a_run_computed_now_equals_the_stored_one(key, benchmark, tmp_path, store):
     """The scores may differ by an image or two where another processor rounds otherwise; the tables not visibly."""
     recipe = preset(key).recipe(benchmark.pretrained, benchmark.experts)

@@ -7,6 +7,7 @@ entry is no longer needed.
 from __future__ import annotations
 
 import copy
+import functools
 import math
 from collections.abc import Mapping
 from dataclasses import replace
@@ -55,10 +56,10 @@ EXCUSED: dict[tuple[str, str], str] = {
     ("one_expert_at_full_strength", "pcb"): "sizes are clipped at their quantiles, and the smallest never win",
 }
 
-# Fewer steps than by default for methods that learn on images: what is checked of them holds after any number.
+# Fewer steps than by default for methods that learn: what is checked of them holds after any number.
 SHORT: dict[str, dict[str, Any]] = {
-    "adamerging": {"steps": 2}, "localize_and_stitch": {"steps": 2}, "surgery": {"steps": 2}, "wemoe": {"steps": 2},
-    "twin": {"steps": 2},
+    "adamerging": {"steps": 2}, "localize_and_stitch": {"steps": 2}, "wudi": {"steps": 5}, "surgery": {"steps": 2},
+    "wemoe": {"steps": 2}, "twin": {"steps": 2},
 }  # fmt: skip
 
 
@@ -138,6 +139,12 @@ def merge(
     return adapt(chain, pretrained, opened, merged, **options).added_to(result)
 
 
+@functools.cache
+def usual(method: Method, device: str) -> list[State]:
+    """The states of ``merge`` on the tiny family with everything at its default, computed once; do not change them."""
+    return states(merge(method, *family(), context=Context(device)))
+
+
 def states(result: engine.MergeResult) -> list[State]:
     """The state dicts of a result, one or one per task."""
     return list((result.task_state_dicts or {"merged": result.state_dict}).values())
@@ -161,14 +168,10 @@ def equals_pretrained_when_experts_do(method: Method) -> None:
 
 def order_of_experts_does_not_matter(method: Method) -> None:
     base, experts = family()
-    forward = merge(method, base, experts)
     backward = merge(method, base, dict(reversed(experts.items())))
-    if forward.task_state_dicts is not None:
-        assert backward.task_state_dicts is not None
-        for name, state in forward.task_state_dicts.items():
-            assert_close(backward.task_state_dicts[name], state, base)
-    else:
-        assert_close(backward.state_dict, forward.state_dict, base)
+    own = backward.task_state_dicts
+    for one, other in zip([own[n] for n in experts] if own else states(backward), usual(method, DEVICE), strict=True):
+        assert_close(one, other, base)
 
 
 def inputs_are_untouched(method: Method) -> None:
@@ -189,8 +192,7 @@ def names_shapes_dtypes_and_order_are_pretraineds(method: Method) -> None:
 
 
 def result_is_finite_and_deterministic(method: Method) -> None:
-    base, experts = family()
-    for first, second in zip(states(merge(method, base, experts)), states(merge(method, base, experts)), strict=True):
+    for first, second in zip(usual(method, DEVICE), states(merge(method, *family())), strict=True):
         assert all(torch.isfinite(value).all() and torch.equal(value, second[n]) for n, value in first.items())
 
 
@@ -225,7 +227,7 @@ def one_expert_at_full_strength(method: Method) -> None:
 def pieces_equal_whole_tensors(method: Method) -> None:
     """Streaming in cache-sized pieces changes nothing, for methods that say they allow it."""
     base, experts = family()
-    whole = states(merge(method, base, experts))
+    whole = usual(method, DEVICE)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("merging.engine.inputs.PIECE_CPU", 29)
         patch.setattr("merging.engine.inputs.BLOCK_CPU", 131)

@@ -165,5 +165,5 @@ def shaped(values: torch.Tensor) -> State:
 
 
 few_examples = settings(
-    max_examples=4, derandomize=True, deadline=None, database=None, suppress_health_check=list(HealthCheck)
+    max_examples=3, derandomize=True, deadline=None, database=None, suppress_health_check=list(HealthCheck)
 )

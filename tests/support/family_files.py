@@ -12,7 +12,9 @@ from pathlib import Path
 from typing import Any
 
 import peers
+import pytest
 import torch
+from daily import some_of
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
@@ -247,6 +249,11 @@ KINDS: dict[str, Kind] = {
     "layers without blocks": Kind(_layers, _vectors, "", {}),
     "anything else": Kind(Plain, _vectors, "", {"": 4}),
 }  # fmt: skip
+
+# Tests of merges run every day on those kinds that something is done for: several towers, transposed weights, experts
+# in one tensor, no rows for a weight, scales by 1 + w, convolutions, no blocks.
+SOME = ("T5", "GPT-2", "Mixtral", "SigLIP", "Gemma", "ResNet", "layers without blocks")
+EVERY_KIND = pytest.mark.parametrize("kind", some_of(KINDS, *SOME))
 
 
 def made(kind: str, seed: int = 0) -> nn.Module:

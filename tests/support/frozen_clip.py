@@ -26,6 +26,7 @@ from merging.recipes.recipe import Recipe
 FILE = Path(__file__).parents[1] / "methods" / "frozen_clip.json"
 SPREAD = 4093  # different numbers in the models, evenly over an interval
 Frozen = dict[str, Any]
+STEPS = {"wudi": {"steps": 300}}  # more than in other tests
 
 
 def numbers(shape: tuple[int, ...], seed: int, size: float) -> torch.Tensor:
@@ -73,7 +74,7 @@ def sums(state: dict[str, torch.Tensor], base: dict[str, torch.Tensor]) -> list[
 def merged(method: Method) -> Any:
     """A method's results on the tiny towers: a digest of each state dict, or the sums of its changes."""
     base, experts = models()
-    states = common_checks.states(common_checks.merge(method, base, experts))
+    states = common_checks.states(common_checks.merge(method, base, experts, STEPS.get(method.key)))
     return [bits(state) if same_bits(method) else sums(state, base) for state in states]
 
 
@@ -110,7 +111,10 @@ def frozen() -> Frozen:
     """Everything that is held, computed now."""
     return {
         "results": {f"{method.role} {method.key}": merged(method) for method in tested()},
-        "ids": {f"{method.role} {method.key}": run_id(common_checks.recipe(method)) for method in tested()},
+        "ids": {
+            f"{method.role} {method.key}": run_id(common_checks.recipe(method, STEPS.get(method.key)))
+            for method in tested()
+        },
         "library": sorted(bundled_ids().values()),
     }
 

@@ -216,6 +216,7 @@ class _Answer(BaseHTTPRequestHandler):
     """Answers one request."""
 
     protocol_version = "HTTP/1.1"
+    disable_nagle_algorithm = True  # else a body waits until its head is acknowledged
     server: _Server
 
     def log_message(self, *words: object) -> None:

@@ -84,7 +84,7 @@ def test_where_a_merge_lies_in_its_plane(tiny_benchmark: Benchmark, store: Store
 # Points
 
 
-@pytest.mark.slow
+@pytest.mark.full
 def test_points_have_the_scores_of_the_run_of_the_same_recipe(tiny_benchmark: Benchmark, store: Store) -> None:
     made = sweep(tiny_benchmark, "task_arithmetic", "ties")
     run(made, store, tiny_benchmark)

@@ -89,7 +89,7 @@ def test_models_that_do_not_fit_the_benchmark_are_refused(tiny_benchmark: Benchm
 # The command, and the job that runs it
 
 
-@pytest.mark.slow
+@pytest.mark.full
 def test_the_command_describes_pauses_and_goes_on(
     tiny_benchmark: Benchmark, store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
@@ -123,7 +123,7 @@ def runner(store: Store, tiny_folder: Path, monkeypatch: pytest.MonkeyPatch) -> 
     made.close()
 
 
-@pytest.mark.slow
+@pytest.mark.full
 def test_a_job_computes_a_sweep_and_pauses(
     runner: Runner, store: Store, tiny_benchmark: Benchmark, monkeypatch: pytest.MonkeyPatch
 ) -> None:

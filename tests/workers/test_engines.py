@@ -43,7 +43,7 @@ def both_are_there(cluster: Cluster) -> bool:
         return workers is not None and workers.count == 2
 
 
-@pytest.mark.slow
+@pytest.mark.full
 @pytest.mark.engine
 def test_cancel_stops_what_dask_writes_and_some_workers_can_be_left_out(
     cluster: Cluster, tiny_benchmark: Benchmark, store: Store
@@ -70,7 +70,7 @@ def test_cancel_stops_what_dask_writes_and_some_workers_can_be_left_out(
     assert not store.runs()
 
 
-@pytest.mark.slow
+@pytest.mark.full
 @pytest.mark.engine
 def test_nothing_listens_to_others_and_memory_is_kept(
     cluster: Cluster, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
@@ -92,7 +92,7 @@ def test_nothing_listens_to_others_and_memory_is_kept(
             pass
 
 
-@pytest.mark.slow
+@pytest.mark.full
 @pytest.mark.engine
 def test_a_worker_with_other_sources_gets_no_work(
     cluster: Cluster, tiny_benchmark: Benchmark, store: Store, tmp_path: Path
@@ -113,7 +113,7 @@ def test_a_worker_with_other_sources_gets_no_work(
     )
 
 
-@pytest.mark.slow
+@pytest.mark.full
 @pytest.mark.engine
 def test_cancel_leaves_no_unit_behind(cluster: Cluster, tiny_benchmark: Benchmark, store: Store) -> None:
     stop = threading.Event()
@@ -129,7 +129,7 @@ def test_cancel_leaves_no_unit_behind(cluster: Cluster, tiny_benchmark: Benchmar
     assert 1 <= len(names(store)) < 64
 
 
-@pytest.mark.slow
+@pytest.mark.full
 @pytest.mark.engine
 def test_a_killed_scheduler_leaves_the_rest_for_later(  # the last one of the cluster
     cluster: Cluster, tiny_benchmark: Benchmark, store: Store, monkeypatch: pytest.MonkeyPatch
@@ -196,6 +196,7 @@ def test_without_a_scheduler_work_is_left_for_later(
     assert main(["workers", "--workers", away, "--store", str(tmp_path)]) == exit_codes.FAILED  # nothing to resume
     assert "start one with --file" in capsys.readouterr().err
     away = "tcp://127.0.0.1:9"
+    monkeypatch.setattr("merging.workers.dask_pool.CONNECTING", 0.5)
     with pytest.raises(WorkersGone, match="No scheduler answers at"), opened(away):
         pass
     command = ["measure", "task_counts", "--workers", away, "--store", str(tmp_path / "store")]

@@ -54,8 +54,10 @@ def compute(kind: str, benchmark: Benchmark, folder: Path, workers: Workers) -> 
     return stored_bytes(store), warned
 
 
-@pytest.mark.parametrize("error", [MergingError("It overflows."), MemoryError()])
-@pytest.mark.parametrize("kind", EVERY)
+@pytest.mark.parametrize(
+    ("kind", "error"),
+    [*((kind, MergingError("It overflows.")) for kind in EVERY), ("point", MemoryError()), ("tensor", MemoryError())],
+)
 def test_an_error_is_an_answer_and_the_rest_is_computed_later(
     tiny_benchmark: Benchmark, here: Bytes, tmp_path: Path, threads: Workers, monkeypatch: pytest.MonkeyPatch,
     kind: str, error: Exception,

@@ -29,12 +29,9 @@ from merging.tasks.workers.workers import Workers
 
 pytestmark = pytest.mark.usefixtures("smaller_measurements")
 DASK = "dask"  # stands for the file of a scheduler that the tests have started
-ENGINE = [pytest.mark.slow, pytest.mark.engine, pytest.mark.filterwarnings("default")]  # of the engines' own making
+ENGINE = [pytest.mark.full, pytest.mark.engine, pytest.mark.filterwarnings("default")]  # of the engines' own making
 ENGINES = (DASK, "own_pool:open_pool")
-EXECUTORS = [
-    "", "own_pool:open_threads", *(pytest.param(count, marks=pytest.mark.slow) for count in "123"),
-    *(pytest.param(text, marks=ENGINE) for text in ENGINES),
-]  # fmt: skip
+FULLY = [("own_pool:open_threads", 2), *((processes, threads) for processes in "123" for threads in (1, 2))]
 
 
 @pytest.fixture(scope="module")
@@ -58,8 +55,15 @@ def test_every_kind_is_tested() -> None:
     assert {*EVERY, ABOUT} == set(KINDS)
 
 
-@pytest.mark.parametrize("executor", EXECUTORS, indirect=True)
-@pytest.mark.parametrize("count", [1, 2])
+@pytest.mark.parametrize(
+    ("executor", "count"),
+    [
+        ("", 2), ("own_pool:open_threads", 1),
+        *(pytest.param(text, count, marks=pytest.mark.full) for text, count in FULLY),
+        *(pytest.param(text, count, marks=ENGINE) for text in ENGINES for count in (1, 2)),
+    ],
+    indirect=["executor"],
+)  # fmt: skip
 @pytest.mark.parametrize("kind", EVERY)
 def test_it_is_the_same_bytes_whoever_computes(
     tiny_benchmark: Benchmark, here: Bytes, tmp_path: Path, executor: Workers | None, count: int, kind: str
@@ -79,7 +83,7 @@ def test_it_is_the_same_bytes_whoever_computes(
 @pytest.mark.parametrize(
     ("executor", "kind"),
     [
-        *(pytest.param("2", kind, marks=pytest.mark.slow) for kind in EVERY),
+        *(pytest.param("2", kind, marks=pytest.mark.full) for kind in EVERY),
         *(pytest.param(text, kind, marks=ENGINE) for text in ENGINES for kind in ("point", "run")),
     ],
     indirect=["executor"],
@@ -134,7 +138,7 @@ def test_cancel_ends_what_is_computed_here(tiny_benchmark: Benchmark, tmp_path: 
 
 
 KEPT = {  # what is said when all workers are gone; an evaluation is then computed here
-    "point": r"[1-9] of 6 points are kept\. Resume", "trial": r"[1-9] of 12 trials are kept\. Resume",
+    "point": r"[1-9] of 6 points are kept\. Resume", "trial": r"[1-9] of 10 trials are kept\. Resume",
     "tensor": r"Nothing of this merge is kept\. Resume", "run": r"[1-3] of 4 runs are kept\.",
     "measure": r"[1-4] of 5 measurements are kept\.",
 }  # fmt: skip

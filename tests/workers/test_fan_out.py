@@ -161,6 +161,7 @@ def test_a_unit_that_kills_its_worker_is_named_once(pool: Workers, tmp_path: Pat
     assert all(sentence.startswith("A worker was lost; ") for sentence in heard.warned) and len(heard.warned) >= 3
 
 
+@pytest.mark.full
 def test_a_killed_worker_ran_out_of_memory_where_hardly_any_is_free(
     pool: Workers, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -170,7 +171,7 @@ def test_a_killed_worker_ran_out_of_memory_where_hardly_any_is_free(
     assert "the likely cause is memory" in str(heard.failed["4"])
 
 
-@pytest.mark.slow
+@pytest.mark.full
 def test_a_process_has_one_thread_and_no_trim_threshold(pool: Workers) -> None:
     heard = Heard()
     heard.run(pool, {str(n): {} for n in range(4)})

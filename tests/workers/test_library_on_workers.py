@@ -42,7 +42,7 @@ def built(folder: Path, benchmark: Benchmark, count: int) -> dict[str, Any]:
     return found
 
 
-@pytest.mark.slow
+@pytest.mark.full
 def test_a_library_is_the_same_bytes_whoever_computes(
     tiny_benchmark: Benchmark, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -69,7 +69,7 @@ def printed(said: str) -> list[str]:
     return [line for line in lines if line.startswith(("[", "Measuring", "Sweeping"))]
 
 
-@pytest.mark.slow
+@pytest.mark.full
 def test_what_lessons_lack_is_computed_on_workers(
     tiny_benchmark: Benchmark, store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],

@@ -117,7 +117,7 @@ def test_a_measurement_has_one_thread_and_leaves_the_cores_to_pieces(
     assert seen == [(1, 3), (3, 3)], "what is timed chooses itself"
 
 
-@pytest.mark.slow
+@pytest.mark.full
 def test_the_command_takes_several_kinds_and_runs(
     tiny_benchmark: Benchmark, made: tuple[Path, list[str]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],

@@ -139,7 +139,7 @@ def test_a_digest_is_believed_of_the_same_file_only(copied: Benchmark, monkeypat
 # The command, and the job of the app
 
 
-@pytest.mark.slow
+@pytest.mark.full
 def test_a_job_computes_on_the_workers_of_its_server(
     tiny_benchmark: Benchmark, store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -158,7 +158,7 @@ def test_a_job_computes_on_the_workers_of_its_server(
     assert [phase for phase in phases if phase.endswith(" of 12, on 2 workers")]
 
 
-@pytest.mark.slow
+@pytest.mark.full
 def test_shares_of_a_described_sweep_are_the_sweep(
     tiny_benchmark: Benchmark, store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],

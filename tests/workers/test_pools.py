@@ -77,7 +77,7 @@ def test_gpus_are_those_that_are_visible(monkeypatch: pytest.MonkeyPatch) -> Non
         visible_gpus()
 
 
-@pytest.mark.slow
+@pytest.mark.full
 def test_each_process_sees_one_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
     from merging.tasks.workers import checking
 
@@ -214,7 +214,7 @@ def test_neighbors_share_the_memory_of_their_machine() -> None:
 # The end of processes
 
 
-@pytest.mark.slow
+@pytest.mark.full
 def test_workers_end_with_their_program() -> None:
     program = (
         "import signal, time\nfrom merging.tasks.workers.pools import processes\n"

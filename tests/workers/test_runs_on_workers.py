@@ -108,7 +108,7 @@ def test_a_worker_stops_when_the_asker_is_gone(tmp_path: Path, monkeypatch: pyte
 # The command
 
 
-@pytest.mark.slow
+@pytest.mark.full
 def test_the_command_takes_several_recipes(
     tiny_benchmark: Benchmark, store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],

@@ -80,7 +80,7 @@ def test_when_all_workers_are_gone_what_they_answered_is_kept_for_workers_of_the
     monkeypatch.setattr("merging.tasks.workers.fan_out.GONE", 0.1)
     with ThreadPoolExecutor(2) as first, ThreadPoolExecutor(2) as second:
         told = {"lost": (RuntimeError,), "present": lambda: not gone.is_set(), "kind": "same"}
-        with pytest.raises(WorkersGone, match=r"are gone\. [345] of 26 trials are kept\. Resume when they are back"):
+        with pytest.raises(WorkersGone, match=r"are gone\. [345] of 15 trials are kept\. Resume when they are back"):
             measured("task_counts", store, tiny_benchmark, Workers(first, 2, **told), progress=third)  # type: ignore[arg-type]
         assert not bytes_of(store)
         before, said = len(begun), list[str]()
@@ -90,8 +90,8 @@ def test_when_all_workers_are_gone_what_they_answered_is_kept_for_workers_of_the
         )  # fmt: skip
     assert bytes_of(store).items() <= bytes_of(here).items()
     merged = len(begun) - before
-    assert said[-1] == "Trial 26 of 26, on 2 workers 100%"
-    assert said[0].startswith("Trial 0 of 26") == (later == "another") and (merged < 21) == (later == "same")
+    assert said[-1] == "Trial 15 of 15, on 2 workers 100%"
+    assert said[0].startswith("Trial 0 of 15") == (later == "another") and (merged < 11) == (later == "same")
     assert not list((store.root / "trials").iterdir())
 
 

@@ -97,7 +97,7 @@ def test_images_and_models_that_are_not_there(tiny_benchmark, towers, store):
     assert image_of(tiny_benchmark, NAME, "flags").label is None
 
 
-@pytest.mark.slow
+@pytest.mark.full
 def test_one_model_per_expert(tmp_path, tiny_benchmark):
     own = Store(tmp_path, libraries=())
     emr = execute(Recipe.build("emr", {}, [], tiny_benchmark.pretrained, tiny_benchmark.experts), own,

@@ -53,7 +53,6 @@ def other(tmp_path_factory):
     return benchmark, store, execute(recipe, store, benchmark=benchmark, keep_model=False)
 
 
-@pytest.mark.slow
 def test_every_table_has_the_shape_of_the_tower(other):
     benchmark, store, run = other
     made, image = ImageTables(Towers(store, benchmark, Context("cpu"))), image_of(benchmark, "moons:reporting:2")
@@ -74,7 +73,7 @@ def test_every_table_has_the_shape_of_the_tower(other):
     assert made.sentence(image, key, reference).startswith("Task Arithmetic says")
 
 
-@pytest.mark.slow
+@pytest.mark.full
 def test_data_sets_by_depth_have_it_too(other):
     benchmark, store, run = other
     measured = measure.measure("depths", store, benchmark, run.id, context=Context(device="cpu"))
@@ -88,7 +87,6 @@ def test_data_sets_by_depth_have_it_too(other):
     assert list(of_data_sets(measured, benchmark, {"moons"})) == ["moons"]
 
 
-@pytest.mark.slow
 def test_four_models_cost_four_passes_and_restoring_two_b(other, passes, monkeypatch):
     monkeypatch.setattr(tiny, "LAYERS", BLOCKS)  # what the counter divides by
     benchmark, store, run = other
@@ -108,7 +106,7 @@ def test_four_models_cost_four_passes_and_restoring_two_b(other, passes, monkeyp
     assert sum(passes.values()) == pytest.approx(1.5 * (BLOCKS + 1)) and sum(passes.values()) <= 2 * BLOCKS
 
 
-@pytest.mark.slow
+@pytest.mark.full
 def test_at_most_four_towers_are_alive(other, monkeypatch):
     """Also where tables and passes of more models are kept."""
     benchmark, store, run = other
