@@ -119,8 +119,8 @@ def open_app(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
 
     monkeypatch.setenv("MERGESCOPE_STORE", str(tmp_path / "store"))
 
-    def opened(page: str, benchmark: Path, **query: str) -> Any:
-        monkeypatch.setenv("MERGESCOPE_BENCHMARK", str(benchmark))
+    def opened(page: str, folder: Path, /, **query: str) -> Any:
+        monkeypatch.setenv("MERGESCOPE_BENCHMARK", str(folder))
         forget()
         return open_page(page, query)
 

@@ -312,7 +312,7 @@ def test_cached_features_tell_the_accuracy_of_their_model_only(base, tmp_path, c
     assert "features of one model say nothing of another" in capsys.readouterr().err
 
 
-@pytest.mark.slow
+@pytest.mark.full
 def test_the_steps_of_the_documents_do_what_they_say(tmp_path, monkeypatch, capsys):
     tiny_data.open_clip_folder(tmp_path / "clip")
     for name in ("eurosat", "pets"):
