@@ -9,7 +9,7 @@ import os
 import re
 from typing import TYPE_CHECKING
 
-from merging.errors import MergingError
+from merging.base.errors import MergingError
 
 if TYPE_CHECKING:
     from starlette.types import ASGIApp, Message, Receive, Scope, Send

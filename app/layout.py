@@ -13,15 +13,13 @@ from streamlit.navigation.page import StreamlitPage
 
 from app import startup, timing, turns
 from app.reading import data
-from app.session import address, benchmark, clicks, selection, state
-from app.session.report import report_keeper
-from app.session.runs import run_choice
+from app.session import address, benchmark, clicks, report_keeper, run_choice, selection, state
 from app.text import safe_text
 from app.views.lessons import player
 from app.widgets import benchmark_badge, present
 from app.widgets import page as page_parts
-from merging import modes, settings
-from merging.errors import MergingError, StoreError
+from merging.base import modes, settings
+from merging.base.errors import MergingError, StoreError
 
 ICON = Path(__file__).with_name("icon.png")
 # A recipe must not make the server download, unless its operator sets "on".

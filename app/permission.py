@@ -11,10 +11,10 @@ from typing import ParamSpec, TypeVar
 
 import streamlit as st
 
-from merging import modes
-from merging.errors import ModeError
-from merging.modes import Act
-from merging.workers.certificates import is_here
+from merging.base import modes
+from merging.base.errors import ModeError
+from merging.base.modes import Act
+from merging.tasks.workers.certificates import is_here
 
 ASKING: dict[str, tuple[Act, Callable[..., object]]] = {}  # the functions that ask, by module and name
 P = ParamSpec("P")

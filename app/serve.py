@@ -26,8 +26,8 @@ from streamlit.starlette import App
 
 from app import framing
 from app.guards import stack
-from merging import modes, settings
-from merging.errors import MergingError
+from merging.base import modes, settings
+from merging.base.errors import MergingError
 
 if TYPE_CHECKING:
     from starlette.requests import Request

@@ -10,16 +10,17 @@ import threading
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from merging import modes
-from merging.modes import Act
+from merging.base import modes
+from merging.base.modes import Act
 
 if TYPE_CHECKING:
-    from merging.jobs.spare import Spare
+    from merging.tasks.queue.spare import Spare
 
 SOON = 1.0  # seconds: first the browser fetches the page's files, from this same process
 SWITCH = 0.0005  # seconds that a page may compute while another one, back from the disk, waits to go on
 SLOW = (
-    "pandas", "plotly.graph_objects", "viz.chart", "torch", "merging.benchmarks.evaluate", "merging.runs.execute",
+    "pandas", "plotly.graph_objects", "viz.chart", "torch", "merging.engine.evaluation.evaluate",
+    "merging.study.runs.execute",
     "pandas.io.formats.style", "sklearn.decomposition",
 )  # fmt: skip
 log = logging.getLogger(__name__)

@@ -11,12 +11,12 @@ import psutil
 
 from app import timing
 from app.reading import data, previews
-from merging import modes
-from merging.free_memory import free_memory
-from merging.jobs.records import State
-from merging.text import duration_text, size_text
-from merging.version import __version__
-from merging.workers.certificates import is_here
+from merging.base import modes
+from merging.base.free_memory import free_memory
+from merging.base.text import duration_text, size_text
+from merging.base.version import __version__
+from merging.tasks.queue.records import State
+from merging.tasks.workers.certificates import is_here
 
 if TYPE_CHECKING:
     from starlette.requests import Request

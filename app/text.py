@@ -7,16 +7,16 @@ from collections.abc import Iterable, Mapping, Sequence
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
-from merging.benchmarks.metrics import ADAPTS_ON_TEST, PER_TASK, TASK_KNOWN
-from merging.errors import MergingError
+from merging.base.errors import MergingError
+from merging.base.text import escape
+from merging.images.benchmarks.metrics import ADAPTS_ON_TEST, PER_TASK, TASK_KNOWN
 from merging.methods import registry
 from merging.methods.factor_rules import rules_words
 from merging.methods.method import Adapt, Method
 from merging.methods.params import TABLE
 from merging.recipes.recipe import Recipe
 from merging.recipes.step import Step
-from merging.runs.run import Run
-from merging.text import escape
+from merging.study.runs.run import Run
 from viz.text import clean_text, plural
 
 if TYPE_CHECKING:

@@ -14,8 +14,8 @@ import os
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from merging.base.version import __version__
 from merging.tasks.context import Context
-from merging.version import __version__
 
 # libgomp's threads otherwise spin at barriers, which is ruinous beside a busy neighbor (another merge, the app's
 # server, a browser). The variable is read once, when torch loads, so it must be set before.
@@ -25,24 +25,24 @@ if TYPE_CHECKING:
     import pandas as pd
     from torch.nn import Module
 
-    from merging.benchmarks.benchmark import Benchmark
-    from merging.checkpoints.checkpoint import Checkpoint
+    from merging.base.progress import Cancel, ProgressCallback
     from merging.engine.capture.capture import capture
     from merging.engine.capture.files import save_gradients, save_layer_inputs
     from merging.engine.capture.given_gradients import GradientsOf
     from merging.engine.capture.gradient_means import gradient_means
     from merging.engine.layer_inputs import LayerInputs
+    from merging.engine.modules.modules import Modules
     from merging.engine.run import MergeResult
-    from merging.formats.opening import Source
-    from merging.methods.exemplars import TaskExemplars
+    from merging.images.benchmarks.benchmark import Benchmark
+    from merging.images.exemplars import TaskExemplars
     from merging.methods.method import Method
-    from merging.modules.modules import Modules
-    from merging.previews.result import Preview
-    from merging.previews.samples import PreviewSample
-    from merging.progress import Cancel, ProgressCallback
+    from merging.models.checkpoint import Checkpoint
+    from merging.models.formats.opening import Source
     from merging.recipes.recipe import Recipe
-    from merging.runs.inputs import OpenedRecipe
-    from merging.runs.run import Run
+    from merging.study.previews.result import Preview
+    from merging.study.previews.samples import PreviewSample
+    from merging.study.runs.inputs import OpenedRecipe
+    from merging.study.runs.run import Run
 __all__ = [
     "MergeResult", "Modules", "Preview", "PreviewSample", "TaskExemplars", "__version__", "capture", "describe",
     "gradient_means", "list_methods", "load_modules", "merge", "preview", "recalibrate", "save_gradients",
@@ -128,8 +128,8 @@ def describe(source: Source, family: str = "") -> pd.DataFrame:
     Raises:
         CheckpointError, FamilyError: it cannot be read, or its tensors do not show what they are.
     """
-    from merging.formats.opening import open_checkpoint
-    from merging.inspection.tensor_table import tensor_table
+    from merging.models.formats.opening import open_checkpoint
+    from merging.models.inspection.tensor_table import tensor_table
 
     return tensor_table(open_checkpoint(source, family=family))
 
@@ -140,7 +140,7 @@ def load_modules(folder: str | os.PathLike[str], device: str = "cpu") -> Modules
     Raises:
         CheckpointError: a file is missing, damaged or not what the folder's list says, or the model is another one.
     """
-    from merging.modules.reading import load_modules as load
+    from merging.engine.modules.reading import load_modules as load
 
     return load(folder, device)
 
@@ -150,7 +150,7 @@ def recalibrate(model: Module, batches: Iterable[Any]) -> Module:
 
     Batches are tensors, or mappings passed as keywords; those of a merged network are means of its experts' until then.
     """
-    from merging.team.recalibrate import recalibrate as measured
+    from merging.models.team.recalibrate import recalibrate as measured
 
     return measured(model, batches)
 
@@ -180,9 +180,9 @@ def preview(
         CheckpointError, CompatibilityError, TaskError: the models cannot be merged or do not fit the benchmark.
         Cancelled: ``cancel`` asked for it.
     """
-    from merging.benchmarks.benchmark import Benchmark
-    from merging.previews.samples import PreviewSample
-    from merging.previews.work import Previewer
+    from merging.images.benchmarks.benchmark import Benchmark
+    from merging.study.previews.samples import PreviewSample
+    from merging.study.previews.work import Previewer
 
     chosen = sample if isinstance(sample, PreviewSample) else PreviewSample(sample)
     previewer, context = Previewer(benchmark or Benchmark.load(), device), Context(device, cancel=cancel)
@@ -202,8 +202,8 @@ def _computed(
     result = engine.run(inputs.recipe, *models, **data, gradients=gradients, context=context)
     if inputs.recipe.adapt is None:
         return result
-    from merging.checkpoints.checkpoint import MappingCheckpoint
     from merging.engine.adapting import adapt
+    from merging.models.checkpoint import MappingCheckpoint
 
     merged = MappingCheckpoint(result.state_dict, "merged")
     merged.metadata = inputs.pretrained.metadata
@@ -243,12 +243,12 @@ def _opened(
     adapt: tuple[str, Mapping[str, Any]] | str | None,
 ) -> tuple[Checkpoint, OpenedRecipe]:
     """The pretrained checkpoint as the caller names its tensors, and the opened recipe of a call of ``merge``."""
-    from merging.errors import RecipeError
-    from merging.formats.named_architecture import named_architecture
-    from merging.formats.opening import open_models
+    from merging.base.errors import RecipeError
+    from merging.models.formats.named_architecture import named_architecture
+    from merging.models.formats.opening import open_models
     from merging.recipes import chain_rules
     from merging.recipes.recipe import Recipe
-    from merging.runs import inputs as run_inputs
+    from merging.study.runs import inputs as run_inputs
 
     if not isinstance(experts, Mapping):
         raise RecipeError(f"experts is a mapping of name to checkpoint; got {type(experts).__name__}.")
@@ -273,10 +273,10 @@ def _opened(
 # Public names that load when they are asked for, by their modules.
 HOMES = {
     "MergeResult": "merging.engine.run",
-    "Modules": "merging.modules.modules",
-    "Preview": "merging.previews.result",
-    "PreviewSample": "merging.previews.samples",
-    "TaskExemplars": "merging.methods.exemplars",
+    "Modules": "merging.engine.modules.modules",
+    "Preview": "merging.study.previews.result",
+    "PreviewSample": "merging.study.previews.samples",
+    "TaskExemplars": "merging.images.exemplars",
     "capture": "merging.engine.capture.capture",
     "gradient_means": "merging.engine.capture.gradient_means",
     "save_gradients": "merging.engine.capture.files",

@@ -31,26 +31,26 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
-from merging import settings
-from merging.analysis import measure as measuring
-from merging.analysis import registry, stored, subject
-from merging.benchmarks.benchmark import Benchmark
-from merging.benchmarks.metrics import summarize
-from merging.checkpoints.references import PRETRAINED
+from merging.base import settings
+from merging.images.benchmarks.benchmark import Benchmark
+from merging.images.benchmarks.metrics import summarize
+from merging.models.references import PRETRAINED
 from merging.recipes.presets import LEARNING, PRESETS, Preset, partners, preset
 from merging.recipes.recipe import Recipe
-from merging.runs import edit_pairs
-from merging.runs.execute import execute
-from merging.runs.inputs import open_inputs
-from merging.runs.reference_models import references
-from merging.runs.run import FACTS, PRECOMPUTED, SALIENCY, Run
-from merging.runs.store import Store
-from merging.sweeps import compute, points, storage
-from merging.sweeps.axis import varied
-from merging.sweeps.sweep import Axis, Sweep
+from merging.study import measure as measuring
+from merging.study.analysis import registry, stored, subject
+from merging.study.runs import edit_pairs
+from merging.study.runs.execute import execute
+from merging.study.runs.inputs import open_inputs
+from merging.study.runs.reference_models import references
+from merging.study.runs.run import FACTS, PRECOMPUTED, SALIENCY, Run
+from merging.study.runs.store import Store
+from merging.study.sweeps import compute, points, storage
+from merging.study.sweeps.axis import varied
+from merging.study.sweeps.sweep import Axis, Sweep
 from merging.tasks.context import Context
-from merging.workers.pools import opened
-from merging.workers.workers import Workers
+from merging.tasks.workers.pools import opened
+from merging.tasks.workers.workers import Workers
 from sample_data.build import on_workers, shelf
 
 LIST = "learned.txt"  # the presets of LEARNING whose runs are computed, one a line

@@ -15,11 +15,11 @@ import torch
 from loopback_hub import LoopbackHub
 from per_task_merge import KEY
 
-from merging.benchmarks.benchmark import Benchmark
-from merging.hub import line
+from merging.images.benchmarks.benchmark import Benchmark
 from merging.methods import method as method_module
 from merging.methods import registry
 from merging.methods.method import Merge
+from merging.models.hub import line
 
 torch.set_num_threads(1)  # tensors are tiny here: handing pieces of them to other threads only costs time
 

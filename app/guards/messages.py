@@ -10,7 +10,7 @@ from streamlit.runtime.runtime_util import get_max_widget_state_size_bytes
 
 from app import permission
 from app.guards import uploads
-from merging.errors import ModeError
+from merging.base.errors import ModeError
 
 if TYPE_CHECKING:
     from starlette.types import ASGIApp, Message, Receive, Scope, Send

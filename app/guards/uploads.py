@@ -10,8 +10,8 @@ from starlette.responses import PlainTextResponse, Response
 from streamlit import config, runtime
 
 from app import permission
-from merging.errors import ModeError
-from merging.modes import Act
+from merging.base.errors import ModeError
+from merging.base.modes import Act
 
 if TYPE_CHECKING:
     from starlette.types import ASGIApp, Receive, Scope, Send

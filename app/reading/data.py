@@ -14,19 +14,19 @@ import streamlit as st
 from app import permission, singletons, text
 from app.session import benchmark as session_benchmark
 from app.session.job_queue import SessionQueue, session_name
-from merging import settings
-from merging.benchmarks.folders import state_of
-from merging.benchmarks.metrics import Summary, individual, summarize
-from merging.errors import CheckpointError, MergingError, TaskError
-from merging.runs.run import PRECOMPUTED, SALIENCY, Run
-from merging.runs.store import Store
+from merging.base import settings
+from merging.base.errors import CheckpointError, MergingError, TaskError
+from merging.images.benchmarks.benchmark_folders import state_of
+from merging.images.benchmarks.metrics import Summary, individual, summarize
+from merging.study.runs.run import PRECOMPUTED, SALIENCY, Run
+from merging.study.runs.store import Store
 
 if TYPE_CHECKING:
     import pandas as pd
 
-    from merging.benchmarks.benchmark import Benchmark
-    from merging.catalog.model_sets import ModelSet
-    from merging.jobs.runner import Runner
+    from merging.images.benchmarks.benchmark import Benchmark
+    from merging.sharing.catalog.model_sets import ModelSet
+    from merging.study.runner import Runner
 
 SPLIT = "reporting"  # numbers on the other half, "choosing", are for choosing values only
 KEPT = 64  # entries of a cache; one is a table of a few hundred kilobytes
@@ -71,7 +71,7 @@ def runner() -> SessionQueue:
 
 @singletons.once
 def _runner() -> Runner:
-    from merging.jobs.runner import Runner
+    from merging.study.runner import Runner
 
     return Runner(Store(libraries=(settings.benchmark_folder() / "runs",)))
 
@@ -102,7 +102,7 @@ def _titles(folder: Path, state: tuple[int, ...]) -> Mapping[str, str]:
 
 @st.cache_resource(max_entries=8, show_spinner="Opening the benchmark …")
 def _benchmark(folder: Path, state: tuple[int, ...]) -> Benchmark:
-    from merging.benchmarks.benchmark import Benchmark
+    from merging.images.benchmarks.benchmark import Benchmark
 
     return Benchmark.load(folder)
 
@@ -232,7 +232,7 @@ def saliency(run: Run, stored: Sequence[Run]) -> tuple[pd.DataFrame, bool]:
     Raises:
         CheckpointError: it has to be measured, and a checkpoint of the run is missing or has changed.
     """
-    from merging.runs.edit_pairs import same_saliency
+    from merging.study.runs.edit_pairs import same_saliency
 
     holder = run if SALIENCY in run.tables else same_saliency(run, stored)
     return (table(holder.id, SALIENCY), True) if holder else (measured_saliency(run.id), False)
@@ -246,7 +246,7 @@ def measured_saliency(run_id: str) -> pd.DataFrame:
         CheckpointError: a checkpoint of the run is not where its recipe says, or has changed.
     """
     import merging
-    from merging.analysis.subject import open_merged
+    from merging.study.analysis.subject import open_merged
 
     run = store().run(run_id)
     assert run.recipe is not None  # called for merges only
@@ -263,7 +263,7 @@ def models() -> tuple[dict[str, str], dict[str, str]]:
 
 def bundled() -> ModelSet:
     """The benchmark's own models; raises TaskError if there is no benchmark."""
-    from merging.catalog.model_sets import ModelSet
+    from merging.sharing.catalog.model_sets import ModelSet
 
     current = benchmark()
     title = "Bundled miniature CLIP" if current.folder == settings.BUNDLED else f"Models of {current.folder.name}"
@@ -276,7 +276,7 @@ def model_sets() -> dict[str, ModelSet]:
     Raises:
         TaskError: there is neither.
     """
-    from merging.catalog.model_sets import all_sets
+    from merging.sharing.catalog.model_sets import all_sets
 
     own_sets = {made.id: made for made in all_sets(store().root)}
     try:
@@ -306,7 +306,7 @@ def not_evaluated(pretrained: str) -> str:
 
 @st.cache_data(max_entries=KEPT, show_spinner=False)
 def _misfit(pretrained: str, file: tuple[int, ...], folder: Path, state: tuple[int, ...]) -> str:
-    from merging.formats.opening import ModelRef
+    from merging.models.formats.opening import ModelRef
 
     try:
         return _benchmark(folder, state).misfit(ModelRef(pretrained).open("pretrained"))
@@ -316,8 +316,8 @@ def _misfit(pretrained: str, file: tuple[int, ...], folder: Path, state: tuple[i
 
 def file_state(reference: str) -> tuple[int, ...]:
     """A state that changes when a model's file does; part of every cache key of what is read from the file."""
-    from merging.files import paths
-    from merging.formats.opening import ModelRef
+    from merging.base.files import paths
+    from merging.models.formats.opening import ModelRef
 
     try:
         return paths.state_of(ModelRef(reference).path)
@@ -338,8 +338,8 @@ def is_large(pretrained: str) -> bool:
 @st.cache_data(max_entries=KEPT, show_spinner=False)
 def _dead_and_large(pretrained: str, file: tuple[int, ...]) -> tuple[bool, bool]:
     """Whether it carries unused text tensors, and whether it is large; false for what a merge will fail to open."""
-    from merging.checkpoints.architecture import Architecture
-    from merging.formats.opening import ModelRef
+    from merging.models.architecture import Architecture
+    from merging.models.formats.opening import ModelRef
 
     dead = False
     try:

@@ -11,7 +11,7 @@ import numpy as np
 import streamlit as st
 
 from app.reading.data import KEPT
-from merging.analysis.stored import Measured
+from merging.study.analysis.stored import Measured
 
 if TYPE_CHECKING:
     import pandas as pd

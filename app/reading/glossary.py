@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote_plus
 
-from merging.errors import RecipeError
-from merging.files.plain_yaml import check_fields, plain_yaml, text_of
+from merging.base.errors import RecipeError
+from merging.base.files.plain_yaml import check_fields, plain_yaml, text_of
 
 FILE = Path(__file__).resolve().parent.parent / "glossary.yaml"
 FIELDS = ("word", "also", "sentence", "formula")

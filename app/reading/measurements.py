@@ -10,15 +10,15 @@ from app import text
 from app.reading import data
 from app.reading.figures import kept_table
 from app.reading.score_tables import NAMES
-from merging.analysis import stored as stored_measurements
-from merging.analysis.stored import Measured
 from merging.recipes.papers.claims import BY_EXEMPLARS
-from merging.runs.run import Run
+from merging.study.analysis import stored as stored_measurements
+from merging.study.analysis.stored import Measured
+from merging.study.runs.run import Run
 
 if TYPE_CHECKING:
     import pandas as pd
 
-    from merging.analysis.correlation import LineFit
+    from merging.study.analysis.correlation import LineFit
 
 DRIFT, ABLATION, EXEMPLARS, SIGNS, PAIRS = "drift", "ablation", "exemplars", "signs", "pairs"
 LAYER_DRIFT = "layer_drift"
@@ -123,7 +123,7 @@ def _against_accuracy(
 
 def fit(points: pd.DataFrame, value: str) -> LineFit:
     """The line through all points."""
-    from merging.analysis.correlation import fit_line
+    from merging.study.analysis.correlation import fit_line
 
     return fit_line(points[value].to_numpy(float), points["lost"].to_numpy(float))
 
@@ -143,7 +143,7 @@ def _consistency(
 ) -> pd.DataFrame:
     import pandas as pd
 
-    from merging.analysis.correlation import lost, spread
+    from merging.study.analysis.correlation import lost, spread
 
     rows = []
     for run in _runs:
@@ -221,7 +221,7 @@ def ablation(measured: Measured) -> pd.DataFrame:
 
 def exemplars(measured: Measured) -> tuple[pd.DataFrame, pd.DataFrame]:
     """Mean accuracy by method, number of exemplars and draw, and the rank of the Gram matrices."""
-    from merging.analysis.measurements.exemplar_sensitivity import averages
+    from merging.study.trials.exemplar_sensitivity import averages
 
     return averages(table(measured, "accuracy")), table(measured, "rank")
 

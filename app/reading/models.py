@@ -13,18 +13,18 @@ import streamlit as st
 from app import permission
 from app.reading import data
 from app.session import benchmark
-from merging import settings
-from merging.errors import MergingError
-from merging.modes import Act
+from merging.base import settings
+from merging.base.errors import MergingError
+from merging.base.modes import Act
 
 if TYPE_CHECKING:
     import pandas as pd
 
-    from merging.catalog.data_sets import DataSetLocation
-    from merging.catalog.groups import ModelGroup, RecognizedEntry
-    from merging.catalog.recognize import ModelFacts
-    from merging.catalog.scan import CatalogEntry, Listing
-    from merging.inspection.distance import Distance
+    from merging.models.inspection.distance import Distance
+    from merging.sharing.catalog.data_sets import DataSetLocation
+    from merging.sharing.catalog.groups import ModelGroup, RecognizedEntry
+    from merging.sharing.catalog.recognize import ModelFacts
+    from merging.sharing.catalog.scan import CatalogEntry, Listing
 
 FRESH = 10.0  # seconds for which a listing counts
 PATIENCE = 1.5  # seconds of reading files before the page shows what is known
@@ -77,7 +77,7 @@ def is_bundled(entry: CatalogEntry) -> bool:
 
 def shelf(typed: str = "") -> Shelf:
     """The inspected files of the allowed folders, the typed path, uploads and the benchmark."""
-    from merging.catalog import uploads
+    from merging.sharing.catalog import uploads
 
     listings = _listings(tuple(settings.models_folders().items()), typed if local() else "")
     entries = [entry for listing in listings for entry in listing.items]
@@ -104,7 +104,7 @@ def shelf(typed: str = "") -> Shelf:
 
 @st.cache_data(max_entries=16, ttl=FRESH, show_spinner=False)
 def _listings(folders: tuple[tuple[str, Path], ...], typed: str) -> list[Listing]:
-    from merging.catalog import scan
+    from merging.sharing.catalog import scan
 
     listings = [scan.models_folder(name, root) for name, root in folders]
     return [*listings, scan.typed(typed)] if typed else listings
@@ -124,7 +124,7 @@ def data_sets(typed: str = "") -> list[DataSetLocation]:
 
 @st.cache_data(max_entries=16, ttl=FRESH, show_spinner=False)
 def _data_sets(folders: tuple[tuple[str, Path], ...], typed: str) -> list[DataSetLocation]:
-    from merging.catalog import data_sets as data_set_catalog
+    from merging.sharing.catalog import data_sets as data_set_catalog
 
     places = [place for name, root in folders for place in data_set_catalog.in_models_folder(name, root)]
     return [*places, *(data_set_catalog.at_path(typed) if typed else ())]
@@ -138,7 +138,7 @@ def look_again() -> None:
 
 def _bundled() -> list[CatalogEntry]:
     """The benchmark's models as entries."""
-    from merging.catalog.scan import CatalogEntry
+    from merging.sharing.catalog.scan import CatalogEntry
 
     try:
         current = data.benchmark()
@@ -155,9 +155,9 @@ def _remembered() -> dict[tuple[str, tuple[int, ...]], ModelFacts]:
 
 def _inspect(entries: Sequence[CatalogEntry]) -> tuple[dict[str, ModelFacts], int]:
     """Facts on entries by reference, and how many entries are left for the next drawing of the page."""
-    from merging.catalog.recognize import recognize
-    from merging.checkpoints import digests
-    from merging.files.paths import state_of
+    from merging.base.files.paths import state_of
+    from merging.models import digests
+    from merging.sharing.catalog.recognize import recognize
 
     digests.DIGESTS.load(data.store().root)
     started, remembered, new = time.monotonic(), _remembered(), 0
@@ -179,7 +179,7 @@ def _inspect(entries: Sequence[CatalogEntry]) -> tuple[dict[str, ModelFacts], in
 
 def _read_small(entry: CatalogEntry, facts: ModelFacts) -> None:
     """Compute the digest of a small file at once, so that it is known from now on."""
-    from merging.checkpoints import digests
+    from merging.models import digests
 
     if facts.kind != "unreadable" and facts.nbytes <= SMALL and not digest(facts):
         try:
@@ -190,7 +190,7 @@ def _read_small(entry: CatalogEntry, facts: ModelFacts) -> None:
 
 def digest(facts: ModelFacts) -> str:
     """The digest of a file, if it has been read."""
-    from merging.checkpoints import digests
+    from merging.models import digests
 
     return digests.DIGESTS.remembered(facts.state)
 
@@ -205,7 +205,7 @@ def groups(files: Shelf) -> list[ModelGroup]:
 
 @st.cache_data(max_entries=16, show_spinner=False)
 def _groups(key: tuple[object, ...], _shelf: Shelf) -> list[ModelGroup]:
-    from merging.catalog.groups import groups
+    from merging.sharing.catalog.groups import groups
 
     own = [seen for seen in _shelf.readable if not is_bundled(seen[0])]
     return groups(own, _shelf.benchmarks)
@@ -235,7 +235,7 @@ def _measured() -> dict[tuple[object, ...], Distance]:
 
 def _exact(model: RecognizedEntry, base: RecognizedEntry, estimate: Distance, patient: bool) -> Distance:
     """The distance over every number if both files are small; the estimate if not, or if it takes too long now."""
-    from merging.catalog.recognize import exact_distance
+    from merging.sharing.catalog.recognize import exact_distance
 
     if not estimate.sampled or model[1].nbytes + base[1].nbytes > SMALL:
         return estimate
@@ -259,7 +259,7 @@ def table(files: Shelf, model_groups: Sequence[ModelGroup]) -> pd.DataFrame:
     """One row for each readable file: its kind, and which pretrained model it fits."""
     import pandas as pd
 
-    from merging.catalog.groups import nearest
+    from merging.sharing.catalog.groups import nearest
 
     pretrained_models = bases(files, model_groups)
     by_place, started = {seen[0].place: seen for seen in files.readable}, time.monotonic()

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from app.reading import data
-from merging.errors import TaskError
+from merging.base.errors import TaskError
 from viz.text import clean_text, plural
 
 if TYPE_CHECKING:

@@ -10,16 +10,16 @@ from app.permission import asks
 from app.reading import data
 from app.session.job_queue import session_name
 from app.text import with_titles
-from merging.jobs.bench import Bench, PreviewRequest, PreviewState, Request
-from merging.modes import Act
-from merging.previews.samples import STAGES
+from merging.base.modes import Act
+from merging.study.previews.bench import Bench, PreviewRequest, PreviewState, Request
+from merging.study.previews.samples import STAGES
 
 if TYPE_CHECKING:
     import pandas as pd
 
-    from merging.previews.result import Preview
     from merging.recipes.recipe import Recipe
-    from merging.runs.run import Run
+    from merging.study.previews.result import Preview
+    from merging.study.runs.run import Run
 
 
 @singletons.once

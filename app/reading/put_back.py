@@ -9,17 +9,17 @@ from typing import TYPE_CHECKING, NamedTuple
 from app.reading import data, measurements
 from app.reading.figures import kept_table
 from app.text import look_up, signed
-from merging.analysis import stored as stored_measurements
-from merging.analysis.stored import Measured
-from merging.checkpoints.families import Role
-from merging.previews.bootstrap import AVERAGE, IN_DOMAIN, OUT_OF_DOMAIN
-from merging.runs.run import Run
+from merging.models.families import Role
+from merging.study.analysis import stored as stored_measurements
+from merging.study.analysis.stored import Measured
+from merging.study.previews.bootstrap import AVERAGE, IN_DOMAIN, OUT_OF_DOMAIN
+from merging.study.runs.run import Run
 from viz.text import role_name
 
 if TYPE_CHECKING:
     import pandas as pd
 
-    from merging.analysis.subject import MeasurementResult
+    from merging.study.analysis.subject import MeasurementResult
 
 TITLES = {IN_DOMAIN: "In domain", OUT_OF_DOMAIN: "Out of domain"}
 BLOCKS = "Blocks, "
@@ -132,7 +132,7 @@ class RankCorrelation(NamedTuple):
 
 def rank_correlations(guess: Measured, changes: pd.DataFrame) -> list[RankCorrelation]:
     """How well the first-order map ranks the tensors, in and out of domain."""
-    from merging.analysis.correlation import fit_line
+    from merging.study.analysis.correlation import fit_line
 
     predicted = measurements.table(guess, "changes").set_index(["over", "tensor"])["put_back"]
     correlations = []

@@ -10,18 +10,18 @@ import streamlit as st
 from app.reading import data
 from app.session import address, state
 from app.session.draft import Draft
-from merging.checkpoints.families import AS_CLIP, UNMERGED, Role
-from merging.errors import MergingError, TaskError
+from merging.base.errors import MergingError, TaskError
+from merging.models.families import AS_CLIP, UNMERGED, Role
 from merging.recipes.presets import preset
 from merging.recipes.recipe import Recipe
-from merging.runs import edit_pairs
-from merging.runs.run import Run
+from merging.study.runs import edit_pairs
+from merging.study.runs.run import Run
 
 if TYPE_CHECKING:
     import pandas as pd
 
-    from merging.checkpoints.checkpoint import Checkpoint
-    from merging.runs.estimate import Estimate
+    from merging.models.checkpoint import Checkpoint
+    from merging.study.runs.estimate import Estimate
 
 
 def tensors_of(pretrained: str) -> pd.DataFrame:
@@ -37,7 +37,7 @@ def tensors_of(pretrained: str) -> pd.DataFrame:
 def _tensors_of(pretrained: str, file: tuple[int, ...]) -> pd.DataFrame:
     import pandas as pd
 
-    from merging.formats.opening import ModelRef
+    from merging.models.formats.opening import ModelRef
 
     opened = ModelRef(pretrained).open("pretrained")
     merged = [parameter for parameter in opened.parameters if parameter.role not in UNMERGED]
@@ -104,8 +104,8 @@ def estimates(recipes: Sequence[Recipe], stored: Sequence[Run]) -> list[Estimate
 def _estimate(
     recipe: Recipe, files: str, on: str, runs_known: str, device: str, misfit: str, _stored: Sequence[Run]
 ) -> Estimate:
-    from merging.runs.estimate import estimate
-    from merging.runs.inputs import opened
+    from merging.study.runs.estimate import estimate
+    from merging.study.runs.inputs import opened
 
     images = None if misfit else data.benchmark()
     pretrained, experts = _models(recipe.pretrained, recipe.experts, recipe.family, files)
@@ -117,7 +117,7 @@ def _models(
     pretrained: str, experts: tuple[tuple[str, str], ...], family: str, files: str
 ) -> tuple[Checkpoint, dict[str, Checkpoint]]:
     """The opened checkpoints of many recipes; nothing may be read from them but what their headers say."""
-    from merging.formats.opening import open_models
+    from merging.models.formats.opening import open_models
 
     return open_models(pretrained, dict(experts), family)
 
@@ -161,7 +161,7 @@ def holds_clip(pretrained: str) -> bool:
 @st.cache_data(max_entries=200, show_spinner=False)
 def _network(pretrained: str, family: str, file: tuple[int, ...]) -> tuple[str, bool, bool]:
     """What it is called, whether it has tables of tokens, and whether it is readable as this family."""
-    from merging.formats.opening import ModelRef
+    from merging.models.formats.opening import ModelRef
 
     try:
         opened = ModelRef(pretrained).open("pretrained", family=family)

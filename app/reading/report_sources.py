@@ -9,24 +9,22 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 from urllib.parse import parse_qsl
 
 from app import text
-from app.reading import data, figures, names
-from app.reading.images import drawn
-from app.session import address
+from app.reading import data, figures, names, samples
+from app.session import address, report_keeper
 from app.session import benchmark as session_benchmark
-from app.session.report import report_keeper
-from merging import settings
-from merging.checkpoints.references import EXPERTS
-from merging.errors import MergingError
-from merging.files.plain_yaml import plain_yaml, write_yaml
-from merging.runs.run import PRECOMPUTED, Run
-from merging.text import duration_text, size_text
+from merging.base import settings
+from merging.base.errors import MergingError
+from merging.base.files.plain_yaml import plain_yaml, write_yaml
+from merging.base.text import duration_text, size_text
+from merging.models.references import EXPERTS
+from merging.study.runs.run import PRECOMPUTED, Run
 from viz.report.contents import Report, ReportView, Source
 
 if TYPE_CHECKING:
     import pandas as pd
 
     from app.reading.sweeps import SweepResults
-    from merging.sweeps.sweep import Sweep
+    from merging.study.sweeps.sweep import Sweep
     from viz.report.guard import Private
 
 Of: TypeAlias = "Sequence[Run | Sweep] | None"  # what a chart is of; None: what its table and the page's address say
@@ -138,7 +136,7 @@ def _sweep_facts(results: SweepResults) -> Iterator[tuple[str, str]]:
         yield label, ", ".join(f"{value:g}" for value in axis.values)
     yield "Recipes", text.listed([recipe.title or text.chain_title(recipe) for recipe in sweep.recipes])
     images = f"at most {sweep.images:,} images" if sweep.images else "all images"
-    yield "Evaluated on", f"the {drawn.part(sweep.split)}, {images} of each task"
+    yield "Evaluated on", f"the {samples.part(sweep.split)}, {images} of each task"
     yield "Seed", str(sweep.seed)
     yield "Points", f"{len(points)} of {results.total}"
     devices = {point.device for point in points}
@@ -151,7 +149,7 @@ def _sweep_facts(results: SweepResults) -> Iterator[tuple[str, str]]:
 
 def portable(recipe_yaml: str) -> str:
     """A recipe or sweep whose checkpoints are named as on an exported model's card; digests distinguish them."""
-    from merging.checkpoints import references  # loads torch, which Home does not need
+    from merging.models import references  # loads torch, which Home does not need
 
     if not recipe_yaml:
         return ""

@@ -10,10 +10,9 @@ from typing import TYPE_CHECKING, Any
 import streamlit as st
 
 from app import text
-from app.reading import data, names
-from app.reading.images import drawn
-from merging.benchmarks.metrics import Summary, summarize
-from merging.runs.run import Run
+from app.reading import data, names, samples
+from merging.images.benchmarks.metrics import Summary, summarize
+from merging.study.runs.run import Run
 from viz.text import span
 
 if TYPE_CHECKING:
@@ -72,7 +71,7 @@ def _row(run: str, label: str, kind: str, summary: Summary, adapts_on_test: bool
 
 def means() -> str:
     """What averages are, in two sentences."""
-    return MEANS.format(drawn.part())
+    return MEANS.format(samples.part())
 
 
 def averages_in_words(table: pd.DataFrame) -> str:
@@ -82,14 +81,14 @@ def averages_in_words(table: pd.DataFrame) -> str:
     if "experts" in table and len(table):
         experts = str(table["experts"].iloc[0]).split(", ")
         tasks = f" {IN_DOMAIN.format(text.safe_text(names.of_experts(experts, 300), 320))}"
-    return f"{means()} {inside} images in domain, {outside} out of domain.{drawn.sentence()}{tasks}"
+    return f"{means()} {inside} images in domain, {outside} out of domain.{samples.sentence()}{tasks}"
 
 
 def accuracies_in_words(table: pd.DataFrame) -> str:
     """A sentence that says what the accuracies cover."""
     n = span(table["n"])
-    of = drawn.of_each().capitalize()
-    return f"{of}, n = {n} images per task, with 95% intervals.{drawn.sentence()}"
+    of = samples.of_each().capitalize()
+    return f"{of}, n = {n} images per task, with 95% intervals.{samples.sentence()}"
 
 
 def accuracies(runs: Sequence[Run], stored: Sequence[Run]) -> pd.DataFrame:

@@ -15,14 +15,15 @@ import streamlit as st
 
 from app import text
 from app.reading import data
-from app.reading.images import drawn as images_drawn
-from merging.jobs.records import SWEEP, Job, job_of
-from merging.sweeps import compute
-from merging.sweeps.compute import Session, plan
-from merging.sweeps.known_points import KnownPoints
-from merging.sweeps.points import Point
-from merging.sweeps.sweep import LINE, PLANE, NamedPoint, Sweep
-from merging.sweeps.tables import PlainRow, average_columns, average_of, in_order, rows_of, table_columns
+from app.reading import samples as images_drawn
+from merging.study.sweeps import compute
+from merging.study.sweeps.compute import Session, plan
+from merging.study.sweeps.known_points import KnownPoints
+from merging.study.sweeps.points import Point
+from merging.study.sweeps.sweep import LINE, PLANE, NamedPoint, Sweep
+from merging.study.sweeps.tables import PlainRow, average_columns, average_of, in_order, rows_of, table_columns
+from merging.tasks.queue.kinds import SWEEP
+from merging.tasks.queue.records import Job, name_job
 from viz.text import clean_text, percent, plural, span
 
 if TYPE_CHECKING:
@@ -227,7 +228,7 @@ def digests(sweep: Sweep) -> tuple[str, list[tuple[str, str]]]:
 
 def job(sweep: Sweep) -> Job | None:
     """The job that computes a sweep, None if the queue has none."""
-    job_id = job_of(SWEEP, sweep.id)
+    job_id = name_job(SWEEP, sweep.id)
     return next((job for job in data.runner().here() if job.id == job_id), None)
 
 

@@ -12,7 +12,7 @@ from app.reading import names
 from app.saving import provenance
 from app.saving.shown_chart import ShownChart
 from app.session import benchmark
-from merging.files import tables
+from merging.base.files import tables
 from viz import theme
 
 if TYPE_CHECKING:

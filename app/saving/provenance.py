@@ -7,17 +7,16 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import merging
-from app.reading import data, report_sources
-from app.reading.images import drawn
+from app.reading import data, report_sources, samples
 from app.saving.shown_chart import ShownChart
-from merging.runs.edit_pairs import recipe_of
-from merging.runs.run import Run
+from merging.study.runs.edit_pairs import recipe_of
+from merging.study.runs.run import Run
 from viz.text import clean_text, span
 
 if TYPE_CHECKING:
     import pandas as pd
 
-    from merging.sweeps.sweep import Sweep
+    from merging.study.sweeps.sweep import Sweep
 
 NAMED = 4  # runs or sweeps; the others are counted
 CHOOSING = "choosing"
@@ -27,9 +26,9 @@ COUNTS = {"n": "n = {}", "n_in": "n = {} in domain", "n_out": "n = {} out of dom
 def line(chart: ShownChart) -> str:
     """The line of a chart's file; plain text. The part of the test sets is the one that the caption names first."""
     table, shown = chart.table, report_sources.shown(chart.table, chart.options, chart.of, chart.place)
-    named = {drawn.part(split): split for split in (CHOOSING, data.SPLIT)}
+    named = {samples.part(split): split for split in (CHOOSING, data.SPLIT)}
     part = re.search(rf"\b(?:{'|'.join(named)})\b", chart.caption, re.IGNORECASE)
-    taken = drawn.in_words(named[part[0].casefold()]) if part else ""
+    taken = samples.in_words(named[part[0].casefold()]) if part else ""
     parts = [_previewed(table, _names(shown)), _images(table), part[0] if part else "", taken, _seeds(shown)]
     parts.append(f"Mergescope {merging.__version__}")
     return " · ".join(part for part in parts if part)

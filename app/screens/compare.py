@@ -9,14 +9,13 @@ import streamlit as st
 from app import text
 from app.reading import data
 from app.reading import recipes as recipes_reading
-from app.session import address
-from app.session.runs import run_choice
+from app.session import address, run_choice
 from app.views.compare import charts, images, scores
 from app.views.compare import data as compare_data
 from app.views.compare import recipes as compare_recipes
 from app.views.compare.data import Pair
 from app.widgets import page, run_picker, selected
-from merging.runs.run import Run
+from merging.study.runs.run import Run
 
 VIEWS: dict[str, Callable[[Pair], None]] = {  # name in the picker and in links -> what draws it
     "scores": scores.view,

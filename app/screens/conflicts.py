@@ -12,8 +12,8 @@ from app.reading import names as expert_names
 from app.session import address
 from app.views.conflicts import drm_ablations, joint_space, pairs, signs, task_counts
 from app.widgets import page, run_picker
-from merging.errors import MergingError
-from merging.runs.run import Run
+from merging.base.errors import MergingError
+from merging.study.runs.run import Run
 from viz.text import plural
 
 VIEWS: dict[str, Callable[[Run], None]] = {  # name in the picker and in links -> what draws it

@@ -8,12 +8,11 @@ import streamlit as st
 
 from app.reading import data, measurements, recipes
 from app.reading.measurements import Pairs
-from app.session import address, pages
-from app.session.runs import run_choice
+from app.session import address, pages, run_choice
 from app.views.drift import by_depth, layer_by_layer, lot, of_networks, put_back
 from app.widgets import page, run_picker
 from app.widgets.jobs import measure_button
-from merging.runs.run import Run
+from merging.study.runs.run import Run
 
 DEPTH, LAYERS, BACK, CASES, EXEMPLARS, CAT = (
     "by depth",

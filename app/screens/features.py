@@ -8,14 +8,13 @@ import streamlit as st
 
 from app import text
 from app.reading import data, measurements, recipes
-from app.session import address, pages
-from app.session.runs import run_choice
+from app.session import address, pages, run_choice
 from app.views.features import components, maps
 from app.views.features import data as feature_data
 from app.widgets import page, run_picker
 from app.widgets.jobs import measure_button
-from merging.errors import TaskError
-from merging.runs.run import Run
+from merging.base.errors import TaskError
+from merging.study.runs.run import Run
 
 MAPS, PERPLEXITIES, NUMBERS, DISTANCE, COMPONENTS = (
     "maps",

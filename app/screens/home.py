@@ -5,15 +5,12 @@ from __future__ import annotations
 import streamlit as st
 
 from app import text
-from app.reading import data
-from app.reading.images import drawn
-from app.reading.lessons import lessons
-from app.reading.scores import imported_runs
+from app.reading import data, imported_runs, lessons, samples
 from app.session import address, pages
 from app.views.runs import run_order
 from app.widgets import page as page_parts
-from merging.runs.run import PRECOMPUTED, Run
-from merging.scores.score_table import H_SCORE, INSIDE, MEAN, OUTSIDE
+from merging.study.runs.run import PRECOMPUTED, Run
+from merging.study.score_table import H_SCORE, INSIDE, MEAN, OUTSIDE
 from viz.text import percent, plural
 
 FEW = 10  # runs per page of the list
@@ -180,8 +177,8 @@ def pager(count: int) -> int:
 st.header("Runs", anchor=False)
 if runs:
     st.caption(
-        f"In and Out are mean accuracies in and out of domain, on the {drawn.part()}, and the H-score is their "
-        f"harmonic mean; Scores has every number with its interval.{drawn.sentence()}"
+        f"In and Out are mean accuracies in and out of domain, on the {samples.part()}, and the H-score is their "
+        f"harmonic mean; Scores has every number with its interval.{samples.sentence()}"
     )
     library(runs)
 else:

@@ -8,12 +8,11 @@ import streamlit as st
 
 from app import text
 from app.reading import data
-from app.session import address, pages
-from app.session.runs import run_choice
+from app.session import address, pages, run_choice
 from app.views.learning import coefficients, losses, masks, modules, starts, storage, watch
 from app.views.learning import data as learning
 from app.widgets import page, run_picker
-from merging.runs.run import Run
+from merging.study.runs.run import Run
 
 COEFFICIENTS, LOSSES, MODULES, MASKS, STORAGE = "coefficients", "loss and gain", "modules", "masks", "storage"
 NEEDS = {  # view -> the tables of which it shows any

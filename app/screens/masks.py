@@ -11,10 +11,9 @@ from app.reading import data, names, recipes
 from app.session import address, pages, painted, selection
 from app.session.clicks import fragment
 from app.views.masks import kept_share, paint
-from app.widgets import chart, page, paper_line, run_picker, selected
-from app.widgets.put_back import panel
-from merging.errors import CheckpointError
-from merging.runs.run import Run
+from app.widgets import chart, page, paper_line, put_back_panel, run_picker, selected
+from merging.base.errors import CheckpointError
+from merging.study.runs.run import Run
 from viz.text import plural, role_name
 
 if TYPE_CHECKING:
@@ -88,7 +87,7 @@ def explore(run: Run, fresh: bool, holders: list[Run]) -> None:
             paint.show(run, shown, chosen, own, group, thirds=len(shown) < len(table))
     if tensor:
         one_tensor(run, shown[shown["tensor"] == tensor], tensor, expert, experts)
-    panel.show(run, tensor, "masks")
+    put_back_panel.show(run, tensor, "masks")
     kept_per_block(kept_share.by_masks(table), run, chosen)
 
 

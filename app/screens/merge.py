@@ -17,13 +17,13 @@ from app.views.models import model_sets
 from app.widgets import fit_report, page, preview
 from app.widgets.controls import filled_formula
 from app.widgets.jobs import own_machine, tray
-from merging.errors import MergingError, StoreError
-from merging.free_memory import free_memory
+from merging.base.errors import MergingError, StoreError
+from merging.base.free_memory import free_memory
+from merging.base.text import duration_text, estimated_from, size_text
 from merging.methods import registry
 from merging.recipes import chain_rules
 from merging.recipes.recipe import Recipe
-from merging.runs.run import Run
-from merging.text import duration_text, estimated_from, size_text
+from merging.study.runs.run import Run
 
 page.heading(
     "Merge",

@@ -13,10 +13,10 @@ from app.session import words as page_words
 from app.views.methods import beyond, costs, gallery
 from app.views.methods.card import card
 from app.widgets import page
+from merging.base.text import did_you_mean
 from merging.methods import registry
 from merging.methods.method import Method, Needs
 from merging.recipes.recipe import DEFAULT_MERGE
-from merging.text import did_you_mean
 
 PICK = "methods_{}"  # the picker of a role's methods
 

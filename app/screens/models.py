@@ -7,8 +7,7 @@ import streamlit as st
 from app.reading import data
 from app.reading import models as model_files
 from app.session import address
-from app.views.models import benchmark_form, benchmarks, file_list, model_sets
-from app.views.models.published import published
+from app.views.models import benchmark_form, benchmarks, file_list, model_sets, published
 from app.views.runs import run_list, storage
 from app.widgets import page
 

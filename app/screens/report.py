@@ -6,12 +6,11 @@ import streamlit as st
 
 from app import text
 from app.reading import data, report_sources
-from app.session import pages
-from app.session.report import report_keeper
-from app.session.report.report_draft import MOST_VIEWS
+from app.session import pages, report_keeper
+from app.session.report_draft import MOST_VIEWS
 from app.views.report import cards, shelf, starter
 from app.widgets import page
-from merging.text import size_text
+from merging.base.text import size_text
 from viz.report import render
 from viz.report.contents import ReportError
 from viz.text import plural

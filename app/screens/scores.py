@@ -7,13 +7,11 @@ from typing import TYPE_CHECKING
 import streamlit as st
 
 from app import text
-from app.reading import data, names, score_tables
-from app.reading.images import drawn
-from app.session import address, pages
-from app.session.runs import run_choice
+from app.reading import data, names, samples, score_tables
+from app.session import address, pages, run_choice
 from app.views.scores import ablations, experiment, imported_chart, plugin_matrix, stored_size, unknown_task
 from app.widgets import chart, page, paper_line, run_picker
-from merging.runs.run import Run
+from merging.study.runs.run import Run
 from viz.text import plural
 
 if TYPE_CHECKING:
@@ -57,7 +55,7 @@ def numbers(table: pd.DataFrame) -> None:
         },
         alt="Averages of every run with intervals",
     )
-    st.caption(f"{score_tables.means()}{drawn.sentence()} Norm. is accuracy relative to each task's own expert.")
+    st.caption(f"{score_tables.means()}{samples.sentence()} Norm. is accuracy relative to each task's own expert.")
 
 
 def recipes(runs: list[Run]) -> None:
@@ -114,7 +112,7 @@ def choose(scored: list[Run], stored: list[Run]) -> None:
         experts = text.safe_text(names.of_experts(groups[0][0].experts), 120)
         st.markdown(
             f"You see **{plural(len(groups[0]), 'merge')}** of {experts}; beside them the reference models, all "
-            f"measured by this program on the {drawn.of_each()}."
+            f"measured by this program on the {samples.of_each()}."
         )
         if len(chosen) == 2:
             page.open_page(pages.COMPARE, "Compare these two", "compare", run=chosen[0], b=chosen[1])

@@ -9,8 +9,8 @@ from app.reading import data, sweeps
 from app.session import pickers, state
 from app.views.sweeps import form, view
 from app.widgets import page
-from merging.files.short_digest import beginning_with
-from merging.sweeps import storage
+from merging.base.files.short_digest import beginning_with
+from merging.study.sweeps import storage
 
 NEW = "new"
 

@@ -10,12 +10,11 @@ import streamlit as st
 from streamlit.runtime.scriptrunner import get_script_run_ctx
 
 from app import permission
-from app.session import address, state
-from app.session.runs import run_choice
-from merging import settings
-from merging.benchmarks import folders
-from merging.benchmarks.folders import SERVER
-from merging.files.short_digest import short_digest
+from app.session import address, run_choice, state
+from merging.base import settings
+from merging.base.files.short_digest import short_digest
+from merging.images.benchmarks import benchmark_folders
+from merging.images.benchmarks.benchmark_folders import SERVER
 
 CHOSEN, FOLDER, TYPED = "_benchmark", "_benchmark_folder", "_benchmarks_typed"
 TYPED_PREFIX = "typed:"  # of the key of a folder whose path was typed; only that session knows the folder
@@ -84,7 +83,7 @@ def find(benchmark_key: str) -> Path | None:
     """The folder that a key stands for in this session; None if there is none."""
     if benchmark_key.startswith(TYPED_PREFIX):
         return None if permission.has_others() else st.session_state.get(TYPED, {}).get(benchmark_key)
-    return folders.find(benchmark_key, settings.store_root())
+    return benchmark_folders.find(benchmark_key, settings.store_root())
 
 
 def use(benchmark_key: str) -> None:
@@ -104,7 +103,7 @@ def _note(benchmark_key: str, path: Path) -> None:
 
 def name_of(of: Path) -> str:
     """The key of a folder, also of one that was typed in this session; empty if it has none."""
-    if listed_key := folders.key_of(of, settings.store_root()):
+    if listed_key := benchmark_folders.key_of(of, settings.store_root()):
         return listed_key
     return next((typed_key for typed_key, path in st.session_state.get(TYPED, {}).items() if path == of), "")
 

@@ -9,7 +9,7 @@ from typing import ParamSpec
 import streamlit as st
 
 from app.text import safe_text
-from merging.errors import MergingError
+from merging.base.errors import MergingError
 
 PROBLEM, AFTER = "_click_problem", "_after_parts"
 AGAIN = "Draw the page again"

@@ -8,15 +8,15 @@ from dataclasses import dataclass, field
 from itertools import count
 from typing import Any, Self
 
-from merging.errors import ParameterError, RecipeError
+from merging.base.errors import ParameterError, RecipeError
 from merging.methods import registry
 from merging.methods.method import Method, Needs
+from merging.models.team.choices import COMMON
 from merging.recipes import chain_text
 from merging.recipes.chain_text import WrittenChain, step_text
 from merging.recipes.given_data import GivenData
 from merging.recipes.recipe import NEEDS_EXEMPLARS, Recipe, TestData
 from merging.recipes.step import Step
-from merging.team.choices import COMMON
 
 _number = count()
 

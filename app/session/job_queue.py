@@ -18,15 +18,15 @@ from streamlit.runtime.scriptrunner import get_script_run_ctx
 from app import permission
 from app.permission import asks
 from app.session import clicks
-from merging.errors import ModeError, StoreError
-from merging.jobs.records import Job
-from merging.jobs.runner import Runner
-from merging.modes import Act
+from merging.base.errors import ModeError, StoreError
+from merging.base.modes import Act
+from merging.study.runner import Runner
+from merging.tasks.queue.records import Job
 
 if TYPE_CHECKING:
-    from merging.benchmarks.benchmark import Benchmark
+    from merging.images.benchmarks.benchmark import Benchmark
     from merging.recipes.recipe import Recipe
-    from merging.runs.store import Store
+    from merging.study.runs.store import Store
 
 ANOTHERS = "Another session started this job; only that session can change it."
 WAITED = "Others wait for this job, too, so it is not paused. Cancel leaves it to them."
@@ -95,11 +95,11 @@ class SessionQueue:
 
     def mine(self) -> list[Job]:
         """The jobs that this session asked for or follows, newest first; all jobs where not several share the queue."""
-        return self.runner.jobs(self.runner.asked(self.session) | self.followed if self.session else None)
+        return self.runner.jobs(self.runner.list_asked(self.session) | self.followed if self.session else None)
 
     def may_stop(self, job_id: str) -> bool:
         """Whether this session may stop a job or leave it: where several share the queue, one that it asked for."""
-        return not self.session or job_id in self.runner.asked(self.session)
+        return not self.session or job_id in self.runner.list_asked(self.session)
 
     def _require_own(self, job_id: str) -> None:
         """Raises ModeError if the job is another session's."""

@@ -19,7 +19,7 @@ import streamlit as st
 
 from app.session import address, state
 from app.session.painting import Factors, Painting
-from merging.errors import MergingError
+from merging.base.errors import MergingError
 
 PAINT, PAINTED, BUDGET = "paint", "painted", "budget"
 KEPT = "_painting"

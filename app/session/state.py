@@ -9,8 +9,8 @@ import streamlit as st
 
 from app.session import address, pickers
 from app.session.draft import Draft
-from app.session.report.report_keeper import without_token
-from merging.files.short_digest import resolved
+from app.session.report_keeper import without_token
+from merging.base.files.short_digest import resolved
 
 _DRAFT, _WATCHED, _MODELS = "_draft", "_watched", "_models"
 _PAGE, _ENTERED, _METHOD, _SWEEP, _POINT, _FRONT = "_page", "_entered", "_method", "_sweep", "_point", "_front"

@@ -10,7 +10,7 @@ import re
 import sys
 from pathlib import Path
 
-from merging.errors import MergingError
+from merging.base.errors import MergingError
 
 ABOUT = """Write lessons and views of the app as static pages, which open without a server and without a network.
 

@@ -10,8 +10,8 @@ from pathlib import Path
 
 from app.snapshot.headless import SnapshotError
 from app.snapshot.site import PLOTLY
-from merging import settings
-from merging.files.temporary import OLD, temporary_name
+from merging.base import settings
+from merging.base.files.temporary import OLD, temporary_name
 from viz.report import guard
 from viz.report.contents import ReportError
 

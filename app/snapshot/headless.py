@@ -15,7 +15,7 @@ from urllib.parse import parse_qsl, urlsplit
 
 from app.session import pages
 from app.widgets.recorded import Drawn, recording
-from merging.errors import MergingError
+from merging.base.errors import MergingError
 
 if TYPE_CHECKING:
     from streamlit.testing.v1 import AppTest

@@ -12,16 +12,16 @@ from app.snapshot.contents import StaticAnswer, StaticGuess, StaticLesson, Stati
 from app.snapshot.figures import StaticFigure, static
 from app.snapshot.headless import Headless, Place, SnapshotError
 from app.snapshot.marked import Words
-from merging.lessons import lesson as kinds
-from merging.lessons import progress
-from merging.lessons.context import LessonContext
-from merging.lessons.fact import Fact
-from merging.lessons.facts.computing import compute
-from merging.lessons.fill import fill
-from merging.lessons.goals import holds
-from merging.lessons.lesson import Guess, Lesson, Paper, Step
-from merging.lessons.verdicts import verdict
 from merging.recipes.papers.published import SOURCES
+from merging.teaching import lesson as kinds
+from merging.teaching import progress
+from merging.teaching.context import LessonContext
+from merging.teaching.fact import Fact
+from merging.teaching.facts.computing import compute
+from merging.teaching.fill import fill
+from merging.teaching.goals import holds
+from merging.teaching.lesson import Guess, Lesson, Paper, Step
+from merging.teaching.verdicts import verdict
 
 CELLS, CELLS_TITLE = "guess_cells", "Which cells?"
 CELLS_CAPTIONS = (

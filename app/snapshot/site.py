@@ -15,14 +15,14 @@ from app.snapshot.formulas import mathml
 from app.snapshot.headless import Headless, SnapshotError, place_of
 from app.snapshot.lesson_pages import static_lesson
 from app.snapshot.marked import word_anchor
-from merging import settings
-from merging.benchmarks.benchmark import Benchmark
-from merging.errors import LessonError
-from merging.lessons import reading
-from merging.lessons.context import LessonContext
-from merging.lessons.lesson import Lesson
-from merging.runs.store import Store
-from merging.text import did_you_mean
+from merging.base import settings
+from merging.base.errors import LessonError
+from merging.base.text import did_you_mean
+from merging.images.benchmarks.benchmark import Benchmark
+from merging.study.runs.store import Store
+from merging.teaching import reading
+from merging.teaching.context import LessonContext
+from merging.teaching.lesson import Lesson
 from viz.report.contents import Source
 
 TEMPLATES = Path(__file__).parent / "templates"

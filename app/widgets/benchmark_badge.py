@@ -6,8 +6,8 @@ import streamlit as st
 
 from app import text
 from app.session.benchmark import folder, title, use
-from merging import settings
-from merging.benchmarks.folders import SERVER
+from merging.base import settings
+from merging.images.benchmarks.benchmark_folders import SERVER
 from viz.text import clean_text
 
 

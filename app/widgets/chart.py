@@ -15,8 +15,8 @@ from app.saving import provenance
 from app.saving.shown_chart import ShownChart
 from app.session import state
 from app.widgets import present, recorded, report_button
-from app.widgets.elsewhere.link import link
 from app.widgets.page import cautions, explained
+from app.widgets.view_link import link
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -12,7 +12,7 @@ import streamlit as st
 
 from app.session import state
 from app.text import in_words
-from merging.errors import ParameterError
+from merging.base.errors import ParameterError
 from merging.methods.factor_rules import LARGEST, ROLES, SECTIONS, SELECTORS, FactorRule
 from merging.methods.params import TABLE, Bound, Params, counts
 

@@ -12,20 +12,20 @@ from app.reading import data, recipes
 from app.session import clicks
 from app.widgets import page
 from app.widgets.jobs import tray
-from merging.errors import MergingError
-from merging.files import tables
-from merging.files.short_digest import short_digest
-from merging.modes import Act
-from merging.team.choices import COMMON
-from merging.text import first_few
+from merging.base.errors import MergingError
+from merging.base.files import tables
+from merging.base.files.short_digest import short_digest
+from merging.base.modes import Act
+from merging.base.text import first_few
+from merging.models.team.choices import COMMON
 from viz.text import clean_text, plural
 
 if TYPE_CHECKING:
     import pandas as pd
 
-    from merging.inspection.fit_report import FitReport, ProblemGroup
-    from merging.jobs.records import Job
+    from merging.models.inspection.fit_report import FitReport, ProblemGroup
     from merging.recipes.recipe import Recipe
+    from merging.tasks.queue.records import Job
 
 AT_ONCE = 500_000_000  # bytes of new files that a merge may read itself; more are read by a job before
 SHOWN, ROWS = 6, 2000  # groups of problems outside of the expander, rows of the table of problems
@@ -47,7 +47,7 @@ def checked(pretrained: str, experts: Mapping[str, str], family: str = "", vocab
 
 def _kept_at() -> int:
     """When a job last stored a report, in nanoseconds; 0 if none did."""
-    from merging.catalog.fit_reports import FOLDER
+    from merging.sharing.catalog.fit_reports import FOLDER
 
     try:
         return (data.store().root / FOLDER).stat().st_mtime_ns
@@ -64,9 +64,9 @@ def _checked(
     states: tuple[tuple[int, ...], ...],
     kept_at: int,
 ) -> FitReport:
-    from merging.catalog import fit_reports
-    from merging.formats.opening import open_models
-    from merging.inspection.fit import fit
+    from merging.models.formats.opening import open_models
+    from merging.models.inspection.fit import fit
+    from merging.sharing.catalog import fit_reports
 
     base, opened = open_models(pretrained, dict(experts), family)
     kept = None if family or vocabulary != COMMON else fit_reports.find(data.store().root, base, opened)
@@ -243,7 +243,7 @@ def _not_for_others(recipe: Recipe) -> str:
     if not recipes.network(recipe.pretrained, recipe.family):
         return ""
     from merging.engine.needs import check_kind
-    from merging.runs.inputs import open_inputs
+    from merging.study.runs.inputs import open_inputs
 
     try:
         pretrained = recipe.models()["pretrained"].open("pretrained", family=recipe.family)
@@ -257,8 +257,8 @@ def _not_for_others(recipe: Recipe) -> str:
 
 def submit(recipe: Recipe) -> Job:
     """The job of a recipe; for large files that were never read here, a job that reads them and then submits it."""
-    from merging.checkpoints import digests
-    from merging.runs.inputs import open_inputs
+    from merging.models import digests
+    from merging.study.runs.inputs import open_inputs
 
     digests.DIGESTS.load(data.store().root)
     if open_inputs(recipe).unread <= AT_ONCE:

@@ -10,7 +10,7 @@ import streamlit as st
 
 from app.reading import glossary
 from app.session import benchmark, state, words
-from app.session.report.report_keeper import DRAFT
+from app.session.report_keeper import DRAFT
 
 ALSO = "This is also the address of this page."
 SECRET = "The address of this page also opens your report, for reading and for changes; this link leaves that out."

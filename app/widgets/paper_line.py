@@ -8,15 +8,15 @@ from collections.abc import Mapping, Sequence
 import streamlit as st
 
 from app import text
-from app.reading.images import drawn
+from app.reading import samples
 from app.reading.papers import paper_facts
 from app.session import benchmark
-from merging.analysis.paper_facts.accuracies import REPORTING
-from merging.analysis.paper_facts.comparison import COUNTED, Comparison, Verdict, verdict
 from merging.recipes.papers import claims
 from merging.recipes.papers.claims import Claim
-from merging.runs.run import Run
-from merging.sweeps.sweep import Sweep
+from merging.study.paper_facts.accuracies import REPORTING
+from merging.study.paper_facts.comparison import COUNTED, Comparison, Verdict, verdict
+from merging.study.runs.run import Run
+from merging.study.sweeps.sweep import Sweep
 
 PAPER, HERE = "◇", "●"  # the marks of published numbers and of ours, as in every table
 HELP = (
@@ -108,7 +108,7 @@ def _here(ours: Comparison | None, judged: Verdict, whose: str) -> str:
         interval = "no interval"
     elif interval != COUNTED:
         interval += f" {text.signed(ours.low, ours.digits)} to {text.signed(ours.high, ours.digits)}"
-    sample = ours.sample.replace(REPORTING, drawn.part())
+    sample = ours.sample.replace(REPORTING, samples.part())
     whose = whose[0].upper() + whose[1:]
     sides = f"{first} against {second}, {text.signed(ours.difference, ours.digits)}"
     return f"{whose}: {sides} ({interval}; {sample})."

@@ -16,7 +16,7 @@ import streamlit as st
 
 from app.session import address, state
 from app.text import plain, safe_text
-from app.widgets.elsewhere import style
+from app.widgets import window_style
 
 if TYPE_CHECKING:
     import plotly.graph_objects as go
@@ -45,7 +45,7 @@ def enter() -> None:
     state.write(address.FIGURE, st.session_state[_KEY] if state.alone() else "")
     if state.alone():
         bare = state.bare()
-        sheet = style.style(bare, bare and state.clear(), controls())
+        sheet = window_style.style(bare, bare and state.clear(), controls())
         sheet += f":root {{ --mergescope-ground: {'#12161B' if state.dark() else 'white'}; }}"
         st.html(f"<style>{sheet}{'' if bare else LARGE}</style>")
 
@@ -112,7 +112,7 @@ def _present(key: str) -> None:
 @cache
 def _window() -> Any:
     """The part of the page that says how high the window is, registered once."""
-    return st.components.v2.component("mergescope_window", js=(style.HERE / "window.js").read_text("utf-8"))
+    return st.components.v2.component("mergescope_window", js=(window_style.HERE / "window.js").read_text("utf-8"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,19 +144,19 @@ def stage() -> Iterator[Stage]:
     st.session_state[_STAGED] = True
     bare, row = state.bare(), bool(controls())
     with st.container(key="presented"):
-        least = round(style.LEAST * style.BARE_LINES)
+        least = round(window_style.LEAST * window_style.BARE_LINES)
         data = {"bare": bare, "least": least, "figure": st.session_state.get(_KEY, "")}
         window = _window()(
             key="window", data=data, on_height_change=lambda: None, on_width_change=lambda: None, height=0
         )
-        high = float(window.height or (FRAME if bare else 2 * style.lines(bare)))
-        factor = max(high / style.lines(bare), style.LEAST if bare else 0.0)
+        high = float(window.height or (FRAME if bare else 2 * window_style.lines(bare)))
+        factor = max(high / window_style.lines(bare), window_style.LEAST if bare else 0.0)
         wide = float(window.width or SCREEN * high) / factor
-        said = style.words_height(plain(str(st.session_state.get(_WORDS, ""))), wide)
+        said = window_style.words_height(plain(str(st.session_state.get(_WORDS, ""))), wide)
         if bare:
-            height = high - factor * (style.BARE_LINES - BARE_HEIGHT + (style.BARE_CONTROL if row else 0))
+            height = high - factor * (window_style.BARE_LINES - BARE_HEIGHT + (window_style.BARE_CONTROL if row else 0))
         else:
-            height = factor * (HEIGHT - (style.CONTROL if row else 0) - max(said - style.QUESTION, 0))
+            height = factor * (HEIGHT - (window_style.CONTROL if row else 0) - max(said - window_style.QUESTION, 0))
         yield Stage(factor, round(height), round(factor * said) or 1, bare, bare and state.clear())
         if not bare:
             st.button("Leave", key="leave", type="tertiary", on_click=leave, shortcut="Escape")

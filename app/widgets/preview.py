@@ -9,21 +9,20 @@ from typing import TYPE_CHECKING, Any
 import streamlit as st
 
 from app import text
-from app.reading import previews
-from app.reading.images import drawn
+from app.reading import previews, samples
 from app.session import state as session
 from app.session.clicks import fragment
 from app.widgets.chart import chart
 from app.widgets.jobs import own_machine
-from merging.modes import Act
-from merging.previews.bootstrap import AVERAGE, DRAWS
+from merging.base.modes import Act
 from merging.recipes.recipe import Recipe
-from merging.runs.run import Run
+from merging.study.previews.bootstrap import AVERAGE, DRAWS
+from merging.study.runs.run import Run
 from viz.text import count, percent
 
 if TYPE_CHECKING:
-    from merging.jobs.bench import PreviewRequest, PreviewState
-    from merging.previews.result import Preview
+    from merging.study.previews.bench import PreviewRequest, PreviewState
+    from merging.study.previews.result import Preview
 
 POLL = 0.4  # seconds between two readings while an answer is under way
 CHART = "preview_change"
@@ -46,7 +45,7 @@ def show(recipe: Recipe, reference: Run | None, key: str) -> None:
     ``key`` tells the widget from others on the page. A result is drawn only for the very recipe that is given, so a
     page draws this again whenever the recipe changes, and never shows what an earlier one scored.
     """
-    if drawn.is_whole():
+    if samples.is_whole():
         st.caption(NONE_HERE)
         return
     if own_machine.recipe_instead(recipe, f"preview_{key}", Act.PREVIEW):

@@ -10,7 +10,7 @@ from contextlib import contextmanager
 
 from app.reading.report_sources import sources_of
 from app.saving.shown_chart import ShownChart
-from merging.errors import MergingError
+from merging.base.errors import MergingError
 from viz.report.contents import ReportView, Source
 
 Drawn = tuple[ReportView, tuple[Source, ...]]

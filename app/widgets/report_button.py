@@ -7,8 +7,8 @@ import streamlit as st
 from app import text
 from app.reading.report_sources import put, sources_of
 from app.saving.shown_chart import ShownChart
-from app.session.report import report_keeper
-from merging.errors import MergingError
+from app.session import report_keeper
+from merging.base.errors import MergingError
 
 
 def button(chart: ShownChart) -> None:

@@ -9,13 +9,12 @@ import streamlit as st
 
 from app import text
 from app.reading import data, names
-from app.session import address, state
+from app.session import address, run_choice, state
 from app.session.pages import MASKS, MERGE, MODELS
-from app.session.runs import run_choice
 from app.widgets.page import empty, open_page
-from merging.files.short_digest import beginning_with
-from merging.runs.run import PRECOMPUTED, Run, same_models
-from merging.text import duration_text, first_few
+from merging.base.files.short_digest import beginning_with
+from merging.base.text import duration_text, first_few
+from merging.study.runs.run import PRECOMPUTED, Run, same_models
 from viz.text import plural
 
 OTHER_SETS = (

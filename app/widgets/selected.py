@@ -9,10 +9,9 @@ import streamlit as st
 
 from app import text
 from app.reading import names as expert_names
-from app.session import address, pages, selection
-from app.session.runs import run_choice
+from app.session import address, pages, run_choice, selection
 from app.widgets import page
-from merging.checkpoints.families import whole_name
+from merging.models.families import whole_name
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from merging.checkpoints.families import ACTIVATIONS
 from merging.cli.exit_codes import UsageError
 from merging.cli.option_types import PATH
 from merging.cli.options import option, option_group
+from merging.models.families import ACTIVATIONS
 
 if TYPE_CHECKING:
-    from merging.benchmarks.build.description import Description
+    from merging.images.benchmarks.build.description import Description
 
 MODELS = ("pretrained", "text", "multitask")
 OTHERS = (
@@ -101,8 +101,8 @@ def description(described: Mapping[str, Any]) -> Description:
     """
     from dataclasses import replace
 
-    from merging.benchmarks.build.description import Description
-    from merging.formats.named_architecture import named_architecture
+    from merging.images.benchmarks.build.description import Description
+    from merging.models.formats.named_architecture import named_architecture
 
     given = dict(described)
     source, tasks = given.pop("source", None), dict(given.pop("tasks"))

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from merging.progress import ProgressCallback
+    from merging.base.progress import ProgressCallback
 
 
 @dataclass

@@ -26,22 +26,22 @@ COMMANDS: Mapping[str, tuple[str, str]] = {
         "Evaluate recipes at many values; stopped, it goes on where it was.",
     ),
     "workers": (
-        "merging.cli.commands.workers.command:workers",
+        "merging.cli.commands.workers:workers",
         "List who computes, say whether they fit this program, and which jobs of the store compute now.",
     ),
-    "worker": ("merging.cli.commands.workers.command:worker", "Compute for a scheduler, until Ctrl-C."),
+    "worker": ("merging.cli.commands.workers:worker", "Compute for a scheduler, until Ctrl-C."),
     "scheduler": (
-        "merging.cli.commands.workers.command:scheduler",
+        "merging.cli.commands.workers:scheduler",
         "Hand out units of work to workers, until Ctrl-C.",
     ),
     "preview": (
         "merging.cli.commands.preview:preview",
         "Say what a recipe would score, on a sample and against a reference.",
     ),
-    "image": ("merging.cli.commands.analysis.image:image", "Follow one image through a run, block by block."),
+    "image": ("merging.cli.commands.image:image", "Follow one image through a run, block by block."),
     "evaluate": ("merging.cli.commands.evaluate:evaluate", "Accuracy of a checkpoint on the benchmark."),
     "scores": (
-        "merging.cli.commands.scores.command:scores",
+        "merging.cli.commands.scores:scores",
         "List scores that a run was given, or give it those of a file or a program.",
     ),
     "fit": ("merging.cli.commands.fit:fit", "Check whether checkpoints can be merged."),
@@ -50,9 +50,9 @@ COMMANDS: Mapping[str, tuple[str, str]] = {
         "merging.cli.commands.benchmark:benchmark",
         "Make a benchmark folder from your own data, or check one.",
     ),
-    "lessons": ("merging.cli.commands.lessons.command:lessons", "List the lessons, check them, or begin one."),
+    "lessons": ("merging.cli.commands.lessons:lessons", "List the lessons, check them, or begin one."),
     "published": (
-        "merging.cli.commands.published.command:published",
+        "merging.cli.commands.published:published",
         "List the papers' experiments on published models, or run one.",
     ),
 }

@@ -13,8 +13,8 @@ from merging.cli.exit_codes import UsageError
 from merging.cli.model_options import ModelType, activation_option, architecture_option
 from merging.cli.option_types import GigabytesType
 from merging.cli.options import option, option_group
-from merging.export.names import NO_TEXT, PEFT, TARGETS
-from merging.formats.opening import ModelRef
+from merging.models.formats.opening import ModelRef
+from merging.sharing.export.names import NO_TEXT, PEFT, TARGETS
 
 if TYPE_CHECKING:
     from merging.recipes.recipe import Recipe
@@ -26,7 +26,7 @@ SINGLE = ".safetensors"  # with this ending --out is a model's file, otherwise a
 
 @dataclass(frozen=True)
 class ExportOptions:
-    """How a model is written, as ``merging.export.export`` takes it.
+    """How a model is written, as ``merging.sharing.export.export`` takes it.
 
     The target's name, the activation (None: the one that the files state), the architecture that they do not state,
     the model whose text tower is taken (None: the pretrained model), repositories of models by name, bytes of one file
@@ -117,7 +117,7 @@ export_options = option_group(  # how a model is written; the command gets ``how
 
 def out_problems(out: Path, overwrite: bool, recipe: Recipe | None = None, to: str = "") -> list[str]:
     """Why nothing can be written to ``out``, or nothing of this recipe for the library ``to``, if one was named."""
-    from merging.export.destination import refusal, unreachable
+    from merging.sharing.export.destination import refusal, unreachable
 
     if out.suffix != SINGLE:
         reason = refusal(out, overwrite=overwrite)

@@ -10,30 +10,30 @@ from typing import Any
 
 import click
 
-from merging.benchmarks.metrics import ADAPTS_ON_TEST, PER_TASK, TASK_KNOWN, summarize
-from merging.checkpoints.references import PRETRAINED
+from merging.base.errors import CheckpointError, EvaluatorError, MergingError
+from merging.base.text import duration_text, percent, printable, size_text
 from merging.cli.call import Call
 from merging.cli.exit_codes import UsageError
 from merging.cli.export_options import SINGLE, TARGET_NAMED, ExportOptions, out_problems
 from merging.cli.options import RunChoices
 from merging.cli.output import dumps, export_facts, reporting, score_line, score_table, warn
 from merging.engine.work import ChainWork, chain_work
-from merging.errors import CheckpointError, EvaluatorError, MergingError
-from merging.export.export import Exported, check, export, export_file
-from merging.export.names import NO_TASK, NO_TEXT, PEFT, TARGETS
-from merging.export.networks.network import check_task
-from merging.export.provenance import check_hub_ids
-from merging.formats.opening import Source
+from merging.images.benchmarks.metrics import ADAPTS_ON_TEST, PER_TASK, TASK_KNOWN, summarize
+from merging.models.formats.opening import Source
+from merging.models.references import PRETRAINED
 from merging.recipes.recipe import Recipe
-from merging.runs.estimate import Estimate
-from merging.runs.execute import execute
-from merging.runs.inputs import open_inputs
-from merging.runs.run import PRECOMPUTED, Run
-from merging.runs.store import Store
-from merging.scores.imported_scores import find_scores
-from merging.scores.score_table import ScoreTable
+from merging.sharing.export.export import Exported, check, export, export_file
+from merging.sharing.export.names import NO_TASK, NO_TEXT, PEFT, TARGETS
+from merging.sharing.export.network_export import check_task
+from merging.sharing.export.provenance import check_hub_ids
+from merging.study.imported_scores import find_scores
+from merging.study.runs.estimate import Estimate
+from merging.study.runs.execute import execute
+from merging.study.runs.inputs import open_inputs
+from merging.study.runs.run import PRECOMPUTED, Run
+from merging.study.runs.store import Store
+from merging.study.score_table import ScoreTable
 from merging.tasks.context import Context
-from merging.text import duration_text, percent, printable, size_text
 
 WHILE = 60.0  # seconds from which a merge of matrices says what it takes
 NO_TASK_IN_FILE = "One file holds no head of a task; name a folder with --out."
@@ -111,8 +111,8 @@ def measure_by_program(run: Run, store: Store, context: Context) -> None:
     Raises:
         EvaluatorError: it fails; the message says that the run is kept.
     """
-    from merging.evaluator.measure_runs import measure
-    from merging.evaluator.program import find_evaluator
+    from merging.sharing.evaluator_program import find_evaluator
+    from merging.sharing.measure_runs import measure
 
     if run.network and (program := find_evaluator()) is not None:
         try:

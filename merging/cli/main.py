@@ -18,14 +18,14 @@ from types import FrameType
 
 import click
 
+from merging.base.progress import Progress, watched
+from merging.base.text import visible_lines
+from merging.base.version import __version__
 from merging.cli.call import Call
 from merging.cli.command_table import CommandTable
 from merging.cli.exit_codes import CANCELLED, FAILED, PAUSED, USAGE, joined
 from merging.cli.output import Bar, write_last_event
-from merging.jobs.events import GOES_ON
-from merging.progress import Progress, watched
-from merging.text import visible_lines
-from merging.version import __version__
+from merging.tasks.queue.events import GOES_ON
 
 PROGRAM = "python -m merging"
 COMPLETING = "_MERGESCOPE_COMPLETE"  # set by a shell that completes words, see README.md
@@ -94,8 +94,8 @@ def _run(arguments: list[str], call: Call) -> tuple[int, str, str]:
 
 def _failure(error: BaseException) -> tuple[int, str]:
     """Exit code and text for an error, with a traceback before it if nothing raises such an error on purpose."""
-    from merging import errors  # the help needs none of its imports
-    from merging.errors import Cancelled, MergingError, Paused, WorkersGone
+    from merging.base import errors  # the help needs none of its imports
+    from merging.base.errors import Cancelled, MergingError, Paused, WorkersGone
 
     if isinstance(error, Paused):
         return PAUSED, str(error) if isinstance(error, WorkersGone) else f"{error}{GOES_ON}"

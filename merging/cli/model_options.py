@@ -9,14 +9,14 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from merging.checkpoints.families import ACTIVATIONS, FAMILY_KEYS
-from merging.checkpoints.references import BUNDLED_PREFIX
+from merging.base.text import printable
 from merging.cli.exit_codes import UsageError
 from merging.cli.option_types import ArchitectureType
 from merging.cli.options import option, option_group
-from merging.formats.opening import ModelRef
-from merging.team.choices import COMMON, VOCABULARIES
-from merging.text import printable
+from merging.models.families import ACTIVATIONS, FAMILY_KEYS
+from merging.models.formats.opening import ModelRef
+from merging.models.references import BUNDLED_PREFIX
+from merging.models.team.choices import COMMON, VOCABULARIES
 
 if TYPE_CHECKING:
     from click.shell_completion import CompletionItem
@@ -143,7 +143,7 @@ def _models(
     """What is merged: the models that are named, and those of a folder; what was taken is printed on stderr."""
     if not layout:
         return {"pretrained": pretrained, "experts": experts}
-    from merging.catalog.layouts import read_layout
+    from merging.sharing.catalog.layouts import read_layout
 
     read = read_layout(layout, names, pretrained.text if pretrained else "", experts.keys())
     for line in read.lines():

@@ -105,8 +105,8 @@ class ArchitectureType(click.ParamType[str]):
         """The fields of what is named: fields, a model of open_clip, or a configuration."""
         if not value:
             return ""
-        from merging.errors import CheckpointError
-        from merging.formats.named_architecture import named_architecture
+        from merging.base.errors import CheckpointError
+        from merging.models.formats.named_architecture import named_architecture
 
         try:
             return named_architecture(value).text()

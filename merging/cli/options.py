@@ -15,7 +15,7 @@ import click
 
 from merging.cli.exit_codes import UsageError, joined
 from merging.cli.option_types import PATH
-from merging.formats.opening import ModelRef
+from merging.models.formats.opening import ModelRef
 
 Function = Callable[..., Any]
 Decorated = TypeVar("Decorated", bound=Function)
@@ -130,8 +130,8 @@ class Command(click.Command):
 
     def _read_early(self, ctx: click.Context, args: Sequence[str], reads: Reads) -> None:
         """Begin to compute the digests of the checkpoints that are named; a wrong call is reported later."""
-        from merging.errors import MergingError
-        from merging.formats.early_digests import early_digests
+        from merging.base.errors import MergingError
+        from merging.models.formats.early_digests import early_digests
 
         with contextlib.suppress(
             click.UsageError, MergingError, OSError, ValueError, LookupError, TypeError, AttributeError
@@ -231,8 +231,8 @@ def _chosen_workers(said: Mapping[str, Any]) -> str:
     Raises:
         UsageError: these choose among workers, and there are none.
     """
-    from merging import settings
-    from merging.workers.choice import parsed
+    from merging.base import settings
+    from merging.tasks.workers.choice import parsed
 
     choice = parsed(settings.workers() if said["workers"] is None else said["workers"])
     if (said.get("only") or said.get("mixed")) and not choice.spec:

@@ -14,17 +14,17 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
-from merging.files.processes import this_process
-from merging.jobs.events import CODE, ERROR, WORKER
-from merging.progress import Progress, ProgressCallback, watched
-from merging.text import duration_text, percent, printable
+from merging.base.files.processes import this_process
+from merging.base.progress import Progress, ProgressCallback, watched
+from merging.base.text import duration_text, percent, printable
+from merging.tasks.queue.events import CODE, ERROR, WORKER
 
 if TYPE_CHECKING:
     import pandas as pd
 
-    from merging.benchmarks.drawn import ImageDraw
-    from merging.export.export import Exported
-    from merging.scores.score_table import Score
+    from merging.images.benchmarks.test_images import ImageDraw
+    from merging.sharing.export.export import Exported
+    from merging.study.score_table import Score
 
 BAR, BAR_INTERVAL, EVENT_INTERVAL = 24, 0.1, 0.2
 LONG = 2000  # characters of a warning

@@ -10,13 +10,13 @@ from merging.cli.output import warn
 
 if TYPE_CHECKING:
     from merging.recipes.recipe import Recipe
-    from merging.runs.store import Store
+    from merging.study.runs.store import Store
 
 
 def recipe_of(word: str, store: Store) -> Recipe:
     """The recipe of a stored run, or in a file, with paths that do not depend on the current folder."""
     from merging.recipes.recipe import Recipe
-    from merging.sweeps.sweep import resolved
+    from merging.study.sweeps.sweep import resolved
 
     path = Path(word)
     if not lexists(path) and (run := store.find(word)) is not None and run.recipe is not None:

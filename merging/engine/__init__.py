@@ -1,1 +1,1 @@
-"""From a recipe, opened checkpoints and exemplars to merged tensors, streamed tensor by tensor."""
+"""From a recipe, opened checkpoints and data to merged tensors, to modules on top of them, and to their scores."""

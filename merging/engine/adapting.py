@@ -11,36 +11,36 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
-from merging.checkpoints.architecture import Architecture
-from merging.checkpoints.checkpoint import Checkpoint, MappingCheckpoint
-from merging.checkpoints.tower_names import VISUAL, tower_names
-from merging.checkpoints.views import in_naming
-from merging.clip.batches import forward_bytes
-from merging.clip.image_encoder import Encoder
-from merging.devices import choose_device, in_room, is_host
+from merging.base.devices import choose_device, in_room, is_host
+from merging.base.errors import MergingError
+from merging.base.files.tables import Frames, plain
+from merging.base.progress import Meter
+from merging.base.text import first_few
+from merging.base.threads import one_thread, side_by_side
 from merging.engine.inputs import Inputs
 from merging.engine.learning.kept import Kept
 from merging.engine.learning.learn import few
+from merging.engine.modules import tables
+from merging.engine.modules.mixed_tower import tower_tensors
+from merging.engine.modules.modules import Modules
+from merging.engine.modules.temporary_tensors import TemporaryTensors
 from merging.engine.needs import check_fits, check_kind, check_needs, checked_exemplars, checked_test_data
 from merging.engine.routed_network import RoutedNetwork
 from merging.engine.run import MergeResult, edited
 from merging.engine.stream import Stream
-from merging.errors import MergingError
-from merging.files.tables import Frames, plain
+from merging.images.batches import forward_bytes
+from merging.images.exemplars import TaskExemplars
+from merging.images.image_encoder import Encoder
 from merging.methods import registry
 from merging.methods.adapting import Learned, Route, Router, Sizes
-from merging.methods.exemplars import TaskExemplars
 from merging.methods.method import Adapt, Needs
 from merging.methods.params import Params
-from merging.modules import tables
-from merging.modules.mixed_tower import tower_tensors
-from merging.modules.modules import Modules
-from merging.modules.temporary_tensors import TemporaryTensors
-from merging.progress import Meter
+from merging.models.architecture import Architecture
+from merging.models.checkpoint import Checkpoint, MappingCheckpoint
+from merging.models.tower_names import VISUAL, tower_names
+from merging.models.views import in_naming
 from merging.recipes import chain_rules
 from merging.tasks.context import QUIET, Context
-from merging.text import first_few
-from merging.threads import one_thread, side_by_side
 
 if TYPE_CHECKING:
     import pandas as pd

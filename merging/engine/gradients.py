@@ -24,23 +24,23 @@ from torch import Tensor
 from torch.func import grad, vmap
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
-from merging.checkpoints.checkpoint import Checkpoint
-from merging.checkpoints.tensor_info import raw_bytes, read_span
-from merging.checkpoints.tower_names import assemble
-from merging.clip.image_encoder import Encoder
-from merging.devices import fitting, is_host
+from merging.base.devices import fitting, is_host
+from merging.base.errors import MergingError
+from merging.base.files.disk import free_bytes, no_temporary_room
+from merging.base.numerics.linear_algebra import double
+from merging.base.threads import side_by_side
 from merging.engine.needs import check_fits
-from merging.errors import MergingError
-from merging.files.disk import free_bytes, no_temporary_room
-from merging.inspection.fit import fit
+from merging.images.image_encoder import Encoder
 from merging.methods.slot import Gradients
-from merging.numerics.linear_algebra import double
-from merging.threads import side_by_side
+from merging.models.checkpoint import Checkpoint
+from merging.models.inspection.fit import fit
+from merging.models.tensor_info import raw_bytes, read_span
+from merging.models.tower_names import assemble
 
 if TYPE_CHECKING:
+    from merging.base.progress import Meter
     from merging.engine.inputs import Inputs
-    from merging.methods.exemplars import TaskExemplars
-    from merging.progress import Meter
+    from merging.images.exemplars import TaskExemplars
 
 EXAMPLES = 16  # examples that are differentiated together at most; more gain nothing
 GRADIENT_BYTES_CPU = 1 << 28  # bytes that their gradients may take, unless those of one example alone take more

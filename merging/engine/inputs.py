@@ -12,19 +12,19 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
-from merging.checkpoints.checkpoint import Checkpoint, UnusedText
-from merging.checkpoints.families import LINEAR_MAPS, OUTPUT, UNMERGED, Parameter, Role
-from merging.checkpoints.tensor_info import TensorInfo
-from merging.devices import describe_device, fitting, is_host, moved
+from merging.base.devices import describe_device, fitting, is_host, moved
+from merging.base.errors import CheckpointError, MergingError
+from merging.base.numerics.finite import all_finite
+from merging.base.numerics.linear_algebra import NO_DOUBLES
+from merging.base.numerics.low_rank import LowRank, Thin
 from merging.engine.layer_inputs import Evidence, OnDetail
 from merging.engine.merged_inputs import MergedInputs
-from merging.errors import CheckpointError, MergingError
-from merging.inspection.fit import fit
 from merging.methods.moments import Moments, ignore_detail
 from merging.methods.slot import Gradients, Slot
-from merging.numerics.finite import all_finite
-from merging.numerics.linear_algebra import NO_DOUBLES
-from merging.numerics.low_rank import LowRank, Thin
+from merging.models.checkpoint import Checkpoint, UnusedText
+from merging.models.families import LINEAR_MAPS, OUTPUT, UNMERGED, Parameter, Role
+from merging.models.inspection.fit import fit
+from merging.models.tensor_info import TensorInfo
 
 BLOCK_CPU = 1 << 18  # scalars per expert that are read at a time
 BLOCK_GPU = 1 << 24  # the same on a device with much memory

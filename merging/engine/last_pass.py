@@ -10,18 +10,18 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
-from merging.checkpoints.families import UNMERGED, Parameter, Role
+from merging.base.errors import MergingError
+from merging.base.numerics.finite import all_finite
+from merging.base.progress import Meter
 from merging.engine.inputs import Inputs
 from merging.engine.layer_inputs import OnDetail
 from merging.engine.merged_inputs import MergedInputs
 from merging.engine.outputs import Notes, Output, Rows, Stored, merged_values
 from merging.engine.stream import Stage, Stream
-from merging.errors import MergingError
 from merging.methods.method import Edit, Merge
 from merging.methods.moments import Moments
 from merging.methods.slot import Slot
-from merging.numerics.finite import all_finite
-from merging.progress import Meter
+from merging.models.families import UNMERGED, Parameter, Role
 
 
 class Elsewhere(Protocol):

@@ -13,18 +13,18 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
-from merging.checkpoints.checkpoint import Checkpoint
-from merging.checkpoints.families import EMBEDDINGS, Parameter, Role
-from merging.checkpoints.tower_names import is_transposed
-from merging.clip.batches import batch_size
-from merging.clip.image_encoder import Encoder
+from merging.base.errors import NeedsError
+from merging.base.text import first_few
+from merging.base.threads import ONE_THREAD, cores, one_thread
 from merging.engine.capture.files import opened_layer_inputs
 from merging.engine.needs import check_images
-from merging.errors import NeedsError
+from merging.images.batches import batch_size
+from merging.images.image_encoder import Encoder
 from merging.methods.moments import Moments, ignore_detail
-from merging.team.own_names import under_team_names
-from merging.text import first_few
-from merging.threads import ONE_THREAD, cores, one_thread
+from merging.models.checkpoint import Checkpoint
+from merging.models.families import EMBEDDINGS, Parameter, Role
+from merging.models.team.own_names import under_team_names
+from merging.models.tower_names import is_transposed
 
 # {expert: {parameter name: rows}, or a file of them}: rows (n, d_in) enter a linear weight, (n, d) normalized ones a
 # norm scale; moments stand for rows.

@@ -8,11 +8,11 @@ from functools import partial
 import torch
 from torch import Tensor
 
-from merging.checkpoints.checkpoint import Checkpoint
-from merging.checkpoints.tower_names import assemble
-from merging.clip.image_encoder import Encoder
 from merging.engine.layer_inputs import CapturedInputs, OnDetail
+from merging.images.image_encoder import Encoder
 from merging.methods.moments import Moments
+from merging.models.checkpoint import Checkpoint
+from merging.models.tower_names import assemble
 
 
 class MergedInputs(CapturedInputs):

@@ -8,19 +8,19 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from merging.checkpoints.families import UNMERGED, WEIGHTS, Role
-from merging.checkpoints.kinds.facts import title_of
-from merging.errors import FamilyError, NeedsError
-from merging.methods.exemplars import TaskExemplars, described
+from merging.base.errors import FamilyError, NeedsError
+from merging.base.numerics.flops import LinearMap
+from merging.base.text import first_few, plural
+from merging.images.exemplars import TaskExemplars, described
 from merging.methods.method import Method, Needs
 from merging.methods.params import Params
-from merging.numerics.flops import LinearMap
+from merging.models.families import UNMERGED, WEIGHTS, Role
+from merging.models.network_facts import title_of
 from merging.recipes.chain_rules import not_used
-from merging.text import first_few, plural
 
 if TYPE_CHECKING:
-    from merging.checkpoints.architecture import Architecture
-    from merging.checkpoints.checkpoint import Checkpoint
+    from merging.models.architecture import Architecture
+    from merging.models.checkpoint import Checkpoint
     from merging.recipes.recipe import Recipe
 
 HOW_TO_PASS = {

@@ -12,14 +12,14 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from merging.checkpoints.checkpoint import Checkpoint
-from merging.checkpoints.tensor_info import dtype_name
+from merging.base.errors import MergingError
+from merging.base.files.tables import Columns
+from merging.base.numerics.finite import all_finite
+from merging.base.numerics.linear_algebra import with_doubles
 from merging.engine.inputs import Inputs
-from merging.errors import MergingError
-from merging.files.tables import Columns
 from merging.methods.slot import Slot
-from merging.numerics.finite import all_finite
-from merging.numerics.linear_algebra import with_doubles
+from merging.models.checkpoint import Checkpoint
+from merging.models.tensor_info import dtype_name
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -15,14 +15,14 @@ import torch
 from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 
-from merging.clip.image_encoder import Encoder, Record
-from merging.devices import fitting, is_host
+from merging.base.devices import fitting, is_host
+from merging.base.numerics.linear_algebra import double, numbers
+from merging.base.threads import cores, side_by_side
+from merging.engine.modules.mixed_tower import MixedEncoder, ModuleTower
+from merging.images.exemplars import TaskExemplars
+from merging.images.image_encoder import Encoder, Record
 from merging.methods.adapting import Route, Router
-from merging.methods.exemplars import TaskExemplars
 from merging.methods.learning import batch_order, entropies
-from merging.modules.mixed_tower import MixedEncoder, ModuleTower
-from merging.numerics.linear_algebra import double, numbers
-from merging.threads import cores, side_by_side
 
 ACTIVATIONS_CPU, ACTIVATIONS_GPU = 1 << 30, 1 << 34  # bytes above which blocks are computed again going backward
 KEPT = 24  # numbers of the size of a token that a block keeps for the backward pass, beside attention's own

@@ -16,8 +16,10 @@ from typing import TYPE_CHECKING, Any, TypedDict, Unpack
 import torch
 from torch import Tensor
 
-from merging.checkpoints.checkpoint import Checkpoint, UnusedText
-from merging.devices import choose_device, describe_device, in_room
+from merging.base.devices import choose_device, describe_device, in_room
+from merging.base.files.tables import Frames, Table
+from merging.base.progress import Meter
+from merging.base.threads import one_thread
 from merging.engine.capture.given_gradients import GivenGradients, GradientsOf
 from merging.engine.inputs import Inputs
 from merging.engine.last_pass import Elsewhere, cuts, merging_pass, take_over, write_unmerged
@@ -34,23 +36,21 @@ from merging.engine.needs import (
 from merging.engine.outputs import MERGED, LastStored, MemorySink, Notes, Output, Rows, Sink, Stored
 from merging.engine.stream import Stage, Stream
 from merging.engine.work import passes_of
-from merging.files.tables import Frames, Table
-from merging.inspection.fit import fit
-from merging.inspection.fit_report import FitReport
+from merging.images.exemplars import TaskExemplars
 from merging.methods.apart import apart, packed_tensors
-from merging.methods.exemplars import TaskExemplars
 from merging.methods.method import Merge, Needs
 from merging.methods.slot import Survey
-from merging.progress import Meter
+from merging.models.checkpoint import Checkpoint, UnusedText
+from merging.models.inspection.fit import fit
+from merging.models.inspection.fit_report import FitReport
+from merging.models.team.team import TeamMember, head_tensors
 from merging.tasks.context import QUIET, Context
-from merging.team.team import TeamMember, head_tensors
-from merging.threads import one_thread
 
 if TYPE_CHECKING:
     import pandas as pd
 
     from merging.engine.learning.kept import Kept
-    from merging.modules.modules import Modules
+    from merging.engine.modules.modules import Modules
     from merging.recipes.recipe import Recipe
 
 

@@ -13,8 +13,9 @@ from typing import Any, TypeVar
 import torch
 from torch import Tensor
 
-from merging.at_once import WAKE, Report, Unit, ahead, at_once, in_turns
-from merging.checkpoints.families import Parameter
+from merging.base.at_once import WAKE, Report, Unit, ahead, at_once, in_turns
+from merging.base.progress import Meter
+from merging.base.threads import ONE_THREAD, budget, cores, one_thread
 from merging.engine.inputs import Inputs, Places
 from merging.engine.layer_inputs import OnDetail
 from merging.engine.outputs import Notes
@@ -22,8 +23,7 @@ from merging.methods.method import Edit, Merge
 from merging.methods.moments import Moments, ignore_detail
 from merging.methods.params import Params
 from merging.methods.slot import Provisional, Slot
-from merging.progress import Meter
-from merging.threads import ONE_THREAD, budget, cores, one_thread
+from merging.models.families import Parameter
 
 T = TypeVar("T")
 

@@ -7,17 +7,17 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from merging.checkpoints.architecture import Architecture
-from merging.checkpoints.checkpoint import Checkpoint
-from merging.checkpoints.families import EMBEDDINGS, LINEAR_MAPS, UNMERGED, Role
-from merging.checkpoints.tower_names import is_transposed
+from merging.base.errors import CheckpointError
+from merging.base.numerics.flops import LinearMap, into_core, symmetric_product
 from merging.engine.inputs import sum_of_ranks
 from merging.engine.learning.work import FORWARD_AND_BACKWARD, learning_work
-from merging.errors import CheckpointError
 from merging.methods.apart import is_apart, packed_tensors
 from merging.methods.method import Edit, Merge, Needs
 from merging.methods.slot import Gradients
-from merging.numerics.flops import LinearMap, into_core, symmetric_product
+from merging.models.architecture import Architecture
+from merging.models.checkpoint import Checkpoint
+from merging.models.families import EMBEDDINGS, LINEAR_MAPS, UNMERGED, Role
+from merging.models.tower_names import is_transposed
 
 if TYPE_CHECKING:
     from merging.methods.method import Method
@@ -32,7 +32,7 @@ class ChainWork:
     There are ``experts`` of ``scalars`` merged scalars each, and the pretrained model. ``passes`` are over the tensors
     of all of them, the pass that merges included. ``reads`` and ``writes`` are bytes of tensors; tensors that an edit
     drops are counted, too, though they are not read. ``matrix_flops`` are operations of the methods' products and
-    decompositions, exemplars' Gram matrices included: an estimate (see ``merging.numerics.flops``). ``exemplars`` are
+    decompositions, exemplars' Gram matrices included: an estimate (see ``base.numerics.flops``). ``exemplars`` are
     images of all tasks, ``forward`` and ``backward`` passes of a tower for one image each, ``tower_flops`` their
     operations: about two for each weight and token in a forward pass, and twice as many in a backward pass.
     """

@@ -13,17 +13,17 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import torch
 
-from merging.checkpoints.families import Parameter, thirds
 from merging.methods.method import Edit, Merge
 from merging.methods.slot import Provisional, Slot, SlotStream
+from merging.models.families import Parameter, thirds
 
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from merging.checkpoints.tensor_info import TensorInfo
     from merging.methods.learning import Blend, Change, Masks
     from merging.methods.method import ProvisionalFunction
     from merging.methods.params import Params
+    from merging.models.tensor_info import TensorInfo
 
 T = TypeVar("T")
 APART = "apart"  # the name of the parameter

@@ -21,9 +21,9 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Self
 from urllib.parse import quote, unquote
 
-from merging.checkpoints.families import EMBEDDINGS, OF_OTHERS, OUTPUT, UNMERGED, Parameter, Role
-from merging.errors import ParameterError
-from merging.text import did_you_mean, exact_text, first_few, printable
+from merging.base.errors import ParameterError
+from merging.base.text import did_you_mean, exact_text, first_few, printable
+from merging.models.families import EMBEDDINGS, OF_OTHERS, OUTPUT, UNMERGED, Parameter, Role
 
 if TYPE_CHECKING:  # importing it takes a while, and recipes are read without it
     import numpy as np
@@ -320,7 +320,7 @@ def _is_named(parameter: Parameter, pattern: str) -> bool:
 @lru_cache(maxsize=8192)  # every rule asks for the same few hundred names
 def canonical_name(name: str) -> str:
     """open_clip's name of a tensor, without prefix; the name itself where there is none."""
-    from merging.checkpoints.tower_names import place_of  # loads torch
+    from merging.models.tower_names import place_of  # loads torch
 
     place = place_of(name)
     return place.name if place else name

@@ -17,11 +17,11 @@ import torch.nn.functional as nnf
 from numpy.typing import NDArray
 from torch import Tensor
 
-from merging.errors import MergingError
+from merging.base.errors import MergingError
 from merging.methods.slot import Slot, SlotStream
 
 if TYPE_CHECKING:
-    from merging.checkpoints.families import Parameter
+    from merging.models.families import Parameter
 
 BETAS, EPS = (0.9, 0.999), 1e-8  # Adam's, as in every paper whose method is here
 

@@ -12,16 +12,16 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
-from merging.checkpoints.families import LINEAR_MAPS, Parameter, Role
 from merging.methods.adapting import AdaptedTower, Learned, MergedNetwork, Parts, Shapes, Sizes
 from merging.methods.params import NoParams, Params
 from merging.methods.slot import Gradients, Provisional, Slot, SlotStream, Survey
+from merging.models.families import LINEAR_MAPS, Parameter, Role
 
 if TYPE_CHECKING:
     from torch import Tensor
 
+    from merging.base.numerics.flops import LinearMap
     from merging.methods.learning import Blend  # loads torch
-    from merging.numerics.flops import LinearMap
 
 
 class Needs(StrEnum):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from merging.numerics.linear_algebra import double, lower_gram, symmetric
+from merging.base.numerics.linear_algebra import double, lower_gram, symmetric
 
 
 def ignore_detail(detail: str) -> None:

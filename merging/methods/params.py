@@ -12,9 +12,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar, Self
 
-from merging.errors import ParameterError
+from merging.base.errors import ParameterError
+from merging.base.text import did_you_mean, exact_text
 from merging.methods import factor_rules
-from merging.text import did_you_mean, exact_text
 
 BOUND = "bound"
 TABLE = "table"  # the kind of a parameter that holds rules

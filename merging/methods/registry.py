@@ -6,9 +6,9 @@ import importlib
 import pkgutil
 from functools import cache
 
-from merging.errors import UnknownMethodError
+from merging.base.errors import UnknownMethodError
+from merging.base.text import did_you_mean
 from merging.methods.method import REGISTERED, Adapt, Edit, Merge, Method
-from merging.text import did_you_mean
 
 # Other names under which a released method can still be found.
 ALIASES = {"weight_average": "weight_averaging"}

@@ -10,8 +10,8 @@ from functools import lru_cache
 import numpy as np
 from numpy.typing import NDArray
 
-from merging.checkpoints.families import UNMERGED, Parameter
 from merging.methods.factor_rules import SECTIONS, SELECTORS, FactorRule, canonical_name, resolve, rules_text
+from merging.models.families import UNMERGED, Parameter
 
 Table = NDArray[np.float64]
 

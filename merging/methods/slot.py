@@ -8,14 +8,14 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
-from merging.checkpoints.families import Parameter, Role
+from merging.models.families import Parameter, Role
 
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from merging.files.tables import Table
+    from merging.base.files.tables import Table
+    from merging.base.numerics.low_rank import LowRank
     from merging.methods.moments import Moments
-    from merging.numerics.low_rank import LowRank
 
 T = TypeVar("T")
 

@@ -7,12 +7,12 @@ import reprlib
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from merging.checkpoints.families import ACTIVATIONS, FAMILY_KEYS
-from merging.checkpoints.stated_architecture import StatedArchitecture
-from merging.errors import CheckpointError, RecipeError
+from merging.base.errors import CheckpointError, RecipeError
 from merging.methods.method import Adapt, Edit, Merge, Method
 from merging.methods.params import Params
-from merging.team.choices import VOCABULARIES
+from merging.models.families import ACTIVATIONS, FAMILY_KEYS
+from merging.models.stated_architecture import StatedArchitecture
+from merging.models.team.choices import VOCABULARIES
 
 NOT_USED = {  # given images, or settings of them -> a sentence where no step of the chain looks at them
     "exemplars": "No step of this chain needs exemplars, so exemplars is not used.",

@@ -10,13 +10,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from merging.checkpoints.families import ACTIVATIONS
-from merging.checkpoints.stated_architecture import StatedArchitecture
-from merging.errors import ParameterError, RecipeError, UnknownMethodError
+from merging.base.errors import ParameterError, RecipeError, UnknownMethodError
 from merging.methods import registry
 from merging.methods.factor_rules import EVERYTHING
 from merging.methods.method import Method
 from merging.methods.params import TABLE, Bound, Params, unknown_parameter
+from merging.models.families import ACTIVATIONS
+from merging.models.stated_architecture import StatedArchitecture
 from merging.recipes.recipe import Exemplars
 from merging.recipes.unlabeled import TestData
 

@@ -6,8 +6,8 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Self
 
-from merging.errors import RecipeError
-from merging.files.plain_yaml import text_of
+from merging.base.errors import RecipeError
+from merging.base.files.plain_yaml import text_of
 from merging.methods.method import Method, Needs
 
 Files = tuple[tuple[str, str], ...]  # (expert, file), in order

@@ -12,12 +12,12 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from merging.checkpoints.families import EMBEDDINGS, OUTPUT, Parameter
-from merging.errors import RecipeError
+from merging.base.errors import RecipeError
 from merging.methods import registry
 from merging.methods.edits.manual import AFTER, BEFORE, MERGED
 from merging.methods.factor_rules import LARGEST, FactorRule, resolve
 from merging.methods.simplify_factors import simplify
+from merging.models.families import EMBEDDINGS, OUTPUT, Parameter
 from merging.recipes.recipe import Recipe
 from merging.recipes.step import Step
 

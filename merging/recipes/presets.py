@@ -9,12 +9,12 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple, Self
 
-from merging.errors import MergingError, RecipeError
+from merging.base.errors import MergingError, RecipeError
+from merging.base.text import did_you_mean
 from merging.methods import registry
 from merging.recipes.papers.ablations import LWPTV_FAMILY, VARIANTS
 from merging.recipes.papers.combinations import COMBINATIONS, LEARNED, LWPTV, ON_NETWORKS, Combination
 from merging.recipes.recipe import Exemplars, Recipe
-from merging.text import did_you_mean
 
 PLUGIN = LWPTV  # the edit that its paper puts in front of every merge
 

@@ -9,20 +9,20 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, Self
 
-from merging.checkpoints.families import Parameter
-from merging.checkpoints.references import PRETRAINED, expert_key
-from merging.errors import MergingError, RecipeError
-from merging.files.plain_yaml import check_fields, plain_yaml, text_of, write_yaml
-from merging.files.short_digest import short_digest
-from merging.formats.opening import ModelRef
+from merging.base.errors import MergingError, RecipeError
+from merging.base.files.plain_yaml import check_fields, plain_yaml, text_of, write_yaml
+from merging.base.files.short_digest import short_digest
 from merging.methods import registry
 from merging.methods.method import Adapt, Edit, Merge, Method, Needs
 from merging.methods.params import Params, integer
+from merging.models.families import Parameter
+from merging.models.formats.opening import ModelRef
+from merging.models.references import PRETRAINED, expert_key
+from merging.models.team.choices import COMMON
 from merging.recipes import chain_rules
 from merging.recipes.given_data import GivenData
 from merging.recipes.step import Step, StepSpec, checked_step
 from merging.recipes.unlabeled import TestData
-from merging.team.choices import COMMON
 
 VERSION = 1
 FIELDS = (

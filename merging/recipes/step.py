@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from merging.errors import RecipeError
+from merging.base.errors import RecipeError
 from merging.methods import registry
 from merging.methods.method import Method
 from merging.methods.params import TABLE, Params

@@ -1,1 +1,1 @@
-"""One way to compute: contexts, kinds of tasks and workers, stored results, and what becomes of damaged ones."""
+"""One way to compute: tasks and their results, who computes them, and the queue; kinds of work are dotted names."""

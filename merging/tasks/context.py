@@ -7,13 +7,13 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Protocol, Self
 
-from merging.progress import Cancel, Meter, Phases, Progress, ProgressCallback, is_asked
+from merging.base.progress import Cancel, Meter, Phases, Progress, ProgressCallback, is_asked
 
 log_warning: Callable[[str], None] = logging.getLogger("merging").warning
 
 
 class OpenWorkers(Protocol):
-    """Workers that are open; ``merging.workers.workers`` has them."""
+    """Workers that are open; ``merging.tasks.workers.workers`` has them."""
 
     def words(self) -> str:
         """How many there are."""

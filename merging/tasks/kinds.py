@@ -11,22 +11,22 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
-from merging.errors import WorkerError
+from merging.base.errors import WorkerError
 from merging.tasks.context import Context
 
 ABOUT, POINT, TRIAL, TENSOR, SCORE, RUN, MEASURE = "about", "point", "trial", "tensor", "score", "run", "measure"
 KINDS: Mapping[str, str] = {
-    ABOUT: "merging.workers.about:KIND",
-    POINT: "merging.sweeps.point_task:KIND",
-    TRIAL: "merging.analysis.trials.trial_task:KIND",
-    TENSOR: "merging.runs.remote.tensor_task:KIND",
-    SCORE: "merging.runs.remote.score_task:KIND",
-    RUN: "merging.runs.several.run_task:KIND",
-    MEASURE: "merging.analysis.several.measurement_task:KIND",
+    ABOUT: "merging.tasks.workers.about:KIND",
+    POINT: "merging.study.sweeps.point_task:KIND",
+    TRIAL: "merging.study.trials.trial_task:KIND",
+    TENSOR: "merging.study.runs.tensor_task:KIND",
+    SCORE: "merging.study.runs.score_task:KIND",
+    RUN: "merging.study.runs.run_task:KIND",
+    MEASURE: "merging.study.measurement_task:KIND",
 }
 STAGED: Mapping[str, str] = {
-    "preview": "merging.previews.preview_stages:preview_stages",
-    "image": "merging.analysis.image_stages:image_stages",
+    "preview": "merging.study.previews.preview_stages:preview_stages",
+    "image": "merging.study.image_stages:image_stages",
 }
 Plain = dict[str, Any]
 Request = Mapping[str, Any]

@@ -24,7 +24,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 
-from merging.errors import Cancelled, MergingError, describe_unexpected, is_out_of_memory
+from merging.base.errors import Cancelled, MergingError, describe_unexpected, is_out_of_memory
 from merging.tasks.context import Context
 from merging.tasks.kinds import Plain, Request, StageAnswer, Stages, find_staged_kind
 

@@ -10,8 +10,8 @@ import uuid
 from dataclasses import dataclass
 from pathlib import Path
 
-from merging.files import atomic
-from merging.files.records import write_json
+from merging.base.files import atomic
+from merging.base.files.records import write_json
 
 FOLDER, NOTE = "corrupt", "damage.json"
 NAME = re.compile(r"(.+)-[0-9a-f]{8}")

@@ -20,14 +20,14 @@ from typing import Any, Generic, NamedTuple, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from merging.errors import StoreError
-from merging.files import atomic, records
-from merging.files.atomic import DamagedError, Manifest, read_manifest, verified
-from merging.files.disk import OTHER_STORE, explained
-from merging.files.short_digest import SHORT_DIGEST
-from merging.files.tables import PACKED, SCORES, Columns, Table, read_columns, stored_table, unpacked, write_table
+from merging.base.errors import StoreError
+from merging.base.files import atomic, records
+from merging.base.files.atomic import DamagedError, Manifest, read_manifest, verified
+from merging.base.files.disk import OTHER_STORE, explained
+from merging.base.files.short_digest import SHORT_DIGEST
+from merging.base.files.tables import PACKED, SCORES, Columns, Table, read_columns, stored_table, unpacked, write_table
+from merging.base.text import did_you_mean
 from merging.tasks.quarantine import Quarantine
-from merging.text import did_you_mean
 
 T = TypeVar("T")
 ATTEMPTS, PAUSE = 10, 0.01  # attempts to read a damaged file, and seconds between them

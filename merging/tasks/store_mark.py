@@ -12,9 +12,9 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from merging.errors import WorkerError
-from merging.files.disk import OTHER_STORE, explained
-from merging.files.temporary import temporary_name
+from merging.base.errors import WorkerError
+from merging.base.files.disk import OTHER_STORE, explained
+from merging.base.files.temporary import temporary_name
 
 LOOK = 0.5  # seconds between two looks at whether the program that asked still waits
 Mark = Mapping[str, str]  # the path of the file, and the text in it

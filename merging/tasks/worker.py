@@ -14,8 +14,8 @@ import traceback
 from dataclasses import replace
 from typing import Any
 
-from merging import errors
-from merging.errors import MergingError, WorkerError, describe_unexpected, is_out_of_memory
+from merging.base import errors
+from merging.base.errors import MergingError, WorkerError, describe_unexpected, is_out_of_memory
 from merging.tasks.context import Context
 from merging.tasks.kinds import Plain, Request, TaskKind, find_kind
 from merging.tasks.store_mark import is_forsaken

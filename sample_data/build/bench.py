@@ -13,12 +13,12 @@ import torch
 import torch.nn.functional as nnf
 
 import merging
-from merging.benchmarks.benchmark import Benchmark
-from merging.benchmarks.image_features import features, predict
-from merging.checkpoints.architecture import Architecture
-from merging.checkpoints.checkpoint import MappingCheckpoint
-from merging.clip.image_encoder import Encoder
-from merging.formats.opening import open_checkpoint
+from merging.engine.evaluation.image_features import features, predict
+from merging.images.benchmarks.benchmark import Benchmark
+from merging.images.image_encoder import Encoder
+from merging.models.architecture import Architecture
+from merging.models.checkpoint import MappingCheckpoint
+from merging.models.formats.opening import open_checkpoint
 from sample_data.build.network import Tower
 from sample_data.build.tasks import TASKS
 

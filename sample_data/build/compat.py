@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from safetensors import safe_open
 
-from merging.open_clip_import import prepare_torchvision
+from merging.base.open_clip_import import prepare_torchvision
 from sample_data.build.network import Tower, normalized
 
 

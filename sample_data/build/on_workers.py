@@ -5,17 +5,17 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 
-from merging.analysis.registry import kind
-from merging.analysis.several.measure_several import WantedMeasurement, measure_several
-from merging.benchmarks.benchmark import Benchmark
-from merging.errors import MergingError
-from merging.progress import Progress, ProgressCallback
+from merging.base.errors import MergingError
+from merging.base.progress import Progress, ProgressCallback
+from merging.images.benchmarks.benchmark import Benchmark
 from merging.recipes.recipe import Recipe
-from merging.runs.run import Run
-from merging.runs.several.execute_several import WantedRun, execute_several
-from merging.runs.store import Store
+from merging.study.analysis.registry import kind
+from merging.study.measure_several import WantedMeasurement, measure_several
+from merging.study.runs.execute_several import WantedRun, execute_several
+from merging.study.runs.run import Run
+from merging.study.runs.store import Store
 from merging.tasks.context import Context
-from merging.workers.workers import Workers
+from merging.tasks.workers.workers import Workers
 
 
 def run(recipes: Sequence[Recipe], store: Store, benchmark: Benchmark, workers: Workers) -> None:

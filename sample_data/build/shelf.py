@@ -9,13 +9,13 @@ import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from merging import settings
-from merging.files.atomic import MANIFEST, seal
-from merging.files.records import write_json
-from merging.files.tables import PACKED, read_table, stored_table, write_table
-from merging.runs import edit_pairs
-from merging.runs.run import FACTS, SALIENCY, Run
-from merging.runs.store import Store
+from merging.base import settings
+from merging.base.files.atomic import MANIFEST, seal
+from merging.base.files.records import write_json
+from merging.base.files.tables import PACKED, read_table, stored_table, write_table
+from merging.study.runs import edit_pairs
+from merging.study.runs.run import FACTS, SALIENCY, Run
+from merging.study.runs.store import Store
 
 PACK_ABOVE = 5_000  # bytes of a table or an array
 SMALLER = 0.8  # of these bytes that a packed one has at most

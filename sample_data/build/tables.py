@@ -12,17 +12,17 @@ from pathlib import Path
 
 import pandas as pd
 
-from merging import settings
-from merging.analysis import stored as stored_measurements
-from merging.analysis.measurements.drift import STEM
-from merging.benchmarks.benchmark import MULTITASK, Benchmark
-from merging.benchmarks.metrics import wilson
-from merging.checkpoints.references import PRETRAINED
+from merging.base import settings
 from merging.engine.outputs import MERGED
+from merging.images.benchmarks.benchmark import MULTITASK, Benchmark
+from merging.images.benchmarks.metrics import wilson
+from merging.models.references import PRETRAINED
 from merging.recipes.presets import preset
-from merging.runs.inputs import open_inputs
-from merging.runs.reference_models import references
-from merging.runs.store import Store
+from merging.study.analysis import stored as stored_measurements
+from merging.study.measurements.drift import STEM
+from merging.study.runs.inputs import open_inputs
+from merging.study.runs.reference_models import references
+from merging.study.runs.store import Store
 from sample_data.build import scalings
 
 SPLIT = "reporting"

@@ -7,14 +7,14 @@ from typing import Any
 
 import pytest
 
-from merging.analysis.measure import measure
-from merging.analysis.measurements.predictions import scores
-from merging.benchmarks.benchmark import Benchmark
-from merging.errors import TaskError
+from merging.base.errors import TaskError
+from merging.images.benchmarks.benchmark import Benchmark
 from merging.recipes.recipe import Recipe
-from merging.runs.execute import execute
-from merging.runs.run import Run
-from merging.runs.store import Store
+from merging.study.measure import measure
+from merging.study.measurements.predictions import scores
+from merging.study.runs.execute import execute
+from merging.study.runs.run import Run
+from merging.study.runs.store import Store
 from merging.tasks.context import Context
 
 ADAPTS = {"surgery": {"rank": 4, "steps": 60, "lr": 0.05}, "twin": {"steps": 20}}

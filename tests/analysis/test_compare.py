@@ -13,22 +13,23 @@ import tiny_library
 import torch
 from scipy.stats import binomtest
 
-from merging import settings
-from merging.analysis import agreement, measure
-from merging.analysis import stored as stored_measurements
-from merging.analysis.measurements import predictions
-from merging.analysis.measurements.predictions import SPLIT
-from merging.analysis.subject import Subject
-from merging.benchmarks.benchmark import Benchmark
-from merging.benchmarks.evaluate import evaluate
-from merging.benchmarks.image_features import FARTHEST, cosines, features, margins
-from merging.checkpoints.references import PRETRAINED
-from merging.clip.image_encoder import Encoder
-from merging.errors import TaskError
-from merging.formats.opening import open_checkpoint
+from merging.base import settings
+from merging.base.errors import TaskError
+from merging.engine.evaluation.evaluate import evaluate
+from merging.engine.evaluation.image_features import FARTHEST, cosines, features, margins
+from merging.images.benchmarks.benchmark import Benchmark
+from merging.images.image_encoder import Encoder
+from merging.models.formats.opening import open_checkpoint
+from merging.models.references import PRETRAINED
 from merging.recipes.presets import preset
-from merging.runs.run import Run
-from merging.runs.store import Store
+from merging.study import measure
+from merging.study.analysis import agreement
+from merging.study.analysis import stored as stored_measurements
+from merging.study.analysis.subject import Subject
+from merging.study.measurements import predictions
+from merging.study.measurements.predictions import SPLIT
+from merging.study.runs.run import Run
+from merging.study.runs.store import Store
 from merging.tasks.context import Context
 from sample_data.library import PREDICTIONS
 

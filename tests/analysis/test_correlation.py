@@ -8,7 +8,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from merging.analysis import correlation
+from merging.study.analysis import correlation
 
 
 def pearson_by_loops(x, y):

@@ -8,9 +8,9 @@ import pytest
 import tiny
 import torch
 
-from merging.analysis.measurements.drift import MergeModels, cumulative_drift, isolated_drift
-from merging.benchmarks.image_features import BATCH
+from merging.engine.evaluation.image_features import BATCH
 from merging.engine.layer_inputs import CapturedInputs
+from merging.study.measurements.drift import MergeModels, cumulative_drift, isolated_drift
 
 TASK_NAMES = ("circles", "digits")
 HEADS = tiny.WIDTH // tiny.ARCHITECTURE["vision_cfg"]["head_width"]

@@ -11,19 +11,21 @@ import tiny
 import torch
 from stand_in_jobs import ended
 
-from merging.analysis import measure, stored
-from merging.analysis.measurements import drift, exemplar_sensitivity, parameter_kinds
-from merging.benchmarks.benchmark import Benchmark
-from merging.benchmarks.evaluate import evaluate
+from merging.base.errors import Cancelled, CheckpointError, StoreError, TaskError
 from merging.cli.main import main
-from merging.errors import Cancelled, CheckpointError, StoreError, TaskError
-from merging.jobs.records import State
-from merging.jobs.runner import Runner
+from merging.engine.evaluation.evaluate import evaluate
+from merging.images.benchmarks.benchmark import Benchmark
 from merging.recipes.presets import preset
 from merging.recipes.recipe import Recipe
-from merging.runs.execute import execute
-from merging.runs.store import Store
+from merging.study import measure
+from merging.study.analysis import stored
+from merging.study.measurements import drift, parameter_kinds
+from merging.study.runner import Runner
+from merging.study.runs.execute import execute
+from merging.study.runs.store import Store
+from merging.study.trials import exemplar_sensitivity
 from merging.tasks.context import Context
+from merging.tasks.queue.records import State
 
 # As measurements of stored runs
 

@@ -10,13 +10,14 @@ import pytest
 import tiny
 import tiny_library
 
-from merging.analysis import measure, separability, stored
-from merging.analysis.measurements import features, tsne
-from merging.benchmarks.benchmark import Benchmark
-from merging.clip.image_encoder import Encoder
-from merging.errors import StoreError, TaskError
-from merging.progress import Progress
-from merging.runs.store import Store
+from merging.base.errors import StoreError, TaskError
+from merging.base.progress import Progress
+from merging.images.benchmarks.benchmark import Benchmark
+from merging.images.image_encoder import Encoder
+from merging.study import measure
+from merging.study.analysis import separability, stored
+from merging.study.measurements import features, tsne
+from merging.study.runs.store import Store
 from merging.tasks.context import Context
 
 RNG = np.random.default_rng(0)

@@ -16,7 +16,13 @@ from safetensors.torch import load_file
 from torch import Tensor
 
 import viz
-from merging.analysis.drm_joint_space import (
+from merging.base.errors import CheckpointError, StoreError
+from merging.images.benchmarks.benchmark import Benchmark
+from merging.methods import registry
+from merging.methods.slot import Slot
+from merging.models.families import Parameter, Role
+from merging.recipes.recipe import Recipe
+from merging.study.analysis.drm_joint_space import (
     JointSpace,
     TaskMatrices,
     block_means,
@@ -27,15 +33,9 @@ from merging.analysis.drm_joint_space import (
     spectrum,
     steps,
 )
-from merging.benchmarks.benchmark import Benchmark
-from merging.checkpoints.families import Parameter, Role
-from merging.errors import CheckpointError, StoreError
-from merging.methods import registry
-from merging.methods.slot import Slot
-from merging.recipes.recipe import Recipe
-from merging.runs.execute import execute
-from merging.runs.run import Run
-from merging.runs.store import Store
+from merging.study.runs.execute import execute
+from merging.study.runs.run import Run
+from merging.study.runs.store import Store
 
 EXPERTS = ("one", "two", "three")
 SHAPES = [(9, 6), (6, 9), (24, 5)]  # the last one is taller than all experts side by side are wide

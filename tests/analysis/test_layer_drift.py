@@ -15,14 +15,15 @@ from small_networks import batches, small
 from torch import Tensor, nn
 
 import merging
-from merging.analysis import measure, stored
-from merging.benchmarks.benchmark import Benchmark
+from merging.base.errors import NeedsError, TaskError
 from merging.cli.main import main
-from merging.errors import NeedsError, TaskError
+from merging.images.benchmarks.benchmark import Benchmark
 from merging.recipes.recipe import Recipe
-from merging.runs.execute import execute
-from merging.runs.run import Run
-from merging.runs.store import Store
+from merging.study import measure
+from merging.study.analysis import stored
+from merging.study.runs.execute import execute
+from merging.study.runs.run import Run
+from merging.study.runs.store import Store
 from merging.tasks.context import Context
 
 DATA = {"a": slice(0, 2), "b": slice(1, 4)}  # which batches an expert saw

@@ -9,18 +9,18 @@ import pandas as pd
 import pytest
 import torch
 
-from merging.analysis.measure import measure
-from merging.analysis.measurements.learned.along_steps import marked, of_tensors, turns
-from merging.analysis.stored import Measured
-from merging.benchmarks.benchmark import Benchmark
-from merging.benchmarks.image_features import features
-from merging.clip.image_encoder import Encoder
-from merging.errors import TaskError
-from merging.formats.opening import open_checkpoint
+from merging.base.errors import TaskError
+from merging.engine.evaluation.image_features import features
+from merging.images.benchmarks.benchmark import Benchmark
+from merging.images.image_encoder import Encoder
+from merging.models.formats.opening import open_checkpoint
 from merging.recipes.recipe import Recipe
-from merging.runs.execute import execute
-from merging.runs.run import Run
-from merging.runs.store import Store
+from merging.study.analysis.stored import Measured
+from merging.study.measure import measure
+from merging.study.measurements.along_steps import marked, of_tensors, turns
+from merging.study.runs.execute import execute
+from merging.study.runs.run import Run
+from merging.study.runs.store import Store
 from merging.tasks.context import Context
 
 LEARNING = {"steps": 15, "lr": 0.02, "batch": 4}

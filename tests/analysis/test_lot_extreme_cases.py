@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from merging.analysis.lot_extreme_cases import ENERGIES, RANK, TASKS, extreme_case, task_vectors
+from merging.study.analysis.lot_extreme_cases import ENERGIES, RANK, TASKS, extreme_case, task_vectors
 
 
 def _of(table, merge):

@@ -9,15 +9,15 @@ from typing import Any
 import pytest
 import torch
 
-from merging.analysis import measure as measuring
-from merging.analysis import stored
-from merging.analysis.measurements import method_times
-from merging.benchmarks.benchmark import Benchmark
-from merging.devices import describe_machine
-from merging.errors import Cancelled, CheckpointError
+from merging.base.devices import describe_machine
+from merging.base.errors import Cancelled, CheckpointError
+from merging.images.benchmarks.benchmark import Benchmark
 from merging.methods import registry
-from merging.runs.run import PRECOMPUTED, THIS_MACHINE
-from merging.runs.store import Store
+from merging.study import measure as measuring
+from merging.study.analysis import stored
+from merging.study.runs.run import PRECOMPUTED, THIS_MACHINE
+from merging.study.runs.store import Store
+from merging.study.trials import method_times
 from merging.tasks.context import Context
 
 COSTS = {"task_arithmetic": 1.0, "lwptv → task_arithmetic": 1.5, "ties": 3.0, "drm": 40.0}  # of a chain, in references

@@ -13,20 +13,20 @@ from pretend_device import NAME, pretended
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
 import merging
-from merging.analysis import registry
-from merging.analysis.measure import measure
-from merging.analysis.measurements import drm_ablations, exemplar_sensitivity, method_times, task_counts
-from merging.analysis.measurements.put_back import images
-from merging.analysis.stored import Measured
-from merging.analysis.subject import Of
-from merging.benchmarks.benchmark import Benchmark
-from merging.formats.opening import open_checkpoint
+from merging.images.benchmarks.benchmark import Benchmark
 from merging.methods import registry as methods
-from merging.previews.samples import PreviewSample
+from merging.models.formats.opening import open_checkpoint
 from merging.recipes.recipe import Recipe
-from merging.runs.execute import execute
-from merging.runs.run import Run
-from merging.runs.store import Store
+from merging.study.analysis import registry
+from merging.study.analysis.stored import Measured
+from merging.study.analysis.subject import Of
+from merging.study.measure import measure
+from merging.study.measurements import put_back_images
+from merging.study.previews.samples import PreviewSample
+from merging.study.runs.execute import execute
+from merging.study.runs.run import Run
+from merging.study.runs.store import Store
+from merging.study.trials import drm_ablations, exemplar_sensitivity, method_times, task_counts
 from merging.tasks.context import Context
 
 CHAINS: dict[str, dict[str, Any]] = {
@@ -46,7 +46,7 @@ LESS = (
     (exemplar_sensitivity, "COUNTS", (8,)), (exemplar_sensitivity, "SEEDS", (0,)),
     (drm_ablations, "CUTS", (0.1,)), (drm_ablations, "VARIANTS", drm_ablations.VARIANTS[:1]),
     (task_counts, "METHODS", ("drm_h",)), (task_counts, "SUBSETS", 1),
-    (images, "SAMPLE", PreviewSample(4)), (method_times, "ROUNDS", 0), (method_times, "BRIEF", 1e-9),
+    (put_back_images, "SAMPLE", PreviewSample(4)), (method_times, "ROUNDS", 0), (method_times, "BRIEF", 1e-9),
     (exemplar_sensitivity, "CANDIDATES", exemplar_sensitivity.CANDIDATES[:1]),
     (methods, "methods", lambda: (methods.merge("ties"), methods.edit("cat"))),
 )  # fmt: skip

@@ -14,8 +14,10 @@ import viz_tables
 from figures import HOSTILE, strings
 
 import viz
-from merging.analysis.measurements import pairs as analysis
-from merging.analysis.measurements.pairs import (
+from merging.base.errors import Cancelled
+from merging.engine.inputs import Inputs
+from merging.study.measurements import pairs as analysis
+from merging.study.measurements.pairs import (
     CONFLICT,
     COSINE,
     OVERLAP,
@@ -26,8 +28,6 @@ from merging.analysis.measurements.pairs import (
     compare,
     matrix,
 )
-from merging.engine.inputs import Inputs
-from merging.errors import Cancelled
 from merging.tasks.context import Context
 
 

@@ -8,10 +8,10 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from merging.analysis.measurements.exemplar_sensitivity import OWN, TASK_VECTORS, WHOLE_WEIGHTS, losses
-from merging.analysis.paper_facts import accuracies, comparison, network
-from merging.analysis.paper_facts.comparison import BoundedValue, Comparison, Verdict, verdict
-from merging.benchmarks.metrics import wilson
+from merging.images.benchmarks.metrics import wilson
+from merging.study.paper_facts import accuracies, comparison, network
+from merging.study.paper_facts.comparison import BoundedValue, Comparison, Verdict, verdict
+from merging.study.trials.exemplar_sensitivity import OWN, TASK_VECTORS, WHOLE_WEIGHTS, losses
 
 
 def ours(low: float, high: float) -> Comparison:

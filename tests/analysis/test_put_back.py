@@ -12,21 +12,22 @@ import tiny
 import torch
 from safetensors.torch import load_file
 
-from merging.analysis import measure, stored
-from merging.analysis.measurements.put_back import first_order, images, variants
-from merging.benchmarks.evaluate import evaluate, evaluate_per_task
-from merging.checkpoints.families import describe
+from merging.base.errors import Cancelled, StoreError
+from merging.base.progress import Meter, Progress
 from merging.cli.main import main
-from merging.clip.image_encoder import Encoder
-from merging.errors import Cancelled, StoreError
+from merging.engine.evaluation.evaluate import evaluate, evaluate_per_task
+from merging.images.image_encoder import Encoder
 from merging.methods.slot import Slot
-from merging.previews.samples import PreviewSample
-from merging.progress import Meter, Progress
+from merging.models.families import describe
 from merging.recipes.presets import preset
 from merging.recipes.recipe import Recipe
-from merging.runs.execute import execute
-from merging.runs.reference_models import references
-from merging.runs.store import Store
+from merging.study import measure
+from merging.study.analysis import stored
+from merging.study.measurements import first_order, put_back_images, put_back_variants
+from merging.study.previews.samples import PreviewSample
+from merging.study.runs.execute import execute
+from merging.study.runs.reference_models import references
+from merging.study.runs.store import Store
 from merging.tasks.context import Context
 
 AVERAGES = ("in domain", "out of domain")
@@ -47,7 +48,7 @@ def measured(tmp_path_factory, tiny_benchmark):
 
 @pytest.fixture(scope="module")
 def every(tiny_benchmark):
-    return variants.variants(tiny_benchmark.tower.parameters)
+    return put_back_variants.variants(tiny_benchmark.tower.parameters)
 
 
 def put_back(state, base, names):
@@ -205,9 +206,9 @@ def test_gradients_do_not_depend_on_the_batch(measured, tmp_path, tiny_benchmark
 
 def test_a_variant_starts_at_its_first_section(measured, every, tiny_benchmark):
     _, run, _, _ = measured
-    sample = images.draw(tiny_benchmark)
-    batches = images.batches(sample, list(sample))
-    tower = variants.PutBackTower.of(tiny.checkpoint(load_file(run.model_path)), tiny_benchmark.tower, "cpu")
+    sample = put_back_images.draw(tiny_benchmark)
+    batches = put_back_images.batches(sample, list(sample))
+    tower = put_back_variants.PutBackTower.of(tiny.checkpoint(load_file(run.model_path)), tiny_benchmark.tower, "cpu")
     n, meter = sum(map(len, batches)), Meter(0)
     rows = [variant for variant, _ in tower.features(every, batches, meter)]
     assert rows[0] is None and set(rows[1:]) == set(every)
@@ -218,8 +219,8 @@ def test_a_variant_starts_at_its_first_section(measured, every, tiny_benchmark):
 
 
 def test_the_sample_is_a_preview_s(tiny_benchmark, monkeypatch):
-    monkeypatch.setattr(images, "SAMPLE", PreviewSample(5))
-    sample = images.draw(tiny_benchmark)
+    monkeypatch.setattr(put_back_images, "SAMPLE", PreviewSample(5))
+    sample = put_back_images.draw(tiny_benchmark)
     assert {len(task.labels) for task in sample.values()} == {5}
     assert [len(set(task.labels.tolist())) for task in sample.values()] == [
         min(5, len(set(tiny_benchmark.images(key, "choosing")[1].tolist()))) for key in sample

@@ -14,17 +14,18 @@ from safetensors.torch import save_file
 
 import viz
 from app.views.conflicts import signs as conflict_signs
-from merging.analysis import measure, stored, subject
-from merging.analysis.measurements.signs import DENSITIES, SPACES, agreement, inspect_layer
-from merging.analysis.stored import Measured, share_measurements
-from merging.benchmarks.benchmark import Benchmark
-from merging.checkpoints.families import LINEAR_MAPS
-from merging.errors import Cancelled, CheckpointError, StoreError
-from merging.progress import Progress
+from merging.base.errors import Cancelled, CheckpointError, StoreError
+from merging.base.progress import Progress
+from merging.images.benchmarks.benchmark import Benchmark
+from merging.models.families import LINEAR_MAPS
 from merging.recipes.recipe import Recipe
-from merging.runs.execute import execute
-from merging.runs.run import same_models
-from merging.runs.store import Store
+from merging.study import measure
+from merging.study.analysis import stored, subject
+from merging.study.analysis.stored import Measured, share_measurements
+from merging.study.measurements.signs import DENSITIES, SPACES, agreement, inspect_layer
+from merging.study.runs.execute import execute
+from merging.study.runs.run import same_models
+from merging.study.runs.store import Store
 from merging.tasks.context import Context
 
 # As a measurement

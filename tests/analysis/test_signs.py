@@ -9,9 +9,16 @@ import numpy as np
 import pytest
 import torch
 
-from merging.analysis.drm_joint_space import joint_space
-from merging.analysis.measurements import signs
-from merging.analysis.measurements.signs import (
+from merging.base.numerics.linear_algebra import left_basis
+from merging.base.numerics.sign_election import elect, elected_sign, trim_each
+from merging.methods import registry
+from merging.methods.merges.ties import ties
+from merging.methods.shared.trimming import TrimThresholds
+from merging.methods.slot import Slot
+from merging.models.families import Parameter, Role
+from merging.study.analysis.drm_joint_space import joint_space
+from merging.study.measurements import signs
+from merging.study.measurements.signs import (
     agreement,
     count_votes,
     estimated_seconds,
@@ -19,13 +26,6 @@ from merging.analysis.measurements.signs import (
     inspect_layer,
     random_agreement,
 )
-from merging.checkpoints.families import Parameter, Role
-from merging.methods import registry
-from merging.methods.merges.ties import ties
-from merging.methods.shared.trimming import TrimThresholds
-from merging.methods.slot import Slot
-from merging.numerics.linear_algebra import left_basis
-from merging.numerics.sign_election import elect, elected_sign, trim_each
 
 WORKED = [[1, -1, 0, 0, 2, 0], [1, 1, 0, 0, -2, 0], [-1, 1, 3, 0, 0, 0], [1, -1, 0, -2, 0, 0]]
 

@@ -14,19 +14,19 @@ import viz_tables
 
 import merging
 import viz
-from merging import settings
-from merging.analysis.storage_accounting import ACCOUNTS, MIB, encodings, paper_entries, storage
-from merging.checkpoints.architecture import Architecture
-from merging.checkpoints.checkpoint import Checkpoint, MappingCheckpoint
-from merging.checkpoints.families import Role
-from merging.checkpoints.tensor_info import TensorInfo
+from merging.base import settings
+from merging.models.architecture import Architecture
+from merging.models.checkpoint import Checkpoint, MappingCheckpoint
+from merging.models.families import Role
+from merging.models.tensor_info import TensorInfo
 from merging.recipes.recipe import Recipe
-from merging.runs.execute import execute
-from merging.runs.run import Run
-from merging.runs.store import Store
+from merging.study.analysis.storage_accounting import ACCOUNTS, MIB, encodings, paper_entries, storage
+from merging.study.runs.execute import execute
+from merging.study.runs.run import Run
+from merging.study.runs.store import Store
 from merging.tasks.context import Context
 from viz.chart import ChartError
-from viz.figures.scores.runs import ACCOUNTS as DRAWN
+from viz.figures.score_bars import ACCOUNTS as DRAWN
 
 # width, blocks, patch, tokens and output of the visual tower; width of the text tower
 TOWERS = {

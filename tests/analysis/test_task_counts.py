@@ -19,20 +19,19 @@ from streamlit.testing.v1 import AppTest
 
 import viz
 from app.views.conflicts import drm_ablations as conflict_ablations
-from merging.analysis import measure
-from merging.analysis.measurements import drm_ablations, task_counts
-from merging.analysis.measurements.task_counts import averages, paired_tests, subsets
-from merging.analysis.stored import Measured
-from merging.analysis.trials import merges
-from merging.benchmarks.benchmark import Benchmark
-from merging.benchmarks.evaluate import evaluate
-from merging.benchmarks.metrics import summarize
-from merging.errors import TaskError
-from merging.numerics.linear_algebra import left_basis
+from merging.base.errors import TaskError
+from merging.base.numerics.linear_algebra import left_basis
+from merging.engine.evaluation.evaluate import evaluate
+from merging.images.benchmarks.benchmark import Benchmark
+from merging.images.benchmarks.metrics import summarize
 from merging.recipes.presets import preset
 from merging.recipes.recipe import Recipe
-from merging.runs.execute import execute
-from merging.runs.store import Store
+from merging.study import measure
+from merging.study.analysis.stored import Measured
+from merging.study.runs.execute import execute
+from merging.study.runs.store import Store
+from merging.study.trials import drm_ablations, task_counts, trial_merges
+from merging.study.trials.task_counts import averages, paired_tests, subsets
 from merging.tasks.context import Context
 
 VARIANTS = drm_ablations.VARIANTS
@@ -101,7 +100,7 @@ def test_a_chain_is_merged_once_however_many_rows_show_it(
     monkeypatch.setattr(drm_ablations, "VARIANTS", VARIANTS[:2])
     monkeypatch.setattr(drm_ablations, "CUTS", (0.01, 0.3))
     merged = []
-    whole = merges.merge
+    whole = trial_merges.merge
 
     def counted(recipe: Recipe, *said: Any) -> Any:
         merged.append(recipe.text())

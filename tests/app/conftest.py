@@ -11,13 +11,14 @@ import tiny_library
 import torch
 from compared_runs import EMR, FEW, LWPTV, PRETRAINED, TIES
 
-from merging.analysis import measure, subject
-from merging.benchmarks.benchmark import Benchmark
-from merging.catalog.model_sets import keep as keep_set
-from merging.catalog.model_sets import make as make_set
+from merging.images.benchmarks.benchmark import Benchmark
 from merging.recipes.recipe import Recipe
-from merging.runs.execute import execute
-from merging.runs.store import Store
+from merging.sharing.catalog.model_sets import keep as keep_set
+from merging.sharing.catalog.model_sets import make as make_set
+from merging.study import measure
+from merging.study.analysis import subject
+from merging.study.runs.execute import execute
+from merging.study.runs.store import Store
 from merging.tasks.context import Context
 
 

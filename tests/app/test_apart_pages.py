@@ -12,10 +12,10 @@ from compared_runs import LWPTV
 from page_harness import charts, click, picker, runs, words
 
 from app.session.painted import KEPT
-from merging.benchmarks.benchmark import Benchmark
+from merging.images.benchmarks.benchmark import Benchmark
 from merging.recipes.recipe import Recipe
-from merging.runs.execute import execute
-from merging.runs.store import Store
+from merging.study.runs.execute import execute
+from merging.study.runs.store import Store
 
 WHOLE = "visual.transformer.resblocks.1.attn.in_proj_weight"
 KEY = f"{WHOLE}[key]"

@@ -12,12 +12,12 @@ from typing import Any
 import pytest
 
 from app.reading.papers import published as published_rows
-from merging.benchmarks.metrics import Summary
+from merging.images.benchmarks.metrics import Summary
 from merging.methods import registry
 from merging.recipes.papers import published
 from merging.recipes.papers.published import B16, B32, FIGURES, H14, L14, REFERENCES, Figure, Printed
 from merging.recipes.recipe import Recipe
-from merging.runs.run import PRECOMPUTED, THIS_MACHINE
+from merging.study.runs.run import PRECOMPUTED, THIS_MACHINE
 
 MODELS = published_rows.MODELS.values()
 ALL = [*FIGURES, *(figure for figures in REFERENCES.values() for figure in figures)]

@@ -16,14 +16,13 @@ from app_places import ROOT, constants
 from compared_runs import EMR, LWPTV, TIES
 from page_harness import charts, press, runs, words
 
-from app.session import state
-from app.session.runs import run_choice
-from merging.benchmarks.benchmark import Benchmark
+from app.session import run_choice, state
+from merging.images.benchmarks.benchmark import Benchmark
 from merging.recipes.presets import preset
 from merging.recipes.recipe import Recipe
-from merging.runs.execute import execute
-from merging.runs.run import Run
-from merging.runs.store import Store
+from merging.study.runs.execute import execute
+from merging.study.runs.run import Run
+from merging.study.runs.store import Store
 
 SECTIONS = constants(ROOT / "app" / "main.py")["SECTIONS"]
 PAGES = [entry[0] for entries in SECTIONS.values() for entry in entries]  # type: ignore[attr-defined]

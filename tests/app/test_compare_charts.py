@@ -18,8 +18,8 @@ from app.views.compare import charts as compare_charts
 from app.views.compare import data, pictures
 from app.views.compare import rows as compare_rows
 from app.views.compare.charts import FEATURES, PICTURES, VIEWS
-from merging.benchmarks.benchmark import Benchmark
-from merging.formats.opening import open_checkpoint
+from merging.images.benchmarks.benchmark import Benchmark
+from merging.models.formats.opening import open_checkpoint
 
 # Charts
 

@@ -11,11 +11,11 @@ import tiny_library
 from compared_runs import CAT, EMR, FEW, LWPTV, TIES, both, warned
 from page_harness import charts, runs, words
 
-from merging.benchmarks.benchmark import Benchmark
-from merging.jobs.runner import Runner
+from merging.images.benchmarks.benchmark import Benchmark
 from merging.recipes.presets import preset
-from merging.runs.execute import execute
-from merging.runs.store import Store
+from merging.study.runner import Runner
+from merging.study.runs.execute import execute
+from merging.study.runs.store import Store
 
 # Pickers
 

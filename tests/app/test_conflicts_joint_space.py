@@ -9,7 +9,7 @@ import tiny
 from page_harness import charts, click, picker, words
 
 from app.views.conflicts import layers
-from merging.analysis import drm_joint_space as analysis
+from merging.study.analysis import drm_joint_space as analysis
 
 VIEW = "joint space of DRM"
 

@@ -12,13 +12,14 @@ from page_harness import charts, click, labels, picker, runs, words
 from streamlit.testing.v1 import AppTest
 
 from app.views.conflicts import layers, signs
-from merging.analysis import drm_joint_space, measure, subject
-from merging.analysis.measurements.signs import DENSITIES, RANK_TOL
-from merging.benchmarks.benchmark import Benchmark
-from merging.jobs.runner import Runner
+from merging.images.benchmarks.benchmark import Benchmark
 from merging.recipes.recipe import Recipe
-from merging.runs.execute import execute
-from merging.runs.store import Store
+from merging.study import measure
+from merging.study.analysis import drm_joint_space, subject
+from merging.study.measurements.signs import DENSITIES, RANK_TOL
+from merging.study.runner import Runner
+from merging.study.runs.execute import execute
+from merging.study.runs.store import Store
 from merging.tasks.context import Context
 
 LAYER = "visual.transformer.resblocks.1.mlp.c_fc.weight"
@@ -142,7 +143,7 @@ def test_without_a_measurement_one_layer_is_there_and_the_rest_is_offered(
 def test_home_leads_here_where_there_is_no_lesson(
     open_app: Any, library: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("app.reading.lessons.lessons.lessons", dict)
+    monkeypatch.setattr("app.reading.lessons.lessons", dict)
     at = open_app("home", library)
     assert not at.exception
     assert [link for link in at.get("page_link") if link.proto.label == "Open Conflicts"]

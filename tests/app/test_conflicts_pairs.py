@@ -10,10 +10,11 @@ import tiny_library
 from page_harness import charts, click, words
 from streamlit.testing.v1 import AppTest
 
-from merging.analysis import measure, subject
-from merging.benchmarks.benchmark import Benchmark
-from merging.jobs.runner import Runner
-from merging.runs.store import Store
+from merging.images.benchmarks.benchmark import Benchmark
+from merging.study import measure
+from merging.study.analysis import subject
+from merging.study.runner import Runner
+from merging.study.runs.store import Store
 from merging.tasks.context import Context
 
 VIEW = "experts against experts"

@@ -17,14 +17,14 @@ from streamlit.testing.v1 import AppTest
 
 from app.reading import data
 from app.views.models import benchmark_form, benchmark_plan
-from merging.benchmarks import folders
-from merging.benchmarks.benchmark import Benchmark
-from merging.catalog.model_sets import keep, make
-from merging.files.plain_yaml import plain_yaml
-from merging.jobs.runner import Runner
+from merging.base.files.plain_yaml import plain_yaml
+from merging.images.benchmarks import benchmark_folders
+from merging.images.benchmarks.benchmark import Benchmark
 from merging.recipes.recipe import Recipe
-from merging.runs.execute import execute
-from merging.runs.store import Store
+from merging.sharing.catalog.model_sets import keep, make
+from merging.study.runner import Runner
+from merging.study.runs.execute import execute
+from merging.study.runs.store import Store
 from merging.tasks.context import Context
 
 EXPERTS = ("fruit", "cars")
@@ -187,7 +187,7 @@ def test_where_several_people_work_no_path_is_typed(
 ) -> None:
     serve_several(monkeypatch, how)
     tiny_data.folder(tmp_path / "secret", {"": tiny_data.rows(2)})
-    tiny.write_benchmark(folders.place_of("made", tmp_path / "store"))
+    tiny.write_benchmark(benchmark_folders.place_of("made", tmp_path / "store"))
     at = open_app("models", library, shelf="data")
     at.session_state[benchmark_form.TYPED] = str(tmp_path)  # as a forged message would have it
     at.run()
@@ -210,7 +210,7 @@ def test_where_several_people_work_no_path_is_typed(
 @pytest.fixture
 def two(library: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[Path, str]:
     """A second benchmark, made here, and the id of a run that is scored on the first."""
-    made = tiny.write_benchmark(folders.place_of("made", tmp_path / "store"))
+    made = tiny.write_benchmark(benchmark_folders.place_of("made", tmp_path / "store"))
     (made / "tasks.json").write_text(json.dumps({**json.loads((made / "tasks.json").read_text()), "more": 1}))
     first = Benchmark.load(library)
     recipe = Recipe.build("task_arithmetic", {"scaling": 0.7}, [], first.pretrained, first.experts)
@@ -299,6 +299,7 @@ def test_from_images_to_scores(open_app: Any, library: Path, mine: str) -> None:
     assert not at.exception and not at.error
     run = next(run for run in Store(data.store().root, libraries=()).runs() if run.kind == "merge")
     assert (
-        run.experts == EXPERTS and run.benchmark == Benchmark.load(folders.place_of("mine", data.store().root)).digest
+        run.experts == EXPERTS
+        and run.benchmark == Benchmark.load(benchmark_folders.place_of("mine", data.store().root)).digest
     )
     assert set(run.scores["task"]) == {"fruit", "cars", "numbers"}  # type: ignore[index]

@@ -11,17 +11,18 @@ import tiny_library
 from page_harness import SLOW, charts, click, runs, words
 
 from app.reading import measurements
-from app.views.image.data_sets import tables
-from merging.analysis import measure, subject
-from merging.benchmarks.benchmark import Benchmark
-from merging.runs.store import Store
+from app.views.image import data_set_tables
+from merging.images.benchmarks.benchmark import Benchmark
+from merging.study import measure
+from merging.study.analysis import subject
+from merging.study.runs.store import Store
 from merging.tasks.context import Context
 
 TIES, LWPTV = "Ties", "Task Arithmetic w/ LwPTV"
 PAGE = """
 from app.reading import data
 from app.session import clicks, selection, state
-from app.views.image.data_sets.view import data_set_view
+from app.views.image.data_set_view import data_set_view
 
 state.enter("image")
 selection.enter()
@@ -112,14 +113,14 @@ def test_tables_are_those_of_the_measurement(open_view: Any, measured: Path) -> 
     open_view(measured, TIES)
     run = runs(measured)[TIES]
     found = measurements.find("depths", run.id)
-    table = tables.by_depth([(run, found)], "accuracy", "digits")
+    table = data_set_tables.by_depth([(run, found)], "accuracy", "digits")
     own = found.table("accuracy").query("over == 'digits'")
     assert table[table["kind"] == "run"]["share"].tolist() == own[own["model"] == "run"]["accuracy"].tolist()
     assert set(table[table["kind"] == "reference"]["label"]) == {"Own expert"}
-    outside = tables.by_depth([(run, found)], "accuracy", "out of domain")
+    outside = data_set_tables.by_depth([(run, found)], "accuracy", "out of domain")
     assert set(outside["label"]) == {run.name, "Pretrained"}
-    mended = tables.mended([(run, found)], "in domain", "pretrained")
+    mended = data_set_tables.mended([(run, found)], "in domain", "pretrained")
     known = found.table("mended").query("over == 'in domain' and donor == 'pretrained'")
     assert mended["share"].tolist() == known["share"].tolist() and set(mended["tokens"]) == {"class", "patches", "all"}
-    cells = tables.by_task(run, found, "mended")
+    cells = data_set_tables.by_task(run, found, "mended")
     assert set(cells["task"]) == {*tiny.EXPERTS, *tiny.OUTSIDE} and len(cells) == 6 * (tiny.LAYERS + 1)

@@ -13,7 +13,7 @@ import tiny
 from safetensors.torch import save_file
 
 from app.session.draft import Draft, command, parse_chain
-from merging.errors import MergingError
+from merging.base.errors import MergingError
 from merging.recipes.presets import PRESETS
 from merging.recipes.recipe import Recipe
 

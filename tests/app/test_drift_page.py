@@ -11,11 +11,12 @@ import tiny
 import tiny_library
 from page_harness import charts, click, labels, picker, runs, words
 
-from merging.analysis import measure, subject
-from merging.analysis.measurements import exemplar_sensitivity
-from merging.benchmarks.benchmark import Benchmark
-from merging.jobs.runner import Runner
-from merging.runs.store import Store
+from merging.images.benchmarks.benchmark import Benchmark
+from merging.study import measure
+from merging.study.analysis import subject
+from merging.study.runner import Runner
+from merging.study.runs.store import Store
+from merging.study.trials import exemplar_sensitivity
 from merging.tasks.context import Context
 
 DEPTH, LAYERS, CASES, EXEMPLARS, CAT = (

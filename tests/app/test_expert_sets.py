@@ -15,14 +15,14 @@ from page_harness import press, runs, words
 from streamlit.testing.v1 import AppTest
 
 from app.reading import data, score_tables
-from app.session.report.report_draft import ReportDraft
+from app.session.report_draft import ReportDraft
 from app.views.compare import recipes
 from app.widgets.run_picker import one_set
-from merging.benchmarks.benchmark import Benchmark
+from merging.images.benchmarks.benchmark import Benchmark
 from merging.recipes.recipe import Recipe
-from merging.runs.execute import execute
-from merging.runs.run import same_models
-from merging.runs.store import Store
+from merging.study.runs.execute import execute
+from merging.study.runs.run import same_models
+from merging.study.runs.store import Store
 from viz import draw
 from viz.chart import ChartError
 

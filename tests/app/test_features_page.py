@@ -18,12 +18,13 @@ from streamlit.testing.v1 import AppTest
 import viz
 from app.views.features import data
 from app.views.features.data import Model
-from merging.analysis import measure, stored, subject
-from merging.benchmarks.benchmark import Benchmark
-from merging.jobs.runner import Runner
+from merging.images.benchmarks.benchmark import Benchmark
 from merging.recipes.recipe import Recipe
-from merging.runs import execute
-from merging.runs.store import Store
+from merging.study import measure
+from merging.study.analysis import stored, subject
+from merging.study.runner import Runner
+from merging.study.runs import execute
+from merging.study.runs.store import Store
 from merging.tasks.context import Context
 
 MAPS, PERPLEXITIES, NUMBERS, DISTANCE, COMPONENTS = (

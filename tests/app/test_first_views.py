@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from page_harness import SLOW, charts, labels, words
 
-from merging import settings
+from merging.base import settings
 
 VIEWS = {  # page -> the control that chooses its view, as the address names it; empty where a page has one view
     "masks": "", "conflicts": "about", "drift": "view", "features": "look", "image": "see", "learning": "learned",

@@ -9,13 +9,13 @@ def page() -> None:
     import streamlit as st
 
     from app.session import selection
-    from app.widgets.images import found
+    from app.widgets import found_images
 
     if "set" not in st.session_state:
         st.session_state["set"] = True
-        found.keep("three of them", ["a:reporting:1", "b:reporting:0", "a:reporting:7"])
+        found_images.keep("three of them", ["a:reporting:1", "b:reporting:0", "a:reporting:7"])
         selection.choose(selection.IMAGE, "b:reporting:0")
-    found.walk(selection.chosen(selection.IMAGE))
+    found_images.walk(selection.chosen(selection.IMAGE))
 
 
 def test_next_and_previous_go_around() -> None:

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from app import framing
-from merging.errors import MergingError
+from merging.base.errors import MergingError
 
 
 def answered(monkeypatch: pytest.MonkeyPatch, written: str | None) -> dict[bytes, bytes]:

@@ -12,7 +12,7 @@ from page_harness import EXPLAINED, words
 from streamlit.testing.v1 import AppTest
 
 from app.reading import glossary
-from merging.errors import RecipeError
+from merging.base.errors import RecipeError
 
 ROOT = Path(__file__).resolve().parents[2]
 WORDS = glossary.words()

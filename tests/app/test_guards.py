@@ -21,7 +21,7 @@ from starlette.types import Message, Receive, Scope, Send
 from streamlit.proto.BackMsg_pb2 import BackMsg
 
 from app.guards import messages
-from merging import modes
+from merging.base import modes
 
 pytestmark = pytest.mark.slow
 ENTRIES = ("app/main.py", "app/serve.py")

@@ -12,11 +12,11 @@ from page_harness import press, words
 from streamlit.testing.v1 import AppTest
 
 from app.views.runs import run_order
-from merging import settings
-from merging.benchmarks.benchmark import Benchmark
+from merging.base import settings
+from merging.images.benchmarks.benchmark import Benchmark
 from merging.recipes.recipe import Recipe
-from merging.runs import execute
-from merging.runs.store import Store
+from merging.study.runs import execute
+from merging.study.runs.store import Store
 
 
 @pytest.fixture(scope="module")

@@ -12,13 +12,13 @@ from compared_runs import LWPTV, PRETRAINED, TIES, both
 from page_harness import press, runs, select
 
 from app.views.compare import images as compare_images
-from app.widgets.images import link
-from merging.runs.store import Store
+from app.widgets import image_link
+from merging.study.runs.store import Store
 
 ROOT = Path(__file__).resolve().parents[2]
 
 
-def links(at: Any, label: str = link.LABEL) -> list[dict[str, list[str]]]:
+def links(at: Any, label: str = image_link.LABEL) -> list[dict[str, list[str]]]:
     """The queries of the links to the page Image of that label."""
     protos = [one.proto for one in at.get("page_link") if one.proto.label == label]
     assert all(proto.page == "image" for proto in protos)
@@ -60,8 +60,8 @@ def test_the_address(compared: Path) -> None:
     stored = {run.title: run for run in Store(compared / "none", libraries=(compared / "runs",)).runs()}
     some = [stored[PRETRAINED], stored[TIES], stored[TIES], stored[LWPTV], stored["CAT Merging"]]
     ids = f"{stored[TIES].id},{stored[LWPTV].id}"
-    assert link.query("digits:reporting:3", some) == {"image": "digits:reporting:3", "runs": ids}
-    assert link.query("digits:reporting:3", some[:1]) == {"image": "digits:reporting:3"}
+    assert image_link.query("digits:reporting:3", some) == {"image": "digits:reporting:3", "runs": ids}
+    assert image_link.query("digits:reporting:3", some[:1]) == {"image": "digits:reporting:3"}
 
 
 def test_no_page_shows_an_image_without_the_link() -> None:

@@ -17,14 +17,14 @@ from PIL import Image
 from streamlit.testing.v1 import AppTest
 
 from app.reading import data as reading
-from app.reading import previews
-from app.reading.images import pictures
+from app.reading import pictures, previews
 from app.views.image import find, own
-from merging.analysis import measure, subject
-from merging.benchmarks.benchmark import Benchmark
-from merging.errors import TaskError
-from merging.jobs.bench import TableName
-from merging.runs.store import Store
+from merging.base.errors import TaskError
+from merging.images.benchmarks.benchmark import Benchmark
+from merging.study import measure
+from merging.study.analysis import subject
+from merging.study.previews.bench import TableName
+from merging.study.runs.store import Store
 from merging.tasks.context import Context
 
 INSIDE, OUTSIDE = "digits:reporting:1", "letters:reporting:2"
@@ -159,7 +159,7 @@ def test_without_a_run_the_expert_and_the_pretrained_model_stay(show: Any) -> No
 
 
 def test_a_table_that_cannot_be_made_says_why(show: Any, bench: DirectBench, monkeypatch: pytest.MonkeyPatch) -> None:
-    from merging.analysis.image import lens
+    from merging.study.one_image import lens
 
     def refused(*_: Any) -> None:
         raise TaskError("There is <b>no</b> such thing.")

@@ -12,13 +12,13 @@ import pytest
 from page_harness import charts, finish, words
 
 from app.reading import data
-from app.reading.scores.imported_runs import NO_SCORES
+from app.reading.imported_runs import NO_SCORES
 from merging.recipes.recipe import Recipe
-from merging.runs.execute import execute
-from merging.runs.run import Run
-from merging.runs.store import Store
-from merging.scores.imported_scores import checkpoint_id, find_scores, imported_scores, store_scores
-from merging.scores.score_files import parse_scores
+from merging.study.imported_scores import checkpoint_id, find_scores, imported_scores, store_scores
+from merging.study.runs.execute import execute
+from merging.study.runs.run import Run
+from merging.study.runs.store import Store
+from merging.study.score_files import parse_scores
 from merging.tasks.context import Context
 
 TABLE = (

@@ -16,16 +16,16 @@ from page_harness import charts, click, words
 
 from app.reading import data
 from app.views.learning import data as learning
-from merging import settings
-from merging.analysis.measure import measure
-from merging.analysis.subject import FOLDER
-from merging.benchmarks.benchmark import Benchmark
+from merging.base import settings
 from merging.engine.learning.kept import Kept
-from merging.jobs.records import Job
+from merging.images.benchmarks.benchmark import Benchmark
 from merging.recipes.recipe import Recipe
-from merging.runs import execute
-from merging.runs.store import Store
+from merging.study.analysis.subject import FOLDER
+from merging.study.measure import measure
+from merging.study.runs import execute
+from merging.study.runs.store import Store
 from merging.tasks.context import Context
+from merging.tasks.queue.records import Job
 
 VIEWS = {  # view -> a run that has it, and its charts
     "coefficients": (learned_runs.LAYERWISE, ["coefficient_map", "coefficient_steps", "coefficient_sums"]),

@@ -14,15 +14,14 @@ from page_harness import MAIN, SLOW, charts, press, words
 from small_lesson import KEY, STEPS
 from streamlit.testing.v1 import AppTest
 
-from app.reading import data
-from app.reading.lessons import lessons, step_text
-from app.session.lessons import visit
+from app.reading import data, lessons, step_text
+from app.session import lesson_visit
 from app.views.lessons import sheet
-from merging import settings
-from merging.benchmarks.benchmark import Benchmark
-from merging.lessons import reading
-from merging.lessons.context import LessonContext
-from merging.runs.store import Store
+from merging.base import settings
+from merging.images.benchmarks.benchmark import Benchmark
+from merging.study.runs.store import Store
+from merging.teaching import reading
+from merging.teaching.context import LessonContext
 
 BUNDLED = reading.BUNDLED
 NEXT, BACK = "lesson_next", "lesson_back"
@@ -169,7 +168,7 @@ def test_the_browsers_back_turns_the_step_and_keeps_what_was_done(
     assert at_step(at.run(), 9)  # as when two clicks overlap: the address is the one before
     at.query_params.clear()
     at.query_params.update(before)
-    monkeypatch.setattr(visit, "in_history", lambda: True)
+    monkeypatch.setattr(lesson_visit, "in_history", lambda: True)
     at.run()
     assert not at.exception and at_step(at, 8) and (said(at, "did"), said(at, "said")) == ("c0", "9_1")
 

@@ -19,12 +19,12 @@ from page_harness import MAIN, charts, press, runs, words
 from streamlit.runtime.scriptrunner_utils.script_requests import RerunData
 from streamlit.testing.v1 import AppTest, local_script_runner
 
-from merging.benchmarks.benchmark import Benchmark
-from merging.errors import StoreError
-from merging.files import atomic
-from merging.files.short_digest import beginning_with, resolved
-from merging.runs.store import Store
-from merging.sweeps import storage
+from merging.base.errors import StoreError
+from merging.base.files import atomic
+from merging.base.files.short_digest import beginning_with, resolved
+from merging.images.benchmarks.benchmark import Benchmark
+from merging.study.runs.store import Store
+from merging.study.sweeps import storage
 
 AGAIN = "Draw the page again"
 
@@ -173,19 +173,19 @@ VIEWS: dict[str, tuple[str, dict[str, str]]] = {  # fragment -> a page that draw
     "app.views.drift.put_back growing": ("drift", {"view": "put back"}),
     "app.views.drift.put_back layers": ("drift", {"runs": TIES, "view": "put back"}),
     "app.views.image.find view": ("image", {}),
-    "app.views.image.data_sets.view over_data_sets": ("image", {"runs": TIES, "see": "whole data sets"}),
-    "app.views.image.data_sets.view every_data_set": ("image", {"runs": TIES, "see": "whole data sets"}),
+    "app.views.image.data_set_view over_data_sets": ("image", {"runs": TIES, "see": "whole data sets"}),
+    "app.views.image.data_set_view every_data_set": ("image", {"runs": TIES, "see": "whole data sets"}),
     "app.views.image.page _wait": ("image", {}),
     "app.views.learning.coefficients view": ("learning", {}),
     "app.views.learning.masks view": ("learning", {}),
     "app.views.learning.modules _routing": ("learning", {}),
     "app.views.learning.watch _draw": ("learning", {}),
     "app.views.masks.paint canvas": ("masks", {"run": TIES, "paint": "true"}),
-    "app.views.lessons.kinds.class_poll _draw": ("masks", {}),
+    "app.views.lessons.class_poll _draw": ("masks", {}),
     "app.widgets.preview _panel": ("merge", {}),
     "app.views.features.maps maps": ("features", {"runs": TIES}),
     "app.views.models.benchmark_form _show_jobs": ("models", {"shelf": "data"}),
-    "app.views.models.published.job _progress": ("models", {"shelf": "data"}),
+    "app.views.models.published_job _progress": ("models", {"shelf": "data"}),
     "app.views.sweeps.view _view": ("sweeps", {}),
     "app.widgets.jobs.tray _tray": ("home", {}),
 }
@@ -201,8 +201,8 @@ def test_every_fragment_is_guarded_and_in_the_list() -> None:
 GUARDED = """
 import streamlit as st
 from app.session.clicks import fragment
-from merging.benchmarks.benchmark import Benchmark
-from merging.errors import StoreError
+from merging.images.benchmarks.benchmark import Benchmark
+from merging.base.errors import StoreError
 
 def draw(name):
     st.button("Press", key="press")

@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 from page_harness import words
 
-from merging.benchmarks.benchmark import Benchmark
+from merging.images.benchmarks.benchmark import Benchmark
 from merging.recipes.recipe import Recipe
-from merging.runs.execute import execute
-from merging.runs.run import Run
-from merging.runs.store import Store
+from merging.study.runs.execute import execute
+from merging.study.runs.run import Run
+from merging.study.runs.store import Store
 from merging.tasks.context import Context
 
 

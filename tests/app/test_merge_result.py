@@ -14,7 +14,7 @@ from streamlit.testing.v1 import AppTest
 
 from app.reading import data, score_tables
 from app.views.merge.result import NO_OTHER
-from merging.runs.run import Run
+from merging.study.runs.run import Run
 from viz.text import percent
 
 FEW = {"chain": "exemplars:per_task=4;lot", "experts": "circles,digits,flags"}

@@ -14,16 +14,16 @@ from streamlit.testing.v1 import AppTest
 
 from app.reading.papers import published as published_rows
 from app.views.methods import gallery
-from merging.analysis import stored
-from merging.analysis.registry import kind
-from merging.analysis.subject import MeasurementResult
-from merging.benchmarks.benchmark import Benchmark
-from merging.devices import describe_machine
+from merging.base.devices import describe_machine
+from merging.images.benchmarks.benchmark import Benchmark
 from merging.methods import registry
 from merging.methods.method import Method
 from merging.recipes.papers import published
 from merging.recipes.papers.published import B32
-from merging.runs.store import Store
+from merging.study.analysis import stored
+from merging.study.analysis.registry import kind
+from merging.study.analysis.subject import MeasurementResult
+from merging.study.runs.store import Store
 
 METHODS = registry.methods()
 

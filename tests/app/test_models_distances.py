@@ -14,7 +14,7 @@ from streamlit.testing.v1 import AppTest
 from torch import Tensor
 
 from app.reading import models
-from merging.inspection import fit
+from merging.models.inspection import fit
 
 MIDDLE = random_towers.MIDDLE
 

@@ -13,9 +13,9 @@ from shelf_folders import transformers
 
 from app.reading import data, models
 from app.widgets import fit_report
-from merging.catalog.model_sets import all_sets
-from merging.checkpoints import digests
-from merging.inspection import fit
+from merging.models import digests
+from merging.models.inspection import fit
+from merging.sharing.catalog.model_sets import all_sets
 
 # Typing and uploading
 

@@ -17,7 +17,7 @@ from safetensors.torch import load_file
 
 from app import text
 from app.reading import data, models
-from merging.catalog.model_sets import all_sets
+from merging.sharing.catalog.model_sets import all_sets
 
 HOSTILE = "<img src=x onerror=alert(1)> $x$ **b**"
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from page_harness import labels, runs, words
 
-from merging import modes
+from merging.base import modes
 
 STARTS = {
     "Run", "Measure", "Preview", "Start the sweep", "Resume", "Pause", "Open as a run", "Export the model", "Cancel",

@@ -17,9 +17,9 @@ from page_harness import runs, words
 import viz
 from app.reading import score_tables
 from app.views.drift import by_depth
-from merging.benchmarks.benchmark import Benchmark
 from merging.cli.commands.sweep import points_table
-from merging.runs.run import THIS_MACHINE
+from merging.images.benchmarks.benchmark import Benchmark
+from merging.study.runs.run import THIS_MACHINE
 from viz.text import span
 
 CHOOSING, REPORTING = (f"{n // 2} to {n}" for n in (tiny.CHOOSING, tiny.REPORTING))

@@ -12,8 +12,8 @@ from page_harness import finish, press, words
 
 from app import text
 from app.reading import data
-from merging.catalog.model_sets import keep as keep_set
-from merging.catalog.model_sets import make as make_set
+from merging.sharing.catalog.model_sets import keep as keep_set
+from merging.sharing.catalog.model_sets import make as make_set
 
 
 @pytest.fixture

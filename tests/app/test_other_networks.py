@@ -12,13 +12,13 @@ from models_page import table
 from page_harness import charts, finish, labels, press, words
 
 from app.reading import data
-from merging.catalog.model_sets import keep as keep_set
-from merging.catalog.model_sets import make as make_set
 from merging.engine.capture.files import save_layer_inputs
 from merging.recipes.recipe import Recipe
-from merging.runs.execute import execute
-from merging.runs.run import Run
-from merging.runs.store import Store
+from merging.sharing.catalog.model_sets import keep as keep_set
+from merging.sharing.catalog.model_sets import make as make_set
+from merging.study.runs.execute import execute
+from merging.study.runs.run import Run
+from merging.study.runs.store import Store
 from merging.tasks.context import Context
 
 
@@ -51,7 +51,7 @@ def test_merge_names_what_does_not_fit_into_memory(
 ) -> None:
     made = make_set("T5", t5["pretrained"], {name: t5[name] for name in ("qasc", "rte")})
     keep_set(tmp_path / "store", made)
-    monkeypatch.setattr("merging.free_memory.free_memory", lambda: 1000)
+    monkeypatch.setattr("merging.base.free_memory.free_memory", lambda: 1000)
     at = open_app("merge", library, models=made.id, chain="drm")
     said = next(error.value for error in at.error if "Memory is too small" in error.value)
     assert "what DRM works on as a whole" in said and "DenseReluDense" in said and "1 kB are free" in said

@@ -18,14 +18,14 @@ from safetensors.torch import save_file
 
 import merging
 from app.reading import data
-from merging.catalog.model_sets import ModelSet
-from merging.catalog.model_sets import keep as keep_set
-from merging.catalog.model_sets import make as make_set
 from merging.recipes.given_data import GivenData
 from merging.recipes.recipe import Recipe
-from merging.runs.execute import execute
-from merging.runs.run import Run
-from merging.runs.store import Store
+from merging.sharing.catalog.model_sets import ModelSet
+from merging.sharing.catalog.model_sets import keep as keep_set
+from merging.sharing.catalog.model_sets import make as make_set
+from merging.study.runs.execute import execute
+from merging.study.runs.run import Run
+from merging.study.runs.store import Store
 from merging.tasks.context import Context
 
 NAMES = ("qasc", "rte")

@@ -12,7 +12,7 @@ import tiny_library
 from page_harness import charts, words
 
 from app import text
-from merging.runs.store import Store
+from merging.study.runs.store import Store
 
 PAGES = ("home", "merge", "masks", "scores")
 

@@ -17,13 +17,13 @@ from streamlit.testing.v1 import AppTest
 from app.session.painted import KEPT, Kept
 from app.session.painting import Painting
 from app.views.masks import paint_link
-from merging.benchmarks.benchmark import Benchmark
+from merging.images.benchmarks.benchmark import Benchmark
 from merging.methods.factor_rules import rules_text
 from merging.recipes.chain_text import parse_chain
 from merging.recipes.recipe import Recipe
-from merging.runs.execute import execute
-from merging.runs.run import Run, parameters_of
-from merging.runs.store import Store
+from merging.study.runs.execute import execute
+from merging.study.runs.run import Run, parameters_of
+from merging.study.runs.store import Store
 
 LWPTV = "Task Arithmetic w/ LwPTV"
 CANVAS = "manual_canvas"
@@ -232,8 +232,8 @@ def test_what_is_too_long_for_the_address_is_a_draft_in_the_store(paint: Paint, 
 def test_a_store_that_cannot_be_written_to_costs_the_address_alone(
     paint: Paint, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from merging.errors import StoreError
-    from merging.runs.drafts import Drafts
+    from merging.base.errors import StoreError
+    from merging.study.runs.drafts import Drafts
 
     def refuse(*_: object, **__: object) -> str:
         raise StoreError("The store is read-only.")

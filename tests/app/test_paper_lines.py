@@ -13,15 +13,15 @@ from page_harness import press, words
 
 from app.reading.papers import paper_facts
 from app.widgets import paper_line
-from merging import settings
-from merging.analysis.paper_facts.comparison import COUNTED, Comparison
-from merging.benchmarks.benchmark import Benchmark
+from merging.base import settings
+from merging.images.benchmarks.benchmark import Benchmark
 from merging.recipes.papers.claims import CLAIMS
 from merging.recipes.recipe import Recipe
-from merging.runs.execute import execute
-from merging.runs.store import Store
-from merging.sweeps import storage
-from merging.sweeps.axis import EXPERTS
+from merging.study.paper_facts.comparison import COUNTED, Comparison
+from merging.study.runs.execute import execute
+from merging.study.runs.store import Store
+from merging.study.sweeps import storage
+from merging.study.sweeps.axis import EXPERTS
 from merging.tasks.context import Context
 
 APP = Path(paper_line.__file__).resolve().parents[1]

@@ -10,11 +10,11 @@ from page_harness import words
 from per_task_merge import KEY
 
 from app.reading import data
-from merging.benchmarks.metrics import PER_TASK
+from merging.images.benchmarks.metrics import PER_TASK
 from merging.recipes.recipe import Recipe
-from merging.runs.execute import execute
-from merging.runs.reference_models import references
-from merging.runs.store import Store
+from merging.study.runs.execute import execute
+from merging.study.runs.reference_models import references
+from merging.study.runs.store import Store
 from merging.tasks.context import Context
 
 pytestmark = pytest.mark.usefixtures("doubles")

@@ -18,21 +18,21 @@ from app.guards import messages
 from app.reading import data
 from app.session.clicks import PROBLEM
 from app.session.job_queue import SessionQueue
-from merging import modes
-from merging.errors import ModeError
-from merging.jobs.records import JobFiles
-from merging.jobs.runner import Runner
-from merging.modes import Act
-from merging.runs.store import Store
+from merging.base import modes
+from merging.base.errors import ModeError
+from merging.base.modes import Act
+from merging.study.runner import Runner
+from merging.study.runs.store import Store
+from merging.tasks.queue.records import JobFiles
 
 # What changes something in every mode, and why it may.
 FOR_EVERYBODY = {
-    ("app.reading.lessons.polls", "answer"): "counts in a class",
+    ("app.reading.polls", "answer"): "counts in a class",
     ("app.reading.previews", "stop"): "drops a preview of the session's own",
     ("app.serve", "problem"): "the server's start",
     ("app.session.job_queue", "cancel"): "the session's own jobs only, see below",
-    ("app.session.report.report_keeper", "_changing"): "the report of whoever has its token",
-    ("app.session.report.report_keeper", "delete"): "the report of whoever has its token",
+    ("app.session.report_keeper", "_changing"): "the report of whoever has its token",
+    ("app.session.report_keeper", "delete"): "the report of whoever has its token",
     ("app.snapshot.folder", "_swap"): "a command, which no visitor reaches",
     ("app.snapshot.folder", "put"): "a command, which no visitor reaches",
     ("app.views.lessons.learner", "say"): "counts in a class",
@@ -87,8 +87,8 @@ def test_everything_that_writes_asks() -> None:
 )
 def test_what_would_write_without_asking_is_found(line: str) -> None:
     head = (
-        "from merging.sweeps import storage\nfrom merging.files.records import write_json\n"
-        "from merging.catalog.model_sets import keep\n"
+        "from merging.study.sweeps import storage\nfrom merging.base.files.records import write_json\n"
+        "from merging.sharing.catalog.model_sets import keep\n"
     )
     assert unasked(f"{head}def new():\n    {line}\n") - set(FOR_EVERYBODY) == {("app.new", "new")}
     asking = f"{head}@asks(Act.DELETE)\ndef new():\n    {line}\n"

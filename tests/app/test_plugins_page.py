@@ -16,14 +16,14 @@ from streamlit.testing.v1 import AppTest
 
 from app import text
 from app.reading import data
-from merging.benchmarks.benchmark import Benchmark
-from merging.errors import MergingError
-from merging.jobs.records import JobFiles
+from merging.base.errors import MergingError
+from merging.images.benchmarks.benchmark import Benchmark
 from merging.recipes.presets import bases, preset
 from merging.recipes.recipe import Recipe
-from merging.runs import execute
-from merging.runs.store import Store
+from merging.study.runs import execute
+from merging.study.runs.store import Store
 from merging.tasks.context import Context
+from merging.tasks.queue.records import JobFiles
 
 MATRIX, ABLATIONS = "plug-in matrix", "ablations"
 
@@ -39,7 +39,7 @@ def rivals(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def submitted(monkeypatch: pytest.MonkeyPatch) -> list[Recipe]:
     """The recipes that are queued from now on; nothing is computed."""
     found: list[Recipe] = []
-    monkeypatch.setattr("merging.jobs.runner.Runner.submit", lambda self, recipe, *_, **__: found.append(recipe))
+    monkeypatch.setattr("merging.study.runner.Runner.submit", lambda self, recipe, *_, **__: found.append(recipe))
     return found
 
 
@@ -90,7 +90,7 @@ def test_a_recipe_that_cannot_be_queued_says_why(open_app: Any, library: Path, m
         raise MergingError("The disk is *full*.")
 
     at = open_app("scores", library, show=MATRIX)
-    monkeypatch.setattr("merging.jobs.runner.Runner.submit", refuse)
+    monkeypatch.setattr("merging.study.runner.Runner.submit", refuse)
     compute(at, "plugin")
     assert not at.exception
     assert at.error[0].value == "The disk is \\*full\\*\\."

@@ -17,8 +17,8 @@ from page_harness import charts, press, words
 from small_lesson import KEY
 from streamlit.testing.v1 import AppTest
 
-from app.reading.lessons import polls
-from app.session.lessons.visit import Visit
+from app.reading import polls
+from app.session.lesson_visit import Visit
 
 STEP = f"{KEY}/2"
 MODULES = re.compile(r' d="(M4 [^"]+)"')  # the dark modules of a QR code

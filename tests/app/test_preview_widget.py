@@ -12,10 +12,10 @@ from streamlit.testing.v1 import AppTest
 
 import merging
 from app.reading import previews
-from merging.benchmarks.benchmark import Benchmark
-from merging.jobs.bench import PreviewRequest, PreviewState
-from merging.previews.result import Preview
+from merging.images.benchmarks.benchmark import Benchmark
 from merging.recipes.recipe import Recipe
+from merging.study.previews.bench import PreviewRequest, PreviewState
+from merging.study.previews.result import Preview
 
 NASTY = "<b>bold</b> **x** $y$ :red[c]"
 

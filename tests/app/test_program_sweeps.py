@@ -12,15 +12,14 @@ import other_kinds
 import pytest
 from page_harness import charts, finish, words
 
-from app.reading import data
-from app.reading.scores import program_sweeps
-from merging.benchmarks.benchmark import Benchmark
-from merging.evaluator.program import Evaluator
-from merging.evaluator.program_session import ProgramSession, run_by_program
-from merging.runs.execute import execute
-from merging.runs.store import Store
-from merging.sweeps import points, storage
-from merging.sweeps.sweep import Axis, Sweep
+from app.reading import data, program_sweeps
+from merging.images.benchmarks.benchmark import Benchmark
+from merging.sharing.evaluator_program import Evaluator
+from merging.sharing.evaluator_session import ProgramSession, run_by_program
+from merging.study.runs.execute import execute
+from merging.study.runs.store import Store
+from merging.study.sweeps import points, storage
+from merging.study.sweeps.sweep import Axis, Sweep
 from merging.tasks.context import Context
 
 LINES = [

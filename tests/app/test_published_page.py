@@ -12,20 +12,20 @@ from page_harness import labels, press, words
 from smoke_files import add_smoke
 from streamlit.testing.v1 import AppTest
 
+from merging.base.errors import TaskError
+from merging.base.settings import HUB_SWITCH
 from merging.cli.main import main
-from merging.errors import TaskError
-from merging.jobs.records import PUBLISHED
-from merging.jobs.runner import Runner
-from merging.published.catalogue import experiment
-from merging.published.choice import choose
-from merging.published.computing.experiment_run import place_of
-from merging.published.computing.measured import MeasuredFiles, MeasuredTable, write_measured
-from merging.published.rows import INDIVIDUAL, PRETRAINED, variants
-from merging.published.steps import keep_choice
-from merging.published.table import MeasuredRow
-from merging.published.texts import command_words
-from merging.published.verdicts import TaskScore
-from merging.settings import HUB_SWITCH
+from merging.sharing.published.catalogue import experiment
+from merging.sharing.published.choice import choose
+from merging.sharing.published.experiment_run import place_of
+from merging.sharing.published.measured_rows import MeasuredFiles, MeasuredTable, write_measured
+from merging.sharing.published.rows import INDIVIDUAL, PRETRAINED, variants
+from merging.sharing.published.steps import keep_choice
+from merging.sharing.published.table import MeasuredRow
+from merging.sharing.published.texts import command_words
+from merging.sharing.published.verdicts import TaskScore
+from merging.study.runner import Runner
+from merging.tasks.queue.kinds import PUBLISHED
 
 SMOKE = experiment("smoke")
 HERE = {"shelf": "data", "source": "published experiments", "experiment": "smoke"}
@@ -135,7 +135,7 @@ def test_the_command_to_type_makes_the_same_choice(options: dict[str, Any], monk
         made.append(choice)
         raise TaskError("This is enough.")
 
-    monkeypatch.setattr("merging.published.steps.make_plan", planned)
+    monkeypatch.setattr("merging.sharing.published.steps.make_plan", planned)
     assert main(command_words("plan", eight, choice)) == 1
     assert made == [choice]
 

@@ -14,17 +14,18 @@ from app.reading import put_back
 from app.session import address
 from app.session.draft import parse_chain as parse_draft
 from app.session.job_queue import SessionQueue
-from merging.analysis import measure, stored, subject
-from merging.analysis.subject import MeasurementResult
-from merging.benchmarks.benchmark import Benchmark
-from merging.jobs.records import Job
-from merging.jobs.runner import Runner
-from merging.previews.bootstrap import AVERAGE
+from merging.images.benchmarks.benchmark import Benchmark
 from merging.recipes.chain_text import parse_chain
 from merging.recipes.recipe import Recipe
-from merging.runs.inputs import open_inputs
-from merging.runs.store import Store
+from merging.study import measure
+from merging.study.analysis import stored, subject
+from merging.study.analysis.subject import MeasurementResult
+from merging.study.previews.bootstrap import AVERAGE
+from merging.study.runner import Runner
+from merging.study.runs.inputs import open_inputs
+from merging.study.runs.store import Store
 from merging.tasks.context import Context
+from merging.tasks.queue.records import Job
 
 BACK = "put back"
 TENSOR = "visual.transformer.resblocks.1.mlp.c_fc.weight"

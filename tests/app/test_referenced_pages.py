@@ -12,15 +12,15 @@ import tiny
 import tiny_data
 from page_harness import press, words
 
-from merging.analysis import measure
-from merging.benchmarks import folders
-from merging.benchmarks.benchmark import Benchmark
-from merging.benchmarks.build.description import Description
-from merging.benchmarks.build.write import make
+from merging.images.benchmarks import benchmark_folders
+from merging.images.benchmarks.benchmark import Benchmark
+from merging.images.benchmarks.build.description import Description
+from merging.images.benchmarks.build.write import make
 from merging.recipes.presets import preset
-from merging.runs.execute import execute
-from merging.runs.reference_models import references
-from merging.runs.store import Store
+from merging.study import measure
+from merging.study.runs.execute import execute
+from merging.study.runs.reference_models import references
+from merging.study.runs.store import Store
 from merging.tasks.context import Context
 
 pytestmark = pytest.mark.slow
@@ -46,7 +46,7 @@ def computed(tmp_path: Path, *measured: str, **options: Any) -> dict[str, str]:
         tasks[name] = {"images": str(images)} | ({"expert": str(experts[name])} if name in experts else {})
     plain = {"pretrained": "clip.safetensors", "images": 10, "by_reference": True, "balanced": True, "tasks": tasks}
     plain |= options
-    folder = folders.place_of("mine", tmp_path / "store")
+    folder = benchmark_folders.place_of("mine", tmp_path / "store")
     folder.parent.mkdir(parents=True)
     benchmark = make(Description.of(plain, tmp_path), folder, tokenize=tiny_data.letters)
     store = Store(tmp_path / "store", libraries=())
@@ -129,4 +129,9 @@ def test_files_that_were_moved_are_named_and_found_again(
     assert "All files are there" in at.info[0].value
     at = open_app("image", library, on=ON, image="fruit:reporting:3")
     assert not at.exception and not at.error and "one of 10 images" in words(at)
-    assert Benchmark.load(folders.place_of("mine", tmp_path / "store")).unlabeled("fruit", "reporting")[0].shape[2] == 3
+    assert (
+        Benchmark.load(benchmark_folders.place_of("mine", tmp_path / "store"))
+        .unlabeled("fruit", "reporting")[0]
+        .shape[2]
+        == 3
+    )

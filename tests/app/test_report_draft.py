@@ -18,11 +18,11 @@ from page_harness import press, serve_several
 from page_harness import words as escaped
 from streamlit.testing.v1 import AppTest
 
-from app.session.report import report_codec, report_keeper
-from app.session.report.report_draft import ReportDraft
-from merging.errors import MergingError, StoreError
-from merging.runs.drafts import Drafts
-from merging.runs.store import Store
+from app.session import report_codec, report_keeper
+from app.session.report_draft import ReportDraft
+from merging.base.errors import MergingError, StoreError
+from merging.study.runs.drafts import Drafts
+from merging.study.runs.store import Store
 from viz import charts as all_charts
 from viz.report.contents import ReportView, Source
 

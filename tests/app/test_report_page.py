@@ -13,10 +13,10 @@ from streamlit.testing.v1 import AppTest
 
 from app import text
 from app.reading import report_sources
-from app.session.report import report_draft
-from app.session.report.report_draft import ReportDraft
+from app.session import report_draft
+from app.session.report_draft import ReportDraft
 from merging.recipes.recipe import Recipe
-from merging.runs.store import Store
+from merging.study.runs.store import Store
 from viz.report import render
 from viz.report.contents import ReportView, Source
 

@@ -19,10 +19,10 @@ from streamlit.testing.v1 import AppTest
 from app.reading import data
 from app.text import plain
 from app.views.runs import export as run_export
-from merging import modes
-from merging.export import stored
-from merging.jobs.records import Job, State
-from merging.jobs.runner import Runner
+from merging.base import modes
+from merging.sharing.export import stored
+from merging.study.runner import Runner
+from merging.tasks.queue.records import Job, State
 
 
 @pytest.mark.slow

@@ -14,7 +14,7 @@ import yaml
 from app_server import serve
 
 from app import status, timing
-from merging import modes
+from merging.base import modes
 
 ROOT = Path(__file__).resolve().parents[2]
 

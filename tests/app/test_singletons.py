@@ -9,8 +9,7 @@ import pytest
 import streamlit as st
 
 from app import singletons
-from app.reading import data, previews
-from app.reading.lessons import polls
+from app.reading import data, polls, previews
 
 
 def clear() -> None:

@@ -10,12 +10,12 @@ import pytest
 from page_harness import words
 from swept_library import means_of, picker, swept
 
-from merging.benchmarks.benchmark import Benchmark
+from merging.images.benchmarks.benchmark import Benchmark
 from merging.recipes.recipe import Recipe
-from merging.runs.store import Store
-from merging.sweeps import compute as sweep_compute
-from merging.sweeps import storage
-from merging.sweeps.sweep import Axis, Sweep
+from merging.study.runs.store import Store
+from merging.study.sweeps import compute as sweep_compute
+from merging.study.sweeps import storage
+from merging.study.sweeps.sweep import Axis, Sweep
 
 
 @pytest.mark.slow

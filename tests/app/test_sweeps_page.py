@@ -12,14 +12,15 @@ from streamlit.testing.v1 import AppTest
 from swept_library import picker, swept
 
 from app.reading import data, sweeps
-from merging.benchmarks.benchmark import Benchmark
-from merging.jobs.records import SWEEP, Job, State, job_of
+from merging.images.benchmarks.benchmark import Benchmark
 from merging.recipes.presets import preset
 from merging.recipes.recipe import Recipe
-from merging.runs.store import Store
-from merging.sweeps import compute as sweep_compute
-from merging.sweeps import points, storage
-from merging.sweeps.sweep import LINE, PLANE, Axis, Sweep
+from merging.study.runs.store import Store
+from merging.study.sweeps import compute as sweep_compute
+from merging.study.sweeps import points, storage
+from merging.study.sweeps.sweep import LINE, PLANE, Axis, Sweep
+from merging.tasks.queue.kinds import SWEEP
+from merging.tasks.queue.records import Job, State, name_job
 
 PAIR = ("circles", "digits")
 
@@ -133,7 +134,7 @@ def test_a_partial_sweep_can_be_looked_at_and_resumed(
     assert charts(at) == 2
     assert at.button(key="resume")
     assert "3 of 6 points" in "".join(str(bar.proto) for bar in at.get("progress"))
-    job = Job(job_of(SWEEP, found.id), "Sweep", State.RUNNING, kind=SWEEP, phase="Point 4 of 6, on 3 workers, 1 lost")
+    job = Job(name_job(SWEEP, found.id), "Sweep", State.RUNNING, kind=SWEEP, phase="Point 4 of 6, on 3 workers, 1 lost")
     monkeypatch.setattr("app.reading.sweeps.job", lambda _sweep: job)
     at.run()
     assert "computing on 3 workers, 1 lost" in "".join(str(bar.proto) for bar in at.get("progress"))
@@ -162,7 +163,7 @@ def test_the_tray_shows_another_sweep_on_the_page_itself(
         for values in ((0.1, 0.2), (0.2, 0.3))
     )
     at = open_app("sweeps", library, sweep=one.id)
-    job = Job(job_of(SWEEP, other.id), "Sweep: other", State.PAUSED, kind=SWEEP, subject=other.id)
+    job = Job(name_job(SWEEP, other.id), "Sweep: other", State.PAUSED, kind=SWEEP, subject=other.id)
     monkeypatch.setattr(type(data.runner()), "jobs", lambda self: [job])
     monkeypatch.setattr(type(data.runner()), "mine", lambda self: [job])
     at.run()
@@ -314,7 +315,7 @@ def test_tables_of_a_sweep_wait_only_while_its_points_are_computed(
 ) -> None:
     found = swept(library, tmp_path / "store", compute=1)
     open_app("sweeps", library, sweep=found.id)
-    job = Job(job_of(SWEEP, found.id), "Sweep", State.RUNNING, kind=SWEEP, subject=found.id)
+    job = Job(name_job(SWEEP, found.id), "Sweep", State.RUNNING, kind=SWEEP, subject=found.id)
     monkeypatch.setattr(sweeps, "SHARE", 1e9)
     monkeypatch.setattr(sweeps, "job", lambda sweep: job)
     before = sweeps.results(found)

@@ -12,13 +12,13 @@ from page_harness import MAIN
 
 from app import text
 from app.widgets.jobs.measure_button import origin
-from merging.analysis.stored import KIND, MEMORY, Measured
-from merging.files import tables
+from merging.base.files import tables
+from merging.base.text import duration_text
 from merging.methods import registry
 from merging.recipes.recipe import Recipe
-from merging.runs.run import THIS_MACHINE
+from merging.study.analysis.stored import KIND, MEMORY, Measured
+from merging.study.runs.run import THIS_MACHINE
 from merging.tasks.results import Result
-from merging.text import duration_text
 
 
 def test_sentences_name_what_counts() -> None:

@@ -10,16 +10,15 @@ import streamlit as st
 from streamlit.testing.v1 import AppTest
 
 from app.reading import measurements
-from app.session import pages, state
-from app.session.runs import run_choice
+from app.session import pages, run_choice, state
 from app.widgets import page
 from app.widgets.jobs import tray
-from merging.analysis.registry import MEASURES
-from merging.benchmarks.benchmark import Benchmark
-from merging.jobs.records import Job, job_of
+from merging.images.benchmarks.benchmark import Benchmark
 from merging.recipes.recipe import Recipe
-from merging.runs.execute import execute
-from merging.runs.store import Store
+from merging.study.analysis.registry import MEASURES
+from merging.study.runs.execute import execute
+from merging.study.runs.store import Store
+from merging.tasks.queue.records import Job, name_job
 
 RUN_ID = "0123456789ab"
 PAGES = {  # measurement -> the page that shows it, and what the link says besides the run
@@ -45,7 +44,7 @@ PAGES = {  # measurement -> the page that shows it, and what the link says besid
 
 
 def finished(measurement: str, subject: str = RUN_ID) -> Job:
-    return Job(job_of(measurement, subject), "Measuring", "done", kind=measurement, subject=subject)
+    return Job(name_job(measurement, subject), "Measuring", "done", kind=measurement, subject=subject)
 
 
 @pytest.fixture
@@ -115,7 +114,7 @@ def test_a_merge_links_to_its_scores_if_it_has_some_and_to_what_it_learned(
 SHORT = """
 import streamlit as st
 from app.widgets.jobs import missing_box, tray
-from merging.jobs.records import Job
+from merging.tasks.queue.records import Job
 
 if "drawn" not in st.session_state:  # the job ends after the box is drawn, and before the tray is
     st.session_state["drawn"] = True
@@ -137,7 +136,8 @@ SEVERAL = """
 import dataclasses
 from app.reading import data
 from app.widgets.jobs import tray
-from merging.jobs.records import SWEEP, Job
+from merging.tasks.queue.kinds import SWEEP
+from merging.tasks.queue.records import Job
 
 words = [("on 4 workers", 61.0), ("on 3 workers, 1 lost", 15.0), ("on 4 workers", None), ("on 4 workers", None)]
 words += [("", 19.0)]
@@ -174,7 +174,7 @@ def test_every_job_that_runs_is_shown_with_its_workers_and_its_time_left(
 
 STOPPED = """
 from app.widgets.jobs import tray
-from merging.jobs.records import Job
+from merging.tasks.queue.records import Job
 from merging.recipes.recipe import Recipe
 
 recipe = Recipe.build("adamerging").to_yaml()

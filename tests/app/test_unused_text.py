@@ -19,13 +19,13 @@ from torch import Tensor
 import merging
 from app.reading import data
 from app.text import about
-from merging.benchmarks.benchmark import Benchmark
 from merging.cli.main import main
+from merging.images.benchmarks.benchmark import Benchmark
 from merging.recipes.presets import preset
 from merging.recipes.recipe import Recipe
-from merging.runs.execute import execute
-from merging.runs.run import Run
-from merging.runs.store import Store
+from merging.study.runs.execute import execute
+from merging.study.runs.run import Run
+from merging.study.runs.store import Store
 from merging.tasks.context import Context
 
 PRESET = "ties_lwptv"

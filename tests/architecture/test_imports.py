@@ -10,9 +10,12 @@ from loading import loaded_by
     "package,forbidden",
     [
         ("merging", ("torch", "streamlit", "plotly", "pandas")),
-        ("merging.engine.run, merging.runs.execute, merging.jobs.runner", ("streamlit", "plotly", "viz", "app")),
+        ("merging.engine.run, merging.study.runs.execute, merging.study.runner", ("streamlit", "plotly", "viz", "app")),
         ("viz", ("streamlit", "app")),
-        ("merging.cli.main, merging.hub.fetch, merging.formats.hub, app.main", ("huggingface_hub", "httpx2", "hf_xet")),
+        (
+            "merging.cli.main, merging.models.hub.fetch, merging.models.formats.hub, app.main",
+            ("huggingface_hub", "httpx2", "hf_xet"),
+        ),
     ],
 )
 @pytest.mark.slow

@@ -38,7 +38,7 @@ import bench_data
 import whole_commands
 
 import merging
-from merging.devices import choose_device
+from merging.base.devices import choose_device
 from merging.methods.method import Needs
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -78,7 +78,7 @@ threading.Thread(target=watch, daemon=True).start()
 imported = time.monotonic()
 if case is None:
     from merging.engine.inputs import BLOCK_CPU
-    from merging.formats.opening import open_checkpoint
+    from merging.models.formats.opening import open_checkpoint
     for file in files:
         checkpoint = open_checkpoint(file)
         for name, info in checkpoint.infos.items():
@@ -86,8 +86,8 @@ if case is None:
                 checkpoint.read_flat(name, start, min(start + BLOCK_CPU, info.numel)).sum()
 else:
     import torch
-    from merging.checkpoints.architecture import Architecture
-    from merging.formats.opening import open_checkpoint
+    from merging.models.architecture import Architecture
+    from merging.models.formats.opening import open_checkpoint
     experts = {f"expert {k}": file for k, file in enumerate(files[1:])}
     side = Architecture.of(open_checkpoint(files[0])).image_size
     images = {name: torch.randn(case[3], 3, side, side) for name in experts} if case[3] else None
@@ -125,7 +125,7 @@ def write_checkpoints(folder: Path, model: str) -> list[Path]:
     """Pretrained and experts: the tower plus noise of about one percent of its size."""
     import torch
 
-    from merging.formats.safetensors import save
+    from merging.models.formats.safetensors import save
 
     torch.manual_seed(0)
     files = [folder / "pretrained.safetensors", *(folder / f"expert{k}.safetensors" for k in range(EXPERTS))]

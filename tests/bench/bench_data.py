@@ -62,10 +62,10 @@ def _inputs(files: list[str], count: int) -> tuple[Any, dict[str, Any], dict[str
     """Pretrained, experts and their exemplars; of the bundled benchmark where no files are named."""
     import torch
 
-    from merging.benchmarks.benchmark import Benchmark
-    from merging.formats.opening import open_checkpoint
+    from merging.images.benchmarks.benchmark import Benchmark
+    from merging.models.formats.opening import open_checkpoint
     from merging.recipes.presets import preset
-    from merging.runs.inputs import open_inputs
+    from merging.study.runs.inputs import open_inputs
 
     if not files:
         benchmark = Benchmark.load()
@@ -133,8 +133,8 @@ def _plain(pretrained: Any, experts: Mapping[str, Any], exemplars: Mapping[str, 
     """Seconds of the same forward passes, in the same batches, without looking at anything."""
     import torch
 
-    from merging.clip.batches import batch_size
-    from merging.clip.image_encoder import Encoder
+    from merging.images.batches import batch_size
+    from merging.images.image_encoder import Encoder
 
     seconds = 0.0
     for name, expert in experts.items():
@@ -152,7 +152,7 @@ def _plain(pretrained: Any, experts: Mapping[str, Any], exemplars: Mapping[str, 
 
 def child(chain: str, count: int, wanted: str, files: list[str]) -> None:
     """Time one case and print what it took."""
-    from merging import devices
+    from merging.base import devices
     from merging.engine import run as engine
     from merging.engine.layer_inputs import CapturedInputs
     from merging.methods.moments import Moments

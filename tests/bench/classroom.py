@@ -34,9 +34,9 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 from app_server import serve
 from session_client import Rerun, SessionClient
 
-from merging import settings
-from merging.lessons.reading import lessons
+from merging.base import settings
 from merging.recipes.presets import preset
+from merging.teaching.reading import lessons
 
 HERE = ("127.0.0.1", "localhost")
 LESSONS = 3  # whose steps are replayed
@@ -109,7 +109,7 @@ def merging(store: Path, busy: bool) -> Iterator[None]:
     over, process = threading.Event(), []
 
     def work() -> None:
-        from merging.benchmarks.benchmark import Benchmark
+        from merging.images.benchmarks.benchmark import Benchmark
 
         benchmark = Benchmark.load(settings.BUNDLED)
         for number in range(1000):

@@ -18,12 +18,12 @@ from pathlib import Path
 import psutil
 import torch
 
-from merging.benchmarks.benchmark import Benchmark
-from merging.benchmarks.evaluate import evaluate
-from merging.jobs.records import State
-from merging.jobs.runner import Runner
+from merging.engine.evaluation.evaluate import evaluate
+from merging.images.benchmarks.benchmark import Benchmark
 from merging.recipes.recipe import Recipe
-from merging.runs.store import Store
+from merging.study.runner import Runner
+from merging.study.runs.store import Store
+from merging.tasks.queue.records import State
 
 POLL = 0.02  # seconds between two looks at the queue
 IDLE = 2  # looks, a second each, at a spare process that computes nothing: it has loaded

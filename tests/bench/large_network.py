@@ -22,9 +22,9 @@ from pathlib import Path
 import torch
 from measured_memory import run_measured
 
-from merging.devices import describe_machine
-from merging.files.disk import free_bytes
-from merging.text import size_text
+from merging.base.devices import describe_machine
+from merging.base.files.disk import free_bytes
+from merging.base.text import size_text
 
 HIDDEN, MLP, VOCABULARY, HEADS_OF_KEYS, BLOCKS = 4096, 14336, 128_256, 1024, 32
 MOST = 2**30  # bytes of anonymous memory that a chain may take
@@ -42,7 +42,7 @@ OF_BLOCK = {
 }
 CHAINS = (["weight_averaging"], ["task_arithmetic"], ["lwptv", "task_arithmetic"], ["ties"])
 OPENED = """
-from merging.formats.opening import open_checkpoint
+from merging.models.formats.opening import open_checkpoint
 
 files = sys.argv[2:-1]
 seconds = time.monotonic()
@@ -52,7 +52,7 @@ MERGE = (
     + """
 from merging.engine.run import run
 from merging.engine.work import chain_work
-from merging.formats.safetensors import SafetensorsWriter
+from merging.models.formats.safetensors import SafetensorsWriter
 from merging.recipes.recipe import Recipe
 from merging.tasks.context import Context
 
@@ -68,7 +68,7 @@ print(json.dumps([max(most), time.monotonic() - seconds, chain_work(recipe, pret
 FIT = (
     OPENED
     + """
-from merging.inspection.fit import fit
+from merging.models.inspection.fit import fit
 
 with peak() as most:
     report = fit(files[0], dict(enumerate(files[1:])), sample="sample" in sys.argv[1], values="values" in sys.argv[1])
@@ -79,7 +79,7 @@ print(json.dumps([max(most), time.monotonic() - seconds, 0]))
 INSPECT = (
     OPENED
     + """
-from merging.inspection.checkpoint_facts import inspect
+from merging.models.inspection.checkpoint_facts import inspect
 
 with peak() as most:
     inspect(open_checkpoint(files[0]), digest="digest" in sys.argv[1])

@@ -24,15 +24,15 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
-from merging import settings
-from merging.benchmarks.benchmark import SPLITS, Benchmark
-from merging.benchmarks.metrics import ADAPTS_ON_TEST, summarize
+from merging.base import settings
+from merging.images.benchmarks.benchmark import SPLITS, Benchmark
+from merging.images.benchmarks.metrics import ADAPTS_ON_TEST, summarize
 from merging.recipes.presets import LEARNING, PRESETS, preset
 from merging.recipes.recipe import Recipe
-from merging.runs.execute import execute
-from merging.runs.inputs import open_inputs
-from merging.runs.run import Run
-from merging.runs.store import Store
+from merging.study.runs.execute import execute
+from merging.study.runs.inputs import open_inputs
+from merging.study.runs.run import Run
+from merging.study.runs.store import Store
 from merging.tasks.context import Context
 
 CHOOSING, REPORTING = SPLITS

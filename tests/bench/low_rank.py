@@ -12,11 +12,11 @@ import time
 
 import torch
 
-from merging.checkpoints.families import Parameter, Role
-from merging.devices import describe_machine
+from merging.base.devices import describe_machine
+from merging.base.numerics.low_rank import LowRank
 from merging.methods.registry import merge
 from merging.methods.slot import Slot
-from merging.numerics.low_rank import LowRank
+from merging.models.families import Parameter, Role
 
 
 def drawn(side: int, rank: int, experts: int) -> Slot:

@@ -30,17 +30,18 @@ from streamlit.testing.v1 import AppTest
 
 from app import startup
 from app.reading import data
-from merging.benchmarks.benchmark import Benchmark
-from merging.files import atomic, disk, records
-from merging.jobs.records import SWEEP, JobFiles, State, job_of
+from merging.base.files import atomic, disk, records
+from merging.images.benchmarks.benchmark import Benchmark
 from merging.recipes.presets import preset
-from merging.runs.store import Store
-from merging.sweeps import points, storage
-from merging.sweeps.compute import Session, plan, run
-from merging.sweeps.points import Point
-from merging.sweeps.sweep import Axis, NamedPoint, Sweep
-from merging.sweeps.tables import budget
+from merging.study.runs.store import Store
+from merging.study.sweeps import points, storage
+from merging.study.sweeps.compute import Session, plan, run
+from merging.study.sweeps.points import Point
+from merging.study.sweeps.sweep import Axis, NamedPoint, Sweep
+from merging.study.sweeps.tables import budget
 from merging.tasks.context import Context
+from merging.tasks.queue.kinds import SWEEP
+from merging.tasks.queue.records import JobFiles, State, name_job
 
 MAIN = Path(__file__).resolve().parents[2] / "app" / "main.py"
 PATIENCE = 600  # seconds that a page may take on a busy machine
@@ -155,7 +156,7 @@ def main() -> None:
             run(found, store, benchmark, context=Context(device="cpu", pause=lambda: True))
         with measured("The cost of what is left"):
             budget(found, store, benchmark, planned, "cpu")
-        files = JobFiles(store.root / "jobs", job_of(SWEEP, found.id))
+        files = JobFiles(store.root / "jobs", name_job(SWEEP, found.id))
         files.create("", title="A sweep", base=Path(), kind=SWEEP, subject=found.id)
         files.update(state=State.PAUSED)
         pages(found, lambda: points.write(store, *held))

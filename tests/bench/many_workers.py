@@ -28,14 +28,14 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 
 import numpy as np
 
-from merging.benchmarks.benchmark import Benchmark
+from merging.images.benchmarks.benchmark import Benchmark
 from merging.recipes.presets import preset
-from merging.runs.store import Store
-from merging.sweeps.compute import Session, plan, run
-from merging.sweeps.sweep import Axis, Sweep
+from merging.study.runs.store import Store
+from merging.study.sweeps.compute import Session, plan, run
+from merging.study.sweeps.sweep import Axis, Sweep
 from merging.tasks.context import Context
 from merging.tasks.kinds import ABOUT
-from merging.workers.workers import Workers
+from merging.tasks.workers.workers import Workers
 
 
 class Pretended(Executor):

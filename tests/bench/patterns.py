@@ -151,7 +151,9 @@ def change(source: str, path: str, text: str) -> str:
         pattern, template = pattern.value, template.value
     if foreign := foreign_names(template, tree):
         raise ValueError(f"{text!r}: nothing in the file is called {sorted(foreign)}.")
-    places = [place for part in find_parts(tree, path) for place in find_places(part, pattern)]
+    if not (parts := find_parts(tree, path)):
+        raise ValueError(f"The file has no {path}.")
+    places = [place for part in parts for place in find_places(part, pattern)]
     if len(places) != total or not 0 < number <= total:
         raise ValueError(f"{path}: {old!r} is there {len(places)} times, not {total}; say which, as in (1 of 2).")
     parent, field, at, found = places[number - 1]

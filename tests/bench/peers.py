@@ -18,9 +18,9 @@ import yaml
 from safetensors.torch import load_file
 from torch import Tensor
 
-from merging.checkpoints.checkpoint import Checkpoint, MappingCheckpoint
-from merging.clip.image_encoder import Encoder
-from merging.open_clip_import import prepare_torchvision
+from merging.base.open_clip_import import prepare_torchvision
+from merging.images.image_encoder import Encoder
+from merging.models.checkpoint import Checkpoint, MappingCheckpoint
 
 EMBED = 12
 # Small towers with the patches and head widths of the published ones: (open_clip's sizes, whether QuickGELU).

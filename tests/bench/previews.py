@@ -20,14 +20,14 @@ from typing import Any
 import psutil
 import torch
 
-from merging.benchmarks.benchmark import Benchmark
 from merging.engine import run as engine
-from merging.jobs.bench import Bench, PreviewRequest
-from merging.previews.samples import PreviewSample, batches
-from merging.previews.work import Previewer
+from merging.images.benchmarks.benchmark import Benchmark
 from merging.recipes.presets import preset
 from merging.recipes.recipe import Recipe
-from merging.runs.inputs import open_inputs
+from merging.study.previews.bench import Bench, PreviewRequest
+from merging.study.previews.samples import PreviewSample, batches
+from merging.study.previews.work import Previewer
+from merging.study.runs.inputs import open_inputs
 from merging.tasks.context import Context
 
 MOST = 1.3

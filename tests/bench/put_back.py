@@ -24,17 +24,17 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 import pandas as pd
 import torch
 
-from merging import settings
-from merging.analysis import measure
-from merging.analysis.measurements.put_back import first_order, images
-from merging.analysis.measurements.put_back.variants import TENSOR, PutBackTower, variants
-from merging.benchmarks.benchmark import Benchmark
-from merging.benchmarks.evaluate import EvaluatedModel
+from merging.base import settings
+from merging.base.progress import Meter
+from merging.engine.evaluation.evaluate import EvaluatedModel
 from merging.engine.inputs import Inputs
-from merging.progress import Meter
+from merging.images.benchmarks.benchmark import Benchmark
 from merging.recipes.presets import PRESETS, partners, preset
-from merging.runs.inputs import open_inputs
-from merging.runs.store import Store
+from merging.study import measure
+from merging.study.measurements import first_order, put_back_images
+from merging.study.measurements.put_back_variants import TENSOR, PutBackTower, variants
+from merging.study.runs.inputs import open_inputs
+from merging.study.runs.store import Store
 from merging.tasks.context import Context
 
 ROUNDS, MOST = 3, 5
@@ -44,9 +44,9 @@ CPU = torch.device("cpu")
 def ratios(benchmark: Benchmark, rounds: int) -> None:
     """Print measured over expected cost, in passes over the sample."""
     opened = open_inputs(preset("task_arithmetic").recipe(benchmark.pretrained, benchmark.experts))
-    merged, sample = next(iter(opened.experts.values())), images.draw(benchmark)  # any model costs the same
+    merged, sample = next(iter(opened.experts.values())), put_back_images.draw(benchmark)  # any model costs the same
     tower, every = PutBackTower.of(merged, opened.pretrained, CPU), variants(opened.pretrained.parameters)
-    batches = images.batches(sample, list(sample))
+    batches = put_back_images.batches(sample, list(sample))
     blocks = tower.encoder.architecture.layers
 
     def whole_pass() -> None:

@@ -25,7 +25,7 @@ import psutil
 from app_server import serve
 from session_client import SessionClient
 
-from merging import settings
+from merging.base import settings
 from merging.recipes.presets import preset
 
 PAGES = (
@@ -79,7 +79,7 @@ async def visit(host: str, watch: Watch) -> None:
 
 def merge(place: Path) -> None:
     """A merge with its evaluation in a process of its own, as jobs have."""
-    from merging.benchmarks.benchmark import Benchmark
+    from merging.images.benchmarks.benchmark import Benchmark
 
     benchmark = Benchmark.load(settings.BUNDLED)
     recipe = preset("task_arithmetic").recipe(benchmark.pretrained, dict(list(benchmark.experts.items())[:4]))

@@ -29,15 +29,15 @@ import torch
 from PIL import Image
 from random_towers import B32, tower
 
-from merging.benchmarks.image_features import features
-from merging.benchmarks.referenced.decoding import decoding, stacked, threads
-from merging.benchmarks.referenced.images import ReferencedImages
-from merging.benchmarks.referenced.locations import Location
-from merging.checkpoints.checkpoint import MappingCheckpoint
-from merging.clip.batches import short_batch
-from merging.clip.image_encoder import Encoder
-from merging.clip.preprocess import MEAN, STD, read_image, square
-from merging.devices import choose_device, describe_device, describe_machine, is_host
+from merging.base.devices import choose_device, describe_device, describe_machine, is_host
+from merging.engine.evaluation.image_features import features
+from merging.images.batches import short_batch
+from merging.images.benchmarks.data_set_locations import Location
+from merging.images.benchmarks.image_decoding import decoding, stacked, threads
+from merging.images.benchmarks.referenced_images import ReferencedImages
+from merging.images.image_encoder import Encoder
+from merging.images.preprocess import MEAN, STD, read_image, square
+from merging.models.checkpoint import MappingCheckpoint
 
 SIDE, TARGET = 224, 0.9
 SIZES = ((500, 375), (375, 500), (640, 480), (1024, 683))  # of the pictures, as in SUN397, Cars, DTD and Flowers102
@@ -86,7 +86,7 @@ def decode(images: ReferencedImages) -> None:
 
 def pool(images: ReferencedImages, kind: type[ThreadPoolExecutor | ProcessPoolExecutor]) -> None:
     """The same by a plain pool of threads or processes, which get bytes and give pixels."""
-    from merging.datasets.references import encoded
+    from merging.images.data_sets.references import encoded
 
     with kind(threads()) as workers:
         for _ in workers.map(one_square, list(encoded(images.references())), chunksize=8):

@@ -26,9 +26,9 @@ from safetensors.torch import save_file
 from merging.engine.run import OneByOne
 from merging.engine.work import one_by_one
 from merging.recipes.recipe import Recipe
-from merging.runs.execute import execute
-from merging.runs.inputs import open_inputs
-from merging.runs.store import Store
+from merging.study.runs.execute import execute
+from merging.study.runs.inputs import open_inputs
+from merging.study.runs.store import Store
 from merging.tasks.context import Context
 
 L14 = {"width": 1024, "patch": 14, "side": 16, "embed": 768}

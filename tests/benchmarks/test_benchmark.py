@@ -12,12 +12,12 @@ import tiny
 import torch
 from safetensors.torch import load_file, save_file
 
-from merging.benchmarks.benchmark import Benchmark
-from merging.benchmarks.cached_features import CachedFeatures
-from merging.benchmarks.evaluate import evaluate
-from merging.benchmarks.image_features import cosines, features, predict
-from merging.clip.image_encoder import Encoder
-from merging.errors import TaskError
+from merging.base.errors import TaskError
+from merging.engine.evaluation.evaluate import evaluate
+from merging.engine.evaluation.image_features import cosines, features, predict
+from merging.engine.evaluation.known_features import CachedFeatures
+from merging.images.benchmarks.benchmark import Benchmark
+from merging.images.image_encoder import Encoder
 from merging.tasks.context import Context
 
 

@@ -15,26 +15,26 @@ import tiny
 import tiny_data
 import torch
 
-from merging.benchmarks.benchmark import SPLITS, Benchmark
-from merging.benchmarks.build.description import Description
-from merging.benchmarks.build.splits import evenly
-from merging.benchmarks.build.write import make
-from merging.benchmarks.drawn import ImageDraw, draws, in_words
-from merging.benchmarks.evaluate import EvaluatedModel, evaluate
-from merging.benchmarks.referenced import decoding, locations
-from merging.benchmarks.referenced.finding import missing_models
-from merging.benchmarks.referenced.images import ReferencedImages, taken
+from merging.base.errors import Cancelled, CheckpointError, TaskError
+from merging.base.files.atomic import file_hash
+from merging.base.progress import Meter
 from merging.cli.main import main
-from merging.errors import Cancelled, CheckpointError, TaskError
-from merging.files.atomic import file_hash
-from merging.formats.opening import open_checkpoint
-from merging.formats.referenced import place_of_model
-from merging.progress import Meter
-from merging.published.computing.scores import score_together
+from merging.engine.evaluation.evaluate import EvaluatedModel, evaluate
+from merging.images.benchmarks import data_set_locations, image_decoding
+from merging.images.benchmarks.benchmark import SPLITS, Benchmark
+from merging.images.benchmarks.build.description import Description
+from merging.images.benchmarks.build.splits import evenly
+from merging.images.benchmarks.build.write import make
+from merging.images.benchmarks.model_search import missing_models
+from merging.images.benchmarks.referenced_images import ReferencedImages, taken
+from merging.images.benchmarks.test_images import ImageDraw, draws, in_words
+from merging.models.formats.opening import open_checkpoint
+from merging.models.formats.referenced import place_of_model
 from merging.recipes.recipe import Recipe
-from merging.runs.execute import execute
-from merging.runs.reference_models import references
-from merging.runs.store import Store
+from merging.sharing.published.row_scores import score_together
+from merging.study.runs.execute import execute
+from merging.study.runs.reference_models import references
+from merging.study.runs.store import Store
 from merging.tasks.context import Context
 
 PARTS = {"train": tiny_data.rows(4), "test": tiny_data.rows(6, 100)}
@@ -100,8 +100,8 @@ def test_an_index_gives_what_an_array_would_give(base: Path, tmp_path: Path) -> 
 def test_results_do_not_depend_on_the_number_of_threads(
     base: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, workers: int
 ) -> None:
-    monkeypatch.setattr(decoding, "threads", lambda: workers)
-    monkeypatch.setattr(decoding, "CHUNK", 2)
+    monkeypatch.setattr(image_decoding, "threads", lambda: workers)
+    monkeypatch.setattr(image_decoding, "CHUNK", 2)
     benchmark = made(base, tmp_path / "bench", images=0)
     images = benchmark.images("fruit", "reporting")[0]
     assert isinstance(images, ReferencedImages)
@@ -125,8 +125,8 @@ def test_several_models_decode_an_image_once(base: Path, tmp_path: Path, monkeyp
     models = {"pretrained": benchmark.pretrained, "expert": benchmark.experts["fruit"]}
     alone = {name: evaluate(model, benchmark, context=Context(device="cpu")) for name, model in models.items()}
     decoded: list[str] = []
-    read = decoding.read_image
-    monkeypatch.setattr(decoding, "read_image", lambda data, label: decoded.append(label) or read(data, label))
+    read = image_decoding.read_image
+    monkeypatch.setattr(image_decoding, "read_image", lambda data, label: decoded.append(label) or read(data, label))
     work = [EvaluatedModel(name, model, ["fruit"]) for name, model in models.items()]
     together = score_together(work, benchmark, context=Context(device="cpu"))
     assert len(decoded) == len(set(decoded)) == 18
@@ -195,7 +195,7 @@ def test_files_of_a_hub_s_cache_are_found_by_their_names(
     benchmark = made(base, tmp_path / "bench", str(snapshot))
     (tmp_path / "hub").rename(tmp_path / "moved")
     hashed: list[Path] = []
-    monkeypatch.setattr(locations, "file_hash", lambda path: hashed.append(path) or file_hash(path))
+    monkeypatch.setattr(data_set_locations, "file_hash", lambda path: hashed.append(path) or file_hash(path))
     steps: list[str] = []
     assert benchmark.find(tmp_path / "moved", Meter(0, lambda step: steps.append(step.phase))) == []
     assert not hashed and set(steps) == {"Comparing files"} and len(rows(benchmark, "reporting")) == 4

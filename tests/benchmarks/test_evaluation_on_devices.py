@@ -9,17 +9,17 @@ import tiny
 import torch
 from pretend_device import NAME, pretended
 
-from merging.analysis.measure import measure
-from merging.analysis.stored import MEMORY
-from merging.benchmarks.benchmark import Benchmark
-from merging.benchmarks.evaluate import evaluate
-from merging.benchmarks.image_features import features
-from merging.clip import batches
-from merging.clip.image_encoder import Encoder
-from merging.formats.opening import open_checkpoint
+from merging.engine.evaluation.evaluate import evaluate
+from merging.engine.evaluation.image_features import features
+from merging.images import batches
+from merging.images.benchmarks.benchmark import Benchmark
+from merging.images.image_encoder import Encoder
+from merging.models.formats.opening import open_checkpoint
 from merging.recipes.recipe import Recipe
-from merging.runs.execute import execute
-from merging.runs.store import Store
+from merging.study.analysis.stored import MEMORY
+from merging.study.measure import measure
+from merging.study.runs.execute import execute
+from merging.study.runs.store import Store
 from merging.tasks.context import Context
 
 SMALLER = "PRETEND ran out of memory, so pieces were 1/4 of the usual size."

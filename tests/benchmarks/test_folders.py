@@ -10,14 +10,14 @@ import tiny
 import tiny_data
 from plain_recipes import plain_recipe
 
-from merging.benchmarks import folders
-from merging.benchmarks.benchmark import Benchmark
-from merging.catalog import data_sets, folder_walk
-from merging.checkpoints import references
+from merging.base.errors import CheckpointError
 from merging.cli.main import main
-from merging.errors import CheckpointError
-from merging.runs.execute import execute
-from merging.runs.store import Store
+from merging.images.benchmarks import benchmark_folders
+from merging.images.benchmarks.benchmark import Benchmark
+from merging.models import references
+from merging.sharing.catalog import data_sets, folder_walk
+from merging.study.runs.execute import execute
+from merging.study.runs.store import Store
 from merging.tasks.context import Context
 
 
@@ -73,12 +73,12 @@ def test_what_a_task_is_called_and_goes_with() -> None:
 
 def test_links_call_benchmarks_by_name_and_never_by_path(data: Path, tmp_path: Path) -> None:
     root = tmp_path / "store"
-    made = tiny.write_benchmark(folders.place_of("mine", root))
-    assert list(folders.built(root)) == ["own:mine"]
-    for key in (folders.SERVER, "own:mine", "models:data/bench"):
-        folder = folders.find(key, root)
-        assert folder is not None and folders.key_of(folder, root) == key
-    assert folders.find("own:mine", root) == made
+    made = tiny.write_benchmark(benchmark_folders.place_of("mine", root))
+    assert list(benchmark_folders.built(root)) == ["own:mine"]
+    for key in (benchmark_folders.SERVER, "own:mine", "models:data/bench"):
+        folder = benchmark_folders.find(key, root)
+        assert folder is not None and benchmark_folders.key_of(folder, root) == key
+    assert benchmark_folders.find("own:mine", root) == made
     for odd in (
         "own:../mine",
         "own:",
@@ -89,8 +89,8 @@ def test_links_call_benchmarks_by_name_and_never_by_path(data: Path, tmp_path: P
         "",
         "x" * 99,
     ):
-        assert folders.find(odd, root) is None, odd
-    assert folders.key_of(tmp_path / "elsewhere", root) == ""
+        assert benchmark_folders.find(odd, root) is None, odd
+    assert benchmark_folders.key_of(tmp_path / "elsewhere", root) == ""
 
 
 def test_recipes_tell_no_folder_of_a_benchmark(
@@ -98,7 +98,7 @@ def test_recipes_tell_no_folder_of_a_benchmark(
 ) -> None:
     monkeypatch.setenv("MERGESCOPE_STORE", str(tmp_path / "store"))
     monkeypatch.setenv("MERGESCOPE_MODELS", str(tmp_path / "models"))
-    for folder, prefix in ((folders.place_of("mine", tmp_path / "store"), "own:mine"),
+    for folder, prefix in ((benchmark_folders.place_of("mine", tmp_path / "store"), "own:mine"),
                            (tmp_path / "models" / "deep" / "bench", "models:models/deep/bench")):  # fmt: skip
         found = Benchmark.load(tiny.write_benchmark(folder))
         assert found.pretrained == f"{prefix}/models/pretrained.safetensors"

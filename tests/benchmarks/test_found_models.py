@@ -15,17 +15,17 @@ import pytest
 import tiny
 import tiny_data
 
-from merging.benchmarks.benchmark import Benchmark
-from merging.benchmarks.build.description import Description
-from merging.benchmarks.build.write import make
-from merging.benchmarks.referenced import finding, locations
-from merging.benchmarks.referenced.finding import missing_models
-from merging.benchmarks.referenced.locations import Location
+from merging.base.errors import Cancelled, CheckpointError
+from merging.base.progress import Meter, Progress
 from merging.cli.main import main
-from merging.errors import Cancelled, CheckpointError
-from merging.formats.opening import open_checkpoint
-from merging.formats.referenced import MARK, moved_to
-from merging.progress import Meter, Progress
+from merging.images.benchmarks import data_set_locations, model_search
+from merging.images.benchmarks.benchmark import Benchmark
+from merging.images.benchmarks.build.description import Description
+from merging.images.benchmarks.build.write import make
+from merging.images.benchmarks.data_set_locations import Location
+from merging.images.benchmarks.model_search import missing_models
+from merging.models.formats.opening import open_checkpoint
+from merging.models.formats.referenced import MARK, moved_to
 
 FLAGS = "flags.safetensors"
 
@@ -87,7 +87,7 @@ def test_an_error_while_a_model_is_compared_leaves_no_other_model_in_place(
     def broken(path: Path) -> None:
         raise KeyError(path)
 
-    monkeypatch.setattr(finding, "open_checkpoint", broken)
+    monkeypatch.setattr(model_search, "open_checkpoint", broken)
     with pytest.raises(KeyError):
         benchmark.find(away, Meter(0))
     assert not moved_to(expert)
@@ -140,7 +140,7 @@ def test_the_progress_counts_bytes_and_the_folders_are_walked_once(
     copied(tmp_path / "away" / "experts" / "digits.safetensors", tmp_path / "away" / "other" / "experts")
     walks: list[Path] = []
     walk = os.walk
-    monkeypatch.setattr(finding.os, "walk", lambda below: walks.append(below) or walk(below))
+    monkeypatch.setattr(model_search.os, "walk", lambda below: walks.append(below) or walk(below))
     steps: list[Progress] = []
     benchmark.find(tmp_path / "away", Meter(0, steps.append))
     models = [tmp_path / "away" / "clip.safetensors", tmp_path / "away" / "experts" / FLAGS]
@@ -152,13 +152,13 @@ def test_the_progress_counts_bytes_and_the_folders_are_walked_once(
 
 def test_a_walk_can_be_stopped(benchmark: Benchmark, away: Path) -> None:
     with pytest.raises(Cancelled):
-        finding.find_models(benchmark.folder, away, Meter(0, None, lambda: True))
+        model_search.find_models(benchmark.folder, away, Meter(0, None, lambda: True))
 
 
 def test_paths_that_are_not_utf_8_are_left_out(benchmark: Benchmark, expert: Path, away: Path, tmp_path: Path) -> None:
     odd = tmp_path / "odd" / os.fsdecode(b"\xe9x")
     file = Location.of(copied(away / FLAGS, odd), "")
-    assert locations.find([replace(file, file=tmp_path / FLAGS)], odd, Meter(0))[0].problem == "is missing"
+    assert data_set_locations.find([replace(file, file=tmp_path / FLAGS)], odd, Meter(0))[0].problem == "is missing"
     problems = benchmark.find(tmp_path / "odd", Meter(0))
     assert "The model fruit is not" in problems[-1] and not moved_to(expert)
     right = copied(away / FLAGS, tmp_path / "odd" / "z")
@@ -177,4 +177,4 @@ def test_the_command_that_is_advised_holds_the_whole_path(benchmark: Benchmark, 
     assert f"with: {command}." in missing_models(benchmark.folder)[0]
     with pytest.raises(CheckpointError, match=re.escape(f"({command})")):
         open_checkpoint(expert)
-    assert command in locations.missing(benchmark.folder, "fruit", [Location(away / "gone", "", 1, 1, "")])
+    assert command in data_set_locations.missing(benchmark.folder, "fruit", [Location(away / "gone", "", 1, 1, "")])

@@ -10,13 +10,13 @@ import pytest
 import tiny
 import torch
 
-from merging.benchmarks import evaluate as evaluation
-from merging.benchmarks import kept_features
-from merging.benchmarks.benchmark import Benchmark
-from merging.benchmarks.evaluate import EvaluatedModel, answers, evaluate
-from merging.benchmarks.image_features import answered
-from merging.benchmarks.kept_features import KeptFeatures
-from merging.checkpoints.architecture import Architecture
+from merging.engine.evaluation import evaluate as evaluation
+from merging.engine.evaluation import stored_features
+from merging.engine.evaluation.evaluate import EvaluatedModel, answers, evaluate
+from merging.engine.evaluation.image_features import answered
+from merging.engine.evaluation.stored_features import KeptFeatures
+from merging.images.benchmarks.benchmark import Benchmark
+from merging.models.architecture import Architecture
 
 SPLIT = ("reporting",)
 OTHER = next(name for name in tiny.EXPERTS if name != "flags")
@@ -26,7 +26,7 @@ TOWER = Architecture.of(tiny.checkpoint(tiny.pretrained()))
 @pytest.fixture(autouse=True)
 def always(monkeypatch: pytest.MonkeyPatch) -> None:
     """Keep features of small models, too."""
-    monkeypatch.setattr(kept_features, "WORTH", 0)
+    monkeypatch.setattr(stored_features, "WORTH", 0)
 
 
 def given(benchmark: Benchmark, folder: Path, name: str = "flags", model: str = "one") -> list[evaluation.Answer]:
@@ -78,7 +78,7 @@ def test_damaged_and_oldest_entries_are_computed_again(
         file.write_bytes(file.read_bytes()[:-30])
     assert torch.equal(given(tiny_benchmark, tmp_path)[0].features, first[0].features)
     size = max(file.stat().st_size for file in tmp_path.glob("*.npz"))
-    monkeypatch.setattr(kept_features, "MOST", 3 * size)
+    monkeypatch.setattr(stored_features, "MOST", 3 * size)
     for age, file in enumerate(sorted(tmp_path.glob("*.npz"))):
         os.utime(file, (age, age))
     given(tiny_benchmark, tmp_path, OTHER, "two")
@@ -86,6 +86,6 @@ def test_damaged_and_oldest_entries_are_computed_again(
 
 
 def test_what_half_precision_cannot_hold_is_not_kept(tiny_benchmark: Benchmark, tmp_path: Path) -> None:
-    known = kept_features.Answered(torch.full((3, 2), 1e6), np.zeros(3, np.int64), np.zeros(3, np.float32))
+    known = stored_features.Answered(torch.full((3, 2), 1e6), np.zeros(3, np.int64), np.zeros(3, np.float32))
     KeptFeatures(tmp_path, "x").keep(tiny_benchmark, tiny_benchmark.tasks[0].key, "reporting", known, TOWER)
     assert not list(tmp_path.iterdir())

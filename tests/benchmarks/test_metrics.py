@@ -9,7 +9,7 @@ import pandas as pd
 import pytest
 from scipy.stats import binom, binomtest
 
-from merging.benchmarks.metrics import h_score, individual, summarize, wilson
+from merging.images.benchmarks.metrics import h_score, individual, summarize, wilson
 
 
 def scores(*rows: tuple[str, int, int], split: str = "reporting") -> pd.DataFrame:

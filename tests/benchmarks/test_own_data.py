@@ -14,22 +14,22 @@ import tiny_data
 import torch
 from PIL import Image
 
-from merging import settings
-from merging.benchmarks.benchmark import Benchmark
-from merging.benchmarks.build.description import Description
-from merging.benchmarks.build.write import make
-from merging.benchmarks.cached_features import CachedFeatures
-from merging.benchmarks.evaluate import evaluate
-from merging.benchmarks.image_features import features
-from merging.benchmarks.manifest import altered
-from merging.checkpoints.architecture import Architecture, stated_by
+from merging.base import settings
+from merging.base.errors import Cancelled, MergingError, TaskError
 from merging.cli.main import main
-from merging.clip.image_encoder import Encoder
-from merging.clip.prompt_sets import prompts
-from merging.datasets.opening import open_data
-from merging.errors import Cancelled, MergingError, TaskError
-from merging.formats.opening import open_checkpoint
-from merging.formats.safetensors import save
+from merging.engine.evaluation.evaluate import evaluate
+from merging.engine.evaluation.image_features import features
+from merging.engine.evaluation.known_features import CachedFeatures
+from merging.images.benchmarks.benchmark import Benchmark
+from merging.images.benchmarks.build.description import Description
+from merging.images.benchmarks.build.write import make
+from merging.images.benchmarks.manifest import altered
+from merging.images.data_sets.opening import open_data
+from merging.images.image_encoder import Encoder
+from merging.images.prompt_sets import prompts
+from merging.models.architecture import Architecture, stated_by
+from merging.models.formats.opening import open_checkpoint
+from merging.models.formats.safetensors import save
 from merging.tasks.context import Context
 
 PARTS = {"train": tiny_data.rows(4), "test": tiny_data.rows(6, 100)}
@@ -104,7 +104,7 @@ def test_the_activation_can_be_named_and_one_that_is_assumed_is_told(base, tmp_p
 
 
 def test_pixels_and_labels_are_those_of_the_data(base, tmp_path):
-    from merging.clip.preprocess import square
+    from merging.images.preprocess import square
 
     found = made(base, tmp_path / "bench", {"fruit": "folder"})
     known = {square(Image.fromarray(tiny_data.picture(number)), tiny.SIZE).tobytes(): (part, label)
@@ -176,9 +176,9 @@ def test_images_are_prepared_batch_by_batch(base, tmp_path, monkeypatch):
     found = made(base, tmp_path / "bench", {"fruit": "folder"}, images=0)
     encoder, (images, _) = Encoder.of(open_checkpoint(found.pretrained)), found.images("fruit", "reporting")
     whole = features(encoder, found.preprocess(images))
-    monkeypatch.setattr("merging.benchmarks.image_features.BATCH", 4)
+    monkeypatch.setattr("merging.engine.evaluation.image_features.BATCH", 4)
     assert torch.allclose(features(encoder, images, prepare=found.preprocess), whole, atol=1e-6)
-    monkeypatch.setattr("merging.benchmarks.evaluate.KEPT_BYTES", 0)
+    monkeypatch.setattr("merging.engine.evaluation.evaluate.KEPT_BYTES", 0)
     assert evaluate(found.pretrained, found)["n"].tolist() == [9, 9]
 
 
@@ -278,9 +278,9 @@ def test_a_folder_is_never_overwritten_by_mistake_and_a_stop_leaves_nothing(base
 
 def test_a_disk_without_room_is_told_before_anything_is_written(base, tmp_path, monkeypatch):
 
-    from merging.benchmarks.build import plan
+    from merging.images.benchmarks.build import benchmark_plan
 
-    monkeypatch.setattr(plan, "free_bytes", lambda folder: 900)
+    monkeypatch.setattr(benchmark_plan, "free_bytes", lambda folder: 900)
     with pytest.raises(TaskError, match=r"900 bytes are free. Ask for fewer images"):
         made(base, tmp_path / "bench", {"fruit": "folder"})
 

@@ -8,12 +8,12 @@ import published_layouts as layouts
 import pytest
 import tiny_data
 
-from merging.benchmarks.build.description import Description
-from merging.benchmarks.build.plan import plan
-from merging.benchmarks.build.write import make
-from merging.catalog import data_sets
+from merging.base.errors import TaskError
 from merging.cli.main import main
-from merging.errors import TaskError
+from merging.images.benchmarks.build.benchmark_plan import plan
+from merging.images.benchmarks.build.description import Description
+from merging.images.benchmarks.build.write import make
+from merging.sharing.catalog import data_sets
 
 
 @pytest.fixture(scope="module")

@@ -10,11 +10,11 @@ import warnings
 import pytest
 import torch
 
-from merging import settings
-from merging.benchmarks.benchmark import EXEMPLARS, SPLITS, Benchmark
-from merging.clip.image_encoder import Encoder
-from merging.formats.opening import open_checkpoint
-from merging.open_clip_import import prepare_torchvision
+from merging.base import settings
+from merging.base.open_clip_import import prepare_torchvision
+from merging.images.benchmarks.benchmark import EXEMPLARS, SPLITS, Benchmark
+from merging.images.image_encoder import Encoder
+from merging.models.formats.opening import open_checkpoint
 from sample_data.build import notices
 
 MANIFEST = json.loads((settings.BUNDLED / "manifest.json").read_text("utf-8"))

@@ -7,13 +7,13 @@ import re
 
 import pytest
 
-from merging import settings
-from merging.benchmarks.benchmark import Benchmark
-from merging.benchmarks.metrics import summarize
+from merging.base import settings
+from merging.images.benchmarks.benchmark import Benchmark
+from merging.images.benchmarks.metrics import summarize
 from merging.recipes.presets import preset
 from merging.recipes.recipe import Recipe
-from merging.runs.inputs import open_inputs
-from merging.runs.store import Store
+from merging.study.runs.inputs import open_inputs
+from merging.study.runs.store import Store
 from sample_data.build import scalings, tables
 from sample_data.build.bench import Bench, relative_size
 from sample_data.build.measure import LOT, MASKED, RECIPES, TASK_ARITHMETIC

@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from merging.benchmarks.build.splits import split
-from merging.datasets.base import TEST, TRAIN, VALIDATION
+from merging.images.benchmarks.build.splits import split
+from merging.images.data_sets.base import TEST, TRAIN, VALIDATION
 
 
 def data(**sizes: int) -> Any:

@@ -10,7 +10,7 @@ from app_server import serve
 from browser_tab import App, new_tab
 from playwright.sync_api import Browser, expect
 
-from merging import settings
+from merging.base import settings
 
 pytestmark = pytest.mark.browser
 PATIENCE = 60_000  # ms

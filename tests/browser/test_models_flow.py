@@ -15,8 +15,8 @@ from namings import to_naming
 from playwright.sync_api import expect
 
 import merging
-from merging.checkpoints.checkpoint import MappingCheckpoint
-from merging.formats.opening import open_checkpoint
+from merging.models.checkpoint import MappingCheckpoint
+from merging.models.formats.opening import open_checkpoint
 
 pytestmark = pytest.mark.browser
 PATIENCE = 180_000  # ms: jobs are processes of their own

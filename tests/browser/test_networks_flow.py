@@ -16,8 +16,8 @@ from playwright.sync_api import Browser, expect
 from safetensors.torch import load_file
 
 import merging
-from merging.catalog.model_sets import keep as keep_set
-from merging.catalog.model_sets import make as make_set
+from merging.sharing.catalog.model_sets import keep as keep_set
+from merging.sharing.catalog.model_sets import make as make_set
 
 pytestmark = pytest.mark.browser
 PATIENCE = 180_000  # ms: jobs are processes of their own

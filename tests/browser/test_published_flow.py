@@ -12,7 +12,7 @@ from browser_tab import App, new_tab
 from loopback_hub import LoopbackHub
 from playwright.sync_api import BrowserContext, expect
 
-from merging.published.catalogue import experiment
+from merging.sharing.published.catalogue import experiment
 
 pytestmark = pytest.mark.browser
 PATIENCE = 180_000  # ms: the job is a process of its own

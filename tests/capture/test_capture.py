@@ -12,11 +12,11 @@ from small_networks import LENGTH, batches, small
 from torch import Tensor, nn
 
 import merging
+from merging.base.errors import NeedsError
 from merging.engine.capture.calls import patches
 from merging.engine.capture.files import LayerInputFile
 from merging.engine.layer_inputs import CapturedInputs
-from merging.errors import NeedsError
-from merging.formats.opening import open_checkpoint
+from merging.models.formats.opening import open_checkpoint
 
 
 def hooked(model: nn.Module, given: list[dict[str, Tensor]]) -> dict[str, Tensor]:

@@ -9,7 +9,7 @@ from small_networks import batches, small
 from torch import Tensor, nn
 
 import merging
-from merging.errors import NeedsError
+from merging.base.errors import NeedsError
 
 
 def moved(kind: str, seed: int) -> nn.Module:

@@ -7,11 +7,11 @@ from pathlib import Path
 import tiny
 import torch
 
-from merging.catalog import fit_reports
 from merging.cli.main import main
-from merging.formats.opening import open_checkpoint
-from merging.inspection.fit import fit
-from merging.inspection.fit_report import FitReport
+from merging.models.formats.opening import open_checkpoint
+from merging.models.inspection.fit import fit
+from merging.models.inspection.fit_report import FitReport
+from merging.sharing.catalog import fit_reports
 
 
 def test_a_report_is_kept_until_a_file_changes(tmp_path: Path) -> None:

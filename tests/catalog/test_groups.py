@@ -10,8 +10,8 @@ import torch
 from safetensors.torch import save_file
 from shelf_folders import listed, names, one, seen, transformers
 
-from merging.catalog.groups import groups
-from merging.catalog.recognize import recognize
+from merging.sharing.catalog.groups import groups
+from merging.sharing.catalog.recognize import recognize
 
 
 def test_published_task_vectors(root: Path) -> None:

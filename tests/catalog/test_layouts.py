@@ -10,9 +10,9 @@ import tiny
 import torch
 from shelf_folders import transformers
 
-from merging.catalog.layouts import ModelLayout, read_layout
+from merging.base.errors import CheckpointError
 from merging.cli.main import main
-from merging.errors import CheckpointError
+from merging.sharing.catalog.layouts import ModelLayout, read_layout
 
 HEAD = {"weight": torch.ones(5, tiny.EMBED), "bias": torch.zeros(5)}
 NAMES = ("Cars", "DTD", "SVHN")

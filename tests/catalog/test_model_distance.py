@@ -10,7 +10,7 @@ import tiny
 import torch
 from shelf_folders import seen
 
-from merging.inspection.distance import Distance
+from merging.models.inspection.distance import Distance
 
 
 def scaled(state: tiny.StateDict, factor: float) -> tiny.StateDict:

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from merging.catalog.model_sets import ModelSet, all_sets, forget, keep, make, usable_name
-from merging.errors import StoreError
+from merging.base.errors import StoreError
+from merging.sharing.catalog.model_sets import ModelSet, all_sets, forget, keep, make, usable_name
 
 
 def kept(root: Path, **changes: object) -> ModelSet:

@@ -9,7 +9,7 @@ import tiny
 import torch
 from shelf_folders import seen
 
-from merging.catalog.groups import groups
+from merging.sharing.catalog.groups import groups
 
 
 @pytest.mark.parametrize(("second", "clear"), [(0.01, False), (0.5, True)])

@@ -13,7 +13,7 @@ import torch
 from safetensors.torch import save_file
 from shelf_folders import seen, transformers
 
-from merging.catalog.groups import nearest
+from merging.sharing.catalog.groups import nearest
 
 
 def test_a_model_is_told_by_its_content(root: Path) -> None:
@@ -70,7 +70,7 @@ def test_a_file_that_no_code_expected_is_a_sentence(root: Path, monkeypatch: pyt
     def broken(*args: object, **options: object) -> None:
         raise IndexError("surprise")
 
-    monkeypatch.setattr("merging.catalog.recognize.inspect", broken)
+    monkeypatch.setattr("merging.sharing.catalog.recognize.inspect", broken)
     (_, what), *_ = seen(root)
     assert what.kind == "unreadable" and "IndexError" in what.problem and "surprise" not in what.problem
 

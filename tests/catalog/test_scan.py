@@ -12,12 +12,12 @@ import torch
 from safetensors.torch import save_file
 from shelf_folders import listed
 
-from merging import modes, settings
-from merging.catalog import folder_walk, scan
-from merging.catalog.recognize import recognize
-from merging.checkpoints import references
-from merging.errors import CheckpointError
-from merging.formats.opening import open_checkpoint
+from merging.base import modes, settings
+from merging.base.errors import CheckpointError
+from merging.models import references
+from merging.models.formats.opening import open_checkpoint
+from merging.sharing.catalog import folder_walk, scan
+from merging.sharing.catalog.recognize import recognize
 
 
 def test_models_folders_have_distinct_names(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

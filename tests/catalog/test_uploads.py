@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 import tiny
 
-from merging.catalog import uploads
-from merging.catalog.recognize import recognize
-from merging.catalog.scan import CatalogEntry
-from merging.errors import CheckpointError, StoreError
+from merging.base.errors import CheckpointError, StoreError
+from merging.sharing.catalog import uploads
+from merging.sharing.catalog.recognize import recognize
+from merging.sharing.catalog.scan import CatalogEntry
 
 
 def test_an_upload_is_kept_under_its_hash(tmp_path: Path) -> None:

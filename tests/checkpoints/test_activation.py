@@ -13,19 +13,19 @@ from safetensors import safe_open
 from safetensors.torch import save_file
 
 import merging
-from merging.benchmarks.evaluate import evaluate
-from merging.checkpoints.architecture import Architecture, stated_activation, stated_by, with_activation
-from merging.checkpoints.checkpoint import MappingCheckpoint
+from merging.base.errors import CompatibilityError, RecipeError
 from merging.cli.main import main
-from merging.clip.image_encoder import Encoder
-from merging.errors import CompatibilityError, RecipeError
-from merging.formats.opening import open_checkpoint
+from merging.engine.evaluation.evaluate import evaluate
+from merging.images.image_encoder import Encoder
+from merging.models.architecture import Architecture, stated_activation, stated_by, with_activation
+from merging.models.checkpoint import MappingCheckpoint
+from merging.models.formats.opening import open_checkpoint
 from merging.recipes.recipe import Recipe
-from merging.runs.execute import execute
-from merging.runs.store import Store
-from merging.sweeps.compute import Session
-from merging.sweeps.points import Sample
-from merging.sweeps.sweep import SweepPoint
+from merging.study.runs.execute import execute
+from merging.study.runs.store import Store
+from merging.study.sweeps.compute import Session
+from merging.study.sweeps.points import Sample
+from merging.study.sweeps.sweep import SweepPoint
 from merging.tasks.context import Context
 
 NAMES = ("circles", "digits")
@@ -167,7 +167,7 @@ def test_evaluate_asks_the_model_with_it(silent, store, monkeypatch, capsys):
         seen.append(Architecture.of(checkpoint).quick_gelu)
         return pd.DataFrame({"task": []})
 
-    monkeypatch.setattr("merging.benchmarks.evaluate.evaluate", evaluated)
+    monkeypatch.setattr("merging.engine.evaluation.evaluate.evaluate", evaluated)
     for named in ([], ["--activation", "gelu"], ["--activation", "quick_gelu"]):
         assert main(["evaluate", silent["circles"], "--json", *named]) == 0
     assert seen == [True, False, True]

@@ -8,16 +8,16 @@ from pathlib import Path
 import pytest
 import tiny
 
-from merging.checkpoints import digests
+from merging.base.errors import Cancelled
+from merging.base.progress import Meter
 from merging.cli.main import main
-from merging.errors import Cancelled
-from merging.formats.opening import open_checkpoint
-from merging.progress import Meter
+from merging.models import digests
+from merging.models.formats.opening import open_checkpoint
 
 
 def test_a_digest_tells_what_was_read_and_stops_when_asked(tmp_path, monkeypatch):
     path = tiny.write_family(tmp_path, experts=()).pretrained
-    monkeypatch.setattr("merging.checkpoints.checkpoint.DIGEST_PIECE", 100)
+    monkeypatch.setattr("merging.models.checkpoint.DIGEST_PIECE", 100)
     digests.DIGESTS.clear()
     seen = []
     opened = open_checkpoint(path)

@@ -8,8 +8,8 @@ import plain_tower
 import pytest
 import tiny
 
-from merging.checkpoints import families
-from merging.errors import FamilyError
+from merging.base.errors import FamilyError
+from merging.models import families
 
 HUGGING_FACE = [
     "vision_model.embeddings.class_embedding", "vision_model.embeddings.position_embedding.weight",

@@ -11,11 +11,11 @@ import pytest
 import tiny
 import torch
 
-from merging.checkpoints.checkpoint import MappingCheckpoint
-from merging.checkpoints.families import Role
-from merging.checkpoints.kinds.inference import describe, is_inferred
-from merging.checkpoints.tensor_info import TensorInfo
-from merging.errors import FamilyError
+from merging.base.errors import FamilyError
+from merging.models.checkpoint import MappingCheckpoint
+from merging.models.families import Role
+from merging.models.network_inference import describe, is_inferred
+from merging.models.tensor_info import TensorInfo
 
 INFERRED = [kind for kind in other_kinds.KINDS if kind != "ResNet"]  # whose blocks are stages
 

@@ -6,8 +6,8 @@ import other_kinds
 import pytest
 import tiny
 
-from merging.checkpoints.kinds import facts
-from merging.checkpoints.kinds.facts import all_facts, facts_of
+from merging.models import network_facts
+from merging.models.network_facts import all_facts, facts_of
 
 TITLES = {
     "BLIP vision": "BLIP", "BLIP VQA": "BLIP", "BERT": "BERT or RoBERTa", "T5": "T5",
@@ -29,7 +29,7 @@ def test_an_unknown_key_is_an_error(tmp_path, monkeypatch):
     assert len({table.key for table in all_facts()}) == len(all_facts())
     file = tmp_path / "facts.toml"
     file.write_text('[odd]\ntitle = "Odd"\nmarks = [["a"]]\nhats = ["b"]\n', encoding="utf-8")
-    monkeypatch.setattr(facts, "FACTS_FILE", file)
+    monkeypatch.setattr(network_facts, "FACTS_FILE", file)
     with pytest.raises(ValueError, match=r"\[odd\] has keys that mean nothing: hats"):
         all_facts.__wrapped__()
 

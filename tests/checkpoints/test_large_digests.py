@@ -11,15 +11,15 @@ import pytest
 import tiny
 from blake3 import blake3
 
-from merging.checkpoints import content_digest, digests
-from merging.formats import early_digests
-from merging.formats.opening import ModelRef, open_checkpoint
+from merging.models import content_digest, digests
+from merging.models.formats import early_digests
+from merging.models.formats.opening import ModelRef, open_checkpoint
 
 
 @pytest.fixture(autouse=True)
 def forgetful(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(digests, "DIGESTS", cache := digests.DigestCache())
-    for place in ("merging.runs.inputs", "merging.formats.early_digests"):
+    for place in ("merging.study.runs.inputs", "merging.models.formats.early_digests"):
         monkeypatch.setattr(f"{place}.DIGESTS", cache)
 
 
@@ -53,7 +53,7 @@ def test_values_of_a_small_checkpoint_enter_as_they_are(tiny_family: tiny.Family
 
 
 def test_the_bundled_models_are_small() -> None:
-    from merging.settings import BUNDLED
+    from merging.base.settings import BUNDLED
 
     for path in (BUNDLED / "models").iterdir():
         assert open_checkpoint(path).nbytes <= content_digest.SMALL // 2, "their digests are in links and recipes"

@@ -11,15 +11,15 @@ import pytest
 import viz_tables
 
 from app.reading import report_sources
-from merging.checkpoints import references
-from merging.export import provenance
-from merging.export.export import export
-from merging.files.plain_yaml import plain_yaml
+from merging.base.files.plain_yaml import plain_yaml
+from merging.models import references
 from merging.recipes.recipe import Recipe
-from merging.runs.execute import execute
-from merging.runs.run import Run
-from merging.runs.store import Store
-from merging.sweeps.sweep import Axis, Sweep
+from merging.sharing.export import provenance
+from merging.sharing.export.export import export
+from merging.study.runs.execute import execute
+from merging.study.runs.run import Run
+from merging.study.runs.store import Store
+from merging.study.sweeps.sweep import Axis, Sweep
 from merging.tasks.context import Context
 from viz.report import render
 from viz.report.contents import Report, ReportView, Source

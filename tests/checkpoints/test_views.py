@@ -6,8 +6,8 @@ import pytest
 import torch
 from namings import to_naming
 
-from merging.checkpoints.architecture import Architecture
-from merging.checkpoints.checkpoint import MappingCheckpoint
+from merging.models.architecture import Architecture
+from merging.models.checkpoint import MappingCheckpoint
 
 PUBLISHED = {"ViT-B-32": (768, 12, 12, True), "ViT-B-16": (768, 12, 12, True), "ViT-L-14": (1024, 24, 16, True),
              "ViT-H-14": (1280, 32, 16, False)}  # fmt: skip

@@ -6,11 +6,11 @@ import json
 
 import pytest
 
-from merging.analysis import registry
-from merging.analysis.stored import FACTS
-from merging.analysis.subject import own_folder
-from merging.classroom import expected
-from merging.runs.store import Store
+from merging.study.analysis import registry
+from merging.study.analysis.stored import FACTS
+from merging.study.analysis.subject import own_folder
+from merging.study.runs.store import Store
+from merging.tasks.queue.kinds import find_job_kind
 
 COUNTS = "task_counts"  # a measurement that takes minutes
 
@@ -22,5 +22,5 @@ def test_a_record_of_a_smaller_benchmark_does_not_open_the_limit(tmp_path, took,
         folder = own_folder(store) / "0123456789ab"
         folder.mkdir(parents=True)
         (folder / FACTS).write_text(json.dumps({"key": COUNTS, "seconds": took}), "utf-8")
-    assert expected.of_job(COUNTS, store) == share * stated
-    assert expected.of_job("merge", store) is None
+    assert find_job_kind(COUNTS).estimate(COUNTS, store.root) == share * stated
+    assert find_job_kind("merge").estimate("merge", store.root) is None

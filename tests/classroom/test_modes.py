@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from merging import modes
-from merging.errors import ModeError
-from merging.modes import ALLOWED, Act, Mode
+from merging.base import modes
+from merging.base.errors import ModeError
+from merging.base.modes import ALLOWED, Act, Mode
 
 
 def test_full_allows_everything_class_less_and_read_nothing(monkeypatch):

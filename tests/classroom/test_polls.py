@@ -8,9 +8,9 @@ import threading
 
 import pytest
 
-from merging.classroom import polls as polls_module
-from merging.classroom.polls import CODE, DAY, FOLDER, Polls, median
-from merging.errors import StoreError
+from merging.base.errors import StoreError
+from merging.teaching import polls as polls_module
+from merging.teaching.polls import CODE, DAY, FOLDER, Polls, median
 
 STEP = "masks_by_hand/1"
 

@@ -8,10 +8,10 @@ import pytest
 from plain_recipes import plain_recipe
 from stand_in_jobs import SLEEP, ended, until
 
-from merging import modes
-from merging.classroom.turns import WINDOW, Turns
-from merging.errors import ModeError
-from merging.jobs.records import State
+from merging.base import modes
+from merging.base.errors import ModeError
+from merging.tasks.queue.records import State
+from merging.tasks.queue.turns import WINDOW, Turns
 
 
 class Clock:
@@ -127,7 +127,7 @@ def test_sixty_equal_presses_make_one_job_that_all_see_finish(runner, store, chi
         press.join()
     assert len({job.id for job in jobs}) == 1 and len(jobs) == 60
     assert len(list((store.root / "jobs").iterdir())) == 1
-    assert all(runner.asked(name) == {jobs[0].id} for name in names)
+    assert all(runner.list_asked(name) == {jobs[0].id} for name in names)
     until(lambda: runner.get(jobs[0].id).state == State.RUNNING)
     for name in names[:59]:
         runner.cancel(jobs[0].id, name)
@@ -140,7 +140,9 @@ def test_a_merge_over_the_limit_is_refused_before_it_is_queued(runner, store, ch
     child(SLEEP)
     monkey = pytest.MonkeyPatch()
     with monkey.context() as patch:
-        patch.setattr("merging.runs.estimate.SPEED", dict.fromkeys(("reading", "merging", "adapting", "evaluating"), 1))
+        patch.setattr(
+            "merging.study.runs.estimate.SPEED", dict.fromkeys(("reading", "merging", "adapting", "evaluating"), 1)
+        )
         with pytest.raises(ModeError, match="here a job may take 30 s"):
             runner.submit(plain_recipe(tiny_benchmark), benchmark=tiny_benchmark, session="one")
     assert runner.jobs() == [] and not (store.root / "jobs").exists()

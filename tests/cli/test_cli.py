@@ -15,14 +15,14 @@ import tiny
 from safetensors.torch import load_file
 
 import merging
+from merging.base.progress import Progress
+from merging.base.text import percent
 from merging.cli import exporting, output
 from merging.cli.main import main
 from merging.cli.output import Bar, Events, columns, dumps
 from merging.methods import registry
-from merging.progress import Progress
 from merging.recipes.recipe import Recipe
-from merging.runs.store import Store
-from merging.text import percent
+from merging.study.runs.store import Store
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -298,7 +298,7 @@ def test_small_things():
 
 
 def test_the_help_names_every_measurement(capsys):
-    from merging.analysis.registry import MEASURES
+    from merging.study.analysis.registry import MEASURES
 
     assert main(["measure", "--help"]) == 0
     said = capsys.readouterr().out

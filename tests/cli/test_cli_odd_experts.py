@@ -10,8 +10,8 @@ import odd_experts
 import pytest
 import tiny
 
-from merging.benchmarks.benchmark import Benchmark
 from merging.cli.main import main
+from merging.images.benchmarks.benchmark import Benchmark
 from merging.recipes.recipe import Recipe
 
 

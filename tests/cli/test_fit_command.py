@@ -10,8 +10,8 @@ import tiny
 import torch
 from safetensors.torch import load_file, save_file
 
+from merging.base.files.strict_json import parse
 from merging.cli.main import main
-from merging.files.strict_json import parse
 
 
 @pytest.fixture

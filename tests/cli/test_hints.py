@@ -10,13 +10,13 @@ import tiny
 import torch
 
 import merging
-from merging.checkpoints.heads import is_head
-from merging.checkpoints.tensor_info import TensorInfo
+from merging.base.errors import CheckpointError, ParameterError, UnknownMethodError
 from merging.cli.main import main
-from merging.errors import CheckpointError, ParameterError, UnknownMethodError
-from merging.formats.opening import open_checkpoint
 from merging.methods import registry
 from merging.methods.params import SYNONYMS
+from merging.models.formats.opening import open_checkpoint
+from merging.models.heads import is_head
+from merging.models.tensor_info import TensorInfo
 from merging.recipes.recipe import Recipe
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -10,8 +10,8 @@ from PIL import Image
 
 from merging.cli.main import main
 from merging.recipes.presets import preset
-from merging.runs.execute import execute
-from merging.runs.store import Store
+from merging.study.runs.execute import execute
+from merging.study.runs.store import Store
 
 
 @pytest.fixture(scope="module")

@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
-from merging.benchmarks.benchmark import Benchmark
 from merging.cli import exit_codes
 from merging.cli.main import main
+from merging.images.benchmarks.benchmark import Benchmark
 from merging.recipes.recipe import Recipe
-from merging.runs.store import Store
+from merging.study.runs.store import Store
 
 SURGERY = ["--adapt", "surgery:rank=2,steps=5"]
 

@@ -13,6 +13,6 @@ def test_a_merge_loads_neither_pandas_nor_other_methods(tiny_folder: Path, tmp_p
     words = ["merge", f"--pretrained={models / 'pretrained'}.safetensors", *named, "--edit=lwptv", f"--out={out}"]
     words += ["--no-evaluate", "--device=cpu", f"--store={tmp_path / 'store'}"]
     loaded = loaded_by(f"from merging.cli.main import main\nassert main({words!r}) == 0")
-    assert {"torch", "merging.methods.edits.lwptv", "merging.export.model_card"} <= loaded
+    assert {"torch", "merging.methods.edits.lwptv", "merging.sharing.export.model_card"} <= loaded
     assert not loaded & {"pandas", "merging.methods.merges.ties", "merging.methods.adapts.wemoe"}
     assert (out / "tables" / "saliency.csv").is_file()

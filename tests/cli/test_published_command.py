@@ -11,14 +11,14 @@ import pytest
 from loopback_hub import LoopbackHub
 
 from merging.cli.main import main
-from merging.published.catalogue import experiment, experiment_keys
-from merging.published.choice import choose
-from merging.published.computing.experiment_run import Place, place_of
-from merging.published.computing.measured import MeasuredFiles, MeasuredTable, read_measured, write_measured
-from merging.published.rows import INDIVIDUAL, PRETRAINED, variants
-from merging.published.steps import keep_choice, pin
-from merging.published.table import MeasuredRow
-from merging.published.verdicts import TaskScore
+from merging.sharing.published.catalogue import experiment, experiment_keys
+from merging.sharing.published.choice import choose
+from merging.sharing.published.experiment_run import Place, place_of
+from merging.sharing.published.measured_rows import MeasuredFiles, MeasuredTable, read_measured, write_measured
+from merging.sharing.published.rows import INDIVIDUAL, PRETRAINED, variants
+from merging.sharing.published.steps import keep_choice, pin
+from merging.sharing.published.table import MeasuredRow
+from merging.sharing.published.verdicts import TaskScore
 
 SMOKE = experiment("smoke")
 VISION = "tanganke/clip-vit-base-patch32"
@@ -169,7 +169,7 @@ def test_a_folder_that_is_read_from_changes_nothing_that_is_pinned_here(
     hub.add("model", f"{VISION}_mnist", {"config.json": b"{}", "model.safetensors": b"n" * 700})
     assert call(capsys, "fetch", "smoke", "--yes", "--latest", "--into", str(folder))[0] == 0
     assert json.loads((folder / "published/smoke/lock.json").read_text("utf-8"))["latest"] == [f"{VISION}_mnist"]
-    monkeypatch.setattr("merging.published.steps.run_steps", lambda *_: None)  # stopped before its first row
+    monkeypatch.setattr("merging.sharing.published.steps.run_steps", lambda *_: None)  # stopped before its first row
     assert call(capsys, "run", "smoke", "--from", str(folder))[0] == 1
     assert lock.read_text("utf-8") == before
 
@@ -182,12 +182,12 @@ def test_without_a_connection_the_way_out_is_named(hub: LoopbackHub, capsys: Any
 
 
 def test_a_hub_that_is_busy_pauses_the_call(hub: LoopbackHub, capsys: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    from merging.errors import HubError
+    from merging.base.errors import HubError
 
     def busy(*_: Any, **__: Any) -> None:
         raise HubError("busy.", "busy", True)
 
-    monkeypatch.setattr("merging.published.steps.fetch", busy)
+    monkeypatch.setattr("merging.sharing.published.steps.fetch", busy)
     code, _, err = call(capsys, "fetch", "smoke", "--yes")
     assert code == 75 and "busy. The same command goes on from there." in err
 

@@ -12,12 +12,12 @@ import pytest
 from loopback_hub import ACCEPTED, LoopbackHub
 
 from merging.cli.main import main
-from merging.hub import line
-from merging.published import steps
-from merging.published.catalogue import experiment
-from merging.published.choice import choose
-from merging.published.computing.experiment_run import place_of
-from merging.published.parts import parts
+from merging.models.hub import line
+from merging.sharing.published import steps
+from merging.sharing.published.catalogue import experiment
+from merging.sharing.published.choice import choose
+from merging.sharing.published.experiment_run import place_of
+from merging.sharing.published.parts import parts
 
 EIGHT, SMOKE = experiment("clip-b32-8"), experiment("smoke")
 SMALL = {"config.json": b"{}", "pytorch_model.bin": b"p" * 900, "model.safetensors": b"m" * 700}
@@ -154,7 +154,7 @@ def test_too_little_room_is_said_before_anything_comes(
 
 
 def test_a_full_disk_on_the_way_pauses(hub: LoopbackHub, capsys: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("merging.hub.fetch.free_bytes", lambda place: 800)
+    monkeypatch.setattr("merging.models.hub.fetch.free_bytes", lambda place: 800)
     code, said = call(capsys, "fetch", "smoke")
     assert code == 75 and "HF_HOME" in said
 

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 from small_sweeps import recipe
 
-from merging.benchmarks.benchmark import Benchmark
 from merging.cli.main import main
+from merging.images.benchmarks.benchmark import Benchmark
 
 
 @pytest.fixture

@@ -8,7 +8,7 @@ import pytest
 import tiny
 import torch
 
-from merging.clip.image_encoder import Encoder
+from merging.images.image_encoder import Encoder
 
 TOKENS, HEADS = tiny.TOKENS, tiny.WIDTH // 8
 

@@ -8,11 +8,11 @@ import plain_tower
 import pytest
 import torch
 
-from merging.checkpoints.architecture import Architecture
-from merging.checkpoints.checkpoint import MappingCheckpoint
-from merging.clip.image_encoder import Encoder
-from merging.errors import CheckpointError
-from merging.open_clip_import import prepare_torchvision
+from merging.base.errors import CheckpointError
+from merging.base.open_clip_import import prepare_torchvision
+from merging.images.image_encoder import Encoder
+from merging.models.architecture import Architecture
+from merging.models.checkpoint import MappingCheckpoint
 
 CONFIG = {"image_size": 16, "layers": 2, "width": 24, "head_width": 8, "patch_size": 4}
 

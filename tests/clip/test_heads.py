@@ -14,13 +14,13 @@ import tiny_data
 import torch
 from torch import nn
 
-from merging.checkpoints.checkpoint import MappingCheckpoint
-from merging.clip.heads import Head, build, clip_tokens, fill, read_head
-from merging.clip.prompt_sets import FOLDER, MANIFEST, prompt_keys, prompts, simple
-from merging.clip.text_encoder import TextTower
-from merging.errors import CheckpointError, MergingError, TaskError
-from merging.formats.safetensors import save
-from merging.open_clip_import import prepare_torchvision
+from merging.base.errors import CheckpointError, MergingError, TaskError
+from merging.base.open_clip_import import prepare_torchvision
+from merging.images.heads import Head, build, clip_tokens, fill, read_head
+from merging.images.prompt_sets import FOLDER, MANIFEST, prompt_keys, prompts, simple
+from merging.images.text_encoder import TextTower
+from merging.models.checkpoint import MappingCheckpoint
+from merging.models.formats.safetensors import save
 from merging.tasks.context import Context
 
 EMBED = 12

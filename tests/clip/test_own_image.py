@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from merging.clip.own_image import MOST_BYTES, own_image
-from merging.clip.preprocess import read_image, square
-from merging.errors import TaskError
+from merging.base.errors import TaskError
+from merging.images.own_image import MOST_BYTES, own_image
+from merging.images.preprocess import read_image, square
 
 SIZE = 32
 

@@ -13,10 +13,10 @@ import pytest
 import torch
 from PIL import Image
 
-from merging.clip import preprocess
-from merging.clip.preprocess import MEAN, STD, as_image, read_image, square
-from merging.errors import TaskError
-from merging.open_clip_import import prepare_torchvision
+from merging.base.errors import TaskError
+from merging.base.open_clip_import import prepare_torchvision
+from merging.images import preprocess
+from merging.images.preprocess import MEAN, STD, as_image, read_image, square
 
 SIZE = 32
 

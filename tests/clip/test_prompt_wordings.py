@@ -6,9 +6,9 @@ import json
 
 import pytest
 
-from merging.benchmarks.build.class_names import name_classes
-from merging.clip.prompt_sets import CLIP, FOLDER, HUB, prompt_keys, prompts, simple
-from merging.errors import TaskError
+from merging.base.errors import TaskError
+from merging.images.benchmarks.build.class_names import name_classes
+from merging.images.prompt_sets import CLIP, FOLDER, HUB, prompt_keys, prompts, simple
 
 DIFFERENT = {  # names that differ from CLIP's, of how many
     "cifar100": 10, "fashion_mnist": 1, "flowers102": 3, "imagenet": 622, "kmnist": 10, "oxford_pets": 19,

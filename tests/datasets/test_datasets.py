@@ -10,12 +10,12 @@ import numpy as np
 import pytest
 import tiny_data
 
-from merging.benchmarks.build.class_names import name_classes
-from merging.benchmarks.build.description import Description, read_classes
-from merging.clip.prompt_sets import prompts
-from merging.datasets.opening import open_data
-from merging.errors import TaskError
-from merging.files.npz import Npz
+from merging.base.errors import TaskError
+from merging.base.files.npz import Npz
+from merging.images.benchmarks.build.class_names import name_classes
+from merging.images.benchmarks.build.description import Description, read_classes
+from merging.images.data_sets.opening import open_data
+from merging.images.prompt_sets import prompts
 
 PARTS = {"train": tiny_data.rows(4), "test": tiny_data.rows(6, 100)}
 
@@ -91,7 +91,7 @@ def test_archives_that_promise_more_than_they_are_are_refused(tmp_path, monkeypa
             archive.writestr(name, content)
         with pytest.raises(TaskError, match=problem):
             Npz(path)
-    monkeypatch.setattr("merging.files.npz.BOMB_SIZE", 1 << 20)
+    monkeypatch.setattr("merging.base.files.npz.BOMB_SIZE", 1 << 20)
     size = 1 << 24
     with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive, archive.open("images.npy", "w") as stream:
         stream.write(header((size,)))

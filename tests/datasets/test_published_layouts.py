@@ -10,14 +10,14 @@ import pyarrow.parquet as pq
 import pytest
 from PIL import Image
 
-from merging.benchmarks.build.class_names import name_classes
-from merging.benchmarks.build.splits import split
-from merging.clip.preprocess import read_image
-from merging.clip.prompt_sets import prompts
-from merging.datasets.hub_cache import snapshot, title
-from merging.datasets.opening import open_data
-from merging.datasets.references import encoded
-from merging.errors import TaskError
+from merging.base.errors import TaskError
+from merging.images.benchmarks.build.class_names import name_classes
+from merging.images.benchmarks.build.splits import split
+from merging.images.data_sets.hub_cache import snapshot, title
+from merging.images.data_sets.opening import open_data
+from merging.images.data_sets.references import encoded
+from merging.images.preprocess import read_image
+from merging.images.prompt_sets import prompts
 
 TRAINED = {"train", "test"}
 PARTS = {
@@ -141,7 +141,7 @@ def test_single_rows_are_read_without_their_neighbors(written, monkeypatch):
                         lambda self, **how: groups.extend(how["row_groups"]) or inner(self, **how))  # fmt: skip
     assert len(list(data.pictures("test", [1, 3, 33]))) == 3 and groups == [0, 4]
     groups.clear()
-    monkeypatch.setattr("merging.datasets.table_files.ROWS", 2)
+    monkeypatch.setattr("merging.images.data_sets.table_files.ROWS", 2)
     backward = [data.reference("test", index) for index in (33, 3, 1)]
     expected = [layouts.encoded("mnist", n, n % 10, layouts.PNG) for n in (33, 3, 1)]
     assert list(encoded(backward)) == expected and groups == [4, 0, 0]

@@ -8,11 +8,11 @@ import tarfile
 import published_layouts as layouts
 import pytest
 
-from merging.datasets import tar_members
-from merging.datasets.opening import open_data
-from merging.datasets.references import encoded
-from merging.datasets.tar_members import members
-from merging.errors import TaskError
+from merging.base.errors import TaskError
+from merging.images.data_sets import tar_members
+from merging.images.data_sets.opening import open_data
+from merging.images.data_sets.references import encoded
+from merging.images.data_sets.tar_members import members
 
 IMAGE = layouts.encoded("fer2013", 0, 0)
 GOOD = [("s0.cls", b"0\n"), ("s0.jpg", IMAGE), ("s1.jpg", IMAGE), ("s1.cls", b"1")]

@@ -13,14 +13,14 @@ from contexts import context_of
 from golden_adapt import TASKS
 
 import merging
-from merging.checkpoints.checkpoint import MappingCheckpoint
-from merging.checkpoints.views import identity_view
+from merging.base.errors import Cancelled, MergingError, NeedsError, Paused
+from merging.base.progress import Progress
 from merging.engine import adapting, routed_network
 from merging.engine.adapting import Adapted, adapt
 from merging.engine.learning.kept import Kept
-from merging.errors import Cancelled, MergingError, NeedsError, Paused
 from merging.methods.learning import Adam
-from merging.progress import Progress
+from merging.models.checkpoint import MappingCheckpoint
+from merging.models.views import identity_view
 from merging.recipes.recipe import Recipe
 
 WEMOE = {"steps": 6, "lr": 0.02, "batch": 4}

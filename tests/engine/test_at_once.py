@@ -15,21 +15,21 @@ import tiny
 import torch
 from torch_threads import torch_threads
 
-from merging.at_once import Report, Unit, at_once, most_bytes
-from merging.checkpoints.families import Role
-from merging.checkpoints.tensor_info import TensorInfo
+from merging.base.at_once import Report, Unit, at_once, most_bytes
+from merging.base.errors import Cancelled
+from merging.base.progress import Progress
+from merging.base.threads import AT_ONCE
 from merging.engine import run as engine
 from merging.engine import stream
 from merging.engine.adapting import adapt
 from merging.engine.inputs import layer_bytes
-from merging.errors import Cancelled
 from merging.methods import registry
-from merging.progress import Progress
+from merging.models.families import Role
+from merging.models.tensor_info import TensorInfo
 from merging.recipes.recipe import Exemplars, Recipe, TestData
 from merging.recipes.step import Step
-from merging.runs.inputs import open_inputs
+from merging.study.runs.inputs import open_inputs
 from merging.tasks.context import Context
-from merging.threads import AT_ONCE
 
 METHODS = registry.methods()
 PER_TASK = 6

@@ -11,11 +11,11 @@ import torch
 from safetensors_header import container, entry
 
 import merging
-from merging.checkpoints.architecture import Architecture
-from merging.checkpoints.checkpoint import MappingCheckpoint
-from merging.errors import CheckpointError, MergingError, NeedsError, RecipeError
-from merging.formats.opening import open_checkpoint
-from merging.inspection.fit import fit
+from merging.base.errors import CheckpointError, MergingError, NeedsError, RecipeError
+from merging.models.architecture import Architecture
+from merging.models.checkpoint import MappingCheckpoint
+from merging.models.formats.opening import open_checkpoint
+from merging.models.inspection.fit import fit
 from merging.recipes.recipe import Recipe
 
 MERGE = "merge: ties\n"

@@ -7,8 +7,8 @@ import pytest
 import torch
 
 import merging
-from merging.formats.opening import open_checkpoint
-from merging.numerics.quantile import kth_smallest
+from merging.base.numerics.quantile import kth_smallest
+from merging.models.formats.opening import open_checkpoint
 from merging.recipes.recipe import Recipe
 
 WIDTH = 8

@@ -18,12 +18,12 @@ from common_checks import assert_close, states
 from pretend_device import NAME, Pretended, pretended
 
 import merging
-from merging import devices
+from merging.base import devices
+from merging.base.errors import MergingError
+from merging.base.numerics.quantile import SAMPLE_STRIDE
 from merging.engine import inputs
-from merging.errors import MergingError
 from merging.methods import registry
 from merging.methods.method import Method
-from merging.numerics.quantile import SAMPLE_STRIDE
 
 ROOT = Path(__file__).resolve().parents[2]
 LEARN = {"adamerging", "localize_and_stitch", "surgery", "wemoe", "twin"}  # they go through the tensors again and again

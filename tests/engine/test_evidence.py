@@ -12,18 +12,18 @@ import torch
 from held_tensors import held
 
 import merging
-from merging.checkpoints.checkpoint import MappingCheckpoint
-from merging.checkpoints.families import Parameter, Role
-from merging.clip import batches
-from merging.clip.image_encoder import Encoder
+from merging.base.errors import Cancelled, NeedsError
 from merging.engine import run as engine
 from merging.engine.layer_inputs import CapturedInputs, GivenInputs
 from merging.engine.outputs import Notes
-from merging.errors import Cancelled, NeedsError
+from merging.images import batches
+from merging.images.image_encoder import Encoder
 from merging.methods import registry
 from merging.methods.method import REGISTERED
 from merging.methods.moments import Moments
 from merging.methods.slot import Slot
+from merging.models.checkpoint import MappingCheckpoint
+from merging.models.families import Parameter, Role
 from merging.recipes.recipe import Recipe
 from merging.tasks.context import Context
 

@@ -10,7 +10,7 @@ import pytest
 import torch
 from bench import tower
 
-from merging.formats.safetensors import save
+from merging.models.formats.safetensors import save
 
 FEW, MANY = 2, 6
 LEARN = """
@@ -18,10 +18,10 @@ from merging.engine import routed_network
 from merging.engine.adapting import adapt
 from merging.engine.learning.learn import learn
 from merging.engine.run import run
-from merging.formats.opening import open_checkpoint
-from merging.formats.safetensors import SafetensorsWriter
-from merging.methods.exemplars import TaskExemplars
-from merging.modules import mixed_tower
+from merging.models.formats.opening import open_checkpoint
+from merging.models.formats.safetensors import SafetensorsWriter
+from merging.images.exemplars import TaskExemplars
+from merging.engine.modules import mixed_tower
 from merging.recipes.recipe import Recipe
 from merging.tasks.context import Context
 

@@ -14,13 +14,13 @@ import tiny
 import torch
 from contexts import context_of
 
-from merging.checkpoints.checkpoint import MappingCheckpoint
+from merging.base.errors import Cancelled, MergingError, NeedsError, Paused
 from merging.engine import run as engine
 from merging.engine.learning.kept import Kept
 from merging.engine.learning.vectors import MaskFile
-from merging.errors import Cancelled, MergingError, NeedsError, Paused
-from merging.methods.exemplars import TaskExemplars
+from merging.images.exemplars import TaskExemplars
 from merging.methods.shared.localization import Scores
+from merging.models.checkpoint import MappingCheckpoint
 from merging.recipes.recipe import Recipe
 
 CHAINS = {

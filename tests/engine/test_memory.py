@@ -5,7 +5,7 @@ from __future__ import annotations
 import measured_memory
 import pytest
 
-from merging.formats.opening import open_checkpoint
+from merging.models.formats.opening import open_checkpoint
 
 EXPERTS = 20
 

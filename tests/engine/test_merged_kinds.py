@@ -7,12 +7,12 @@ import pytest
 import torch
 
 import merging
-from merging.checkpoints.checkpoint import MappingCheckpoint
+from merging.base.errors import CheckpointError, CompatibilityError, FamilyError, MergingError, NeedsError
 from merging.engine.inputs import Inputs
-from merging.errors import CheckpointError, CompatibilityError, FamilyError, MergingError, NeedsError
-from merging.export.export import export
+from merging.models.checkpoint import MappingCheckpoint
 from merging.recipes.recipe import Recipe
-from merging.runs.inputs import opened
+from merging.sharing.export.export import export
+from merging.study.runs.inputs import opened
 
 INFERRED = list(other_kinds.KINDS)
 
@@ -144,5 +144,5 @@ def test_the_rules_enter_the_id_of_a_run(monkeypatch):
     others = {name: MappingCheckpoint(state, name) for name, state in experts.items()}
     recipe = Recipe.build("ties", experts=dict.fromkeys(experts, "memory"))
     before = opened(recipe, one, others).run_id()
-    monkeypatch.setattr("merging.runs.inputs.INFERENCE", 99)
+    monkeypatch.setattr("merging.study.runs.inputs.INFERENCE", 99)
     assert opened(recipe, one, others).run_id() != before

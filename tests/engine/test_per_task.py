@@ -14,15 +14,15 @@ from safetensors import safe_open
 from safetensors.torch import load_file
 
 import merging
-from merging.benchmarks.evaluate import evaluate, evaluate_per_task
-from merging.benchmarks.metrics import PER_TASK, summarize, wilson
+from merging.base.errors import Cancelled, StoreError
 from merging.cli.main import main
-from merging.errors import Cancelled, StoreError
+from merging.engine.evaluation.evaluate import evaluate, evaluate_per_task
+from merging.images.benchmarks.metrics import PER_TASK, summarize, wilson
 from merging.recipes.recipe import Recipe
-from merging.runs.estimate import EVALUATING, MERGING, estimate
-from merging.runs.execute import execute
-from merging.runs.inputs import open_inputs
-from merging.runs.store import Store
+from merging.study.runs.estimate import EVALUATING, MERGING, estimate
+from merging.study.runs.execute import execute
+from merging.study.runs.inputs import open_inputs
+from merging.study.runs.store import Store
 from merging.tasks.context import Context
 
 pytestmark = pytest.mark.usefixtures("doubles")

@@ -11,14 +11,14 @@ import tiny
 import torch
 from torch_threads import torch_threads
 
-from merging.at_once import in_turns
+from merging.base.at_once import in_turns
+from merging.base.errors import Cancelled
+from merging.base.progress import Meter
 from merging.engine import inputs as inputs_module
 from merging.engine import run as engine
 from merging.engine.inputs import Inputs
 from merging.engine.stream import Stream
-from merging.errors import Cancelled
 from merging.methods.slot import Slot
-from merging.progress import Meter
 from merging.recipes.recipe import Recipe
 from merging.tasks.context import Context
 

@@ -9,9 +9,9 @@ import tiny
 import torch
 
 import merging
-from merging.checkpoints.families import Role
+from merging.base.errors import Cancelled, MergingError
 from merging.engine import run as engine
-from merging.errors import Cancelled, MergingError
+from merging.models.families import Role
 from merging.recipes.recipe import Recipe
 
 

@@ -10,8 +10,8 @@ import torch
 from stand_in_learners import register_stand_ins
 
 import merging
+from merging.base.errors import NeedsError
 from merging.engine.needs import check_needs, checked_test_data
-from merging.errors import NeedsError
 from merging.recipes.recipe import Recipe
 
 IMAGES, HEAD = torch.zeros(4, 3, tiny.SIZE, tiny.SIZE), torch.eye(5, tiny.EMBED)

@@ -6,13 +6,13 @@ import pytest
 import tiny
 import torch
 
-from merging.checkpoints.checkpoint import MappingCheckpoint
+from merging.base.progress import Meter
 from merging.engine import inputs as inputs_module
 from merging.engine.inputs import Inputs
 from merging.engine.stream import Stage, Stream
 from merging.methods import registry
 from merging.methods.method import Edit
-from merging.progress import Meter
+from merging.models.checkpoint import MappingCheckpoint
 
 
 def stream(in_pieces: bool, *edits: str) -> Stream:

@@ -15,9 +15,9 @@ import pytest
 import thread_digests
 import torch
 
-from merging import threads
-from merging.checkpoints.checkpoint import MappingCheckpoint
-from merging.threads import cores, one_thread, side_by_side
+from merging.base import threads
+from merging.base.threads import cores, one_thread, side_by_side
+from merging.models.checkpoint import MappingCheckpoint
 
 ROOT = Path(__file__).resolve().parents[2]
 SCRIPT = ROOT / "tests/support/thread_digests.py"

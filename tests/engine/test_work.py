@@ -12,13 +12,13 @@ import torch
 from torch import Tensor
 from torch.utils.flop_counter import FlopCounterMode
 
-from merging.checkpoints.checkpoint import MappingCheckpoint
 from merging.engine import run as engine
 from merging.engine.work import chain_work
 from merging.methods import registry
+from merging.models.checkpoint import MappingCheckpoint
 from merging.recipes.recipe import Exemplars, Recipe, TestData
 from merging.recipes.step import Step
-from merging.runs.inputs import open_inputs
+from merging.study.runs.inputs import open_inputs
 from merging.tasks.context import Context
 
 METHODS = registry.methods()

@@ -12,11 +12,11 @@ import peers
 import pytest
 import torch
 
-from merging.evaluator.program import read_lines
-from merging.export.export import export
 from merging.recipes.recipe import Recipe
-from merging.runs.execute import execute
-from merging.runs.store import Store
+from merging.sharing.evaluator_program import read_lines
+from merging.sharing.export.export import export
+from merging.study.runs.execute import execute
+from merging.study.runs.store import Store
 from merging.tasks.context import Context
 
 DOCS = Path(__file__).resolve().parents[2] / "docs" / "evaluators"

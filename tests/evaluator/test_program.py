@@ -13,13 +13,13 @@ import other_kinds
 import psutil
 import pytest
 
+from merging.base.errors import Cancelled, EvaluatorError
 from merging.cli import exit_codes
 from merging.cli.main import main
-from merging.errors import Cancelled, EvaluatorError
-from merging.evaluator.program import Evaluator, find_evaluator, read_lines
-from merging.runs.store import Store
-from merging.scores.imported_scores import checkpoint_id, find_scores
-from merging.scores.score_table import PROGRAM, Score, ScoreTable
+from merging.sharing.evaluator_program import Evaluator, find_evaluator, read_lines
+from merging.study.imported_scores import checkpoint_id, find_scores
+from merging.study.runs.store import Store
+from merging.study.score_table import PROGRAM, Score, ScoreTable
 from merging.tasks.context import Context
 
 GOOD = """

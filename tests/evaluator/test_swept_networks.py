@@ -14,20 +14,20 @@ import other_kinds
 import psutil
 import pytest
 
-from merging.benchmarks.benchmark import Benchmark
+from merging.base.errors import Cancelled, RecipeError
 from merging.cli import exit_codes
 from merging.cli.main import main
-from merging.errors import Cancelled, RecipeError
-from merging.evaluator.program import Evaluator
-from merging.evaluator.program_session import ProgramSession, find_network, run_by_program
+from merging.images.benchmarks.benchmark import Benchmark
 from merging.recipes.recipe import Recipe
-from merging.runs.store import Store
-from merging.scores.score_table import PROGRAM, Score, ScoreTable
-from merging.sweeps import points
-from merging.sweeps.compute import Outcome
-from merging.sweeps.points import Point
-from merging.sweeps.sweep import LINE, Axis, NamedPoint, Sweep
-from merging.sweeps.tables import score_means
+from merging.sharing.evaluator_program import Evaluator
+from merging.sharing.evaluator_session import ProgramSession, find_network, run_by_program
+from merging.study.runs.store import Store
+from merging.study.score_table import PROGRAM, Score, ScoreTable
+from merging.study.sweeps import points
+from merging.study.sweeps.compute import Outcome
+from merging.study.sweeps.points import Point
+from merging.study.sweeps.sweep import LINE, Axis, NamedPoint, Sweep
+from merging.study.sweeps.tables import score_means
 from merging.tasks.context import Context
 
 CODE = """

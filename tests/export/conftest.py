@@ -6,8 +6,8 @@ import peers
 import pytest
 
 from merging.recipes.recipe import Recipe
-from merging.runs.execute import execute
-from merging.runs.store import Store
+from merging.study.runs.execute import execute
+from merging.study.runs.store import Store
 from merging.tasks.context import Context
 
 

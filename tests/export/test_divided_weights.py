@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 import torch
 
-from merging.checkpoints.tensor_info import TensorInfo
-from merging.export.weights import divided
+from merging.models.tensor_info import TensorInfo
+from merging.sharing.export.weights import divided
 
 
 def sizes(**numbers: int) -> dict[str, TensorInfo]:

@@ -11,14 +11,14 @@ from peers import alike, by_open_clip, by_transformers, front, ours, random_imag
 from safetensors import safe_open
 from safetensors.torch import load_file, save_file
 
-from merging.checkpoints.checkpoint import MappingCheckpoint
-from merging.checkpoints.tensor_info import TensorInfo
-from merging.errors import CheckpointError, MergingError
-from merging.export import weights
-from merging.export.export import export
-from merging.export.weights import divided
-from merging.formats.opening import open_checkpoint
-from merging.inspection import checkpoint_facts
+from merging.base.errors import CheckpointError, MergingError
+from merging.models.checkpoint import MappingCheckpoint
+from merging.models.formats.opening import open_checkpoint
+from merging.models.inspection import checkpoint_facts
+from merging.models.tensor_info import TensorInfo
+from merging.sharing.export import weights
+from merging.sharing.export.export import export
+from merging.sharing.export.weights import divided
 from merging.tasks.context import Context
 
 

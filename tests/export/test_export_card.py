@@ -10,10 +10,10 @@ import pytest
 from huggingface_hub import ModelCard
 from peers import front
 
-from merging.errors import MergingError
-from merging.export.export import export
+from merging.base.errors import MergingError
 from merging.recipes.recipe import Recipe
-from merging.runs.execute import execute
+from merging.sharing.export.export import export
+from merging.study.runs.execute import execute
 from merging.tasks.context import Context
 
 
@@ -80,7 +80,7 @@ def test_hostile_names_break_out_of_nothing(tiny_benchmark, store, tmp_path):
 
 @pytest.mark.parametrize("text", ["`", "a ``` b", "```\n````\nx"])
 def test_blocks_of_code_end_where_they_should(text):
-    from merging.text import fenced
+    from merging.base.text import fenced
 
     first, *inside, last = fenced(text, "yaml").splitlines()
     assert first == last + "yaml" and inside == text.splitlines() and last not in text

@@ -15,13 +15,13 @@ import torch
 from peers import alike, by_transformers, ours, random_images
 from safetensors.torch import save_file
 
-from merging.benchmarks.benchmark import Benchmark
 from merging.cli import output
 from merging.cli.main import main
-from merging.export.destination import refusal
-from merging.export.export import export
-from merging.runs.execute import execute
-from merging.runs.store import Store
+from merging.images.benchmarks.benchmark import Benchmark
+from merging.sharing.export.destination import refusal
+from merging.sharing.export.export import export
+from merging.study.runs.execute import execute
+from merging.study.runs.store import Store
 from merging.tasks.context import Context
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -18,18 +18,18 @@ import torch
 from peers import alike, by_open_clip, by_transformers, ours, random_images
 from safetensors import safe_open
 
-from merging.checkpoints import references as model_references
+from merging.base.errors import Cancelled, CheckpointError, StoreError
 from merging.cli.main import main
-from merging.errors import Cancelled, CheckpointError, StoreError
-from merging.export import provenance
-from merging.export.export import export, export_file
-from merging.export.stored import typed_folder
-from merging.formats.opening import open_checkpoint
-from merging.inspection import checkpoint_facts
+from merging.models import references as model_references
+from merging.models.formats.opening import open_checkpoint
+from merging.models.inspection import checkpoint_facts
 from merging.recipes.recipe import Recipe
-from merging.runs.execute import execute
-from merging.runs.reference_models import references
-from merging.runs.store import Store
+from merging.sharing.export import provenance
+from merging.sharing.export.export import export, export_file
+from merging.sharing.export.stored import typed_folder
+from merging.study.runs.execute import execute
+from merging.study.runs.reference_models import references
+from merging.study.runs.store import Store
 from merging.tasks.context import Context
 
 

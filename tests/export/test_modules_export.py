@@ -9,12 +9,12 @@ import pytest
 import torch
 
 import merging
-from merging.analysis.storage_accounting import storage
-from merging.export.export import export
 from merging.methods import registry
 from merging.recipes.recipe import Recipe
-from merging.runs.execute import execute
-from merging.runs.store import Store
+from merging.sharing.export.export import export
+from merging.study.analysis.storage_accounting import storage
+from merging.study.runs.execute import execute
+from merging.study.runs.store import Store
 from merging.tasks.context import Context
 
 ADAPTS = {"surgery": {"steps": 4, "rank": 4}, "wemoe": {"steps": 1, "batch": 4}, "twin": {"steps": 4},

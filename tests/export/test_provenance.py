@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from merging.export.provenance import metadata_of_run
 from merging.recipes.recipe import Recipe
+from merging.sharing.export.provenance import metadata_of_run
 
 
 @pytest.mark.parametrize(("counting", "scope"), [(True, "paper"), (False, "visual")])

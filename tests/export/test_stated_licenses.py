@@ -9,11 +9,11 @@ import pytest
 from peers import front
 
 from app.reading import report_sources
-from merging.benchmarks.benchmark import Benchmark
-from merging.benchmarks.manifest import MADE_BY
-from merging.export.export import export
+from merging.images.benchmarks.benchmark import Benchmark
+from merging.images.benchmarks.manifest import MADE_BY
 from merging.recipes.recipe import Recipe
-from merging.runs.execute import execute
+from merging.sharing.export.export import export
+from merging.study.runs.execute import execute
 from merging.tasks.context import Context
 
 COMMIT = "0123456789ab"

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from merging.export.targets import target
+from merging.sharing.export.targets import target
 
 
 @pytest.mark.parametrize("quick", [True, False])

@@ -11,10 +11,10 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from merging.cli.main import main
-from merging.export.export import export
 from merging.recipes.recipe import Recipe
-from merging.runs.execute import execute
-from merging.runs.store import Store
+from merging.sharing.export.export import export
+from merging.study.runs.execute import execute
+from merging.study.runs.store import Store
 from merging.tasks.context import Context
 
 SIZES = {"hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 32}

@@ -13,13 +13,13 @@ import torch
 from peers import alike, front, ours, random_images
 from safetensors.torch import load_file, save_file
 
-from merging.checkpoints.checkpoint import MappingCheckpoint
+from merging.base.errors import CheckpointError
 from merging.cli.main import main
-from merging.errors import CheckpointError
-from merging.export.export import check, export
-from merging.formats.opening import open_checkpoint
+from merging.models.checkpoint import MappingCheckpoint
+from merging.models.formats.opening import open_checkpoint
 from merging.recipes.recipe import Recipe
-from merging.runs.execute import execute
+from merging.sharing.export.export import check, export
+from merging.study.runs.execute import execute
 from merging.tasks.context import Context
 
 TOKENS = torch.arange(16).reshape(2, 8) % 20

@@ -16,19 +16,19 @@ import tiny_library
 from fault_store import FaultStore
 from nursery import Nursery
 
-from merging.analysis import measure
-from merging.benchmarks.benchmark import Benchmark
-from merging.jobs.records import JobFiles
-from merging.jobs.runner import Runner
+from merging.images.benchmarks.benchmark import Benchmark
 from merging.recipes.presets import preset
 from merging.recipes.recipe import Recipe
-from merging.runs.execute import execute
-from merging.runs.run import Run
-from merging.runs.store import Store
-from merging.sweeps import compute as sweep_compute
-from merging.sweeps import storage
-from merging.sweeps.sweep import Axis, Sweep
+from merging.study import measure
+from merging.study.runner import Runner
+from merging.study.runs.execute import execute
+from merging.study.runs.run import Run
+from merging.study.runs.store import Store
+from merging.study.sweeps import compute as sweep_compute
+from merging.study.sweeps import storage
+from merging.study.sweeps.sweep import Axis, Sweep
 from merging.tasks.context import Context
+from merging.tasks.queue.records import JobFiles
 
 
 @pytest.fixture(scope="session")

@@ -11,23 +11,23 @@ import tiny_data
 from damage import faults
 from small_sweeps import names
 
-from merging.analysis import measure
-from merging.analysis import stored as stored_measurements
-from merging.benchmarks.benchmark import SPLITS, Benchmark
-from merging.benchmarks.build.description import Description
-from merging.benchmarks.build.write import make
-from merging.benchmarks.manifest import MANIFEST
-from merging.checkpoints.digests import DIGESTS
-from merging.errors import CheckpointError, StoreError, TaskError
-from merging.export.text_side import beside
-from merging.formats.opening import open_checkpoint
+from merging.base.errors import CheckpointError, StoreError, TaskError
+from merging.images.benchmarks.benchmark import SPLITS, Benchmark
+from merging.images.benchmarks.build.description import Description
+from merging.images.benchmarks.build.write import make
+from merging.images.benchmarks.manifest import MANIFEST
+from merging.models.digests import DIGESTS
+from merging.models.formats.opening import open_checkpoint
 from merging.recipes.recipe import Recipe
-from merging.runs.execute import execute
-from merging.runs.inputs import open_inputs
-from merging.runs.run import Run
-from merging.runs.store import Store, recipe_of
-from merging.sweeps import compute as sweep_compute
-from merging.sweeps import points, storage
+from merging.sharing.export.text_side import beside
+from merging.study import measure
+from merging.study.analysis import stored as stored_measurements
+from merging.study.runs.execute import execute
+from merging.study.runs.inputs import open_inputs
+from merging.study.runs.run import Run
+from merging.study.runs.store import Store, recipe_of
+from merging.study.sweeps import compute as sweep_compute
+from merging.study.sweeps import points, storage
 from merging.tasks.context import Context
 
 

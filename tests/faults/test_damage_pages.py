@@ -15,16 +15,16 @@ from damage import damaged
 from page_harness import charts, finish, press, words
 
 from app.reading import data
-from merging.analysis import stored as stored_measurements
-from merging.benchmarks import folders
-from merging.benchmarks.benchmark import Benchmark
-from merging.benchmarks.build.description import Description
-from merging.benchmarks.build.write import make
+from merging.base.files.plain_yaml import write_yaml
 from merging.cli.main import main
-from merging.files.plain_yaml import write_yaml
-from merging.runs.run import Run
-from merging.runs.store import Store
-from merging.sweeps import points, storage
+from merging.images.benchmarks import benchmark_folders
+from merging.images.benchmarks.benchmark import Benchmark
+from merging.images.benchmarks.build.description import Description
+from merging.images.benchmarks.build.write import make
+from merging.study.analysis import stored as stored_measurements
+from merging.study.runs.run import Run
+from merging.study.runs.store import Store
+from merging.study.sweeps import points, storage
 
 SHELF = "storage and machine"
 COUNTED = "1 damaged result counts as absent"
@@ -121,7 +121,7 @@ def test_a_damaged_benchmark_is_made_again_with_a_click(open_app: Any, library: 
     tiny_data.folder(tmp_path / "folder", {"train": tiny_data.rows(2), "test": tiny_data.rows(2, 100)})
     plain = {"pretrained": str(tmp_path / "clip"), "images": 2, "exemplars": 2,
              "tasks": {"flags": {"images": str(tmp_path / "folder")}}}  # fmt: skip
-    out = folders.place_of("mine", store)
+    out = benchmark_folders.place_of("mine", store)
     make(Description.of(plain, tmp_path), out)
     digest = Benchmark.load(out).digest
     out.with_name("mine.yaml").write_text(write_yaml(plain), "utf-8")

@@ -17,17 +17,17 @@ import tiny
 import tiny_data
 from faulty_disk import FULL, contents, count, faulty
 
-from merging.benchmarks import evaluate as evaluation
-from merging.benchmarks.benchmark import Benchmark
-from merging.benchmarks.build.description import Description
-from merging.benchmarks.build.write import make
-from merging.benchmarks.manifest import altered
-from merging.errors import StoreError
-from merging.export.export import export, export_file
-from merging.files import atomic
+from merging.base.errors import StoreError
+from merging.base.files import atomic
+from merging.engine.evaluation import evaluate as evaluation
+from merging.images.benchmarks.benchmark import Benchmark
+from merging.images.benchmarks.build.description import Description
+from merging.images.benchmarks.build.write import make
+from merging.images.benchmarks.manifest import altered
 from merging.recipes.recipe import Recipe
-from merging.runs.execute import execute
-from merging.runs.store import Store
+from merging.sharing.export.export import export, export_file
+from merging.study.runs.execute import execute
+from merging.study.runs.store import Store
 from merging.tasks.context import Context
 
 SENTENCE = re.compile(r"The disk is full \(No space left on device[^)]*\): .{3,80} was not written\. .*Free some space")

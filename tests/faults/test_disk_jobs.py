@@ -16,20 +16,20 @@ from faulty_disk import FULL, contents, count, faulty
 from plain_recipes import plain_recipe
 from stand_in_jobs import SLEEP, ended, on_disk, orphan, until
 
-from merging.benchmarks.benchmark import Benchmark
-from merging.checkpoints.digests import DIGESTS
+from merging.base.errors import StoreError
+from merging.base.files.processes import ProcessId
+from merging.base.progress import Progress
 from merging.cli.main import main
 from merging.cli.output import Events
-from merging.errors import StoreError
-from merging.files.processes import ProcessId
-from merging.formats.opening import open_checkpoint
-from merging.jobs import records
-from merging.jobs.records import JobFiles, State
-from merging.jobs.runner import Runner
-from merging.progress import Progress
-from merging.runs.execute import execute
-from merging.runs.store import Store
+from merging.images.benchmarks.benchmark import Benchmark
+from merging.models.digests import DIGESTS
+from merging.models.formats.opening import open_checkpoint
+from merging.study.runner import Runner
+from merging.study.runs.execute import execute
+from merging.study.runs.store import Store
 from merging.tasks.context import Context
+from merging.tasks.queue import records
+from merging.tasks.queue.records import JobFiles, State
 
 Child = Callable[[str], None]
 

@@ -14,10 +14,10 @@ from page_harness import charts, press, words
 from streamlit.testing.v1 import AppTest
 
 from app.reading import data
-from merging.catalog.model_sets import keep, make
-from merging.errors import StoreError
-from merging.runs.run import Run
-from merging.runs.store import Store
+from merging.base.errors import StoreError
+from merging.sharing.catalog.model_sets import keep, make
+from merging.study.runs.run import Run
+from merging.study.runs.store import Store
 
 SCREENS = sorted(path.stem for path in (Path(__file__).parents[2] / "app" / "screens").glob("[a-z]*.py"))
 NOTICE = "The folder of your runs cannot be written to"

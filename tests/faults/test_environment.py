@@ -20,20 +20,20 @@ from page_harness import words
 from plain_recipes import plain_recipe
 
 from app.reading import data
-from merging import settings
-from merging.benchmarks.benchmark import Benchmark
-from merging.checkpoints.digests import DIGESTS
+from merging.base import settings
+from merging.base.errors import StoreError
+from merging.base.files import atomic
+from merging.base.files.processes import ProcessId, this_host, this_process
 from merging.cli.main import OUT_OF_MEMORY, main
 from merging.engine import run as engine
-from merging.errors import StoreError
-from merging.files import atomic
-from merging.files.processes import ProcessId, this_host, this_process
-from merging.formats.opening import open_checkpoint
+from merging.images.benchmarks.benchmark import Benchmark
+from merging.models.digests import DIGESTS
+from merging.models.formats.opening import open_checkpoint
 from merging.recipes.recipe import Recipe
-from merging.runs.execute import execute
-from merging.runs.run import Run
-from merging.runs.store import Store
-from merging.sweeps import points, storage
+from merging.study.runs.execute import execute
+from merging.study.runs.run import Run
+from merging.study.runs.store import Store
+from merging.study.sweeps import points, storage
 from merging.tasks.context import Context
 from viz.report.guard import this_machine
 

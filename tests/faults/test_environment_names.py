@@ -17,11 +17,11 @@ import torch
 from page_harness import finish, press, words
 
 from app.reading import data
-from merging.catalog.model_sets import keep, make
 from merging.cli.main import main
 from merging.recipes.recipe import Recipe
-from merging.runs.store import Store
-from merging.sweeps import storage
+from merging.sharing.catalog.model_sets import keep, make
+from merging.study.runs.store import Store
+from merging.study.sweeps import storage
 
 CHECKOUT = Path(__file__).resolve().parents[2]
 ODD = "Bücher & Läufe 日本 🦊"

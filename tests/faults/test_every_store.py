@@ -20,8 +20,8 @@ from nursery import Nursery
 from stored_runs import ID
 from stored_things import ABSENT, CASES, KINDS, NEW, OLD, THINGS, Thing, read_result, write_result
 
-from merging.errors import StoreError
-from merging.runs.store import Store
+from merging.base.errors import StoreError
+from merging.study.runs.store import Store
 from merging.tasks import results as results_module
 
 SIGKILLED = -9

@@ -16,9 +16,9 @@ from nursery import Nursery, submit
 from stages import PUBLISHING, chosen
 from stand_in_jobs import ended
 
-from merging.jobs.records import Job, State
-from merging.jobs.runner import Runner
-from merging.runs.store import Store
+from merging.study.runner import Runner
+from merging.study.runs.store import Store
+from merging.tasks.queue.records import Job, State
 
 pytestmark = pytest.mark.slow
 MOST = 8  # stages at which a job is killed, unless it has more visible renames

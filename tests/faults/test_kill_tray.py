@@ -15,9 +15,9 @@ from stand_in_jobs import on_disk, orphan, until
 
 from app.reading import data
 from app.text import safe_text
-from merging.files.processes import NOBODY, ProcessId
-from merging.jobs.records import State
-from merging.runs.store import Store
+from merging.base.files.processes import NOBODY, ProcessId
+from merging.study.runs.store import Store
+from merging.tasks.queue.records import State
 
 pytestmark = pytest.mark.slow
 STOPPED = "Mergescope or the process of this job was stopped."

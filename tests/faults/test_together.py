@@ -14,15 +14,15 @@ from fault_store import Entries, FaultStore, Request, check_locks_are_free, entr
 from nursery import Child, Nursery
 from stand_in_jobs import until
 
-from merging.errors import Cancelled
-from merging.files.locks import held
-from merging.jobs.records import State
-from merging.jobs.runner import Runner
+from merging.base.errors import Cancelled
+from merging.base.files.locks import hold_lock
 from merging.recipes.recipe import Recipe
-from merging.runs.execute import execute
-from merging.runs.inputs import open_inputs
-from merging.runs.store import Store
+from merging.study.runner import Runner
+from merging.study.runs.execute import execute
+from merging.study.runs.inputs import open_inputs
+from merging.study.runs.store import Store
 from merging.tasks.context import Context
+from merging.tasks.queue.records import State
 
 pytestmark = pytest.mark.slow
 WORKS = ("merge", "sweep", "export")
@@ -157,7 +157,7 @@ def test_whoever_waits_says_for_whom_and_stops_when_asked(shared: Shared) -> Non
 
 def test_a_wait_has_an_end(tmp_path: Path) -> None:
     path = tmp_path / "lock"
-    with held(path) as first, held(path, longest=0.2) as second:
+    with hold_lock(path) as first, hold_lock(path, longest=0.2) as second:
         assert (first, second) == (True, False)
-    with held(path, longest=0.0) as third:
+    with hold_lock(path, longest=0.0) as third:
         assert third

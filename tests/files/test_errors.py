@@ -6,7 +6,7 @@ import pickle
 
 import pytest
 
-from merging import errors
+from merging.base import errors
 
 KINDS = [kind for kind in vars(errors).values() if isinstance(kind, type) and issubclass(kind, errors.MergingError)]
 

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from merging import free_memory as module
-from merging import threads
-from merging.free_memory import free_memory
-from merging.jobs import spare
+from merging.base import free_memory as module
+from merging.base import threads
+from merging.base.free_memory import free_memory
+from merging.tasks.queue import spare
 
 MACHINE = 8 << 30
 

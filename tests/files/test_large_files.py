@@ -9,10 +9,10 @@ import pytest
 import torch
 from blake3 import blake3
 
-from merging.checkpoints.tensor_info import TensorInfo
-from merging.files import atomic, disk
-from merging.formats import safetensors
-from merging.formats.opening import open_checkpoint
+from merging.base.files import atomic, disk
+from merging.models.formats import safetensors
+from merging.models.formats.opening import open_checkpoint
+from merging.models.tensor_info import TensorInfo
 
 
 def test_a_large_file_has_a_blake3_in_its_manifest(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -8,7 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 import numpy as np
 from numpy.lib import format as npy
 
-from merging.files.npz import Npz
+from merging.base.files.npz import Npz
 
 
 def test_headers_are_parsed_by_one_thread_at_a_time(tmp_path, monkeypatch):

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 from faulty_disk import faulty
 
-from merging.errors import StoreError
-from merging.files import records
-from merging.files.records import JsonRecords
+from merging.base.errors import StoreError
+from merging.base.files import records
+from merging.base.files.records import JsonRecords
 
 
 @pytest.fixture

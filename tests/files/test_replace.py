@@ -8,12 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from merging.files import atomic
+from merging.base.files import atomic
 
 DIE = """
 import os, sys
 from pathlib import Path
-from merging.files import atomic
+from merging.base.files import atomic
 new, final = Path(sys.argv[1]), Path(sys.argv[2])
 publish = atomic.publish
 atomic.publish = lambda folder, place: (publish(folder, place) if {late} else None, os._exit(9))

@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 
 from app.widgets.fit_report import subject_of
-from merging import settings
-from merging.catalog.model_sets import make
-from merging.files.short_digest import SHORT_DIGEST, short_digest
-from merging.sweeps.sweep import Sweep
+from merging.base import settings
+from merging.base.files.short_digest import SHORT_DIGEST, short_digest
+from merging.sharing.catalog.model_sets import make
+from merging.study.sweeps.sweep import Sweep
 
 ROOT = Path(__file__).resolve().parents[2]
 

@@ -14,9 +14,9 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from merging.errors import StoreError
-from merging.files import tables
-from merging.files.tables import (
+from merging.base.errors import StoreError
+from merging.base.files import tables
+from merging.base.files.tables import (
     Columns,
     Frames,
     csv_bytes,

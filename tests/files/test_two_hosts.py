@@ -11,10 +11,10 @@ from typing import Any
 
 import pytest
 
-from merging.files import atomic, locks, processes, records, temporary
-from merging.files.disk import appeared
-from merging.files.processes import ProcessId
-from merging.files.temporary import ABANDONED
+from merging.base.files import atomic, locks, processes, records, temporary
+from merging.base.files.disk import appeared
+from merging.base.files.processes import ProcessId
+from merging.base.files.temporary import ABANDONED
 
 ONE, OTHER = "11111111", "22222222"
 Be = Callable[[str], None]
@@ -120,10 +120,10 @@ def test_a_name_that_was_missing_a_moment_ago_is_looked_for_again(tmp_path: Path
 def test_a_lock_of_another_computer_does_not_stop_anybody_for_ever(tmp_path: Path, be: Be) -> None:
     path, seen = tmp_path / "run.lock", list[ProcessId]()
     be(OTHER)
-    with locks.held(path) as first:
+    with locks.hold_lock(path) as first:
         be(ONE)
-        with locks.held(path, tell=seen.append, longest=0.1) as second:
+        with locks.hold_lock(path, tell=seen.append, longest=0.1) as second:
             assert (first, second) == (True, False)
     assert {(holder.host, holder.away) for holder in seen} <= {(OTHER, True)}
-    with locks.held(path, longest=0.1) as free:  # a computer that is gone holds no lock
+    with locks.hold_lock(path, longest=0.1) as free:  # a computer that is gone holds no lock
         assert free

@@ -26,11 +26,11 @@ import torch
 from safetensors.torch import load_file, save_file
 
 import merging
-from merging.checkpoints.tensor_info import DTYPE_NAMES, dtype_name
-from merging.errors import CheckpointError
-from merging.files.paths import inside
-from merging.formats import safetensors
-from merging.formats.opening import open_checkpoint
+from merging.base.errors import CheckpointError
+from merging.base.files.paths import inside
+from merging.models.formats import safetensors
+from merging.models.formats.opening import open_checkpoint
+from merging.models.tensor_info import DTYPE_NAMES, dtype_name
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -63,8 +63,8 @@ def test_the_files_that_run_code_would_run_it(tmp_path):
 MEASURE = """
 import sys, resource
 from pathlib import Path
-from merging.errors import CheckpointError
-from merging.formats.opening import open_checkpoint
+from merging.base.errors import CheckpointError
+from merging.models.formats.opening import open_checkpoint
 before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
 for path in sys.argv[1:]:
     try:

@@ -7,9 +7,9 @@ import torch
 from real_models import opened, prefixed, save, visual
 
 import merging
-from merging.errors import CompatibilityError, FamilyError
-from merging.formats.opening import open_checkpoint
-from merging.inspection.fit import fit
+from merging.base.errors import CompatibilityError, FamilyError
+from merging.models.formats.opening import open_checkpoint
+from merging.models.inspection.fit import fit
 
 
 def shifted(state, size):

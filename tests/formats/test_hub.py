@@ -16,16 +16,16 @@ import tiny
 from loopback_hub import STORAGE, LoopbackHub
 from safetensors.torch import save
 
-from merging import settings
-from merging.checkpoints.architecture import Architecture
+from merging.base import settings
+from merging.base.errors import Cancelled, CheckpointError
+from merging.base.open_clip_import import prepare_torchvision
+from merging.base.progress import Progress, watched
 from merging.cli.model_options import found_model
-from merging.errors import Cancelled, CheckpointError
-from merging.formats import hub
-from merging.formats.opening import ModelRef, open_checkpoint
-from merging.hub import fetch as fetch_module
-from merging.hub.cache import cache_folder
-from merging.open_clip_import import prepare_torchvision
-from merging.progress import Progress, watched
+from merging.models.architecture import Architecture
+from merging.models.formats import hub
+from merging.models.formats.opening import ModelRef, open_checkpoint
+from merging.models.hub import fetch as fetch_module
+from merging.models.hub.cache import cache_folder
 from merging.tasks.context import Context
 
 CONFIG = {"model_cfg": {"embed_dim": tiny.EMBED, "quick_gelu": True, "vision_cfg": tiny.ARCHITECTURE["vision_cfg"]}}

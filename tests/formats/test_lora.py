@@ -11,10 +11,10 @@ from namings import to_naming
 from real_models import opened, visual
 
 import merging
-from merging.checkpoints.checkpoint import MappingCheckpoint
-from merging.errors import CheckpointError
-from merging.formats.opening import open_checkpoint
-from merging.inspection.fit import fit
+from merging.base.errors import CheckpointError
+from merging.models.checkpoint import MappingCheckpoint
+from merging.models.formats.opening import open_checkpoint
+from merging.models.inspection.fit import fit
 
 
 @pytest.fixture(scope="module")

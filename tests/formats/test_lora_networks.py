@@ -13,14 +13,14 @@ import torch
 from safetensors.torch import load_file, save_file
 
 import merging
+from merging.base.errors import CheckpointError
 from merging.engine.work import chain_work
-from merging.errors import CheckpointError
-from merging.formats.lora import AdaptedCheckpoint
-from merging.formats.opening import open_checkpoint
-from merging.inspection.fit import fit
+from merging.models.formats.lora import AdaptedCheckpoint
+from merging.models.formats.opening import open_checkpoint
+from merging.models.inspection.fit import fit
 from merging.recipes.recipe import Recipe
-from merging.runs.estimate import tensor_bytes
-from merging.runs.inputs import open_inputs
+from merging.study.runs.estimate import tensor_bytes
+from merging.study.runs.inputs import open_inputs
 
 SIZES = {"hidden_size": 16, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 32}
 

@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 import tiny
 
-from merging.errors import CheckpointError
-from merging.formats import opening
-from merging.formats.opening import ModelRef, open_models
+from merging.base.errors import CheckpointError
+from merging.models.formats import opening
+from merging.models.formats.opening import ModelRef, open_models
 
 
 def test_it_is_located_once_and_not_before_it_is_needed(
@@ -46,5 +46,5 @@ def test_names_mean_the_same_from_every_folder(tmp_path: Path) -> None:
 
 
 def test_naming_models_loads_no_torch() -> None:
-    code = "import sys, merging.formats.opening; sys.exit('torch' in sys.modules)"
+    code = "import sys, merging.models.formats.opening; sys.exit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

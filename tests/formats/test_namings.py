@@ -8,8 +8,8 @@ from namings import to_naming
 from real_models import prefixed, save, visual
 from safetensors.torch import save_file
 
-from merging.errors import CheckpointError
-from merging.formats.opening import open_checkpoint
+from merging.base.errors import CheckpointError
+from merging.models.formats.opening import open_checkpoint
 
 
 def test_packed_tensors_are_read_in_any_span(clip, tmp_path):

@@ -9,8 +9,8 @@ import pytest
 import torch
 from real_models import EMBED, SIZES, prefixed, save, visual
 
-from merging.checkpoints.architecture import Architecture
-from merging.formats.opening import open_checkpoint
+from merging.models.architecture import Architecture
+from merging.models.formats.opening import open_checkpoint
 
 TRAINING = {"epoch": 3, "optimizer": {"state": {0: {"step": torch.ones(1)}}}, "args": {"lr": 1e-5}}
 

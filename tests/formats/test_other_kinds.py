@@ -7,9 +7,9 @@ import pytest
 from safetensors.torch import save_file
 
 import merging
-from merging.checkpoints.kinds.facts import title_of
-from merging.formats.opening import open_checkpoint
-from merging.inspection.fit import fit
+from merging.models.formats.opening import open_checkpoint
+from merging.models.inspection.fit import fit
+from merging.models.network_facts import title_of
 
 
 @pytest.fixture(params=other_kinds.KINDS)

@@ -10,9 +10,16 @@ from typing import Any
 
 import pytest
 
-from merging.errors import CheckpointError
-from merging.formats.byte_range import ByteRange, Cursor
-from merging.formats.torch_pickle.interpreter import HARMLESS, LIBRARY, Machine, PickledCall, PickledDict, ReadLimits
+from merging.base.errors import CheckpointError
+from merging.models.formats.byte_range import ByteRange, Cursor
+from merging.models.formats.torch_pickle.interpreter import (
+    HARMLESS,
+    LIBRARY,
+    Machine,
+    PickledCall,
+    PickledDict,
+    ReadLimits,
+)
 
 NAMES = {code.code.encode("latin-1")[0]: code.name for code in pickletools.opcodes}
 # All that the library's instructions refer to: our machine's attributes, methods of lists and bytes, and harmless

@@ -10,10 +10,10 @@ import pytest
 import tiny
 from safetensors.torch import save_file
 
-from merging.errors import CheckpointError
-from merging.formats import referenced
-from merging.formats.opening import open_checkpoint
-from merging.formats.referenced import MARK, MOST, place_of_model, write_reference
+from merging.base.errors import CheckpointError
+from merging.models.formats import referenced
+from merging.models.formats.opening import open_checkpoint
+from merging.models.formats.referenced import MARK, MOST, place_of_model, write_reference
 
 STATE = tiny.pretrained()
 

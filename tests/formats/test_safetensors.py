@@ -10,11 +10,11 @@ import torch
 from safetensors.torch import load_file, save_file
 from safetensors_header import container, entry
 
-from merging.checkpoints.checkpoint import MappingCheckpoint
-from merging.checkpoints.tensor_info import TensorInfo
-from merging.errors import CheckpointError
-from merging.formats.opening import open_checkpoint
-from merging.formats.safetensors import SafetensorsWriter, save
+from merging.base.errors import CheckpointError
+from merging.models.checkpoint import MappingCheckpoint
+from merging.models.formats.opening import open_checkpoint
+from merging.models.formats.safetensors import SafetensorsWriter, save
+from merging.models.tensor_info import TensorInfo
 
 
 def test_what_we_write_the_reference_library_reads(tmp_path):

@@ -10,16 +10,16 @@ import tiny
 import torch
 
 import merging
-from merging.checkpoints.architecture import Architecture, stated_by, with_architecture
-from merging.checkpoints.checkpoint import MappingCheckpoint
-from merging.checkpoints.stated_architecture import NOTHING_STATED, StatedArchitecture
+from merging.base.errors import CheckpointError, RecipeError
 from merging.cli.main import main
-from merging.errors import CheckpointError, RecipeError
-from merging.export.export import export
-from merging.formats.named_architecture import named_architecture
-from merging.formats.opening import open_checkpoint
+from merging.models.architecture import Architecture, stated_by, with_architecture
+from merging.models.checkpoint import MappingCheckpoint
+from merging.models.formats.named_architecture import named_architecture
+from merging.models.formats.opening import open_checkpoint
+from merging.models.stated_architecture import NOTHING_STATED, StatedArchitecture
 from merging.recipes.chain_text import parse_chain
 from merging.recipes.recipe import Recipe
+from merging.sharing.export.export import export
 
 HEADS = "heads=2,activation=gelu"
 

@@ -9,10 +9,10 @@ from namings import to_naming
 from real_models import EMBED, prefixed, save
 
 import merging
-from merging.checkpoints.architecture import Architecture, stated_by
-from merging.clip.image_encoder import Encoder
-from merging.formats.opening import open_checkpoint
-from merging.inspection.fit import fit
+from merging.images.image_encoder import Encoder
+from merging.models.architecture import Architecture, stated_by
+from merging.models.formats.opening import open_checkpoint
+from merging.models.inspection.fit import fit
 
 
 def test_transformers_models_give_their_own_features(projecting, tmp_path):

@@ -11,12 +11,13 @@ import tiny
 import tiny_library
 from hostile_texts import TEXTS
 
-from merging.analysis import measure, subject
-from merging.benchmarks.benchmark import Benchmark
+from merging.images.benchmarks.benchmark import Benchmark
 from merging.recipes.recipe import Recipe
-from merging.runs.execute import execute
-from merging.runs.run import Run
-from merging.runs.store import Store
+from merging.study import measure
+from merging.study.analysis import subject
+from merging.study.runs.execute import execute
+from merging.study.runs.run import Run
+from merging.study.runs.store import Store
 from merging.tasks.context import Context
 
 MEASURED = ("predictions", "drift", "signs", "pairs", "features")

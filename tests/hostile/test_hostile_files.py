@@ -13,13 +13,13 @@ import pytest
 import tiny
 from hostile_texts import INVISIBLE, TEXTS, active
 
-from merging.benchmarks.benchmark import Benchmark
+from merging.base.files.tables import FORMULA, csv_bytes, read_table, write_table
 from merging.cli.main import main
-from merging.export.export import export
-from merging.files.tables import FORMULA, csv_bytes, read_table, write_table
+from merging.images.benchmarks.benchmark import Benchmark
 from merging.recipes.recipe import Recipe
-from merging.runs.execute import execute
-from merging.runs.store import Store
+from merging.sharing.export.export import export
+from merging.study.runs.execute import execute
+from merging.study.runs.store import Store
 
 ODD = {**TEXTS, "return": "\r", "line": "\n", "tab": "\t=1", "quote": '"', "missing": "NA", "empty": "", "number": "1"}
 

@@ -14,12 +14,12 @@ from pathlib import Path
 import pytest
 from loopback_hub import STORAGE, LoopbackHub
 
-from merging.errors import Cancelled, HubError
-from merging.hub import download
-from merging.hub.cache import bytes_here, place_of, snapshot
-from merging.hub.fetch import fetch
-from merging.hub.repository import Repository, RepositoryFile
-from merging.progress import Progress
+from merging.base.errors import Cancelled, HubError
+from merging.base.progress import Progress
+from merging.models.hub import download
+from merging.models.hub.cache import bytes_here, place_of, snapshot
+from merging.models.hub.fetch import fetch
+from merging.models.hub.repository import Repository, RepositoryFile
 from merging.tasks.context import Context
 
 BYTES = bytes(range(256)) * 4000  # 1 MB
@@ -27,8 +27,8 @@ DIGEST = hashlib.sha256(BYTES).hexdigest()
 FILE = RepositoryFile("model.safetensors", len(BYTES), DIGEST)
 FETCH = """
 import sys
-from merging.hub.fetch import fetch
-from merging.hub.repository import Repository, RepositoryFile
+from merging.models.hub.fetch import fetch
+from merging.models.hub.repository import Repository, RepositoryFile
 name, size, digest, commit = sys.argv[1:]
 print(fetch(Repository("model", "tiny/clip", commit), [RepositoryFile(name, int(size), digest)]))
 """

@@ -12,11 +12,11 @@ import pytest
 from huggingface_hub import constants
 from loopback_hub import LoopbackHub
 
-from merging.errors import Cancelled, HubError
-from merging.hub import client
-from merging.hub import facts as facts_module
-from merging.hub.facts import facts
-from merging.hub.repository import Repository, RepositoryFile
+from merging.base.errors import Cancelled, HubError
+from merging.models.hub import client
+from merging.models.hub import facts as facts_module
+from merging.models.hub.facts import facts
+from merging.models.hub.repository import Repository, RepositoryFile
 from merging.tasks.context import Context
 
 FILES = {"config.json": b"{}", "model.safetensors": b"weights"}

@@ -9,13 +9,13 @@ import pytest
 from huggingface_hub import try_to_load_from_cache
 from loopback_hub import ACCEPTED, HUB, OWN_STORAGE, STORAGE, LoopbackHub
 
-from merging.errors import HubError
-from merging.hub.cache import bytes_here, place_of, read_ref, snapshot
-from merging.hub.facts import facts
-from merging.hub.fetch import fetch
-from merging.hub.repository import Repository, RepositoryFile
-from merging.progress import Progress
-from merging.settings import HUB_SWITCH
+from merging.base.errors import HubError
+from merging.base.progress import Progress
+from merging.base.settings import HUB_SWITCH
+from merging.models.hub.cache import bytes_here, place_of, read_ref, snapshot
+from merging.models.hub.facts import facts
+from merging.models.hub.fetch import fetch
+from merging.models.hub.repository import Repository, RepositoryFile
 from merging.tasks.context import Context
 
 MODEL = Repository("model", "tiny/clip")

@@ -12,14 +12,14 @@ import pytest
 from faulty_disk import FULL, faulty
 from loopback_hub import ACCEPTED, HUB, STORAGE, STRANGER, LoopbackHub
 
-from merging.errors import HUB_REASONS, HubError
-from merging.hub import client, failures
-from merging.hub import fetch as fetch_module
-from merging.hub.cache import place_of
-from merging.hub.facts import facts
-from merging.hub.fetch import fetch
-from merging.hub.repository import Repository, RepositoryFile
-from merging.settings import HUB_SWITCH
+from merging.base.errors import HUB_REASONS, HubError
+from merging.base.settings import HUB_SWITCH
+from merging.models.hub import client, failures
+from merging.models.hub import fetch as fetch_module
+from merging.models.hub.cache import place_of
+from merging.models.hub.facts import facts
+from merging.models.hub.fetch import fetch
+from merging.models.hub.repository import Repository, RepositoryFile
 
 BYTES = b"weights" * 100_000
 FILE = RepositoryFile("model.safetensors", len(BYTES))

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from merging.hub import transfer
-from merging.hub.transfer import Transfer
-from merging.progress import Progress
+from merging.base.progress import Progress
+from merging.models.hub import transfer
+from merging.models.hub.transfer import Transfer
 from merging.tasks.context import QUIET, Context
 
 

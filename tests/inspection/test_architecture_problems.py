@@ -17,11 +17,11 @@ from shelf_folders import CONFIG, transformers
 from torch import Tensor
 
 import merging
-from merging.checkpoints.checkpoint import Checkpoint, MappingCheckpoint
-from merging.errors import CompatibilityError
-from merging.formats.opening import open_checkpoint
-from merging.inspection.fit import fit
-from merging.inspection.fit_report import FitReport
+from merging.base.errors import CompatibilityError
+from merging.models.checkpoint import Checkpoint, MappingCheckpoint
+from merging.models.formats.opening import open_checkpoint
+from merging.models.inspection.fit import fit
+from merging.models.inspection.fit_report import FitReport
 
 BLOCKS = "visual.transformer.resblocks."
 

@@ -8,8 +8,8 @@ import pytest
 import tiny
 import torch
 
-from merging.checkpoints.checkpoint import MappingCheckpoint
-from merging.inspection.fit import fit
+from merging.models.checkpoint import MappingCheckpoint
+from merging.models.inspection.fit import fit
 
 
 def flat(state: tiny.StateDict) -> torch.Tensor:

@@ -6,9 +6,9 @@ import tiny
 import torch
 from torch import Tensor
 
-from merging.checkpoints.checkpoint import MappingCheckpoint
-from merging.inspection.fit import fit
-from merging.inspection.fit_report import DOUBTS, FIXES, FitReport
+from merging.models.checkpoint import MappingCheckpoint
+from merging.models.inspection.fit import fit
+from merging.models.inspection.fit_report import DOUBTS, FIXES, FitReport
 
 
 def report(base: dict[str, Tensor], experts: dict[str, dict[str, Tensor]]) -> FitReport:

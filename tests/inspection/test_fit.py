@@ -7,9 +7,9 @@ import tiny
 import torch
 
 import merging
-from merging.checkpoints.checkpoint import MappingCheckpoint
-from merging.errors import CompatibilityError
-from merging.inspection.fit import fit
+from merging.base.errors import CompatibilityError
+from merging.models.checkpoint import MappingCheckpoint
+from merging.models.inspection.fit import fit
 
 
 def test_the_report_names_everything_that_does_not_fit():

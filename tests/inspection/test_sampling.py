@@ -11,18 +11,18 @@ import random_towers
 import torch
 from torch import Tensor
 
-from merging.checkpoints.checkpoint import Checkpoint, MappingCheckpoint, Spans
-from merging.checkpoints.views import in_naming
-from merging.errors import Cancelled
-from merging.formats.opening import open_checkpoint
-from merging.formats.safetensors import SafetensorsCheckpoint, save
-from merging.inspection.distance import Distance
-from merging.inspection.fit import fit
-from merging.inspection.fit_report import FitReport
-from merging.inspection.model_sample import draw
-from merging.inspection.sampling import RUNS, WHOLE, pieces
-from merging.progress import Progress
-from merging.settings import BUNDLED
+from merging.base.errors import Cancelled
+from merging.base.progress import Progress
+from merging.base.settings import BUNDLED
+from merging.models.checkpoint import Checkpoint, MappingCheckpoint, Spans
+from merging.models.formats.opening import open_checkpoint
+from merging.models.formats.safetensors import SafetensorsCheckpoint, save
+from merging.models.inspection.distance import Distance
+from merging.models.inspection.fit import fit
+from merging.models.inspection.fit_report import FitReport
+from merging.models.inspection.model_sample import draw
+from merging.models.inspection.sampling import RUNS, WHOLE, pieces
+from merging.models.views import in_naming
 from merging.tasks.context import Context
 
 EXPERTS = ("digits", "fashion", "flags", "land", "letters", "multitask", "signs", "street", "textures")
@@ -224,7 +224,7 @@ def test_numbers_that_are_not_finite_are_named_with_what_was_read() -> None:
 def test_models_that_are_small_are_read_whole(monkeypatch: pytest.MonkeyPatch) -> None:
     base, experts = MappingCheckpoint(middle(), "base"), {"a": MappingCheckpoint(middle(3), "a")}
     assert not fit(base, experts, sample=True).sampled
-    monkeypatch.setattr("merging.inspection.fit.SMALL", base.nbytes)
+    monkeypatch.setattr("merging.models.inspection.fit.SMALL", base.nbytes)
     report = fit(base, experts, sample=True)
     assert report.sampled and "sample" in report.read and report.distances["a"].sampled
 
@@ -249,7 +249,7 @@ def test_a_sample_is_read_once_from_every_model(tmp_path: Path, monkeypatch: pyt
 
     monkeypatch.setattr(SafetensorsCheckpoint, "read_spans", counted)
     monkeypatch.setattr(SafetensorsCheckpoint, "read_flat", None)
-    monkeypatch.setattr("merging.inspection.fit.SMALL", 0)
+    monkeypatch.setattr("merging.models.inspection.fit.SMALL", 0)
     report = fit(files[0], {"a": files[1], "b": files[2]}, sample=True)
     assert report.sampled and len(read) == len(set(read)) == 3 * len(middle())
 

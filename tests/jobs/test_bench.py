@@ -13,13 +13,13 @@ from pathlib import Path
 
 import pytest
 
-from merging.benchmarks.benchmark import Benchmark
-from merging.jobs.bench import Bench, PreviewRequest, PreviewState
-from merging.previews.samples import PreviewSample
-from merging.previews.work import Previewer
+from merging.images.benchmarks.benchmark import Benchmark
 from merging.recipes.recipe import Recipe
-from merging.runs.execute import execute
-from merging.runs.store import Store
+from merging.study.previews.bench import Bench, PreviewRequest, PreviewState
+from merging.study.previews.samples import PreviewSample
+from merging.study.previews.work import Previewer
+from merging.study.runs.execute import execute
+from merging.study.runs.store import Store
 from merging.tasks import process
 from merging.tasks.context import Context
 from merging.tasks.process import RequestLoop

@@ -8,14 +8,14 @@ import pytest
 from plain_recipes import plain_recipe
 from stand_in_jobs import SLEEP, child_of, left_by_a_dead_process
 
-from merging.errors import StoreError
-from merging.files import processes
-from merging.jobs import records
-from merging.jobs.cleanup import sweep_up
-from merging.jobs.records import State
-from merging.runs.execute import execute
-from merging.runs.store import Store
+from merging.base.errors import StoreError
+from merging.base.files import processes
+from merging.study.runs.execute import execute
+from merging.study.runs.store import Store
 from merging.tasks.context import Context
+from merging.tasks.queue import records
+from merging.tasks.queue.cleanup import sweep_up
+from merging.tasks.queue.records import State
 
 
 def test_a_run_is_not_done_before_it_is_scored_on_the_benchmark(

@@ -11,18 +11,18 @@ import pytest
 from direct_bench import answered
 from torch import Tensor
 
-from merging.analysis import image_stages
-from merging.analysis.image.studied import image_of, image_of_pixels
-from merging.analysis.image.tables import ImageTables
-from merging.analysis.image.towers import IN_MEMORY, Towers
-from merging.analysis.image_stages import DRAFTS, ERROR
-from merging.jobs.bench import TABLE, Bench, ImageRequest, PreviewState, TableName
-from merging.previews import models
 from merging.recipes.presets import preset
 from merging.recipes.recipe import Recipe
-from merging.runs.execute import execute
-from merging.runs.inputs import OpenedRecipe
-from merging.runs.store import Store
+from merging.study import image_stages
+from merging.study.image_stages import DRAFTS, ERROR
+from merging.study.one_image.studied import image_of, image_of_pixels
+from merging.study.one_image.tables import ImageTables
+from merging.study.one_image.towers import IN_MEMORY, Towers
+from merging.study.previews import models
+from merging.study.previews.bench import TABLE, Bench, ImageRequest, PreviewState, TableName
+from merging.study.runs.execute import execute
+from merging.study.runs.inputs import OpenedRecipe
+from merging.study.runs.store import Store
 from merging.tasks.context import Context
 
 IMAGE = "letters:reporting:4"

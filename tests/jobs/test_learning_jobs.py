@@ -6,8 +6,8 @@ import pytest
 from plain_recipes import plain_recipe
 from stand_in_jobs import SLEEP, ended, until
 
-from merging.jobs.records import State
 from merging.recipes.recipe import Recipe
+from merging.tasks.queue.records import State
 
 
 def learning(benchmark, steps=4):

@@ -9,10 +9,10 @@ import pytest
 from plain_recipes import plain_recipe
 from stand_in_jobs import SLEEP, ended, on_disk, until
 
-from merging.files.processes import ProcessId
-from merging.jobs import runner as queue
-from merging.jobs.records import EVENTS, SILENT, STATE, JobFiles, State
-from merging.jobs.runner import Runner
+from merging.base.files.processes import ProcessId
+from merging.study.runner import Runner
+from merging.tasks.queue import job_queue as queue
+from merging.tasks.queue.records import EVENTS, SILENT, STATE, JobFiles, State
 
 AWAY = ProcessId(os.getpid(), 1.0, "22222222")  # the number of a process that lives here
 

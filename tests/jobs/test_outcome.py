@@ -6,9 +6,10 @@ from typing import Any
 
 import pytest
 
-from merging.files.processes import NOBODY
-from merging.jobs.outcome import Traces, left_behind, outcome
-from merging.jobs.records import MERGE, SWEEP, Record, State
+from merging.base.files.processes import NOBODY
+from merging.tasks.queue.kinds import MERGE, SWEEP
+from merging.tasks.queue.outcome import Traces, judge_code, judge_left
+from merging.tasks.queue.records import Record, State
 
 
 def record(kind: str, **fields: Any) -> Record:
@@ -27,13 +28,13 @@ def record(kind: str, **fields: Any) -> Record:
     ],
 )
 def test_a_job_that_nobody_saw_end(kind: str, event: dict[str, Any], stored: bool, follows: bool, state: State) -> None:
-    found, sentence = left_behind(record(kind), Traces(event=event, stored=stored, follows=follows))
+    found, sentence = judge_left(record(kind), Traces(event=event, stored=stored, follows=follows))
     assert found == state and bool(sentence) == (state in {State.INTERRUPTED, State.FAILED})
 
 
 def test_what_became_of_a_job_is_said_only_where_it_is_known() -> None:
     def said(event: dict[str, Any], **known: bool) -> str:
-        return left_behind(record(MERGE), Traces(event=event, **known))[1]
+        return judge_left(record(MERGE), Traces(event=event, **known))[1]
 
     assert "before this job's turn came" in said({})
     assert "is not known" in said({}, full=True)
@@ -42,10 +43,10 @@ def test_what_became_of_a_job_is_said_only_where_it_is_known() -> None:
 
 
 def test_what_a_merge_has_learned_is_kept_unless_nothing_is() -> None:
-    assert outcome(record(MERGE), Traces(), 75) == (State.PAUSED, "")
-    assert "Nothing half-done" in outcome(record(MERGE), Traces(), -9)[1]
-    assert "What it learned" in outcome(record(MERGE), Traces(learned=True), -9)[1]
-    assert "What it learned" in left_behind(record(MERGE), Traces(event={"phase": "Merging"}, learned=True))[1]
+    assert judge_code(record(MERGE), Traces(), 75) == (State.PAUSED, "")
+    assert "Nothing half-done" in judge_code(record(MERGE), Traces(), -9)[1]
+    assert "What it learned" in judge_code(record(MERGE), Traces(learned=True), -9)[1]
+    assert "What it learned" in judge_left(record(MERGE), Traces(event={"phase": "Merging"}, learned=True))[1]
 
 
 @pytest.mark.parametrize(
@@ -60,5 +61,5 @@ def test_what_a_merge_has_learned_is_kept_unless_nothing_is() -> None:
     ],
 )
 def test_why_a_job_failed(traces: Traces, code: int, ran_out: bool, says: str) -> None:
-    state, said = outcome(record(SWEEP), traces, code, ran_out)
+    state, said = judge_code(record(SWEEP), traces, code, ran_out)
     assert state == State.FAILED and said.startswith(says)

@@ -12,9 +12,10 @@ from loopback_hub import LoopbackHub
 from smoke_files import LARGE, add_smoke
 from stand_in_jobs import ended, until
 
-from merging.jobs.records import PUBLISHED, Job
-from merging.jobs.runner import Runner
-from merging.settings import HUB_SWITCH
+from merging.base.settings import HUB_SWITCH
+from merging.study.runner import Runner
+from merging.tasks.queue.kinds import PUBLISHED
+from merging.tasks.queue.records import Job
 
 pytestmark = pytest.mark.slow
 SLOWLY = {"rate": 200_000.0, "port": "storage", "times": 99}  # bytes a second: a file takes some ten seconds

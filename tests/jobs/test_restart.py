@@ -16,14 +16,14 @@ import pytest
 from plain_recipes import plain_recipe
 from stand_in_jobs import SLEEP, ended, on_disk, orphan, until
 
-from merging.errors import StoreError
-from merging.files.atomic import make_temporary
-from merging.files.processes import NOBODY, ProcessId, this_host
-from merging.files.records import RESERVES
-from merging.jobs.records import JobFiles, State
-from merging.jobs.runner import Runner
+from merging.base.errors import StoreError
+from merging.base.files.atomic import make_temporary
+from merging.base.files.processes import NOBODY, ProcessId, this_host
+from merging.base.files.records import RESERVES
 from merging.recipes.recipe import Recipe
-from merging.runs.store import Store
+from merging.study.runner import Runner
+from merging.study.runs.store import Store
+from merging.tasks.queue.records import JobFiles, State
 
 
 def test_after_a_restart_unfinished_jobs_are_interrupted(store, child, tiny_benchmark):

@@ -12,13 +12,13 @@ import pytest
 from plain_recipes import plain_recipe
 from stand_in_jobs import EVENT, LEAVE, SLEEP, STUBBORN, child_of, ended, until
 
-from merging import free_memory
-from merging.errors import CheckpointError, StoreError
-from merging.jobs import child_process
-from merging.jobs.records import JobFiles, State
+from merging.base import free_memory
+from merging.base.errors import CheckpointError, StoreError
 from merging.recipes.recipe import Recipe
-from merging.runs.execute import execute
+from merging.study.runs.execute import execute
 from merging.tasks.context import Context
+from merging.tasks.queue import child_process
+from merging.tasks.queue.records import JobFiles, State
 
 
 @pytest.mark.slow

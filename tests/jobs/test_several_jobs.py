@@ -9,12 +9,12 @@ import pytest
 from plain_recipes import plain_recipe
 from stand_in_jobs import LEAVE, SLEEP, ended, on_disk, orphan, until
 
-from merging import settings
-from merging.errors import StoreError
-from merging.files.processes import NOBODY, ProcessId
-from merging.jobs.child_process import child_environment
-from merging.jobs.records import JobFiles, State
-from merging.jobs.runner import Runner
+from merging.base import settings
+from merging.base.errors import StoreError
+from merging.base.files.processes import NOBODY, ProcessId
+from merging.study.runner import Runner
+from merging.tasks.queue.child_process import child_environment
+from merging.tasks.queue.records import JobFiles, State
 
 
 @pytest.fixture

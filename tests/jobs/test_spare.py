@@ -15,12 +15,12 @@ import pytest
 from plain_recipes import plain_recipe
 from stand_in_jobs import ended, until
 
-from merging.jobs import child_process
-from merging.jobs import spare as spare_module
-from merging.jobs.bench import Bench, PreviewRequest
-from merging.jobs.child_process import child_environment
-from merging.jobs.records import JobFiles, State
-from merging.jobs.spare import LOADED, Spare
+from merging.study.previews.bench import Bench, PreviewRequest
+from merging.tasks.queue import child_process
+from merging.tasks.queue import spare as spare_module
+from merging.tasks.queue.child_process import child_environment
+from merging.tasks.queue.records import JobFiles, State
+from merging.tasks.queue.spare import LOADED, Spare
 
 ROOT = Path(__file__).resolve().parents[2]
 ONCE = ("-n1", "-r1")  # words of timeit, which runs the code that follows once and so stands for any program
@@ -189,7 +189,9 @@ def test_nobody_who_did_not_ask_has_one(runner):
     ],
 )
 def test_a_process_that_waits_or_answers_ends_with_its_server(start):
-    server = f"import time\nfrom merging.jobs import child_process\nprint({start}.pid, flush=True)\ntime.sleep(600)\n"
+    server = (
+        f"import time\nfrom merging.tasks.queue import child_process\nprint({start}.pid, flush=True)\ntime.sleep(600)\n"
+    )
     with subprocess.Popen([sys.executable, "-c", server], cwd=ROOT, stdout=subprocess.PIPE) as process:
         assert process.stdout is not None
         waiting = psutil.Process(int(process.stdout.readline()))

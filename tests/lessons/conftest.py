@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 from lesson_text import LESSON
 
-from merging.benchmarks.benchmark import Benchmark
-from merging.lessons.context import LessonContext
-from merging.lessons.reading import parse
-from merging.runs.store import Store
+from merging.images.benchmarks.benchmark import Benchmark
+from merging.study.runs.store import Store
+from merging.teaching.context import LessonContext
+from merging.teaching.reading import parse
 
 
 @pytest.fixture(scope="session")

@@ -13,17 +13,17 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from merging.analysis import stored
-from merging.jobs.runner import Runner
-from merging.lessons.context import LessonContext
-from merging.lessons.fact import Fact
-from merging.lessons.facts.computing import compute
-from merging.lessons.facts.scores import rows_of
-from merging.lessons.kinds import FACTS
-from merging.lessons.lesson import FactSpec
-from merging.sweeps import compute as sweeping
-from merging.sweeps import storage
-from merging.sweeps.known_points import KnownPoints
+from merging.study.analysis import stored
+from merging.study.runner import Runner
+from merging.study.sweeps import compute as sweeping
+from merging.study.sweeps import storage
+from merging.study.sweeps.known_points import KnownPoints
+from merging.teaching.context import LessonContext
+from merging.teaching.fact import Fact
+from merging.teaching.facts.computing import compute
+from merging.teaching.facts.scores import rows_of
+from merging.teaching.kinds import FACTS
+from merging.teaching.lesson import FactSpec
 
 Context = LessonContext
 
@@ -309,5 +309,5 @@ def test_facts_and_stored_jobs_name_runs_as_lists_do(small: Context, monkeypatch
     monkeypatch.setattr(LessonContext, "needed_run", lambda _context, _alias: run)
     assert rows_of(small, "x")[2] == run.name
     runner = Runner(small.store)
-    assert runner._stored_job(run.id).title == run.name
+    assert runner.get(run.id).title == run.name
     runner.close()

@@ -11,18 +11,18 @@ import app_places
 import pytest
 from lesson_text import LESSON
 
-from merging.benchmarks.benchmark import Benchmark
-from merging.files import atomic
-from merging.files.plain_yaml import plain_yaml
-from merging.lessons import check, verdicts
-from merging.lessons.context import LessonContext
-from merging.lessons.fact import Fact
-from merging.lessons.goals import holds
-from merging.lessons.lesson import FactSpec, Goal, Lesson, Paper
-from merging.lessons.reading import lessons, parse, read_lesson
-from merging.lessons.skeleton import skeleton
-from merging.runs.store import Store
-from merging.settings import LIBRARY
+from merging.base.files import atomic
+from merging.base.files.plain_yaml import plain_yaml
+from merging.base.settings import LIBRARY
+from merging.images.benchmarks.benchmark import Benchmark
+from merging.study.runs.store import Store
+from merging.teaching import check, verdicts
+from merging.teaching.context import LessonContext
+from merging.teaching.fact import Fact
+from merging.teaching.goals import holds
+from merging.teaching.lesson import FactSpec, Goal, Lesson, Paper
+from merging.teaching.reading import lessons, parse, read_lesson
+from merging.teaching.skeleton import skeleton
 
 BUNDLED = {lesson.key: lesson for lesson in lessons()}
 

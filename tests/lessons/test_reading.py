@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 from lesson_text import LESSON
 
-from merging.errors import LessonError
-from merging.files.plain_yaml import MAX_CHARACTERS
-from merging.lessons import reading
-from merging.lessons.lesson import FactSpec
-from merging.lessons.skeleton import skeleton
+from merging.base.errors import LessonError
+from merging.base.files.plain_yaml import MAX_CHARACTERS
+from merging.teaching import reading
+from merging.teaching.lesson import FactSpec
+from merging.teaching.skeleton import skeleton
 
 
 def parse(text: str) -> object:

@@ -6,10 +6,10 @@ import math
 
 import pytest
 
-from merging.errors import LessonError
-from merging.lessons.fact import Fact
-from merging.lessons.fill import fill
-from merging.lessons.progress import MOST_CHARACTERS, did, did_text, said, said_text
+from merging.base.errors import LessonError
+from merging.teaching.fact import Fact
+from merging.teaching.fill import fill
+from merging.teaching.progress import MOST_CHARACTERS, did, did_text, said, said_text
 
 SHARE = Fact(0.69404, "%", 0.673, 0.716, 1680, "reporting")
 

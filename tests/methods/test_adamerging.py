@@ -8,8 +8,8 @@ import torch
 from blends import blend, blended, plain_entropy
 
 import merging
-from merging.methods.exemplars import TaskExemplars
-from merging.numerics.linear_algebra import inner_products, weighted_sum
+from merging.base.numerics.linear_algebra import inner_products, weighted_sum
+from merging.images.exemplars import TaskExemplars
 
 ARCHITECTURE = "heads=2,activation=quick_gelu"
 

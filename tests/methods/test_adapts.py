@@ -12,15 +12,15 @@ from golden_adapt import TASKS, State
 from torch import Tensor
 
 import merging
-from merging.checkpoints.checkpoint import MappingCheckpoint
-from merging.checkpoints.families import describe
-from merging.clip import batches
-from merging.clip.image_encoder import Encoder
+from merging.engine.modules.mixed_tower import tower_tensors
+from merging.engine.modules.modules import Modules
+from merging.images import batches
+from merging.images.image_encoder import Encoder
 from merging.methods.adapts import surgery, twin, wemoe
 from merging.methods.learning import entropies
 from merging.methods.slot import Slot
-from merging.modules.mixed_tower import tower_tensors
-from merging.modules.modules import Modules
+from merging.models.checkpoint import MappingCheckpoint
+from merging.models.families import describe
 
 IMAGES = golden_adapt.images()
 OWN = IMAGES[TASKS[0]].images
@@ -56,7 +56,7 @@ def test_surgery_without_steps_changes_nothing_and_so_does_an_unknown_task() -> 
     assert torch.equal(modules.features(OWN, TASKS[0]), modules.features(OWN)) and close(modules.features(OWN), plain)
     assert sum(tensor.numel() for tensor in modules.tensors.values()) == len(TASKS) * 2 * 3 * 8
     assert modules.routing(OWN) is None
-    with pytest.raises(merging.errors.NeedsError, match="no module for 'other'"):
+    with pytest.raises(merging.base.errors.NeedsError, match="no module for 'other'"):
         modules.features(OWN, "other")
 
 

@@ -20,11 +20,11 @@ from apart_models import (
 )
 
 import merging
-from merging.checkpoints.families import describe, thirds, whole_name
 from merging.methods import registry
 from merging.methods.apart import APART, ApartBlend, is_apart, packed_tensors
 from merging.methods.method import Adapt
 from merging.methods.slot import Slot
+from merging.models.families import describe, thirds, whole_name
 
 METHODS = {method.key: method for method in merging.list_methods() if not isinstance(method, Adapt)}
 HAVING = [key for key, method in METHODS.items() if APART in method.params.bounds()]

@@ -11,13 +11,13 @@ import torch
 from layer_slots import D_IN, EXPERTS, NAME, close, draw, noted, rows_of, slot_of
 
 import merging
-from merging.checkpoints.checkpoint import MappingCheckpoint
-from merging.checkpoints.families import Role
-from merging.clip.image_encoder import Encoder
 from merging.engine import run as engine
+from merging.images.image_encoder import Encoder
 from merging.methods.moments import Moments
 from merging.methods.registry import edit
 from merging.methods.shared.cat_conflicts import Conflict, LinearConflicts, joined
+from merging.models.checkpoint import MappingCheckpoint
+from merging.models.families import Role
 from merging.recipes.recipe import Recipe
 from merging.tasks.context import Context
 

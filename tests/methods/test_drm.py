@@ -8,9 +8,9 @@ import pytest
 import torch
 from naive_merges import SHAPES, assert_same, draw, low_rank, naive_drm, orthogonal, run
 
-from merging.checkpoints.families import Role
+from merging.base.numerics.linear_algebra import left_basis
 from merging.methods.merges import drm
-from merging.numerics.linear_algebra import left_basis
+from merging.models.families import Role
 
 
 @pytest.mark.parametrize("shape", SHAPES)

@@ -15,12 +15,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import merging
-from merging.checkpoints.families import Parameter, Role
-from merging.errors import RecipeError
+from merging.base.errors import RecipeError
+from merging.base.numerics import task_vector_overlap
 from merging.methods import registry
 from merging.methods.shared import random_masks
 from merging.methods.slot import Slot
-from merging.numerics import task_vector_overlap
+from merging.models.families import Parameter, Role
 
 BLOCKS = "visual.transformer.resblocks."
 

@@ -9,11 +9,11 @@ from drawn_rules import TABLES
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from merging.checkpoints.checkpoint import MappingCheckpoint
-from merging.checkpoints.families import Role, describe
-from merging.errors import ParameterError
+from merging.base.errors import ParameterError
 from merging.methods.factor_rules import FactorRule, parse_rules, resolve, rules_of, rules_text, rules_words
 from merging.methods.simplify_factors import simplify
+from merging.models.checkpoint import MappingCheckpoint
+from merging.models.families import Role, describe
 
 AT = "visual.transformer.resblocks."
 KINDS = ("ln_1.weight", "ln_1.bias", "attn.in_proj_weight", "attn.in_proj_bias", "mlp.c_fc.weight", "mlp.c_fc.bias")

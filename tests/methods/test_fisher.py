@@ -12,13 +12,13 @@ from plain_gradients import gathered, slot_with
 
 import merging
 from merging.engine import run as engine
-from merging.formats.opening import open_checkpoint
 from merging.methods import registry
 from merging.methods.merges.fisher import FisherParams, Weighing, fisher
 from merging.methods.slot import Gradients
+from merging.models.formats.opening import open_checkpoint
 from merging.recipes.recipe import Recipe
-from merging.runs.execute import execute
-from merging.runs.store import Store
+from merging.study.runs.execute import execute
+from merging.study.runs.store import Store
 from merging.tasks.context import Context
 
 # --- Fisher ----------------------------------------------------------------------------------------------------------

@@ -11,8 +11,8 @@ import tiny
 from namings import to_naming
 from safetensors.torch import save_file
 
-from merging.formats.opening import open_checkpoint
 from merging.methods import registry
+from merging.models.formats.opening import open_checkpoint
 
 FROZEN = json.loads(frozen_clip.FILE.read_text(encoding="utf-8"))
 METHODS = {f"{method.role} {method.key}": method for method in frozen_clip.tested()}

@@ -13,9 +13,9 @@ import torch
 from safetensors.torch import load_file
 
 import merging
-from merging.analysis.measurements.signs import agreement, count_votes
+from merging.base.numerics import eigen
 from merging.methods import registry
-from merging.numerics import eigen
+from merging.study.measurements.signs import agreement, count_votes
 
 GOLDEN = Path(__file__).parents[1] / "golden"
 MANIFEST = json.loads((GOLDEN / "manifest.json").read_text())

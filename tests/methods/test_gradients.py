@@ -16,10 +16,10 @@ import torch
 from plain_gradients import gathered, gradient, inputs_of, logits
 
 import merging
+from merging.base.errors import Cancelled, CompatibilityError, MergingError, NeedsError
 from merging.engine import run as engine
-from merging.errors import Cancelled, CompatibilityError, MergingError, NeedsError
+from merging.images.exemplars import TaskExemplars
 from merging.methods import registry
-from merging.methods.exemplars import TaskExemplars
 from merging.methods.method import Needs
 from merging.methods.slot import Gradients
 from merging.recipes.recipe import Recipe

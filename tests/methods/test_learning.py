@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 
-from merging.errors import MergingError
+from merging.base.errors import MergingError
 from merging.methods.learning import Adam, batch_order, entropies, require_finite
 
 

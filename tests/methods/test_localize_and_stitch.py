@@ -9,8 +9,8 @@ import torch
 from blends import blend
 
 import merging
-from merging.clip.image_encoder import Encoder
-from merging.errors import NeedsError
+from merging.base.errors import NeedsError
+from merging.images.image_encoder import Encoder
 from merging.methods.merges.localize_and_stitch import Localized, localize_and_stitch
 from merging.methods.shared.localization import Scores
 from merging.methods.slot import Slot

@@ -8,8 +8,8 @@ import torch
 from layer_slots import D_IN, D_OUT, EXPERTS, close, draw, drift, noted, rows_of, run, slot_of
 
 import merging
-from merging.checkpoints.families import Role
 from merging.methods.shared import least_squares
+from merging.models.families import Role
 
 
 @pytest.mark.parametrize("count,rtol", [(40, None), (2, None), (40, 0.5)])  # full rank, rank-deficient, truncated

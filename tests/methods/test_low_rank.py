@@ -7,11 +7,11 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from merging.checkpoints.families import Parameter, Role
+from merging.base.numerics.low_rank import LowRank
 from merging.methods import registry
 from merging.methods.merges import drm, iso_c, iso_cts, tsv_m
 from merging.methods.slot import Slot
-from merging.numerics.low_rank import LowRank
+from merging.models.families import Parameter, Role
 
 CASES = {
     "drm": {},

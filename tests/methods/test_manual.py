@@ -11,7 +11,7 @@ import tiny
 import torch
 
 import merging
-from merging.errors import ParameterError, RecipeError
+from merging.base.errors import ParameterError, RecipeError
 from merging.methods import registry
 from merging.methods.factor_rules import FactorRule, rules_text
 from merging.recipes.recipe import Recipe
@@ -129,7 +129,7 @@ def test_tensors_that_nobody_keeps_are_not_read():
     base, experts = family()
     bad = torch.full_like(base["visual.proj"], math.inf)
     broken = {name: {**state, "visual.proj": bad} for name, state in experts.items()}
-    with pytest.raises(merging.errors.CompatibilityError):
+    with pytest.raises(merging.base.errors.CompatibilityError):
         merging.merge(tiny.checkpoint(base), broken, "task_arithmetic", device="cpu")
     result = merging.merge(tiny.checkpoint(base), broken, "task_arithmetic", edits=[manual("t.proj=0")], device="cpu")
     assert torch.equal(result.state_dict["visual.proj"], base["visual.proj"])

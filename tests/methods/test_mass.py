@@ -14,14 +14,14 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 import merging
-from merging.benchmarks.unknown_task import choose
-from merging.checkpoints.checkpoint import MappingCheckpoint
-from merging.clip.image_encoder import Encoder
-from merging.errors import ParameterError
+from merging.base.errors import ParameterError
+from merging.engine.evaluation.unknown_task import choose
+from merging.engine.modules.mixed_tower import tower_tensors
+from merging.engine.modules.modules import Modules
+from merging.images.image_encoder import Encoder
 from merging.methods.adapts import mass
 from merging.methods.adapts.mass import MassParams
-from merging.modules.mixed_tower import tower_tensors
-from merging.modules.modules import Modules
+from merging.models.checkpoint import MappingCheckpoint
 
 IMAGES = torch.cat([task.images for task in golden_adapt.images().values()])
 Array = NDArray[np.float64]

@@ -7,11 +7,11 @@ import pytest
 import torch
 
 import merging
-from merging.checkpoints.families import BY_ROW
-from merging.checkpoints.kinds.inference import describe
-from merging.checkpoints.tensor_info import TensorInfo
 from merging.methods import registry
 from merging.methods.method import Needs
+from merging.models.families import BY_ROW
+from merging.models.network_inference import describe
+from merging.models.tensor_info import TensorInfo
 
 DRAWN_BY_PLACE = {"dare", "random_mask"}  # what they draw depends on where a number is stored
 MATRIX_METHODS = ("tsv_m", "iso_c", "iso_cts", "drm", "wudi")

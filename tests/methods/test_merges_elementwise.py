@@ -10,9 +10,9 @@ import pytest
 import torch
 
 import merging
-from merging.checkpoints.families import Parameter, Role
 from merging.methods import registry
 from merging.methods.slot import Slot
+from merging.models.families import Parameter, Role
 
 
 @pytest.fixture(scope="module")

@@ -14,7 +14,7 @@ import torch
 from common_checks import CHECKS, EXCUSED, merge
 
 import merging
-from merging.errors import MergingError
+from merging.base.errors import MergingError
 from merging.methods import registry
 from merging.methods.method import REGISTERED, Edit, Merge, register
 from merging.methods.params import Params, real
@@ -126,9 +126,9 @@ def test_a_key_cannot_be_taken_twice():
 
 
 def test_unknown_methods_are_answered_with_the_nearest():
-    with pytest.raises(merging.errors.UnknownMethodError, match="Did you mean 'task_arithmetic'"):
+    with pytest.raises(merging.base.errors.UnknownMethodError, match="Did you mean 'task_arithmetic'"):
         registry.merge("task_arithmetics")
-    with pytest.raises(merging.errors.UnknownMethodError, match="'lwptv' is an edit"):
+    with pytest.raises(merging.base.errors.UnknownMethodError, match="'lwptv' is an edit"):
         registry.merge("lwptv")
 
 

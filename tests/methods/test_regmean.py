@@ -10,9 +10,9 @@ import torch
 from layer_slots import D_IN, EXPERTS, close, draw, noted, rows_of, run, slot_of
 
 import merging
-from merging.checkpoints.checkpoint import MappingCheckpoint
-from merging.checkpoints.families import Role
 from merging.engine import run as engine
+from merging.models.checkpoint import MappingCheckpoint
+from merging.models.families import Role
 from merging.recipes.recipe import Recipe
 from merging.tasks.context import Context
 

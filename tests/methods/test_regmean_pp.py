@@ -12,15 +12,15 @@ from common_checks import State, assert_close
 from held_tensors import held
 
 import merging
-from merging.checkpoints.checkpoint import MappingCheckpoint
-from merging.checkpoints.families import EMBEDDINGS, OUTPUT
-from merging.clip import batches
+from merging.base.errors import NeedsError
 from merging.engine.merged_inputs import MergedInputs
-from merging.errors import NeedsError
+from merging.images import batches
 from merging.methods import registry
-from merging.previews import moments
+from merging.models.checkpoint import MappingCheckpoint
+from merging.models.families import EMBEDDINGS, OUTPUT
 from merging.recipes.recipe import Recipe
-from merging.runs.inputs import open_inputs
+from merging.study.previews import moments
+from merging.study.runs.inputs import open_inputs
 
 V, AT = "visual.", "visual.transformer.resblocks.{}."
 HEADS = 2

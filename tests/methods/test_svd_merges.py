@@ -21,9 +21,9 @@ from naive_merges import (
 )
 
 import merging
-from merging.checkpoints.families import Role
-from merging.errors import Cancelled
-from merging.numerics import linear_algebra
+from merging.base.errors import Cancelled
+from merging.base.numerics import linear_algebra
+from merging.models.families import Role
 
 # --- TSV-M, Iso-C, Iso-CTS -------------------------------------------------------------------------------------------
 

@@ -6,8 +6,8 @@ import pytest
 import torch
 from naive_merges import assert_same, draw, interference, low_rank, naive_wudi, orthogonal, run
 
-from merging.checkpoints.families import Role
 from merging.methods.merges.wudi import normal_equations
+from merging.models.families import Role
 
 
 @pytest.mark.parametrize("lr", [1e-5, 1e-2])

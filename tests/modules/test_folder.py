@@ -16,11 +16,11 @@ from golden_adapt import TASKS
 from safetensors.torch import load_file, save_file
 
 import merging
-from merging.checkpoints.checkpoint import MappingCheckpoint
-from merging.errors import CheckpointError, StoreError
-from merging.modules.modules import Modules
-from merging.modules.reading import read
-from merging.modules.writing import file_names, merged_tower
+from merging.base.errors import CheckpointError, StoreError
+from merging.engine.modules.modules import Modules
+from merging.engine.modules.reading import read
+from merging.engine.modules.writing import file_names, merged_tower
+from merging.models.checkpoint import MappingCheckpoint
 
 IMAGES = golden_adapt.images()[TASKS[0]].images
 CASES = {

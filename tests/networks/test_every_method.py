@@ -8,10 +8,10 @@ import torch
 from family_files import KINDS
 
 import merging
-from merging.errors import FamilyError, NeedsError
-from merging.formats.opening import open_checkpoint
+from merging.base.errors import FamilyError, NeedsError
 from merging.methods import registry
 from merging.methods.method import Needs
+from merging.models.formats.opening import open_checkpoint
 
 FEW = ("T5", "GPT-2", "Mixtral", "ResNet")
 METHODS = [method for method in registry.methods() if method.role != "adapt"]

@@ -10,8 +10,8 @@ import torch
 from family_files import KINDS
 from safetensors.torch import load_file, save_file
 
-from merging.checkpoints.kinds.facts import facts_of
-from merging.checkpoints.kinds.names import unchanged, under_names_of
+from merging.models.expert_names import unchanged, under_names_of
+from merging.models.network_facts import facts_of
 
 OTHERS = ("timm", "torch", "layers", "anything")
 OF_TRANSFORMERS = [kind for kind in KINDS if not kind.startswith(OTHERS)]

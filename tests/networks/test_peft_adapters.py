@@ -12,11 +12,11 @@ import torch
 from family_files import KINDS
 
 import merging
-from merging.export.export import export
-from merging.formats.opening import open_checkpoint
+from merging.models.formats.opening import open_checkpoint
 from merging.recipes.recipe import Recipe
-from merging.runs.execute import execute
-from merging.runs.store import Store
+from merging.sharing.export.export import export
+from merging.study.runs.execute import execute
+from merging.study.runs.store import Store
 from merging.tasks.context import Context
 
 TARGETS = {

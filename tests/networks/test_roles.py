@@ -8,10 +8,10 @@ import pytest
 from family_files import KINDS
 from module_roles import infos, misread
 
-from merging.checkpoints.families import Role
-from merging.checkpoints.kinds.facts import facts_of
-from merging.checkpoints.kinds.inference import describe
-from merging.formats.opening import open_checkpoint
+from merging.models.families import Role
+from merging.models.formats.opening import open_checkpoint
+from merging.models.network_facts import facts_of
+from merging.models.network_inference import describe
 
 
 @pytest.mark.parametrize("kind", KINDS)

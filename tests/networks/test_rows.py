@@ -8,14 +8,14 @@ import torch
 from family_files import KINDS
 
 import merging
-from merging.checkpoints.families import UNMERGED
-from merging.checkpoints.kinds.facts import title_of
-from merging.export.export import export
-from merging.formats.opening import open_checkpoint
-from merging.inspection.fit import fit
+from merging.models.families import UNMERGED
+from merging.models.formats.opening import open_checkpoint
+from merging.models.inspection.fit import fit
+from merging.models.network_facts import title_of
 from merging.recipes.recipe import Recipe
-from merging.runs.execute import execute
-from merging.runs.store import Store
+from merging.sharing.export.export import export
+from merging.study.runs.execute import execute
+from merging.study.runs.store import Store
 from merging.tasks.context import Context
 
 

@@ -8,9 +8,9 @@ import threading
 import pytest
 import torch
 
-from merging.numerics import eigen as module
-from merging.numerics import linear_algebra
-from merging.numerics.eigen import LARGE, eigen, is_part
+from merging.base.numerics import eigen as module
+from merging.base.numerics import linear_algebra
+from merging.base.numerics.eigen import LARGE, eigen, is_part
 
 SIDE = LARGE + 3
 

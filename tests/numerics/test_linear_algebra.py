@@ -6,8 +6,8 @@ import pytest
 import torch
 from naive_merges import SHAPES, SVD_MERGES, assert_same, draw, low_rank, naive_polar, orthogonal, run
 
-from merging.errors import MergingError
-from merging.numerics.linear_algebra import left_basis, lower_gram, polar, truncated_svd
+from merging.base.errors import MergingError
+from merging.base.numerics.linear_algebra import left_basis, lower_gram, polar, truncated_svd
 
 
 @pytest.mark.parametrize("shape", [*SHAPES, (1, 1), (130, 5)])

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from merging.numerics.quantile import Thinned, kth_smallest
+from merging.base.numerics.quantile import Thinned, kth_smallest
 
 VALUES = st.floats(0, 1e6, width=32) | st.sampled_from([0.0, 1.0, 2.0])
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from merging.benchmarks.metrics import h_score
-from merging.previews.bootstrap import H_SCORE, IN_DOMAIN, OUT_OF_DOMAIN, paired_differences
+from merging.images.benchmarks.metrics import h_score
+from merging.study.previews.bootstrap import H_SCORE, IN_DOMAIN, OUT_OF_DOMAIN, paired_differences
 
 
 def answers(seed: int = 0) -> tuple[dict[str, np.ndarray], dict[str, np.ndarray]]:

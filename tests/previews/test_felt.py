@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 import tiny
 
-from merging.previews.felt import felt, put_back
 from merging.recipes.recipe import Recipe
+from merging.study.previews.felt import felt, put_back
 
 PARAMETERS = tiny.checkpoint(tiny.pretrained()).parameters
 FIRST = frozenset(p.name for p in PARAMETERS if p.block == 0)

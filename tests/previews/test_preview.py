@@ -6,20 +6,20 @@ import numpy as np
 import pytest
 
 import merging
-from merging.benchmarks.benchmark import Benchmark
-from merging.benchmarks.evaluate import answers, evaluate, per_task_parts
+from merging.base.errors import Cancelled, CheckpointError, NeedsError, StoreError, TaskError
 from merging.engine import run as engine
-from merging.errors import Cancelled, CheckpointError, NeedsError, StoreError, TaskError
-from merging.previews import moments
-from merging.previews.bootstrap import paired_differences
-from merging.previews.result import Preview
-from merging.previews.samples import PreviewSample
-from merging.previews.work import Previewer
+from merging.engine.evaluation.evaluate import answers, evaluate, per_task_parts
+from merging.images.benchmarks.benchmark import Benchmark
 from merging.recipes.recipe import Recipe
-from merging.runs.execute import execute
-from merging.runs.inputs import open_inputs
-from merging.runs.reference_models import references
-from merging.runs.store import Store
+from merging.study.previews import moments
+from merging.study.previews.bootstrap import paired_differences
+from merging.study.previews.result import Preview
+from merging.study.previews.samples import PreviewSample
+from merging.study.previews.work import Previewer
+from merging.study.runs.execute import execute
+from merging.study.runs.inputs import open_inputs
+from merging.study.runs.reference_models import references
+from merging.study.runs.store import Store
 from merging.tasks.context import Context
 
 CHAINS = {
@@ -204,7 +204,7 @@ def test_it_stops_between_batches(tiny_benchmark, monkeypatch):
 
 def test_a_preview_is_no_run(tiny_benchmark, tmp_path):
     """Nothing is written, and nothing that takes scores takes it."""
-    from merging.benchmarks.metrics import summarize
+    from merging.images.benchmarks.metrics import summarize
 
     store = Store(tmp_path, libraries=())
     preview = merging.preview(recipe_of(tiny_benchmark), 8, benchmark=tiny_benchmark, device="cpu")

@@ -11,15 +11,15 @@ import pytest
 import torch
 from pretend_device import NAME, pretended
 
-from merging.benchmarks.benchmark import Benchmark
-from merging.previews import preview_stages
-from merging.previews.memory import Memory, bytes_of
-from merging.previews.models import move
-from merging.previews.moments import KeptMoments
-from merging.previews.samples import PreviewSample
-from merging.previews.work import Previewer
+from merging.images.benchmarks.benchmark import Benchmark
 from merging.recipes.recipe import Recipe
-from merging.runs.inputs import open_inputs
+from merging.study.previews import preview_stages
+from merging.study.previews.memory import Memory, bytes_of
+from merging.study.previews.models import move
+from merging.study.previews.moments import KeptMoments
+from merging.study.previews.samples import PreviewSample
+from merging.study.previews.work import Previewer
+from merging.study.runs.inputs import open_inputs
 from merging.tasks.context import Context
 
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from merging.benchmarks.benchmark import Benchmark
-from merging.errors import ParameterError
-from merging.previews import samples
-from merging.previews.samples import PreviewSample, batches, drawn
+from merging.base.errors import ParameterError
+from merging.images.benchmarks.benchmark import Benchmark
+from merging.study.previews import samples
+from merging.study.previews.samples import PreviewSample, batches, drawn
 
 
 def labels_of(counts: list[int]) -> np.ndarray:

@@ -7,10 +7,10 @@ import pytest
 import tiny
 import torch
 
-from merging.checkpoints.architecture import Architecture
-from merging.clip.image_encoder import Encoder
-from merging.previews.samples import ImageBatch
-from merging.previews.token_cache import Keeping, TokenCache
+from merging.images.image_encoder import Encoder
+from merging.models.architecture import Architecture
+from merging.study.previews.samples import ImageBatch
+from merging.study.previews.token_cache import Keeping, TokenCache
 
 ALL = Keeping(1, torch.float32)
 TOKENS = 6 * tiny.TOKENS * tiny.WIDTH * 4  # bytes that enter one section for one batch

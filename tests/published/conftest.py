@@ -9,7 +9,7 @@ import published_models
 import pytest
 from loopback_hub import LoopbackHub
 
-from merging.published.catalogue import experiment
+from merging.sharing.published.catalogue import experiment
 
 
 @pytest.fixture(scope="session")

@@ -9,23 +9,13 @@ from typing import Any
 
 import pytest
 
-from merging.clip.prompt_sets import prompts
-from merging.errors import TaskError
-from merging.published.catalogue import HUB, Experiment, experiment, experiment_keys, experiments
-from merging.published.parts import (
-    APART,
-    CATALOGUE,
-    DATA_SET,
-    MODEL,
-    PACKED,
-    PARTS,
-    TEST,
-    parts,
-    read_parts,
-)
-from merging.published.rows import printed_experts
+from merging.base.errors import TaskError
+from merging.images.prompt_sets import prompts
 from merging.recipes.papers.published import FIGURES, OUTSIDE, TASKS
 from merging.recipes.presets import preset
+from merging.sharing.published.catalogue import HUB, Experiment, experiment, experiment_keys, experiments
+from merging.sharing.published.parts import APART, CATALOGUE, DATA_SET, MODEL, PACKED, PARTS, TEST, parts, read_parts
+from merging.sharing.published.rows import printed_experts
 
 KEYS = (
     "clip-b32-8", "clip-b16-8", "clip-l14-8", "clip-b32-14", "clip-b32-20", "clip-b16-8-lora", "clip-b32-8-drive",

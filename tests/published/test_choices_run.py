@@ -11,10 +11,10 @@ import pytest
 from loopback_hub import LoopbackHub
 from published_calls import accuracies, keys, row, run
 
-from merging.clip.prompt_sets import HUB, prompts
-from merging.published.catalogue import experiment
-from merging.published.verdicts import NOT_COMPARABLE
+from merging.images.prompt_sets import HUB, prompts
 from merging.recipes.papers.published import ILHARCO
+from merging.sharing.published.catalogue import experiment
+from merging.sharing.published.verdicts import NOT_COMPARABLE
 
 pytestmark = pytest.mark.slow
 EIGHT = experiment("clip-b32-8")

@@ -7,15 +7,15 @@ from typing import Any
 
 import pytest
 
-from merging.errors import HubError
-from merging.published.benchmark import describe
-from merging.published.catalogue import experiment
-from merging.published.choice import Choice, choose, models, narrowed
-from merging.published.lock import Lock
-from merging.published.rows import INDIVIDUAL, PRETRAINED, printed_experts
-from merging.published.table import MeasuredRow, PublishedTable, build
-from merging.published.verdicts import NOT_COMPARABLE, REPRODUCED, TaskScore
+from merging.base.errors import HubError
 from merging.recipes.papers.published import ILHARCO, REFERENCES
+from merging.sharing.published.benchmark import describe
+from merging.sharing.published.catalogue import experiment
+from merging.sharing.published.choice import Choice, choose, models, narrowed
+from merging.sharing.published.lock import Lock
+from merging.sharing.published.rows import INDIVIDUAL, PRETRAINED, printed_experts
+from merging.sharing.published.table import MeasuredRow, PublishedTable, build
+from merging.sharing.published.verdicts import NOT_COMPARABLE, REPRODUCED, TaskScore
 
 EIGHT, SMOKE, MANY = (experiment(key) for key in ("clip-b32-8", "smoke", "clip-b32-14"))
 

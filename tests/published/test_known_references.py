@@ -9,16 +9,16 @@ from typing import Any
 
 import pytest
 
-from merging.hub.repository import RepositoryFile
-from merging.published.catalogue import experiment
-from merging.published.choice import choose
-from merging.published.computing import references
-from merging.published.computing.experiment_run import ExperimentRun, place_of
-from merging.published.computing.measured import FILE, MeasuredFiles, MeasuredTable, write_measured
-from merging.published.lock import Lock, PinnedRepository, write_lock
-from merging.published.rows import INDIVIDUAL, PRETRAINED, variants
-from merging.published.table import MeasuredRow
-from merging.published.verdicts import TaskScore
+from merging.models.hub.repository import RepositoryFile
+from merging.sharing.published import reference_scores
+from merging.sharing.published.catalogue import experiment
+from merging.sharing.published.choice import choose
+from merging.sharing.published.experiment_run import ExperimentRun, place_of
+from merging.sharing.published.lock import Lock, PinnedRepository, write_lock
+from merging.sharing.published.measured_rows import FILE, MeasuredFiles, MeasuredTable, write_measured
+from merging.sharing.published.rows import INDIVIDUAL, PRETRAINED, variants
+from merging.sharing.published.table import MeasuredRow
+from merging.sharing.published.verdicts import TaskScore
 
 SMOKE = experiment("smoke")
 IDS = {"pretrained": "p", "mnist": "m", "eurosat": "e"}
@@ -43,7 +43,7 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ExperimentRun:
 
 def models(monkeypatch: pytest.MonkeyPatch, **ids: str) -> None:
     """Let the models have these ids, and those of IDS."""
-    monkeypatch.setattr(references, "reference_id", lambda benchmark, name: {**IDS, **ids}[name])
+    monkeypatch.setattr(reference_scores, "reference_id", lambda benchmark, name: {**IDS, **ids}[name])
 
 
 @pytest.mark.parametrize("changed", [{}, {"eurosat": "of another file"}], ids=["the same models", "another expert"])
@@ -56,15 +56,15 @@ def test_rows_are_written_with_what_is_pinned_now(
             for each, day in ((name, "2026-11-02"), ("of/another", "2026-11-09"))}  # fmt: skip
     write_lock(run.place.folder, replace(Lock(pins), latest=(name, "of/another")))
     files = MeasuredFiles((name,), ("2026-11-02",))
-    assert references.known_measured(run, BENCHMARK).files == files
+    assert reference_scores.known_measured(run, BENCHMARK).files == files
     (run.place.folder / FILE).unlink()
-    assert references.known_measured(run, BENCHMARK).files == files
+    assert reference_scores.known_measured(run, BENCHMARK).files == files
 
 
 def known(run: ExperimentRun) -> set[str]:
-    table = references.known_measured(run, BENCHMARK)
+    table = reference_scores.known_measured(run, BENCHMARK)
     assert table.choice == run.choice
-    assert table.references == {name: references.reference_id(BENCHMARK, name) for name in IDS}
+    assert table.references == {name: reference_scores.reference_id(BENCHMARK, name) for name in IDS}
     return set(table.rows)
 
 

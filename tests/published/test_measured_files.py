@@ -7,17 +7,17 @@ from pathlib import Path
 
 import pytest
 
-from merging.errors import TaskError
-from merging.hub.repository import RepositoryFile
-from merging.published.catalogue import experiment
-from merging.published.choice import choose
-from merging.published.computing.experiment_run import Place, place_of
-from merging.published.computing.measured import FILE, MeasuredFiles, MeasuredTable, write_measured
-from merging.published.lock import Lock, PinnedRepository, write_lock
-from merging.published.rows import PRETRAINED
-from merging.published.steps import keep_choice, kept_table
-from merging.published.table import MeasuredRow, PublishedTable
-from merging.published.verdicts import NOT_COMPARABLE, REPRODUCED, TaskScore
+from merging.base.errors import TaskError
+from merging.models.hub.repository import RepositoryFile
+from merging.sharing.published.catalogue import experiment
+from merging.sharing.published.choice import choose
+from merging.sharing.published.experiment_run import Place, place_of
+from merging.sharing.published.lock import Lock, PinnedRepository, write_lock
+from merging.sharing.published.measured_rows import FILE, MeasuredFiles, MeasuredTable, write_measured
+from merging.sharing.published.rows import PRETRAINED
+from merging.sharing.published.steps import keep_choice, kept_table
+from merging.sharing.published.table import MeasuredRow, PublishedTable
+from merging.sharing.published.verdicts import NOT_COMPARABLE, REPRODUCED, TaskScore
 
 SMOKE = experiment("smoke")
 NAME = SMOKE.models["hub"].pretrained.repository

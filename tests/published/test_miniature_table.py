@@ -12,10 +12,10 @@ import pytest
 from loopback_hub import LoopbackHub
 
 from merging.cli.main import main
-from merging.published import rows as rows_module
-from merging.published.catalogue import experiment
-from merging.published.verdicts import AGREES, DIFFERS, NOT_COMPARABLE, REPRODUCED, WITHIN_SPLIT
 from merging.recipes.papers.published import B32, FIGURES, REFERENCES, Figure, Printed
+from merging.sharing.published import rows as rows_module
+from merging.sharing.published.catalogue import experiment
+from merging.sharing.published.verdicts import AGREES, DIFFERS, NOT_COMPARABLE, REPRODUCED, WITHIN_SPLIT
 
 pytestmark = pytest.mark.slow
 EIGHT = experiment("clip-b32-8")

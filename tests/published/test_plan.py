@@ -8,12 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from merging.errors import HubError, TaskError
-from merging.hub.repository import RepositoryFacts, RepositoryFile
-from merging.published.catalogue import experiment
-from merging.published.choice import Choice, choose, left_out, needed_parts, sets_of
-from merging.published.computing.experiment_run import Place
-from merging.published.lock import (
+from merging.base.errors import HubError, TaskError
+from merging.models.hub.repository import RepositoryFacts, RepositoryFile
+from merging.sharing.published.catalogue import experiment
+from merging.sharing.published.choice import Choice, choose, left_out, needed_parts, sets_of
+from merging.sharing.published.experiment_run import Place
+from merging.sharing.published.lock import (
     Lock,
     files_of,
     license_text,
@@ -23,10 +23,10 @@ from merging.published.lock import (
     repository_of,
     write_lock,
 )
-from merging.published.parts import ModelFile, parts
-from merging.published.plan import UNPINNED, count_passes, encoding_seconds, make_plan
-from merging.published.speed.rates import FETCHED
-from merging.published.texts import plan_data, plan_rows, plan_sentences
+from merging.sharing.published.parts import ModelFile, parts
+from merging.sharing.published.plan import UNPINNED, count_passes, encoding_seconds, make_plan
+from merging.sharing.published.rates import FETCHED
+from merging.sharing.published.texts import plan_data, plan_rows, plan_sentences
 
 EIGHT, SMOKE = experiment("clip-b32-8"), experiment("smoke")
 COMMIT, OTHER = "a" * 40, "b" * 40
@@ -40,7 +40,7 @@ def facts(*files: RepositoryFile, revision: str = COMMIT, license: str | None = 
 
 @pytest.fixture(autouse=True)
 def empty_cache(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr("merging.hub.cache.cache_folder", lambda: tmp_path / "hub")
+    monkeypatch.setattr("merging.models.hub.cache.cache_folder", lambda: tmp_path / "hub")
 
 
 # What is chosen
@@ -232,7 +232,7 @@ def test_what_is_pinned_is_exact_and_what_is_here_is_not_fetched(tmp_path) -> No
 
 
 def test_too_little_room_and_unknown_sizes_are_said(monkeypatch) -> None:
-    monkeypatch.setattr("merging.published.plan.free_bytes", lambda place: 1_000_000)
+    monkeypatch.setattr("merging.sharing.published.plan.free_bytes", lambda place: 1_000_000)
     words = " ".join(plan_sentences(make_plan(EIGHT, choose(EIGHT, exemplars=4), Lock())))
     assert "That is more than is free. Set HF_HOME" in words
     assert "Not known in advance: the size of exemplars of SUN397" in words

@@ -14,14 +14,14 @@ import pytest
 from loopback_hub import LoopbackHub
 from published_calls import call, keys, row, run
 
-from merging.benchmarks.benchmark import Benchmark
+from merging.base.errors import RecipeError
 from merging.engine import run as engine
-from merging.errors import RecipeError
-from merging.formats.opening import open_checkpoint
-from merging.hub import cache
-from merging.published.computing import row_runs
-from merging.published.rows import RowVariant
-from merging.runs.store import Store
+from merging.images.benchmarks.benchmark import Benchmark
+from merging.models.formats.opening import open_checkpoint
+from merging.models.hub import cache
+from merging.sharing.published import row_runs
+from merging.sharing.published.rows import RowVariant
+from merging.study.runs.store import Store
 
 pytestmark = pytest.mark.slow
 

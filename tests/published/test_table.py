@@ -9,12 +9,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from merging.errors import RecipeError
+from merging.base.errors import RecipeError
 from merging.methods import registry
-from merging.published.catalogue import experiment
-from merging.published.choice import Choice, choose, models
-from merging.published.parts import APART, PACKED
-from merging.published.rows import (
+from merging.sharing.published.catalogue import experiment
+from merging.sharing.published.choice import Choice, choose, models
+from merging.sharing.published.parts import APART, PACKED
+from merging.sharing.published.rows import (
     INDIVIDUAL,
     PRETRAINED,
     RowVariant,
@@ -23,9 +23,16 @@ from merging.published.rows import (
     printed_experts,
     variants,
 )
-from merging.published.table import MeasuredRow, PublishedTable, build
-from merging.published.texts import table_csv, table_data, table_markdown, table_rows, table_sentences, task_rows
-from merging.published.verdicts import AGREES, DIFFERS, NOT_COMPARABLE, REPRODUCED, WITHIN_SPLIT, TaskScore
+from merging.sharing.published.table import MeasuredRow, PublishedTable, build
+from merging.sharing.published.texts import (
+    table_csv,
+    table_data,
+    table_markdown,
+    table_rows,
+    table_sentences,
+    task_rows,
+)
+from merging.sharing.published.verdicts import AGREES, DIFFERS, NOT_COMPARABLE, REPRODUCED, WITHIN_SPLIT, TaskScore
 
 EIGHT, DRIVE, SMOKE = (experiment(key) for key in ("clip-b32-8", "clip-b32-8-drive", "smoke"))
 AVERAGING = [65.4, 62.6, 70.8, 76.9, 64.5, 54.9, 86.3, 50.9]

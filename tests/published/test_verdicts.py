@@ -6,7 +6,7 @@ import math
 
 import pytest
 
-from merging.published.verdicts import (
+from merging.sharing.published.verdicts import (
     AGREES,
     DIFFERS,
     NOT_COMPARABLE,

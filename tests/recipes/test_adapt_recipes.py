@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from stand_in_learners import register_stand_ins
 
-from merging.errors import MergingError, ParameterError, RecipeError, UnknownMethodError
+from merging.base.errors import MergingError, ParameterError, RecipeError, UnknownMethodError
 from merging.methods.method import Needs
 from merging.recipes.chain_text import WrittenChain, parse_chain, parse_test_data
 from merging.recipes.recipe import Recipe

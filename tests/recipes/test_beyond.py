@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from merging.checkpoints.kinds.facts import all_facts
-from merging.errors import RecipeError
+from merging.base.errors import RecipeError
 from merging.methods import registry
 from merging.methods.params import Params
+from merging.models.network_facts import all_facts
 from merging.recipes.papers.beyond import BEYOND, BEYOND_FILE, COLUMNS, MEASURES, MODELS, read_beyond
 from merging.recipes.presets import NETWORK_PRESETS, PRESETS, offered
 

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import yaml
 
-from merging.errors import RecipeError
+from merging.base.errors import RecipeError
 from merging.recipes.papers import claims
 from merging.recipes.papers.claims import CLAIMS, CLAIMS_FILE, CURVES, Claim, read_claims
 from merging.recipes.papers.published import B32, FIGURES, REFERENCES

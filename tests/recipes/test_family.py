@@ -8,10 +8,10 @@ import torch
 from safetensors.torch import save_file
 
 import merging
-from merging.checkpoints.checkpoint import MappingCheckpoint
-from merging.errors import FamilyError, RecipeError
+from merging.base.errors import FamilyError, RecipeError
+from merging.models.checkpoint import MappingCheckpoint
 from merging.recipes.recipe import Recipe
-from merging.runs.inputs import open_inputs, opened
+from merging.study.runs.inputs import open_inputs, opened
 
 TOWER = "vision_tower.vision_model."
 

@@ -7,8 +7,8 @@ import tiny
 import torch
 
 import merging
-from merging.checkpoints.families import describe
-from merging.errors import RecipeError
+from merging.base.errors import RecipeError
+from merging.models.families import describe
 from merging.recipes.layer_changes import ChosenLayer, given_back, scaled, single_factor
 from merging.recipes.recipe import Recipe
 

@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from merging.errors import RecipeError
-from merging.files.plain_yaml import plain_yaml, write_yaml
+from merging.base.errors import RecipeError
+from merging.base.files.plain_yaml import plain_yaml, write_yaml
 from merging.methods import registry
 from merging.recipes.papers import ablations, beyond, combinations, published
 from merging.recipes.papers.claims import CURVES

@@ -7,7 +7,7 @@ from drawn_rules import TABLES
 from hypothesis import given, reject, settings
 from hypothesis import strategies as st
 
-from merging.errors import ParameterError, RecipeError, UnknownMethodError
+from merging.base.errors import ParameterError, RecipeError, UnknownMethodError
 from merging.methods import registry
 from merging.recipes.presets import PRESETS, preset
 from merging.recipes.recipe import Recipe

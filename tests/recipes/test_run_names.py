@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 import tiny_library
 
-from merging.benchmarks.benchmark import Benchmark
+from merging.images.benchmarks.benchmark import Benchmark
 from merging.recipes.presets import LWPTV, PRESETS, name_of, partners, preset
 from merging.recipes.recipe import Recipe
-from merging.runs.execute import execute
-from merging.runs.store import Store
+from merging.study.runs.execute import execute
+from merging.study.runs.store import Store
 
 
 @pytest.mark.parametrize(

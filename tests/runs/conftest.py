@@ -9,8 +9,8 @@ from merging.methods import method as method_module
 from merging.methods import registry
 from merging.methods.method import Merge
 from merging.recipes.recipe import Recipe
-from merging.runs.execute import execute
-from merging.runs.store import Store
+from merging.study.runs.execute import execute
+from merging.study.runs.store import Store
 
 
 @pytest.fixture

@@ -6,12 +6,12 @@ import json
 
 import pytest
 
-from merging.benchmarks.benchmark import Benchmark
-from merging.errors import Cancelled, NeedsError, Paused
+from merging.base.errors import Cancelled, NeedsError, Paused
+from merging.images.benchmarks.benchmark import Benchmark
 from merging.recipes.recipe import Recipe
-from merging.runs.estimate import ADAPTING, MERGING, estimate
-from merging.runs.inputs import open_inputs
-from merging.runs.store import Store
+from merging.study.runs.estimate import ADAPTING, MERGING, estimate
+from merging.study.runs.inputs import open_inputs
+from merging.study.runs.store import Store
 
 SHORT = {"steps": 6, "batch": 4, "lr": 0.01}
 ADAPTS = {"surgery": {"steps": 40, "rank": 4}, "wemoe": {"steps": 3, "batch": 4}, "twin": {"steps": 20},

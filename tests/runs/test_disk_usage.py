@@ -7,11 +7,11 @@ from pathlib import Path
 import pytest
 import tiny
 
-from merging.errors import StoreError
-from merging.export import stored
-from merging.files.disk import folder_size
-from merging.runs.disk_usage import WEIGHTS, usage
-from merging.runs.store import Store
+from merging.base.errors import StoreError
+from merging.base.files.disk import folder_size
+from merging.sharing.export import stored
+from merging.study.runs.disk_usage import WEIGHTS, usage
+from merging.study.runs.store import Store
 
 
 def test_room_is_counted_by_what_takes_it(tmp_path: Path) -> None:
@@ -31,7 +31,7 @@ def test_room_is_counted_by_what_takes_it(tmp_path: Path) -> None:
 
 def test_weights_can_be_dropped_and_the_rest_stays(tmp_path: Path, tiny_family: tiny.Family) -> None:
     from merging.recipes.recipe import Recipe
-    from merging.runs.execute import execute
+    from merging.study.runs.execute import execute
 
     store = Store(tmp_path, libraries=())
     experts = {name: str(path) for name, path in tiny_family.experts.items()}

@@ -10,11 +10,11 @@ from pathlib import Path
 
 import pytest
 
-from merging.errors import StoreError
-from merging.runs import drafts as stored_drafts
-from merging.runs.disk_usage import usage
-from merging.runs.drafts import Drafts
-from merging.runs.store import Store
+from merging.base.errors import StoreError
+from merging.study.runs import drafts as stored_drafts
+from merging.study.runs.disk_usage import usage
+from merging.study.runs.drafts import Drafts
+from merging.study.runs.store import Store
 from merging.tasks.quarantine import FOLDER
 
 A, B = "a" * 32, "b" * 32

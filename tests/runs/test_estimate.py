@@ -7,11 +7,11 @@ from dataclasses import replace
 import pytest
 from pretend_device import NAME, pretended
 
-from merging.benchmarks.benchmark import SPLITS
+from merging.images.benchmarks.benchmark import SPLITS
 from merging.recipes.recipe import Recipe
-from merging.runs.estimate import ADAPTING, EVALUATING, MERGING, estimate
-from merging.runs.inputs import open_inputs
-from merging.runs.run import PRECOMPUTED
+from merging.study.runs.estimate import ADAPTING, EVALUATING, MERGING, estimate
+from merging.study.runs.inputs import open_inputs
+from merging.study.runs.run import PRECOMPUTED
 
 
 def test_the_estimate_learns_from_own_runs(recipe, run_it, store, tiny_benchmark):

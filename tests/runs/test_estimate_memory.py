@@ -8,10 +8,10 @@ import measured_memory
 import pytest
 import torch
 
-from merging import threads as at_once
+from merging.base import threads as at_once
 from merging.recipes.recipe import Recipe
-from merging.runs.estimate import estimate
-from merging.runs.inputs import open_inputs
+from merging.study.runs.estimate import estimate
+from merging.study.runs.inputs import open_inputs
 
 BASE = 6 << 30  # what a merge of ViT-L/14 may take
 SLACK = 4.0  # an estimate is for the worst order of layers, none of which share a moment, and a chain with an edit

@@ -17,17 +17,17 @@ from safetensors import safe_open
 from safetensors.torch import load_file
 
 import merging
-from merging.benchmarks.benchmark import Benchmark
-from merging.benchmarks.evaluate import evaluate
-from merging.benchmarks.manifest import MADE_BY, MANIFEST
-from merging.checkpoints import digests
+from merging.base.errors import Cancelled, CheckpointError, MergingError, StoreError, TaskError
 from merging.engine import run as engine
-from merging.errors import Cancelled, CheckpointError, MergingError, StoreError, TaskError
+from merging.engine.evaluation.evaluate import evaluate
+from merging.images.benchmarks.benchmark import Benchmark
+from merging.images.benchmarks.manifest import MADE_BY, MANIFEST
+from merging.models import digests
 from merging.recipes.recipe import Recipe
-from merging.runs import compute
-from merging.runs import execute as execution
-from merging.runs.inputs import open_inputs
-from merging.runs.store import Store
+from merging.study.runs import compute
+from merging.study.runs import execute as execution
+from merging.study.runs.inputs import open_inputs
+from merging.study.runs.store import Store
 from merging.tasks.context import Context
 
 

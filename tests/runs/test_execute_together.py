@@ -10,12 +10,12 @@ import types
 
 import pytest
 
-from merging.benchmarks.benchmark import Benchmark
+from merging.images.benchmarks.benchmark import Benchmark
 from merging.recipes.recipe import Recipe
-from merging.runs import compute
-from merging.runs.execute import execute
-from merging.runs.inputs import open_inputs
-from merging.runs.store import Store
+from merging.study.runs import compute
+from merging.study.runs.execute import execute
+from merging.study.runs.inputs import open_inputs
+from merging.study.runs.store import Store
 from merging.tasks.context import Context
 
 

@@ -13,20 +13,20 @@ from safetensors.torch import load_file, save_file
 
 import merging
 from app.session.draft import Draft
-from merging.checkpoints.kinds.inference import describe
-from merging.checkpoints.tensor_info import TensorInfo
+from merging.base.errors import MergingError
 from merging.cli import exit_codes
 from merging.cli.main import main
 from merging.engine.capture.files import GradientMeans
 from merging.engine.capture.rows import LayerRows
-from merging.errors import MergingError
-from merging.export.provenance import anonymous
-from merging.formats.opening import open_checkpoint
 from merging.methods.moments import Moments
+from merging.models.formats.opening import open_checkpoint
+from merging.models.network_inference import describe
+from merging.models.tensor_info import TensorInfo
 from merging.recipes.recipe import Recipe
-from merging.runs.inputs import open_inputs
-from merging.runs.store import Store
-from merging.sweeps.sweep import resolved
+from merging.sharing.export.provenance import anonymous
+from merging.study.runs.inputs import open_inputs
+from merging.study.runs.store import Store
+from merging.study.sweeps.sweep import resolved
 
 ROWS = {"a": "rows/a.safetensors", "b": "rows/b.safetensors"}
 

@@ -9,22 +9,22 @@ from dataclasses import replace
 import pandas as pd
 import pytest
 
-from merging import settings
-from merging.analysis import stored as stored_measurements
-from merging.benchmarks.benchmark import Benchmark
-from merging.errors import StoreError
-from merging.files.atomic import is_whole, seal
-from merging.files.records import write_json
-from merging.files.tables import PACKED, read_table, write_table
+from merging.base import settings
+from merging.base.errors import StoreError
+from merging.base.files.atomic import is_whole, seal
+from merging.base.files.records import write_json
+from merging.base.files.tables import PACKED, read_table, write_table
+from merging.images.benchmarks.benchmark import Benchmark
 from merging.recipes.presets import LEARNING, PRESETS, partners, preset
-from merging.runs import edit_pairs
-from merging.runs.execute import execute
-from merging.runs.inputs import open_inputs
-from merging.runs.reference_models import references
-from merging.runs.run import FACTS as RUN_FACTS
-from merging.runs.run import PRECOMPUTED, SALIENCY
-from merging.runs.store import Store
-from merging.sweeps import compute, points, storage
+from merging.study.analysis import stored as stored_measurements
+from merging.study.runs import edit_pairs
+from merging.study.runs.execute import execute
+from merging.study.runs.inputs import open_inputs
+from merging.study.runs.reference_models import references
+from merging.study.runs.run import FACTS as RUN_FACTS
+from merging.study.runs.run import PRECOMPUTED, SALIENCY
+from merging.study.runs.store import Store
+from merging.study.sweeps import compute, points, storage
 from sample_data import library
 from sample_data.build.shelf import HISTORY, PACK_ABOVE, finish, pack, shorten, table_path, thinned
 from sample_data.library import AWAITED, LEARNED, MEASURED, MEASUREMENTS, RUNS, add, planned, take

@@ -9,14 +9,14 @@ from typing import Any
 
 import pytest
 
+from merging.base.errors import ParameterError
 from merging.cli.main import main
-from merging.errors import ParameterError
 from merging.recipes.chain_text import parse_chain
 from merging.recipes.recipe import Recipe
-from merging.runs import edit_pairs
-from merging.runs.execute import execute
-from merging.runs.inputs import open_inputs
-from merging.runs.store import Store
+from merging.study.runs import edit_pairs
+from merging.study.runs.execute import execute
+from merging.study.runs.inputs import open_inputs
+from merging.study.runs.store import Store
 from merging.tasks.context import Context
 
 

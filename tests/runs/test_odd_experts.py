@@ -11,11 +11,11 @@ import tiny
 import torch
 
 import merging
+from merging.base.errors import CompatibilityError
 from merging.engine import run as engine
-from merging.errors import CompatibilityError
 from merging.recipes.recipe import Recipe
-from merging.runs.run import FACTS
-from merging.runs.store import Store
+from merging.study.runs.run import FACTS
+from merging.study.runs.store import Store
 from merging.tasks.context import Context
 
 

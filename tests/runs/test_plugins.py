@@ -15,8 +15,8 @@ from merging.recipes.papers.published import B32, FIGURES, OUTSIDE
 from merging.recipes.presets import PLUGIN, PRESETS, bases, partners, preset, refusal
 from merging.recipes.recipe import Exemplars, Recipe
 from merging.recipes.step import Step
-from merging.runs import edit_pairs
-from merging.runs.edit_pairs import LeadingEdit
+from merging.study.runs import edit_pairs
+from merging.study.runs.edit_pairs import LeadingEdit
 
 Edits = list[tuple[str, dict[str, Any]]]
 

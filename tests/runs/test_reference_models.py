@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import tiny
 
-from merging.runs.reference_models import references
+from merging.study.runs.reference_models import references
 from merging.tasks.context import Context
 
 

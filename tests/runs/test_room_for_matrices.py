@@ -9,15 +9,15 @@ import other_kinds
 import pytest
 from safetensors.torch import save_file
 
-from merging.checkpoints.families import LINEAR_MAPS
+from merging.base.errors import MergingError
 from merging.cli import exporting
-from merging.errors import MergingError
+from merging.models.families import LINEAR_MAPS
 from merging.recipes.recipe import Recipe
-from merging.runs import execute as module
-from merging.runs.estimate import MERGING, estimate
-from merging.runs.execute import execute
-from merging.runs.inputs import OpenedRecipe, open_inputs
-from merging.runs.store import Store
+from merging.study.runs import execute as module
+from merging.study.runs.estimate import MERGING, estimate
+from merging.study.runs.execute import execute
+from merging.study.runs.inputs import OpenedRecipe, open_inputs
+from merging.study.runs.store import Store
 from merging.tasks.context import Context
 
 MATRIX = ("drm", "tsv_m", "lot")

@@ -6,9 +6,9 @@ from pathlib import Path
 
 from plain_recipes import plain_recipe
 
-from merging.benchmarks.benchmark import Benchmark
-from merging.runs.execute import execute
-from merging.runs.store import Store
+from merging.images.benchmarks.benchmark import Benchmark
+from merging.study.runs.execute import execute
+from merging.study.runs.store import Store
 from merging.tasks.context import Context
 
 

@@ -13,11 +13,11 @@ import pandas as pd
 import pytest
 from stored_runs import ID, OTHER, TABLE, fill, write_run
 
-from merging.errors import Cancelled, StoreError
-from merging.files.processes import ProcessId, this_process
-from merging.files.tables import read_table, write_table
-from merging.runs.facts import facts
-from merging.runs.store import Store
+from merging.base.errors import Cancelled, StoreError
+from merging.base.files.processes import ProcessId, this_process
+from merging.base.files.tables import read_table, write_table
+from merging.study.runs.facts import facts
+from merging.study.runs.store import Store
 from merging.tasks.context import Context
 
 

@@ -7,8 +7,8 @@ import os
 import pytest
 from stored_runs import ID, TABLE, fill, write_run
 
-from merging.errors import StoreError
-from merging.files import atomic
+from merging.base.errors import StoreError
+from merging.base.files import atomic
 from merging.tasks import results
 
 

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from merging.errors import MergingError
-from merging.scores.score_files import read_scores
-from merging.scores.score_table import Score
+from merging.base.errors import MergingError
+from merging.study.score_files import read_scores
+from merging.study.score_table import Score
 
 
 def file(tmp_path: Path, text: str, name: str = "scores.csv") -> Path:

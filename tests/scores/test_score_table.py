@@ -9,14 +9,14 @@ from typing import Any
 import pandas as pd
 import pytest
 
-from merging.benchmarks.metrics import wilson
-from merging.evaluator.program_session import PROGRAMS, known_programs
-from merging.files.records import JsonRecords
-from merging.files.tables import SCORES, Columns
-from merging.runs.store import Store
-from merging.scores.imported_scores import FOLDER, find_scores, forget_scores, imported_scores, store_scores
-from merging.scores.score_table import GIVEN, H_SCORE, INSIDE, MEAN, MEASURED, OUTSIDE, PROGRAM, Score, ScoreTable
-from merging.sweeps import points
+from merging.base.files.records import JsonRecords
+from merging.base.files.tables import SCORES, Columns
+from merging.images.benchmarks.metrics import wilson
+from merging.sharing.evaluator_session import PROGRAMS, known_programs
+from merging.study.imported_scores import FOLDER, find_scores, forget_scores, imported_scores, store_scores
+from merging.study.runs.store import Store
+from merging.study.score_table import GIVEN, H_SCORE, INSIDE, MEAN, MEASURED, OUTSIDE, PROGRAM, Score, ScoreTable
+from merging.study.sweeps import points
 
 RUN = "0" * 12
 

@@ -15,11 +15,11 @@ from namings import to_naming
 from safetensors.torch import save_file
 from torch import Tensor
 
-from merging.checkpoints.checkpoint import MappingCheckpoint
-from merging.checkpoints.families import describe
 from merging.engine import run as engine
 from merging.methods.method import Edit, Merge, Method, Needs
 from merging.methods.slot import Slot
+from merging.models.checkpoint import MappingCheckpoint
+from merging.models.families import describe
 from merging.recipes.recipe import Recipe
 from merging.tasks.context import Context
 

@@ -1,4 +1,4 @@
-"""The pages, the keys of the address and the charts of the app, which ``merging/lessons/places.yaml`` lists.
+"""The pages, the keys of the address and the charts of the app, which ``merging/teaching/places.yaml`` lists.
 
 ``merging`` knows neither the app nor the charts, so ``lessons check`` reads that list. Run this file to write it again.
 """
@@ -12,8 +12,8 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[2]
 sys.path[:0] = [str(ROOT)]
 
-from merging.files.plain_yaml import write_yaml  # noqa: E402
-from merging.lessons.check import PLACES  # noqa: E402
+from merging.base.files.plain_yaml import write_yaml  # noqa: E402
+from merging.teaching.check import PLACES  # noqa: E402
 
 KEY_FILES = ("address.py", "painted.py")  # of app/session
 

@@ -9,15 +9,15 @@ import tiny
 import torch
 from torch import Tensor
 
-from merging.checkpoints.checkpoint import MappingCheckpoint
-from merging.clip.image_encoder import Encoder
+from merging.base.progress import Meter
 from merging.engine.inputs import Inputs
 from merging.engine.learning.blend import EngineBlend
 from merging.engine.learning.kept import Kept
 from merging.engine.stream import Stage, Stream
-from merging.methods.exemplars import TaskExemplars
+from merging.images.exemplars import TaskExemplars
+from merging.images.image_encoder import Encoder
 from merging.methods.learning import entropies
-from merging.progress import Meter
+from merging.models.checkpoint import MappingCheckpoint
 
 State = dict[str, Tensor]
 

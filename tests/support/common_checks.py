@@ -17,14 +17,14 @@ import tiny
 import torch
 from contexts import context_of
 
-from merging.checkpoints.checkpoint import MappingCheckpoint
-from merging.clip.image_encoder import Encoder
+from merging.base.errors import MergingError, NeedsError, ParameterError
 from merging.engine import run as engine
 from merging.engine.adapting import adapt
-from merging.errors import MergingError, NeedsError, ParameterError
-from merging.methods.exemplars import TaskExemplars
+from merging.images.exemplars import TaskExemplars
+from merging.images.image_encoder import Encoder
 from merging.methods.method import Adapt, Edit, Method, Needs
 from merging.methods.params import TABLE, Bound
+from merging.models.checkpoint import MappingCheckpoint
 from merging.recipes.recipe import Recipe
 from merging.tasks.context import Context
 

@@ -8,9 +8,9 @@ from typing import Any
 
 import pandas as pd
 
-from merging.analysis.image_stages import image_stages
-from merging.errors import MergingError
-from merging.jobs.bench import ImageRequest, PreviewState, TableName
+from merging.base.errors import MergingError
+from merging.study.image_stages import image_stages
+from merging.study.previews.bench import ImageRequest, PreviewState, TableName
 from merging.tasks.context import Context
 
 

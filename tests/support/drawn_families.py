@@ -13,9 +13,9 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 
 import merging
-from merging.checkpoints.families import Role, describe
 from merging.methods import registry
 from merging.methods.method import Edit, Merge, Method, Needs
+from merging.models.families import Role, describe
 
 State = dict[str, torch.Tensor]
 Params = dict[str, Any]

@@ -11,21 +11,21 @@ from typing import Any
 import pytest
 import small_sweeps
 
-from merging.analysis.measure import measure
-from merging.analysis.several.measure_several import WantedMeasurement, measure_several
-from merging.benchmarks import kept_features
-from merging.benchmarks.benchmark import Benchmark
-from merging.errors import MergingError
+from merging.base.errors import MergingError
+from merging.engine.evaluation import stored_features
+from merging.images.benchmarks.benchmark import Benchmark
 from merging.recipes.recipe import Recipe
-from merging.runs.execute import execute
-from merging.runs.several.execute_several import WantedRun, execute_several
-from merging.runs.store import Store
-from merging.sweeps.compute import run as run_sweep
-from merging.sweeps.sweep import LINE, PLANE, Axis
+from merging.study.measure import measure
+from merging.study.measure_several import WantedMeasurement, measure_several
+from merging.study.runs.execute import execute
+from merging.study.runs.execute_several import WantedRun, execute_several
+from merging.study.runs.store import Store
+from merging.study.sweeps.compute import run as run_sweep
+from merging.study.sweeps.sweep import LINE, PLANE, Axis
 from merging.tasks import worker
 from merging.tasks.context import QUIET, Context
 from merging.tasks.kinds import ABOUT, Request, find_kind
-from merging.workers.workers import Workers
+from merging.tasks.workers.workers import Workers
 
 Compute = Callable[[Benchmark, Store, Workers | None, Context], None]
 Bytes = Callable[[str], dict[str, Any]]  # what the store of a kind of work holds
@@ -64,7 +64,7 @@ def _tensors(benchmark: Benchmark, store: Store, workers: Workers | None, contex
 
 def _scores(benchmark: Benchmark, store: Store, workers: Workers | None, context: Context) -> None:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(kept_features, "WORTH", 1)  # features are kept however few images they are of
+        patch.setattr(stored_features, "WORTH", 1)  # features are kept however few images they are of
         chain = _recipe(benchmark, "task_arithmetic")
         execute(chain, store, benchmark=benchmark, context=computed_by(workers, context))
 

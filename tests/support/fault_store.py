@@ -11,17 +11,17 @@ from typing import Any
 
 import small_sweeps
 
-from merging.analysis import measure
-from merging.benchmarks.benchmark import Benchmark
+from merging.base.files import atomic
+from merging.base.files.locks import hold_lock
+from merging.base.files.temporary import is_temporary
 from merging.cli.main import main
-from merging.export import stored
-from merging.files import atomic
-from merging.files.locks import held
-from merging.files.temporary import is_temporary
-from merging.runs.execute import execute
-from merging.runs.store import Store
-from merging.sweeps import storage
-from merging.sweeps.sweep import Axis
+from merging.images.benchmarks.benchmark import Benchmark
+from merging.sharing.export import stored
+from merging.study import measure
+from merging.study.runs.execute import execute
+from merging.study.runs.store import Store
+from merging.study.sweeps import storage
+from merging.study.sweeps.sweep import Axis
 from merging.tasks.context import Context
 
 VISIBLE = ("runs", "measured", "points", "sweeps", "exports", "benchmarks")  # folders of what pages and commands list
@@ -127,5 +127,5 @@ def leftovers(root: Path) -> list[str]:
 
 def check_locks_are_free(root: Path) -> None:
     for path in (root / "locks").glob("*"):
-        with held(path, longest=0.0) as got:
+        with hold_lock(path, longest=0.0) as got:
             assert got, path.name

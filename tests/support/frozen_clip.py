@@ -16,11 +16,11 @@ import common_checks
 import tiny
 import torch
 
-from merging import settings
-from merging.checkpoints.checkpoint import MappingCheckpoint
-from merging.formats.opening import open_checkpoint
+from merging.base import settings
 from merging.methods import registry
 from merging.methods.method import Adapt, Method, Needs
+from merging.models.checkpoint import MappingCheckpoint
+from merging.models.formats.opening import open_checkpoint
 from merging.recipes.recipe import Recipe
 
 FILE = Path(__file__).parents[1] / "methods" / "frozen_clip.json"

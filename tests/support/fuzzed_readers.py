@@ -24,25 +24,25 @@ import pandas as pd
 import torch
 from safetensors.torch import save
 
-from app.session.report import report_codec
-from merging.benchmarks.build.description import Description, read_classes
-from merging.benchmarks.cached_features import CachedFeatures
+from app.session import report_codec
+from merging.base.errors import MergingError
+from merging.base.files import strict_json
+from merging.base.files.atomic import DamagedError
+from merging.base.files.npz import Npz
 from merging.cli.model_options import parse_experts
-from merging.clip.heads import read_head
-from merging.datasets.opening import checked
-from merging.datasets.references import encoded
-from merging.datasets.web_dataset import TarData, Tars
-from merging.errors import MergingError
-from merging.files import strict_json
-from merging.files.atomic import DamagedError
-from merging.files.npz import Npz
-from merging.formats.configs import beside
-from merging.formats.recognition import open_path
+from merging.engine.evaluation.known_features import CachedFeatures
+from merging.images.benchmarks.build.description import Description, read_classes
+from merging.images.data_sets.opening import checked
+from merging.images.data_sets.references import encoded
+from merging.images.data_sets.web_dataset import TarData, Tars
+from merging.images.heads import read_head
+from merging.models.formats.configs import beside
+from merging.models.formats.recognition import open_path
 from merging.recipes.chain_text import parse_chain
 from merging.recipes.recipe import Recipe
-from merging.runs.drafts import parsed
-from merging.runs.store import Store
-from merging.sweeps.sweep import Sweep
+from merging.study.runs.drafts import parsed
+from merging.study.runs.store import Store
+from merging.study.sweeps.sweep import Sweep
 
 FOLDER = Path(tempfile.gettempdir())  # where inputs are written before they are opened; the fuzzer sets another
 CORPUS = Path(__file__).resolve().parents[1] / "fuzz" / "corpus.zip"

@@ -9,9 +9,9 @@ import sys
 import psutil
 import pytest
 
-from merging.jobs.records import JobFiles
-from merging.jobs.runner import Runner
-from merging.runs.store import Store
+from merging.study.runner import Runner
+from merging.study.runs.store import Store
+from merging.tasks.queue.records import JobFiles
 
 
 @pytest.fixture

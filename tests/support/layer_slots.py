@@ -6,10 +6,10 @@ import dataclasses
 
 import torch
 
-from merging.checkpoints.families import Parameter, Role
 from merging.methods.moments import Moments
 from merging.methods.registry import merge
 from merging.methods.slot import Slot
+from merging.models.families import Parameter, Role
 
 NAME = "visual.transformer.resblocks.0.mlp.c_fc.weight"
 D_IN, D_OUT, EXPERTS = 12, 9, 3

@@ -11,10 +11,10 @@ import numpy as np
 import pandas as pd
 import viz_tables
 
-from merging.files.records import write_json
-from merging.files.tables import write_table
-from merging.runs.run import FACTS, Run
-from merging.runs.store import Store
+from merging.base.files.records import write_json
+from merging.base.files.tables import write_table
+from merging.study.runs.run import FACTS, Run
+from merging.study.runs.store import Store
 
 LAYERWISE, TASKWISE, MODULES, ROUTED, MASKED = (f"aaaa0000000{number}" for number in range(1, 6))
 TITLES = {

@@ -14,7 +14,7 @@ import pytest
 import torch
 from bench import tower
 
-from merging.formats.safetensors import save
+from merging.models.formats.safetensors import save
 
 ROOT = Path(__file__).resolve().parents[2]
 STATUS = Path("/proc/self/status")
@@ -49,10 +49,10 @@ def measured():
     print(max(seen) - seen[0])
 """
 MERGE = """
-from merging.checkpoints.architecture import shown_sizes
+from merging.models.architecture import shown_sizes
 from merging.engine.run import run
-from merging.formats.opening import open_checkpoint
-from merging.formats.safetensors import SafetensorsWriter
+from merging.models.formats.opening import open_checkpoint
+from merging.models.formats.safetensors import SafetensorsWriter
 from merging.recipes.recipe import Recipe
 from merging.tasks.context import Context
 

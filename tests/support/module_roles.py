@@ -6,8 +6,8 @@ from collections.abc import Iterable, Iterator
 
 from torch import nn
 
-from merging.checkpoints.families import Parameter, Role
-from merging.checkpoints.tensor_info import TensorInfo
+from merging.models.families import Parameter, Role
+from merging.models.tensor_info import TensorInfo
 
 OF_CLASSES: tuple[tuple[type[nn.Module], set[Role]], ...] = (
     (nn.Embedding, {Role.VOCABULARY, Role.EMBEDDING}),

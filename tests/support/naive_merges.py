@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import torch
 
-from merging.checkpoints.families import Parameter, Role
 from merging.methods import registry
 from merging.methods.slot import Slot
+from merging.models.families import Parameter, Role
 
 LINEAR = "visual.transformer.resblocks.0.mlp.c_fc.weight"
 SVD_MERGES = ("tsv_m", "iso_c", "iso_cts")

@@ -6,8 +6,8 @@ from collections.abc import Mapping
 
 from torch import Tensor
 
-from merging.checkpoints.checkpoint import MappingCheckpoint
-from merging.checkpoints.views import in_naming
+from merging.models.checkpoint import MappingCheckpoint
+from merging.models.views import in_naming
 
 
 def to_naming(state: Mapping[str, Tensor], naming: str) -> dict[str, Tensor]:

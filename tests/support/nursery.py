@@ -115,8 +115,8 @@ def serve(
 
     ``stages`` are its own, ``job`` those of its jobs; ``with_server``: what kills a job kills it, too.
     """
-    from merging.jobs.runner import Runner
-    from merging.runs.store import Store
+    from merging.study.runner import Runner
+    from merging.study.runs.store import Store
 
     watch = dict(job or {}) | ({"also": [os.getpid()]} if with_server else {})
     subprocess.Popen = lambda command, **options: _fork_command(command, watch if job else None, **options)
@@ -132,19 +132,19 @@ def serve(
 
 def at_once(how: str, begin: float, unlocked: bool, **arguments: Any) -> int:
     """Other work, begun at a time, with locks that lock nothing if ``unlocked``."""
-    from merging.jobs import runner
-    from merging.runs import store
+    from merging.study.runs import store
+    from merging.tasks.queue import job_queue
 
     if unlocked:
-        for module in (runner, store):
-            module.held = lambda *arguments, **options: contextlib.nullcontext(True)  # type: ignore[attr-defined]
+        for module in (job_queue, store):
+            module.hold_lock = lambda *arguments, **options: contextlib.nullcontext(True)  # type: ignore[attr-defined]
     time.sleep(max(0.0, begin - time.time()))
     return int(globals()[how](**arguments))
 
 
 def hold(root: str, run_id: str, ready: str) -> int:
     """Hold the lock of a run for as long as this process lives."""
-    from merging.runs.store import Store
+    from merging.study.runs.store import Store
 
     with Store(Path(root), libraries=()).lock(run_id):
         Path(ready).touch()
@@ -179,7 +179,7 @@ def again(name: str, root: str, number: int, times: int = 20) -> int:
 
 def submit(runner: Any, request: Sequence[Any]) -> Any:
     """Ask a runner for a job: the name of its method, and the arguments; a recipe is given as YAML."""
-    from merging.benchmarks.benchmark import Benchmark
+    from merging.images.benchmarks.benchmark import Benchmark
     from merging.recipes.recipe import Recipe
 
     method, *arguments = request
@@ -259,9 +259,9 @@ def _warm() -> None:
 
     torch.set_num_threads(1)
     for name in (
-        "merging.cli.main", "merging.cli.exporting", "merging.jobs.runner", "merging.runs.execute",
-        "merging.sweeps.compute", "merging.sweeps.tables", "merging.analysis.measurements.signs",
-        "merging.analysis.measure", "merging.runs.reference_models",
+        "merging.cli.main", "merging.cli.exporting", "merging.study.runner", "merging.study.runs.execute",
+        "merging.study.sweeps.compute", "merging.study.sweeps.tables", "merging.study.measurements.signs",
+        "merging.study.measure", "merging.study.runs.reference_models",
         "merging.cli.commands.run", "merging.cli.commands.export", "merging.cli.commands.sweep",
         "merging.cli.commands.measure", "pandas", "filelock", "stored_things",
     ):  # fmt: skip

@@ -15,8 +15,8 @@ from streamlit.testing.v1 import AppTest
 
 from app import permission
 from app.reading import data
-from merging.runs.run import Run
-from merging.runs.store import Store
+from merging.study.runs.run import Run
+from merging.study.runs.store import Store
 
 MAIN = Path(__file__).resolve().parents[2] / "app" / "main.py"
 EXPLAINED = re.compile(r"\[([^\]]*)\]\(methods\?word=[^)]*\)")

@@ -7,13 +7,13 @@ from dataclasses import replace
 import tiny
 import torch
 
-from merging.checkpoints.checkpoint import MappingCheckpoint, UnusedText
-from merging.checkpoints.families import describe
-from merging.clip.image_encoder import Encoder
+from merging.base.progress import Meter
 from merging.engine.gradients import gather
 from merging.engine.inputs import Inputs
+from merging.images.image_encoder import Encoder
 from merging.methods.slot import Slot
-from merging.progress import Meter
+from merging.models.checkpoint import MappingCheckpoint, UnusedText
+from merging.models.families import describe
 
 (PARAMETER,) = describe(["visual.proj"])
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from merging.benchmarks.benchmark import Benchmark
+from merging.images.benchmarks.benchmark import Benchmark
 from merging.recipes.recipe import Recipe
 
 

@@ -6,15 +6,15 @@ import devices
 import torch
 from pretend_device import NAME
 
-import merging.devices
+import merging.base.devices
 
 for names in (devices.ACCELERATORS, devices.DEVICES, devices.WITH_FLOAT64):
     names.append(NAME)
-_choose = merging.devices.choose_device
+_choose = merging.base.devices.choose_device
 
 
 def _chosen(name: str = "auto") -> torch.device:
     return _choose(NAME if name == "auto" else name)
 
 
-merging.devices.choose_device = _chosen  # before other modules take it from there
+merging.base.devices.choose_device = _chosen  # before other modules take it from there

@@ -22,7 +22,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from PIL import Image
 
-from merging.clip.prompt_sets import HUB, prompts
+from merging.images.prompt_sets import HUB, prompts
 
 IMAGES = 40  # of every split
 COMMIT = "0123456789abcdef0123456789abcdef01234567"

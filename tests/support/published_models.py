@@ -22,8 +22,8 @@ from loopback_hub import LoopbackHub
 from safetensors.torch import load, save
 from torch import Tensor
 
-from merging.published.catalogue import Experiment
-from merging.published.parts import MODEL, ListedFile, ListedPart, parts
+from merging.sharing.published.catalogue import Experiment
+from merging.sharing.published.parts import MODEL, ListedFile, ListedPart, parts
 
 WIDTH, LAYERS, EMBED, TEXT, WORDS, CONTEXT = 64, 2, 32, 32, 49408, 77
 SIZES = {"width": WIDTH, "layers": LAYERS, "patch": 16, "side": 2, "embed": EMBED}

@@ -6,7 +6,7 @@ import warnings
 
 import torch
 
-from merging.checkpoints.checkpoint import MappingCheckpoint
+from merging.models.checkpoint import MappingCheckpoint
 
 SIZES = {"width": 24, "layers": 2, "head_width": 8, "patch_size": 4, "image_size": 16}
 EMBED = 12

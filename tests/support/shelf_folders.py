@@ -9,10 +9,10 @@ import tiny
 from namings import to_naming
 from safetensors.torch import save_file
 
-from merging.catalog import scan
-from merging.catalog.groups import ModelGroup
-from merging.catalog.recognize import ModelFacts, recognize
-from merging.catalog.scan import CatalogEntry, Listing
+from merging.sharing.catalog import scan
+from merging.sharing.catalog.groups import ModelGroup
+from merging.sharing.catalog.recognize import ModelFacts, recognize
+from merging.sharing.catalog.scan import CatalogEntry, Listing
 
 CONFIG = {
     "model_type": "clip_vision_model", "hidden_act": "quick_gelu", "hidden_size": tiny.WIDTH, "num_attention_heads": 2,

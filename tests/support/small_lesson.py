@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from merging.lessons import reading
+from merging.teaching import reading
 
 KEY = "small"
 TEXT = """\

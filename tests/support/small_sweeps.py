@@ -7,13 +7,13 @@ from typing import Any
 
 from contexts import context_of
 
-from merging.benchmarks.benchmark import Benchmark
+from merging.images.benchmarks.benchmark import Benchmark
 from merging.recipes.recipe import Recipe
-from merging.runs.store import Store
-from merging.sweeps import compute as sweep_compute
-from merging.sweeps import points, storage
-from merging.sweeps.known_points import KnownPoints
-from merging.sweeps.sweep import Axis, Sweep
+from merging.study.runs.store import Store
+from merging.study.sweeps import compute as sweep_compute
+from merging.study.sweeps import points, storage
+from merging.study.sweeps.known_points import KnownPoints
+from merging.study.sweeps.sweep import Axis, Sweep
 
 RATIO = Axis("lwptv.prune_ratio", (0.0, 0.5, 0.9))
 

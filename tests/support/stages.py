@@ -32,8 +32,8 @@ class Stages:
 
     def begin(self) -> None:
         """Watch this process from now on, but not those that it forks; nothing takes the hook away again."""
+        from merging.base.progress import Meter
         from merging.cli import output
-        from merging.progress import Meter
 
         output.EVENT_INTERVAL = float("inf")  # on a busy machine more would be written: stages must not depend on time
         self.pid = os.getpid()

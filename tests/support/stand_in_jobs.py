@@ -8,8 +8,8 @@ import sys
 import time
 from pathlib import Path
 
-from merging.files.processes import NOBODY
-from merging.jobs.records import JobFiles
+from merging.base.files.processes import NOBODY
+from merging.tasks.queue.records import JobFiles
 
 SLEEP = "import time; time.sleep(60)"
 STUBBORN = (
@@ -18,7 +18,8 @@ STUBBORN = (
 START = JobFiles.start  # which fixtures replace
 EVENT = {"phase": "Merging", "fraction": 0.25, "detail": "a tensor", "seconds_left": 3.0}
 LEAVE = (
-    "import sys; from pathlib import Path; from merging.files import atomic; print(atomic.make_temporary(Path({!r})))"
+    "import sys; from pathlib import Path; from merging.base.files import atomic; "
+    "print(atomic.make_temporary(Path({!r})))"
 )
 
 

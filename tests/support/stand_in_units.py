@@ -8,7 +8,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from merging.errors import RecipeError
+from merging.base.errors import RecipeError
 from merging.tasks import worker
 from merging.tasks.kinds import TaskKind
 

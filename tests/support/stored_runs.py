@@ -6,10 +6,10 @@ import math
 
 import pandas as pd
 
-from merging.files.records import write_json
-from merging.files.tables import write_table
-from merging.runs.facts import facts
-from merging.runs.run import FACTS
+from merging.base.files.records import write_json
+from merging.base.files.tables import write_table
+from merging.study.runs.facts import facts
+from merging.study.runs.run import FACTS
 
 ID, OTHER = "0123456789ab", "ba9876543210"
 

@@ -1,4 +1,4 @@
-"""Everything that is written through ``merging.files``: how it comes to be, how it changes, and how it is read."""
+"""Everything that is written through ``merging.base.files``: how it comes to be, how it changes, and how it is read."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ import pandas as pd
 import tiny
 from stored_runs import ID, fill
 
-from merging.analysis import stored
-from merging.catalog import model_sets, uploads
-from merging.errors import StoreError
-from merging.export.destination import appearing, mark
-from merging.files.atomic import appearing_file
-from merging.formats.safetensors import save
+from merging.base.errors import StoreError
+from merging.base.files.atomic import appearing_file
+from merging.models.formats.safetensors import save
 from merging.recipes.recipe import Recipe
-from merging.runs import run
-from merging.runs.drafts import Drafts
-from merging.runs.store import Store
-from merging.sweeps import points, storage
-from merging.sweeps.sweep import Axis, Sweep
+from merging.sharing.catalog import model_sets, uploads
+from merging.sharing.export.destination import appearing, mark
+from merging.study.analysis import stored
+from merging.study.runs import run
+from merging.study.runs.drafts import Drafts
+from merging.study.runs.store import Store
+from merging.study.sweeps import points, storage
+from merging.study.sweeps.sweep import Axis, Sweep
 from merging.tasks.quarantine import Quarantine
 from merging.tasks.results import Result, ResultKind, Results
 

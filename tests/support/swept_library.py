@@ -7,13 +7,13 @@ from typing import Any
 
 from streamlit.testing.v1 import AppTest
 
-from merging.benchmarks.benchmark import Benchmark
+from merging.images.benchmarks.benchmark import Benchmark
 from merging.recipes.presets import preset
-from merging.runs.store import Store
-from merging.sweeps import compute as sweep_compute
-from merging.sweeps import points, storage
-from merging.sweeps.sweep import Axis, Sweep
-from merging.sweeps.tables import averages, table
+from merging.study.runs.store import Store
+from merging.study.sweeps import compute as sweep_compute
+from merging.study.sweeps import points, storage
+from merging.study.sweeps.sweep import Axis, Sweep
+from merging.study.sweeps.tables import averages, table
 from merging.tasks.context import Context
 
 

@@ -22,20 +22,20 @@ import torch
 from bench import tower
 from torch import Tensor
 
-from merging.benchmarks.benchmark import Benchmark
-from merging.benchmarks.image_features import features
-from merging.checkpoints.architecture import Architecture
-from merging.checkpoints.checkpoint import MappingCheckpoint
-from merging.clip.heads import build
-from merging.clip.image_encoder import Encoder
-from merging.clip.text_encoder import TextTower
 from merging.engine import run as engine
 from merging.engine.adapting import adapt
+from merging.engine.evaluation.image_features import features
+from merging.images.benchmarks.benchmark import Benchmark
+from merging.images.exemplars import TaskExemplars
+from merging.images.heads import build
+from merging.images.image_encoder import Encoder
+from merging.images.text_encoder import TextTower
 from merging.methods import registry
-from merging.methods.exemplars import TaskExemplars
+from merging.models.architecture import Architecture
+from merging.models.checkpoint import MappingCheckpoint
 from merging.recipes.recipe import Recipe
-from merging.runs.store import Store
-from merging.sweeps import points
+from merging.study.runs.store import Store
+from merging.study.sweeps import points
 from merging.tasks.context import Context
 
 NARROW, WIDE, OUT = 256, 512, 64

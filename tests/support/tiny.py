@@ -17,9 +17,9 @@ import torch
 from safetensors.torch import save_file
 from torch import Tensor
 
-from merging.benchmarks.image_features import features, predict
-from merging.checkpoints.checkpoint import MappingCheckpoint
-from merging.clip.image_encoder import Encoder
+from merging.engine.evaluation.image_features import features, predict
+from merging.images.image_encoder import Encoder
+from merging.models.checkpoint import MappingCheckpoint
 
 WIDTH, LAYERS, PATCH, SIZE, EMBED = 16, 2, 8, 16, 8
 TOKENS = 1 + (SIZE // PATCH) ** 2

@@ -8,12 +8,12 @@ from pathlib import Path
 
 import tiny
 
-from merging.analysis import measure as measuring
-from merging.analysis import subject
-from merging.benchmarks.benchmark import Benchmark
+from merging.images.benchmarks.benchmark import Benchmark
 from merging.recipes.presets import preset
-from merging.runs import execute, reference_models
-from merging.runs.store import Store
+from merging.study import measure as measuring
+from merging.study.analysis import subject
+from merging.study.runs import execute, reference_models
+from merging.study.runs.store import Store
 from merging.tasks.context import Context
 
 PRESETS = ("weight_averaging", "task_arithmetic_lwptv", "ties")

@@ -17,18 +17,21 @@ BY_PATH = {
 }  # fmt: skip
 OF_OS = {"os.link", "os.remove", "os.rename", "os.replace", "os.symlink", "shutil.move"}
 OF_FILES = {
-    f"merging.files.{name}"
+    f"merging.base.files.{name}"
     for name in (
         "atomic.drop", "atomic.make_temporary", "atomic.publish", "atomic.replace", "atomic.retire", "atomic.sweep",
         "atomic.written", "records.JsonRecords.remove", "records.JsonRecords.write", "records.write_bytes",
         "records.write_json", "records.write_text",
     )
 }  # fmt: skip
-# Rooms of merging/ that keep what visitors ask for; the others write into caches or are run by jobs.
+# Modules of merging/ that store what visitors ask for; the others write into caches or are run by jobs.
 KEEPING = (
-    "analysis.stored", "benchmarks.benchmark", "benchmarks.referenced", "catalog", "classroom", "evaluator",
-    "export.stored", "jobs", "previews", "published", "runs.drafts", "runs.quarantine",
-    "runs.reference_models", "runs.store", "scores.imported_scores", "sweeps.points", "sweeps.storage",
+    "images.benchmarks.benchmark", "images.benchmarks.image_decoding", "images.benchmarks.model_search",
+    "images.benchmarks.referenced_images", "images.benchmarks.data_set_locations", "sharing.catalog", "teaching.polls",
+    "tasks.queue.turns", "sharing.measure_runs", "sharing.evaluator_program", "sharing.evaluator_session",
+    "sharing.export.stored", "sharing.published", "tasks.queue", "study.analysis.stored", "study.previews",
+    "study.runs.drafts", "study.runs.reference_models", "study.runs.store", "study.imported_scores", "study.runner",
+    "study.sweeps.points", "study.sweeps.storage",
 )  # fmt: skip
 # What holds objects of those rooms, by how it ends, and those of their methods that only read.
 HOLDERS = ("bench", "benchmark", "damaged", "drafts", "files", "polls", "records", "runner", "sets", "store")

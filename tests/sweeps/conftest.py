@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from merging.runs.store import Store
+from merging.study.runs.store import Store
 
 
 @pytest.fixture

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from merging.errors import ParameterError
+from merging.base.errors import ParameterError
 from merging.recipes.recipe import Recipe
-from merging.sweeps import axis
+from merging.study.sweeps import axis
 
 
 def test_several_recipes_allow_what_each_of_them_allows() -> None:

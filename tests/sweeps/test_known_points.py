@@ -10,15 +10,15 @@ import pytest
 from network_store import hide_until_listed
 from small_sweeps import names, run, sweep
 
-from merging.benchmarks.benchmark import Benchmark
-from merging.errors import RecipeError
-from merging.runs.inputs import OpenedRecipe, open_inputs
-from merging.runs.store import Store
-from merging.sweeps import compute, points, storage
-from merging.sweeps import sweep as sweeps
-from merging.sweeps.known_points import KnownPoints, absent
-from merging.sweeps.points import Sample
-from merging.sweeps.sweep import Axis, Sweep
+from merging.base.errors import RecipeError
+from merging.images.benchmarks.benchmark import Benchmark
+from merging.study.runs.inputs import OpenedRecipe, open_inputs
+from merging.study.runs.store import Store
+from merging.study.sweeps import compute, points, storage
+from merging.study.sweeps import sweep as sweeps
+from merging.study.sweeps.known_points import KnownPoints, absent
+from merging.study.sweeps.points import Sample
+from merging.study.sweeps.sweep import Axis, Sweep
 from merging.tasks import results
 from merging.tasks.context import Context
 
@@ -67,7 +67,7 @@ def test_a_point_that_was_replaced_is_read_again(known: KnownPoints, store: Stor
 
 
 def test_points_that_are_runs_are_known(tiny_benchmark: Benchmark, store: Store) -> None:
-    from merging.runs.execute import execute
+    from merging.study.runs.execute import execute
 
     found = sweep(tiny_benchmark)
     planned, sample = compute.plan(found, tiny_benchmark), found.sample.on(tiny_benchmark)

@@ -7,13 +7,13 @@ from typing import Any
 import pytest
 from small_sweeps import points_of, recipe, run, value_of
 
-from merging.benchmarks.benchmark import Benchmark
-from merging.errors import RecipeError
+from merging.base.errors import RecipeError
+from merging.images.benchmarks.benchmark import Benchmark
 from merging.recipes.recipe import Recipe
-from merging.runs.execute import execute
-from merging.runs.store import Store
-from merging.sweeps import axis as axes
-from merging.sweeps.sweep import LINE, Axis, Sweep
+from merging.study.runs.execute import execute
+from merging.study.runs.store import Store
+from merging.study.sweeps import axis as axes
+from merging.study.sweeps.sweep import LINE, Axis, Sweep
 from merging.tasks.context import Context
 
 STEPS = Axis("surgery.steps", (0.0, 60.0))

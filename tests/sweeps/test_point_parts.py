@@ -10,11 +10,11 @@ import pytest
 import tiny
 import torch
 
-from merging.benchmarks.benchmark import Benchmark
-from merging.checkpoints.checkpoint import MappingCheckpoint
-from merging.sweeps import points
-from merging.sweeps.points import Sample
-from merging.sweeps.weighted_sum import CombinedCheckpoint
+from merging.images.benchmarks.benchmark import Benchmark
+from merging.models.checkpoint import MappingCheckpoint
+from merging.study.sweeps import points
+from merging.study.sweeps.points import Sample
+from merging.study.sweeps.weighted_sum import CombinedCheckpoint
 
 
 def test_a_points_name_depends_on_the_model_and_on_all_of_its_sample(

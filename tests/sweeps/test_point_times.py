@@ -6,12 +6,12 @@ from typing import Any
 
 from small_sweeps import names, run, sweep
 
-from merging.benchmarks.benchmark import Benchmark
-from merging.files.tables import Columns
-from merging.runs.run import THIS_MACHINE
-from merging.runs.store import Store
-from merging.sweeps import points
-from merging.sweeps.points import Point
+from merging.base.files.tables import Columns
+from merging.images.benchmarks.benchmark import Benchmark
+from merging.study.runs.run import THIS_MACHINE
+from merging.study.runs.store import Store
+from merging.study.sweeps import points
+from merging.study.sweeps.points import Point
 
 
 def note(store: Store, number: int, **about: Any) -> None:

@@ -11,20 +11,20 @@ import tiny
 import torch
 from small_sweeps import RATIO, names, points_of, recipe, run, sweep
 
-from merging.benchmarks.benchmark import Benchmark
-from merging.benchmarks.evaluate import evaluate
-from merging.benchmarks.metrics import summarize
-from merging.checkpoints.checkpoint import MappingCheckpoint
-from merging.errors import CompatibilityError, RecipeError
-from merging.runs import execute
-from merging.runs.store import Store
-from merging.sweeps import axis as axes
-from merging.sweeps import compute as sweep_compute
-from merging.sweeps import points, tables
-from merging.sweeps.axis import EXPERTS
-from merging.sweeps.points import DrawnImages, Sample
-from merging.sweeps.sweep import LINE, PLANE, Axis, Sweep
-from merging.sweeps.weighted_sum import CombinedCheckpoint
+from merging.base.errors import CompatibilityError, RecipeError
+from merging.engine.evaluation.evaluate import evaluate
+from merging.images.benchmarks.benchmark import Benchmark
+from merging.images.benchmarks.metrics import summarize
+from merging.models.checkpoint import MappingCheckpoint
+from merging.study.runs import execute
+from merging.study.runs.store import Store
+from merging.study.sweeps import axis as axes
+from merging.study.sweeps import compute as sweep_compute
+from merging.study.sweeps import points, tables
+from merging.study.sweeps.axis import EXPERTS
+from merging.study.sweeps.points import DrawnImages, Sample
+from merging.study.sweeps.sweep import LINE, PLANE, Axis, Sweep
+from merging.study.sweeps.weighted_sum import CombinedCheckpoint
 from merging.tasks.context import Context
 
 # Weighted sums

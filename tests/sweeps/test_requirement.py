@@ -8,10 +8,10 @@ from itertools import product
 import pandas as pd
 import pytest
 
-from merging.benchmarks.metrics import wilson
-from merging.errors import ParameterError
-from merging.sweeps.requirement import DRAWS, Requirement, best, certainty, crosses, judged, parse_requirement
-from merging.sweeps.tables import averages
+from merging.base.errors import ParameterError
+from merging.images.benchmarks.metrics import wilson
+from merging.study.sweeps.requirement import DRAWS, Requirement, best, certainty, crosses, judged, parse_requirement
+from merging.study.sweeps.tables import averages
 
 N = 40
 COUNTS = {  # right ones of 40 images, by point and task: two in domain, two out of domain

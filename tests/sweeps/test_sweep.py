@@ -12,18 +12,18 @@ import numpy as np
 import pytest
 from small_sweeps import RATIO, recipe, sweep, value_of
 
-from merging.benchmarks.benchmark import Benchmark
-from merging.errors import MergingError, ParameterError, RecipeError, StoreError
+from merging.base.errors import MergingError, ParameterError, RecipeError, StoreError
+from merging.images.benchmarks.benchmark import Benchmark
 from merging.methods import registry
 from merging.methods.params import Bound
 from merging.recipes.presets import PRESETS
-from merging.runs.store import Store
-from merging.sweeps import axis as axes
-from merging.sweeps import compute as sweep_compute
-from merging.sweeps import points, storage, tables
-from merging.sweeps import sweep as sweep_module
-from merging.sweeps.axis import ALPHA, EXPERTS, LAMBDA
-from merging.sweeps.sweep import LINE, PLANE, Axis, Sweep
+from merging.study.runs.store import Store
+from merging.study.sweeps import axis as axes
+from merging.study.sweeps import compute as sweep_compute
+from merging.study.sweeps import points, storage, tables
+from merging.study.sweeps import sweep as sweep_module
+from merging.study.sweeps.axis import ALPHA, EXPERTS, LAMBDA
+from merging.study.sweeps.sweep import LINE, PLANE, Axis, Sweep
 
 # What can be varied
 

@@ -16,22 +16,22 @@ from small_sweeps import RATIO, facts_of, names, points_of, recipe, run, sweep
 from stand_in_jobs import until
 
 import merging
-from merging.benchmarks.benchmark import Benchmark
+from merging.base.errors import MergingError
 from merging.cli import exit_codes
 from merging.cli.main import main
 from merging.engine import run as engine
 from merging.engine.capture.files import GradientMeans
-from merging.errors import MergingError
-from merging.formats.opening import open_checkpoint
-from merging.jobs import records
-from merging.jobs.records import JobFiles, State
-from merging.jobs.runner import Runner
-from merging.runs.execute import execute
-from merging.runs.store import Store
-from merging.sweeps import compute as sweep_compute
-from merging.sweeps import points, storage, tables
-from merging.sweeps.sweep import LINE, Axis
+from merging.images.benchmarks.benchmark import Benchmark
+from merging.models.formats.opening import open_checkpoint
+from merging.study.runner import Runner
+from merging.study.runs.execute import execute
+from merging.study.runs.store import Store
+from merging.study.sweeps import compute as sweep_compute
+from merging.study.sweeps import points, storage, tables
+from merging.study.sweeps.sweep import LINE, Axis
 from merging.tasks.context import Context
+from merging.tasks.queue.kinds import SWEEP
+from merging.tasks.queue.records import JobFiles, State
 
 ON_CPU = "PRETEND ran out of memory even with small pieces, so the CPU computed this."
 
@@ -130,7 +130,7 @@ def test_a_job_computes_a_sweep_and_pauses(
     made = sweep(tiny_benchmark, axes=(Axis(RATIO.target, tuple(round(i / 90, 4) for i in range(90))),))
     storage.keep(made, store)
     job = runner.sweep(made.id, "mine")
-    assert (job.title, job.kind, job.subject) == ("Sweep: mine", records.SWEEP, made.id)
+    assert (job.title, job.kind, job.subject) == ("Sweep: mine", SWEEP, made.id)
     assert runner.sweep(made.id, "mine").submitted == job.submitted
     until(lambda: points.folder(store).is_dir() and len(names(store)) >= 2)
     runner.pause(job.id)

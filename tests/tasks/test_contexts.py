@@ -6,8 +6,8 @@ import threading
 
 import pytest
 
-from merging.errors import Cancelled
-from merging.progress import Progress
+from merging.base.errors import Cancelled
+from merging.base.progress import Progress
 from merging.tasks.context import QUIET, Context
 
 

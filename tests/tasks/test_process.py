@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from merging.errors import MergingError
+from merging.base.errors import MergingError
 from merging.tasks import process
 from merging.tasks.context import Context
 from merging.tasks.kinds import STAGED, StageAnswer, find_staged_kind

@@ -10,9 +10,9 @@ import pandas as pd
 import pytest
 from stored_runs import write_run
 
-from merging.errors import StoreError
-from merging.files.atomic import MANIFEST, seal
-from merging.runs.store import Store
+from merging.base.errors import StoreError
+from merging.base.files.atomic import MANIFEST, seal
+from merging.study.runs.store import Store
 from merging.tasks.quarantine import Quarantine
 from merging.tasks.results import Result, ResultKind, Results
 

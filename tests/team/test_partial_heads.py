@@ -7,8 +7,8 @@ import pytest
 import torch
 
 import merging
-from merging.errors import CompatibilityError
-from merging.inspection.fit import fit
+from merging.base.errors import CompatibilityError
+from merging.models.inspection.fit import fit
 
 FIX = "Merge experts that all have this head, or that all lack it; leave out the pretrained model itself."
 

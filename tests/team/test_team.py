@@ -10,18 +10,18 @@ import torch
 from safetensors.torch import save_file
 
 import merging
-from merging.checkpoints.checkpoint import MappingCheckpoint
-from merging.checkpoints.kinds.facts import facts_of
-from merging.errors import CheckpointError, CompatibilityError
-from merging.files.tables import SCORES
-from merging.inspection.fit import fit
+from merging.base.errors import CheckpointError, CompatibilityError
+from merging.base.files.tables import SCORES
+from merging.models.checkpoint import MappingCheckpoint
+from merging.models.inspection.fit import fit
+from merging.models.network_facts import facts_of
+from merging.models.team.heads_file import FILE, read_heads
+from merging.models.team.tokenizers import tokens
 from merging.recipes.recipe import Recipe
-from merging.runs.execute import execute
-from merging.runs.inputs import opened
-from merging.runs.store import Store
+from merging.study.runs.execute import execute
+from merging.study.runs.inputs import opened
+from merging.study.runs.store import Store
 from merging.tasks.context import Context
-from merging.team.heads_file import FILE, read_heads
-from merging.team.tokenizers import tokens
 
 DRAW = torch.Generator().manual_seed(7)
 

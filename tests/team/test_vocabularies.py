@@ -10,13 +10,13 @@ import torch
 from safetensors.torch import save_file
 
 import merging
-from merging.catalog import fit_reports
+from merging.base.errors import CompatibilityError
+from merging.base.files.strict_json import MAX_VALUES
 from merging.cli.main import main
-from merging.errors import CompatibilityError
-from merging.files.strict_json import MAX_VALUES
-from merging.formats.opening import open_checkpoint
-from merging.inspection.fit import fit
-from merging.team import tokenizers
+from merging.models.formats.opening import open_checkpoint
+from merging.models.inspection.fit import fit
+from merging.models.team import tokenizers
+from merging.sharing.catalog import fit_reports
 
 WORDS = [f"w{number}" for number in range(20)]
 SWAPPED = [WORDS[0], WORDS[2], WORDS[1], *WORDS[3:]]

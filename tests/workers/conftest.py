@@ -13,12 +13,12 @@ from dask_cluster import Cluster, certified, ended
 from every_kind import EVERY, Bytes, stored_bytes
 from torch_threads import torch_threads
 
-from merging.analysis.measurements import drm_ablations, exemplar_sensitivity, task_counts
-from merging.benchmarks.benchmark import Benchmark
-from merging.runs.store import Store
-from merging.settings import CERTIFICATES
+from merging.base.settings import CERTIFICATES
+from merging.images.benchmarks.benchmark import Benchmark
+from merging.study.runs.store import Store
+from merging.study.trials import drm_ablations, exemplar_sensitivity, task_counts
 from merging.tasks.context import Context
-from merging.workers.workers import Workers
+from merging.tasks.workers.workers import Workers
 
 
 @pytest.fixture

@@ -16,18 +16,18 @@ import pytest
 from dask_cluster import ROOT, Cluster, begun, certified, ended, until
 from small_sweeps import RATIO, names, recipe, run, sweep
 
-from merging.benchmarks.benchmark import Benchmark
+from merging.base.errors import Cancelled, WorkerError, WorkersGone
+from merging.base.settings import CERTIFICATES
 from merging.cli import exit_codes
-from merging.cli.commands.workers.amounts import LIFETIME, MEMORY
+from merging.cli.commands.amounts import LIFETIME, MEMORY
 from merging.cli.main import main
-from merging.errors import Cancelled, WorkerError, WorkersGone
-from merging.runs.several.execute_several import WantedRun, execute_several
-from merging.runs.store import Store
-from merging.settings import CERTIFICATES
-from merging.sweeps.sweep import Axis, Sweep
+from merging.images.benchmarks.benchmark import Benchmark
+from merging.study.runs.execute_several import WantedRun, execute_several
+from merging.study.runs.store import Store
+from merging.study.sweeps.sweep import Axis, Sweep
 from merging.tasks.context import Context
-from merging.workers.about import about
-from merging.workers.pools import opened
+from merging.tasks.workers.about import about
+from merging.tasks.workers.pools import opened
 
 pytestmark = pytest.mark.filterwarnings("default")  # of the engines' own making
 LISTENING = "LISTEN"
@@ -84,7 +84,7 @@ def test_nothing_listens_to_others_and_memory_is_kept(
     assert " of work at a time." in capsys.readouterr().out
     if stranger := certified(tmp_path):
         monkeypatch.setenv(CERTIFICATES, stranger)
-        monkeypatch.setattr("merging.workers.dask_pool.CONNECTING", 2.0)
+        monkeypatch.setattr("merging.tasks.workers.dask_pool.CONNECTING", 2.0)
         with pytest.raises(WorkersGone, match="No scheduler answers at tls://"), opened(str(cluster.file)):
             pass
         plain = json.loads(cluster.file.read_text("utf-8"))["address"].replace("tls:", "tcp:")
@@ -98,7 +98,7 @@ def test_a_worker_with_other_sources_gets_no_work(
     cluster: Cluster, tiny_benchmark: Benchmark, store: Store, tmp_path: Path
 ) -> None:
     shutil.copytree(ROOT / "merging", tmp_path / "merging", ignore=shutil.ignore_patterns("__pycache__"))
-    with (tmp_path / "merging" / "sweeps" / "point_task.py").open("a", encoding="utf-8") as file:
+    with (tmp_path / "merging" / "study" / "sweeps" / "point_task.py").open("a", encoding="utf-8") as file:
         file.write("\n\ndef point(request):\n    raise WorkerError('Other sources computed this.')\n")
     other, said = begun("worker", str(cluster.file), "--folder", str(tmp_path), folder=tmp_path), list[str]()
     try:
@@ -134,7 +134,7 @@ def test_cancel_leaves_no_unit_behind(cluster: Cluster, tiny_benchmark: Benchmar
 def test_a_killed_scheduler_leaves_the_rest_for_later(  # the last one of the cluster
     cluster: Cluster, tiny_benchmark: Benchmark, store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("merging.workers.fan_out.GONE", 1.0)
+    monkeypatch.setattr("merging.tasks.workers.fan_out.GONE", 1.0)
 
     def kill(_progress: Any) -> None:
         if len(names(store)) >= 2:

@@ -16,15 +16,15 @@ from typing import Any
 import pytest
 from every_kind import EVERY, Bytes, Recorded, before_each_task, stored_bytes
 
-from merging.benchmarks.benchmark import Benchmark
-from merging.errors import MergingError, WorkerError
-from merging.files import atomic
-from merging.runs.store import Store
+from merging.base.errors import MergingError, WorkerError
+from merging.base.files import atomic
+from merging.images.benchmarks.benchmark import Benchmark
+from merging.study.runs.store import Store
 from merging.tasks.context import Context
 from merging.tasks.kinds import Request, find_kind
 from merging.tasks.store_mark import marked
 from merging.tasks.worker import answered, call, last_inputs, written
-from merging.workers.workers import Workers
+from merging.tasks.workers.workers import Workers
 
 pytestmark = pytest.mark.usefixtures("smaller_measurements")
 FAILING = {  # what is said of a task that fails; an evaluation is then made here

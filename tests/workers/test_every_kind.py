@@ -16,16 +16,16 @@ from dask_cluster import Cluster, until
 from every_kind import EVERY, Bytes, Recorded, before_each_task, stored_bytes
 from torch_threads import torch_threads
 
-from merging.benchmarks.benchmark import Benchmark
-from merging.errors import Cancelled, Paused, WorkersGone
-from merging.progress import Progress
-from merging.runs.store import Store
+from merging.base.errors import Cancelled, Paused, WorkersGone
+from merging.base.progress import Progress
+from merging.images.benchmarks.benchmark import Benchmark
+from merging.study.runs.store import Store
 from merging.tasks.context import Context
 from merging.tasks.kinds import ABOUT, KINDS, Request
-from merging.workers import fan_out
-from merging.workers.checking import survey
-from merging.workers.pools import opened
-from merging.workers.workers import Workers
+from merging.tasks.workers import fan_out
+from merging.tasks.workers.checking import survey
+from merging.tasks.workers.pools import opened
+from merging.tasks.workers.workers import Workers
 
 pytestmark = pytest.mark.usefixtures("smaller_measurements")
 DASK = "dask"  # stands for the file of a scheduler that the tests have started

@@ -15,14 +15,14 @@ import pytest
 import stand_in_units
 from contexts import context_of
 
-from merging import free_memory
-from merging.errors import Cancelled, MergingError, WorkersGone
+from merging.base import free_memory
+from merging.base.errors import Cancelled, MergingError, WorkersGone
 from merging.tasks import kinds
 from merging.tasks.context import Context
-from merging.workers import fan_out as fan_out_module
-from merging.workers.fan_out import WINDOW, FanOut, WorkerTask
-from merging.workers.pools import processes
-from merging.workers.workers import Workers
+from merging.tasks.workers import fan_out as fan_out_module
+from merging.tasks.workers.fan_out import WINDOW, FanOut, WorkerTask
+from merging.tasks.workers.pools import processes
+from merging.tasks.workers.workers import Workers
 
 
 class Counting(Executor):

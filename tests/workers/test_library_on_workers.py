@@ -8,14 +8,14 @@ from typing import Any
 
 import pytest
 
-from merging import settings
-from merging.analysis.measurements import drm_ablations
-from merging.benchmarks.benchmark import Benchmark
+from merging.base import settings
 from merging.cli.main import main
-from merging.lessons.skeleton import skeleton
+from merging.images.benchmarks.benchmark import Benchmark
 from merging.recipes.presets import preset
-from merging.runs.store import Store
-from merging.workers.pools import processes
+from merging.study.runs.store import Store
+from merging.study.trials import drm_ablations
+from merging.tasks.workers.pools import processes
+from merging.teaching.skeleton import skeleton
 from sample_data import library
 
 RUN_ONLY = ("threads", "work", "seconds")  # what a run's facts say of who computed

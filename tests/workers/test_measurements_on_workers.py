@@ -11,23 +11,23 @@ import pandas as pd
 import pytest
 import torch
 
-from merging.analysis.measure import measure
-from merging.analysis.several import measure_several as several
-from merging.analysis.several import measurement_task
-from merging.analysis.several.measure_several import WantedMeasurement, measure_several
-from merging.analysis.stored import Measured
-from merging.analysis.subject import MeasurementResult
-from merging.benchmarks.benchmark import Benchmark
+from merging.base.errors import MergingError
+from merging.base.threads import cores
 from merging.cli import exit_codes
 from merging.cli.main import main
-from merging.errors import MergingError
+from merging.images.benchmarks.benchmark import Benchmark
 from merging.recipes.recipe import Recipe
-from merging.runs.execute import execute
-from merging.runs.store import Store
+from merging.study import measure_several as several
+from merging.study import measurement_task
+from merging.study.analysis.stored import Measured
+from merging.study.analysis.subject import MeasurementResult
+from merging.study.measure import measure
+from merging.study.measure_several import WantedMeasurement, measure_several
+from merging.study.runs.execute import execute
+from merging.study.runs.store import Store
 from merging.tasks.context import Context
 from merging.tasks.results import Results
-from merging.threads import cores
-from merging.workers.workers import Workers
+from merging.tasks.workers.workers import Workers
 
 
 @pytest.fixture(scope="module")
@@ -106,8 +106,8 @@ def test_a_measurement_has_one_thread_and_leaves_the_cores_to_pieces(
         seen.append((torch.get_num_threads(), cores()))
         return MeasurementResult({"t": pd.DataFrame({"a": [1]})}, {})
 
-    monkeypatch.setattr("merging.analysis.measurements.drift.measure_drift", noted)
-    monkeypatch.setattr("merging.analysis.measurements.method_times.measure_times", noted)
+    monkeypatch.setattr("merging.study.measurements.drift.measure_drift", noted)
+    monkeypatch.setattr("merging.study.trials.method_times.measure_times", noted)
     torch.set_num_threads(3)
     try:
         measure("drift", store, tiny_benchmark, made[1][0], context=Context(device="cpu"))

@@ -11,9 +11,9 @@ from typing import Any, ClassVar
 import pytest
 from small_sweeps import run, sweep
 
-from merging.benchmarks.benchmark import Benchmark
-from merging.runs.store import Store
-from merging.workers.pools import processes
+from merging.images.benchmarks.benchmark import Benchmark
+from merging.study.runs.store import Store
+from merging.tasks.workers.pools import processes
 
 OF_THE_POOL = {("concurrent.futures.process", "_ResultItem")}
 

@@ -13,19 +13,19 @@ from typing import Any
 import pytest
 from small_sweeps import RATIO, names, recipe, run, sweep
 
-from merging.benchmarks.benchmark import Benchmark
-from merging.checkpoints import digests
+from merging.base.errors import StoreError
 from merging.cli import exit_codes
 from merging.cli.main import main
-from merging.errors import StoreError
-from merging.formats import handed_out
-from merging.jobs.runner import Runner
-from merging.runs.store import Store
-from merging.sweeps import compute as sweep_compute
-from merging.sweeps import points, storage
-from merging.sweeps.sweep import Axis, Sweep, SweepPoint
+from merging.images.benchmarks.benchmark import Benchmark
+from merging.models import digests
+from merging.models.formats import handed_out
+from merging.study.runner import Runner
+from merging.study.runs.store import Store
+from merging.study.sweeps import compute as sweep_compute
+from merging.study.sweeps import points, storage
+from merging.study.sweeps.sweep import Axis, Sweep, SweepPoint
 from merging.tasks.context import Context
-from merging.workers.workers import Workers
+from merging.tasks.workers.workers import Workers
 
 
 def bytes_of(store: Store) -> dict[str, bytes]:

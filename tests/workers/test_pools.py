@@ -16,16 +16,16 @@ from typing import Any
 import psutil
 import pytest
 
+from merging.base.errors import MergingError, ParameterError, WorkerError
 from merging.cli.main import main
-from merging.errors import MergingError, ParameterError, WorkerError
-from merging.jobs.child_process import child_environment
+from merging.tasks.queue.child_process import child_environment
 from merging.tasks.worker import answered
-from merging.workers import pools
-from merging.workers.about import about
-from merging.workers.checking import checked
-from merging.workers.choice import parsed
-from merging.workers.pools import opened, visible_gpus
-from merging.workers.workers import Workers
+from merging.tasks.workers import pools
+from merging.tasks.workers.about import about
+from merging.tasks.workers.checking import checked
+from merging.tasks.workers.choice import parsed
+from merging.tasks.workers.pools import opened, visible_gpus
+from merging.tasks.workers.workers import Workers
 
 ROOT = Path(__file__).resolve().parents[2]
 OWN = about({"device": "cpu"})
@@ -79,7 +79,7 @@ def test_gpus_are_those_that_are_visible(monkeypatch: pytest.MonkeyPatch) -> Non
 
 @pytest.mark.slow
 def test_each_process_sees_one_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
-    from merging.workers import checking
+    from merging.tasks.workers import checking
 
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0,2")
     seen: list[Any] = []
@@ -217,7 +217,7 @@ def test_neighbors_share_the_memory_of_their_machine() -> None:
 @pytest.mark.slow
 def test_workers_end_with_their_program() -> None:
     program = (
-        "import signal, time\nfrom merging.workers.pools import processes\n"
+        "import signal, time\nfrom merging.tasks.workers.pools import processes\n"
         "if __name__ == '__main__':\n"
         "    executor = processes(['', ''], '').executor\n"
         "    asked = [executor.submit(time.sleep, 1) for _ in 'ab']\n"

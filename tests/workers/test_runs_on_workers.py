@@ -11,20 +11,20 @@ from typing import Any
 import pytest
 from contexts import context_of
 
-from merging.benchmarks.benchmark import Benchmark
+from merging.base.errors import CheckpointError, MergingError, WorkerError
 from merging.cli import exit_codes
 from merging.cli.main import main
-from merging.errors import CheckpointError, MergingError, WorkerError
+from merging.images.benchmarks.benchmark import Benchmark
 from merging.recipes.recipe import Recipe
-from merging.runs.run import Run
-from merging.runs.several import execute_several as several
-from merging.runs.several import run_task
-from merging.runs.several.execute_several import WantedRun, execute_several
-from merging.runs.store import Store
+from merging.study.runs import execute_several as several
+from merging.study.runs import run_task
+from merging.study.runs.execute_several import WantedRun, execute_several
+from merging.study.runs.run import Run
+from merging.study.runs.store import Store
 from merging.tasks import store_mark
 from merging.tasks.context import Context
-from merging.workers import checking
-from merging.workers.workers import Workers
+from merging.tasks.workers import checking
+from merging.tasks.workers.workers import Workers
 
 MERGES = ("task_arithmetic", "ties", "weight_averaging", "tsv_m")
 NOT_COMPARED = ("seconds", "threads", "created", "work")  # work: bytes that this process had not read before
@@ -79,7 +79,7 @@ def test_workers_that_do_not_see_the_store_do_nothing(
     tiny_benchmark: Benchmark, store: Store, threads: Workers, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(checking, "about", lambda request: {})
-    monkeypatch.setattr("merging.workers.about.sees", lambda probe: False)
+    monkeypatch.setattr("merging.tasks.workers.about.sees", lambda probe: False)
     monkeypatch.setattr(run_task, "execute", None)
     said = list[str]()
     threads.memory = 1  # a run would not fit

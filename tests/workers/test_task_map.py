@@ -9,14 +9,14 @@ from typing import Any
 import pytest
 from contexts import context_of
 
-from merging.errors import MergingError, Paused, RecipeError, StoreError, WorkerError
+from merging.base.errors import MergingError, Paused, RecipeError, StoreError, WorkerError
 from merging.tasks import kinds
 from merging.tasks.context import Context
 from merging.tasks.kinds import Request, TaskKind
-from merging.workers import task_map
-from merging.workers.fan_out import WorkerTask
-from merging.workers.task_map import TaskMap, raise_error
-from merging.workers.workers import Workers
+from merging.tasks.workers import task_map
+from merging.tasks.workers.fan_out import WorkerTask
+from merging.tasks.workers.task_map import TaskMap, raise_error
+from merging.tasks.workers.workers import Workers
 
 NAMES = ("a", "b", "c", "d")
 
@@ -36,7 +36,7 @@ def unit(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
     for module in (kinds, task_map):
         monkeypatch.setattr(module, "find_kind", find_kind)
     monkeypatch.setattr("merging.tasks.worker.find_kind", find_kind)
-    monkeypatch.setattr("merging.workers.fan_out.find_kind", find_kind)
+    monkeypatch.setattr("merging.tasks.workers.fan_out.find_kind", find_kind)
     return changes
 
 

@@ -14,25 +14,25 @@ import pytest
 import torch
 from contexts import context_of
 
-from merging.analysis.measure import measure
-from merging.benchmarks.benchmark import Benchmark
-from merging.checkpoints.tensor_info import TensorInfo
+from merging.base.errors import WorkerError
 from merging.cli import exit_codes
 from merging.cli.main import main
 from merging.engine.outputs import Stored, Tally
 from merging.engine.work import one_by_one
-from merging.errors import WorkerError
-from merging.formats.safetensors import file_bytes
+from merging.images.benchmarks.benchmark import Benchmark
+from merging.models.formats.safetensors import file_bytes
+from merging.models.tensor_info import TensorInfo
 from merging.recipes.recipe import Recipe
-from merging.runs.execute import execute
-from merging.runs.inputs import open_inputs
-from merging.runs.remote import tensor_file
-from merging.runs.run import Run
-from merging.runs.store import Store
+from merging.study.measure import measure
+from merging.study.runs import tensor_file
+from merging.study.runs.execute import execute
+from merging.study.runs.inputs import open_inputs
+from merging.study.runs.run import Run
+from merging.study.runs.store import Store
 from merging.tasks.context import Context
 from merging.tasks.worker import last_inputs
-from merging.workers import checking, pools
-from merging.workers.workers import Workers
+from merging.tasks.workers import checking, pools
+from merging.tasks.workers.workers import Workers
 
 WIDE = "visual.transformer.resblocks.0.mlp.c_fc.weight"
 QUICK = {"wudi": {"steps": 3}}

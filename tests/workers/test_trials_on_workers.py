@@ -13,23 +13,22 @@ from typing import Any
 import pytest
 from contexts import context_of
 
-from merging.analysis.measure import measure
-from merging.analysis.measurements import task_counts
-from merging.analysis.registry import kind
-from merging.analysis.stored import entry_name
-from merging.analysis.subject import MeasurementResult, PlannedTrial, TrialInputs
-from merging.analysis.trials import merges, spread, trial_task
-from merging.benchmarks.benchmark import Benchmark
+from merging.base.errors import MergingError, WorkerError, WorkersGone
 from merging.cli import exit_codes
 from merging.cli.main import main
-from merging.errors import MergingError, WorkerError, WorkersGone
+from merging.images.benchmarks.benchmark import Benchmark
 from merging.recipes.recipe import Recipe
-from merging.runs.execute import execute
-from merging.runs.store import Store
+from merging.study.analysis.registry import kind
+from merging.study.analysis.stored import entry_name
+from merging.study.analysis.subject import MeasurementResult, PlannedTrial, TrialInputs
+from merging.study.measure import measure
+from merging.study.runs.execute import execute
+from merging.study.runs.store import Store
+from merging.study.trials import planned_trials, task_counts, trial_merges, trial_task
 from merging.tasks.context import Context
 from merging.tasks.kinds import TRIAL
 from merging.tasks.worker import answered, call, written
-from merging.workers.workers import Workers
+from merging.tasks.workers.workers import Workers
 
 
 @pytest.fixture(scope="module")
@@ -56,7 +55,7 @@ def test_a_trial_that_is_too_large_is_told_before(
 ) -> None:
     begun = list[str]()
     monkeypatch.setattr(trial_task, "computation", begun.append)
-    monkeypatch.setattr(merges, "free_memory", lambda: 1000)
+    monkeypatch.setattr(trial_merges, "free_memory", lambda: 1000)
     with pytest.raises(MergingError, match=r"^A trial needs about .* of memory; 1 kB are free\.$"):
         measured("exemplars", store, tiny_benchmark)
     assert not begun and not bytes_of(store)
@@ -78,7 +77,7 @@ def test_when_all_workers_are_gone_what_they_answered_is_kept_for_workers_of_the
             first.shutdown(wait=False, cancel_futures=True)
 
     monkeypatch.setattr(task_counts, "merge", counted)
-    monkeypatch.setattr("merging.workers.fan_out.GONE", 0.1)
+    monkeypatch.setattr("merging.tasks.workers.fan_out.GONE", 0.1)
     with ThreadPoolExecutor(2) as first, ThreadPoolExecutor(2) as second:
         told = {"lost": (RuntimeError,), "present": lambda: not gone.is_set(), "kind": "same"}
         with pytest.raises(WorkersGone, match=r"are gone\. [345] of 26 trials are kept\. Resume when they are back"):
@@ -108,7 +107,7 @@ def test_answers_come_in_the_order_of_the_plan(tiny_benchmark: Benchmark, monkey
     one = Workers(ThreadPoolExecutor(1), 1)  # of two, either may be the first to begin
     warned = list[str]()
     context = Context("cpu", lambda now: fractions.append(now.fraction), warn=warned.append, workers=one)
-    trials = spread.Trials("drm_ablations", TrialInputs(tiny_benchmark), context)
+    trials = planned_trials.Trials("drm_ablations", TrialInputs(tiny_benchmark), context)
     planned = [PlannedTrial(name, {"say": name}, weight) for name, weight in {"a": 1.0, "b": 5.0, "c": 2.0}.items()]
     assert trials.answers(planned) == [{"said": name, "third": 1 / 3} for name in "abc"]
     assert begun == ["b", "c", "a"] and fractions[-1] == 1 and not warned
@@ -120,7 +119,7 @@ def test_answers_come_in_the_order_of_the_plan(tiny_benchmark: Benchmark, monkey
 
 
 def test_a_worker_finds_the_experts_in_its_own_benchmark(copied: Benchmark) -> None:
-    trials = spread.Trials("exemplars", TrialInputs(copied), Context("cpu"))
+    trials = planned_trials.Trials("exemplars", TrialInputs(copied), Context("cpu"))
     request = trials.request(PlannedTrial("own", {"own": "digits"}))
     assert str(copied.folder / "models").encode() not in written(request), "a worker may have the benchmark elsewhere"
     (copied.folder / "models" / "digits.safetensors").unlink()

@@ -10,12 +10,12 @@ import pytest
 import stand_in_units
 import torch
 
-from merging import errors
-from merging.errors import MergingError, RecipeError, WorkerError
+from merging.base import errors
+from merging.base.errors import MergingError, RecipeError, WorkerError
 from merging.tasks import kinds, worker
 from merging.tasks.kinds import ABOUT
 from merging.tasks.worker import answered, call, written
-from merging.workers.about import sources_digest
+from merging.tasks.workers.about import sources_digest
 
 
 def test_a_worker_says_what_it_runs_and_what_it_sees(tmp_path: Any) -> None:
@@ -27,7 +27,7 @@ def test_a_worker_says_what_it_runs_and_what_it_sees(tmp_path: Any) -> None:
         assert said["sources"] == sources_digest() and said["hardware"].startswith("CPU ") and said["memory"] > 0
 
 
-@pytest.mark.parametrize("unit", ["", "open", "os:system", "merging.workers.about:about"])
+@pytest.mark.parametrize("unit", ["", "open", "os:system", "merging.tasks.workers.about:about"])
 def test_what_is_no_kind_is_refused(unit: str) -> None:
     with pytest.raises(WorkerError, match="There is no kind of task"):
         answered(call(unit, b"{}"))

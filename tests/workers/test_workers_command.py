@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
+from merging.base.files.processes import this_process
 from merging.cli.main import main
-from merging.files.processes import this_process
-from merging.jobs.records import JobFiles, State
-from merging.runs.store import Store
+from merging.study.runs.store import Store
+from merging.tasks.queue.records import JobFiles, State
 
 
 def computing(store: Store, subject: str, title: str, event: object, state: State = State.RUNNING) -> None:

@@ -7,36 +7,36 @@ from typing import TYPE_CHECKING
 
 from app.reading import data
 from app.session import benchmark
-from merging.errors import MergingError
-from merging.hub import client
+from merging.base.errors import MergingError
+from merging.models.hub import client
 
 if TYPE_CHECKING:
-    from merging.published.catalogue import Experiment
-    from merging.published.choice import Choice
-    from merging.published.computing.experiment_run import Place
-    from merging.published.plan import FetchPlan
-    from merging.published.table import PublishedTable
+    from merging.sharing.published.catalogue import Experiment
+    from merging.sharing.published.choice import Choice
+    from merging.sharing.published.experiment_run import Place
+    from merging.sharing.published.plan import FetchPlan
+    from merging.sharing.published.table import PublishedTable
 
 
 @lru_cache(maxsize=1)
 def all_experiments() -> tuple[Experiment, ...]:
     """Every experiment of the catalogue, in its order."""
-    from merging.published.catalogue import experiments
+    from merging.sharing.published.catalogue import experiments
 
     return experiments()
 
 
 def place(chosen: Experiment) -> Place:
     """Where an experiment's own files are in this store."""
-    from merging.published.computing.experiment_run import place_of
+    from merging.sharing.published.experiment_run import place_of
 
     return place_of(chosen.key, data.store().root)
 
 
 def plan(chosen: Experiment, choice: Choice) -> FetchPlan:
     """What a choice would fetch and cost on the device that jobs compute on; no network is asked."""
-    from merging.devices import choose_device
-    from merging.published import steps
+    from merging.base.devices import choose_device
+    from merging.sharing.published import steps
 
     return steps.plan(chosen, choice, place(chosen), choose_device(data.runner().device).type)
 
@@ -53,7 +53,7 @@ def setting() -> str:
 
 def kept_choice(chosen: Experiment) -> Choice | None:
     """What was chosen when the experiment ran here last; None if it has not run."""
-    from merging.published import steps
+    from merging.sharing.published import steps
 
     try:
         return steps.kept_choice(place(chosen))
@@ -67,9 +67,9 @@ def measured_choice(chosen: Experiment) -> Choice | None:
     Raises:
         TaskError: what was measured cannot be read.
     """
-    from merging.published.computing import measured
+    from merging.sharing.published import measured_rows
 
-    return measured.measured_choice(place(chosen).folder)
+    return measured_rows.measured_choice(place(chosen).folder)
 
 
 def table(chosen: Experiment) -> PublishedTable | None:
@@ -78,7 +78,7 @@ def table(chosen: Experiment) -> PublishedTable | None:
     Raises:
         TaskError: what was computed cannot be read.
     """
-    from merging.published import steps
+    from merging.sharing.published import steps
 
     if kept_choice(chosen) is None or measured_choice(chosen) is None:
         return None
@@ -87,7 +87,7 @@ def table(chosen: Experiment) -> PublishedTable | None:
 
 def is_computed(chosen: Experiment, choice: Choice) -> bool:
     """Whether the table has every row of a choice."""
-    from merging.published.rows import INDIVIDUAL, PRETRAINED, variants
+    from merging.sharing.published.rows import INDIVIDUAL, PRETRAINED, variants
 
     if measured_choice(chosen) != choice or (made := table(chosen)) is None:
         return False
@@ -101,7 +101,7 @@ def read_cards(chosen: Experiment, choice: Choice) -> None:
     Raises:
         HubError: in one sentence what is wrong and what to do.
     """
-    from merging.published import steps
+    from merging.sharing.published import steps
 
     steps.pin(chosen, choice, place(chosen))
 

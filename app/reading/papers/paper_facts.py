@@ -12,25 +12,23 @@ from typing import TYPE_CHECKING
 
 import streamlit as st
 
-from app.reading import data, measurements, sweeps
-from app.reading.images import drawn
-from app.reading.scores import program_sweeps
+from app.reading import data, measurements, program_sweeps, samples, sweeps
 from app.session import benchmark as session_benchmark
-from merging.analysis.paper_facts import accuracies, network
-from merging.analysis.paper_facts.comparison import Comparison
-from merging.errors import MergingError
-from merging.files import atomic
+from merging.base.errors import MergingError
+from merging.base.files import atomic
 from merging.recipes.papers.claims import Claim
 from merging.recipes.presets import preset
-from merging.runs import edit_pairs
-from merging.runs.run import PRECOMPUTED, Run
-from merging.sweeps import storage as sweep_storage
+from merging.study.paper_facts import accuracies, network
+from merging.study.paper_facts.comparison import Comparison
+from merging.study.runs import edit_pairs
+from merging.study.runs.run import PRECOMPUTED, Run
+from merging.study.sweeps import storage as sweep_storage
 
 if TYPE_CHECKING:
     import pandas as pd
 
-    from merging.analysis.stored import Measured
-    from merging.sweeps.sweep import Sweep
+    from merging.study.analysis.stored import Measured
+    from merging.study.sweeps.sweep import Sweep
 
 Fact = Callable[..., Comparison | None]
 FOLDERS = ("runs", "measured", "sweeps", "points")  # what changes when something is stored
@@ -115,7 +113,7 @@ def between(first: Run, second: Run, *, over: str) -> Comparison | None:
 
 
 def _storage(first: str, second: str) -> Comparison | None:
-    from merging.analysis.storage_accounting import storage
+    from merging.study.analysis.storage_accounting import storage
 
     tables = [storage(run) for run in _runs(first, second)]
     sizes = [float(table[table["account"] == "paper"]["bytes"].sum()) for table in tables]
@@ -134,7 +132,7 @@ def _sweep(chain: list[str], target: str, first: float, second: float, over: str
             rows = sweeps.results(sweep).averages
             rows = rows[rows["line"] == lines[0]].set_index("x") if len(rows) else rows
             if {first, second} <= set(rows.index):
-                return accuracies.of_averages(rows.loc[first], rows.loc[second], over, drawn.part(sweep.split))
+                return accuracies.of_averages(rows.loc[first], rows.loc[second], over, samples.part(sweep.split))
     return None
 
 
@@ -151,7 +149,7 @@ def _range(target: str, first: str, second: str, params: Mapping[str, float]) ->
         if stored.complete:
             tasks = stored.tasks[stored.tasks["in_domain"].astype(bool)]
             lines = [tasks[tasks["line"] == merges.index(merge)] for merge in (first, second)]
-            return accuracies.of_ranges(*lines, drawn.part(sweep.split))
+            return accuracies.of_ranges(*lines, samples.part(sweep.split))
     return None
 
 
@@ -197,7 +195,7 @@ def _against_first(table: pd.DataFrame, method: str, chosen: pd.Series[bool]) ->
 
 
 def _ablation(preset: str, kind: str) -> Comparison | None:
-    from merging.analysis.measurements.parameter_kinds import NOTHING
+    from merging.study.measurements.parameter_kinds import NOTHING
 
     measured = _measured(measurements.ABLATION, preset)
     if measured is None:
@@ -235,7 +233,7 @@ def _correlation() -> Comparison | None:
 
 
 def _spread(first: str, second: str) -> Comparison | None:
-    from merging.analysis.correlation import lost
+    from merging.study.analysis.correlation import lost
 
     runs, stored, drops = _runs(first, second), data.stored(), []
     for run in runs:
@@ -266,7 +264,7 @@ def _neighbors(first: str, second: str) -> Comparison | None:
 def _distance(first: str, second: str) -> Comparison | None:
     import numpy as np
 
-    from merging.analysis.separability import distances
+    from merging.study.analysis.separability import distances
 
     found = [_features(key) for key in (first, second, PRETRAINED)]
     arrays = [measured.array("features").astype(np.float32) for measured in found if measured]
@@ -277,7 +275,7 @@ def _distance(first: str, second: str) -> Comparison | None:
 
 
 def _agreement(first: str, second: str, density: float) -> Comparison | None:
-    from merging.analysis.measurements import signs
+    from merging.study.measurements import signs
 
     runs = _whole_benchmark()
     measured = measurements.find(measurements.SIGNS, runs[0].id) if runs else None

@@ -15,12 +15,12 @@ from app import text
 from app.reading import data
 from app.reading.score_tables import NAMES
 from app.session import benchmark, state
-from merging.benchmarks.folders import state_of
-from merging.benchmarks.metrics import Summary, summarize
-from merging.errors import MergingError
+from merging.base.errors import MergingError
+from merging.images.benchmarks.benchmark_folders import state_of
+from merging.images.benchmarks.metrics import Summary, summarize
 from merging.recipes.papers.published import AVERAGES as PRINTED_AVERAGES
 from merging.recipes.papers.published import B32, L14, NORMALIZED, REFERENCES, TOWERS, Figure
-from merging.runs.run import PRECOMPUTED, Run
+from merging.study.runs.run import PRECOMPUTED, Run
 from viz import theme
 from viz.text import clean_text, percent
 
@@ -76,8 +76,8 @@ def tower() -> str:
 
 @lru_cache(maxsize=data.KEPT)
 def _tower(folder: Path, state: tuple[int, ...]) -> str:
-    from merging.checkpoints.architecture import Architecture
-    from merging.inspection.checkpoint_facts import published_tower
+    from merging.models.architecture import Architecture
+    from merging.models.inspection.checkpoint_facts import published_tower
 
     try:
         return published_tower(Architecture.of(data.benchmark().open_pretrained()))

@@ -23,8 +23,8 @@ from app.views.compare.scores import file_name
 from app.widgets import chart
 from app.widgets import page as page_parts
 from app.widgets.jobs import measure_button
-from merging.analysis.stored import Measured
-from merging.runs.run import Run, same_models
+from merging.study.analysis.stored import Measured
+from merging.study.runs.run import Run, same_models
 from viz.text import plural
 
 if TYPE_CHECKING:

@@ -11,14 +11,14 @@ import streamlit as st
 
 from app.reading import data, measurements
 from app.reading.figures import keep_shared, kept_table
-from merging.analysis.stored import Measured
-from merging.benchmarks.metrics import summarize, wilson
-from merging.runs.run import Run
+from merging.images.benchmarks.metrics import summarize, wilson
+from merging.study.analysis.stored import Measured
+from merging.study.runs.run import Run
 
 if TYPE_CHECKING:
     import pandas as pd
 
-    from merging.analysis.measurements.predictions import Answers
+    from merging.study.measurements.predictions import Answers
 
 BOTH_IN, ONLY_A, ONLY_B, BOTH_OUT = "In domain", "In domain of A only", "In domain of B only", "Out of domain"
 SIDES = {(True, True): BOTH_IN, (True, False): ONLY_A, (False, True): ONLY_B, (False, False): BOTH_OUT}
@@ -81,14 +81,14 @@ def pair(a: Run, b: Run) -> Pair:
 @keep_shared(16)
 def answers(measured: Measured) -> Mapping[str, Answers]:
     """{data set: the run's predictions on its images}; shared, never changed."""
-    from merging.analysis.measurements.predictions import of_data_sets
+    from merging.study.measurements.predictions import of_data_sets
 
     return of_data_sets(measured, data.benchmark())
 
 
 @kept_table
 def _scores(measured: Measured) -> pd.DataFrame:
-    from merging.analysis.measurements.predictions import scores
+    from merging.study.measurements.predictions import scores
 
     return scores(measured, data.benchmark())
 
@@ -128,7 +128,7 @@ def _groups(of: Pair, tasks: Sequence[str]) -> Groups:
 
 @st.cache_data(max_entries=data.KEPT, show_spinner=False)
 def _resampled(entry_a: str, entry_b: str, groups: Groups, h: bool, _of: Pair) -> pd.DataFrame:
-    from merging.analysis.agreement import differences
+    from merging.study.analysis.agreement import differences
 
     assert _of.measured_a is not None  # called only with both
     assert _of.measured_b is not None
@@ -141,8 +141,8 @@ def _plain(one: pd.DataFrame, other: pd.DataFrame, groups: Groups, h: bool) -> p
     """The same without intervals, from accuracies alone."""
     import pandas as pd
 
-    from merging.analysis.agreement import H_SCORE, INSIDE, OUTSIDE
-    from merging.benchmarks.metrics import h_score
+    from merging.images.benchmarks.metrics import h_score
+    from merging.study.analysis.agreement import H_SCORE, INSIDE, OUTSIDE
 
     both = one.merge(other, on="task", suffixes=("_a", "_b")).set_index("task")
     rows = []
@@ -159,13 +159,13 @@ def _plain(one: pd.DataFrame, other: pd.DataFrame, groups: Groups, h: bool) -> p
 
 
 def _group(of: Pair, scope: str) -> str:
-    from merging.analysis.agreement import H_SCORE, INSIDE, OUTSIDE
+    from merging.study.analysis.agreement import H_SCORE, INSIDE, OUTSIDE
 
     return AVERAGES if scope in (INSIDE, OUTSIDE, H_SCORE) else of.side(scope)
 
 
 def _titles(of: Pair, table: pd.DataFrame) -> list[str]:
-    from merging.analysis.agreement import H_SCORE, INSIDE, OUTSIDE
+    from merging.study.analysis.agreement import H_SCORE, INSIDE, OUTSIDE
 
     both = "" if of.same_domain else " of both"
     averages = {INSIDE: f"Mean in domain{both}", OUTSIDE: f"Mean out of domain{both}", H_SCORE: "H-score"}
@@ -174,7 +174,7 @@ def _titles(of: Pair, table: pd.DataFrame) -> list[str]:
 
 def _with_interval(rows: pd.DataFrame, scope: str, groups: Groups) -> tuple[float, float, float]:
     """A score of one run with the ends of its interval; those of an H-score are NaN."""
-    from merging.analysis.agreement import H_SCORE, INSIDE, OUTSIDE
+    from merging.study.analysis.agreement import H_SCORE, INSIDE, OUTSIDE
 
     if scope in (INSIDE, OUTSIDE):
         summary = summarize(rows, groups[scope == OUTSIDE])
@@ -193,8 +193,8 @@ def _images(entry_a: str, entry_b: str, _of: Pair) -> pd.DataFrame:
     import numpy as np
     import pandas as pd
 
-    from merging.analysis.agreement import CELLS, cells
-    from merging.analysis.measurements.features import name_of
+    from merging.study.analysis.agreement import CELLS, cells
+    from merging.study.measurements.features import name_of
 
     assert _of.measured_a is not None  # called only with both
     assert _of.measured_b is not None

@@ -16,7 +16,7 @@ from app.views.features import maps as feature_maps
 from app.views.features.data import BINS, Model
 from app.widgets import chart, paper_line
 from app.widgets.jobs import measure_button
-from merging.errors import TaskError
+from merging.base.errors import TaskError
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -84,7 +84,7 @@ def distances(of: Pair, ready: list[Model], task: str, unit: bool) -> pd.DataFra
     import numpy as np
     import pandas as pd
 
-    from merging.analysis.separability import distances
+    from merging.study.analysis.separability import distances
 
     by_id = {model.run.id: model for model in ready}
     at = feature_data.images(ready[0], task).index

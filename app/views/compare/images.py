@@ -7,17 +7,16 @@ from typing import TYPE_CHECKING, Any
 
 import streamlit as st
 
-from app.reading import measurements
-from app.reading.images import drawn
+from app.reading import measurements, samples
 from app.session import address, selection
 from app.session.clicks import fragment
 from app.views.compare import data, scores
 from app.views.compare.data import BOTH_IN, BOTH_OUT, Pair
 from app.views.compare.scores import file_name
 from app.widgets import chart
-from app.widgets.images import thumbnails as tiles
+from app.widgets import thumbnails as tiles
 from app.widgets.jobs import measure_button
-from merging.files import tables
+from merging.base.files import tables
 from viz.text import plural, power
 
 if TYPE_CHECKING:
@@ -65,11 +64,11 @@ def pictures(of: Pair) -> None:
     )
     column, *sides = CELLS[outcome]
     with square:
-        caption = f"n = {len(chosen):,} images of the {drawn.part()}. {measure_button.origin(of.predictions)}"
+        caption = f"n = {len(chosen):,} images of the {samples.part()}. {measure_button.origin(of.predictions)}"
         chart.chart(
             "compare_agreement", agreement(chosen), name=f"agreement_{file_name(of)}", on_click=choose_cell,
             labels=of.labels, selected=tuple(sides), description=in_words(chosen), of=of.runs,
-            caption=f"{caption}{scores.differing(of.predictions)}{drawn.sentence()}",
+            caption=f"{caption}{scores.differing(of.predictions)}{samples.sentence()}",
         )  # fmt: skip
         st.markdown(in_words(chosen))
     one_image(of, chosen)
@@ -78,7 +77,7 @@ def pictures(of: Pair) -> None:
 
 def one_image(of: Pair, images: pd.DataFrame) -> None:
     """The image that is chosen for all pages, with both predictions and its cell."""
-    from merging.analysis.measurements.predictions import SPLIT
+    from merging.study.measurements.predictions import SPLIT
 
     if image := tiles.chosen_image(images["image"], SPLIT):
         row = images[images["image"] == image].iloc[0]
@@ -118,7 +117,7 @@ def agreement(images: pd.DataFrame) -> pd.DataFrame:
 
 def in_words(images: pd.DataFrame) -> str:
     """McNemar's test of the images on which only one run is right, in words; Markdown."""
-    from merging.analysis.agreement import mcnemar
+    from merging.study.analysis.agreement import mcnemar
 
     if not images["single"].all():
         return SEVERAL
@@ -154,7 +153,7 @@ def ordered(images: pd.DataFrame, column: str) -> pd.DataFrame:
 
 def thumbnails(of: Pair, images: pd.DataFrame, column: str, outcome: str) -> None:
     """A page of the images, each with its class and both predictions."""
-    from merging.analysis.measurements.predictions import SPLIT
+    from merging.study.measurements.predictions import SPLIT
 
     if images.empty:
         st.caption(f"No image is in the cell “{outcome}”.")

@@ -14,12 +14,11 @@ from app.views.compare.data import Pair
 from app.views.compare.scores import file_name
 from app.views.conflicts import joint_space, layers, signs
 from app.views.drift import by_depth
-from app.widgets import chart, selected
+from app.widgets import chart, put_back_panel, selected
 from app.widgets.jobs import measure_button
-from app.widgets.put_back import panel
-from merging.analysis.stored import Measured
-from merging.errors import CheckpointError, MergingError
-from merging.runs.run import Run, same_models
+from merging.base.errors import CheckpointError, MergingError
+from merging.study.analysis.stored import Measured
+from merging.study.runs.run import Run, same_models
 from viz.text import plural, span
 
 if TYPE_CHECKING:
@@ -153,7 +152,7 @@ def one_tensor(of: Pair) -> None:
     named = table[list(columns)].replace({"expert": names.titles()})
     st.dataframe(named, hide_index=True, column_config=columns, alt=alt)
     side = st.segmented_control("Change it in", ("A", "B"), default="A", key="changed_side", required=True)
-    panel.show(of.runs["AB".index(side)], tensor, "compare")
+    put_back_panel.show(of.runs["AB".index(side)], tensor, "compare")
 
 
 def saliency(run: Run) -> pd.DataFrame | None:

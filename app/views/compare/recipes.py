@@ -8,12 +8,12 @@ from itertools import zip_longest
 from typing import Any, NamedTuple
 
 from app import text
-from merging.checkpoints.references import EXPERTS, PRETRAINED, expert_key
 from merging.methods.factor_rules import rules_text
+from merging.models.references import EXPERTS, PRETRAINED, expert_key
 from merging.recipes.recipe import Exemplars, Recipe, TestData
 from merging.recipes.step import Step
-from merging.runs.edit_pairs import recipe_of
-from merging.runs.run import Run, same_models
+from merging.study.runs.edit_pairs import recipe_of
+from merging.study.runs.run import Run, same_models
 
 ABSENT, METHOD = "—", "Method"
 MOST = 3  # lines that a sentence tells

@@ -12,10 +12,10 @@ from app.reading import data, measurements
 from app.text import look_up
 from app.views.conflicts import pairs as conflict_pairs
 from app.views.conflicts import signs as conflict_signs
-from merging.analysis.stored import Measured
-from merging.errors import CheckpointError
-from merging.runs.edit_pairs import same_saliency
-from merging.runs.run import SALIENCY, Run
+from merging.base.errors import CheckpointError
+from merging.study.analysis.stored import Measured
+from merging.study.runs.edit_pairs import same_saliency
+from merging.study.runs.run import SALIENCY, Run
 from viz.text import clean_text
 
 if TYPE_CHECKING:

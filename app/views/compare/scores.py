@@ -6,16 +6,14 @@ import math
 
 import streamlit as st
 
-from app.reading import measurements
-from app.reading.images import drawn
-from app.reading.scores import imported_runs
+from app.reading import imported_runs, measurements, samples
 from app.views.compare import data
 from app.views.compare.data import Pair
 from app.views.scores import imported_chart
 from app.widgets import chart
 from app.widgets.jobs import measure_button
-from merging.analysis.stored import Measured
-from merging.runs.run import Run
+from merging.study.analysis.stored import Measured
+from merging.study.runs.run import Run
 from viz.text import percent, plural
 
 NOT_SCORED = "Scores can be compared if both runs were evaluated on one benchmark, or if their predictions are stored."
@@ -89,16 +87,18 @@ def caption(of: Pair, count: int) -> str:
     common = "" if of.same_domain else f" {COMMON}"
     if of.without_predictions:
         return (
-            f"Differences of accuracies on the {drawn.part()}. Intervals need the predictions, which are not stored."
-            f"{drawn.sentence()}{common}"
+            f"Differences of accuracies on the {samples.part()}. Intervals need the predictions, which are not stored."
+            f"{samples.sentence()}{common}"
         )
-    from merging.analysis.agreement import RESAMPLES, SEED
+    from merging.study.analysis.agreement import RESAMPLES, SEED
 
     return (
-        f"Accuracy on the {drawn.part()}; averages are over data sets, unweighted. Intervals: the images of each data "
+        f"Accuracy on the {samples.part()}; averages are over data sets, unweighted. Intervals: the images of "
+        f"each data "
         f"set are resampled {RESAMPLES:,} times, the same ones for both runs, seed {SEED}. A filled dot's interval "
         f"excludes zero. The intervals are not corrected for their number: of {count}, one in twenty would exclude "
-        f"zero by chance. {measure_button.origin(of.predictions)}{differing(of.predictions)}{drawn.sentence()}{common}"
+        f"zero by chance. "
+        f"{measure_button.origin(of.predictions)}{differing(of.predictions)}{samples.sentence()}{common}"
     )
 
 

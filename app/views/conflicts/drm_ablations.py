@@ -6,8 +6,7 @@ from typing import TYPE_CHECKING
 
 import streamlit as st
 
-from app.reading import measurements
-from app.reading.images import drawn
+from app.reading import measurements, samples
 from app.reading.papers import published as published_rows
 from app.widgets import chart, paper_line
 from app.widgets.jobs import measure_button
@@ -34,7 +33,7 @@ def view() -> None:
     _table(rows)
     inside, outside = (f"n = {span(rows[name])}" for name in ("n_in", "n_out"))
     st.caption(
-        f"Means over data sets on the {drawn.part()} with 95% intervals; {inside} images over "
+        f"Means over data sets on the {samples.part()} with 95% intervals; {inside} images over "
         f"{plural(int(rows['tasks_in'].max()), 'task')} in domain, {outside} over "
         f"{plural(int(rows['tasks_out'].max()), 'task')} out of domain. All rows are evaluated on the same images, so "
         "a change is more certain than the intervals suggest. Everything else stays as in the full method. No value is "
@@ -47,7 +46,7 @@ def view() -> None:
         "Every dot drops the singular values up to some share of the largest, before anything else; point at a dot to "
         "see which share. Matrices lose different shares of their ranks, and the axis shows the mean; the paper drops "
         f"the same share of every matrix. Bars are 95% intervals. {inside} images in domain, {outside} out of domain, "
-        f"{drawn.part()}. {measure_button.origin([measurement])}"
+        f"{samples.part()}. {measure_button.origin([measurement])}"
     )
     table = truncation(measurements.table(measurement, "ranks"))
     paper = paper_line.of("conflicts/rank_truncation")

@@ -15,15 +15,15 @@ from app.session import address, selection
 from app.session.clicks import fragment
 from app.views.conflicts import layers, signs
 from app.widgets import chart, paper_line, selected
-from merging.analysis.paper_facts.network import swing
-from merging.runs.run import Run
-from merging.text import duration_text
+from merging.base.text import duration_text
+from merging.study.paper_facts.network import swing
+from merging.study.runs.run import Run
 from viz.text import percent, plural
 
 if TYPE_CHECKING:
     import pandas as pd
 
-    from merging.analysis.drm_joint_space import JointSpace
+    from merging.study.analysis.drm_joint_space import JointSpace
 
 # Label in pickers and links -> name in tables and charts.
 Key = tuple[str, str, bool]  # run, layer, vertical
@@ -116,7 +116,7 @@ def spectrum(key: Key, whole: JointSpace, cut: float) -> None:
 @st.cache_data(max_entries=data.KEPT, show_spinner=False)
 def spectrum_table(key: Key, cut: float, _whole: JointSpace) -> pd.DataFrame:
     """Singular values of a space."""
-    from merging.analysis.drm_joint_space import spectrum
+    from merging.study.analysis.drm_joint_space import spectrum
 
     return spectrum(_whole, cut)
 
@@ -155,7 +155,7 @@ def choose_expert() -> None:
 @st.cache_data(max_entries=data.KEPT, show_spinner=False)
 def energy_table(key: Key, cut: float, _whole: JointSpace) -> pd.DataFrame:
     """Energies and row norms of a space, by expert and direction."""
-    from merging.analysis.drm_joint_space import energies
+    from merging.study.analysis.drm_joint_space import energies
 
     return energies(_whole.cut(cut))
 
@@ -200,7 +200,7 @@ def pruning(key: Key, whole: JointSpace, cut: float, expert: str | None) -> None
 @st.cache_data(max_entries=data.KEPT, show_spinner="Pruning the layer …")
 def dropped_table(key: Key, cut: float, ratio: float, joint: bool, _whole: JointSpace) -> pd.DataFrame:
     """The share of every basis vector that pruning drops."""
-    from merging.analysis.drm_joint_space import dropped
+    from merging.study.analysis.drm_joint_space import dropped
 
     return dropped(_whole.cut(cut), ratio, joint)
 
@@ -210,6 +210,6 @@ def steps_table(
     key: Key, cut: float, ratio: float, joint: bool, _whole: JointSpace
 ) -> tuple[pd.DataFrame, dict[str, float]]:
     """The reduced matrices of every step, and the numbers for the caption."""
-    from merging.analysis.drm_joint_space import steps
+    from merging.study.analysis.drm_joint_space import steps
 
     return steps(_whole.cut(cut), ratio, joint)

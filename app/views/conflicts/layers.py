@@ -14,14 +14,14 @@ from app.reading import data
 from app.reading.measurements import WHAT
 from app.session import address
 from app.widgets import selected
-from merging.checkpoints.families import LINEAR_MAPS
-from merging.runs.run import Run
+from merging.models.families import LINEAR_MAPS
+from merging.study.runs.run import Run
 
 if TYPE_CHECKING:
     import pandas as pd
     import torch
 
-    from merging.analysis.drm_joint_space import JointSpace, TaskMatrices, Tick
+    from merging.study.analysis.drm_joint_space import JointSpace, TaskMatrices, Tick
 
 HOW = "Click a cell, or choose"
 
@@ -50,7 +50,7 @@ def middle(run: Run) -> str:
 
 @st.cache_resource(max_entries=2, show_spinner=False)
 def _task_matrices(run_id: str) -> TaskMatrices:
-    from merging.analysis.drm_joint_space import TaskMatrices
+    from merging.study.analysis.drm_joint_space import TaskMatrices
 
     return TaskMatrices.of(data.store().run(run_id))
 
@@ -85,7 +85,7 @@ def expected(run: Run, layer: str, vertical: bool) -> float:
     Raises:
         CheckpointError: as ``matrices``.
     """
-    from merging.analysis.drm_joint_space import estimated_seconds
+    from merging.study.analysis.drm_joint_space import estimated_seconds
 
     if decomposition(run.id, layer, vertical).space is not None:
         return 0.0
@@ -99,7 +99,7 @@ def space(run: Run, layer: str, vertical: bool, tick: Tick = lambda share: None)
     Raises:
         CheckpointError: as ``matrices``. MergingError: the numbers are too large.
     """
-    from merging.analysis.drm_joint_space import joint_space
+    from merging.study.analysis.drm_joint_space import joint_space
 
     kept = decomposition(run.id, layer, vertical)
     if kept.space is None:

@@ -16,8 +16,8 @@ from app.views.conflicts import layers as conflict_layers
 from app.views.conflicts import signs
 from app.widgets import chart
 from app.widgets.jobs import measure_button
-from merging.analysis.stored import Measured
-from merging.runs.run import Run
+from merging.study.analysis.stored import Measured
+from merging.study.runs.run import Run
 from viz.text import percent
 
 if TYPE_CHECKING:
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     import pandas as pd
     from numpy.typing import NDArray
 
-    from merging.analysis.measurements.pairs import Pairs
+    from merging.study.measurements.pairs import Pairs
 
 # Label in pickers and links -> name in tables and charts.
 VALUES = {"cosine of task vectors": "cosine", "sign conflict": "conflict", "overlap of masks": "overlap"}
@@ -44,7 +44,7 @@ DISTANCES = {"cosine": "1 − cosine", "conflict": "the share in conflict", "ove
 
 @st.cache_resource(max_entries=8, show_spinner=False)
 def _counts(entry: str, _found: Measured) -> Pairs:
-    from merging.analysis.measurements.pairs import from_tables
+    from merging.study.measurements.pairs import from_tables
 
     return from_tables({name: _found.table(name) for name in _found.tables})
 
@@ -54,7 +54,7 @@ def compared(
     entry: str, _found: Measured, layer: str | None, value: str, density: float
 ) -> tuple[pd.DataFrame, list[str]]:
     """The table of the matrix, of the whole model or of one layer, and the experts in clustered order."""
-    from merging.analysis.measurements.pairs import cluster_order, distances, matrix
+    from merging.study.measurements.pairs import cluster_order, distances, matrix
 
     pairs = _counts(entry, _found)
     rows: NDArray[np.bool_] | slice = slice(None) if layer is None else (pairs.tensors["tensor"] == layer).to_numpy()
@@ -66,7 +66,7 @@ def compared(
 @st.cache_data(max_entries=data.KEPT, show_spinner=False)
 def depth(entry: str, _found: Measured, pair: tuple[str, str], value: str, density: float) -> pd.DataFrame:
     """One pair, tensor by tensor."""
-    from merging.analysis.measurements.pairs import by_depth
+    from merging.study.measurements.pairs import by_depth
 
     return by_depth(_counts(entry, _found), pair, value, density)
 
@@ -74,7 +74,7 @@ def depth(entry: str, _found: Measured, pair: tuple[str, str], value: str, densi
 @st.cache_data(max_entries=data.KEPT, show_spinner=False)
 def by_tensor(entry: str, _found: Measured, value: str, density: float) -> pd.DataFrame:
     """Every pair, tensor by tensor."""
-    from merging.analysis.measurements.pairs import by_tensor
+    from merging.study.measurements.pairs import by_tensor
 
     return by_tensor(_counts(entry, _found), value, density)
 

@@ -15,10 +15,10 @@ from app.session.clicks import fragment
 from app.views.conflicts import layers
 from app.widgets import chart, paper_line, selected
 from app.widgets.jobs import measure_button
-from merging.analysis.stored import Measured
-from merging.errors import CheckpointError
-from merging.runs.run import Run
-from merging.text import duration_text
+from merging.base.errors import CheckpointError
+from merging.base.text import duration_text
+from merging.study.analysis.stored import Measured
+from merging.study.runs.run import Run
 from viz.text import clean_text
 
 if TYPE_CHECKING:
@@ -26,8 +26,8 @@ if TYPE_CHECKING:
     import pandas as pd
     from numpy.typing import NDArray
 
-    from merging.analysis.drm_joint_space import JointSpace
-    from merging.analysis.measurements.signs import Layer
+    from merging.study.analysis.drm_joint_space import JointSpace
+    from merging.study.measurements.signs import Layer
 
 DENSITIES = (1.0, 0.7, 0.5, 0.3, 0.2, 0.1, 0.05)  # the measured ones
 DENSITY, CUT = 0.2, 0.01
@@ -59,14 +59,14 @@ NUMBERS = {
 @st.cache_data(max_entries=data.KEPT, show_spinner=False)
 def at_density(run_id: str, name: str, density: float, cut: float, _spaces: Sequence[JointSpace]) -> Layer:
     """One linear layer, pruned to one density."""
-    from merging.analysis.measurements.signs import inspect_layer
+    from merging.study.measurements.signs import inspect_layer
 
     return inspect_layer(layers.matrices(run_id, name), (density,), cut, spaces=_spaces)
 
 
 def one_layer(run: Run, name: str, density: float, cut: float) -> list[Layer]:
     """One linear layer, before and after pruning; spaces and counts that are cached are not computed again."""
-    from merging.analysis.measurements.signs import estimated_seconds
+    from merging.study.measurements.signs import estimated_seconds
 
     densities = sorted({1.0, density})
     seconds = sum(layers.expected(run, name, vertical) for vertical in (False, True))
@@ -80,7 +80,7 @@ def bins(counts: dict[tuple[str, float], NDArray[np.int64]], density: float) -> 
     """The table of the histogram: a row for each space, state and bin, with the totals of its space."""
     import pandas as pd
 
-    from merging.analysis.measurements.signs import EDGES, SPACES, agreement, histogram
+    from merging.study.measurements.signs import EDGES, SPACES, agreement, histogram
 
     rows: list[tuple[Any, ...]] = []
     for space, title in SPACES.items():
@@ -99,7 +99,7 @@ def bins(counts: dict[tuple[str, float], NDArray[np.int64]], density: float) -> 
 @keep_shared(8)
 def whole(measurement: Measured) -> dict[tuple[str, float], NDArray[np.int64]]:
     """Votes of all linear layers together, by space and density; shared, so not to be changed."""
-    from merging.analysis.measurements.signs import counts_of
+    from merging.study.measurements.signs import counts_of
 
     return counts_of(measurements.table(measurement, "votes"), measurement.notes["tasks"])
 
@@ -107,7 +107,7 @@ def whole(measurement: Measured) -> dict[tuple[str, float], NDArray[np.int64]]:
 @kept_table
 def by_layer(measurement: Measured, density: float) -> pd.DataFrame:
     """Agreement at one density, a row for each space and layer."""
-    from merging.analysis.measurements.signs import SPACES
+    from merging.study.measurements.signs import SPACES
 
     rows = _of_layers(measurement, "agreement", density)
     return rows.assign(title=rows["space"].map(SPACES), excess=rows["mean"] - rows["null"])

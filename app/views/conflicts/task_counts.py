@@ -8,9 +8,8 @@ from typing import TYPE_CHECKING, Any
 import streamlit as st
 
 from app import text
-from app.reading import measurements
+from app.reading import measurements, samples
 from app.reading.figures import kept_table
-from app.reading.images import drawn
 from app.session import address
 from app.widgets import chart, paper_line
 from app.widgets.jobs import measure_button
@@ -19,7 +18,7 @@ from viz.text import span
 if TYPE_CHECKING:
     import pandas as pd
 
-    from merging.analysis.stored import Measured
+    from merging.study.analysis.stored import Measured
 
 NOT_MEASURED = (
     "How accuracy depends on the number of tasks has not been measured on this benchmark. This merges up to ten "
@@ -51,7 +50,8 @@ def view() -> None:
         f"Each dot is one subset of the experts; the line connects the means. At most {notes['most']} subsets of each "
         f"size, all if there are fewer, the same for every method: {notes['subsets']} subsets, drawn with seed "
         f"{notes['seed']}. Accuracy is on the tasks of the merged experts only, on n = {images} images of "
-        f"each task's {drawn.part()}, the same images everywhere. Every method keeps its preset's parameters at every "
+        f"each task's {samples.part()}, the same images everywhere. Every method keeps its preset's "
+        f"parameters at every "
         "size; a scaling chosen for eight experts, such as Task Arithmetic's, is not optimal for two. DARE-TIES "
         "draws what it drops with seed 0. "
         f"{measure_button.origin([measurement])}"
@@ -67,20 +67,20 @@ def view() -> None:
 
 @kept_table
 def _averages(measurement: Measured) -> pd.DataFrame:
-    from merging.analysis.measurements.task_counts import averages
+    from merging.study.trials.task_counts import averages
 
     return averages(*(measurements.table(measurement, name) for name in ("counts", "experts")))
 
 
 @kept_table
 def _paired(table: pd.DataFrame, chosen: str, value: str) -> pd.DataFrame:
-    from merging.analysis.measurements.task_counts import paired_tests
+    from merging.study.trials.task_counts import paired_tests
 
     return paired_tests(table, chosen, value)
 
 
 def _tests(table: pd.DataFrame, value: str) -> None:
-    from merging.analysis.measurements.task_counts import REFERENCE
+    from merging.study.trials.task_counts import REFERENCE
 
     st.header("Is one method better than another, no matter which experts are merged?", anchor=False)
     methods = list(dict.fromkeys(table["method"]))

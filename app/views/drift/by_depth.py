@@ -8,16 +8,15 @@ from typing import TYPE_CHECKING
 import streamlit as st
 
 from app import text
-from app.reading import measurements
+from app.reading import measurements, samples
 from app.reading.figures import kept_table
-from app.reading.images import drawn
 from app.reading.measurements import Pairs
 from app.session import address
 from app.widgets import chart, paper_line
 from app.widgets.jobs import measure_button
 from app.widgets.run_picker import pick_one
-from merging.analysis.stored import Measured
-from merging.runs.run import Run
+from merging.study.analysis.stored import Measured
+from merging.study.runs.run import Run
 from viz.text import span
 
 if TYPE_CHECKING:
@@ -126,7 +125,7 @@ def correlations(points: pd.DataFrame, value: str) -> None:
 
 @kept_table
 def _correlations(points: pd.DataFrame, value: str) -> pd.DataFrame:
-    from merging.analysis.correlation import correlations
+    from merging.study.analysis.correlation import correlations
 
     return correlations(points, value, "lost")
 
@@ -151,6 +150,6 @@ def consistency(runs: Sequence[Run], stored: Sequence[Run]) -> None:
     st.dataframe(table, hide_index=True, column_config=columns, alt="Consistency of every run over its tasks")
     st.caption(
         "A drop is the accuracy of the task's own expert minus that of the merge, in percentage points, on the "
-        f"{drawn.part()}. Its standard deviation over tasks (n − 1) is LOT's measure of inconsistency (Table 10)."
+        f"{samples.part()}. Its standard deviation over tasks (n − 1) is LOT's measure of inconsistency (Table 10)."
     )
     paper_line.show(paper_line.of("drift/consistency"), runs)

@@ -7,18 +7,16 @@ from collections.abc import Sequence
 import streamlit as st
 
 from app import text
-from app.reading import data, measurements
-from app.reading.images import drawn
+from app.reading import data, measurements, samples
 from app.reading.measurements import Pairs
 from app.session import address, pages, selection
 from app.session.clicks import fragment
 from app.views.drift import of_networks
-from app.widgets import chart, page, paper_line, run_picker, selected
+from app.widgets import chart, page, paper_line, put_back_panel, run_picker, selected
 from app.widgets.jobs import measure_button
-from app.widgets.put_back import panel
 from app.widgets.run_picker import pick_one
-from merging.analysis.stored import Measured
-from merging.runs.run import Run
+from merging.study.analysis.stored import Measured
+from merging.study.runs.run import Run
 from viz.text import clean_text, span
 
 # Label in pickers and links -> name in tables and charts.
@@ -61,7 +59,7 @@ def unmeasured(runs: Sequence[Run]) -> None:
     tensors = list(data.table(run.id, "tensors")["tensor"])
     tensor = selected.pick(address.TENSOR, tensors, "Tensor", placeholder="Choose a tensor", width=380)
     selected.doors("Drift", address.TENSOR, run=run.id)
-    panel.show(run, tensor, "drift")
+    put_back_panel.show(run, tensor, "drift")
 
 
 def choose_cell() -> None:
@@ -146,7 +144,7 @@ def ablation(run: Run) -> None:
     st.dataframe(table, hide_index=True, column_config=first | numbers, alt="Accuracy by what is left as pretrained")
     images = span(measurements.table(measurement, measurements.ABLATION)["n"])
     st.caption(
-        f"In-domain accuracy on the {drawn.part()}, n = {images} images per task (LOT, Table 7, "
+        f"In-domain accuracy on the {samples.part()}, n = {images} images per task (LOT, Table 7, "
         f"which does not state where it counts embeddings). {measure_button.origin([measurement])}"
     )
     paper_line.show(paper_line.of("drift/ablation"), [run])

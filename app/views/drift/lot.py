@@ -7,17 +7,16 @@ from typing import TYPE_CHECKING, Any
 
 import streamlit as st
 
-from app.reading import measurements
-from app.reading.images import drawn
+from app.reading import measurements, samples
 from app.reading.papers.published import OURS, PUBLISHED, printed_color
 from app.session import address
 from app.session.clicks import fragment
 from app.widgets import chart, paper_line
 from app.widgets.jobs import measure_button
-from merging.analysis.stored import Measured
 from merging.recipes.papers.claims import BY_EXEMPLARS, Curve
 from merging.recipes.papers.published import SOURCES
-from merging.runs.run import Run
+from merging.study.analysis.stored import Measured
+from merging.study.runs.run import Run
 from viz.text import clean_text, plural
 
 if TYPE_CHECKING:
@@ -41,7 +40,7 @@ ORDER = (
 @fragment
 def cases() -> None:
     """Two tasks on one layer, from orthogonal to shared feature spaces; exact, computed at once."""
-    from merging.analysis.lot_extreme_cases import RANK, extreme_case
+    from merging.study.analysis.lot_extreme_cases import RANK, extreme_case
 
     st.markdown(
         "LOT solves each layer in closed form. Here are two tasks whose inputs span a few directions. In directions "
@@ -96,7 +95,7 @@ def exemplars(stored: Sequence[Run]) -> None:
     draws, tasks = plural(measurement.notes["seeds"], "draw"), plural(int(accuracy["tasks"].iloc[0]), "task")
     caption = (
         f"Lines are means over {draws} of the exemplars (seeds from 0), bands run from the worst draw to the best. "
-        f"In-domain accuracy on the {drawn.part()}, n = {accuracy['n'].iloc[0]:,} images over {tasks}; every method "
+        f"In-domain accuracy on the {samples.part()}, n = {accuracy['n'].iloc[0]:,} images over {tasks}; every method "
         f"with its default parameters except those in its name. {measure_button.origin([measurement])}"
     )
     paper = paper_line.of("drift/exemplars")
@@ -138,7 +137,7 @@ def _as_printed(curve: Curve, exemplars: int) -> str:
 
 def altered(measurement: Measured) -> None:
     """What merging whole weights loses, and how much of it comes from the pretrained weights (LOT, Fig. 2)."""
-    from merging.analysis.measurements.exemplar_sensitivity import losses
+    from merging.study.trials.exemplar_sensitivity import losses
 
     table = losses(measurements.table(measurement, "weights"))
     paper = paper_line.of("drift/whole_weights")
@@ -147,7 +146,7 @@ def altered(measurement: Measured) -> None:
         "The closed form of LOT with scaling 1, solved once for task vectors and once for whole weights, from the same "
         "exemplars and with the same cut-off. The first part is what is lost against each task's own expert with task "
         "vectors; the second is what whole weights lose beyond that, which is what (I − Π) θ₀ was worth. Means over "
-        f"{draws} of the exemplars, bars from the best to the worst; in-domain accuracy on the {drawn.part()}, "
+        f"{draws} of the exemplars, bars from the best to the worst; in-domain accuracy on the {samples.part()}, "
         f"n = {table['n'].iloc[0]:,} images. {measure_button.origin([measurement])}"
     )
     chart.chart("drift_altered", table, name="whole_weights", caption=caption, description=paper, of=())

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 from app.reading import data, measurements
 from app.widgets.jobs import measure_button
-from merging.analysis.stored import Measured
-from merging.runs.run import Run
+from merging.study.analysis.stored import Measured
+from merging.study.runs.run import Run
 from viz.text import clean_text, span
 
 INSTEAD = "Layer by layer works with layer inputs (`merging.capture`)."

@@ -12,13 +12,12 @@ from app import text
 from app.reading import data, measurements, put_back
 from app.session import address, selection
 from app.session.clicks import fragment
-from app.widgets import chart, page, selected
+from app.widgets import chart, page, put_back_panel, selected
 from app.widgets.jobs import measure_button
-from app.widgets.put_back import panel
 from app.widgets.run_picker import pick_one
-from merging.analysis.stored import Measured
-from merging.previews.bootstrap import IN_DOMAIN, OUT_OF_DOMAIN
-from merging.runs.run import Run
+from merging.study.analysis.stored import Measured
+from merging.study.previews.bootstrap import IN_DOMAIN, OUT_OF_DOMAIN
+from merging.study.runs.run import Run
 from viz.text import count, plural
 
 if TYPE_CHECKING:
@@ -114,7 +113,7 @@ def layers(run: Run, measured: Measured | None) -> None:
     if measured is not None and changes is not None:
         with picture:
             true_map(run, measured, changes, tensor)
-    panel.show(run, tensor, "drift")
+    put_back_panel.show(run, tensor, "drift")
     if changes is not None:
         against_drift(run, changes, tensor)
     first_order(run, changes, tensor)
@@ -165,7 +164,7 @@ def pick_domain(changes: pd.DataFrame) -> str:
 
 def against_drift(run: Run, changes: pd.DataFrame, tensor: str | None) -> None:
     """Ranks by drift against ranks by what putting back gives, and the first of both."""
-    from merging.analysis.correlation import fit_line
+    from merging.study.analysis.correlation import fit_line
 
     chart.ask("drift_and_put_back")
     drift = measurements.find(measurements.DRIFT, run.id)

@@ -15,9 +15,9 @@ from app.views.features.data import TOGETHER, Model
 from app.widgets import chart, paper_line, selected
 from app.widgets.jobs import measure_button
 from app.widgets.run_picker import pick_one
-from merging.analysis.paper_facts import network
-from merging.errors import CheckpointError
-from merging.runs.run import Run
+from merging.base.errors import CheckpointError
+from merging.study.paper_facts import network
+from merging.study.runs.run import Run
 from viz.text import clean_text, span
 
 VALUES = {"nearest neighbors": "knn", "silhouette": "silhouette", "scatter ratio": "scatter"}

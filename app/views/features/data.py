@@ -11,9 +11,9 @@ import streamlit as st
 
 from app.reading import data, measurements
 from app.text import look_up
-from merging.analysis.stored import Measured
-from merging.benchmarks.metrics import wilson
-from merging.runs.run import Run
+from merging.images.benchmarks.metrics import wilson
+from merging.study.analysis.stored import Measured
+from merging.study.runs.run import Run
 from viz.text import percent
 
 if TYPE_CHECKING:
@@ -86,7 +86,7 @@ def principal(models: Sequence[Model], task: str) -> tuple[dict[str, pd.DataFram
 def _principal(
     entries: tuple[str, ...], task: str, _models: Sequence[Model]
 ) -> tuple[dict[str, pd.DataFrame], tuple[float, ...]]:
-    from merging.analysis.separability import principal
+    from merging.study.analysis.separability import principal
 
     at = images(_models[0], task)
     coordinates, shares = principal({model.run.id: rows(model)[at.index] for model in _models})
@@ -96,7 +96,7 @@ def _principal(
 
 def tsne(model: Model, measurement: Measured, task: str, perplexity: int) -> pd.DataFrame:
     """image, x, y of a model's stored map; no rows if there is no map of that perplexity."""
-    from merging.analysis.measurements.tsne import map_name
+    from merging.study.measurements.tsne import map_name
 
     here = images(model, task)[["image"]]
     if not len(_quality(measurement, task, perplexity)):
@@ -119,7 +119,7 @@ def _quality(measurement: Measured, task: str, perplexity: int) -> pd.DataFrame:
 
 @st.cache_data(max_entries=data.KEPT, show_spinner=False)
 def _trusted(entry: str, task: str, coordinates: pd.DataFrame, _model: Model) -> float:
-    from merging.analysis.separability import trustworthiness, unit
+    from merging.study.analysis.separability import trustworthiness, unit
 
     at = images(_model, task)
     return trustworthiness(unit(rows(_model)[at.index]), coordinates[["x", "y"]].to_numpy())
@@ -139,7 +139,7 @@ def map_table(
     """A row per panel and image. ``placed`` has coordinates by panel: a run's id, or "id:subtitle"."""
     import pandas as pd
 
-    from merging.analysis.separability import distances
+    from merging.study.analysis.separability import distances
 
     by_id = {model.run.id: model for model in models}
     base = next((model for model in models if model.pretrained), None)
@@ -201,7 +201,7 @@ def histogram(models: Sequence[Model], task: str, normalized: bool) -> pd.DataFr
     import numpy as np
     import pandas as pd
 
-    from merging.analysis.separability import distances
+    from merging.study.analysis.separability import distances
 
     columns = ["run", "label", "low", "high", "count", "share", "mean", "n"]
     base = next((model for model in models if model.pretrained), None)

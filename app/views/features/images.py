@@ -10,10 +10,9 @@ import streamlit as st
 from app import text
 from app.session import selection
 from app.views.features.data import Model
-from app.widgets import chart
-from app.widgets.images import link
-from app.widgets.images.thumbnails import Shown, full_name, strip
-from merging.files import tables
+from app.widgets import chart, image_link
+from app.widgets.thumbnails import Shown, full_name, strip
+from merging.base.files import tables
 from viz.text import plural
 
 if TYPE_CHECKING:
@@ -43,7 +42,7 @@ def forget() -> None:
 
 def thumbnails(models: Sequence[Model], table: pd.DataFrame, run_id: str, chosen: Sequence[str]) -> None:
     """The circled images with the right class, and the predictions before (pretrained) and after."""
-    from merging.analysis.measurements.features import SPLIT
+    from merging.study.measurements.features import SPLIT
 
     if not chosen:
         st.caption(":material/gesture: Draw around some marks to see their images.")
@@ -64,7 +63,7 @@ def thumbnails(models: Sequence[Model], table: pd.DataFrame, run_id: str, chosen
             on_click="ignore", type="tertiary", icon=":material/table:",
         )  # fmt: skip
         if len(rows):
-            link.open_image(full_name(str(rows.index[0]), SPLIT), shown, "Look at them in Image")
+            image_link.open_image(full_name(str(rows.index[0]), SPLIT), shown, "Look at them in Image")
     tiles = [
         Shown(str(image), row["truth"], (("before", row["before"]), ("after", row["predicted"])))
         for image, row in list(rows.iterrows())[:MOST]

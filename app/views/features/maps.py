@@ -15,10 +15,9 @@ from app.text import look_up
 from app.views.features import data as feature_data
 from app.views.features import images
 from app.views.features.data import PCA, TOGETHER, TSNE, Model
-from app.widgets import chart, paper_line
-from app.widgets.images import thumbnails
+from app.widgets import chart, paper_line, thumbnails
 from app.widgets.jobs import measure_button
-from merging.analysis.stored import Measured
+from merging.study.analysis.stored import Measured
 from viz.text import percent, plural, span
 
 if TYPE_CHECKING:
@@ -58,7 +57,7 @@ def pick_images() -> str:
 
 
 def _tasks() -> list[str]:
-    from merging.analysis.measurements.features import outside
+    from merging.study.measurements.features import outside
 
     return outside(data.benchmark())
 
@@ -141,7 +140,7 @@ def maps(
     per_row: int = 2,
 ) -> None:
     """The maps, their numbers, and the circled images; the lasso redraws only them."""
-    from merging.analysis.measurements.features import SPLIT
+    from merging.study.measurements.features import SPLIT
 
     placed = {panel: coordinates for panel, coordinates in placed.items() if len(coordinates)}
     if not placed:

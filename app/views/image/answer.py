@@ -5,12 +5,11 @@ from __future__ import annotations
 import streamlit as st
 
 from app import text
-from app.reading import names
-from app.reading.images import drawn
+from app.reading import names, samples
 from app.views.image import data
 from app.views.image.data import Study, Tables
 from app.widgets import chart
-from merging.jobs.bench import TableName
+from merging.study.previews.bench import TableName
 from viz.text import span
 
 CHART = "image_lens"
@@ -50,7 +49,7 @@ def draw(study: Study, tables: Tables) -> None:
         rows = pd.concat(accuracy, ignore_index=True).drop_duplicates(["model", "depth"])
         table = table.merge(rows[["model", "depth", "accuracy", "low", "high", "n"]], on=["model", "depth"], how="left")
         over = text.safe_text(names.expert(study.image.head), 40)
-        note = f" It is over {span(rows['n'])} images of the {drawn.part()} of {over}."
+        note = f" It is over {span(rows['n'])} images of the {samples.part()} of {over}."
     chart.chart(
         CHART, table, name=f"answer_{data.file_name(study)}", sentence=tables.words, of=study.runs,
         caption=CAPTION + note, description=data.about(study, tables),

@@ -9,12 +9,11 @@ import streamlit as st
 
 from app import text
 from app.reading import data as reading
-from app.reading import names
-from app.reading.images import drawn, pictures
+from app.reading import names, pictures, samples
 from app.session import address, selection, state
 from app.views.image import data, own
 from app.views.image.data import Shown
-from merging.errors import TaskError
+from merging.base.errors import TaskError
 from viz.text import clean_text, count
 
 ANY = "all classes"
@@ -47,7 +46,7 @@ def _first() -> Shown:
 
 def of_name(name: str) -> Shown:
     """An image of a data set. Raises TaskError if there is none of that name."""
-    from merging.analysis.image.studied import split_name
+    from merging.study.one_image.studied import split_name
 
     task, split, number = split_name(name)
     images, labels = pictures.images(task, split), pictures.labels(task, split)
@@ -96,7 +95,7 @@ def about(image: Shown) -> None:
     """The image's name, and among how many it is."""
     task, split, _ = image.name.split(":")
     number = count(len(pictures.labels(task, split)))
-    half = f"{number} training images" if split == "exemplars" else f"{number} images of the {drawn.part(split)}"
+    half = f"{number} training images" if split == "exemplars" else f"{number} images of the {samples.part(split)}"
     st.caption(f"{text.safe_text(image.name, 80)}: one of {half}, numbered from 0.")
 
 

@@ -14,17 +14,17 @@ import streamlit as st
 from app import permission, text
 from app.reading import data, previews
 from app.session import state
-from merging import modes
-from merging.errors import MergingError
-from merging.jobs.bench import ImageRequest, TableName
-from merging.modes import Act
+from merging.base import modes
+from merging.base.errors import MergingError
+from merging.base.modes import Act
+from merging.study.previews.bench import ImageRequest, TableName
 
 if TYPE_CHECKING:
     import numpy as np
     import pandas as pd
 
-    from merging.analysis.image.towers import RecentlyUsed
-    from merging.runs.run import Run
+    from merging.study.one_image.towers import RecentlyUsed
+    from merging.study.runs.run import Run
 
 DRAFT, ERROR = "draft", "error"  # the key of a draft's model, and the column of a table that cannot be made
 KEPT = 200  # tables
@@ -86,14 +86,14 @@ class Study:
 
 @st.cache_resource(show_spinner=False)
 def _kept() -> RecentlyUsed[pd.DataFrame]:
-    from merging.analysis.image.towers import RecentlyUsed
+    from merging.study.one_image.towers import RecentlyUsed
 
     return RecentlyUsed(KEPT)
 
 
 def _tables_of(study: Study) -> RecentlyUsed[pd.DataFrame]:
     """Where tables are kept: for all sessions, or of an image of the user's in the session only."""
-    from merging.analysis.image.towers import RecentlyUsed
+    from merging.study.one_image.towers import RecentlyUsed
 
     if not study.image.pixels:
         return _kept()
@@ -212,7 +212,7 @@ def depths() -> tuple[int, int]:
 
 @st.cache_data(max_entries=16, show_spinner=False)
 def _depths(digest: str) -> tuple[int, int]:
-    from merging.checkpoints.architecture import Architecture
+    from merging.models.architecture import Architecture
 
     try:
         own = Architecture.of(data.benchmark().open_pretrained())

@@ -8,13 +8,12 @@ import numpy as np
 import streamlit as st
 
 from app import text
-from app.reading import names
-from app.reading.images import drawn
+from app.reading import names, samples
 from app.session import state
 from app.views.image import data
 from app.views.image.data import Study, Tables
 from app.widgets import chart
-from merging.jobs.bench import TableName
+from merging.study.previews.bench import TableName
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -43,7 +42,7 @@ def draw(study: Study, tables: Tables) -> None:
         return
     words = past(study, tables)
     over = text.safe_text(names.expert(study.image.head), 40)
-    scale = SCALE.format(drawn.part(), over) if scaled is not None else ""
+    scale = SCALE.format(samples.part(), over) if scaled is not None else ""
     chart.chart(
         "image_drift", table, name=f"drift_{data.file_name(study)}", of=study.runs, sentence=tables.words,
         caption=CAPTION + scale, description=f"{data.about(study, tables)} {words}".strip(),

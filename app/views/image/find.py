@@ -9,21 +9,20 @@ import streamlit as st
 
 from app import text
 from app.reading import data as reading
-from app.reading import measurements
+from app.reading import measurements, pictures, samples
 from app.reading.figures import keep_shared
-from app.reading.images import drawn, pictures
 from app.session import address, selection
 from app.session.clicks import fragment
 from app.views.image import data
-from app.widgets.images import found as last_shown
+from app.widgets import found_images as last_shown
 from app.widgets.jobs import measure_button
-from merging.analysis.stored import Measured
+from merging.study.analysis.stored import Measured
 from viz.text import clean_text, plural
 
 if TYPE_CHECKING:
     import pandas as pd
 
-    from merging.runs.run import Run
+    from merging.study.runs.run import Run
 
 NOTHING = "nothing"
 DEPTHS, PREDICTIONS = "depths", "predictions"
@@ -92,7 +91,7 @@ def _by_answers(question: str, runs: Sequence[Run]) -> pd.DataFrame | None:
     stored = _measured(PREDICTIONS, runs, NO_PREDICTIONS)
     if stored is None:
         return None
-    from merging.analysis.find_images import find_by_answers
+    from merging.study.measurements.find_images import find_by_answers
 
     by_run = {run.id: _read(measured, PREDICTIONS) for run, measured in stored}
     return find_by_answers(BY_ANSWERS[question], by_run, reading.benchmark())
@@ -105,7 +104,7 @@ def _by_depth(question: str, runs: Sequence[Run], depth: int, tokens: str) -> pd
     stored = _measured(DEPTHS, runs[:1], NO_DEPTHS)
     if stored is None:
         return None
-    from merging.analysis.find_images import find_by_depth
+    from merging.study.measurements.find_images import find_by_depth
 
     by_task = _read(stored[0][1], DEPTHS)
     return find_by_depth(BY_DEPTH[question][0], by_task, reading.benchmark(), depth=depth, tokens=tokens)
@@ -115,10 +114,10 @@ def _by_depth(question: str, runs: Sequence[Run], depth: int, tokens: str) -> pd
 def _read(measured: Measured, key: str) -> Mapping[str, Any]:
     """What is stored of every image, by data set; shared, never changed."""
     if key == PREDICTIONS:
-        from merging.analysis.measurements.predictions import of_data_sets
+        from merging.study.measurements.predictions import of_data_sets
 
         return of_data_sets(measured, reading.benchmark())
-    from merging.analysis.measurements.image.depths import of_data_sets as depths_of_data_sets
+    from merging.study.measurements.depths import of_data_sets as depths_of_data_sets
 
     return depths_of_data_sets(measured, reading.benchmark())
 
@@ -126,7 +125,7 @@ def _read(measured: Measured, key: str) -> Mapping[str, Any]:
 def listed(table: pd.DataFrame, words: str) -> None:
     """A page of the images, each with a button that opens it."""
     titles = measurements.titles()
-    st.markdown(f"**{plural(len(table), 'image')}** of the {drawn.part()}. {words}")
+    st.markdown(f"**{plural(len(table), 'image')}** of the {samples.part()}. {words}")
     if table.empty:
         return
     pages = -(-len(table) // PAGE)

@@ -9,7 +9,7 @@ from app.views.image import data
 from app.views.image.data import Study, Tables
 from app.views.image.models import value
 from app.widgets import chart
-from merging.jobs.bench import TableName
+from merging.study.previews.bench import TableName
 
 ALL = "all"
 NOTE = (

@@ -9,14 +9,13 @@ import streamlit as st
 from app import text
 from app.reading import data as reading
 from app.reading import names, recipes
-from app.session import address, state
-from app.session.runs import run_choice
+from app.session import address, run_choice, state
 from app.views.image import data
 from app.views.image.data import DRAFT, Model, Shown, Study
 from app.widgets import run_picker
-from merging.checkpoints.references import EXPERTS, PRETRAINED
-from merging.errors import TaskError
-from merging.runs.run import Run
+from merging.base.errors import TaskError
+from merging.models.references import EXPERTS, PRETRAINED
+from merging.study.runs.run import Run
 from viz.text import clean_text
 
 MOST = 2  # runs
@@ -87,7 +86,7 @@ def _runs(runs: Sequence[Run]) -> list[Run]:
 
 def study(image: Shown, runs: Sequence[Run], reference: str = USUAL, draft: tuple[str, str] = ("", "")) -> Study:
     """The models of a page with these runs; ``draft`` is a recipe as YAML, and its title."""
-    from merging.analysis.image.towers import expert_of, model_of, reference_of
+    from merging.study.one_image.towers import expert_of, model_of, reference_of
 
     experts = reading.benchmark().experts
     own = expert_of(image.head) if image.head in experts else ""

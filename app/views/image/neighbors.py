@@ -9,11 +9,11 @@ import streamlit as st
 
 from app import text
 from app.reading import data as reading
-from app.reading.images.pictures import images
+from app.reading.pictures import images
 from app.views.image import data
 from app.views.image.data import Study, Tables
 from app.widgets import chart
-from merging.jobs.bench import TableName
+from merging.study.previews.bench import TableName
 from viz.text import count, percent
 
 if TYPE_CHECKING:

@@ -13,8 +13,8 @@ from app.reading import data as reading
 from app.session import address, state
 from app.views.image import data
 from app.views.image.data import Shown
-from merging.errors import TaskError
-from merging.modes import Act
+from merging.base.errors import TaskError
+from merging.base.modes import Act
 
 if TYPE_CHECKING:
     import numpy as np
@@ -83,9 +83,9 @@ def read(content: bytes, file_name: str) -> Own:
 
     import numpy as np
 
-    from merging.analysis.image.studied import DIGITS, OWN
-    from merging.clip.own_image import own_image
-    from merging.clip.preprocess import read_image
+    from merging.images.own_image import own_image
+    from merging.images.preprocess import read_image
+    from merging.study.one_image.studied import DIGITS, OWN
 
     pixels = own_image(content, file_name, reading.benchmark().image_size)
     original = read_image(content, file_name).convert("RGB")

@@ -13,12 +13,12 @@ from app.session import address
 from app.session.clicks import fragment
 from app.views.image import answer, choose, data, drift, look, neighbors, own, restore
 from app.views.image.data import Shown, Study, Tables
-from app.views.image.data_sets.view import data_set_view
-from app.widgets.images import found
+from app.views.image.data_set_view import data_set_view
+from app.widgets import found_images
 from app.widgets.jobs import own_machine
-from merging import modes
-from merging.jobs.bench import TableName
-from merging.modes import Act, Mode
+from merging.base import modes
+from merging.base.modes import Act, Mode
+from merging.study.previews.bench import TableName
 from viz.text import clean_text
 
 ANSWER, LOOK, DRIFT, RESTORE, OCCLUDE, NEAR, DATA_SETS = (
@@ -130,4 +130,4 @@ def pick_image(image: Shown) -> None:
                 own.upload()
     if own.kept() is None:
         choose.about(image)
-        found.walk(image.name)
+        found_images.walk(image.name)

@@ -9,7 +9,7 @@ from app.reading import names
 from app.views.image import data
 from app.views.image.data import Study, Tables
 from app.widgets import chart
-from merging.jobs.bench import TableName
+from merging.study.previews.bench import TableName
 
 SINGLE = "image_single_tokens"
 NONE = "No model here has another one as its reference, so there is nothing to put in. Choose a run above."

@@ -6,16 +6,15 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from app import text
-from app.reading import data, measurements, names
-from app.reading.images import drawn
+from app.reading import data, measurements, names, samples
 from app.widgets import chart
 from app.widgets.jobs import measure_button
-from merging.analysis.stored import Measured
-from merging.errors import MergingError
+from merging.base.errors import MergingError
 from merging.recipes.logs import adapt_logs_of, logs_of
 from merging.recipes.papers.claims import Curve
 from merging.recipes.recipe import Recipe
-from merging.runs.run import Run
+from merging.study.analysis.stored import Measured
+from merging.study.runs.run import Run
 from viz.text import plural, span
 
 if TYPE_CHECKING:
@@ -70,7 +69,7 @@ def _images(measured: Measured, table: pd.DataFrame) -> str:
 
 def in_words(table: pd.DataFrame) -> str:
     """A sentence on where entropy falls while the loss rises."""
-    from merging.analysis.measurements.learned.along_steps import turns
+    from merging.study.measurements.along_steps import turns
 
     turned = turns(table)
     if turned.empty:
@@ -97,7 +96,7 @@ def view_ends(run: Run, start: Run, steps: int) -> None:
         return
     table = pd.concat(rows, ignore_index=True)
     table = table[table["task"].isin(run.experts)][["step", "task", "title", "accuracy", "n"]]
-    images = f"n = {span(table['n'])} images of each task, {drawn.part()}. {text.adapted(run)}".strip()
+    images = f"n = {span(table['n'])} images of each task, {samples.part()}. {text.adapted(run)}".strip()
     chart.chart(
         "accuracy_steps", table, name=f"accuracy_ends_{run.id[:8]}", published=logged, of=[start, run],
         caption=f"{ENDS} {BAND} {images} {LOGGED}",

@@ -11,7 +11,7 @@ from app.session import address, selection
 from app.session.clicks import fragment
 from app.views.learning import data
 from app.widgets import chart, paper_line, selected
-from merging.runs.run import Run
+from merging.study.runs.run import Run
 from viz.text import clean_text, plural
 
 HOW = "Click a cell, or choose"

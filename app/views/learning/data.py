@@ -10,7 +10,7 @@ import streamlit as st
 from app import text
 from app.reading import data
 from app.reading.measurements import WHAT
-from merging.runs.run import Run, same_models
+from merging.study.runs.run import Run, same_models
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -72,8 +72,8 @@ def _with_thirds(known: pd.DataFrame) -> pd.DataFrame:
     """The same rows and those of query, key and value of packed tensors."""
     import pandas as pd
 
-    from merging.checkpoints.families import QKV, thirds
-    from merging.runs.run import parameters_of
+    from merging.models.families import QKV, thirds
+    from merging.study.runs.run import parameters_of
 
     pairs = zip(parameters_of(known), known["numel"], strict=True)
     sized = [(part, numel // len(QKV)) for whole, numel in pairs for part in thirds(whole)]
@@ -163,7 +163,7 @@ def storage(run_ids: tuple[str, ...]) -> pd.DataFrame:
     """What has to be kept to use each of these runs, in parts."""
     import pandas as pd
 
-    from merging.analysis.storage_accounting import storage
+    from merging.study.analysis.storage_accounting import storage
 
     runs = [data.store().run(run_id) for run_id in run_ids]
     table = pd.concat([storage(run).assign(run=run.id, label=text.titled(run)) for run in runs], ignore_index=True)

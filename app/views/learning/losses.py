@@ -12,7 +12,7 @@ from app.reading import score_tables
 from app.session import pages
 from app.views.learning import along_steps, data, starts
 from app.widgets import chart, page
-from merging.runs.run import Run
+from merging.study.runs.run import Run
 
 PARTS = {data.TRACE: "the merge", data.ADAPT_TRACE: "what adapts it"}
 UNKNOWN_START = (

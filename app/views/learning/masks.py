@@ -8,7 +8,7 @@ from app.session import address, selection
 from app.session.clicks import fragment
 from app.views.learning import data
 from app.widgets import chart, selected
-from merging.runs.run import Run
+from merging.study.runs.run import Run
 
 HOW = "Click a cell, or choose"
 AVERAGED = (

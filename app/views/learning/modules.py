@@ -8,15 +8,14 @@ import streamlit as st
 
 from app import text
 from app.reading import data as stored_data
-from app.reading import measurements, names
-from app.reading.images import drawn
+from app.reading import measurements, names, samples
 from app.session import address
 from app.session.clicks import fragment
 from app.views.learning import data, one_image
 from app.widgets import chart
 from app.widgets.jobs import measure_button
-from merging.analysis.stored import Measured
-from merging.runs.run import Run
+from merging.study.analysis.stored import Measured
+from merging.study.runs.run import Run
 from viz.text import clean_text, span
 
 if TYPE_CHECKING:
@@ -75,7 +74,7 @@ def _table(run: Run, measured: Measured | None, name: str) -> pd.DataFrame:
 
 
 def _of(measured: Measured | None) -> str:
-    return LEARNED_FROM if measured is None else f"the {drawn.part()}"
+    return LEARNED_FROM if measured is None else f"the {samples.part()}"
 
 
 def _origin(measured: Measured | None) -> str:
@@ -147,4 +146,4 @@ def _oracle(run: Run, measured: Measured) -> None:
         column_config={COLUMNS[name]: st.column_config.NumberColumn(format="%.1f %%") for name in numbers},
         alt="Accuracy on every task of the merged model, routed, with the true task's vector, and of the expert",
     )  # fmt: skip
-    st.caption(ORACLE_WORDS.format(span(table["n"]), drawn.part(), measure_button.origin([measured])))
+    st.caption(ORACLE_WORDS.format(span(table["n"]), samples.part(), measure_button.origin([measured])))

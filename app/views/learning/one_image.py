@@ -7,12 +7,10 @@ from typing import TYPE_CHECKING
 import streamlit as st
 
 from app import text
-from app.reading import data
-from app.reading.images import drawn, pictures
-from app.widgets import chart
-from app.widgets.images import link
-from merging.errors import MergingError
-from merging.runs.run import Run
+from app.reading import data, pictures, samples
+from app.widgets import chart, image_link
+from merging.base.errors import MergingError
+from merging.study.runs.run import Run
 from viz.text import clean_text
 
 if TYPE_CHECKING:
@@ -42,7 +40,7 @@ def view(run: Run) -> None:
         st.image(images[place], width=120, alt=f"An image of {clean_text(truth, 60)}")
         unseen = "" if task in run.experts else "; no expert was trained on its data set"
         st.caption(f"**{text.safe_text(truth, 40)}**, {text.safe_text(tasks[task], 40)}{unseen}.")
-        link.open_image(f"{task}:{SPLIT}:{place}", [run])
+        image_link.open_image(f"{task}:{SPLIT}:{place}", [run])
     with weights:
         try:
             table = _weights(run.id, digest, task, place)
@@ -52,7 +50,7 @@ def view(run: Run) -> None:
         chart.chart(
             "routing_image", table, name=f"routing_{run.id[:8]}_{task}_{place}", headed=True, of=[run],
             image=f"image {place} of {tasks[task]}",
-            description=f"Image {place} of {text.safe_text(tasks[task], 40)}, {drawn.part()}, computed just now.",
+            description=f"Image {place} of {text.safe_text(tasks[task], 40)}, {samples.part()}, computed just now.",
         )  # fmt: skip
 
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from app.session.draft import Draft
-from merging.errors import MergingError
+from merging.base.errors import MergingError
 from merging.methods import registry
 from merging.recipes.recipe import Recipe
 from merging.recipes.starts import start_of
-from merging.runs.run import Run, same_models
+from merging.study.runs.run import Run, same_models
 
 
 def recipe(run: Run) -> Recipe | None:

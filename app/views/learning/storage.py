@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from app.views.learning import data
 from app.widgets import chart
-from merging.runs.run import Run
+from merging.study.runs.run import Run
 
 MOST = 7  # other runs
 COUNTED = (

@@ -12,9 +12,10 @@ from app.reading import data, names
 from app.session.clicks import fragment
 from app.widgets import chart
 from app.widgets.jobs import tray
-from merging.errors import MergingError
-from merging.jobs.records import MERGE, Job, State
+from merging.base.errors import MergingError
 from merging.recipes.recipe import Recipe
+from merging.tasks.queue.kinds import MERGE
+from merging.tasks.queue.records import Job, State
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -101,8 +102,8 @@ def _facts(pretrained: str, tensors: tuple[str, ...]) -> pd.DataFrame:
     """What each of these tensors is."""
     import pandas as pd
 
-    from merging.checkpoints.families import thirds
-    from merging.formats.opening import ModelRef
+    from merging.models.families import thirds
+    from merging.models.formats.opening import ModelRef
 
     parameters = ModelRef(pretrained).open("pretrained").parameters
     each = [one for whole in parameters for one in (whole, *thirds(whole)) if one.name in tensors]

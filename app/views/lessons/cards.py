@@ -5,11 +5,10 @@ from __future__ import annotations
 import streamlit as st
 
 from app import text
-from app.reading.lessons import lessons
-from app.session import benchmark
-from app.session.lessons import visit
+from app.reading import lessons
+from app.session import benchmark, lesson_visit
 from app.views.lessons import learner
-from merging.lessons.lesson import Lesson
+from merging.teaching.lesson import Lesson
 from viz.text import plural
 
 LEVELS = {"introductory": "green", "intermediate": "blue", "research": "violet"}
@@ -46,8 +45,10 @@ def _card(lesson: Lesson, found: dict[str, Lesson]) -> None:
 def door(lesson: Lesson, label: str) -> None:
     """A link that opens the lesson where one was; the page that it leads to opens the step's view."""
     first = next((n for n in range(1, len(lesson.steps) + 1) if n not in learner.done(lesson)), len(lesson.steps))
-    known = visit.current()
-    query = visit.query(visit.Visit(lesson.key, first, known.did, known.said, known.poll)) | benchmark.query()
+    known = lesson_visit.current()
+    query = (
+        lesson_visit.query(lesson_visit.Visit(lesson.key, first, known.did, known.said, known.poll)) | benchmark.query()
+    )
     st.page_link(
         lessons.door(lesson, first), label=label, icon=":material/play_arrow:", query_params=query, width="content"
     )

@@ -6,11 +6,10 @@ from dataclasses import dataclass
 
 import streamlit as st
 
-from app.reading.lessons import lessons, polls
-from app.session import clicks
-from app.session.lessons import opening, visit
-from merging.lessons import progress
-from merging.lessons.lesson import Lesson, Step
+from app.reading import lessons, polls
+from app.session import clicks, lesson_start, lesson_visit
+from merging.teaching import progress
+from merging.teaching.lesson import Lesson, Step
 
 PAGE = "lessons"
 _FREE, _SAID = "_lesson_free", "_lesson_said"
@@ -37,7 +36,7 @@ class Place:
 
 def place() -> Place | None:
     """Where this session is; None without a lesson, or with one that this server lacks."""
-    here = visit.current()
+    here = lesson_visit.current()
     lesson = lessons.lessons().get(here.lesson) if here.lesson else None
     if lesson is None:
         return None
@@ -47,12 +46,12 @@ def place() -> Place | None:
 
 def done(lesson: Lesson) -> frozenset[int]:
     """The numbers of the steps that are done."""
-    return progress.did(visit.current().did.get(lesson.key, ""), len(lesson.steps))
+    return progress.did(lesson_visit.current().did.get(lesson.key, ""), len(lesson.steps))
 
 
 def mark(at: Place) -> None:
     """Note that the step is done."""
-    visit.current().did[at.lesson.key] = progress.did_text(done(at.lesson) | {at.number})
+    lesson_visit.current().did[at.lesson.key] = progress.did_text(done(at.lesson) | {at.number})
 
 
 def answers(lesson: Lesson) -> dict[int, tuple[float, ...]]:
@@ -62,7 +61,7 @@ def answers(lesson: Lesson) -> dict[int, tuple[float, ...]]:
     """
     everything: dict[str, dict[int, tuple[float, ...]]] = st.session_state.setdefault(_SAID, {})
     kept = everything.setdefault(lesson.key, {})
-    linked = visit.current().said.get(lesson.key, "")
+    linked = lesson_visit.current().said.get(lesson.key, "")
     if linked != progress.said_text(kept):
         kept |= progress.said(linked)
     return kept
@@ -80,7 +79,7 @@ def say(at: Place, values: tuple[float, ...]) -> None:
     kept[at.number] = values
     in_any_order = at.step.guess is not None and at.step.guess.kind == "cells"
     polls.answer(at.lesson.key, at.number, values, any_order=in_any_order)
-    visit.current().said[at.lesson.key] = progress.said_text(kept)
+    lesson_visit.current().said[at.lesson.key] = progress.said_text(kept)
 
 
 def written(lesson: Lesson) -> dict[int, str]:
@@ -91,7 +90,7 @@ def written(lesson: Lesson) -> dict[int, str]:
 
 def open_step(lesson: Lesson, number: int) -> None:
     """Show this step, and its view, unless the page shows that already: then it stays as the visitor left it."""
-    here, at = visit.current(), place()
+    here, at = lesson_visit.current(), place()
     drawn = at is not None and at.lesson.key == lesson.key and (at.step.kind != "predict" or at.number in done(lesson))
     before = lessons.opened_by(lesson, here.step) if drawn else 0
     here.lesson, here.step = lesson.key, number
@@ -102,7 +101,7 @@ def open_step(lesson: Lesson, number: int) -> None:
 def open_view(lesson: Lesson, number: int, **more: str) -> None:
     """Open the page and the view of a step, with ``more`` values of its address."""
     page, view = lesson.place(number)
-    opening.ask(page or PAGE, lessons.view_of(lesson, {**view, **more})[0])
+    lesson_start.ask(page or PAGE, lessons.view_of(lesson, {**view, **more})[0])
 
 
 @clicks.guarded

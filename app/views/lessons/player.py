@@ -6,14 +6,13 @@ from collections.abc import Callable
 
 import streamlit as st
 
-from app.reading.lessons import lessons
-from app.session import benchmark, clicks, state
-from app.session.lessons import opening, visit
+from app.reading import lessons
+from app.session import benchmark, clicks, lesson_start, lesson_visit, state
 from app.text import safe_text
 from app.views.lessons import learner, projector
 from app.views.lessons.learner import Place
-from merging.errors import MergingError
-from merging.lessons.lesson import DO, PREDICT
+from merging.base.errors import MergingError
+from merging.teaching.lesson import DO, PREDICT
 
 BESIDE = 1100  # px of the window from which the rail stands beside the page, else under it
 STYLE = f"""<style>
@@ -42,11 +41,11 @@ GONE = "This link is to the lesson “{}”, which this server does not have."
 
 def enter(path: str) -> None:
     """Note which page is shown, by its path, and open the view of a step if a link or a click asked for it."""
-    opening.follow(path)
-    if moved := visit.moved():
+    lesson_start.follow(path)
+    if moved := lesson_visit.moved():
         state.forget_view()  # the address counts
     state.enter(path)
-    if visit.read_link(step_only=moved) and path != learner.PAGE and not projector.wants_notes():
+    if lesson_visit.read_link(step_only=moved) and path != learner.PAGE and not projector.wants_notes():
         try:
             benchmark.enter()
             at = learner.place()
@@ -54,7 +53,7 @@ def enter(path: str) -> None:
                 learner.open_view(at.lesson, at.number)
         except MergingError as error:
             clicks.refuse(error, "lesson")
-        opening.follow(path)
+        lesson_start.follow(path)
         state.enter(path)
     projector.enter()
 
@@ -72,22 +71,26 @@ def run(path: str, draw: Callable[[], None]) -> None:
     else:
         _gone(path)
         draw()
-    opening.done()
-    visit.write(with_step=path != learner.PAGE)
+    lesson_start.done()
+    lesson_visit.write(with_step=path != learner.PAGE)
 
 
 def _gone(path: str) -> None:
     """Say that the link is to a lesson that is not here, if it is."""
-    named = visit.current().lesson
+    named = lesson_visit.current().lesson
     if named and path != learner.PAGE and not state.bare() and learner.place() is None:
         st.warning(GONE.format(safe_text(named, 60)), icon=":material/link_off:")
-        st.button("Go on without it", key="lesson_gone", on_click=visit.leave)
+        st.button("Go on without it", key="lesson_gone", on_click=lesson_visit.leave)
 
 
 def _beside(at: Place, draw: Callable[[], None]) -> None:
     """The page, or the picture of a guess, and the rail."""
-    from app.views.lessons import rail  # these load what draws charts, which Home does not need
-    from app.views.lessons.kinds import class_poll, do, predict
+    from app.views.lessons import (
+        class_poll,
+        do,
+        predict,
+        rail,  # these load what draws charts, which Home does not need
+    )
 
     st.html(STYLE)
     with st.container(horizontal=True, key="lesson_frame"):

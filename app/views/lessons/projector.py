@@ -5,13 +5,12 @@ from __future__ import annotations
 import streamlit as st
 
 from app import text
-from app.reading.lessons import lessons
+from app.reading import lessons
 from app.session import address, state
-from app.views.lessons import learner
-from app.views.lessons.kinds import guessing
+from app.views.lessons import guessing, learner
 from app.views.lessons.learner import Place
 from app.widgets import present
-from merging.lessons.lesson import PREDICT
+from merging.teaching.lesson import PREDICT
 
 STYLE = """<style>
 [data-testid="stSidebar"], [data-testid="stHeader"], [data-testid="stExpandSidebarButton"] { display: none !important; }
@@ -28,7 +27,7 @@ def enter() -> None:
         return
     hidden_or_guessed = at.step.kind == PREDICT and at.step.guess is not None
     key = f"guess_{at.step.guess.kind}" if hidden_or_guessed and at.step.guess else at.lesson.chart(at.number)
-    from app.views.lessons.kinds import class_poll  # loads what draws charts, which Home does not need
+    from app.views.lessons import class_poll  # loads what draws charts, which Home does not need
 
     present.choose(class_poll.chart_of(at) or key)
     present.say(words(at))

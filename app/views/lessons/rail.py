@@ -5,17 +5,15 @@ from __future__ import annotations
 import streamlit as st
 
 from app import text
-from app.reading.lessons import lessons
-from app.session import pages
-from app.session.lessons import visit
-from app.views.lessons import keys, learner, sheet, texts
-from app.views.lessons.kinds import check, do, explain, free, predict
+from app.reading import lessons
+from app.session import lesson_visit, pages
+from app.views.lessons import check, do, explain, free, keys, learner, predict, sheet, texts
 from app.views.lessons.learner import Place
 from app.widgets.jobs import measure_button, own_machine
 from app.widgets.page import open_page
-from merging.lessons import goals
-from merging.lessons.fact import Fact
-from merging.modes import Act
+from merging.base.modes import Act
+from merging.teaching import goals
+from merging.teaching.fact import Fact
 
 HEADINGS = {
     "say": "Look", "predict": "Predict first", "do": "Do it", "explain": "Why", "check": "Check yourself",
@@ -102,7 +100,7 @@ def _turning(at: Place) -> None:
         open_page(pages.LESSONS, "All lessons", "school")
         st.button(
             "Open without the lesson", key="lesson_leave", type="tertiary", icon=":material/close:",
-            on_click=visit.leave, help="The view stays, the lesson goes.",
+            on_click=lesson_visit.leave, help="The view stays, the lesson goes.",
         )  # fmt: skip
 
 

@@ -13,17 +13,14 @@ from typing import TYPE_CHECKING, Any
 import streamlit as st
 
 from app import text
-from app.reading import report_sources
-from app.reading.lessons import lessons
-from app.session import clicks
-from app.session.lessons import visit
-from app.views.lessons import learner
-from app.views.lessons.kinds import guessing
+from app.reading import lessons, report_sources
+from app.session import clicks, lesson_visit
+from app.views.lessons import guessing, learner
 from app.views.lessons.learner import Place
-from merging.errors import MergingError, RecipeError
-from merging.files import strict_json
-from merging.lessons import progress
-from merging.lessons.lesson import Lesson
+from merging.base.errors import MergingError, RecipeError
+from merging.base.files import strict_json
+from merging.teaching import progress
+from merging.teaching.lesson import Lesson
 from viz.report import render
 from viz.report.contents import Entry, Report, ReportError
 from viz.text import plural
@@ -153,7 +150,7 @@ def read(document: str) -> str:
         raise RecipeError(f"{WHAT} is of the lesson {plain['lesson'][:60]!r}, which this server does not have.")
     answers = learner.answers(lesson)
     answers.update(progress.said(plain["said"], MOST_SAID))
-    here = visit.current()
+    here = lesson_visit.current()
     here.did[lesson.key] = progress.did_text(progress.did(plain["did"], len(lesson.steps)))
     here.said[lesson.key] = progress.said_text(answers)
     learner.written(lesson).update(

@@ -7,13 +7,12 @@ from urllib.parse import urlencode, urlsplit
 
 import streamlit as st
 
-from app.reading.lessons import polls
-from app.session import address, clicks
-from app.session.lessons import visit
+from app.reading import polls
+from app.session import address, clicks, lesson_visit
 from app.text import safe_text
-from app.widgets.elsewhere import qr_code
-from merging.classroom.polls import LENGTH
-from merging.workers.certificates import is_here
+from app.widgets import qr_code
+from merging.tasks.workers.certificates import is_here
+from merging.teaching.polls import LENGTH
 
 _MINE = "_class_begun"  # in the session: the code of the class that was begun in it
 _CODE, _UNKNOWN = "class_code", "_class_unknown"  # in the session: the typed code, and one that no class has
@@ -88,23 +87,23 @@ def _join() -> None:
     typed = str(st.session_state.get(_CODE, ""))
     code = re.sub(r"[\s-]", "", typed).upper()
     if polls.polls().is_open(code):
-        visit.current().poll = code
+        lesson_visit.current().poll = code
     elif code:
         st.session_state[_UNKNOWN] = typed
 
 
 def _leave() -> None:
-    visit.current().poll = ""
+    lesson_visit.current().poll = ""
 
 
 @clicks.guarded
 def _begin() -> None:
     if earlier := st.session_state.get(_MINE):  # a session has one class
         polls.polls().end(earlier)
-    visit.current().poll = st.session_state[_MINE] = polls.polls().begin()
+    lesson_visit.current().poll = st.session_state[_MINE] = polls.polls().begin()
 
 
 @clicks.guarded
 def _end() -> None:
-    polls.polls().end(visit.current().poll)
-    visit.current().poll = ""
+    polls.polls().end(lesson_visit.current().poll)
+    lesson_visit.current().poll = ""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from app.reading.lessons import lessons
+from app.reading import lessons
 from app.views.lessons.learner import Place
 from app.widgets.page import explained
 

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 
 from app.reading import data
 from app.widgets import chart, paper_line
-from merging.analysis.paper_facts.network import components
-from merging.runs.run import Run
+from merging.study.paper_facts.network import components
+from merging.study.runs.run import Run
 from viz.text import percent, plural
 
 if TYPE_CHECKING:

@@ -14,8 +14,8 @@ from app.views.masks import paint_link, paint_numbers, paint_run, paint_tools
 from app.views.masks.paint_sheet import Sheet
 from app.widgets import chart
 from app.widgets.jobs import measure_button
-from merging.analysis.registry import MEASURES
-from merging.runs.run import Run
+from merging.study.analysis.registry import MEASURES
+from merging.study.runs.run import Run
 
 if TYPE_CHECKING:
     import pandas as pd

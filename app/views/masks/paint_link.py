@@ -12,11 +12,11 @@ import streamlit as st
 from app.reading import data
 from app.session import painted
 from app.session.painting import Factors
-from merging.checkpoints.families import Parameter
-from merging.errors import ParameterError, StoreError
-from merging.files import strict_json
+from merging.base.errors import ParameterError, StoreError
+from merging.base.files import strict_json
 from merging.methods.factor_rules import LARGEST, FactorRule, parse_rules, resolve, rules_text
-from merging.runs.drafts import Drafts
+from merging.models.families import Parameter
+from merging.study.runs.drafts import Drafts
 
 KEPT = 256  # tables whose rules are remembered
 LONGEST = 1500  # characters of the rules in the address

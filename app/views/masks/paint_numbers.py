@@ -12,8 +12,8 @@ from app.session import address, painted
 from app.session.painting import Factors
 from app.views.masks.paint_sheet import Sheet
 from app.widgets import page
-from merging.analysis.storage_accounting import PAPER_BYTES
-from merging.text import size_text
+from merging.base.text import size_text
+from merging.study.analysis.storage_accounting import PAPER_BYTES
 from viz.text import percent, plural
 
 if TYPE_CHECKING:

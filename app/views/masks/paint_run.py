@@ -15,7 +15,7 @@ from app.session.painting import Painting
 from app.views.masks import paint_link
 from app.views.masks.paint_sheet import Sheet
 from app.widgets import page, preview
-from merging.errors import MergingError
+from merging.base.errors import MergingError
 from merging.methods import registry
 from merging.methods.factor_rules import FactorRule
 from merging.methods.params import TABLE

@@ -7,8 +7,8 @@ from functools import cached_property
 from typing import TYPE_CHECKING
 
 from app.session.painting import Cells, Factors
-from merging.checkpoints.families import Parameter
-from merging.runs.run import Run, parameters_of
+from merging.models.families import Parameter
+from merging.study.runs.run import Run, parameters_of
 
 if TYPE_CHECKING:
     import numpy as np

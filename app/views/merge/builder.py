@@ -7,23 +7,22 @@ from collections.abc import Callable, Mapping, Sequence
 import streamlit as st
 
 from app import permission, text
-from app.reading import data, recipes
+from app.reading import data, recipes, samples
 from app.reading import names as expert_names
-from app.reading.images import drawn
 from app.session import pages, state
 from app.session.draft import Draft, DraftStep, in_order, parse_chain
 from app.views.merge import factors, networks
 from app.widgets import controls, page
-from merging.benchmarks.metrics import TASK_KNOWN
-from merging.catalog.model_sets import ModelSet
-from merging.errors import CheckpointError, MergingError
+from merging.base.errors import CheckpointError, MergingError
+from merging.base.modes import Act
+from merging.base.text import first_few
+from merging.images.benchmarks.metrics import TASK_KNOWN
 from merging.methods import registry
 from merging.methods.edits.manual import ManualParams
 from merging.methods.method import Adapt, Edit, Merge, Method, Needs
-from merging.modes import Act
 from merging.recipes.presets import offered, preset
 from merging.recipes.recipe import Exemplars, Recipe, TestData
-from merging.text import first_few
+from merging.sharing.catalog.model_sets import ModelSet
 from viz.text import clean_text, percent
 
 FIRST = "task_arithmetic_lwptv"  # the preset whose chain the page opens with
@@ -167,7 +166,7 @@ def controls_of(stage: DraftStep, method: Method, current: Draft, experts: Mappi
 
 def models(current: Draft, experts: Mapping[str, str], own: Mapping[str, float]) -> None:
     """The pretrained model and a picker of experts, each with its accuracy on its own task."""
-    from merging.checkpoints.references import without_folders  # loads torch
+    from merging.models.references import without_folders  # loads torch
 
     st.markdown(f"Pretrained: **{text.safe_text(without_folders(current.pretrained))}**")
     st.session_state[CHOSEN] = in_order(current.experts, experts)  # the callback stored the user's choice in the draft
@@ -180,7 +179,7 @@ def models(current: Draft, experts: Mapping[str, str], own: Mapping[str, float])
         key=CHOSEN,
         on_change=_choose_experts,
         args=(current, experts),
-        help=f"With each expert's accuracy on its own task, on the {drawn.part()}.",
+        help=f"With each expert's accuracy on its own task, on the {samples.part()}.",
         placeholder="Choose at least one expert",
     )
 
@@ -294,8 +293,8 @@ def _test_data(current: Draft) -> bool:
 @st.cache_data(max_entries=100, show_spinner=False)
 def _silent(pretrained: str, file: tuple[int, ...]) -> bool:
     """Whether a checkpoint does not state its activation; False if it cannot be read."""
-    from merging.checkpoints.architecture import stated_by
-    from merging.formats.opening import ModelRef
+    from merging.models.architecture import stated_by
+    from merging.models.formats.opening import ModelRef
 
     try:
         return "quick_gelu" not in stated_by(ModelRef(pretrained).open("pretrained"))

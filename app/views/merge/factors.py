@@ -11,11 +11,11 @@ from app.reading import data, figures, names, recipes
 from app.session import address, pages, painted
 from app.session.draft import Draft, DraftStep
 from app.widgets import page
-from merging.errors import MergingError, ParameterError
+from merging.base.errors import MergingError, ParameterError
 from merging.methods import registry
 from merging.methods.edits.manual import AFTER, ManualParams, resolved
 from merging.methods.factor_rules import FactorRule, rules_text
-from merging.runs.run import Run, parameters_of
+from merging.study.runs.run import Run, parameters_of
 from viz import theme
 
 CANVAS = "manual_canvas"

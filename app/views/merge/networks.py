@@ -8,9 +8,9 @@ import streamlit as st
 
 from app.reading import models, recipes
 from app.session.draft import Draft
-from merging.checkpoints.references import NAMED
+from merging.models.references import NAMED
+from merging.models.team.choices import COMMON, PRETRAINED
 from merging.recipes.given_data import GivenData
-from merging.team.choices import COMMON, PRETRAINED
 
 WHOLE, TOWER = "", "clip"  # values of a recipe's family
 FAMILIES = {WHOLE: "all of it", TOWER: "its CLIP image encoder alone"}

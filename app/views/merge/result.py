@@ -8,13 +8,12 @@ from typing import TYPE_CHECKING, Any
 import streamlit as st
 
 from app import permission, text
-from app.reading import data, score_tables
-from app.reading.images import drawn
+from app.reading import data, samples, score_tables
 from app.session import pages
 from app.widgets import page, run_picker
-from merging.benchmarks.metrics import Summary
-from merging.modes import Act
-from merging.runs.run import Run
+from merging.base.modes import Act
+from merging.images.benchmarks.metrics import Summary
+from merging.study.runs.run import Run
 from viz.text import percent, plural, span
 
 if TYPE_CHECKING:
@@ -94,7 +93,7 @@ def _beside(run: Run, stored: Sequence[Run]) -> Run | None:
     lacking = [name for kind, name in score_tables.NAMES.items() if kind not in set(table["kind"])][:2]
     ranked = RANKED.format(by_score, plural(len(others), "stored run"), "s" if len(others) == 1 else "")
     sentences = [
-        SAME.format(drawn.part(), span(table["n_in"]), span(table["n_out"]), drawn.sentence()),
+        SAME.format(samples.part(), span(table["n_in"]), span(table["n_out"]), samples.sentence()),
         ranked if best else NO_OTHER,
         *([MISSING.format(text.listed(lacking), "is" if len(lacking) == 1 else "are")] if lacking else []),
     ]

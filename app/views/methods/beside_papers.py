@@ -9,7 +9,7 @@ from app.reading.papers.published import Row
 from app.widgets import paper_line
 from merging.recipes.papers.claims import of_figures
 from merging.recipes.papers.published import FIGURES, Figure
-from merging.runs.run import Run
+from merging.study.runs.run import Run
 
 BASE = "task_arithmetic"
 MOST = 3  # lines; a card shows all figures anyway

@@ -13,7 +13,7 @@ from app.session import address, state
 from merging.methods.method import Method
 from merging.recipes.papers.beyond import ACCURACY, BEYOND, MEASURES, MODELS, BeyondFigure
 from merging.recipes.papers.published import MERGE, SOURCES
-from merging.runs.run import Run
+from merging.study.runs.run import Run
 
 if TYPE_CHECKING:
     import pandas as pd

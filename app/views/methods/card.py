@@ -7,17 +7,17 @@ from collections.abc import Sequence
 import streamlit as st
 
 from app import text
-from app.reading.images import drawn
+from app.reading import samples
 from app.reading.papers import published
 from app.reading.papers.published import printed_color
 from app.session import address, benchmark, pages, state
 from app.views.methods import beside_papers, gallery
 from app.widgets import controls, page
-from merging.benchmarks.metrics import PER_TASK
+from merging.images.benchmarks.metrics import PER_TASK
 from merging.methods.method import Merge, Method
 from merging.recipes.papers.published import SOURCES, Figure, with_method
 from merging.recipes.presets import PLUGIN
-from merging.runs.run import Run
+from merging.study.runs.run import Run
 
 OTHERS, ONLY_NORMALIZED = "for other models on other images", "Only normalized accuracies (Norm.) can be compared."
 SAME_TOWER = "for models of the same tower, {}"
@@ -135,7 +135,7 @@ def _explain(method: Method, figures: Sequence[Figure]) -> None:
     whose, rule = (SAME_TOWER.format(own), JUDGED) if own else (OTHERS, ONLY_NORMALIZED)
     st.caption(
         f"{published.PUBLISHED}: as printed, {whose}, eight data sets in domain and thirteen out of it. {computed} "
-        f"{published.OURS}: {ours} on the {drawn.part()} of its data sets, with 95% intervals. {rule} "
+        f"{published.OURS}: {ours} on the {samples.part()} of its data sets, with 95% intervals. {rule} "
         + text.safe_text(" ".join(named), 1000)
     )
     if isinstance(method, Merge) and method.per_task:

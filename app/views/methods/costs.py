@@ -9,19 +9,18 @@ from typing import TYPE_CHECKING, Any
 import streamlit as st
 
 from app import text
-from app.reading import data, measurements
-from app.reading.images import drawn
+from app.reading import data, measurements, samples
 from app.session import state
 from app.widgets import paper_line
 from app.widgets.jobs import measure_button
-from merging.analysis.stored import Measured
+from merging.base.errors import MergingError
 from merging.engine.needs import DataBeyondClip, needed_beyond_clip
 from merging.engine.work import ChainWork
-from merging.errors import MergingError
 from merging.methods import registry
 from merging.methods.method import Adapt, Merge, Method
 from merging.recipes.recipe import DEFAULT_MERGE, Exemplars
-from merging.runs.run import THIS_MACHINE
+from merging.study.analysis.stored import Measured
+from merging.study.runs.run import THIS_MACHINE
 from viz.text import clean_text, plural
 
 if TYPE_CHECKING:
@@ -98,7 +97,7 @@ def section(methods: Sequence[Method], network: str = "") -> None:
     if not work:
         st.caption("Without a benchmark there are no sizes for which work could be counted.")
         return
-    learning = LEARNING.format(TEST_DATA[drawn.is_whole()])
+    learning = LEARNING.format(TEST_DATA[samples.is_whole()])
     st.caption(" ".join([_counted(work.values()), learning, *([_timed(timed)] if timed else [])]))
     paper_line.show(paper_line.of("methods/costs"))
     state_of = TIMED_HERE if timed and _is_here(timed) else ELSEWHERE if timed else NOT_TIMED
@@ -195,7 +194,7 @@ def _work_here() -> dict[Name, ChainWork]:
 
 @st.cache_data(max_entries=data.KEPT, show_spinner=False)
 def _counted_work(benchmark: str) -> dict[Name, ChainWork]:
-    from merging.benchmarks.method_work import method_work
+    from merging.engine.evaluation.method_work import method_work
 
     return method_work(data.benchmark())
 
@@ -216,7 +215,7 @@ def _times() -> Measured | None:
 
 
 def _is_here(timed: Measured) -> bool:
-    from merging.devices import describe_machine
+    from merging.base.devices import describe_machine
 
     return timed.provenance == THIS_MACHINE and timed.notes["machine"] == describe_machine()
 

@@ -14,7 +14,7 @@ from merging.methods.method import Adapt, Method
 from merging.methods.params import Bound
 from merging.recipes.presets import PRESETS, Preset
 from merging.recipes.recipe import DEFAULT_MERGE
-from merging.runs.run import Run
+from merging.study.runs.run import Run
 
 if TYPE_CHECKING:
     import pandas as pd

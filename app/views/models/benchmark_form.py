@@ -17,21 +17,21 @@ from app.session.clicks import fragment
 from app.views.models import benchmark_options, benchmark_plan
 from app.widgets import fit_report
 from app.widgets.jobs import own_machine, tray
-from merging import settings
-from merging.benchmarks import folders
-from merging.benchmarks.manifest import first_damage
-from merging.checkpoints.references import OWN_PREFIX
-from merging.errors import MergingError, TaskError
-from merging.files.short_digest import short_digest
-from merging.modes import Act
+from merging.base import settings
+from merging.base.errors import MergingError, TaskError
+from merging.base.files.short_digest import short_digest
+from merging.base.modes import Act
+from merging.images.benchmarks import benchmark_folders
+from merging.images.benchmarks.manifest import first_damage
+from merging.models.references import OWN_PREFIX
 from viz.text import clean_text
 
 if TYPE_CHECKING:
     from app.views.models.benchmark_plan import DataSetFacts
-    from merging.catalog.data_sets import DataSetLocation
-    from merging.catalog.model_sets import ModelSet
-    from merging.catalog.scan import CatalogEntry
-    from merging.jobs.records import Job
+    from merging.sharing.catalog.data_sets import DataSetLocation
+    from merging.sharing.catalog.model_sets import ModelSet
+    from merging.sharing.catalog.scan import CatalogEntry
+    from merging.tasks.queue.records import Job
 
 BUILD, PROBLEM, TYPED = "data", "build_problem", "data_typed"
 NONE = "none: out of domain"
@@ -108,7 +108,7 @@ def _tasks(
     places: Sequence[DataSetLocation], models: ModelSet, listed: Sequence[CatalogEntry]
 ) -> dict[str, dict[str, Any]]:
     """The fields of each data set in the description, as chosen or proposed here."""
-    from merging.catalog import data_sets
+    from merging.sharing.catalog import data_sets
 
     tasks: dict[str, dict[str, Any]] = {}
     for one in places:
@@ -150,7 +150,7 @@ def _configuration(key: str, reference: str) -> str | None:
 
 def _expert(key: str, name: str, models: ModelSet) -> str | None:
     """The reference of the expert that was trained for a data set; proposed by name."""
-    from merging.catalog.data_sets import alike
+    from merging.sharing.catalog.data_sets import alike
 
     experts = dict(models.experts)
     near = alike(name, experts)
@@ -171,9 +171,9 @@ def _by_hand(key: str) -> list[str]:
 
 def _names(key: str, name: str, facts: DataSetFacts, listed: Sequence[CatalogEntry]) -> dict[str, str]:
     """Where the head of a task comes from: the data's class names, published or typed ones, or a released head."""
-    from merging.catalog.data_sets import alike
-    from merging.catalog.groups import HEAD_NAME
-    from merging.clip.prompt_sets import prompt_keys, prompts
+    from merging.images.prompt_sets import prompt_keys, prompts
+    from merging.sharing.catalog.data_sets import alike
+    from merging.sharing.catalog.groups import HEAD_NAME
 
     heads = {f"{HEAD}{item.reference}": item for item in listed if HEAD_NAME.fullmatch(item.name)}
     named = [f"{PUBLISHED}{key}" for key in prompt_keys()]
@@ -199,7 +199,7 @@ def _names(key: str, name: str, facts: DataSetFacts, listed: Sequence[CatalogEnt
 
 def _published(key: str, prompts_key: str) -> dict[str, str]:
     """Published prompts, in the wording that is chosen where the Hub writes class names otherwise."""
-    from merging.clip.prompt_sets import CLIP, HUB, prompts
+    from merging.images.prompt_sets import CLIP, HUB, prompts
 
     known = prompts(prompts_key).wordings
     if known.get(HUB, known[CLIP]) == known[CLIP]:
@@ -214,9 +214,9 @@ def _published(key: str, prompts_key: str) -> dict[str, str]:
 
 def _offer(name: str, plain: Mapping[str, Any]) -> None:
     """What was recognized, what making it takes, and the button."""
-    out = folders.place_of(name, data.store().root)
+    out = benchmark_folders.place_of(name, data.store().root)
     try:
-        if not folders.NAME.fullmatch(name):
+        if not benchmark_folders.NAME.fullmatch(name):
             raise TaskError("The name of a benchmark consists of small letters, digits, - and _.")
         if out.exists():
             st.info(f"A benchmark named {name} exists already; choose another name.")
@@ -241,7 +241,7 @@ def _offer(name: str, plain: Mapping[str, Any]) -> None:
 @asks(Act.COMMAND)
 def _start(name: str, plain: Mapping[str, Any], evaluate: bool) -> None:
     """Callback: write the description and queue the job."""
-    out = folders.place_of(name, data.store().root)
+    out = benchmark_folders.place_of(name, data.store().root)
     described = out.with_name(f"{name}.yaml")
     try:
         benchmark_plan.keep(described, plain)
@@ -271,7 +271,7 @@ def make_again() -> None:
 def _make_again(path: Path, reason: str) -> None:
     """Callback: move the damaged benchmark away, switch to the server's, and queue the job."""
     described, library = path.with_name(f"{path.name}.yaml"), (path / "runs").is_dir()
-    benchmark.use(folders.SERVER)
+    benchmark.use(benchmark_folders.SERVER)
     data.store().damaged.put_aside(path, "benchmark", reason)
     _queue(path.name, path, described, library)
 
@@ -298,7 +298,7 @@ def _build_jobs() -> list[Job]:
 
 
 def _show_jobs() -> None:
-    built = {subject(path.name): (key, path) for key, path in folders.built(data.store().root).items()}
+    built = {subject(path.name): (key, path) for key, path in benchmark_folders.built(data.store().root).items()}
     for job in _build_jobs():
         key, path = built.get(job.subject, ("", None))
         if job.live or job.error:

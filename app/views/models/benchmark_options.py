@@ -9,12 +9,12 @@ import streamlit as st
 
 from app.reading import data
 from app.views.models import benchmark_plan
-from merging.benchmarks import folders
+from merging.images.benchmarks import benchmark_folders
 from viz.text import clean_text
 
 if TYPE_CHECKING:
-    from merging.catalog.model_sets import ModelSet
-    from merging.catalog.scan import CatalogEntry
+    from merging.sharing.catalog.model_sets import ModelSet
+    from merging.sharing.catalog.scan import CatalogEntry
 
 FIRST = "mine"  # the proposed name
 WHOLE_HELP = "Then no images are left to choose values on, unless a data set has a validation part."
@@ -27,10 +27,10 @@ BY_REFERENCE_HELP = (
 
 def options(models: ModelSet, tasks: Mapping[str, Any], listed: Sequence[CatalogEntry]) -> tuple[str, dict[str, Any]]:
     """The benchmark's name, and its description as plain data."""
-    from merging.catalog.data_sets import task_key
+    from merging.sharing.catalog.data_sets import task_key
 
     with st.grid(3, min_column_width=170):
-        free = task_key(FIRST, [path.name for path in folders.built(data.store().root).values()])
+        free = task_key(FIRST, [path.name for path in benchmark_folders.built(data.store().root).values()])
         name = st.text_input("Name of the benchmark", free, max_chars=40, key="build_name").strip()
         images = st.number_input(
             "Images of each test set, at most" if st.session_state.get("build_whole") else

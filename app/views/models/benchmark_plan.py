@@ -12,10 +12,10 @@ import streamlit as st
 from app import text
 from app.permission import asks
 from app.reading import data
-from merging.checkpoints.references import locate
-from merging.errors import MergingError
-from merging.modes import Act
-from merging.text import first_few, size_text
+from merging.base.errors import MergingError
+from merging.base.modes import Act
+from merging.base.text import first_few, size_text
+from merging.models.references import locate
 from viz.text import clean_text, plural
 
 ORDER = ("train", "validation", "test", "whole")  # of the parts of a data set
@@ -53,8 +53,8 @@ def configurations(reference: str) -> tuple[str, ...]:
 
 @st.cache_data(max_entries=data.KEPT, ttl=FRESH, show_spinner=False)
 def _configurations(reference: str, state: tuple[int, ...]) -> tuple[str, ...]:
-    from merging.datasets.hub_cache import snapshot
-    from merging.datasets.table_layouts import configurations
+    from merging.images.data_sets.hub_cache import snapshot
+    from merging.images.data_sets.table_layouts import configurations
 
     try:
         names = configurations(snapshot(locate(reference)))
@@ -70,7 +70,7 @@ def inspect(reference: str, configuration: str | None = None) -> DataSetFacts:
 
 @st.cache_data(max_entries=data.KEPT, ttl=FRESH, show_spinner="Inspecting the data set …")
 def _inspect(reference: str, configuration: str | None, state: tuple[int, ...]) -> DataSetFacts:
-    from merging.datasets.opening import open_data
+    from merging.images.data_sets.opening import open_data
 
     try:
         data_set = open_data(locate(reference), configuration=configuration)
@@ -87,9 +87,9 @@ def _inspect(reference: str, configuration: str | None, state: tuple[int, ...]) 
 
 def fitting(name: str, names: Sequence[str]) -> str | None:
     """The key of the published prompts for a data set of that name, if its classes match."""
-    from merging.catalog.data_sets import published
-    from merging.clip.prompt_sets import prompts
-    from merging.errors import TaskError
+    from merging.base.errors import TaskError
+    from merging.images.prompt_sets import prompts
+    from merging.sharing.catalog.data_sets import published
 
     if not (key := published(name)) or not names:
         return key
@@ -106,7 +106,7 @@ def show(plain: Mapping[str, Any], out: Path) -> None:
     Raises:
         TaskError, CheckpointError: something cannot be used.
     """
-    from merging.files.plain_yaml import write_yaml
+    from merging.base.files.plain_yaml import write_yaml
 
     references = [plain["pretrained"], plain.get("text", "")]
     references += [task.get(name, "") for task in plain["tasks"].values() for name in ("images", "expert", "head")]
@@ -128,9 +128,9 @@ def show(plain: Mapping[str, Any], out: Path) -> None:
 
 @st.cache_data(max_entries=data.KEPT, ttl=FRESH, show_spinner="Inspecting the data sets …")
 def _summary(described: str, states: tuple[tuple[int, ...], ...], out: Path) -> Summary:
-    from merging.benchmarks.build.description import Description
-    from merging.benchmarks.build.plan import check_room, plan
-    from merging.files.plain_yaml import plain_yaml
+    from merging.base.files.plain_yaml import plain_yaml
+    from merging.images.benchmarks.build.benchmark_plan import check_room, plan
+    from merging.images.benchmarks.build.description import Description
 
     planned = plan(Description.of(plain_yaml(described), Path.cwd()), tower=False)
     check_room(planned, out)
@@ -157,9 +157,9 @@ def _summary(described: str, states: tuple[tuple[int, ...], ...], out: Path) -> 
 @asks(Act.COMMAND)
 def keep(path: Path, plain: Mapping[str, Any]) -> None:
     """Write a description to the file that the job reads. Raises StoreError if the store cannot be written to."""
-    from merging.files.disk import OTHER_STORE, explained
-    from merging.files.plain_yaml import write_yaml
-    from merging.files.records import write_text
+    from merging.base.files.disk import OTHER_STORE, explained
+    from merging.base.files.plain_yaml import write_yaml
+    from merging.base.files.records import write_text
 
     with explained("The description of the benchmark", OTHER_STORE):
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)

@@ -10,20 +10,19 @@ import streamlit as st
 
 from app import text
 from app.permission import asks
-from app.reading import data, models
-from app.reading.images import drawn, pictures
+from app.reading import data, models, pictures, samples
 from app.session import benchmark, clicks
-from merging import settings
-from merging.benchmarks import folders
-from merging.benchmarks.folders import SERVER
-from merging.checkpoints.references import OWN_PREFIX
-from merging.errors import MergingError, TaskError
-from merging.modes import Act
-from merging.text import first_few
+from merging.base import settings
+from merging.base.errors import MergingError, TaskError
+from merging.base.modes import Act
+from merging.base.text import first_few
+from merging.images.benchmarks import benchmark_folders
+from merging.images.benchmarks.benchmark_folders import SERVER
+from merging.models.references import OWN_PREFIX
 from viz.text import clean_text, span
 
 if TYPE_CHECKING:
-    from merging.catalog.scan import CatalogEntry
+    from merging.sharing.catalog.scan import CatalogEntry
 
 PICKER, NOTICE, MOVED = "benchmark_picked", "benchmark_said", "benchmark_moved"
 FINDING = "Looking for the files. Large ones are read whole to compare them, which can take minutes:"
@@ -35,7 +34,7 @@ HELP = (
 
 def offered(listed: Sequence[CatalogEntry]) -> dict[str, Path]:
     """{key: folder} of the benchmarks that this session can choose: the server's, those made here, listed ones."""
-    choices = {SERVER: settings.benchmark_folder(), **folders.built(data.store().root)}
+    choices = {SERVER: settings.benchmark_folder(), **benchmark_folders.built(data.store().root)}
     for item in listed:
         if item.path.resolve() not in [path.resolve() for path in choices.values()]:
             choices[key(item)] = item.path.resolve()
@@ -44,7 +43,7 @@ def offered(listed: Sequence[CatalogEntry]) -> dict[str, Path]:
 
 def key(item: CatalogEntry) -> str:
     """The key of a listed benchmark folder in this session."""
-    listed = folders.find(item.reference, data.store().root)
+    listed = benchmark_folders.find(item.reference, data.store().root)
     return item.reference if listed else benchmark.typed(item.path)
 
 
@@ -98,7 +97,7 @@ def _holds() -> None:
     lines.append(
         f"Images of {side} × {side} pixels, {span(counts)} of each data set to report on. Digest {digest[:8]}."
     )
-    if images := drawn.in_words():
+    if images := samples.in_words():
         lines.append(f"To report on: {images}.")
     if any(task.referenced for task in loaded.tasks):
         lines.append("The images stay in the files of the data sets and are decoded when they are needed.")
@@ -113,7 +112,7 @@ def _holds() -> None:
 
 def _missing() -> None:
     """Say which files and models are missing that the benchmark refers to, and let their folder be named."""
-    from merging.benchmarks.referenced import finding  # loads torch
+    from merging.images.benchmarks import model_search  # loads torch
 
     loaded, problems = data.benchmark(), []
     for task in loaded.tasks:
@@ -121,7 +120,7 @@ def _missing() -> None:
             loaded.check_images([task.key])
         except TaskError as error:
             problems.append(str(error))
-    problems += finding.missing_models(loaded.folder)
+    problems += model_search.missing_models(loaded.folder)
     if problems:
         listed = "\n".join(f"- {text.safe_text(problem, 800)}" for problem in problems)
         st.warning(listed, icon=":material/folder_off:")
@@ -137,7 +136,7 @@ def _missing() -> None:
 @asks(Act.PATH)
 def _find() -> None:
     """Callback: look below the typed folder for the files and models, and keep where they lie."""
-    from merging.progress import Meter, Progress
+    from merging.base.progress import Meter, Progress
 
     place = Path(str(st.session_state.get(MOVED, "")).strip()).expanduser()
     if not str(st.session_state.get(MOVED, "")).strip():
@@ -172,10 +171,10 @@ def _delete(folders_by_key: dict[str, Path]) -> None:
 @asks(Act.DELETE)
 def _forget(key: str) -> None:
     """Callback: delete a benchmark made here, unless a job uses it."""
-    from merging.files import atomic
-    from merging.files.disk import OTHER_STORE, explained
+    from merging.base.files import atomic
+    from merging.base.files.disk import OTHER_STORE, explained
 
-    path = folders.built(data.store().root).get(key)
+    path = benchmark_folders.built(data.store().root).get(key)
     if path is None:
         return
     if any(job.live and job.benchmark == str(path) for job in data.runner().jobs()):

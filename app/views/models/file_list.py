@@ -16,14 +16,14 @@ from app.reading.models import Shelf
 from app.session import clicks
 from app.widgets import fit_report, page
 from app.widgets.jobs import tray
-from merging import settings
-from merging.errors import MergingError
-from merging.modes import Act
-from merging.text import first_few, size_text
+from merging.base import settings
+from merging.base.errors import MergingError
+from merging.base.modes import Act
+from merging.base.text import first_few, size_text
 from viz.text import clean_text, plural
 
 if TYPE_CHECKING:
-    from merging.catalog.groups import ModelGroup
+    from merging.sharing.catalog.groups import ModelGroup
 
 TYPED, UPLOAD, NOTICE = "models_typed", "models_upload", "upload_said"
 DIGEST = "digest"  # the job that reads files for their digests
@@ -44,7 +44,7 @@ ORIGIN = (
 
 def sources() -> str:
     """The sources of models: listed folders, a typed path, uploads. Returns the typed path."""
-    from merging.catalog import uploads
+    from merging.sharing.catalog import uploads
 
     folders = list(settings.models_folders())
     typed = ""
@@ -82,7 +82,7 @@ def sources() -> str:
 @asks(Act.UPLOAD)
 def _keep_upload(number: int) -> None:
     """Callback: inspect an uploaded file, keep it if it is a checkpoint, and free its memory."""
-    from merging.catalog import uploads
+    from merging.sharing.catalog import uploads
 
     upload = st.session_state.get(f"{UPLOAD}_{number}")
     if upload is None:
@@ -196,7 +196,7 @@ def _delete_uploads(shelf: Shelf) -> None:
 @asks(Act.DELETE)
 def _delete(reference: str) -> None:
     """Callback: delete an upload."""
-    from merging.catalog import uploads
+    from merging.sharing.catalog import uploads
 
     root = data.store().root
     for item in uploads.items(root):

@@ -15,15 +15,15 @@ from app.session import benchmark, clicks, pages, state
 from app.views.models import benchmarks
 from app.widgets import fit_report, page
 from app.widgets.jobs import own_machine
-from merging.errors import MergingError
-from merging.modes import Act
-from merging.text import first_few
+from merging.base.errors import MergingError
+from merging.base.modes import Act
+from merging.base.text import first_few
 from viz.text import clean_text, plural
 
 if TYPE_CHECKING:
-    from merging.catalog.groups import ModelGroup
-    from merging.catalog.recognize import ModelFacts
-    from merging.catalog.scan import CatalogEntry
+    from merging.sharing.catalog.groups import ModelGroup
+    from merging.sharing.catalog.recognize import ModelFacts
+    from merging.sharing.catalog.scan import CatalogEntry
 
 GROUP, PROBLEM, MADE = "set_group", "set_problem", "set_made"
 NAMED_HELP = "Charts show these names; an expert named like a task of the benchmark is scored in domain on it."
@@ -129,7 +129,7 @@ def _models(prefix: str, group: ModelGroup | None, names: Mapping[str, str]) -> 
 
 def _named(prefix: str, group: ModelGroup | None, references: Sequence[str], own: Mapping[str, str]) -> dict[str, str]:
     """{name: reference} of the experts; the names can be edited."""
-    from merging.catalog.model_sets import LONGEST, free_name, usable_name
+    from merging.sharing.catalog.model_sets import LONGEST, free_name, usable_name
 
     group_names = {item.reference: name for name, item in group.experts.items()} if group else {}
     experts: dict[str, str] = {}
@@ -175,7 +175,7 @@ def _keep(prefix: str, group: ModelGroup | None, pretrained: str, experts: Mappi
     """The title, and the button that puts the set on the Merge page."""
     if own_machine.refused(Act.MERGE):
         return
-    from merging.catalog.model_sets import LONGEST, usable_name
+    from merging.sharing.catalog.model_sets import LONGEST, usable_name
 
     with st.container(horizontal=True, vertical_alignment="bottom"):
         begin = usable_name(group.title) if group else "My models"
@@ -192,7 +192,7 @@ def _keep(prefix: str, group: ModelGroup | None, pretrained: str, experts: Mappi
 @asks(Act.MERGE)
 def _save(title: str, pretrained: str, experts: Mapping[str, str]) -> None:
     """Callback: store the set."""
-    from merging.catalog.model_sets import all_sets, free_name, keep, make
+    from merging.sharing.catalog.model_sets import all_sets, free_name, keep, make
 
     root = data.store().root
     try:
@@ -209,7 +209,7 @@ def _save(title: str, pretrained: str, experts: Mapping[str, str]) -> None:
 
 def saved() -> None:
     """The sets on the Merge page."""
-    from merging.catalog.model_sets import all_sets
+    from merging.sharing.catalog.model_sets import all_sets
 
     if not (sets := all_sets(data.store().root)):
         return
@@ -231,7 +231,7 @@ def saved() -> None:
 @asks(Act.DELETE)
 def _forget(set_id: str) -> None:
     """Callback: remove a set from the Merge page."""
-    from merging.catalog.model_sets import forget
+    from merging.sharing.catalog.model_sets import forget
 
     forget(data.store().root, set_id)
 

@@ -6,10 +6,10 @@ import streamlit as st
 
 from app import text
 from app.reading import figures, report_sources
-from app.session.report import report_keeper
-from app.session.report.report_draft import Kept
+from app.session import report_keeper
+from app.session.report_draft import Kept
 from app.widgets import page as page_parts
-from merging.text import size_text
+from merging.base.text import size_text
 
 
 def edit(widget: str, number: int, name: str) -> None:

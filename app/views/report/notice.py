@@ -5,7 +5,7 @@ from __future__ import annotations
 import streamlit as st
 
 from app import text
-from app.session.report import report_keeper
+from app.session import report_keeper
 
 
 def show() -> None:

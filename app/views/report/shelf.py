@@ -8,9 +8,8 @@ import streamlit as st
 
 from app import text
 from app.reading import models
-from app.session import clicks
-from app.session.report import report_keeper
-from merging.runs.drafts import DAYS, Draft
+from app.session import clicks, report_keeper
+from merging.study.runs.drafts import DAYS, Draft
 from viz.text import clean_text, plural
 
 KEPT = (

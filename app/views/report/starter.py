@@ -9,13 +9,12 @@ import streamlit as st
 
 from app import text
 from app.reading import data, measurements, names, report_sources, score_tables
-from app.session import address
-from app.session.report import report_keeper
+from app.session import address, report_keeper
 from app.views.drift import by_depth
 from app.views.masks import kept_share
-from merging.errors import MergingError
-from merging.runs import run as stored_run
-from merging.runs.run import Run
+from merging.base.errors import MergingError
+from merging.study.runs import run as stored_run
+from merging.study.runs.run import Run
 from viz.report.contents import ReportView
 
 if TYPE_CHECKING:
@@ -73,7 +72,7 @@ def _masks(run: Run, stored: Sequence[Run]) -> Iterator[ReportView]:
     """Masks, and the share of each block that they keep; for a run that did not prune, the share that changed."""
     from merging.methods.shared.saliency import with_ratio
     from merging.recipes.presets import settings_of
-    from merging.runs.edit_pairs import same_saliency
+    from merging.study.runs.edit_pairs import same_saliency
 
     of = f"masks?{address.RUN}={run.id}"
     table, caption = kept_share.by_weights(run)

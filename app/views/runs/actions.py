@@ -9,13 +9,12 @@ import streamlit as st
 from app import text
 from app.permission import asks
 from app.reading import data, models
-from app.session import clicks, pages
-from app.session.runs import run_choice
+from app.session import clicks, pages, run_choice
 from app.widgets import page, run_picker
-from merging.errors import MergingError
-from merging.modes import Act
-from merging.runs.run import PRECOMPUTED, Run
-from merging.text import size_text
+from merging.base.errors import MergingError
+from merging.base.modes import Act
+from merging.base.text import size_text
+from merging.study.runs.run import PRECOMPUTED, Run
 from viz.text import plural
 
 PROBLEM, DONE = "runs_problem", "runs_done"

@@ -9,8 +9,8 @@ from app.permission import asks
 from app.reading import data, models
 from app.session import address, clicks, pages
 from app.widgets import page
-from merging.files.disk import is_writable
-from merging.modes import Act
+from merging.base.files.disk import is_writable
+from merging.base.modes import Act
 from merging.recipes.recipe import Recipe
 from merging.tasks.quarantine import RUN, Damage
 from viz.text import plural
@@ -79,8 +79,8 @@ def _actions(damage: Damage, again: object, number: int) -> None:
 
 def _again(damage: Damage) -> object:
     """The recipe, or the measurement and its run; None if it cannot be computed from here."""
-    from merging.analysis.stored import subject_of
-    from merging.runs.store import recipe_of
+    from merging.study.analysis.stored import subject_of
+    from merging.study.runs.store import recipe_of
 
     if damage.kind == RUN:
         return recipe_of(damage)

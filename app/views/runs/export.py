@@ -16,17 +16,17 @@ from app.permission import asks
 from app.reading import data, models
 from app.session import clicks
 from app.widgets.jobs import own_machine, tray
-from merging.errors import MergingError, StoreError
-from merging.export import stored
-from merging.export.stored import STORED, Export
-from merging.formats.opening import ModelRef
-from merging.modes import Act
-from merging.runs.run import Run
-from merging.text import size_text
+from merging.base.errors import MergingError, StoreError
+from merging.base.modes import Act
+from merging.base.text import size_text
+from merging.models.formats.opening import ModelRef
+from merging.sharing.export import stored
+from merging.sharing.export.stored import STORED, Export
+from merging.study.runs.run import Run
 from viz.text import clean_text, plural
 
 if TYPE_CHECKING:
-    from merging.jobs.records import Job
+    from merging.tasks.queue.records import Job
 
 TARGETS = {"hf": "Transformers", "open_clip": "open_clip", STORED: "one file, original names"}
 PREFIX = "export-"  # of the jobs' keys
@@ -125,7 +125,7 @@ def _how_for_networks(runs: Sequence[Run]) -> tuple[str, str, str]:
 @st.cache_data(max_entries=200, show_spinner=False)
 def _heads_of(run_id: str, _run: Run) -> list[str]:
     """The experts whose heads a run keeps."""
-    from merging.team.heads_file import FILE, read_heads
+    from merging.models.team.heads_file import FILE, read_heads
 
     try:
         return list(read_heads(_run.file(FILE))) if FILE in _run.files else []
@@ -145,7 +145,7 @@ def _image_only(run: Run, to: str) -> str:
 @st.cache_data(max_entries=200, show_spinner=False)
 def _note(model: str, pretrained: str, to: str, file: tuple[int, ...], base: tuple[int, ...]) -> str:
     """What an export of a model will not hold, while the files are in these states."""
-    from merging.export.export import check
+    from merging.sharing.export.export import check
 
     for below in dict.fromkeys((pretrained, "")):
         try:
@@ -157,7 +157,7 @@ def _note(model: str, pretrained: str, to: str, file: tuple[int, ...], base: tup
 
 def _refusal(out: Path, to: str) -> str:
     """Why an export cannot be written there; empty if it can."""
-    from merging.export.destination import refusal
+    from merging.sharing.export.destination import refusal
 
     return refusal(out, overwrite=True) if to != STORED else ""
 

@@ -10,9 +10,9 @@ import streamlit as st
 from app import text
 from app.reading import names
 from app.widgets import chart
-from merging.checkpoints.references import expert_key
-from merging.errors import MergingError
-from merging.runs.run import Run, same_models
+from merging.base.errors import MergingError
+from merging.models.references import expert_key
+from merging.study.runs.run import Run, same_models
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -49,7 +49,7 @@ def table(run: Run, recipe: Recipe, others: Sequence[Run]) -> pd.DataFrame:
     """One row for each checkpoint, step and result."""
     import pandas as pd
 
-    from merging.checkpoints.references import without_folders  # loads torch
+    from merging.models.references import without_folders  # loads torch
 
     base = _name(without_folders(recipe.pretrained))
     rows = [("pretrained", "pretrained", base, run.inputs.get("pretrained", "")[:DIGEST], "")]

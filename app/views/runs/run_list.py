@@ -10,14 +10,13 @@ import streamlit as st
 
 from app import text
 from app.reading import data
-from app.session import pages
-from app.session.runs import run_choice
+from app.session import pages, run_choice
 from app.views.runs import actions, export, lineage, run_scores
 from app.views.runs.storage import size
 from app.widgets import page, run_picker
-from merging.errors import MergingError
-from merging.files.short_digest import short_digest
-from merging.runs.run import PRECOMPUTED, Run
+from merging.base.errors import MergingError
+from merging.base.files.short_digest import short_digest
+from merging.study.runs.run import PRECOMPUTED, Run
 from viz.text import clean_text, plural
 
 if TYPE_CHECKING:

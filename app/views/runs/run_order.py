@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 
 from app.reading import data
-from merging.runs.run import Run
+from merging.study.runs.run import Run
 from viz.text import clean_text
 
 ORDERS = {"own runs first": "", "H-score": "h_score", "in-domain": "in_domain", "out-of-domain": "out_of_domain"}

@@ -8,17 +8,16 @@ import streamlit as st
 
 from app import text
 from app.permission import asks
-from app.reading import data, models
-from app.reading.scores import imported_runs
+from app.reading import data, imported_runs, models
 from app.session import clicks, pages
 from app.widgets import page
 from app.widgets.jobs import tray
-from merging.errors import MergingError
-from merging.modes import Act
-from merging.runs.run import Run
-from merging.scores.imported_scores import forget_scores, store_scores
-from merging.scores.score_files import parse_scores
-from merging.scores.score_table import ScoreTable
+from merging.base.errors import MergingError
+from merging.base.modes import Act
+from merging.study.imported_scores import forget_scores, store_scores
+from merging.study.runs.run import Run
+from merging.study.score_files import parse_scores
+from merging.study.score_table import ScoreTable
 from viz.text import clean_text, percent, real
 
 COUNT, KIND = "given_scores_count", "scores"  # KIND of the jobs
@@ -73,7 +72,7 @@ def _shown(run: Run, table: ScoreTable) -> None:
 
 def _program(run: Run) -> None:
     """The button that lets the program of MERGESCOPE_EVALUATOR measure the run; draws nothing without a program."""
-    from merging.evaluator.program import find_evaluator
+    from merging.sharing.evaluator_program import find_evaluator
 
     try:
         program = find_evaluator()

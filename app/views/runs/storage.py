@@ -12,8 +12,8 @@ import streamlit as st
 from app import text
 from app.reading import data, models
 from app.views.runs import damage
-from merging.runs.run import PRECOMPUTED, Run
-from merging.text import size_text
+from merging.base.text import size_text
+from merging.study.runs.run import PRECOMPUTED, Run
 from viz.text import plural
 
 FRESH = 15.0  # seconds for which the count of the store's files is cached
@@ -28,15 +28,15 @@ def show(stored: Sequence[Run]) -> None:
 
 @st.cache_data(ttl=FRESH, max_entries=4, show_spinner="Counting …")
 def _usage(root: str) -> dict[str, int]:
-    from merging.runs.disk_usage import usage
+    from merging.study.runs.disk_usage import usage
 
     return usage(Path(root))
 
 
 def _meter(stored: Sequence[Run]) -> None:
     """Used bytes by purpose, and free bytes."""
-    from merging.files.disk import free_bytes
-    from merging.runs.disk_usage import WEIGHTS
+    from merging.base.files.disk import free_bytes
+    from merging.study.runs.disk_usage import WEIGHTS
 
     st.header("What uses disk space?", anchor=False)
     root = data.store().root
@@ -73,9 +73,9 @@ def _machine() -> None:
     """Device, memory and versions."""
     import psutil
 
-    from merging.devices import choose_device, describe_device
-    from merging.free_memory import free_memory
-    from merging.runs.facts import versions
+    from merging.base.devices import choose_device, describe_device
+    from merging.base.free_memory import free_memory
+    from merging.study.runs.facts import versions
 
     st.header("About this machine", anchor=False)
     facts = {
@@ -104,6 +104,6 @@ def size(run: Run) -> int:
 
 @st.cache_data(max_entries=2000, show_spinner=False)
 def _size(path: Path, changed: int) -> int:
-    from merging.files.disk import folder_size
+    from merging.base.files.disk import folder_size
 
     return folder_size(path)

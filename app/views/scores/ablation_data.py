@@ -14,8 +14,8 @@ from merging.recipes.papers.ablations import AblationFamily
 from merging.recipes.papers.published import FROM_LWPTV, Figure
 from merging.recipes.presets import preset
 from merging.recipes.recipe import Recipe
-from merging.runs import edit_pairs
-from merging.runs.run import Run
+from merging.study.runs import edit_pairs
+from merging.study.runs.run import Run
 from viz.text import clean_text, span
 
 if TYPE_CHECKING:

@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Any
 import streamlit as st
 
 from app import text
-from app.reading import score_tables
-from app.reading.images import drawn
+from app.reading import samples, score_tables
 from app.reading.papers import published
 from app.reading.papers.published import printed_color
 from app.session import address, benchmark, pages
@@ -19,7 +18,7 @@ from app.widgets import chart, page, paper_line
 from app.widgets.jobs import compute_button
 from merging.recipes.papers.ablations import LWPTV_FAMILY as FAMILY
 from merging.recipes.papers.published import OUTSIDE, SOURCES, TASKS
-from merging.runs.run import Run
+from merging.study.runs.run import Run
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -54,7 +53,7 @@ def _means(members: Sequence[Member], stored: Sequence[Run]) -> None:
     computed, ours = text.safe_text(published.COMPUTED, 300), text.safe_text(benchmark.in_words())
     st.caption(
         f"{published.PUBLISHED}: as printed, on eight data sets in domain and thirteen out of it ({SOURCES['LwPTV']}). "
-        f"{computed} {published.OURS}: {ours} on the {drawn.part()} of its data sets, with 95% intervals; changes "
+        f"{computed} {published.OURS}: {ours} on the {samples.part()} of its data sets, with 95% intervals; changes "
         "against the first row, in points. All rows are evaluated on the same images, so a change is more certain than "
         "the intervals suggest. Between the two, compare only the order."
     )
@@ -93,7 +92,8 @@ def _data_sets(members: Sequence[Member], stored: Sequence[Run]) -> None:
     for inside, where in ((True, "in domain"), (False, "out of domain")):
         _numbers(ablation_data.data_sets(members, stored, inside, intervals), where, intervals)
     st.caption(
-        f"Accuracy in percent on the {drawn.part()}, n = {ablation_data.images(members)} images of each data set; the "
+        f"Accuracy in percent on the {samples.part()}, n = {ablation_data.images(members)} images of each "
+        f"data set; the "
         "mean is over data sets, each with the same weight."
     )
 

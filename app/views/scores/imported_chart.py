@@ -7,12 +7,10 @@ from collections.abc import Sequence
 import streamlit as st
 
 from app import text
-from app.reading import data
-from app.reading.scores import imported_runs
-from app.session import address, pages
-from app.session.runs import run_choice
+from app.reading import data, imported_runs
+from app.session import address, pages, run_choice
 from app.widgets import chart, page
-from merging.runs.run import Run
+from merging.study.runs.run import Run
 from viz.text import plural
 
 KIND, CHOSEN, METRICS = "given_kind", "given_runs", "given_metrics"

@@ -21,10 +21,10 @@ from merging.recipes.papers.published import FIGURES, Figure
 from merging.recipes.presets import PLUGIN
 from merging.recipes.recipe import NEEDS_EXEMPLARS, Exemplars
 from merging.recipes.step import Step
-from merging.runs import edit_pairs
-from merging.runs.edit_pairs import EditPairRow, LeadingEdit
-from merging.runs.run import Run
-from viz.figures.scores.plane import PLAIN, PLUGGED
+from merging.study.runs import edit_pairs
+from merging.study.runs.edit_pairs import EditPairRow, LeadingEdit
+from merging.study.runs.run import Run
+from viz.figures.score_plane import PLAIN, PLUGGED
 from viz.text import percent, plural
 
 if TYPE_CHECKING:

@@ -8,16 +8,16 @@ from typing import TYPE_CHECKING, Any
 import streamlit as st
 
 from app import text
-from app.reading.images import drawn
+from app.reading import samples
 from app.reading.papers import published as published_rows
 from app.reading.papers.published import printed_color
 from app.session import state
 from app.views.scores import plugin_data
 from app.widgets import chart, page, paper_line
 from app.widgets.jobs import compute_button
-from merging.files import tables
-from merging.runs.edit_pairs import EditPairRow, LeadingEdit
-from merging.runs.run import Run
+from merging.base.files import tables
+from merging.study.runs.edit_pairs import EditPairRow, LeadingEdit
+from merging.study.runs.run import Run
 from viz.text import clean_text, plural
 
 if TYPE_CHECKING:
@@ -119,7 +119,7 @@ def _table(table: pd.DataFrame, name: str) -> None:
         else ""
     )
     st.caption(
-        f"Means over data sets on the {drawn.part()}, in percent; changes in points. Click a column head to sort. "
+        f"Means over data sets on the {samples.part()}, in percent; changes in points. Click a column head to sort. "
         f"Images are counted over all data sets.{note}"
     )
 

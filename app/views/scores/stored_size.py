@@ -10,7 +10,7 @@ import streamlit as st
 from app import text
 from app.reading import data
 from app.widgets import chart, paper_line
-from merging.runs.run import Run
+from merging.study.runs.run import Run
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -31,7 +31,7 @@ SHARED = (
 
 def section(runs: Sequence[Run]) -> None:
     """The bytes of the merges, counted in four ways."""
-    from viz.figures.scores.runs import ACCOUNTS
+    from viz.figures.score_bars import ACCOUNTS
 
     run_ids = tuple(run.id for run in runs)
     words = COUNTED + (SHARED if any(run.per_task for run in runs) else "")
@@ -57,7 +57,7 @@ def _table(run_ids: tuple[str, ...]) -> pd.DataFrame:
     """One row for each run, account and part, in bytes."""
     import pandas as pd
 
-    from merging.analysis.storage_accounting import storage
+    from merging.study.analysis.storage_accounting import storage
 
     runs = [data.store().run(run_id) for run_id in run_ids]
     return pd.concat([storage(run).assign(run=run.id, label=text.titled(run)) for run in runs], ignore_index=True)
@@ -66,7 +66,7 @@ def _table(run_ids: tuple[str, ...]) -> pd.DataFrame:
 @st.cache_data(max_entries=data.KEPT, show_spinner=False)
 def _by_run(run_ids: tuple[str, ...], accounts: tuple[str, ...]) -> pd.DataFrame:
     """One row for each run, a column in MiB for each account."""
-    from merging.analysis.storage_accounting import MIB
+    from merging.study.analysis.storage_accounting import MIB
 
     sums = _table(run_ids).groupby(["label", "run", "account"], sort=False)["bytes"].sum()
     wide = (sums / MIB).unstack("account").reindex(columns=list(accounts)).reset_index()

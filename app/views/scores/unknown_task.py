@@ -8,11 +8,10 @@ from typing import TYPE_CHECKING
 import streamlit as st
 
 from app import text
-from app.reading import data
-from app.reading.images import drawn
-from merging.benchmarks.metrics import average
-from merging.benchmarks.unknown_task import UNKNOWN_TASK
-from merging.runs.run import Run
+from app.reading import data, samples
+from merging.engine.evaluation.unknown_task import UNKNOWN_TASK
+from merging.images.benchmarks.metrics import average
+from merging.study.runs.run import Run
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -54,7 +53,7 @@ def section(runs: Sequence[Run]) -> None:
         },
         alt="Accuracy of every task where the task of an image is unknown",
     )
-    st.caption(WORDS.format(drawn.part().capitalize()))
+    st.caption(WORDS.format(samples.part().capitalize()))
 
 
 @st.cache_data(max_entries=data.KEPT, show_spinner=False)

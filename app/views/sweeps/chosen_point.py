@@ -10,16 +10,15 @@ from typing import Any
 import streamlit as st
 
 from app import text
-from app.reading import data, sweeps
-from app.reading.images import drawn
+from app.reading import data, samples, sweeps
 from app.reading.sweeps import SweepResults
 from app.session import pages, pickers, state
 from app.views.sweeps.subject import Subject, verdict
 from app.widgets import page, preview, run_picker
 from app.widgets.jobs import own_machine, tray
-from merging.errors import StoreError
-from merging.runs.run import Run
-from merging.sweeps.sweep import PLANE, NamedPoint
+from merging.base.errors import StoreError
+from merging.study.runs.run import Run
+from merging.study.sweeps.sweep import PLANE, NamedPoint
 from viz.figures.sweeps import Mark
 from viz.text import percent, plural
 
@@ -43,7 +42,7 @@ def panel(results: SweepResults, subject: Subject, chosen: str, stored: Sequence
             st.button("Show the best point", icon=":material/star:", type="tertiary", key="show_best",
                       on_click=state.pick_point, args=("",))  # fmt: skip
         verdict(subject, chosen)
-        _scores(results.scores[chosen], f"On the {drawn.part(results.sweep.split)}, as in the charts")
+        _scores(results.scores[chosen], f"On the {samples.part(results.sweep.split)}, as in the charts")
         _run(results.planned(chosen), stored)
 
 
@@ -79,7 +78,7 @@ def _run(one: NamedPoint, stored: Sequence[Run]) -> None:
     if run is not None and summary is not None:
         fields = ("in_domain", "in_low", "in_high", "out_of_domain", "out_low", "out_high", "h_score")
         counts = ("tasks_in", "tasks_out", "n_in", "n_out")
-        _scores({name: getattr(summary, name) for name in (*fields, *counts)}, f"As a run, on the {drawn.part()}")
+        _scores({name: getattr(summary, name) for name in (*fields, *counts)}, f"As a run, on the {samples.part()}")
         with st.container(horizontal=True, vertical_alignment="center"):
             page.open_page(pages.SCORES, "Open in Scores", "monitoring", runs=run.id)
             page.open_page(pages.MASKS, "Masks", "grid_on", run=run.id)
@@ -99,7 +98,7 @@ def _run(one: NamedPoint, stored: Sequence[Run]) -> None:
         return
     clicked = st.button(
         "Open as a run", icon=":material/open_in_new:", type="primary", key="open_run",
-        help=f"Stores the merged model and evaluates it on all images, also those of the {drawn.part()}.",
+        help=f"Stores the merged model and evaluates it on all images, also those of the {samples.part()}.",
     )  # fmt: skip
     if clicked:
         recipe = one.place.recipe

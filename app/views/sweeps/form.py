@@ -10,22 +10,21 @@ import streamlit as st
 
 from app import permission, text
 from app.permission import asks
-from app.reading import data, sweeps
-from app.reading.images import drawn
+from app.reading import data, samples, sweeps
 from app.session import state
 from app.widgets.jobs import own_machine
-from merging.benchmarks.benchmark import SPLITS
-from merging.errors import MergingError
+from merging.base.errors import MergingError
+from merging.base.modes import Act
+from merging.base.text import duration_text, estimated_from
+from merging.images.benchmarks.benchmark import SPLITS
 from merging.methods.params import Bound
-from merging.modes import Act
 from merging.recipes.presets import PRESETS
 from merging.recipes.recipe import Recipe
-from merging.runs.run import Run
-from merging.sweeps import axis as axes
-from merging.sweeps import storage, sweep
-from merging.sweeps.sweep import KINDS, LINE, MOST_RECIPES, PLANE, VALUES, Axis, Sweep, resolved
-from merging.sweeps.tables import budget
-from merging.text import duration_text, estimated_from
+from merging.study.runs.run import Run
+from merging.study.sweeps import axis as axes
+from merging.study.sweeps import storage, sweep
+from merging.study.sweeps.sweep import KINDS, LINE, MOST_RECIPES, PLANE, VALUES, Axis, Sweep, resolved
+from merging.study.sweeps.tables import budget
 from viz.text import clean_text, plural
 
 WORDS = {VALUES: "values in the chain", LINE: "pretrained to merged", PLANE: "two experts"}
@@ -78,7 +77,7 @@ def form(stored: Sequence[Run]) -> None:
 
 def on_reporting() -> str:
     """What is to be known of points on images that scores are reported on."""
-    return ON_REPORTING.format(drawn.part(), BETTER[drawn.is_whole()])
+    return ON_REPORTING.format(samples.part(), BETTER[samples.is_whole()])
 
 
 def _what(sources: Mapping[str, tuple[str, Recipe]]) -> tuple[list[Recipe], str, tuple[Axis, ...]]:
@@ -110,7 +109,7 @@ def _what(sources: Mapping[str, tuple[str, Recipe]]) -> tuple[list[Recipe], str,
 
 def _judged() -> tuple[str, int, int, str]:
     """Fields for the split, the images of each task, the seed of their draw, and the title; returns them."""
-    if drawn.is_whole():
+    if samples.is_whole():
         split = SPLITS[1]
     else:
         split = st.segmented_control(

@@ -5,11 +5,11 @@ from __future__ import annotations
 import streamlit as st
 
 from app import text
-from app.reading.scores import program_sweeps
-from app.reading.scores.program_sweeps import ProgramResults
+from app.reading import program_sweeps
+from app.reading.program_sweeps import ProgramResults
 from app.reading.sweeps import SweepPoints
 from app.widgets import chart
-from merging.sweeps.sweep import Sweep
+from merging.study.sweeps.sweep import Sweep
 
 NO_PROGRAM = (
     "A sweep of {} is measured by a program of yours. Start with MERGESCOPE_EVALUATOR, and go on with it; see "

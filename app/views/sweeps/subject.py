@@ -10,8 +10,8 @@ from app import text
 from app.reading import data, measurements
 from app.reading.sweeps import SweepResults
 from app.session import address, state
-from merging.sweeps import requirement as requirements
-from merging.sweeps.requirement import BEST_BY, DRAWS, IN, OUT, SEED, Requirement
+from merging.study.sweeps import requirement as requirements
+from merging.study.sweeps.requirement import BEST_BY, DRAWS, IN, OUT, SEED, Requirement
 from viz.text import percent, plural
 
 if TYPE_CHECKING:

@@ -11,8 +11,7 @@ import streamlit as st
 
 from app import permission, text
 from app.permission import asks
-from app.reading import data, sweeps
-from app.reading.scores import program_sweeps
+from app.reading import data, program_sweeps, sweeps
 from app.reading.sweeps import SweepPoints, SweepResults
 from app.session import address, clicks, state
 from app.session.clicks import fragment
@@ -21,15 +20,15 @@ from app.views.sweeps import subject as subjects
 from app.views.sweeps.form import on_reporting
 from app.views.sweeps.subject import Subject
 from app.widgets import chart, page, paper_line
-from merging import settings
-from merging.benchmarks.benchmark import SPLITS
-from merging.jobs.records import Job
-from merging.modes import Act
-from merging.runs.run import Run
-from merging.sweeps import axis as axes
-from merging.sweeps import storage
-from merging.sweeps.sweep import PLANE, VALUES, Sweep
-from merging.text import duration_text
+from merging.base import settings
+from merging.base.modes import Act
+from merging.base.text import duration_text
+from merging.images.benchmarks.benchmark import SPLITS
+from merging.study.runs.run import Run
+from merging.study.sweeps import axis as axes
+from merging.study.sweeps import storage
+from merging.study.sweeps.sweep import PLANE, VALUES, Sweep
+from merging.tasks.queue.records import Job
 from viz.text import plural
 
 POLL = 2.0  # seconds between updates while points are being computed

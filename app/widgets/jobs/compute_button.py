@@ -12,12 +12,13 @@ from app.reading import recipes as recipes_reading
 from app.session import clicks
 from app.widgets.jobs import own_machine
 from app.widgets.jobs.missing_box import GO_ON, box
-from merging.errors import MergingError
-from merging.jobs.records import MERGE, Job
-from merging.modes import Act
+from merging.base.errors import MergingError
+from merging.base.modes import Act
+from merging.base.text import duration_text, estimated_from, size_text
 from merging.recipes.recipe import Recipe
-from merging.runs.run import Run
-from merging.text import duration_text, estimated_from, size_text
+from merging.study.runs.run import Run
+from merging.tasks.queue.kinds import MERGE
+from merging.tasks.queue.records import Job
 
 
 def missing(recipes: Sequence[Recipe], key: str, stored: Sequence[Run]) -> None:

@@ -13,16 +13,16 @@ from app.reading import data
 from app.session import clicks
 from app.widgets.jobs import own_machine, tray
 from app.widgets.jobs.missing_box import GO_ON, box
-from merging.analysis.registry import kind, refusal
-from merging.analysis.stored import MEMORY, Measured, share_measurements
-from merging.analysis.subject import Of
-from merging.modes import Act
-from merging.runs.run import PRECOMPUTED, THIS_MACHINE, Run
-from merging.text import duration_text
+from merging.base.modes import Act
+from merging.base.text import duration_text
+from merging.study.analysis.registry import kind, refusal
+from merging.study.analysis.stored import MEMORY, Measured, share_measurements
+from merging.study.analysis.subject import Of
+from merging.study.runs.run import PRECOMPUTED, THIS_MACHINE, Run
 from viz.text import clean_text
 
 if TYPE_CHECKING:
-    from merging.jobs.records import Job
+    from merging.tasks.queue.records import Job
 
 
 def origin(measured: Sequence[Measured]) -> str:

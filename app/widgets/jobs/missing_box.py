@@ -8,7 +8,7 @@ from typing import TypeVar
 import streamlit as st
 
 from app.widgets.jobs import tray
-from merging.jobs.records import Job
+from merging.tasks.queue.records import Job
 
 Item = TypeVar("Item")
 GO_ON = "You can go on working: the tray on the left shows the progress on every page."

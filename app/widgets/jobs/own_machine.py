@@ -5,8 +5,8 @@ from __future__ import annotations
 import streamlit as st
 
 from app import permission
-from merging import modes
-from merging.modes import Act
+from merging.base import modes
+from merging.base.modes import Act
 from merging.recipes.recipe import Recipe
 
 

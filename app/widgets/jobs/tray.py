@@ -12,15 +12,15 @@ import streamlit as st
 
 from app import permission, text
 from app.reading import data, measurements
-from app.session import address, clicks, pages, state
+from app.session import address, clicks, pages, run_choice, state
 from app.session import benchmark as session_benchmark
 from app.session.clicks import fragment
-from app.session.runs import run_choice
 from app.widgets import page as page_parts
-from merging.errors import MergingError
-from merging.jobs.records import MERGE, PUBLISHED, SWEEP, Job
-from merging.modes import Act
-from merging.text import duration_text
+from merging.base.errors import MergingError
+from merging.base.modes import Act
+from merging.base.text import duration_text
+from merging.tasks.queue.kinds import MERGE, PUBLISHED, SWEEP
+from merging.tasks.queue.records import Job
 
 
 class ResultView(NamedTuple):

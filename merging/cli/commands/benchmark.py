@@ -8,17 +8,17 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from merging.base.text import percent
 from merging.cli.benchmark_options import description, description_options
 from merging.cli.call import Call
 from merging.cli.exit_codes import DONE, FAILED
 from merging.cli.option_types import PATH
 from merging.cli.options import Command, OrderedGroup, argument, device_option, events_option, nice_option, option
 from merging.cli.output import columns, dumps, reporting
-from merging.formats.opening import ModelRef
-from merging.text import percent
+from merging.models.formats.opening import ModelRef
 
 if TYPE_CHECKING:
-    from merging.benchmarks.benchmark import Benchmark
+    from merging.images.benchmarks.benchmark import Benchmark
 
 MAKING, EVALUATING = "Making", "Evaluating"
 
@@ -40,9 +40,9 @@ def benchmark() -> None:
 @click.pass_obj
 def make(call: Call, folder: Path, described: Mapping[str, Any], overwrite: bool, evaluate: bool, device: str) -> int:
     """Write a benchmark folder from data sets, experts and heads."""
-    from merging.benchmarks.build import write
-    from merging.runs.reference_models import references
-    from merging.runs.store import Store
+    from merging.images.benchmarks.build import write
+    from merging.study.runs.reference_models import references
+    from merging.study.runs.store import Store
 
     plan, shares = description(described), {MAKING: 1.0, EVALUATING: float(evaluate)}
     with reporting(call.events) as progress:
@@ -63,10 +63,10 @@ def make(call: Call, folder: Path, described: Mapping[str, Any], overwrite: bool
 @click.pass_obj
 def check(call: Call, folder: Path) -> int:
     """Whether a benchmark folder is whole."""
-    from merging.benchmarks.benchmark import Benchmark
-    from merging.benchmarks.manifest import altered
-    from merging.errors import TaskError
-    from merging.text import first_few
+    from merging.base.errors import TaskError
+    from merging.base.text import first_few
+    from merging.images.benchmarks.benchmark import Benchmark
+    from merging.images.benchmarks.manifest import altered
 
     opened = Benchmark.load(folder.resolve())
     problems = [f"{name} is not what the manifest says." for name in altered(folder)]
@@ -91,7 +91,7 @@ def check(call: Call, folder: Path) -> int:
 @click.pass_obj
 def find(call: Call, folder: Path, place: Path) -> int:
     """Find the images' files and the models that a benchmark refers to where they lie now."""
-    from merging.benchmarks.benchmark import Benchmark
+    from merging.images.benchmarks.benchmark import Benchmark
 
     with reporting(None) as progress:
         problems = Benchmark.load(folder.resolve()).find(place.resolve(), call.context(progress).meter(0))
@@ -106,8 +106,8 @@ def _show(call: Call, benchmark: Benchmark, folder: Path) -> None:
     """Say what a benchmark holds, and what is to be known of how it was made."""
     import json
 
-    from merging.benchmarks.drawn import draws
-    from merging.benchmarks.manifest import MANIFEST
+    from merging.images.benchmarks.manifest import MANIFEST
+    from merging.images.benchmarks.test_images import draws
 
     manifest = json.loads((folder / MANIFEST).read_bytes())
     if call.json:
@@ -138,8 +138,8 @@ def _show(call: Call, benchmark: Benchmark, folder: Path) -> None:
 @click.pass_obj
 def look(call: Call, path: Path, image_column: str | None, label_column: str | None, configuration: str | None) -> int:
     """What a data set holds, without writing anything."""
-    from merging.datasets.opening import open_data
-    from merging.text import first_few
+    from merging.base.text import first_few
+    from merging.images.data_sets.opening import open_data
 
     data = open_data(path, image=image_column, label=label_column, configuration=configuration)
     parts = {part: len(labels) for part, labels in data.parts.items()}
@@ -161,8 +161,8 @@ def look(call: Call, path: Path, image_column: str | None, label_column: str | N
 @click.pass_obj
 def score(call: Call, features: Path, model: str, head: Path) -> int:
     """Accuracy of a model from features that were computed before."""
-    from merging.benchmarks.cached_features import CachedFeatures
-    from merging.clip.heads import read_head
+    from merging.engine.evaluation.known_features import CachedFeatures
+    from merging.images.heads import read_head
 
     cached = CachedFeatures.load(features)
     rows = read_head(head, None, cached.features.shape[1]).rows

@@ -13,12 +13,12 @@ from merging.cli.model_options import ModelType
 from merging.cli.option_types import PATH
 from merging.cli.options import Command, argument, option
 from merging.cli.output import dumps, export_facts, reporting
-from merging.formats.opening import ModelRef
+from merging.models.formats.opening import ModelRef
 
 
 def _destination(ctx: click.Context, param: click.Parameter, out: Path | None) -> Path | None:
     """The folder to write, which must be free; by default it is named after the checkpoint and the target."""
-    from merging.export.destination import refusal
+    from merging.sharing.export.destination import refusal
 
     model, to = ctx.params.get("checkpoint"), ctx.params.get("to")
     if out is None and model is not None:
@@ -32,8 +32,8 @@ def _destination(ctx: click.Context, param: click.Parameter, out: Path | None) -
 
 def _stem(reference: str) -> str:
     """What to call a folder made of a checkpoint."""
-    from merging.checkpoints.references import BUNDLED_PREFIX, HUB_PREFIX, without_folders
-    from merging.formats.configs import SUFFIXES
+    from merging.models.formats.configs import SUFFIXES
+    from merging.models.references import BUNDLED_PREFIX, HUB_PREFIX, without_folders
 
     name = without_folders(reference).removeprefix(BUNDLED_PREFIX).removeprefix(HUB_PREFIX).partition("@")[0]
     for suffix in SUFFIXES:
@@ -60,7 +60,7 @@ def _stem(reference: str) -> str:
 def convert(call: Call, checkpoint: ModelRef, base: ModelRef | None, how: ExportOptions, out: Path) -> int:
     """Write a checkpoint of any format for Transformers or open_clip."""
     from merging.cli.exporting import announce
-    from merging.export.export import export
+    from merging.sharing.export.export import export
 
     announced = announce(checkpoint, base, how, out)
     with reporting(None) as progress:

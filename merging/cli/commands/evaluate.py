@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import click
 
+from merging.base.errors import MergingError
 from merging.cli.call import Call
 from merging.cli.exit_codes import DONE
 from merging.cli.model_options import ModelType, activation_option, architecture_option
 from merging.cli.options import Command, argument, device_option
 from merging.cli.output import drawn_of, dumps, reporting, score_table
-from merging.errors import MergingError
-from merging.formats.opening import ModelRef
+from merging.models.formats.opening import ModelRef
 
 
 @click.command(cls=Command)
@@ -21,12 +21,12 @@ from merging.formats.opening import ModelRef
 @click.pass_obj
 def evaluate(call: Call, checkpoint: ModelRef, activation: str | None, architecture: str, device: str) -> int:
     """Accuracy of a checkpoint on the benchmark."""
-    from merging.benchmarks.benchmark import SPLITS, Benchmark
-    from merging.benchmarks.drawn import REPORTING, draws
-    from merging.benchmarks.evaluate import evaluate as score
-    from merging.checkpoints.architecture import with_activation, with_architecture
-    from merging.checkpoints.heads import refuse_head
-    from merging.checkpoints.stated_architecture import StatedArchitecture
+    from merging.engine.evaluation.evaluate import evaluate as score
+    from merging.images.benchmarks.benchmark import SPLITS, Benchmark
+    from merging.images.benchmarks.test_images import REPORTING, draws
+    from merging.models.architecture import with_activation, with_architecture
+    from merging.models.heads import refuse_head
+    from merging.models.stated_architecture import StatedArchitecture
 
     given, benchmark = StatedArchitecture.parse(architecture), Benchmark.load()
     opened = with_activation(with_architecture(refuse_head(checkpoint.open()), given), activation or "")

@@ -25,14 +25,14 @@ def export(
     call: Call, run: str, out: Path, how: ExportOptions, store: Path | None, no_evaluate: bool, device: str
 ) -> int:
     """Export the model of a stored run as a folder."""
-    from merging import settings
+    from merging.base import settings
+    from merging.base.errors import StoreError
     from merging.cli.exporting import announce_run, check_export, report, write
     from merging.cli.output import reporting
-    from merging.errors import StoreError
-    from merging.export.weights import WRITING
-    from merging.runs.estimate import MERGING
-    from merging.runs.execute import execute
-    from merging.runs.store import Store
+    from merging.sharing.export.weights import WRITING
+    from merging.study.runs.estimate import MERGING
+    from merging.study.runs.execute import execute
+    from merging.study.runs.store import Store
 
     runs = Store(store, libraries=(settings.benchmark_folder() / "runs",))
     stored = runs.run(runs.full_id(run))

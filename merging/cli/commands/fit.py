@@ -20,10 +20,10 @@ from merging.cli.model_options import (
 )
 from merging.cli.options import Command, argument, job_options, option
 from merging.cli.output import columns, dumps, reporting
-from merging.formats.opening import ModelRef
+from merging.models.formats.opening import ModelRef
 
 if TYPE_CHECKING:
-    from merging.inspection.fit_report import FitReport
+    from merging.models.inspection.fit_report import FitReport
 
 VERDICT_HELP = (
     'Without --keep it ends with 0 if they fit, else with 1. --json says which as "verdict": "fits", "doubtful" (a '
@@ -52,15 +52,15 @@ def fit(
     store: Path | None,
 ) -> int:
     """Check whether checkpoints can be merged."""
-    from merging.catalog import fit_reports
-    from merging.checkpoints.architecture import with_architecture
-    from merging.checkpoints.digests import DIGESTS
-    from merging.checkpoints.stated_architecture import StatedArchitecture
-    from merging.formats.opening import open_models
-    from merging.inspection.fit import fit as compare
-    from merging.inspection.fit_report import FITS
-    from merging.runs.store import Store
-    from merging.settings import store_root
+    from merging.base.settings import store_root
+    from merging.models.architecture import with_architecture
+    from merging.models.digests import DIGESTS
+    from merging.models.formats.opening import open_models
+    from merging.models.inspection.fit import fit as compare
+    from merging.models.inspection.fit_report import FITS
+    from merging.models.stated_architecture import StatedArchitecture
+    from merging.sharing.catalog import fit_reports
+    from merging.study.runs.store import Store
 
     given = StatedArchitecture.parse(architecture)
     base, opened = open_models(pretrained, experts)
@@ -112,9 +112,9 @@ def _lines(report: FitReport) -> Iterator[str]:
 @click.pass_obj
 def digest(call: Call, checkpoints: Sequence[ModelRef], store: Path | None) -> int:
     """Digests of checkpoints' tensors, remembered for the app."""
-    from merging.checkpoints.digests import DIGESTS
-    from merging.runs.store import Store
-    from merging.settings import store_root
+    from merging.base.settings import store_root
+    from merging.models.digests import DIGESTS
+    from merging.study.runs.store import Store
 
     opened = [model.open(model.text) for model in checkpoints]
     with reporting(call.events) as progress:

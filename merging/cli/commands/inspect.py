@@ -7,16 +7,16 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from merging.base.text import plural, printable, size_text
 from merging.cli.call import Call
 from merging.cli.exit_codes import DONE
 from merging.cli.model_options import ModelType, architecture_option, family_option
 from merging.cli.options import Command, argument, option
 from merging.cli.output import columns, dumps, reporting
-from merging.formats.opening import ModelRef
-from merging.text import plural, printable, size_text
+from merging.models.formats.opening import ModelRef
 
 if TYPE_CHECKING:
-    from merging.checkpoints.checkpoint import Checkpoint
+    from merging.models.checkpoint import Checkpoint
 
 
 @click.command(cls=Command)
@@ -28,9 +28,9 @@ if TYPE_CHECKING:
 @click.pass_obj
 def inspect(call: Call, checkpoint: ModelRef, architecture: str, family: str, no_digest: bool, tensors: bool) -> int:
     """Say what a checkpoint is, by what is in it."""
-    from merging.checkpoints.architecture import with_architecture
-    from merging.checkpoints.stated_architecture import StatedArchitecture
-    from merging.inspection import checkpoint_facts
+    from merging.models.architecture import with_architecture
+    from merging.models.inspection import checkpoint_facts
+    from merging.models.stated_architecture import StatedArchitecture
 
     opened = with_architecture(checkpoint.open(family=family), StatedArchitecture.parse(architecture))
     if tensors:
@@ -44,7 +44,7 @@ def inspect(call: Call, checkpoint: ModelRef, architecture: str, family: str, no
 
 def _tensors(opened: Checkpoint, json: bool) -> str:
     """The table of tensors for people, or for programs."""
-    from merging.inspection.tensor_table import tensor_table
+    from merging.models.inspection.tensor_table import tensor_table
 
     table = tensor_table(opened).astype({"block": object})
     records = table.where(table.notna(), None).to_dict("records")

@@ -16,8 +16,8 @@ from merging.cli.options import Command, argument, device_option, job_options, w
 from merging.cli.output import dumps, reporting, warn
 
 if TYPE_CHECKING:
-    from merging.analysis.stored import Measured
-    from merging.runs.store import Store
+    from merging.study.analysis.stored import Measured
+    from merging.study.runs.store import Store
 
 
 @click.command(cls=Command)
@@ -38,10 +38,10 @@ def measure(
     store: Path | None, device: str,
 ) -> int:  # fmt: skip
     """Measure something of stored runs, such as feature drift."""
-    from merging import settings
-    from merging.analysis import measure as measuring
-    from merging.benchmarks.benchmark import Benchmark
-    from merging.runs.store import Store
+    from merging.base import settings
+    from merging.images.benchmarks.benchmark import Benchmark
+    from merging.study import measure as measuring
+    from merging.study.runs.store import Store
 
     there = Store(store, libraries=(settings.benchmark_folder() / "runs",))
     ids, keys = [there.full_id(run) for run in runs] or [""], [key.strip() for key in what.split(",")]
@@ -63,8 +63,8 @@ def measure(
 
 def _several(call: Call, wanted: Sequence[tuple[str, str]], store: Store, device: str) -> int:
     """Measure all, and report what came in their order."""
-    from merging.analysis.several.measure_several import WantedMeasurement, measure_several
-    from merging.benchmarks.benchmark import Benchmark
+    from merging.images.benchmarks.benchmark import Benchmark
+    from merging.study.measure_several import WantedMeasurement, measure_several
 
     each = [WantedMeasurement(*one) for one in wanted]
     with reporting(call.events) as progress:
@@ -88,8 +88,8 @@ def _facts_of(result: Measured) -> dict[str, Any]:
 
 
 def _print(result: Measured) -> None:
-    from merging.analysis import registry, stored
-    from merging.runs.run import PRECOMPUTED
+    from merging.study.analysis import registry, stored
+    from merging.study.runs.run import PRECOMPUTED
 
     title = registry.kind(result.key).title
     took = (

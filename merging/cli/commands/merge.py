@@ -20,7 +20,7 @@ from merging.cli.model_options import (
 )
 from merging.cli.option_types import PATH, StepType, TestDataType
 from merging.cli.options import SPEC_HELP, Command, RunChoices, option, run_options, store_option
-from merging.formats.opening import ModelRef
+from merging.models.formats.opening import ModelRef
 
 
 def _free(ctx: click.Context, param: click.Parameter, out: Path | None) -> Path | None:
@@ -86,8 +86,8 @@ def merge(
     **chain: Any,  # the options that a recipe has under the same names
 ) -> int:
     """Merge checkpoints and export the model."""
+    from merging.base.errors import RecipeError
     from merging.cli.exporting import compute
-    from merging.errors import RecipeError
     from merging.recipes.recipe import Recipe
 
     key, params = merge

@@ -37,9 +37,9 @@ def methods(call: Call) -> int:
 
 def _work() -> dict[tuple[str, str], dict[str, Any]]:
     """The work of every method on the models of the benchmark in use, by role and key; empty without one."""
-    from merging.benchmarks.benchmark import Benchmark
-    from merging.benchmarks.method_work import method_work
-    from merging.errors import MergingError
+    from merging.base.errors import MergingError
+    from merging.engine.evaluation.method_work import method_work
+    from merging.images.benchmarks.benchmark import Benchmark
 
     try:
         return {name: asdict(work) for name, work in method_work(Benchmark.load()).items()}

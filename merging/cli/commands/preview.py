@@ -7,18 +7,18 @@ from typing import TYPE_CHECKING
 
 import click
 
+from merging.base.text import printable
 from merging.cli.call import Call
 from merging.cli.exit_codes import DONE
 from merging.cli.options import Command, argument, device_option, option, store_option
 from merging.cli.output import columns, dumps
 from merging.cli.recipe_words import recipe_of
-from merging.text import printable
 
 if TYPE_CHECKING:
-    from merging.previews.result import Preview
     from merging.recipes.recipe import Recipe
-    from merging.runs.run import Run
-    from merging.runs.store import Store
+    from merging.study.previews.result import Preview
+    from merging.study.runs.run import Run
+    from merging.study.runs.store import Store
 
 
 @click.command(cls=Command)
@@ -34,9 +34,9 @@ def preview(
 ) -> int:
     """Say what a recipe would score, on a sample and against a reference."""
     import merging
-    from merging import settings
-    from merging.previews.samples import PreviewSample
-    from merging.runs.store import Store
+    from merging.base import settings
+    from merging.study.previews.samples import PreviewSample
+    from merging.study.runs.store import Store
 
     sample, runs = PreviewSample(per_task, seed), Store(store, libraries=(settings.benchmark_folder() / "runs",))
     given = recipe_of(recipe, runs), sample, _reference(against, runs)

@@ -16,16 +16,16 @@ from merging.cli.model_options import data_options
 from merging.cli.option_types import PATH
 from merging.cli.options import Command, RunChoices, argument, job_options, option, run_options
 from merging.cli.output import dumps, reporting, warn
-from merging.formats.opening import ModelRef
+from merging.models.formats.opening import ModelRef
 
 if TYPE_CHECKING:
-    from merging.runs.execute import RunOptions
-    from merging.runs.several.execute_several import WantedRun
+    from merging.study.runs.execute import RunOptions
+    from merging.study.runs.execute_several import WantedRun
 
 
 def _of_recipe(written: Mapping[str, Any]) -> list[ModelRef]:
     """The models that the first recipe's file names."""
-    from merging.files.plain_yaml import plain_yaml
+    from merging.base.files.plain_yaml import plain_yaml
 
     path = Path(written["recipes"][0])
     recipe = plain_yaml(path.read_text("utf-8"))
@@ -66,8 +66,8 @@ def run(
     """Run recipe files into the store, such as those from the app."""
     from merging.cli.exporting import compute
     from merging.recipes.recipe import Recipe
-    from merging.runs.execute import RunOptions
-    from merging.runs.several.execute_several import WantedRun
+    from merging.study.runs.execute import RunOptions
+    from merging.study.runs.execute_several import WantedRun
 
     here = {key: {name: str(Path(file).absolute()) for name, file in files.items()} for key, files in given.items()}
     chains = [Recipe.load(path).stating(how.activation or "", how.architecture).with_data(here) for path in recipes]
@@ -92,8 +92,8 @@ def _several(
 ) -> int:
     """Run several recipes, and report all of them, in their order."""
     from merging.cli.exporting import facts_of, measure_by_program, report
-    from merging.runs.several.execute_several import execute_several
-    from merging.runs.store import Store
+    from merging.study.runs.execute_several import execute_several
+    from merging.study.runs.store import Store
 
     printed: list[str] = []
 

@@ -10,8 +10,10 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from merging.base.errors import Cancelled, Paused
+from merging.base.text import estimated_from, percent
 from merging.cli.call import Call
-from merging.cli.commands.scores.program_sweep import open_program_session, show_points, tell_stored_points
+from merging.cli.commands.program_sweep import open_program_session, show_points, tell_stored_points
 from merging.cli.exit_codes import CANCELLED, DONE, PAUSED, UsageError
 from merging.cli.option_types import SHARE
 from merging.cli.options import (
@@ -27,17 +29,15 @@ from merging.cli.options import (
 )
 from merging.cli.output import columns, dumps, reporting, warn
 from merging.cli.recipe_words import recipe_of
-from merging.errors import Cancelled, Paused
-from merging.text import estimated_from, percent
 
 if TYPE_CHECKING:
     import pandas as pd
 
-    from merging.runs.store import Store
-    from merging.sweeps.compute import Outcome
-    from merging.sweeps.requirement import Requirement
-    from merging.sweeps.sweep import Sweep
-    from merging.sweeps.tables import SweepCost
+    from merging.study.runs.store import Store
+    from merging.study.sweeps.compute import Outcome
+    from merging.study.sweeps.requirement import Requirement
+    from merging.study.sweeps.sweep import Sweep
+    from merging.study.sweeps.tables import SweepCost
 
 
 @dataclass(frozen=True)
@@ -94,15 +94,15 @@ def sweep(
     **options: Any,
 ) -> int:
     """Evaluate recipes at many values; stopped, it goes on where it was."""
-    from merging import settings
-    from merging.benchmarks.benchmark import Benchmark
-    from merging.evaluator.program_session import run_by_program
-    from merging.files.short_digest import resolved
-    from merging.runs.store import Store
-    from merging.sweeps import compute, storage
-    from merging.sweeps.known_points import KnownPoints
-    from merging.sweeps.requirement import parse_requirement
-    from merging.sweeps.tables import budget, table
+    from merging.base import settings
+    from merging.base.files.short_digest import resolved
+    from merging.images.benchmarks.benchmark import Benchmark
+    from merging.sharing.evaluator_session import run_by_program
+    from merging.study.runs.store import Store
+    from merging.study.sweeps import compute, storage
+    from merging.study.sweeps.known_points import KnownPoints
+    from merging.study.sweeps.requirement import parse_requirement
+    from merging.study.sweeps.tables import budget, table
 
     runs, benchmark = Store(store, libraries=(settings.benchmark_folder() / "runs",)), Benchmark.load()
     stored = stored and resolved(stored, storage.listed(runs))
@@ -170,8 +170,8 @@ def _tell_share(call: Call, sweep: Sweep, share: tuple[int, int]) -> int:
 
 def _show(call: Call, sweep: Sweep, rows: pd.DataFrame, requirement: Requirement | None, by: str) -> None:
     """Print every point, and the best one of those that meet the requirement."""
-    from merging.sweeps import requirement as requirements
-    from merging.sweeps.tables import averages
+    from merging.study.sweeps import requirement as requirements
+    from merging.study.sweeps.tables import averages
 
     means = averages(rows)
     if requirement:
@@ -204,8 +204,8 @@ def _show(call: Call, sweep: Sweep, rows: pd.DataFrame, requirement: Requirement
 
 def _described(options: SweepOptions, store: Store) -> Sweep:
     """The sweep that the options describe. Raises UsageError if they describe none."""
-    from merging.sweeps import axis as axes
-    from merging.sweeps.sweep import LINE, PLANE, VALUES, Axis, Sweep
+    from merging.study.sweeps import axis as axes
+    from merging.study.sweeps.sweep import LINE, PLANE, VALUES, Axis, Sweep
 
     if not options.recipes:
         raise UsageError(["Name at least one recipe: a file, or the id of a stored run."])

@@ -8,20 +8,20 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from merging.checkpoints.checkpoint import Checkpoint
-from merging.checkpoints.digests import DIGESTS
-from merging.checkpoints.families import Role
+from merging.base.errors import NeedsError
+from merging.base.text import first_few
 from merging.engine.capture.calls import Watcher
 from merging.engine.capture.names import weights_of
 from merging.engine.capture.plain_module import check_plain, checked_batches, evaluating, examples_in, passed
 from merging.engine.capture.rows import LayerRows, RowStore
 from merging.engine.capture.weights import KnownWeights
-from merging.errors import NeedsError
-from merging.formats.opening import open_checkpoint
-from merging.text import first_few
+from merging.models.checkpoint import Checkpoint
+from merging.models.digests import DIGESTS
+from merging.models.families import Role
+from merging.models.formats.opening import open_checkpoint
 
 if TYPE_CHECKING:
-    from merging.formats.opening import Source
+    from merging.models.formats.opening import Source
 
 ROLES = (Role.LINEAR, Role.CONV, Role.PROJECTION, Role.NORM_SCALE)
 log = logging.getLogger("merging")

@@ -13,16 +13,16 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from merging.checkpoints.digests import DIGESTS
+from merging.base.errors import NeedsError
+from merging.base.files.disk import explained
+from merging.base.files.paths import open_regular
+from merging.base.progress import Meter
+from merging.base.text import first_few, printable
 from merging.engine.capture.rows import LayerRows
-from merging.errors import NeedsError
-from merging.files.disk import explained
-from merging.files.paths import open_regular
-from merging.formats.safetensors import SafetensorsCheckpoint, save
 from merging.methods.moments import Moments
 from merging.methods.slot import Gradients
-from merging.progress import Meter
-from merging.text import first_few, printable
+from merging.models.digests import DIGESTS
+from merging.models.formats.safetensors import SafetensorsCheckpoint, save
 
 ROWS, GRAM, SUM, ENERGY = "rows/", "gram/", "sum/", "energy/"
 LAYER_INPUTS, GRADIENTS = "mergescope layer inputs 1", "mergescope gradients 1"

@@ -8,10 +8,10 @@ from collections.abc import Iterable, Mapping
 import torch
 from torch import Tensor
 
+from merging.base.errors import NeedsError
+from merging.base.text import first_few, plural
 from merging.engine.capture.files import GradientMeansFile, opened_gradients
-from merging.errors import NeedsError
 from merging.methods.slot import Gradients
-from merging.text import first_few, plural
 
 # {expert: {tensor: means over examples of squared or absolute gradients}, or a file of them}.
 GradientsOf = Mapping[str, Mapping[str, Tensor] | str | os.PathLike[str]]

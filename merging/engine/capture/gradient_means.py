@@ -8,16 +8,16 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
-from merging.checkpoints.digests import DIGESTS
-from merging.checkpoints.families import Role
+from merging.base.errors import NeedsError
 from merging.engine.capture.capture import opened
 from merging.engine.capture.files import KINDS, GradientMeans
 from merging.engine.capture.names import weights_of
 from merging.engine.capture.plain_module import check_plain, checked_batches, evaluating
-from merging.errors import NeedsError
+from merging.models.digests import DIGESTS
+from merging.models.families import Role
 
 if TYPE_CHECKING:
-    from merging.formats.opening import Source
+    from merging.models.formats.opening import Source
 
 Loss = Callable[[torch.nn.Module, Any], Tensor]
 

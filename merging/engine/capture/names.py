@@ -9,11 +9,11 @@ from functools import lru_cache
 import torch
 from torch import Tensor, nn
 
-from merging.checkpoints.checkpoint import Checkpoint, MappingCheckpoint
-from merging.checkpoints.families import Parameter, Role, guess
-from merging.checkpoints.tensor_info import TensorInfo
-from merging.checkpoints.tower_names import place_of, tower_names
-from merging.errors import FamilyError, NeedsError
+from merging.base.errors import FamilyError, NeedsError
+from merging.models.checkpoint import Checkpoint, MappingCheckpoint
+from merging.models.families import Parameter, Role, guess
+from merging.models.tensor_info import TensorInfo
+from merging.models.tower_names import place_of, tower_names
 
 NUMBERS = re.compile(r"\d+")
 

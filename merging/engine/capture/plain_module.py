@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from merging.errors import NeedsError
+from merging.base.errors import NeedsError
 
 SPLIT = {"DistributedDataParallel", "DataParallel", "FullyShardedDataParallel"}
 QUANTIZED = ("bitsandbytes", "torch.ao.nn.quantized", "auto_gptq", "gptqmodel", "awq", "torchao")

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from merging.errors import NeedsError
+from merging.base.errors import NeedsError
 from merging.methods.moments import Moments
 
 

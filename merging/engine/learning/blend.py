@@ -9,18 +9,18 @@ from functools import cached_property, partial
 import torch
 from torch import Tensor
 
+from merging.base.numerics.linear_algebra import double, numbers
+from merging.base.progress import Meter
+from merging.base.threads import cores, side_by_side
 from merging.engine.inputs import Inputs
 from merging.engine.learning.kept import Kept
 from merging.engine.learning.network import Network
 from merging.engine.learning.vectors import MaskFile, Vectors
 from merging.engine.needs import check_fits
 from merging.engine.stream import Stage, Stream
-from merging.methods.exemplars import TaskExemplars
+from merging.images.exemplars import TaskExemplars
 from merging.methods.learning import Change, batch_order, entropies, log_predictions
 from merging.methods.slot import SlotStream
-from merging.numerics.linear_algebra import double, numbers
-from merging.progress import Meter
-from merging.threads import cores, side_by_side
 
 Batch = tuple[TaskExemplars, Tensor]  # a task, and the indices (n,) of its images
 Loss = Callable[[Tensor, TaskExemplars, Tensor], Tensor]  # features (n, e), task, indices (n,) -> losses (n,)

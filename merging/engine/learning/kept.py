@@ -9,11 +9,11 @@ from pathlib import Path
 
 from torch import Tensor
 
-from merging.errors import CheckpointError, MergingError, Paused
-from merging.files.disk import OTHER_STORE, explained
-from merging.formats.recognition import open_path
-from merging.formats.safetensors import save
-from merging.progress import Cancel, is_asked
+from merging.base.errors import CheckpointError, MergingError, Paused
+from merging.base.files.disk import OTHER_STORE, explained
+from merging.base.progress import Cancel, is_asked
+from merging.models.formats.recognition import open_path
+from merging.models.formats.safetensors import save
 
 EVERY, SOON = 30.0, 2.0  # most and fewest seconds between two writes
 SHARE = 100  # times as long as a write took passes before the next one, so that writing takes a hundredth

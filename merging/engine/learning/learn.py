@@ -6,13 +6,13 @@ from collections.abc import Mapping
 from contextlib import ExitStack
 from dataclasses import replace
 
+from merging.base.text import first_few
 from merging.engine.learning.blend import PART, EngineBlend
 from merging.engine.learning.kept import Kept
 from merging.engine.stream import Stage, Stream
-from merging.methods.exemplars import TaskExemplars
+from merging.images.exemplars import TaskExemplars
 from merging.methods.slot import Survey
 from merging.recipes import chain_rules
-from merging.text import first_few
 
 FEW = 32  # images of a task below which what is learned from them is in doubt
 

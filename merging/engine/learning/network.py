@@ -10,11 +10,11 @@ from typing import Self
 import torch
 from torch import Tensor
 
-from merging.checkpoints.architecture import Architecture
-from merging.checkpoints.tower_names import assemble
-from merging.clip.image_encoder import Encoder
-from merging.devices import fitting, is_host
+from merging.base.devices import fitting, is_host
 from merging.engine.inputs import Inputs
+from merging.images.image_encoder import Encoder
+from merging.models.architecture import Architecture
+from merging.models.tower_names import assemble
 
 ACTIVATIONS_CPU = 1 << 29  # bytes that the images of one backward pass may keep, unless one image alone keeps more
 ACTIVATIONS_GPU = 1 << 33

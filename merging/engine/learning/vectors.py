@@ -13,13 +13,13 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from merging.checkpoints.families import Parameter
-from merging.checkpoints.tensor_info import raw_bytes, read_span
+from merging.base.files.disk import free_bytes, no_temporary_room
+from merging.base.progress import Meter
 from merging.engine.inputs import Inputs
 from merging.engine.stream import Stage, Stream
-from merging.files.disk import free_bytes, no_temporary_room
 from merging.methods.slot import Slot
-from merging.progress import Meter
+from merging.models.families import Parameter
+from merging.models.tensor_info import raw_bytes, read_span
 
 
 class Vectors:

@@ -8,8 +8,8 @@ from pathlib import Path
 import pandas as pd
 from torch import Tensor
 
-from merging.errors import CheckpointError
-from merging.formats.recognition import open_path
+from merging.base.errors import CheckpointError
+from merging.models.formats.recognition import open_path
 
 LOSSES, VALUE = "losses", "value."  # names of what is kept: losses (steps, K), coefficients (K,) by tensor
 

@@ -8,7 +8,7 @@ from functools import partial
 import torch
 from torch import Tensor
 
-from merging.errors import ParameterError
+from merging.base.errors import ParameterError
 from merging.methods.adapting import AdaptedTower, Learned, MergedNetwork, Parts, Shapes, Sizes
 from merging.methods.method import Adapt, register
 from merging.methods.params import Params, choice, fraction, integer

@@ -13,12 +13,12 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from merging.checkpoints.families import WEIGHTS
+from merging.base.numerics.flops import task_products
+from merging.base.numerics.task_vector_overlap import Array, cosines, gradient, loss
 from merging.methods.method import Citation, Edit, register
 from merging.methods.params import Params, integer, real
 from merging.methods.slot import Slot, SlotStream, Survey
-from merging.numerics.flops import task_products
-from merging.numerics.task_vector_overlap import Array, cosines, gradient, loss
+from merging.models.families import WEIGHTS
 
 if TYPE_CHECKING:
     import pandas as pd

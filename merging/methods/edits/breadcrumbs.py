@@ -6,11 +6,11 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
+from merging.base.numerics.quantile import kth_smallest
 from merging.methods.method import Citation, Edit, register
 from merging.methods.params import Params, fraction
 from merging.methods.shared import fields
 from merging.methods.slot import Slot
-from merging.numerics.quantile import kth_smallest
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -9,15 +9,15 @@ from functools import partial
 import torch
 from torch import Tensor
 
-from merging.checkpoints.families import BY_ROW, WEIGHTS, Role
+from merging.base.numerics.flops import LinearMap, eigen, product, symmetric_product
+from merging.base.numerics.linear_algebra import double, numbers
 from merging.methods.method import Citation, Edit, Needs, register
 from merging.methods.params import Params, choice, integer, real
 from merging.methods.shared import fields
 from merging.methods.shared.cat_conflicts import Conflict, LinearConflicts, ScalarConflicts, joined, mean_squares
 from merging.methods.shared.least_squares import as_stored, matrices
 from merging.methods.slot import Slot, SlotStream, Survey
-from merging.numerics.flops import LinearMap, eigen, product, symmetric_product
-from merging.numerics.linear_algebra import double, numbers
+from merging.models.families import BY_ROW, WEIGHTS, Role
 
 SEQUENTIAL = "sequential"
 SCALARS = {Role.SHIFT, Role.EMBEDDING, Role.NORM_SCALE}  # roles of tensors that act scalar by scalar

@@ -8,12 +8,12 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from merging.checkpoints.families import Parameter
 from merging.methods.method import Edit, register
 from merging.methods.params import Params, choice, flag
 from merging.methods.shared import citations, fields, saliency
 from merging.methods.shared.trimming import floor_share, smallest
 from merging.methods.slot import Slot, SlotStream, Survey
+from merging.models.families import Parameter
 
 
 @dataclass(frozen=True, kw_only=True)

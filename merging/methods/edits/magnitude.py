@@ -6,13 +6,13 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
-from merging.files.tables import Columns
+from merging.base.files.tables import Columns
+from merging.base.numerics.sign_election import trim_rank
 from merging.methods.method import Citation, Edit, register
 from merging.methods.params import Params
 from merging.methods.shared import fields
 from merging.methods.shared.trimming import density_of, sizes, smallest
 from merging.methods.slot import Slot, SlotStream, Survey
-from merging.numerics.sign_election import trim_rank
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -10,13 +10,13 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from merging.checkpoints.families import Parameter
 from merging.methods.factor_rules import LARGEST, FactorRule, ResolvedFactors, resolve
 from merging.methods.method import Earlier, Edit, register
 from merging.methods.params import Params, choice, real, rules
 from merging.methods.shared import citations
 from merging.methods.simplify_factors import simplify
 from merging.methods.slot import Slot, SlotStream, Survey
+from merging.models.families import Parameter
 
 BEFORE, AFTER = "before", "after"
 MERGED = "merged"  # in the table of factors, where they are of the merged task vector

@@ -8,11 +8,11 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from merging.base.numerics.linear_algebra import double
 from merging.methods.method import Citation, Edit, Needs, register
 from merging.methods.params import Params, choice, fraction
 from merging.methods.shared.trimming import smallest
 from merging.methods.slot import Gradients, Slot, SlotStream, Survey
-from merging.numerics.linear_algebra import double
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -7,15 +7,15 @@ from typing import TYPE_CHECKING
 
 from torch import Tensor
 
+from merging.base.numerics.sign_election import elected_sign, trim_vectors
 from merging.methods.method import Edit, register
 from merging.methods.params import Params, flag, fraction
 from merging.methods.shared import citations
 from merging.methods.shared.trimming import TrimThresholds, global_thresholds, majority
 from merging.methods.slot import Slot, SlotStream, Survey
-from merging.numerics.sign_election import elected_sign, trim_vectors
 
 if TYPE_CHECKING:
-    from merging.files.tables import Table
+    from merging.base.files.tables import Table
 
 
 @dataclass(frozen=True, kw_only=True)

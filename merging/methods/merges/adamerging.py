@@ -8,13 +8,13 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from merging.base.numerics.linear_algebra import inner_products, weighted_sum
 from merging.methods.learning import Adam, Blend, require_finite
 from merging.methods.method import Merge, Needs, register
 from merging.methods.params import Params, choice, fraction
 from merging.methods.shared import citations, fields
 from merging.methods.shared.coefficients import FORWARD, NONE, PROJECT, TASK, Coefficients
 from merging.methods.slot import Slot, Survey
-from merging.numerics.linear_algebra import inner_products, weighted_sum
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -6,13 +6,13 @@ from dataclasses import dataclass, replace
 
 from torch import Tensor
 
+from merging.base.numerics.sign_election import trim_vectors
 from merging.methods.merges import ties
 from merging.methods.method import Citation, Merge, register
 from merging.methods.params import Params, choice, integer, real
 from merging.methods.shared import fields
 from merging.methods.shared.trimming import TrimThresholds, majority
 from merging.methods.slot import Slot, SlotStream, Survey
-from merging.numerics.sign_election import trim_vectors
 
 TASK_ARITHMETIC, TIES = "task_arithmetic", "ties"
 TIES_SUM = ties.TiesParams(density=0.2, aggregation="sum", scaling=1.0)

@@ -7,16 +7,16 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from merging.checkpoints.families import LINEAR_MAPS
+from merging.base.numerics.drm_space import averaged, pruned
+from merging.base.numerics.flops import LinearMap, eigen, product, symmetric_product
+from merging.base.numerics.linear_algebra import left_basis
+from merging.base.numerics.low_rank import in_basis, low_rank_basis
 from merging.methods.method import Citation, Merge, register
 from merging.methods.params import Params, choice, flag, fraction
 from merging.methods.shared import fields
 from merging.methods.shared.least_squares import as_stored, matrices
 from merging.methods.slot import Slot
-from merging.numerics.drm_space import averaged, pruned
-from merging.numerics.flops import LinearMap, eigen, product, symmetric_product
-from merging.numerics.linear_algebra import left_basis
-from merging.numerics.low_rank import in_basis, low_rank_basis
+from merging.models.families import LINEAR_MAPS
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from merging.files.tables import Columns
+from merging.base.files.tables import Columns
 from merging.methods.method import Citation, Merge, register
 from merging.methods.params import NoParams
 from merging.methods.slot import Slot, SlotStream, Survey

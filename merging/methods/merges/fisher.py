@@ -8,10 +8,10 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from merging.base.numerics.linear_algebra import double
 from merging.methods.method import Citation, Merge, Needs, register
 from merging.methods.params import Params, flag, real
 from merging.methods.slot import Gradients, Slot, SlotStream, Survey
-from merging.numerics.linear_algebra import double
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -6,13 +6,13 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
+from merging.base.numerics import flops
+from merging.base.numerics.linear_algebra import double, polar
 from merging.methods.method import Merge, register
 from merging.methods.params import Params
 from merging.methods.shared import citations, fields
 from merging.methods.shared.singular_vectors import MATRICES, decomposed, is_matrix
 from merging.methods.slot import Slot
-from merging.numerics import flops
-from merging.numerics.linear_algebra import double, polar
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -7,15 +7,15 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from merging.base.numerics import flops
+from merging.base.numerics.flops import LinearMap
+from merging.base.numerics.linear_algebra import Factors, double, polar, truncated_svd
 from merging.methods.merges.iso_c import IsoCParams
 from merging.methods.method import Merge, register
 from merging.methods.params import fraction
 from merging.methods.shared import citations
 from merging.methods.shared.singular_vectors import MATRICES, decomposed, is_matrix
 from merging.methods.slot import Slot
-from merging.numerics import flops
-from merging.numerics.flops import LinearMap
-from merging.numerics.linear_algebra import Factors, double, polar, truncated_svd
 
 NOTHING = 1e-10  # a residual below this share of its task vector is rounding
 

@@ -8,15 +8,15 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from merging.checkpoints.families import BY_ROW, WEIGHTS, Role
+from merging.base.numerics.flops import LinearMap, eigen, gram_products, product
+from merging.base.numerics.linear_algebra import double, numbers
 from merging.methods.method import Citation, Merge, Needs, register
 from merging.methods.moments import Moments
 from merging.methods.params import Params, real
 from merging.methods.shared import fields
 from merging.methods.shared.least_squares import as_stored, least_squares, matrices
 from merging.methods.slot import Slot
-from merging.numerics.flops import LinearMap, eigen, gram_products, product
-from merging.numerics.linear_algebra import double, numbers
+from merging.models.families import BY_ROW, WEIGHTS, Role
 
 EPS_FLOAT32 = 2.0**-23  # the published call inverts in float32; its cut-off is reproduced, its rounding is not
 SILENT = 1e-10  # energy of a channel below which it counts as unused

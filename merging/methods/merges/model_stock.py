@@ -7,13 +7,13 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from merging.checkpoints.families import WEIGHTS
-from merging.files.tables import Columns
+from merging.base.files.tables import Columns
+from merging.base.numerics.flops import task_products
 from merging.methods.method import Citation, Earlier, Merge, register
 from merging.methods.params import Params
 from merging.methods.shared import fields
 from merging.methods.slot import Slot, SlotStream, Survey
-from merging.numerics.flops import task_products
+from merging.models.families import WEIGHTS
 
 Coefficients = dict[str, float]  # tensor -> t
 

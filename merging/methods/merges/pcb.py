@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from merging.files.tables import Columns
+from merging.base.files.tables import Columns
 from merging.methods.method import Citation, Merge, register
 from merging.methods.params import Params, fraction
 from merging.methods.shared import fields

@@ -7,13 +7,13 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from merging.checkpoints.families import BY_ROW, Role
+from merging.base.numerics.flops import LinearMap, cholesky, gram_products, product
+from merging.base.numerics.linear_algebra import double
 from merging.methods.method import Citation, Merge, Needs, register
 from merging.methods.params import Params, fraction
 from merging.methods.shared.least_squares import NormalEquations, as_stored, matrices, normal_equations, spectrum
 from merging.methods.slot import Slot
-from merging.numerics.flops import LinearMap, cholesky, gram_products, product
-from merging.numerics.linear_algebra import double
+from merging.models.families import BY_ROW, Role
 
 EPS, TINY = torch.finfo(torch.float64).eps, torch.finfo(torch.float64).tiny
 ROUNDS = 6  # of power iteration, for an estimate of the condition number

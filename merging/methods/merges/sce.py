@@ -7,11 +7,11 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from merging.base.numerics.linear_algebra import double, numbers
 from merging.methods.method import Citation, Merge, register
 from merging.methods.params import Params, fraction
 from merging.methods.shared import fields
 from merging.methods.slot import Slot
-from merging.numerics.linear_algebra import double, numbers
 
 FLOOR = 1e-6  # least sum of coefficients that a scalar is divided by
 FUSECHAT = Citation(key="wan2024fusechat", authors="Wan et al.", title="FuseChat: knowledge fusion of chat models",

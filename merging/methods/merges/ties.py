@@ -8,16 +8,16 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
+from merging.base.numerics.quantile import kth_smallest
+from merging.base.numerics.sign_election import elected_sign, trim_rank, trim_vectors
 from merging.methods.method import Merge, register
 from merging.methods.params import Params, choice, fraction
 from merging.methods.shared import citations, fields
 from merging.methods.shared.trimming import TrimThresholds, global_thresholds
 from merging.methods.slot import Provisional, Slot, SlotStream, Survey
-from merging.numerics.quantile import kth_smallest
-from merging.numerics.sign_election import elected_sign, trim_rank, trim_vectors
 
 if TYPE_CHECKING:
-    from merging.files.tables import Table
+    from merging.base.files.tables import Table
 
 
 @dataclass(frozen=True, kw_only=True)

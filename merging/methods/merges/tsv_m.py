@@ -6,14 +6,14 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
+from merging.base.numerics import flops
+from merging.base.numerics.flops import LinearMap
+from merging.base.numerics.linear_algebra import truncated_svd
 from merging.methods.method import Citation, Merge, register
 from merging.methods.params import Params, fraction
 from merging.methods.shared import fields
 from merging.methods.shared.singular_vectors import MATRICES, decomposed, is_matrix, joined, kept_rank
 from merging.methods.slot import Slot
-from merging.numerics import flops
-from merging.numerics.flops import LinearMap
-from merging.numerics.linear_algebra import truncated_svd
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -7,13 +7,13 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from merging.checkpoints.families import Role
+from merging.base.numerics.flops import LinearMap, product, symmetric_product
+from merging.base.numerics.linear_algebra import double, lower_gram, symmetric
 from merging.methods.method import Citation, Merge, register
 from merging.methods.params import Params, choice, integer, real
 from merging.methods.shared import fields
 from merging.methods.slot import Slot
-from merging.numerics.flops import LinearMap, product, symmetric_product
-from merging.numerics.linear_algebra import double, lower_gram, symmetric
+from merging.models.families import Role
 
 BETAS, EPS = (0.9, 0.999), 1e-8  # Adam's, fixed as in the authors' code
 TICK = 5  # steps between reports

@@ -12,9 +12,9 @@ from functools import cached_property
 import torch
 from torch import Tensor
 
+from merging.base.numerics.linear_algebra import add_lower_product, double
 from merging.methods.moments import Moments
 from merging.methods.shared.least_squares import spectrum
-from merging.numerics.linear_algebra import add_lower_product, double
 
 EPS = torch.finfo(torch.float64).eps
 DEPENDENT = 1e-6  # with several bases side by side, a singular value below this adds no direction

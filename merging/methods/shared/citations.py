@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from merging.base.text import table
 from merging.methods.method import Citation, Method
-from merging.text import table
 
 TASK_ARITHMETIC = Citation(
     key="ilharco2023editing",

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
-from merging.checkpoints.families import Parameter
 from merging.methods.learning import Adam
+from merging.models.families import Parameter
 
 if TYPE_CHECKING:
     import pandas as pd

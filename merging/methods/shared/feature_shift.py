@@ -7,7 +7,7 @@ from typing import Any
 import torch.nn.functional as nnf
 from torch import Tensor
 
-from merging.numerics.linear_algebra import double, numbers
+from merging.base.numerics.linear_algebra import double, numbers
 
 
 def shift_row(task: str, targets: Tensor, before: Tensor, after: Tensor) -> dict[str, Any]:

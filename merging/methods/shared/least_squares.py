@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
-from merging.checkpoints.families import Role
-from merging.checkpoints.tower_names import transposed
-from merging.numerics.eigen import eigen
-from merging.numerics.linear_algebra import double, lower_gram
+from merging.base.numerics.eigen import eigen
+from merging.base.numerics.linear_algebra import double, lower_gram
+from merging.models.families import Role
+from merging.models.tower_names import transposed
 
 if TYPE_CHECKING:
     from merging.methods.moments import Moments

@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
-from merging.checkpoints.families import Parameter
-from merging.errors import MergingError
+from merging.base.errors import MergingError
+from merging.base.text import first_few
 from merging.methods.learning import Masks
 from merging.methods.shared.trimming import sizes, smallest
 from merging.methods.slot import Slot, SlotStream
-from merging.text import first_few
+from merging.models.families import Parameter
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -13,10 +13,10 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from merging.checkpoints.families import PACKED, Parameter, whole_name
-from merging.files.tables import Columns
+from merging.base.files.tables import Columns
 from merging.methods.shared.trimming import floor_share
 from merging.methods.slot import Slot, SlotStream
+from merging.models.families import PACKED, Parameter, whole_name
 
 if TYPE_CHECKING:
     import pandas as pd

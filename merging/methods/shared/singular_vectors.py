@@ -7,11 +7,11 @@ from collections.abc import Callable, Sequence
 import torch
 from torch import Tensor
 
-from merging.checkpoints.families import LINEAR_MAPS, Role
+from merging.base.numerics.linear_algebra import Factors, double, polar, truncated_svd
+from merging.base.numerics.low_rank import core
 from merging.methods.adapting import Parts
 from merging.methods.slot import Slot
-from merging.numerics.linear_algebra import Factors, double, polar, truncated_svd
-from merging.numerics.low_rank import core
+from merging.models.families import LINEAR_MAPS, Role
 
 MATRICES = LINEAR_MAPS | {Role.EMBEDDING}  # roles of which a tensor with two dimensions has singular vectors here
 LEFT, RIGHT = ".left", ".right"  # suffixes of the two thin factors of a matrix

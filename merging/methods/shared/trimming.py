@@ -14,10 +14,10 @@ from fractions import Fraction
 import torch
 from torch import Tensor
 
-from merging.files.tables import Columns, Table
+from merging.base.files.tables import Columns, Table
+from merging.base.numerics.quantile import Thinned, kth_smallest
+from merging.base.numerics.sign_election import trim_rank
 from merging.methods.slot import Slot, SlotStream
-from merging.numerics.quantile import Thinned, kth_smallest
-from merging.numerics.sign_election import trim_rank
 
 LARGEST_DENOMINATOR = 1_000_000
 

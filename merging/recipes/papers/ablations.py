@@ -8,7 +8,8 @@ from pathlib import Path
 from reprlib import repr as short
 from typing import Any
 
-from merging.errors import RecipeError
+from merging.base.errors import RecipeError
+from merging.base.text import did_you_mean
 from merging.recipes.papers.combinations import (
     COMBINATIONS,
     PRESETS_FILE,
@@ -17,7 +18,6 @@ from merging.recipes.papers.combinations import (
     read_sections,
     text_field,
 )
-from merging.text import did_you_mean
 
 FIELDS = ("title", "base", "whole", "groups", "note")
 

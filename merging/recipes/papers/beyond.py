@@ -12,9 +12,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from merging.errors import RecipeError
+from merging.base.errors import RecipeError
+from merging.base.text import did_you_mean
 from merging.recipes.papers.published import MERGE, REFERENCE_KINDS, SOURCES, Steps, chain_of, number_in
-from merging.text import did_you_mean
 
 BEYOND_FILE = Path(__file__).with_name("beyond.csv")
 ACCURACY, CIDER = "accuracy", "CIDEr"

@@ -12,10 +12,10 @@ from typing import Any
 
 import yaml
 
-from merging.errors import RecipeError
+from merging.base.errors import RecipeError
+from merging.base.text import did_you_mean
 from merging.recipes.papers.combinations import LOADER, check_row, text_field
 from merging.recipes.papers.published import SOURCES, Figure
-from merging.text import did_you_mean
 
 CLAIMS_FILE = Path(__file__).with_name("claims.yaml")
 SECTIONS = ("claims", "curves")

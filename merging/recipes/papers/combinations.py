@@ -12,8 +12,8 @@ from typing import Any
 
 import yaml
 
-from merging.errors import RecipeError
-from merging.text import did_you_mean
+from merging.base.errors import RecipeError
+from merging.base.text import did_you_mean
 
 PRESETS_FILE = Path(__file__).with_name("presets.yaml")
 SECTIONS = ("papers", "combinations", "variants", "learned", "networks", "families")

@@ -22,8 +22,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from merging.errors import RecipeError
-from merging.text import did_you_mean
+from merging.base.errors import RecipeError
+from merging.base.text import did_you_mean
 
 PUBLISHED_FILE = Path(__file__).with_name("published.csv")
 B32, B16, L14, H14 = "ViT-B/32", "ViT-B/16", "ViT-L/14", "ViT-H/14"
@@ -47,7 +47,7 @@ SOURCES = {
     "FusionBench": "Results in the documentation of FusionBench, on checkpoints of its own",
 }
 ILHARCO = "Ilharco et al."  # whose experts most papers merge
-# Merged models, the kinds of reference models as ``merging.runs`` names them, and experts that other papers merge.
+# Merged models, the kinds of reference models as ``study.runs`` names them, and experts that other papers merge.
 MERGE, INDIVIDUAL, OTHER_EXPERTS = "merge", "individual", "experts"
 REFERENCE_KINDS = ("pretrained", INDIVIDUAL, "multitask")
 KINDS = (MERGE, *REFERENCE_KINDS, OTHER_EXPERTS)
@@ -267,7 +267,7 @@ def with_method(role: str, key: str) -> tuple[Figure, ...]:
 
 _BY_KIND = read_figures()
 FIGURES = _BY_KIND[MERGE]
-# Models that are no merge, by their kinds as ``merging.runs`` names them.
+# Models that are no merge, by their kinds as ``study.runs`` names them.
 REFERENCES: Mapping[str, tuple[Figure, ...]] = {kind: _BY_KIND[kind] for kind in REFERENCE_KINDS}
 # Accuracy of each task's own expert, by the experts' authors and by model. Papers do not share checkpoints; where only
 # the average is known, tasks are empty.

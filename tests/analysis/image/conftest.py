@@ -7,13 +7,13 @@ from collections import Counter
 import pytest
 import tiny
 
-from merging.analysis.image.studied import image_of
-from merging.analysis.image.tables import ImageTables
-from merging.analysis.image.towers import Towers
-from merging.clip.image_encoder import Encoder
+from merging.images.image_encoder import Encoder
 from merging.recipes.presets import preset
-from merging.runs.execute import execute
-from merging.runs.store import Store
+from merging.study.one_image.studied import image_of
+from merging.study.one_image.tables import ImageTables
+from merging.study.one_image.towers import Towers
+from merging.study.runs.execute import execute
+from merging.study.runs.store import Store
 from merging.tasks.context import Context
 
 

@@ -6,18 +6,17 @@ import numpy as np
 import pytest
 import tiny
 
-from merging.analysis import measure
-from merging.analysis.find_images import find_by_answers, find_by_depth
-from merging.analysis.image import restore
-from merging.analysis.image.lens import answers
-from merging.analysis.image.studied import image_of
-from merging.analysis.image.towers import reference_of
-from merging.analysis.measurements import predictions
-from merging.analysis.measurements.image import depths
-from merging.checkpoints.references import PRETRAINED
-from merging.errors import TaskError
-from merging.previews.bootstrap import share_interval
-from merging.runs.reference_models import references
+from merging.base.errors import TaskError
+from merging.models.references import PRETRAINED
+from merging.study import measure
+from merging.study.measurements import depths, predictions
+from merging.study.measurements.find_images import find_by_answers, find_by_depth
+from merging.study.one_image import restore
+from merging.study.one_image.lens import answers
+from merging.study.one_image.studied import image_of
+from merging.study.one_image.towers import reference_of
+from merging.study.previews.bootstrap import share_interval
+from merging.study.runs.reference_models import references
 from merging.tasks.context import Context
 
 D = tiny.LAYERS + 1

@@ -10,11 +10,11 @@ import tiny
 import torch
 from torch.nn.functional import normalize
 
-from merging.analysis import measure
-from merging.analysis.image import attention, drift, lens, trace
-from merging.analysis.image.studied import image_of
-from merging.analysis.measurements import predictions
-from merging.checkpoints.references import PRETRAINED
+from merging.models.references import PRETRAINED
+from merging.study import measure
+from merging.study.measurements import predictions
+from merging.study.one_image import attention, drift, lens, trace
+from merging.study.one_image.studied import image_of
 from merging.tasks.context import Context
 
 BLOCKS, PATCHES = tiny.LAYERS, tiny.TOKENS - 1

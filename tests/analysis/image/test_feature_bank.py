@@ -6,15 +6,15 @@ import numpy as np
 import pytest
 import tiny
 
-from merging.analysis import stored
-from merging.analysis.find_images import following
-from merging.analysis.image import neighbors
-from merging.analysis.image.neighbors import bank, same_domain
-from merging.analysis.image.tables import ImageTables
-from merging.analysis.image.towers import Towers, expert_of
-from merging.checkpoints.references import PRETRAINED
-from merging.errors import StoreError, TaskError
-from merging.runs.reference_models import references
+from merging.base.errors import StoreError, TaskError
+from merging.models.references import PRETRAINED
+from merging.study.analysis import stored
+from merging.study.measurements.find_images import following
+from merging.study.one_image import neighbors
+from merging.study.one_image.neighbors import bank, same_domain
+from merging.study.one_image.tables import ImageTables
+from merging.study.one_image.towers import Towers, expert_of
+from merging.study.runs.reference_models import references
 from merging.tasks.context import Context
 
 

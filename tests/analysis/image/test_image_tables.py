@@ -8,15 +8,15 @@ import tiny
 import torch
 from torch.nn.functional import normalize
 
-from merging.analysis.image.neighbors import bank, mean_overlap, same_domain
-from merging.analysis.image.studied import image_of, split_name
-from merging.analysis.image.tables import ImageTables
-from merging.analysis.image.towers import IN_MEMORY, Towers, expert_of, model_of, reference_of
-from merging.checkpoints.references import PRETRAINED
-from merging.errors import TaskError
+from merging.base.errors import TaskError
+from merging.models.references import PRETRAINED
 from merging.recipes.recipe import Recipe
-from merging.runs.execute import execute
-from merging.runs.store import Store
+from merging.study.one_image.neighbors import bank, mean_overlap, same_domain
+from merging.study.one_image.studied import image_of, split_name
+from merging.study.one_image.tables import ImageTables
+from merging.study.one_image.towers import IN_MEMORY, Towers, expert_of, model_of, reference_of
+from merging.study.runs.execute import execute
+from merging.study.runs.store import Store
 from merging.tasks.context import Context
 
 BLOCKS, PATCHES = tiny.LAYERS, tiny.TOKENS - 1

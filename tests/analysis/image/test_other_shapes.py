@@ -9,19 +9,19 @@ import numpy as np
 import pytest
 import tiny
 
-from merging.analysis import measure
-from merging.analysis.find_images import find_by_depth
-from merging.analysis.image import restore, towers
-from merging.analysis.image.neighbors import same_domain
-from merging.analysis.image.studied import image_of
-from merging.analysis.image.tables import ImageTables
-from merging.analysis.image.towers import IN_MEMORY, Towers, expert_of
-from merging.analysis.measurements.image.depths import of_data_sets
-from merging.benchmarks.benchmark import Benchmark
-from merging.checkpoints.references import PRETRAINED
+from merging.images.benchmarks.benchmark import Benchmark
+from merging.models.references import PRETRAINED
 from merging.recipes.presets import preset
-from merging.runs.execute import execute
-from merging.runs.store import Store
+from merging.study import measure
+from merging.study.measurements.depths import of_data_sets
+from merging.study.measurements.find_images import find_by_depth
+from merging.study.one_image import restore, towers
+from merging.study.one_image.neighbors import same_domain
+from merging.study.one_image.studied import image_of
+from merging.study.one_image.tables import ImageTables
+from merging.study.one_image.towers import IN_MEMORY, Towers, expert_of
+from merging.study.runs.execute import execute
+from merging.study.runs.store import Store
 from merging.tasks.context import Context
 
 WIDTH, HEADS, BLOCKS, PATCH, SIDE, EMBED, CLASSES = 40, 5, 5, 4, 7, 12, 7

@@ -9,10 +9,10 @@ from threading import Barrier, Event
 import pytest
 from pretend_device import NAME, pretended
 
-from merging.analysis.image.towers import RecentlyUsed, Towers
-from merging.benchmarks.benchmark import Benchmark
-from merging.checkpoints.references import PRETRAINED
-from merging.runs.store import Store
+from merging.images.benchmarks.benchmark import Benchmark
+from merging.models.references import PRETRAINED
+from merging.study.one_image.towers import RecentlyUsed, Towers
+from merging.study.runs.store import Store
 from merging.tasks.context import Context
 
 LONG = 60.0  # seconds

@@ -9,9 +9,9 @@ import pytest
 import tiny
 import torch
 
-from merging.analysis.image import attention, drift, lens, occlude, restore, trace
-from merging.analysis.image.towers import NamedTower
-from merging.checkpoints.references import PRETRAINED
+from merging.models.references import PRETRAINED
+from merging.study.one_image import attention, drift, lens, occlude, restore, trace
+from merging.study.one_image.towers import NamedTower
 
 BLOCKS, PATCHES = tiny.LAYERS, tiny.TOKENS - 1
 NAME = "digits:reporting:3"

@@ -8,8 +8,8 @@ from typing import Any
 import pandas as pd
 import pytest
 
-from merging.analysis.image.sentence import sentence
-from merging.checkpoints.references import PRETRAINED
+from merging.models.references import PRETRAINED
+from merging.study.one_image.sentence import sentence
 
 
 def summary(model: str, **fields: Any) -> pd.DataFrame:

@@ -1,1 +1,0 @@
-"""The images of the session's benchmark, and which images they are."""

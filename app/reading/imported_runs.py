@@ -1,0 +1,68 @@
+"""Scores from files and programs: which runs have some, and their table. Never mixed with measured ones."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import lru_cache
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from app import text
+from app.reading import data
+from merging.base.files import atomic
+from merging.models.references import PRETRAINED, expert_key
+from merging.study import imported_scores as stored_scores
+from merging.study.runs.run import Run
+from merging.study.score_table import ScoreTable
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+NO_SCORES = "This run has no scores. Give them as a file, or start with MERGESCOPE_EVALUATOR."
+CLIP, EXPERTS = "CLIP", expert_key("")
+
+
+def find_scores(name: str) -> ScoreTable | None:
+    """The imported scores of a run, by its id, or of a checkpoint; None if it has none."""
+    root = data.store().root
+    state = atomic.state_of(root / stored_scores.FOLDER / name, (atomic.MANIFEST, stored_scores.FACTS))
+    return _find_scores(root, name, state) if state else None
+
+
+@lru_cache(maxsize=256)
+def _find_scores(root: Path, name: str, state: tuple[int, ...]) -> ScoreTable | None:
+    return stored_scores.find_scores(root, name)
+
+
+def kind(run: Run) -> str:
+    """What a run's network is called."""
+    return run.network or CLIP
+
+
+def having(runs: Sequence[Run]) -> list[Run]:
+    """The runs that have imported scores."""
+    ids = stored_scores.imported_scores(data.store().root).listed()
+    return [run for run in runs if run.id in ids and find_scores(run.id)]
+
+
+def table(runs: Sequence[Run]) -> pd.DataFrame:
+    """A row for each imported score of these runs and of what they merged; see ``viz.figures.score_bars``."""
+    import pandas as pd
+
+    of: dict[str, tuple[str, Run]] = {}
+    for run in runs:
+        of |= {name: (label, run) for name, label in references(run).items() if name not in of}
+    rows = []
+    for name, (label, run) in (of | {run.id: (text.titled(run), run) for run in runs}).items():
+        found = find_scores(name)
+        for row in found.rows(run.experts) if found else ():
+            task = f"{row['task']}, {row['split']}" if row["split"] else row["task"]
+            rows.append({"run": name, "label": label, **row, "task": task})
+    return pd.DataFrame(rows)
+
+
+def references(run: Run) -> dict[str, str]:
+    """{the name of its scores: label} of the pretrained model and the experts of a run that have imported scores."""
+    labels = {name: f"Expert {name.removeprefix(EXPERTS)}" for name in run.inputs} | {PRETRAINED: "Pretrained"}
+    names = {stored_scores.checkpoint_id(digest): labels[name] for name, digest in run.inputs.items()}
+    return {name: label for name, label in names.items() if find_scores(name)}

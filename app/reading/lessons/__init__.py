@@ -1,1 +1,0 @@
-"""Lessons, with their facts as they are stored today."""

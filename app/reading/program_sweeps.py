@@ -1,0 +1,114 @@
+"""Sweeps of networks other than CLIP: the points that programs have measured, and the table of their chart."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import streamlit as st
+
+from app import text
+from app.reading import data, recipes, sweeps
+from app.reading.sweeps import SweepPoints
+from merging.base.errors import MergingError
+from merging.sharing.evaluator_program import Evaluator, find_evaluator
+from merging.sharing.evaluator_session import ProgramSession, known_programs, rename_points
+from merging.study.runs.store import Store
+from merging.study.score_table import MEAN, PROGRAM
+from merging.study.sweeps.known_points import KnownPoints
+from merging.study.sweeps.sweep import NamedPoint, Sweep
+from merging.study.sweeps.tables import score_means, score_rows
+from viz.text import clean_text, plural
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+
+@dataclass(frozen=True)
+class ProgramResults(SweepPoints):
+    """A sweep's points that a program has measured, and what that is called."""
+
+    program: str
+
+
+def network(sweep: Sweep) -> str:
+    """What the network that a sweep merges is called; empty for CLIP, and for files that cannot be opened."""
+    first = sweep.recipes[0]
+    return recipes.network(first.pretrained, first.family)
+
+
+def present_program() -> tuple[str, str]:
+    """The digest of the command line that the app was started with, and its name; empty without a program."""
+    try:
+        program = find_evaluator()
+    except MergingError:
+        return "", ""
+    return (program.command, program.name) if program else ("", "")
+
+
+def find_results(sweep: Sweep) -> list[ProgramResults]:
+    """The results of a sweep by each program that has measured points of it, or would: that of the app goes first.
+
+    Raises:
+        CheckpointError: a file of the sweep is gone.
+    """
+    command, name = present_program()
+    references = sorted({path for one in sweep.recipes for path in (one.pretrained, *dict(one.experts).values())})
+    files = str([data.file_state(path) for path in references])
+    results = []
+    for digest, program in (({command: name} if command else {}) | known_programs(data.store())).items():
+        known = _known_points(sweep.id, files, digest, data.store(), data.digest(), sweep)
+        points = known.now()
+        if points or digest == command:
+            results.append(ProgramResults(sweep, known.planned, points, program))
+    return results or [ProgramResults(sweep, _planned(sweep.id, files, sweep), {}, "")]
+
+
+@st.cache_resource(max_entries=16, show_spinner=False, hash_funcs={Store: id})
+def _known_points(sweep_id: str, files: str, command: str, store: Store, benchmark: str, _sweep: Sweep) -> KnownPoints:
+    """The points of a sweep by one program; those that were read stay in memory."""
+    every = rename_points(_planned(sweep_id, files, _sweep), command)
+    return KnownPoints(every, store, data.benchmark(), _sweep.sample)
+
+
+@st.cache_data(max_entries=data.KEPT, show_spinner="Reading the checkpoints …")
+def _planned(sweep_id: str, files: str, _sweep: Sweep) -> list[NamedPoint]:
+    """The plan for no program; ``rename_points`` makes that for a program of it."""
+    session = ProgramSession(data.benchmark(), _sweep.sample, store=data.store(), program=Evaluator(()))
+    return session.plan_sweep(_sweep)
+
+
+def table(results: ProgramResults) -> pd.DataFrame:
+    """A row for each score, and for each mean over tasks; see ``viz.figures.sweeps.sweep_given``."""
+    import pandas as pd
+
+    sweep = results.sweep
+    rows = []
+    for row in score_rows(results.every, results.points):
+        task = f"{row['task']}, {row['split']}" if row["split"] else str(row["task"])
+        rows.append({**row, "label": _label(sweep, row, task), "mean": False})
+    for row in score_means(results.every, results.points):
+        name = "Mean" if row["mean"] == MEAN else str(row["mean"])[:1].upper() + str(row["mean"])[1:]
+        words = f"{name} of {plural(row['tasks'], 'task')}"
+        missing = dict.fromkeys(("low", "high", "n"), float("nan")) | {"better": "", "proportion": True, "mean": True}
+        by = {"source": PROGRAM, "origin": results.program, "label": _label(sweep, row, words)}
+        rows.append({**row, **missing, **by})
+    return pd.DataFrame([{**row, "series": row["label"]} for row in rows])
+
+
+def _label(sweep: Sweep, row: Mapping[str, Any], words: str) -> str:
+    """A series: a task or a mean, of which recipe and at which second value where there are several."""
+    of = [clean_text(sweeps.titles(sweep)[row["line"]], 40)] if len(sweep.recipes) > 1 else []
+    of += [f"{sweep.labels[1].partition(': ')[2] or sweep.labels[1]} {row['y']:g}"] if "y" in row else []
+    return " · ".join([words, *of])
+
+
+def note(results: ProgramResults) -> str:
+    """The note under the chart: who measured, and that nothing of it is a score of the benchmark."""
+    domains = any(row["mean"] != MEAN for row in score_means(results.every, results.points))
+    said = " In domain are tasks called like an expert." if domains else ""
+    return (
+        f"Given by {text.plain(results.program)}, {len(results.points)} of {plural(results.total, 'point')}. Open "
+        f"diamonds are scores of a program, not of the benchmark; means are over tasks of one proportion.{said}"
+    )

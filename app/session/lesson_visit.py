@@ -1,0 +1,90 @@
+"""The lesson and the step that a visitor is on, with progress as text, in the session and in the address."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import streamlit as st
+from streamlit.runtime.scriptrunner import get_script_run_ctx
+
+from app.session import address, state
+from app.session.report_keeper import DRAFT
+
+KEYS = (address.LESSON, address.STEP, address.DID, address.SAID, address.CLASS)
+LONGEST = 200  # characters of a key of a lesson, or of progress, in a link
+_VISIT = "_lesson_visit"
+
+
+@dataclass
+class Visit:
+    """A lesson by its key, empty for none, and a step of it, the first is 1.
+
+    ``did`` and ``said`` hold progress by lesson, as the address has it.
+    """
+
+    lesson: str = ""
+    step: int = 1
+    did: dict[str, str] = field(default_factory=dict)
+    said: dict[str, str] = field(default_factory=dict)
+    poll: str = ""  # the code of a class
+
+
+def current() -> Visit:
+    """The visit of this session."""
+    kept = st.session_state.get(_VISIT)
+    if not isinstance(kept, Visit):
+        kept = st.session_state[_VISIT] = Visit()
+    return kept
+
+
+def moved() -> bool:
+    """Whether the browser went back or forward in its history, to another step of the lesson on the same page."""
+    here, query = current(), st.query_params
+    return in_history() and query.get(address.LESSON) == here.lesson and query.get(address.STEP) != str(here.step)
+
+
+def in_history() -> bool:
+    """Whether the browser's Back or Forward asked for this run."""
+    context = get_script_run_ctx(suppress_warning=True)
+    return context is not None and context.is_history_navigation
+
+
+def read_link(step_only: bool = False) -> bool:
+    """Read the link that was just opened; returns whether it names a lesson but no view of the page.
+
+    With ``step_only`` progress is left as it is: it goes on, wherever one looks back to.
+    """
+    visit, linked = current(), {key: state.linked(key)[:LONGEST] for key in KEYS}
+    visit.poll = linked[address.CLASS] or visit.poll
+    if not linked[address.LESSON]:
+        return False
+    lesson, written = linked[address.LESSON], linked[address.STEP]
+    visit.lesson, visit.step = lesson, int(written) if written.isdecimal() and len(written) < 4 else 1
+    for kept, key in ((visit.did, address.DID), (visit.said, address.SAID)):
+        if linked[key] and not step_only:
+            kept[lesson] = linked[key]
+    return not set(st.query_params) - {*KEYS, address.PRESENT, address.ON, address.NOTES, DRAFT}
+
+
+def query(visit: Visit) -> dict[str, str]:
+    """What the address says of the visit; without a lesson only the code of a class."""
+    if not visit.lesson:
+        return {address.CLASS: visit.poll} if visit.poll else {}
+    values = (visit.lesson, str(visit.step), visit.did.get(visit.lesson), visit.said.get(visit.lesson), visit.poll)
+    return {key: value for key, value in zip(KEYS, values, strict=True) if value}
+
+
+def write(with_step: bool) -> None:
+    """Put the visit into the address, with its step or without."""
+    written = query(current())
+    if not with_step:
+        written.pop(address.STEP, None)
+    for key in KEYS:
+        state.write(key, written.get(key, ""))
+
+
+def leave() -> None:
+    """Go on without the lesson; its progress stays in the session."""
+    current().lesson = ""
+    for key in KEYS:
+        state.write(key, "")

@@ -1,0 +1,167 @@
+"""A report as plain data that the store keeps: JSON for texts, order and options, and Arrow for each table."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, replace
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from app.session.report_draft import MOST_VIEWS, Kept, ReportDraft
+from merging.base.errors import StoreError
+from viz.report.contents import ReportView, Source
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+WHOLE = ("title", "introduction", "tables", "recipes")  # fields of the report
+TEXTS = ("key", "title", "note", "caption", "place")  # fields of a view
+MALFORMED = "The stored report cannot be read ({}: {:.100}). Start a new one."
+
+
+def encode(draft: ReportDraft) -> dict[str, Any]:
+    """Everything but the tables, as strict JSON can hold it. Raises StoreError for an option of an unknown type."""
+    views = [
+        {name: getattr(kept.view, name) for name in TEXTS}
+        | {"number": kept.number, "part": kept.part, "size": kept.size, "sources": kept.view.sources}
+        | {"options": _encode_options(kept.view.options, [])}
+        for kept in draft.kept
+    ]
+    sources = [asdict(source) for source in draft.sources.values()]
+    whole = {name: getattr(draft, name) for name in WHOLE}
+    return whole | {"views": views, "sources": sources, "allowed": sorted(draft.allowed)}
+
+
+def parts(draft: ReportDraft) -> dict[str, Callable[[], bytes]]:
+    """The bytes of each table by its name, made when they are asked for."""
+    tables: dict[str, Callable[[], bytes]] = {}
+    for kept in draft.kept:
+        within: list[Any] = []
+        _encode_options(kept.view.options, within)
+        for number, table in enumerate([kept.view.table, *within]):
+            tables[_name(kept.part, number)] = lambda table=table: write_table(table)
+    return tables
+
+
+def decode(data: Mapping[str, Any], part: Callable[[str], bytes], known: Sequence[Kept] = ()) -> ReportDraft:
+    """The report of ``encode``; ``part`` gives the bytes of a table, which views that are ``known`` need not read.
+
+    Charts that this version does not have are left out.
+
+    Raises:
+        StoreError: the data are not what ``encode`` gives, or a table cannot be read.
+    """
+    ready = {kept.part: kept.view for kept in known}
+    draft = ReportDraft()
+    try:
+        for name in WHOLE:
+            setattr(draft, name, _typed(data[name], type(getattr(draft, name))))
+        entries = [entry for entry in _typed(data["views"], list)[:MOST_VIEWS] if _is_known(entry)]
+        draft.kept = [_decode_view(entry, part, ready) for entry in entries]
+        sources = [Source(**{name: _as_tuples(value) for name, value in entry.items()}) for entry in data["sources"]]
+        draft.sources = {_typed(source.id, str): source for source in sources}
+        draft.allowed = {_typed(word, str) for word in data["allowed"]}
+    except (KeyError, TypeError, ValueError, AttributeError, RecursionError) as error:
+        raise StoreError(MALFORMED.format(type(error).__name__, str(error))) from None
+    return draft
+
+
+def write_table(table: pd.DataFrame) -> bytes:
+    """A table with its index and types, as a stream of Arrow. Raises StoreError for a column that Arrow cannot hold."""
+    import pyarrow as pa
+
+    stream = pa.BufferOutputStream()
+    try:
+        arrow = pa.Table.from_pandas(table)
+    except pa.ArrowException as error:
+        raise StoreError(f"A column of this view's table cannot be stored: {str(error)[:100]}") from None
+    with pa.ipc.new_stream(stream, arrow.schema) as writer:
+        writer.write_table(arrow)
+    return bytes(stream.getvalue())
+
+
+def read_table(raw: bytes) -> pd.DataFrame:
+    """The table of ``write_table``. Raises StoreError for anything else."""
+    import pyarrow as pa
+
+    try:
+        arrow = pa.ipc.open_stream(raw).read_all()
+        arrow.validate(full=True)
+        return arrow.to_pandas()
+    except Exception as error:  # what wrong bytes say of the index and its types may raise anything
+        raise StoreError(MALFORMED.format(f"a table: {type(error).__name__}", str(error))) from None
+
+
+def _is_known(entry: Mapping[str, Any]) -> bool:
+    """Whether this version has the chart of a view, with all of its options."""
+    from viz.registry import charts
+
+    named = set(_decode_options(entry["options"], lambda _: None))
+    return any(chart.key == entry["key"] and named <= set(chart.options) for chart in charts())
+
+
+def _decode_view(entry: Mapping[str, Any], part: Callable[[str], bytes], ready: Mapping[str, ReportView]) -> Kept:
+    """A view of plain data; table and options of one that is ready are not read again, because they never change."""
+    name = _typed(entry["part"], str)
+    words = {field: _typed(entry[field], str) for field in TEXTS}
+    sources = tuple(_typed(source, str) for source in entry["sources"])
+    if name in ready:
+        view = replace(ready[name], **words, sources=sources)
+    else:
+        tables = partial(_read_part, part, name)
+        options = _decode_options(entry["options"], tables)
+        view = ReportView(table=tables(0), options=options, sources=sources, **words)
+    return Kept(_typed(entry["number"], int), name, view, _typed(entry["size"], int))
+
+
+def _read_part(part: Callable[[str], bytes], name: str, number: int) -> pd.DataFrame:
+    return read_table(part(_name(name, number)))
+
+
+def _name(part: str, number: int) -> str:
+    """The name of a view's table: 0 is its own, the others are in its options."""
+    return f"{part[:30]}{number:02x}"
+
+
+def _encode_options(options: Mapping[str, Any], tables: list[Any]) -> str:
+    """Options as JSON in which NaN may stand; what JSON lacks is a mapping with one key. ``tables`` collects tables."""
+
+    def encode(value: Any) -> Any:
+        if isinstance(value, Mapping):
+            return {"mapping": [[str(key), encode(item)] for key, item in value.items()]}
+        if isinstance(value, list | tuple):
+            items = [encode(item) for item in value]
+            return items if isinstance(value, list) else {"tuple": items}
+        if hasattr(value, "columns"):
+            tables.append(value)
+            return {"table": len(tables)}
+        return value.item() if type(value).__module__ == "numpy" else value
+
+    try:
+        return json.dumps(encode(options))
+    except (TypeError, ValueError) as error:
+        raise StoreError(f"This view has an option that cannot be stored: {str(error)[:100]}") from None
+
+
+def _decode_options(text: str, table: Callable[[int], Any]) -> dict[str, Any]:
+    """The options of ``_encode_options``. Raises ValueError and its like for anything else."""
+    kinds: dict[str, Callable[[Any], Any]] = {"mapping": dict, "tuple": tuple, "table": table}
+
+    def decode(entry: dict[str, Any]) -> Any:
+        ((kind, inner),) = entry.items()
+        return kinds[kind](inner)
+
+    return _typed(json.loads(text, object_hook=decode), dict)
+
+
+def _typed(value: Any, kind: type) -> Any:
+    """The value, if it is of exactly that type."""
+    if type(value) is not kind:
+        raise TypeError(f"a {kind.__name__} is expected, not a {type(value).__name__}")
+    return value
+
+
+def _as_tuples(value: Any) -> Any:
+    """A text of a source, or its pairs of texts."""
+    return tuple((_typed(one, str), _typed(two, str)) for one, two in value) if type(value) is not str else value

@@ -1,0 +1,154 @@
+"""Keeps the report of a session in the store, under the random token in the address, and finds it there again.
+
+A token opens one report in every tab and on every reload. Each change reads what another tab has kept since, and is
+kept at once; of the charts only new ones are written. What cannot be kept stays in this session, and it is said.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from functools import cached_property, partial
+
+import streamlit as st
+
+from app.session import report_codec
+from app.session.report_draft import ReportDraft
+from merging.base.errors import MergingError, StoreError
+from merging.study.runs import drafts
+from merging.study.runs.drafts import Drafts
+from merging.study.runs.store import Store
+
+DRAFT = "draft"  # in the address
+KIND = "report"
+FIELDS = ("report_title", "report_introduction", "report_tables", "report_recipes", "view_title_", "view_note_")
+NOT_KEPT = "The report is kept in this session only, and a reload loses it. {}"
+DELETED = "The report was deleted from the store. What this tab shows of it is kept again with the next change."
+NOTHING = (0, 0, 0)  # the state of a report that is not stored
+_KEEPER, _FORGOTTEN = "_report_keeper", "_report_forgotten"
+
+
+class ReportKeeper:
+    """The report of one session: ``token`` names it in the store, ``problem`` is what went wrong with that."""
+
+    def __init__(self, token: str = "") -> None:
+        self.token, self.problem = token, ""
+        self._draft = ReportDraft(changing=self._changing)
+        self._state = NOTHING  # of the stored report that the draft was read from or written to
+
+    @cached_property
+    def drafts(self) -> Drafts:
+        """The stored drafts."""
+        return Drafts(Store(libraries=()))
+
+    def draft(self) -> ReportDraft:
+        """The report as it is now; read again if it was changed elsewhere."""
+        if self.token:
+            self._read()
+        return self._draft
+
+    def _read(self) -> None:
+        token, before = self.token, self._state
+        state = self.drafts.state(KIND, token)
+        if state == before != NOTHING:
+            return
+        try:
+            payload = self.drafts.read(KIND, token)
+            part = partial(self.drafts.part, KIND, token)
+            self._draft.become(report_codec.decode(payload, part, self._draft.kept))
+            self._state, self.problem = state, ""
+            _forget_fields()
+        except StoreError as error:
+            self.token, self._state = "", NOTHING
+            self.problem = DELETED if state == NOTHING != before else str(error)
+
+    @contextmanager
+    def _changing(self) -> Iterator[None]:
+        """Read what is stored, let the change happen, and keep the result."""
+        if self.token:
+            self._read()
+        yield
+        try:
+            payload, parts = report_codec.encode(self._draft), report_codec.parts(self._draft)
+            self.token = self.drafts.keep(KIND, payload, self.token, parts)
+            self._state, self.problem = self.drafts.state(KIND, self.token), ""
+        except MergingError as error:
+            self.problem = NOT_KEPT.format(error)
+        show_token()
+
+    def delete(self) -> None:
+        """Delete the report from the store and from this session. Raises StoreError if it cannot be deleted."""
+        if self.token:
+            self.drafts.remove(KIND, self.token)
+        start_new()
+
+
+def current() -> ReportKeeper:
+    """The keeper of this session."""
+    kept = st.session_state.get(_KEEPER)
+    if not isinstance(kept, ReportKeeper):
+        kept = st.session_state[_KEEPER] = ReportKeeper()
+    return kept
+
+
+def report() -> ReportDraft:
+    """The report that is being put together in this session, as it is kept in the store."""
+    return current().draft()
+
+
+def without_token(query: Mapping[str, str]) -> dict[str, str]:
+    """A query of the address for links, which must not open the report."""
+    return {key: value for key, value in query.items() if key != DRAFT}
+
+
+def enter(linked: str) -> None:
+    """Once for every run of a page: open the report that the link names, and put its token into the address."""
+    if linked and linked != current().token:
+        open_stored(linked)
+    keeper = current()
+    if keeper.token and keeper.drafts.state(KIND, keeper.token) == NOTHING:
+        keeper.draft()  # notes what has become of it; a report that is there is read where it is needed
+    show_token()
+
+
+def show_token() -> None:
+    """Put the token into the address."""
+    token = current().token
+    if token and st.query_params.get(DRAFT) != token:
+        st.query_params[DRAFT] = token
+    elif not token and DRAFT in st.query_params:
+        del st.query_params[DRAFT]
+
+
+def start_new() -> None:
+    """Begin another report; the one before stays in the store."""
+    open_stored("")
+
+
+def open_stored(token: str) -> None:
+    """Go on with the report under this token."""
+    st.session_state[_KEEPER] = ReportKeeper(token)
+    _forget_fields()
+    show_token()
+
+
+def earlier() -> list[drafts.Draft]:
+    """The stored reports other than this one, the last one first; only for whoever may read the whole store."""
+    keeper = current()
+    return [draft for draft in keeper.drafts.listed(KIND) if draft.token != keeper.token]
+
+
+def field(name: str) -> str:
+    """The key of a field of the Report page: another one whenever what it shows was forgotten.
+
+    A new field begins with the report's value in the browser, too; one that was changed through the session would not,
+    if the visitor interrupts the script before the browser has the change.
+    """
+    times = st.session_state.get(_FORGOTTEN, 0)
+    return f"{name}_{times}" if times else name
+
+
+def _forget_fields() -> None:
+    """Forget what the fields of the Report page show, so that they show the report."""
+    if any(isinstance(key, str) and key.startswith(FIELDS) for key in st.session_state):
+        st.session_state[_FORGOTTEN] = st.session_state.get(_FORGOTTEN, 0) + 1

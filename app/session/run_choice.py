@@ -1,0 +1,250 @@
+"""The runs that pages show: one in focus, several beside each other, and a second one to compare with.
+
+A run that a link names or that the visitor picks is chosen: every page shows it until another one is chosen, and pages
+with several runs show it first. A run that a page shows only because none was chosen is remembered, but not chosen.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import streamlit as st
+
+from app.session import address
+from app.session.state import imply, linked, write
+from merging.base.files.short_digest import resolved
+
+_CURRENT, _CURRENT_MANY, _OTHER, _MARKED = "_run", "_runs", "_other", "_chosen"
+_CHOSEN = "_chosen_run"
+_ADDED = "_added_run"  # the chosen run, until it is among the several ones that were chosen
+_NAMED = "_named_run"  # the first of several runs that were chosen: pages with one run show it if no other was chosen
+_FRESH = "_fresh"  # a run was picked on the page: the view starts from that run's own values
+_LINKED = "_linked_runs"  # ids that a link named and that no page could show so far
+_KEYS = (_CURRENT, _CURRENT_MANY, _OTHER, _MARKED, _CHOSEN, _ADDED, _NAMED)
+_WRITTEN = (address.RUN, address.RUNS, address.OTHER, address.CHOSEN)
+
+
+@dataclass(frozen=True, slots=True)
+class Picked:
+    """The run that a page shows; ``missing`` is the chosen id if this machine lacks that run."""
+
+    run_id: str | None
+    missing: str | None = None
+    fresh: bool = False
+
+
+def enter() -> None:
+    """Choose the run that the link names which was just opened, whatever its page shows."""
+    written = "".join(_ids_of_link(address.RUN))
+    if written and written != chosen_run():
+        st.session_state[_CHOSEN] = st.session_state[_ADDED] = written
+    if written:
+        st.session_state[_CURRENT] = written
+
+
+def forget() -> None:
+    """Choose no runs, as on another benchmark, which has its own."""
+    _forget(*_KEYS)
+
+
+def clear_link() -> None:
+    """Forget the runs that a link named."""
+    for key in _WRITTEN:
+        write(key, "")
+    forget()
+
+
+def drop(run_ids: Sequence[str]) -> None:
+    """Choose these runs no more, as they were deleted."""
+
+    def left(ids: Sequence[str]) -> list[str]:
+        return [one for one in ids if resolved(one, run_ids) not in run_ids]
+
+    for key in (_CURRENT, _OTHER, _CHOSEN, _ADDED, _NAMED):
+        if not left([st.session_state.get(key, "")]):
+            _forget(key)
+    for key in (_CURRENT_MANY, _MARKED):
+        if key in st.session_state:
+            st.session_state[key] = left(st.session_state[key])
+    if st.session_state.get(_CURRENT_MANY) == []:
+        _forget(_CURRENT_MANY)
+    for key in _WRITTEN:
+        write(key, ",".join(left(st.query_params.get(key, "").split(","))))
+
+
+def is_of_link(run_id: str) -> bool:
+    """Whether a link named that id, and no page could show its run since."""
+    return run_id in st.session_state.get(_LINKED, ())
+
+
+def _ids_of_link(key: str) -> list[str]:
+    """The ids that the link which was just opened names."""
+    ids = [one for one in linked(key).split(",") if one]
+    st.session_state[_LINKED] = {*st.session_state.get(_LINKED, ()), *ids}
+    return ids
+
+
+def _found(run_id: str) -> None:
+    """Note that a page shows the run: if it is missing later, that is not because of a link."""
+    st.session_state[_LINKED] = {one for one in st.session_state.get(_LINKED, ()) if resolved(one, [run_id]) != run_id}
+
+
+def _forget(*keys: str) -> None:
+    for key in keys:
+        st.session_state.pop(key, None)
+
+
+# One run
+
+
+def chosen_run() -> str:
+    """The id of the run that a link or the visitor chose, as it was written; empty if none was chosen."""
+    return str(st.session_state.get(_CHOSEN, ""))
+
+
+def picked_run(run_ids: Sequence[str], first: str, ready: Sequence[str] | None = None) -> Picked:
+    """The run that is chosen, else the last page's if it is ``ready`` (by default all are), else ``first``.
+
+    The address names it only if it was chosen: opened again, it would choose what it names.
+    """
+    enter()
+    shown = st.session_state.get(_CURRENT, "")
+    if shown != chosen_run() and shown not in (run_ids if ready is None else ready):
+        shown = ""
+    named = resolved(st.session_state.get(_NAMED, ""), run_ids)
+    requested = resolved(shown, run_ids) or named
+    if requested and requested not in run_ids:
+        st.session_state[_CURRENT] = requested
+        return Picked(None, missing=requested)
+    run_id = requested or first
+    if resolved(chosen_run(), run_ids) == run_id:
+        st.session_state[_CHOSEN] = run_id  # a link may name its first digits only
+    st.session_state[_CURRENT] = run_id
+    (write if run_id in (chosen_run(), named) else imply)(address.RUN, run_id)
+    _found(run_id)
+    return Picked(run_id, fresh=bool(st.session_state.pop(_FRESH, False)))
+
+
+def focused_run(run_ids: Sequence[str], ready: Sequence[str]) -> str:
+    """The run in focus among several: the chosen one, else the last page's if it is ``ready``, else the last ready one.
+
+    Where the chosen run is not among them it stays the chosen one, and in the address, for other pages.
+    """
+    enter()
+    chosen, shown = (resolved(st.session_state.get(key, ""), run_ids) for key in (_CHOSEN, _CURRENT))
+    focus = chosen if chosen in run_ids else shown if shown in ready else ready[-1]
+    if not chosen:
+        st.session_state[_CURRENT] = focus
+        imply(address.RUN, focus)
+    else:
+        write(address.RUN, chosen)
+    _found(focus)
+    return focus
+
+
+def pick_run(run_id: str) -> None:
+    """Choose this run."""
+    st.session_state[_CURRENT] = st.session_state[_CHOSEN] = st.session_state[_ADDED] = run_id
+    write(address.RUN, run_id)
+
+
+def pick_from(widget: str) -> None:
+    """Callback of a run picker: choose the picked run, and show it with its own values."""
+    st.session_state[_FRESH] = True
+    pick_run(st.session_state[widget])
+
+
+# A second run
+
+
+def picked_other(run_ids: Sequence[str]) -> tuple[str, str]:
+    """The second run, which the link or the session names, and its id if this machine lacks it; else both are empty."""
+    requested = resolved("".join(_ids_of_link(address.OTHER)) or st.session_state.get(_OTHER, ""), run_ids)
+    pick_other(requested)
+    return (requested, "") if requested in run_ids else ("", requested)
+
+
+def pick_other(run_id: str = "") -> None:
+    """Set this run beside the first one from now on; the empty id sets none."""
+    st.session_state[_OTHER] = run_id
+    write(address.OTHER, run_id)
+
+
+def pick_other_from(widget: str) -> None:
+    """Callback of the picker of the second run."""
+    pick_other(st.session_state[widget] or "")
+
+
+def swap_runs(first: str, other: str) -> None:
+    """Callback: each of two runs takes the other's place."""
+    pick_run(other)
+    pick_other(first)
+
+
+# Several runs
+
+
+def _linked_ids(key: str, available: Sequence[str]) -> list[str]:
+    return [resolved(written, available) for written in _ids_of_link(key)]
+
+
+def _many(key: str, name: str, available: Sequence[str], first: Sequence[str]) -> tuple[list[str], list[str]]:
+    """The runs that the link or the session names, each once, and those of them that are not available."""
+    linked_ids = _linked_ids(key, available)
+    ids = list(dict.fromkeys(linked_ids or st.session_state.get(name, first)))
+    chosen = bool(linked_ids) or name in st.session_state
+    if chosen:
+        st.session_state[name] = ids
+    (write if chosen or not ids else imply)(key, ",".join(ids))
+    available_ids = [run_id for run_id in ids if run_id in available]
+    for run_id in available_ids:
+        _found(run_id)
+    return available_ids, [run_id for run_id in ids if run_id not in available]
+
+
+def picked_runs(available: Sequence[str], default: Sequence[str]) -> tuple[list[str], list[str]]:
+    """The runs to compare, the chosen one first, and the ids among them that are not available.
+
+    Each page has its own ``default``, which does not follow the visitor to other pages. The address leaves it out, and
+    names the chosen run only: opened again, it would choose the first run that it names.
+    """
+    if several := _linked_ids(address.RUNS, available):
+        st.session_state[_NAMED] = several[0]
+        _forget(_ADDED)
+        if not linked(address.RUN):
+            _forget(*(key for key in (_CURRENT, _CHOSEN) if st.session_state.get(key) not in several))
+    added = resolved(st.session_state.get(_ADDED, ""), available)
+    if added and _CURRENT_MANY in st.session_state:
+        _forget(_ADDED)
+        st.session_state[_CURRENT_MANY] = [added, *st.session_state[_CURRENT_MANY]]
+    if added:
+        write(address.RUN, added)
+    return _many(address.RUNS, _CURRENT_MANY, available, [added, *default] if added else default)
+
+
+def pick_runs(run_ids: Sequence[str]) -> None:
+    """Compare these runs from now on."""
+    st.session_state[_CURRENT_MANY] = list(run_ids)
+    st.session_state[_NAMED] = next(iter(run_ids), "")
+    shown = st.session_state.get(_CURRENT)
+    if shown != chosen_run() and shown not in run_ids:
+        _forget(_CURRENT)
+    _forget(_ADDED)
+    write(address.RUNS, ",".join(run_ids))
+
+
+def pick_runs_from(widget: str) -> None:
+    """Callback of a picker of several runs."""
+    pick_runs(st.session_state[widget])
+
+
+def marked_runs(available: Sequence[str]) -> tuple[list[str], list[str]]:
+    """The runs that are selected for an action, and the ids in the link that this machine lacks."""
+    return _many(address.CHOSEN, _MARKED, available, ())
+
+
+def mark_runs(run_ids: Sequence[str]) -> None:
+    """Select these runs for an action."""
+    st.session_state[_MARKED] = list(run_ids)
+    write(address.CHOSEN, ",".join(run_ids))

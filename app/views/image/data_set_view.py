@@ -1,0 +1,173 @@
+"""The page's questions over whole data sets: where answers turn and part, and what fixes the images that break."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import streamlit as st
+
+from app import text
+from app.reading import measurements, samples
+from app.reading.measurements import Pairs
+from app.session import address
+from app.session.clicks import fragment
+from app.views.image import data_set_tables
+from app.widgets import chart, run_picker, thumbnails
+from app.widgets.jobs import measure_button
+from merging.base.files.tables import csv_bytes
+from merging.study.analysis.stored import Measured
+from merging.study.runs.run import Run
+from viz.text import clean_text, plural, span
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+SPLIT = "reporting"
+ASKED = {  # label in the picker and in links -> column of the measurement
+    "where answers turn": "turns",
+    "where they part from the reference": "parts",
+    "accuracy when read out": "accuracy",
+}
+DONORS = {"the reference": "reference", "the pretrained model": "pretrained"}
+CELLS = {**{name: ASKED[name] for name in list(ASKED)[:2]}, "what restoring fixes": "mended"}
+NOT_MEASURED = "Answers by depth have not been measured for"
+LOOKED_AT = "Depth 0 is before block 0, b after b blocks. Early depths were never trained to be read out like the last."
+TURNS = {
+    "turns": "A line sums to 100 %: every image turns once, at the depth from which its final answer stays.",
+    "parts": "The depth from which the answer differs from the reference's to the end; images that end alike never do.",
+    "accuracy": LOOKED_AT,
+}
+BROKEN = (
+    "Broken images are those that the reference gets right and the run wrong; n is their number. Before the output no "
+    "block of the merge follows, so that only its last normalization and projection count."
+)
+INTERVALS = "95 % intervals: bootstrap of images within data sets, {draws:,} draws, seed {seed}."
+MODULES = "{} {} modules on the merged model, whose answers are not those of one network: left out here."
+MOST, LISTED = 12, 4  # images shown at once, and runs whose numbers of images are listed
+
+
+def data_set_view(runs: Sequence[Run]) -> None:
+    """Draw all of it for the runs that merge the first one's experts."""
+    if learned := [run for run in runs if run.adapt]:
+        titles = text.listed([f"**{text.safe_text(run.name, 60)}**" for run in learned])
+        st.caption(MODULES.format(titles, "has" if len(learned) == 1 else "have"))
+    merges = [run for run in runs if run.kind == "merge" and not run.adapt]
+    if not merges:
+        st.info("Choose a merge above to see its answers by depth over whole data sets.")
+        return
+    groups = run_picker.one_set(merges)
+    results = [(run, measurements.find(measurements.DEPTHS, run.id)) for run in groups[0]]
+    pairs = [(run, measured) for run, measured in results if measured is not None]
+    if rest := [run for run, measured in results if measured is None]:
+        measure_button.missing(measurements.DEPTHS, rest, NOT_MEASURED, [measured for _, measured in pairs])
+    if pairs:
+        over_data_sets(pairs)
+        every_data_set(pairs)
+    run_picker.other_sets(groups)
+
+
+@fragment
+def over_data_sets(pairs: Pairs) -> None:
+    """Lines for each run over depth, and what restoring fixes; the pickers redraw only them."""
+    overs = data_set_tables.overs(pairs)
+    names = list(overs)
+    with st.container(horizontal=True, gap="medium"):
+        name = st.selectbox(
+            "Over the images of", names, key=address.OVER, bind=address.BIND,
+            width=240,
+        )  # fmt: skip
+        asked = ASKED[st.selectbox("Count", ASKED, key=address.ASKED, bind=address.BIND, width=300)]
+        donor = DONORS[st.selectbox("Restore tokens of", DONORS, key=address.DONOR, bind=address.BIND, width=240)]
+    over, ids, runs = overs[name], [run.id for run, _ in pairs], [run for run, _ in pairs]
+    where = clean_text(name, 60)
+    lines = data_set_tables.by_depth(pairs, asked, over)
+    chart.chart(
+        "data_set_depths", lines, name=f"by_depth_{asked}_{over}", value=asked, runs=ids, over=where, of=runs,
+        caption=f"{TURNS[asked]} {numbers(pairs, lines, where, asked)}",
+    )  # fmt: skip
+    table = data_set_tables.mended(pairs, over, donor)
+    chart.chart(
+        "data_set_mended", table, name=f"mended_{donor}_{over}", runs=ids, over=where, of=runs,
+        caption=f"{BROKEN} {numbers(pairs, table, where, 'mended')}",
+    )  # fmt: skip
+
+
+def numbers(pairs: Pairs, table: pd.DataFrame, where: str, asked: str) -> str:
+    """How many images, which half, how intervals were made, and where it was measured; Markdown."""
+    notes = pairs[0][1].notes
+    counts = table.drop_duplicates("run").set_index("label")["n"].astype(int)
+    each = [f"{n:,} for {text.safe_text(label, 40)}" for label, n in counts.items()]
+    n = text.listed(each) if counts.nunique() > 1 and len(each) <= LISTED else span(counts)
+    kind, intervals = (
+        "broken images" if asked == "mended" else "images",
+        INTERVALS.format(draws=notes["resamples"], seed=notes["resample_seed"]),
+    )
+    return (
+        f"{text.safe_text(where[:1].upper() + where[1:])}: n = {n} {kind} of the {samples.part()}. {intervals} "
+        f"{measure_button.origin([measured for _, measured in pairs])}"
+    )
+
+
+def choose_cell() -> None:
+    """Callback of a click: the cell's data set and depth go into their pickers."""
+    if cell := chart.clicked("data_set_tasks"):
+        st.session_state[address.WHERE] = measurements.titles()[cell["task"]]
+        st.session_state[address.FROM] = int(cell["depth"])
+
+
+@fragment
+def every_data_set(pairs: Pairs) -> None:
+    """One run, data set by data set, and the images behind the chosen cell."""
+    chart.ask("data_set_tasks")
+    with st.container(horizontal=True, gap="medium"):
+        run = run_picker.pick_one([run for run, _ in pairs], "Run")
+        value = CELLS[st.selectbox("Cells say", CELLS, key=address.CELLS, bind=address.BIND, width=300)]
+    measured = next(one for other, one in pairs if other.id == run.id)
+    table = data_set_tables.by_task(run, measured, value)
+    chart.chart(
+        "data_set_tasks", table, name=f"tasks_{value}_{run.id[:8]}", headed=True, value=value, on_click=choose_cell,
+        of=[run], caption=f"{LOOKED_AT} Click a cell, or choose below, to see its images. "
+        f"{numbers([(run, measured)], table.assign(run=table['task'], label=table['title']), 'Each data set', value)}",
+    )  # fmt: skip
+    titles = dict(zip(table["title"], table["task"], strict=True))
+    with st.container(horizontal=True, gap="medium"):
+        title = st.selectbox(
+            "Images of", titles, None, key=address.WHERE, bind=address.BIND, placeholder="Choose", width=240
+        )
+        depths = sorted(set(table["depth"].astype(int)))
+        depth = st.selectbox("Depth", depths, key=address.FROM, bind=address.BIND, width=120)
+    if title is not None:
+        behind(run, measured, value, titles[title], int(depth))
+
+
+def behind(run: Run, measured: Measured, value: str, task: str, depth: int) -> None:
+    """The images of a cell as thumbnails that open on this page."""
+    found = data_set_tables.images(measured, value, task, depth)
+    title = f"{measurements.titles()[task]}, {in_words(value, depth)}, {run.name}"
+    if found.empty:
+        st.caption(f"No image: {text.safe_text(title, 120)}.")
+        return
+    with st.container(horizontal=True, vertical_alignment="center"):
+        st.markdown(f"**{plural(len(found), 'image')}**: {text.safe_text(title, 120)}.")
+        st.download_button(
+            "Images (CSV)", lambda: csv_bytes(found), f"images_{value}_{task}_{depth}.csv", "text/csv",
+            on_click="ignore", type="tertiary", icon=":material/table:",
+        )  # fmt: skip
+    shown = found.head(MOST).to_dict("records")
+    tiles = [
+        thumbnails.Shown(f"{task}:{row['number']}", str(row["class"]), (("answer", str(row["answer"])),))
+        for row in shown
+    ]
+    thumbnails.strip(tiles, SPLIT, [run], title)
+    if len(found) > MOST:
+        st.caption(f"Showing the first {MOST}; the file has all.")
+
+
+def in_words(value: str, depth: int) -> str:
+    """What a cell counts, in words."""
+    if value == "mended":
+        return f"fixed by the class token before block {depth}"
+    return (
+        f"the answer stays from depth {depth} on" if value == "turns" else f"parts from the reference at depth {depth}"
+    )

@@ -1,1 +1,0 @@
-"""The questions of the page Image over whole data sets."""

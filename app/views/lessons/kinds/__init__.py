@@ -1,1 +1,0 @@
-"""What the rail and the view show for each kind of step."""

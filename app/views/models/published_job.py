@@ -1,0 +1,140 @@
+"""The job that fetches and computes a published experiment: the question and its button, or how far it is."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import streamlit as st
+
+from app import text
+from app.reading import data
+from app.reading.papers import experiments
+from app.session import clicks
+from app.session.clicks import fragment
+from app.widgets.jobs import own_machine, tray
+from merging.base import settings
+from merging.base.modes import Act
+from merging.base.settings import HUB_SWITCH
+from merging.base.text import duration_text, size_text
+from merging.tasks.queue.kinds import PUBLISHED
+from merging.tasks.queue.records import Job
+
+if TYPE_CHECKING:
+    from merging.sharing.published.catalogue import Experiment
+    from merging.sharing.published.choice import Choice
+    from merging.sharing.published.plan import FetchPlan
+
+RUN, FETCH = "run", "fetch"
+FORBIDDEN = (
+    "This server does not download: it was started with `{}={}`, and whoever starts it with `{}=on` allows it. On a "
+    "terminal of this machine this does it, and the table then appears here:"
+)
+NOT_READ = "First the cards of these repositories are read: {} is asked for commits, licenses and exact sizes."
+
+
+def show(chosen: Experiment, choice: Choice, plan: FetchPlan) -> None:
+    """Draw the progress of the experiment's job, or else what can be begun."""
+    job = _job(chosen)
+    if job is not None and (job.live or job.state != "done"):
+        fragment(_progress, run_every=tray.POLL if job.live else None)(chosen.key)
+        if job.live:
+            tray.follow([job])
+            return
+    setting = experiments.setting()
+    if own_machine.refused(Act.COMMAND):
+        return
+    if plan.complete:
+        _compute(chosen, choice, plan)
+    elif setting:
+        _forbidden(chosen, choice, plan, setting)
+    elif any(part.revision is None for part in plan.parts):
+        _read_first(chosen, choice)
+    else:
+        _fetch(chosen, choice, plan)
+
+
+def _job(chosen: Experiment) -> Job | None:
+    """The newest job of an experiment."""
+    return next((job for job in data.runner().jobs() if job.kind == PUBLISHED and job.subject == chosen.key), None)
+
+
+def _progress(key: str) -> None:
+    for job in data.runner().jobs():
+        if job.kind == PUBLISHED and job.subject == key:
+            tray.show(job, "published")
+            return
+
+
+def _compute(chosen: Experiment, choice: Choice, plan: FetchPlan) -> None:
+    """The question where everything is here; none where all of it has been computed."""
+    if experiments.is_computed(chosen, choice):
+        st.markdown(":material/check_circle: All of this is computed; the table is below.")
+        return
+    time = duration_text(plan.compute_seconds)
+    st.markdown(f"Everything is here. **Compute {_rows(plan)}**, for about {time} on {plan.device}?")
+    _button("Compute", RUN, chosen, choice, primary=True)
+
+
+def _fetch(chosen: Experiment, choice: Choice, plan: FetchPlan) -> None:
+    """The question where files are missing."""
+    size, time = size_text(plan.to_fetch), duration_text(plan.fetch_seconds)
+    st.markdown(
+        f"**Fetch {size} from {text.safe_text(plan.host)}** (about {time}) **and compute {_rows(plan)}**, for about "
+        f"{duration_text(plan.compute_seconds)} on {plan.device}?"
+    )
+    with st.container(horizontal=True):
+        _button("Fetch and compute", RUN, chosen, choice, primary=True)
+        _button("Only fetch", FETCH, chosen, choice)
+
+
+def _rows(plan: FetchPlan) -> str:
+    return f"{len(plan.rows)} rows" if len(plan.rows) > 1 else "one row"
+
+
+def _read_first(chosen: Experiment, choice: Choice) -> None:
+    """The button that reads the cards, without which no license is known."""
+    host = text.safe_text(experiments.host())
+    st.markdown(NOT_READ.format(host))
+    st.button(
+        "Read licenses and sizes", type="primary", icon=":material/fact_check:", key=f"pub_read_{chosen.key}",
+        on_click=_read, args=(chosen, choice),
+    )  # fmt: skip
+
+
+@clicks.guarded
+def _read(chosen: Experiment, choice: Choice) -> None:
+    """Callback: ask the Hub about every repository."""
+    with st.spinner("Reading the cards …"):
+        experiments.read_cards(chosen, choice)
+
+
+def _forbidden(chosen: Experiment, choice: Choice, plan: FetchPlan, setting: str) -> None:
+    """Why nothing is fetched from here, and the command to type instead."""
+    from merging.sharing.published.texts import command_words
+
+    st.info(FORBIDDEN.format(HUB_SWITCH, setting, HUB_SWITCH), icon=":material/cloud_off:")
+    words = [*command_words(RUN, chosen, choice), *settings.store_words()]
+    st.code(f"{HUB_SWITCH}=on python -m merging {shlex.join(words)}", language="sh", wrap_lines=True)
+    parts = [part for part in plan.parts if part.complete]
+    here = f"{size_text(plan.here)} of it, {len(parts)} of {len(plan.parts)} repositories" if plan.here else "nothing"
+    st.caption(f"Here already: {here}.")
+
+
+def _button(label: str, action: str, chosen: Experiment, choice: Choice, *, primary: bool = False) -> None:
+    from merging.sharing.published.texts import command_words
+
+    words = [*command_words(action, chosen, choice), "--yes"]
+    words += ["--device", data.runner().device] if action == RUN else []
+    st.button(
+        label, type="primary" if primary else "secondary", icon=":material/cloud_download:" if not primary else None,
+        key=f"pub_{action}_{chosen.key}", on_click=_start, args=(chosen.key, action, words),
+    )  # fmt: skip
+
+
+@clicks.guarded
+def _start(key: str, action: str, words: Sequence[str]) -> None:
+    """Callback: queue the job."""
+    title = f"Published experiment {key}" if action == RUN else f"Files of the published experiment {key}"
+    data.runner().command(PUBLISHED, key, title, words)

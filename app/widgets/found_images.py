@@ -1,0 +1,42 @@
+"""The images that were shown last as thumbnails: the page Image walks through them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import streamlit as st
+
+from app import text
+from app.session import selection
+
+_FOUND = "_found_images"
+STEPS = (("previous", "Previous of these", "arrow_back", -1), ("next", "Next of these", "arrow_forward", 1))
+
+
+def keep(title: str, images: Sequence[str]) -> None:
+    """Remember images, task:split:place, in the order in which they are shown; ``title`` says which they are."""
+    st.session_state[_FOUND] = (title, list(images))
+
+
+def kept() -> tuple[str, list[str]]:
+    """Their title and the images; nothing before any was shown."""
+    title, images = st.session_state.get(_FOUND, ("", []))
+    return str(title), list(images)
+
+
+def walk(image: str) -> None:
+    """Draw which of them an image is, and buttons to the one before and after it; nothing if it is none of them."""
+    title, images = kept()
+    if image not in images or len(images) < 2:
+        return
+    from merging.study.measurements.find_images import following
+
+    at = images.index(image)
+    with st.container(horizontal=True, vertical_alignment="center", gap="small", key="found_images"):
+        st.caption(f"{at + 1} of {len(images)}: {text.safe_text(title, 80)}", width="content")
+        for key, label, icon, step in STEPS:
+            there = following(images, image, step)
+            st.button(
+                label, key=f"found_{key}", icon=f":material/{icon}:", type="tertiary",
+                on_click=selection.choose, args=(selection.IMAGE, there),
+            )  # fmt: skip

@@ -1,1 +1,0 @@
-"""Thumbnails of a benchmark's images, and the links that open them on the page Image."""

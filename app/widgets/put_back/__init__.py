@@ -1,1 +1,0 @@
-"""What if this layer were put back: the panel beside a chosen tensor."""

@@ -1,0 +1,137 @@
+"""What if this layer were put back? One change of one layer of a run, previewed on a sample, and carried to Merge."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import streamlit as st
+
+from app import text
+from app.reading import data, names, recipes
+from app.session import address, pages
+from app.widgets import page, preview
+from merging.base.errors import MergingError
+from merging.methods.factor_rules import LARGEST
+from merging.models.families import whole_name
+from merging.recipes.recipe import Recipe
+from merging.study.runs.run import Run, parameters_of
+from viz.text import clean_text, percent, plural, role_name
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from merging.recipes.layer_changes import ChosenLayer
+
+QUESTION = "What if this layer were put back?"
+PUT_BACK, GIVE_BACK, SCALE = "put back", "give it back to an expert", "scale"
+ACTS = (PUT_BACK, GIVE_BACK, SCALE)
+REACHES = {"this tensor": "tensor", "its block": "block", "its kind": "kind"}
+GIVEN_BACK = (
+    "This cannot be a factor of the merged weights, so it is another experiment: before the merge, {place} keeps only "
+    "the task vector of **{expert}**, times {factor:.3g}. A merge that sums then has {has} there. "
+    "One with a threshold over all scalars also changes other tensors, and what an edit prunes stays pretrained."
+)
+AFTERWARDS = "The merged task vector of {place} is multiplied by **{factor:g}** after the merge; nothing else moves."
+PACKED = "Query, key and value are one tensor of the checkpoint, which is put back as a whole."
+NO_ANSWER = "The answer is an accuracy, and images pass through CLIP towers; this run is of {}."
+NO_MODELS = "The models of this run are not offered on Merge; run the recipe with `python -m merging run recipe.yaml`."
+
+
+def show(run: Run, tensor: str | None, place: str) -> None:
+    """Draw the panel of a chosen tensor; ``place`` tells it from others in the session."""
+    if run.recipe is None:
+        return
+    st.header(QUESTION, anchor=False)
+    if run.network:
+        st.caption(NO_ANSWER.format(text.safe_text(run.network, 60)))
+        return
+    rows = data.table(run.id, "tensors")
+    whole = whole_name(tensor or "")
+    chosen = rows[rows["tensor"] == whole]
+    if tensor is None or chosen.empty:
+        st.caption("Choose a tensor above: then it, its block or its kind can be put back, and the accuracy answers.")
+        return
+    if whole != tensor:
+        st.caption(PACKED)
+    act, reach = _pickers()
+    try:
+        recipe, words = _changed(run, run.recipe, _layer(chosen.iloc[0], reach), act, rows)
+        st.markdown(words)
+        preview.show(recipe, run, f"put_back_{place}")
+        _make_it_a_run(recipe, place)
+    except MergingError as error:
+        st.error(text.safe_text(error, 600), icon=":material/error:")
+
+
+def _pickers() -> tuple[str, str]:
+    """What is done, and how far it reaches."""
+    with st.container(horizontal=True, gap="medium"):
+        act = st.segmented_control("Do", ACTS, default=PUT_BACK, key=address.ACT, bind=address.BIND, required=True)
+        reach = st.segmented_control(
+            "With", REACHES, default=next(iter(REACHES)), key=address.REACH, bind=address.BIND, required=True
+        )
+    return act, REACHES[reach]
+
+
+def _layer(row: pd.Series[Any], reach: str) -> ChosenLayer:
+    from merging.recipes.layer_changes import ChosenLayer
+
+    return ChosenLayer(str(row["tensor"]), str(row["section"]), str(row["role"]), reach)
+
+
+def _changed(run: Run, recipe: Recipe, layer: ChosenLayer, act: str, rows: pd.DataFrame) -> tuple[Recipe, str]:
+    """The changed recipe and what the change does, in Markdown."""
+    from merging.recipes import layer_changes
+
+    place, title = _place(layer, rows), clean_text(run.name, 60)
+    if act == GIVE_BACK:
+        expert, shown = _pick_expert(run)
+        changed = layer_changes.given_back(recipe, layer, expert, f"{title}, {clean_text(place)} as {shown}'s")
+        whole = layer_changes.single_factor(recipe)
+        factor = min(whole, LARGEST)
+        has = "the expert's own weights" if factor == whole else f"{percent(factor / whole, 0)} of the expert's change"
+        name = text.safe_text(shown, 60)
+        return changed, GIVEN_BACK.format(place=_bold(place), expert=name, factor=factor, has=has)
+    factor = 0.0
+    if act == SCALE:
+        factor = st.slider("Factor", 0.0, 2.0, 0.5, 0.05, key=address.FACTOR, bind=address.BIND, width=320)
+    done = "put back" if factor == 0 else f"times {factor:g}"
+    changed = layer_changes.scaled(recipe, layer, factor, parameters_of(rows), f"{title}, {clean_text(place)} {done}")
+    return changed, AFTERWARDS.format(place=_bold(place), factor=factor)
+
+
+def _pick_expert(run: Run) -> tuple[str, str]:
+    """The picker of the expert that the layer is given back to: its key and its name."""
+    named = names.each(run.experts)
+    expert = st.selectbox(
+        "Expert to give it back to", run.experts, format_func=named.__getitem__, key=address.GIVEN, bind=address.BIND,
+        width=300,
+    )  # fmt: skip
+    return expert, named[expert]
+
+
+def _place(layer: ChosenLayer, rows: pd.DataFrame) -> str:
+    """What the change reaches, in words."""
+    if layer.reach == "tensor":
+        return layer.tensor
+    column, value = ("section", layer.section) if layer.reach == "block" else ("role", layer.role)
+    count = plural(int((rows[column] == value).sum()), "tensor")
+    named = f"all {role_name(value)} tensors" if layer.reach == "kind" else value
+    return f"{named} ({count})"
+
+
+def _bold(place: str) -> str:
+    return f"**{text.safe_text(place, 120)}**"
+
+
+def _make_it_a_run(recipe: Recipe, place: str) -> None:
+    """A link to Merge with the recipe, and the recipe as a file."""
+    with st.container(horizontal=True, vertical_alignment="center"):
+        if (query := recipes.merge_query(recipe)) is not None:
+            page.open_page(pages.MERGE, "Make it a run", "merge", **query)
+        st.download_button(
+            "Recipe", recipe.to_yaml, "recipe.yaml", "text/yaml", key=f"recipe_{place}", on_click="ignore",
+            type="tertiary", icon=":material/receipt_long:",
+        )  # fmt: skip
+    if query is None:
+        st.caption(NO_MODELS)

@@ -1,0 +1,80 @@
+"""Thumbnails of a benchmark's images, each with its class, predictions, and a link that opens it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import streamlit as st
+
+from app import text
+from app.reading import pictures
+from app.session import selection
+from app.widgets import found_images, image_link
+from merging.study.runs.run import Run
+from viz.text import clean_text
+
+if TYPE_CHECKING:
+    import numpy as np
+
+
+class Shown(NamedTuple):
+    """An image with its class, its predictions by label, and its data set where several are shown."""
+
+    image: str
+    truth: str
+    answers: Sequence[tuple[str, str]]
+    data_set: str = ""
+
+
+def strip(images: Sequence[Shown], split: str, runs: Sequence[Run], title: str) -> None:
+    """Images of a split side by side, each with its class and predictions, a button that chooses it, and a link.
+
+    The links carry the ``runs`` on screen; ``title`` says which images these are on the page that they open.
+    """
+    chosen = selection.chosen(selection.IMAGE)
+    found_images.keep(title, [full_name(one.image, split) for one in images])
+    with st.container(horizontal=True, gap="small", key="thumbnails"):
+        for one in images:
+            name = full_name(one.image, split)
+            with st.container(width=132, gap="xsmall", border=name == chosen):
+                tile(one, split, runs)
+                if name != chosen:
+                    st.button(
+                        "Choose", key=f"choose_{name}", type="tertiary", on_click=selection.choose,
+                        args=(selection.IMAGE, name), help="Keep this image in view on all pages.",
+                    )  # fmt: skip
+
+
+def tile(one: Shown, split: str, runs: Sequence[Run]) -> None:
+    """One image with its class and predictions, and a link that opens it."""
+    where = f", {clean_text(one.data_set, 40)}" if one.data_set else ""
+    st.image(_picture(one.image, split), width=72, alt=f"An image of {clean_text(one.truth, 60)}{where}")
+    lines = [f"**{text.safe_text(one.truth, 24)}**"]
+    lines += [f":gray[{text.safe_text(one.data_set, 24)}]"] if one.data_set else []
+    lines += [f"{name}: {text.safe_text(answer, 60)}" for name, answer in one.answers]
+    st.caption("  \n".join(lines))
+    image_link.open_image(full_name(one.image, split), runs)
+
+
+def full_name(image: str, split: str) -> str:
+    """An image as links name it, task:split:place, from its name in tables, task:place."""
+    task, _, place = image.rpartition(":")
+    return f"{task}:{split}:{place}"
+
+
+def chosen_image(images: Iterable[str], split: str) -> str:
+    """The chosen image as these tables name it; empty, and the page says so, if it is not among their images."""
+    selection.show(selection.IMAGE)
+    chosen = selection.chosen(selection.IMAGE)
+    image = next((image for image in images if full_name(image, split) == chosen), "") if chosen else ""
+    if chosen and not image:
+        st.caption(f"The chosen image, {text.safe_text(chosen, 60)}, is not among the images shown here.")
+    return image
+
+
+def _picture(image: str, split: str) -> np.ndarray[Any, Any]:
+    """One image (h, w, 3)."""
+    task, _, place = image.rpartition(":")
+    picture: np.ndarray[Any, Any] = pictures.images(task, split)[int(place)]
+    return picture

@@ -1,1 +1,0 @@
-"""What is asked of one image, measured over all images of the reporting half."""

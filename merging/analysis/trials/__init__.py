@@ -1,1 +1,0 @@
-"""Trials: the merges and evaluations that a measurement consists of, done here or by workers."""

@@ -1,0 +1,136 @@
+"""Every error of this package, as one tree. Catch ``MergingError`` to catch them all.
+
+MergingError
+├── ParameterError          a value outside its bounds, an unknown parameter            (also ValueError)
+├── UnknownMethodError      no method has that key; the message names the nearest one   (also KeyError)
+├── RecipeError             a recipe that cannot be read, or whose chain is invalid
+├── NeedsError              a method needs data that was not given
+├── CheckpointError         a file or mapping that is not a usable checkpoint
+│   ├── CompatibilityError  pretrained and experts do not fit together; carries the report
+│   └── FamilyError         tensor names of no known model family
+├── TaskError               a benchmark folder, a data set or a head that cannot be used
+├── LessonError             a lesson's file that cannot be read                         (also ValueError)
+├── StoreError              a run that cannot be written or does not exist
+│   └── ModeError           what this server's mode, or a session's share of a class, does not allow
+├── HubError                the Hub, or the cache of its files, did not give a file or an answer
+├── WorkerError             workers cannot be started, do not fit, or were lost
+└── Cancelled               the caller asked to stop; nothing was kept, unless the text says so
+    └── Paused              the caller asked to go on later; what was learned so far was kept
+        └── WorkersGone     there is no worker any more; what they finished was kept
+
+Every message says what is wrong, what was expected, what was given, and what to do.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from merging.base.text import visible_lines
+
+# Why a HubError was raised: a setting forbids it, no connection, terms not accepted or a token refused, a repository,
+# revision or file that is not there, another file than expected, no room or no right to write, no answer for a while.
+HUB_REASONS = ("setting", "connection", "access", "missing", "digest", "disk", "busy", "other")
+
+
+class MergingError(Exception):
+    """An error that this package raises on purpose; its text is meant for the user.
+
+    Invisible characters, which may come from a file that is quoted, are shown as escapes; lines stay lines.
+    """
+
+    def __init__(self, *parts: Any) -> None:
+        super().__init__(*(visible_lines(part) if isinstance(part, str) else part for part in parts))
+
+
+class ParameterError(MergingError, ValueError):
+    """A parameter is unknown or its value is outside its bounds."""
+
+
+class UnknownMethodError(MergingError, KeyError):
+    """No method is registered under that key."""
+
+    def __str__(self) -> str:  # KeyError would show the repr of the message
+        return str(self.args[0])
+
+
+class RecipeError(MergingError, ValueError):
+    """A recipe cannot be read, or its chain is invalid."""
+
+
+class NeedsError(MergingError, ValueError):
+    """A method needs exemplars, labels or test data that were not given."""
+
+
+class CheckpointError(MergingError, ValueError):
+    """A file or mapping is not a usable checkpoint."""
+
+
+class CompatibilityError(CheckpointError):
+    """Pretrained and experts do not fit together; ``report``, the fit report behind the text, names every tensor."""
+
+    def __init__(self, text: str, report: Any = None) -> None:
+        super().__init__(text)
+        self.report = report
+
+
+class FamilyError(CheckpointError):
+    """Tensor names match no known model family."""
+
+
+class TaskError(MergingError, ValueError):
+    """A benchmark folder, a data set or a head cannot be used."""
+
+
+class LessonError(MergingError, ValueError):
+    """A lesson's file cannot be read, or names what does not exist."""
+
+
+class StoreError(MergingError):
+    """A run cannot be written, or does not exist."""
+
+
+class ModeError(StoreError):
+    """This server's mode does not allow it, or a session has had its share; or the mode is unknown."""
+
+
+class HubError(MergingError):
+    """The Hub, or the cache of its files, did not give a file or an answer.
+
+    ``reason`` is one of ``HUB_REASONS``; ``later`` is True if the same call may succeed later, and goes on from what
+    came so far.
+    """
+
+    def __init__(self, text: str, reason: str = "other", later: bool = False) -> None:
+        super().__init__(text)
+        self.reason, self.later = reason, later
+
+
+class WorkerError(MergingError):
+    """Workers cannot be started, do not fit this program, or were lost while they computed something."""
+
+
+class EvaluatorError(MergingError):
+    """The user's program that measures models cannot be started, fails, or prints no scores."""
+
+
+class Cancelled(MergingError):  # noqa: N818 - a request that was honored, not an error
+    """The caller asked to stop; nothing was kept, unless the text says so."""
+
+
+class Paused(Cancelled):
+    """The caller asked to go on later; what was learned so far was kept, and the same call goes on from there."""
+
+
+class WorkersGone(Paused):
+    """There has been no worker for a while; what they finished was kept, and the same call goes on from there."""
+
+
+def is_out_of_memory(error: BaseException) -> bool:
+    """Whether Python, NumPy or torch, on any device, was refused memory."""
+    refused = isinstance(error, MemoryError) or type(error).__name__ == "OutOfMemoryError"
+    return refused or (isinstance(error, RuntimeError) and "allocate memory" in str(error))
+
+
+def describe_unexpected(error: BaseException) -> str:
+    """A sentence about an error that nothing raises on purpose."""
+    return f"Unexpected {type(error).__name__}: {str(error)[:200] or 'no reason given'}"

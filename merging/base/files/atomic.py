@@ -1,0 +1,305 @@
+"""Folders that exist whole or not at all: written as temporary folders, sealed by a manifest, then renamed.
+
+No locks are needed. Two writers of one entry each fill a temporary folder of their own, one rename wins, and the loser
+drops its copy. A reader trusts an entry only if its manifest and the sizes of all its files agree; a file's hash is
+compared when the file is first used. What a killed writer leaves is removed by ``sweep``, by whoever calls it next.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import hashlib
+import json
+import os
+import shutil
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from blake3 import blake3
+
+from merging.base.files import disk
+from merging.base.files.disk import OTHER_STORE, explained, sync
+from merging.base.files.records import write_json
+from merging.base.files.temporary import OLD, kind_left_behind, temporary_name
+
+MANIFEST = "manifest.json"
+TAKEN = {errno.ENOTEMPTY, errno.EEXIST}  # what a rename says where another writer was first
+SWAPS = 10  # how often an entry may be replaced while it is checked
+SHA256, BLAKE3 = "sha256", "blake3"
+NAMES = {SHA256: "sha-256", BLAKE3: "BLAKE3"}
+LARGE = 1 << 24  # bytes above which a file has a BLAKE3, which takes a third of the time
+_PIECE = 1 << 20
+
+Manifest = dict[str, dict[str, Any]]  # file name -> {"sha256" or "blake3", "size"}
+FileState = tuple[int, int, int, str]  # inode, size, time of change and hash of a file
+
+
+class DamagedError(Exception):
+    """An entry is not what its manifest says; the store turns this into an error for users."""
+
+
+def make_temporary(root: Path) -> Path:
+    """A new private folder beside the entries; its name holds the process that writes it."""
+    root.mkdir(mode=0o700, parents=True, exist_ok=True)
+    folder = root / temporary_name()
+    folder.mkdir(mode=0o700)
+    return folder
+
+
+def seal(folder: Path) -> dict[str, FileState]:
+    """Sync every file to the disk, then write the manifest; a folder without a manifest is no entry.
+
+    Returns {file name: state in which it was hashed}.
+    """
+    files = sorted(path for path in folder.rglob("*") if path.is_file())
+    manifest: Manifest = {}
+    states: dict[str, FileState] = {}
+    for path in files:
+        name, state = path.relative_to(folder).as_posix(), path.stat()
+        kind = BLAKE3 if state.st_size > LARGE else SHA256
+        content_hash = file_hash(path, kind)
+        manifest[name] = {kind: content_hash, "size": state.st_size}
+        states[name] = _state(state, content_hash)
+        sync(path)
+    for inner in sorted({path.parent for path in files}):
+        sync(inner)
+    write_json(folder / MANIFEST, {"files": manifest})
+    sync(folder)
+    return states
+
+
+def publish(folder: Path, final: Path) -> bool:
+    """Rename a sealed folder to its final path; False if another writer was first (ours is then dropped)."""
+    try:
+        with disk.renaming(folder, final):
+            folder.rename(final)
+    except OSError as error:
+        if error.errno not in TAKEN:
+            raise
+        drop(folder)
+        return False
+    with contextlib.suppress(OSError):  # it is there and whole, whatever becomes of the sync
+        sync(final.parent)
+    return True
+
+
+@contextlib.contextmanager
+def written(root: Path, name: str, whole: Callable[[Path], bool], what: str) -> Iterator[Path]:
+    """A folder to fill, which then becomes ``root``/``name``; an existing entry stays if it is ``whole``.
+
+    Raises:
+        StoreError: the store cannot be written to; the message begins with ``what`` is written.
+    """
+    with explained(what, OTHER_STORE):
+        folder, final = make_temporary(root), root / name
+        try:
+            yield folder
+            states = seal(folder)
+            there = final.exists() and not whole(final)
+            if replace(folder, final) if there else publish(folder, final):
+                _verified.update((str(final / name), *state) for name, state in states.items())
+        finally:
+            drop(folder)
+
+
+def require_writable(root: Path, what: str) -> None:
+    """Raise StoreError if ``what`` could not be written below ``root``; asked before long work."""
+    with explained(what, OTHER_STORE):
+        drop(make_temporary(root))
+
+
+def replace(folder: Path, final: Path) -> bool:
+    """Put a folder into the place of another one, if there is one; False if another writer was first (ours is dropped).
+
+    The old one lies aside until ours is in its place. If this process dies before that, ``sweep`` puts it back.
+    """
+    aside = final.with_name(temporary_name(OLD))
+    aside.mkdir(mode=0o700)
+    try:
+        with contextlib.suppress(FileNotFoundError):
+            final.rename(aside / final.name)
+        return publish(folder, final)
+    finally:
+        _put_back(aside)
+
+
+def _put_back(aside: Path) -> None:
+    """Rename what lies aside to its final path if that is free, else remove it; what cannot be renamed stays."""
+    with contextlib.suppress(OSError):
+        for old in aside.iterdir():
+            try:
+                if not (final := aside.with_name(old.name)).exists():
+                    old.rename(final)
+            except OSError as error:
+                if error.errno not in TAKEN:  # else another writer has put its own there since we looked
+                    raise
+        shutil.rmtree(aside)
+
+
+def retire(final: Path, what: str = "") -> None:
+    """Rename an entry away at once, then remove it; does nothing if there is none.
+
+    Raises:
+        StoreError: it cannot be removed; the message begins with ``what`` it is, by default its name.
+    """
+    away = final.with_name(temporary_name())
+    with explained(what or final.name, OTHER_STORE, "removed"), contextlib.suppress(FileNotFoundError):
+        final.rename(away)
+    drop(away)  # also after a rename that happened, but whose reply a network file system has lost
+
+
+def drop(folder: Path) -> None:
+    """Remove a temporary folder; errors are ignored. Another thread may just have put a file there: try thrice."""
+    for _ in range(3):
+        shutil.rmtree(folder, ignore_errors=True)
+        if not folder.exists():
+            return
+
+
+def read_manifest(folder: Path) -> Manifest:
+    """The manifest, after comparing the size of every file.
+
+    Raises:
+        DamagedError: the manifest is missing or malformed, or a file is missing or of another size.
+    """
+    try:
+        files = json.loads((folder / MANIFEST).read_bytes())["files"]
+        for name, entry in files.items():
+            size = (folder / name).stat().st_size
+            if size != entry["size"] or not isinstance(entry[_kind(entry)], str):
+                raise DamagedError(f"{name} has {size} bytes, its manifest says {entry['size']}")
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+        raise DamagedError(f"its manifest cannot be trusted: {error}") from None
+    return dict(files)
+
+
+def state_of(folder: Path, names: Iterable[str]) -> tuple[int, ...]:
+    """Numbers that change when one of these files of an entry is written to or replaced; empty if one is missing."""
+    try:
+        stats = [os.stat(f"{folder}/{name}") for name in names]  # noqa: PTH116 - a listing asks for hundreds
+    except OSError:
+        return ()
+    return tuple(number for stat in stats for number in (stat.st_ino, stat.st_size, stat.st_mtime_ns, stat.st_ctime_ns))
+
+
+_verified: set[tuple[str, int, int, int, str]] = set()  # path and state of good files
+
+
+def verified(folder: Path, manifest: Mapping[str, Mapping[str, Any]], name: str) -> Path:
+    """The path of one file, after its hash was checked; once per process unless the file changes.
+
+    Raises:
+        DamagedError: the file is not in the manifest or does not have its hash.
+    """
+    path = folder / name
+    if name not in manifest:
+        raise DamagedError(f"{name} is not in its manifest")
+    try:
+        kind = _kind(manifest[name])
+        seen = (str(path), *_state(path.stat(), str(manifest[name][kind])))
+        if seen not in _verified:
+            if file_hash(path, kind) != manifest[name][kind]:
+                raise DamagedError(f"{name} does not have the {NAMES[kind]} that its manifest gives")
+            _verified.add(seen)
+    except OSError as error:
+        raise DamagedError(f"{name} cannot be read: {error.strerror}") from None
+    return path
+
+
+def _state(status: os.stat_result, content_hash: str) -> FileState:
+    return status.st_ino, status.st_size, status.st_mtime_ns, content_hash
+
+
+def _kind(entry: Mapping[str, Any]) -> str:
+    """Which hash an entry of a manifest gives."""
+    return BLAKE3 if BLAKE3 in entry else SHA256
+
+
+def is_whole(folder: Path) -> bool:
+    """Whether every file is what the manifest says."""
+    try:
+        check_whole(folder)
+    except DamagedError:
+        return False
+    return True
+
+
+def check_whole(folder: Path) -> None:
+    """Raise DamagedError, which names the file, unless every file is what the manifest says."""
+    manifest = read_manifest(folder)
+    for name in manifest:
+        verified(folder, manifest, name)
+
+
+def is_damaged(folder: Path) -> bool:
+    """Whether the existing entry is not whole; one that was replaced during the check is checked again."""
+    for _ in range(SWAPS):
+        before = _identity(folder)
+        if before is None or is_whole(folder):
+            return False
+        if _identity(folder) == before:
+            return True
+    return False
+
+
+def _identity(folder: Path) -> tuple[int, int] | None:
+    try:
+        state = folder.stat()
+    except OSError:
+        return None
+    return state.st_ino, state.st_ctime_ns
+
+
+def sweep(root: Path) -> None:
+    """Remove what dead writers left in a folder, and put back what they had put aside."""
+    with contextlib.suppress(OSError):  # there is no such folder, or it must not be read
+        for path in root.iterdir():
+            kind = kind_left_behind(path)
+            if kind == OLD:
+                _put_back(path)
+            elif kind and path.is_dir():
+                drop(path)
+            elif kind:
+                path.unlink(missing_ok=True)
+
+
+def file_hash(path: Path, kind: str = SHA256) -> str:
+    """The hash of a file, "sha256" or "blake3", read piece by piece."""
+    total = hashlib.sha256() if kind == SHA256 else blake3(max_threads=blake3.AUTO)
+    buffer = memoryview(bytearray(_PIECE))
+    with path.open("rb", buffering=0) as file:
+        while count := file.readinto(buffer):
+            total.update(buffer[:count])
+    return total.hexdigest()
+
+
+@contextlib.contextmanager
+def appearing_file(path: Path) -> Iterator[Path]:
+    """A temporary path for one file, which replaces ``path`` when the block ends without an error."""
+    with temporary_beside(path) as partial:
+        yield partial / path.name
+        disk.sync_all(partial)
+        with disk.renaming(partial / path.name, path):
+            (partial / path.name).replace(path)
+        with contextlib.suppress(OSError):  # it is there and whole, whatever becomes of the sync
+            sync(path.absolute().parent)
+
+
+@contextlib.contextmanager
+def temporary_beside(place: Path) -> Iterator[Path]:
+    """A temporary folder beside a path; after a failure nothing remains, not even new folders above it."""
+    place = place.absolute()
+    missing = [path for path in place.parents if not path.exists()]
+    with explained(place.name):
+        place.parent.mkdir(parents=True, exist_ok=True)
+        sweep(place.parent)
+        partial = make_temporary(place.parent)
+        try:
+            yield partial
+        finally:
+            drop(partial)
+            for path in missing:  # new folders that stayed empty are removed again
+                with contextlib.suppress(OSError):
+                    path.rmdir()

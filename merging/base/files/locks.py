@@ -1,0 +1,67 @@
+"""Locks between processes. They only spare double work: whoever gets none goes on without."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+from filelock import FileLock, Timeout
+
+from merging.base.files.processes import NOBODY, ProcessId, this_process
+
+LOOK = 0.5  # seconds between two looks at the holder
+LONGEST = 3600.0  # seconds that anybody waits
+
+
+@contextlib.contextmanager
+def hold_lock(
+    path: Path,
+    check: Callable[[], None] = lambda: None,
+    tell: Callable[[ProcessId], None] = lambda holder: None,
+    longest: float = LONGEST,
+) -> Iterator[bool]:
+    """Hold a lock while the block runs; gives whether it is held.
+
+    It is not where the file system has no locks or cannot be written to, where the holder was halted by a signal, and
+    after ``longest`` seconds. While another process holds it, ``tell`` is called with that process (number 0 if it did
+    not say), and ``check``, which may raise to stop waiting.
+    """
+    lock = _acquire(path, check, tell, longest)
+    try:
+        yield lock is not None
+    finally:
+        if lock is not None:
+            lock.release()
+
+
+def _acquire(
+    path: Path, check: Callable[[], None], tell: Callable[[ProcessId], None], longest: float
+) -> FileLock | None:
+    end = time.monotonic() + longest
+    try:
+        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        lock = FileLock(path, fallback_to_soft=False)  # a soft lock would outlive a killed holder
+        while True:
+            check()
+            with contextlib.suppress(Timeout):
+                lock.acquire(timeout=min(LOOK, longest))
+                break
+            holder = _holder(path)
+            if holder.halted() or time.monotonic() > end:
+                return None
+            tell(holder)
+    except (OSError, NotImplementedError):
+        return None
+    with contextlib.suppress(OSError):
+        path.write_text(this_process().text, "ascii")
+    return lock
+
+
+def _holder(path: Path) -> ProcessId:
+    """The process that says in the file that it holds the lock."""
+    with contextlib.suppress(OSError, ValueError):
+        if process := ProcessId.parse(path.read_text("ascii")):
+            return process
+    return NOBODY

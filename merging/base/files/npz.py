@@ -1,0 +1,201 @@
+"""NumPy's npz archives from untrusted sources: headers are checked before any array is read, rows are read singly.
+
+``np.load`` would unpack whole arrays, however large their headers say they are. Pickled objects are never read.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import threading
+import zipfile
+import zlib
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+from tokenize import TokenError
+from types import TracebackType
+from typing import IO, Any, Self
+
+import numpy as np
+from numpy.lib import format as npy
+from numpy.typing import NDArray
+
+from merging.base.errors import CheckpointError, TaskError
+from merging.base.files.paths import inside, open_regular, state_of
+from merging.base.text import first_few, printable
+
+MAX_MEMBERS = 1000
+MAX_READ = 1 << 32  # bytes of an array that is read whole
+BOMB, BOMB_SIZE = 200, 1 << 28  # compression factor and size in bytes above which an archive is taken for a zip bomb
+KINDS = "biufU"
+CHUNK = 1 << 22  # bytes that are read at a time
+MAGIC = b"PK\x03\x04"
+BROKEN = (  # what reading a damaged archive raises, in zipfile and in NumPy's parser of headers
+    zipfile.BadZipFile, zlib.error, EOFError, OSError, ValueError, RuntimeError, KeyError, SyntaxError, TokenError,
+)  # fmt: skip
+_PARSER = threading.Lock()  # NumPy parses headers as Python, and CPython 3.11 may fail where threads do so at once
+
+
+@dataclass(frozen=True, slots=True)
+class ArrayInfo:
+    """Shape and dtype of an array, known without reading it."""
+
+    shape: tuple[int, ...]
+    dtype: np.dtype[Any]
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the whole array."""
+        count = self.dtype.itemsize
+        for size in self.shape:
+            count *= size
+        return count
+
+
+def array_infos(path: Path) -> Mapping[str, ArrayInfo]:
+    """Shape and dtype of each array of an archive, read again only when the file has changed; raises as ``Npz``."""
+    return _array_infos(path, state_of(path))
+
+
+@lru_cache(maxsize=512)
+def _array_infos(path: Path, state: tuple[int, ...]) -> Mapping[str, ArrayInfo]:
+    with Npz(path) as arrays:
+        return arrays.infos
+
+
+class Npz:
+    """An npz archive: ``infos`` gives shape and dtype of each array.
+
+    Raises:
+        TaskError: not an npz, damaged, a zip bomb, or holding Python objects.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.name = printable(path.name)
+        try:
+            descriptor = open_regular(inside(path))
+        except CheckpointError as error:
+            raise TaskError(str(error)) from None
+        file = os.fdopen(descriptor, "rb")
+        try:
+            with self._reading():
+                self._archive = zipfile.ZipFile(file)
+                members = self._archive.infolist()
+                if len(members) > MAX_MEMBERS or len({member.filename for member in members}) < len(members):
+                    raise TaskError(f"{self.name}: it lists too many arrays, or one name twice; refused.")
+                self.infos = {m.filename.removesuffix(".npy"): self._info(m) for m in members}
+        except TaskError:
+            file.close()
+            raise
+        self._file = file
+
+    @contextlib.contextmanager
+    def _reading(self) -> Iterator[None]:
+        """Turn every error of reading the archive into a TaskError of one sentence."""
+        try:
+            yield
+        except TaskError:
+            raise
+        except BROKEN as error:
+            reason = printable(str(error).split("\n", maxsplit=1)[0], 100)
+            raise TaskError(f"{self.name} is damaged, or no npz archive: {reason}.") from None
+
+    def _info(self, member: zipfile.ZipInfo) -> ArrayInfo:
+        what = f"{self.name}: array {printable(member.filename, 60)!r}"
+        if member.file_size > BOMB_SIZE and member.file_size > BOMB * member.compress_size:
+            raise TaskError(f"{what} would unpack {member.compress_size:,} bytes to {member.file_size:,}; refused.")
+        with self._archive.open(member) as stream:
+            info = self._header(stream, what)
+            if stream.tell() + info.nbytes != member.file_size:
+                raise TaskError(f"{what} promises {info.nbytes:,} bytes and has {member.file_size - stream.tell():,}.")
+        return info
+
+    def _header(self, stream: IO[bytes], what: str) -> ArrayInfo:
+        version = npy.read_magic(stream)
+        read = npy.read_array_header_1_0 if version == (1, 0) else npy.read_array_header_2_0
+        with _PARSER:
+            shape, by_columns, dtype = read(stream)
+        if dtype.hasobject:
+            raise TaskError(f"{what} holds Python objects, which are not read. Save it as a plain array.")
+        if dtype.kind not in KINDS or dtype.names is not None or dtype.subdtype is not None:
+            raise TaskError(f"{what} is of type {printable(str(dtype), 40)}; numbers or text are expected.")
+        if by_columns and len(shape) > 1:
+            raise TaskError(f"{what} is stored by columns; save np.ascontiguousarray(array).")
+        return ArrayInfo(tuple(int(size) for size in shape), dtype)
+
+    def read(self, name: str) -> NDArray[Any]:
+        """A whole array; raises TaskError if no array has that name or it is too large to be read whole."""
+        info = self._require(name)
+        if info.nbytes > MAX_READ:
+            raise TaskError(f"{self.name}: array {name!r} takes {info.nbytes:,} bytes; at most {MAX_READ:,} are read.")
+        flat = bytearray(info.nbytes)
+        view, done = memoryview(flat), 0
+        with self._reading(), self._stream(name) as stream:
+            while done < len(view):
+                piece = stream.read(min(CHUNK, len(view) - done))
+                if not piece:
+                    raise EOFError("it ends too early")
+                view[done : done + len(piece)] = piece
+                done += len(piece)
+        return np.frombuffer(flat, info.dtype).reshape(info.shape)
+
+    def rows(self, name: str, at: Iterable[int]) -> Iterator[tuple[int, NDArray[Any]]]:
+        """(index, row) for increasing indices; one row is in memory at a time."""
+        info = self._require(name)
+        row = ArrayInfo(info.shape[1:], info.dtype)
+        with self._reading(), self._stream(name) as stream:
+            start = stream.tell()
+            for index in at:
+                if not 0 <= index < info.shape[0]:
+                    raise TaskError(f"{self.name}: {name!r} has no row {index}.")
+                stream.seek(start + index * row.nbytes)
+                data = stream.read(row.nbytes)
+                if len(data) < row.nbytes:
+                    raise EOFError("it ends too early")
+                yield index, np.frombuffer(data, info.dtype).reshape(row.shape)
+
+    def _require(self, name: str) -> ArrayInfo:
+        if name not in self.infos:
+            raise TaskError(f"{self.name} has no array {name!r}; it has {first_few(self.infos) or 'none'}.")
+        return self.infos[name]
+
+    @contextlib.contextmanager
+    def _stream(self, name: str) -> Iterator[IO[bytes]]:
+        """A stream of an array's bytes, positioned after its header."""
+        stored = f"{name}.npy" if f"{name}.npy" in self._archive.NameToInfo else name
+        with self._archive.open(stored) as stream:
+            self._header(stream, self.name)
+            yield stream
+
+    def close(self) -> None:
+        """Close the file."""
+        self._archive.close()
+        self._file.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        self.close()
+
+
+def write(path: Path, arrays: Mapping[str, tuple[ArrayInfo, Iterable[bytes]]]) -> None:
+    """Write arrays whose bytes are given in pieces; the same arrays give the same file."""
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_STORED) as archive:
+        for name, (info, pieces) in arrays.items():
+            header = {"descr": npy.dtype_to_descr(info.dtype), "fortran_order": False, "shape": info.shape}
+            with archive.open(zipfile.ZipInfo(f"{name}.npy"), "w", force_zip64=True) as stream:
+                npy.write_array_header_1_0(stream, header)
+                for piece in pieces:
+                    stream.write(piece)
+
+
+def is_npz(path: Path) -> bool:
+    """Whether a file begins as a zip archive does."""
+    try:
+        with path.open("rb") as file:
+            return file.read(len(MAGIC)) == MAGIC
+    except OSError:
+        return False

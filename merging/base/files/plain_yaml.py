@@ -1,0 +1,122 @@
+"""The plain part of YAML: mappings, lists, text, numbers, true and false. No aliases, dates or tags.
+
+Recipes are untrusted and are read in the server. Aliases can make a few hundred bytes unfold to gigabytes, tags and
+dates run constructors that fail in various ways, and of a key that is written twice the last value silently wins.
+"""
+
+from __future__ import annotations
+
+import reprlib
+from collections.abc import Sequence
+from typing import Any
+
+import yaml
+
+from merging.base.errors import RecipeError
+from merging.base.text import did_you_mean, printable
+
+MAX_CHARACTERS = 100_000
+MAX_DEPTH = 20
+MAX_DIGITS = 40
+PLAIN = {f"tag:yaml.org,2002:{kind}" for kind in ("str", "int", "float", "bool", "null", "map", "seq")}
+
+
+def plain_yaml(text: str, what: str = "recipe") -> Any:
+    """The data in a YAML document; ``what`` is what messages call it.
+
+    Raises:
+        RecipeError: not YAML, too large, too deep, or more than plain data; the message says which, and where.
+    """
+    try:
+        return _read(text)
+    except RecipeError as error:
+        raise RecipeError(f"The {what} {error}") from None
+
+
+def check_fields(data: Any, what: str, fields: Sequence[str], version: int) -> dict[str, Any]:
+    """The same data, which is a mapping with these fields only and of this version.
+
+    Raises:
+        RecipeError: it is not; the message names the field.
+    """
+    if not isinstance(data, dict):
+        raise RecipeError(f"A {what} is a mapping with the fields {', '.join(fields)}; got {type(data).__name__}.")
+    for field in data:
+        if field not in fields:
+            raise RecipeError(f"The {what} has an unknown field {field!r}.{did_you_mean(str(field), fields)}")
+    if (given := data.get("version", version)) != version:
+        raise RecipeError(f"The {what} is of version {reprlib.repr(given)}; this program reads version {version}.")
+    return data
+
+
+def text_of(value: Any, field: str, what: str = "recipe") -> str:
+    """A piece of text; numbers are taken as they are written, anything else is refused. Raises RecipeError."""
+    if isinstance(value, (str, int, float)) and not isinstance(value, bool):
+        text = str(value)
+        if not any("\ud800" <= sign <= "\udfff" for sign in text):  # lone surrogates cannot be written to any file
+            return text
+    raise RecipeError(f"In a {what}, {field} is a piece of text; got {reprlib.repr(value)}.")
+
+
+def _read(text: str) -> Any:
+    if len(text) > MAX_CHARACTERS:
+        raise RecipeError(f"has {len(text):,} characters; at most {MAX_CHARACTERS:,} are read.")
+    try:
+        return _Loader(text).get_single_data()
+    except yaml.YAMLError as error:
+        raise RecipeError(f"is not valid YAML{_where(error)}.") from None
+    except (ValueError, RecursionError) as error:
+        if isinstance(error, RecipeError):
+            raise
+        raise RecipeError("is not valid YAML: it cannot be parsed.") from None
+
+
+def write_yaml(data: Any) -> str:
+    """A YAML document that ``plain_yaml`` reads back to equal data, keys in order; invisible characters are escaped."""
+    document = yaml.safe_dump(data, sort_keys=False, allow_unicode=True)
+    if all(line.isprintable() for line in document.split("\n")):
+        return document
+    return yaml.safe_dump(data, sort_keys=False, allow_unicode=False)
+
+
+def _where(error: yaml.YAMLError) -> str:
+    """The line and the problem, without the excerpt that the parser draws."""
+    mark, problem = getattr(error, "problem_mark", None), getattr(error, "problem", None)
+    line = f" in line {mark.line + 1}" if mark else ""
+    return f"{line}: {printable(str(problem or 'it cannot be parsed'), 200)}"
+
+
+def _refused(at: yaml.Event | yaml.Node, why: str) -> RecipeError:
+    line = f", line {at.start_mark.line + 1}" if at.start_mark else ""
+    return RecipeError(f"cannot be read{line}: {why}.")
+
+
+class _Loader(yaml.SafeLoader):
+    """Safe YAML without aliases, deep nesting, dates, tags and duplicate keys."""
+
+    depth = 0
+
+    def get_event(self) -> yaml.Event:
+        event: yaml.Event = super().get_event()  # type: ignore[no-untyped-call]
+        self.depth += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)
+        if isinstance(event, yaml.AliasEvent) or getattr(event, "anchor", None):
+            raise _refused(event, "anchors and aliases (&, *) are not used here")
+        if self.depth > MAX_DEPTH:
+            raise _refused(event, f"lists are nested more than {MAX_DEPTH} deep")
+        return event
+
+    def construct_object(self, node: yaml.Node, deep: bool = False) -> Any:
+        if node.tag == "tag:yaml.org,2002:timestamp":  # so that 2001-02-03 may be a title
+            node.tag = "tag:yaml.org,2002:str"
+        if node.tag not in PLAIN:
+            raise _refused(node, f"tags such as {node.tag[:40]!r} are not used here")
+        if node.tag.endswith(("int", "float")) and len(str(node.value)) > MAX_DIGITS:
+            raise _refused(node, "a number has too many digits")
+        return super().construct_object(node, deep=deep)
+
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
+        names = [key.value for key, _ in node.value if isinstance(key, yaml.ScalarNode)]
+        for name in names:
+            if names.count(name) > 1:
+                raise _refused(node, f"{name[:40]!r} is written twice")
+        return super().construct_mapping(node, deep=deep)

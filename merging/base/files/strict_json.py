@@ -1,0 +1,61 @@
+"""JSON from untrusted files: a mapping without duplicate keys, or one sentence about what is wrong.
+
+A text of a hundred megabytes can hold millions of small values, each of which takes a hundred bytes of memory; so they
+are counted before any is created.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections import Counter
+from typing import Any
+
+from merging.base.errors import CheckpointError
+
+MAX_VALUES = 500_000  # separated by commas; a header of a thousand tensors has some six thousand
+STRING = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*"', re.DOTALL)
+
+
+def parse(raw: bytes, label: str, what: str = "the file", most: int = MAX_VALUES) -> dict[str, Any]:
+    """The mapping in a JSON text of ``most`` values; in messages ``what`` names the text and ``label`` its file.
+
+    Raises:
+        CheckpointError: not JSON, not a mapping, a duplicate key, or more values than a model has.
+    """
+
+    def unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+        mapping = dict(pairs)
+        if len(mapping) < len(pairs):
+            twice = Counter(key for key, _ in pairs).most_common(1)[0][0]
+            raise CheckpointError(f"{label}: {what} names {twice[:80]!r} twice.")
+        return mapping
+
+    if _crowded(raw, most):
+        raise CheckpointError(f"{label}: {what} lists more than {most:,} values; refused.")
+    try:
+        entries = json.loads(raw.decode("utf-8"), object_pairs_hook=unique)
+        if b"\\u" in raw:  # half of a surrogate pair, which cannot be encoded, raises a ValueError
+            json.dumps(entries, ensure_ascii=False).encode()
+    except CheckpointError:
+        raise
+    except (ValueError, RecursionError):  # a number with thousands of digits raises a plain ValueError
+        raise CheckpointError(
+            f"{label}: {what} is not valid JSON; the file is damaged or not what its name says."
+        ) from None
+    if not isinstance(entries, dict):
+        raise CheckpointError(f"{label}: {what} is a {type(entries).__name__}, not a mapping.")
+    return entries
+
+
+def _crowded(raw: bytes, most: int) -> bool:
+    """Whether there are too many commas; commas in texts do not count."""
+    if raw.count(b",") <= most:
+        return False
+    count = at = 0
+    for text in STRING.finditer(raw):
+        count += raw.count(b",", at, text.start())
+        at = text.end()
+        if count > most:
+            return True
+    return count + raw.count(b",", at) > most

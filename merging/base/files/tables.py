@@ -1,0 +1,256 @@
+"""Tables as CSV: stored in a run's folder with a schema, or exported with no cell that a spreadsheet runs.
+
+A table is a DataFrame, or ``Columns``, with which a merge is written and exported without loading pandas. Large tables
+of the bundled library, and those of runs with many rows for pictures alone, lie packed, as ``<name>.csv.gz``; what else
+users compute is never packed.
+"""
+
+from __future__ import annotations
+
+import csv
+import gzip
+import io
+import re
+import zlib
+from collections.abc import Container, ItemsView, Iterator, Mapping, Sequence, ValuesView
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal, Self, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from merging.base.errors import StoreError
+from merging.base.text import printable
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+SCORES = "scores"
+TABLE_NAME = re.compile(r"[a-z0-9_]{1,80}")
+PACKED = ".gz"
+UNPACKED_LIMIT = 1 << 26  # bytes that a packed table may have when it is unpacked
+csv.field_size_limit(UNPACKED_LIMIT)  # Python's own is 128 kB
+
+FORMULA = ("=", "+", "-", "@", "\t", "\r")
+
+
+class Columns(Mapping[str, NDArray[Any]]):
+    """A tidy table as arrays by column, texts as objects. A single value stands for one in every row."""
+
+    def __init__(self, columns: Mapping[str, Any]) -> None:
+        rows = next((len(values) for values in columns.values() if not _is_single(values)), 1)
+        self._arrays = {name: _array(values, rows) for name, values in columns.items()}
+
+    @classmethod
+    def of_rows(cls, names: Sequence[str], rows: Sequence[Sequence[Any]]) -> Self:
+        """The table of these rows."""
+        return cls(dict(zip(names, zip(*rows, strict=True) if rows else [()] * len(names), strict=True)))
+
+    def __getitem__(self, name: str) -> NDArray[Any]:
+        return self._arrays[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._arrays)
+
+    def __len__(self) -> int:
+        return len(self._arrays)
+
+    def frame(self) -> pd.DataFrame:
+        """The table as a DataFrame."""
+        import pandas as pd
+
+        texts = {name: pd.Series(values.tolist(), dtype="str") for name, values in self.items() if values.dtype == "O"}
+        return pd.DataFrame({**self._arrays, **texts})
+
+
+Table: TypeAlias = "Columns | pd.DataFrame"
+
+
+def _is_single(values: object) -> bool:
+    return isinstance(values, str) or not hasattr(values, "__len__")
+
+
+def _array(values: Any, rows: int) -> NDArray[Any]:
+    """A column; ``values`` are those of all rows, or a single one."""
+    listed = [values] * rows if _is_single(values) else values
+    texts = any(isinstance(value, str) for value in listed)
+    return np.array(listed, dtype=object) if texts else np.asarray(listed)
+
+
+class Frames(dict[str, Any]):
+    """Tables by name, as a dictionary of DataFrames, each of which is made when it is asked for."""
+
+    def __getitem__(self, name: str) -> pd.DataFrame:
+        table: Table = super().__getitem__(name)
+        if isinstance(table, Columns):
+            table = table.frame()
+            self[name] = table
+        return table
+
+    def __iter__(self) -> Iterator[str]:  # with it, dict(frames) and {**frames} ask for DataFrames, too
+        return super().__iter__()
+
+    def get(self, name: str, default: Any = None) -> Any:
+        """The DataFrame of that name, or the default."""
+        try:
+            return self[name]
+        except KeyError:
+            return default
+
+    def values(self) -> Any:
+        """All DataFrames."""
+        return ValuesView(self)
+
+    def items(self) -> Any:
+        """All DataFrames with their names."""
+        return ItemsView(self)
+
+    def pop(self, name: str, *default: Any) -> Any:
+        """Remove a table and give it."""
+        self.get(name)
+        return super().pop(name, *default)
+
+    def plain(self) -> dict[str, Table]:
+        """The tables as they were made."""
+        return dict(super().items())
+
+
+def plain(tables: Mapping[str, pd.DataFrame]) -> Mapping[str, Table]:
+    """Tables as they were made: no DataFrame is made of ``Columns``."""
+    return tables.plain() if isinstance(tables, Frames) else tables
+
+
+def csv_bytes(table: Table) -> bytes:
+    """The table as CSV; a text that a spreadsheet would run as a formula gets an apostrophe in front."""
+    if isinstance(table, Columns):
+        texts = {name: values for name, values in table.items() if values.dtype == "O"}
+        inert = {name: [_inert(value) for value in values] for name, values in texts.items()}
+        return _csv_text(Columns({_inert(name): inert.get(name, values) for name, values in table.items()})).encode()
+    safe = table.copy()
+    for name in safe.columns:
+        if safe[name].dtype.kind not in "biufc":
+            safe[name] = [_inert(value) for value in safe[name]]
+    safe.columns = [_inert(name) for name in safe.columns]
+    out = io.StringIO()
+    safe.to_csv(out, index=False, quoting=_quoting(safe), lineterminator="\n")
+    return out.getvalue().encode()
+
+
+def _inert(value: object) -> str:
+    text = "" if value is None else str(value)
+    return f"'{text}" if text.startswith(FORMULA) else text
+
+
+def _csv_text(table: Columns) -> str:
+    """The table as pandas writes it."""
+    out = io.StringIO()
+    writer = csv.writer(out, quoting=_quoting(table), lineterminator="\n")
+    writer.writerow(table)
+    writer.writerows(zip(*map(_cells, table.values()), strict=True))
+    return out.getvalue()
+
+
+def _cells(values: NDArray[Any]) -> list[str]:
+    """The texts of a column."""
+    cells: list[str] = values.astype(str).tolist() if values.dtype.kind in "biuf" else values.tolist()
+    return ["" if cell == "nan" else cell for cell in cells] if values.dtype.kind == "f" else cells
+
+
+def _quoting(table: Table) -> Literal[0, 1]:
+    """What to quote: all cells if a text holds a carriage return, which would stay bare and end its line."""
+    texts = [list(table), *(values for _, values in table.items() if values.dtype.kind not in "biufc")]
+    bare = any("\r" in str(text) for column in texts for text in column)
+    return csv.QUOTE_ALL if bare else csv.QUOTE_MINIMAL
+
+
+def table_file(name: str) -> str:
+    """The path of a table in its run's folder."""
+    if not TABLE_NAME.fullmatch(name):
+        raise StoreError(f"A table cannot be called {name!r}; use lowercase letters, digits and underscores.")
+    return "scores.csv" if name == SCORES else f"tables/{name}.csv"
+
+
+def stored_table(files: Container[str], name: str) -> str:
+    """The path of a table among these files of its folder: packed only if there is no plain one."""
+    plain = table_file(name)
+    packed = f"{plain}{PACKED}"
+    return packed if packed in files and plain not in files else plain
+
+
+def write_table(folder: Path, name: str, table: Table, *, packed: bool = False) -> dict[str, str]:
+    """Write a table as CSV; returns the schema {column: dtype} with which ``read_table`` restores it.
+
+    A table to be ``packed`` is, unless ``read_table`` would refuse to unpack it. Equal tables give equal bytes.
+    """
+    path = folder / table_file(name)
+    path.parent.mkdir(exist_ok=True)
+    if isinstance(table, Columns):
+        text = _csv_text(table).encode()
+    else:
+        text = table.to_csv(index=False, quoting=_quoting(table), lineterminator="\n").encode()
+    if packed and len(text) <= UNPACKED_LIMIT:
+        path.with_name(path.name + PACKED).write_bytes(gzip.compress(text, mtime=0))
+    else:
+        path.write_bytes(text)
+    return {str(column): _kind(values.dtype.kind) for column, values in table.items()}
+
+
+def _kind(code: str) -> str:
+    return {"f": "float64", "i": "int64", "u": "int64", "b": "bool"}.get(code, "str")
+
+
+def read_table(path: Path, schema: Mapping[str, str]) -> pd.DataFrame:
+    """A table from CSV by its schema, plain or packed; an expert called "1" or "NA" stays text.
+
+    Raises:
+        StoreError: a packed table is damaged, or has more than ``UNPACKED_LIMIT`` bytes.
+    """
+    return read_columns(path, schema).frame()
+
+
+def read_columns(path: Path, schema: Mapping[str, str]) -> Columns:
+    """``read_table``, without pandas.
+
+    Raises:
+        StoreError: as ``read_table``.
+    """
+    content = unpacked(path) if path.suffix == PACKED else path.read_bytes()
+    columns = _columns(content.decode("utf-8-sig"))
+    return Columns({name: _typed(columns[name], kind) for name, kind in schema.items()})
+
+
+def _columns(text: str) -> dict[str, list[str]]:
+    """The cells of each column of a CSV text, read without pandas, which takes ten times longer for a small table.
+
+    Raises:
+        ValueError: a line has more or fewer cells than the first.
+    """
+    head, *rows = csv.reader(io.StringIO(text, newline=""))
+    cells = list(zip(*filter(None, rows), strict=True)) or [()] * len(head)  # without blank lines, as pandas reads
+    return {name: list(column) for name, column in zip(head, cells, strict=True)}
+
+
+def unpacked(path: Path) -> bytes:
+    """The bytes of a packed table or array; a file that would unpack to more than the limit is read no further.
+
+    Raises:
+        StoreError: it is damaged, or has more than ``UNPACKED_LIMIT`` bytes.
+    """
+    label = printable(f"{path.parent.parent.name}/{path.parent.name}/{path.name}")
+    try:
+        with gzip.open(path) as file:
+            content = file.read(UNPACKED_LIMIT + 1)
+    except (EOFError, gzip.BadGzipFile, zlib.error) as error:
+        raise StoreError(f"The file {label} cannot be unpacked ({error}). Put the whole file back.") from None
+    if len(content) > UNPACKED_LIMIT:
+        raise StoreError(f"The file {label} unpacks to more than {UNPACKED_LIMIT:,} bytes; refused.")
+    return content
+
+
+def _typed(cells: Sequence[str], kind: str) -> NDArray[Any]:
+    """A column of a kind of ``_kind``."""
+    if kind == "bool":
+        return np.array([cell == "True" for cell in cells], np.bool_)
+    if kind == "str":
+        return np.array(cells, dtype=object)
+    return np.array([float(cell or "nan") for cell in cells] if kind == "float64" else [*map(int, cells)], kind)

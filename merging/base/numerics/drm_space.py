@@ -1,0 +1,71 @@
+"""DRM's joint space: the tasks' matrices in one basis, in which they are renormalized, pruned, elected and averaged.
+
+``entries`` (K, r, n) are the tasks' matrices in that basis: row i of task k is its part along the i-th basis vector,
+singular value included. Everything here is computed row by row, in pieces that fit the processor's cache.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import torch
+from torch import Tensor
+
+from merging.base.numerics.quantile import kth_smallest
+
+# A task's row shorter than this share of its matrix holds only rounding errors: renormalized, they would use up a part
+# of the density, and they would count in the mean.
+ROUNDING = {torch.float64: 1e-10, torch.float32: 1e-5}
+PIECE = 1 << 15  # entries per task
+
+
+def pruned(entries: Tensor, density: float, renorm: bool, joint: bool) -> Iterator[tuple[slice, Tensor]]:
+    """Rows and their entries (K, rows, n); entries that are not among the largest ``density`` of all are set to zero.
+
+    Entries are ranked over all tasks together if ``joint``, else task by task; in units of their own row's length if
+    ``renorm``, else of the basis vector's singular value. round(ρN) + 1 of N and ties survive, never a zero.
+    """
+    unit = units(entries, renorm)
+    limits = _limits(entries, unit, density, 1 if joint else len(entries))
+    for rows in _pieces(entries):
+        part = entries[:, rows]
+        yield rows, part * (part.abs().div_(unit[:, rows]) >= limits)
+
+
+def prune_rank(numel: int, density: float) -> int:
+    """0-based rank, in ascending order, of the smallest entry that is kept; below 0 where all are."""
+    return numel - round(density * numel) - 1
+
+
+def units(entries: Tensor, renorm: bool = True) -> Tensor:
+    """The unit in which each row's entries are ranked for pruning, (K, r, 1); infinity for rows of rounding errors."""
+    lengths = entries.norm(dim=-1, keepdim=True)  # renormalization moves the lengths into the singular values
+    rounding = lengths <= ROUNDING[entries.dtype] * lengths.norm(dim=1, keepdim=True)
+    return torch.where(rounding, torch.inf, lengths if renorm else lengths.norm(dim=0, keepdim=True))
+
+
+def averaged(entries: Tensor, elect: bool, disjoint: bool) -> Tensor:
+    """The mean (rows, n) of pruned rows of all tasks (K, rows, n); ``entries`` may be overwritten."""
+    if elect:
+        # An exact tie elects no sign: the majority of all signs would depend on the arbitrary sign of each row.
+        sign = entries.sum(dim=0).sign()
+        entries = entries.mul_(sign).relu_().mul_(sign)
+    count = entries.sign().abs_().sum(dim=0).clamp_(min=1) if disjoint else len(entries)
+    return entries.sum(dim=0) / count
+
+
+def _limits(entries: Tensor, unit: Tensor, density: float, groups: int) -> Tensor:
+    """The smallest size, in units, of an entry that is kept (groups, 1, 1); always above zero."""
+
+    def sizes() -> Iterator[Tensor]:
+        return (entries[:, rows].abs().div_(unit[:, rows]).reshape(groups, -1) for rows in _pieces(entries))
+
+    rank = prune_rank(entries.numel() // groups, density)
+    limits = entries.new_tensor(kth_smallest(sizes, [rank] * groups) if rank >= 0 else [0.0])
+    return limits.clamp(min=torch.finfo(entries.dtype).tiny)[:, None, None]
+
+
+def _pieces(entries: Tensor) -> Iterator[slice]:
+    """Slices of rows that fit the processor's cache for all tasks; all but the products is done slice by slice."""
+    step = max(PIECE // max(entries.shape[2], 1), 1)
+    return (slice(start, start + step) for start in range(0, entries.shape[1], step))

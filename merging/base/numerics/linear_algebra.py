@@ -1,0 +1,185 @@
+"""Exact factorizations of task vectors, all in float64: bases, truncated decompositions and polar factors.
+
+The Gram matrix of a matrix's short side is several times cheaper to decompose than the matrix, but squares its
+condition number. It is used where that costs no accuracy; everything else decomposes the matrix itself. Directions of
+singular value zero are left out: nothing here returns the arbitrary vectors that fill a null space.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from merging.base.errors import MergingError
+from merging.base.numerics.eigen import eigen
+from merging.base.numerics.finite import all_finite
+
+EXISTS = 1e-10  # a singular value below this share of the largest is a rounding error
+SAFE = 1e-5  # below this share of the largest, an eigenvalue of a Gram matrix has lost too many digits
+STRAIGHT = 1e-6  # cosines up to which columns are so nearly orthogonal that the second order is rounding
+NO_DOUBLES = {"mps"}  # kinds of devices that have no float64
+STRIPES = 4  # in which the lower triangle of a Gram matrix is computed
+
+
+@dataclass(frozen=True, slots=True)
+class Factors:
+    """A truncated singular value decomposition: ``left`` (m, r), ``values`` (r,) descending, ``right`` (r, n)."""
+
+    left: Tensor
+    values: Tensor
+    right: Tensor
+
+
+def double(tensor: Tensor) -> Tensor:
+    """The tensor in float64; on the CPU if its device has no float64."""
+    return with_doubles(tensor).to(torch.float64)
+
+
+def with_doubles(tensor: Tensor) -> Tensor:
+    """The tensor on its device, or on the CPU if its device has no float64."""
+    return tensor.cpu() if tensor.device.type in NO_DOUBLES else tensor
+
+
+def numbers(*scalars: Tensor) -> list[float]:
+    """Scalars as numbers on the host, copied there together."""
+    found: list[float] = torch.stack(scalars).cpu().tolist()
+    return found
+
+
+def lower_gram(blocks: Tensor) -> Tensor:
+    """Σ B_k B_kᵀ (m, m) in float64 of blocks (K, m, n), correct on and below the diagonal.
+
+    That triangle is all that ``torch.linalg.eigh`` reads, and computing it in stripes saves most of the other half.
+
+    Raises:
+        MergingError: squares of these numbers overflow float64.
+    """
+    size = blocks.shape[1]
+    total = torch.zeros(size, size, dtype=torch.float64, device=with_doubles(blocks[:0]).device)
+    for block in blocks:
+        exact = double(block)
+        add_lower_product(total, exact, exact)
+    if not all_finite(total.diagonal()):
+        raise MergingError("The task vectors are too large to be factorized. Are these checkpoints of one family?")
+    return total
+
+
+def add_lower_product(total: Tensor, left: Tensor, right: Tensor) -> None:
+    """Add L Rᵀ of matrices (m, n) to a sum (m, m) that is symmetric in the end, correct on and below the diagonal."""
+    edges = [len(total) * stripe // STRIPES for stripe in range(STRIPES + 1)]
+    for start, stop in itertools.pairwise(edges):
+        total[start:stop, :stop].addmm_(left[start:stop], right[:stop].T)
+
+
+def symmetric(lower: Tensor) -> Tensor:
+    """The symmetric matrix (m, m) that is given on and below the diagonal."""
+    return lower.tril() + lower.tril(-1).mT
+
+
+def left_basis(blocks: Tensor, rank_tol: float) -> Tensor:
+    """The orthonormal basis (m, r) that ``left_factors`` returns."""
+    return left_factors(blocks, rank_tol)[0]
+
+
+def left_factors(blocks: Tensor, rank_tol: float) -> tuple[Tensor, Tensor]:
+    """Orthonormal left singular vectors (m, r) of blocks (K, m, n) side by side and their values (r,), largest last.
+
+    Directions of at most ``rank_tol`` times the largest singular value are left out, and always those that a Gram
+    matrix in float64 cannot distinguish from zero.
+    """
+    count, height, width = blocks.shape
+    outer = None
+    if height > count * width:  # the other side is smaller: an exact change of basis first
+        outer, blocks = torch.linalg.qr(torch.cat([double(block) for block in blocks], dim=1))
+        blocks = blocks[None]
+    squares, vectors = eigen(lower_gram(blocks))
+    floor = max(rank_tol**2, len(squares) * torch.finfo(squares.dtype).eps)
+    dropped = int((squares <= floor * squares[-1:].clamp(min=0)).sum().cpu())
+    basis: Tensor = vectors[:, dropped:]
+    return basis if outer is None else outer @ basis, squares[dropped:].sqrt()
+
+
+def truncated_svd(matrix: Tensor, count: int) -> Factors:
+    """The ``count`` largest singular values of a matrix (m, n) with their vectors; fewer if fewer exist."""
+    exact = double(matrix)
+    tall = exact.shape[0] > exact.shape[1]
+    left, values, right = _wide_svd(exact.T if tall else exact, count)
+    return Factors(right.T, values, left.T) if tall else Factors(left, values, right)
+
+
+def _wide_svd(matrix: Tensor, count: int) -> tuple[Tensor, Tensor, Tensor]:
+    """``truncated_svd`` for m <= n, from the small Gram matrix if the ``count`` values are not too small for it."""
+    squares, vectors = eigen(lower_gram(matrix[None]), count)
+    squares, vectors = squares.flip(0), vectors.flip(1)
+    if _well_conditioned(squares):
+        values = squares.sqrt()
+        return vectors, values, (vectors.T @ matrix) / values[:, None]
+    return _full_svd(matrix, count)
+
+
+def _full_svd(matrix: Tensor, count: int) -> tuple[Tensor, Tensor, Tensor]:
+    left, values, right = torch.linalg.svd(matrix, full_matrices=False)
+    kept = slice(min(count, int((values > EXISTS * values[:1]).sum().cpu())))
+    return left[:, kept], values[kept], right[kept]
+
+
+def polar(matrix: Tensor) -> Tensor:
+    """The orthogonal polar factor P Qᵀ (m, n) of P diag(d) Qᵀ over the nonzero d, in float64."""
+    exact = double(matrix)
+    if exact.shape[0] > exact.shape[1]:
+        return polar(exact.T).T
+    squares, vectors = eigen(lower_gram(exact[None]))
+    if _well_conditioned(squares.flip(0)):
+        left, right = vectors / squares.sqrt(), vectors.T @ exact
+    elif (frame := _straightened(vectors.T @ exact)) is not None:
+        left, right = vectors, frame
+    else:
+        left, _, right = _full_svd(exact, len(exact))
+    factor: Tensor = left @ right
+    return factor
+
+
+def _straightened(rows: Tensor) -> Tensor | None:
+    """The orthogonal polar factor of rows (r, n) that are nearly orthogonal to each other; None if they are not.
+
+    Eigenvectors of an ill-conditioned Gram matrix leave small cosines C between the rows, of lengths d. To first order
+    the unit rows are (I + C/2) Q with orthonormal Q, and the polar factor of diag(d) (I + C/2) Q is (I + X) Q, where
+    X_ij = C_ij (d_i - d_j) / (2 (d_i + d_j)) is skew. What is left out is C squared.
+    """
+    lengths = rows.norm(dim=1)
+    if not bool((lengths > EXISTS * lengths.max()).all().cpu()):
+        return None
+    unit = rows / lengths[:, None]
+    cosines = unit @ unit.T
+    cosines.diagonal().zero_()
+    if float(cosines.abs().max().cpu()) > STRAIGHT:
+        return None
+    turn = (lengths[:, None] - lengths) / (lengths[:, None] + lengths)
+    straight: Tensor = unit + ((turn - 1) * cosines / 2) @ unit
+    return straight
+
+
+def _well_conditioned(squares: Tensor) -> bool:
+    """Whether eigenvalues (r,) of a Gram matrix, descending, are all accurate."""
+    return len(squares) == 0 or bool((squares[-1] > SAFE * squares[0]).cpu())
+
+
+def inner_products(rows: Tensor, other: Tensor) -> Tensor:
+    """Inner products (K,) in float64, on the CPU, of tensors (K, *S) with another one (*S)."""
+    exact = double(other).reshape(-1)
+    return torch.stack([torch.dot(double(row).reshape(-1), exact) for row in rows]).cpu()
+
+
+def weighted_sum(rows: Tensor, weights: Sequence[float]) -> Tensor:
+    """The sum (*S) of tensors (K, *S), each times its weight.
+
+    Equal weights multiply the plain sum, so that they give exactly what one factor on the sum gives.
+    """
+    if all(weight == weights[0] for weight in weights):
+        return weights[0] * rows.sum(dim=0)
+    total: Tensor = torch.tensordot(rows.new_tensor(weights), rows, dims=1)
+    return total

@@ -1,0 +1,83 @@
+"""Matrices that are given as products of thin factors, and the small matrices that stand for them.
+
+Several matrices of low rank have their columns in one small space, and their rows in another. In orthonormal bases of
+both they are small matrices with the same singular values: what depends on singular vectors alone is computed there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from merging.base.numerics.linear_algebra import NO_DOUBLES, left_basis
+
+
+@dataclass(frozen=True, slots=True)
+class LowRank:
+    """A matrix (m, n) in float64 as ``up`` (m, r) times ``down`` (r, n)."""
+
+    up: Tensor
+    down: Tensor
+
+    @property
+    def rank(self) -> int:
+        """The columns of ``up``; the rank of the matrix is no larger."""
+        return self.up.shape[1]
+
+    @property
+    def mT(self) -> LowRank:  # noqa: N802 - as torch's
+        """The transposed matrix (n, m)."""
+        return LowRank(self.down.mT, self.up.mT)
+
+    def rows(self, chosen: slice) -> LowRank:
+        """Some rows of the matrix."""
+        return LowRank(self.up[chosen], self.down)
+
+    def to(self, device: torch.device) -> LowRank:
+        """The factors on a device; on the CPU if it has no float64."""
+        place = torch.device("cpu") if device.type in NO_DOUBLES else device
+        return LowRank(self.up.to(place), self.down.to(place))
+
+
+@dataclass(frozen=True, slots=True)
+class Thin:
+    """A matrix of low rank that is not read yet, with the columns that its ``up`` will have."""
+
+    rank: int
+    read: Callable[[], LowRank]
+
+
+@dataclass(frozen=True, slots=True)
+class Core:
+    """Matrices (K, m, n) as ``left`` (m, a), ``cores`` (K, a, b) and ``right`` (b, n), the outer two orthonormal."""
+
+    left: Tensor
+    cores: Tensor
+    right: Tensor
+
+    def outside(self, matrix: Tensor) -> Tensor:
+        """A result (a, b) in the place of the cores as the matrix (m, n) that it stands for."""
+        return self.left @ matrix @ self.right
+
+
+def core(matrices: Sequence[LowRank]) -> Core:
+    """The small matrices that stand for these."""
+    left, ups = torch.linalg.qr(torch.cat([matrix.up for matrix in matrices], dim=1))
+    right, downs = torch.linalg.qr(torch.cat([matrix.down for matrix in matrices]).mT)
+    ranks = [matrix.rank for matrix in matrices]
+    parts = zip(ups.split(ranks, dim=1), downs.split(ranks, dim=1), strict=True)
+    return Core(left, torch.stack([up @ down.mT for up, down in parts]), right.mT)
+
+
+def low_rank_basis(matrices: Sequence[LowRank], rank_tol: float) -> Tensor:
+    """``linear_algebra.left_basis`` (m, r) of these matrices side by side."""
+    small = core(matrices)
+    return small.left @ left_basis(small.cores, rank_tol)
+
+
+def in_basis(basis: Tensor, matrices: Sequence[LowRank]) -> Tensor:
+    """The matrices in a basis (m, r) of their columns, (K, r, n)."""
+    return torch.stack([(basis.mT @ matrix.up) @ matrix.down for matrix in matrices])

@@ -1,0 +1,119 @@
+"""Progress, time left and cancellation, in the same way for every kind of long work."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from itertools import accumulate
+from threading import Event
+
+from merging.base.errors import Cancelled
+
+Cancel = Event | Callable[[], bool]
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """How far a piece of work is. ``done`` and ``total`` count work (scalars or images), not time."""
+
+    phase: str
+    done: int
+    total: int
+    seconds_left: float | None  # None until enough work is done for an estimate
+    detail: str = ""  # the current item, e.g. a tensor's name
+
+    @property
+    def fraction(self) -> float:
+        """The fraction of the work that is done, in [0, 1]."""
+        return min(1.0, self.done / self.total) if self.total else 1.0
+
+
+ProgressCallback = Callable[[Progress], None]
+
+_watching: list[tuple[ProgressCallback | None, Cancel | None]] = [(None, None)]
+
+
+@contextmanager
+def watched(progress: ProgressCallback | None = None, cancel: Cancel | None = None) -> Iterator[None]:
+    """Let work that is given neither report to ``progress`` and heed ``cancel``, in this whole process.
+
+    A command stands behind all that its process does. A download begins wherever a model is opened, so that these two
+    would have to be handed through every function that opens one.
+    """
+    above = _watching[-1]
+    _watching.append((progress or above[0], cancel or above[1]))
+    try:
+        yield
+    finally:
+        _watching.pop()
+
+
+def watchers() -> tuple[ProgressCallback | None, Cancel | None]:
+    """Where work that is given neither reports to, and what it heeds."""
+    return _watching[-1]
+
+
+def is_asked(cancel: Cancel | None) -> bool:
+    """Whether an Event is set, or a callable says yes."""
+    return cancel is not None and (cancel.is_set() if isinstance(cancel, Event) else cancel())
+
+
+class Meter:
+    """Counts work, estimates the time left, and raises Cancelled when asked to stop."""
+
+    def __init__(self, total: int, progress: ProgressCallback | None = None, cancel: Cancel | None = None) -> None:
+        self.total, self.done = total, 0
+        self._progress, self._cancel = progress, cancel
+        self._started = time.monotonic()
+
+    def silent(self) -> Meter:
+        """A meter that reports nothing and asks the same cancel, for work that is counted elsewhere."""
+        return Meter(0, None, self._cancel)
+
+    def check(self) -> None:
+        """Raise Cancelled if the caller wants to stop."""
+        if is_asked(self._cancel):
+            raise Cancelled("Cancelled; nothing was kept.")
+
+    def advance(self, work: int, phase: str, detail: str = "") -> None:
+        """Count ``work`` more as done and report it, then raise Cancelled if asked to stop."""
+        self.done += work
+        self.total = max(self.total, self.done)
+        self.within(0, phase, detail)
+
+    def within(self, work: int, phase: str, detail: str = "") -> None:
+        """Report ``work`` of the current piece as done without counting it, then raise Cancelled if asked to stop."""
+        if self._progress is not None:
+            done = min(self.done + work, self.total)
+            seconds = time.monotonic() - self._started
+            left = seconds * (self.total - done) / done if done and seconds > 0.2 else None
+            self._progress(Progress(phase, done, self.total, left, detail))
+        self.check()
+
+
+class Phases:
+    """One fraction over several pieces of work, each weighted by the time it is expected to take."""
+
+    UNITS = 10_000
+
+    def __init__(self, weights: Mapping[str, float], progress: ProgressCallback | None) -> None:
+        self._weights, self._progress = dict(weights), progress
+        ends = list(accumulate(weights.values(), initial=0.0))
+        self._before, self._total = dict(zip(weights, ends, strict=False)), ends[-1] or 1.0
+        self._started = time.monotonic()
+
+    def callback(self, phase: str) -> ProgressCallback | None:
+        """The callback that the work of one phase reports to."""
+        if self._progress is None:
+            return None
+        report, before = self._progress, self._before[phase]
+
+        def report_inner(inner: Progress) -> None:
+            fraction = (before + self._weights[phase] * inner.fraction) / self._total
+            seconds = time.monotonic() - self._started
+            left = seconds * (1 - fraction) / fraction if fraction > 0.01 and seconds > 0.2 else None
+            report(Progress(inner.phase, round(fraction * self.UNITS), self.UNITS, left, inner.detail))
+
+        return report_inner

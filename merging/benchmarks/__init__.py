@@ -1,1 +1,0 @@
-"""Tasks with images and heads: evaluation on them, and metrics."""

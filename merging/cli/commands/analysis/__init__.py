@@ -1,1 +1,0 @@
-"""Commands that look into a stored run, image by image."""

@@ -1,0 +1,171 @@
+"""The command ``lessons``: lists the lessons, checks them against what is stored here, and begins new ones."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from merging.base.errors import LessonError, MergingError
+from merging.cli.call import Call
+from merging.cli.exit_codes import DONE, FAILED, UsageError
+from merging.cli.option_types import PATH
+from merging.cli.options import (
+    Command,
+    OrderedGroup,
+    argument,
+    device_option,
+    job_options,
+    option,
+    workers_option,
+)
+from merging.cli.output import columns, dumps, reporting, warn
+
+if TYPE_CHECKING:
+    from merging.teaching.context import LessonContext
+    from merging.teaching.lesson import Lesson
+
+
+@click.group(cls=OrderedGroup, invoke_without_command=True, no_args_is_help=False, subcommand_metavar="[ACTION ...]")
+@click.option("--json", is_flag=True, help="print JSON")
+@click.pass_context
+def lessons(ctx: click.Context, json: bool) -> int | None:
+    """List the lessons, check them, or begin one."""
+    ctx.obj.json = ctx.obj.json or json
+    return None if ctx.invoked_subcommand is not None else _list(ctx.obj)
+
+
+@lessons.command("list", cls=Command)
+@click.pass_obj
+def listed(call: Call) -> int:
+    """Every lesson that is found, and every file that cannot be read."""
+    return _list(call)
+
+
+def _list(call: Call) -> int:
+    from merging.teaching import reading
+
+    refused: list[LessonError] = []
+    found = reading.lessons(refused=refused)
+    if call.json:
+        names = ("key", "title", "question", "minutes", "level", "after")
+        rows = [{name: getattr(one, name) for name in names} | {"steps": len(one.steps)} for one in found]
+        print(dumps({"lessons": rows, "refused": [str(error) for error in refused]}))
+    else:
+        table = [("key", "title", "minutes", "level", "steps")]
+        table += [(one.key, one.title, str(one.minutes), one.level, str(len(one.steps))) for one in found]
+        print(columns(table))
+        for error in refused:
+            print(error)
+    return FAILED if refused else DONE
+
+
+@lessons.command(cls=Command)
+@argument("file", type=PATH, required=False, default=None, help="a lesson in YAML (default: every lesson found)")
+@option("--compute", is_flag=True, help="compute the runs and measurements that are missing, which takes minutes")
+@workers_option
+@job_options
+@device_option
+@click.pass_obj
+def check(call: Call, file: Path | None, compute: bool, store: Path | None, device: str) -> int:
+    """Check lessons: every page, key, run and fact, with each text as a learner reads it."""
+    from merging.teaching import reading
+    from merging.teaching.check import problems, texts
+
+    chosen = [reading.read_lesson(file)] if file is not None else reading.lessons()
+    if compute:
+        _compute(call, [_context(lesson, store) for lesson in chosen], device)
+    results = []
+    for lesson in chosen:
+        context = _context(lesson, store)
+        results.append((lesson, texts(lesson, context), problems(lesson, context)))
+    if call.json:
+        names = ("lesson", "texts", "problems")
+        print(dumps([dict(zip(names, (lesson.key, said, wrong), strict=True)) for lesson, said, wrong in results]))
+    else:
+        for lesson, said, wrong in results:
+            _print(lesson, said, wrong)
+    return FAILED if any(wrong for _, _, wrong in results) else DONE
+
+
+def _print(lesson: Lesson, said: list[tuple[str, str]], wrong: list[str]) -> None:
+    print(f"{lesson.key}: {lesson.title} ({lesson.minutes} minutes, {len(lesson.steps)} steps)")
+    for place, text in said:
+        print(f"  {place}: {text}")
+    for problem in wrong:
+        print(f"  PROBLEM: {problem}")
+    print(f"  {len(wrong)} problems." if wrong else "  No problems.")
+
+
+def _context(lesson: Lesson, store: Path | None) -> LessonContext:
+    from merging.base import settings
+    from merging.images.benchmarks.benchmark import Benchmark
+    from merging.study.runs.store import Store
+    from merging.teaching.context import LessonContext
+
+    benchmark = Benchmark.load()
+    libraries = (settings.benchmark_folder() / "runs",)
+    return LessonContext(Store(store, libraries=libraries, benchmark=benchmark.digest), benchmark, lesson)
+
+
+def _compute(call: Call, contexts: Sequence[LessonContext], device: str) -> None:
+    """Run the recipes of all lessons that have no run, and measure what facts need and is not stored.
+
+    Raises:
+        MergingError: the first reason why something could not be computed; the rest is computed before.
+    """
+    from merging.study.measure_several import WantedMeasurement, measure_several
+    from merging.study.runs.execute_several import WantedRun, execute_several
+    from merging.tasks.workers.pools import opened
+    from merging.teaching.check import specs
+    from merging.teaching.facts.computing import compute
+
+    if not contexts:
+        return
+    store, benchmark = contexts[0].store, contexts[0].benchmark
+    recipes = [context.recipe(alias) for context in contexts for alias in context.missing()]
+    with reporting(call.events) as progress, opened(call.workers, warn, device) as computing:
+        computation = replace(call.context(progress, device), workers=computing or "")
+        several = execute_several([*map(WantedRun, recipes)], store, benchmark=benchmark, context=computation)
+        found: list[Any] = [*several]
+        facts = [compute(spec, context) for context in map(_fresh, contexts) for spec in specs(context.lesson).values()]
+        wanted = [WantedMeasurement(fact.measure, fact.run) for fact in facts if fact.measure]
+        found += measure_several([*dict.fromkeys(wanted)], store, benchmark, context=computation)
+    for each in found:
+        if isinstance(each, MergingError):
+            raise each
+
+
+def _fresh(context: LessonContext) -> LessonContext:
+    from merging.teaching.context import LessonContext
+
+    return LessonContext(context.store, context.benchmark, context.lesson)
+
+
+@lessons.command(cls=Command)
+@argument("key", help="its key: small letters, digits and underscores")
+@option("--to", type=PATH, metavar="FOLDER", default=Path(), help="folder for the file (default: this one)")
+@click.pass_obj
+def new(call: Call, key: str, to: Path) -> int:
+    """Write the skeleton of a lesson, to be filled in."""
+    from merging.base.files.records import write_text
+    from merging.teaching.lesson_fields import NAME
+    from merging.teaching.skeleton import skeleton
+
+    path: Path = to / f"{key}.yaml"
+    wrong = []
+    if not NAME.fullmatch(key):
+        wrong.append(f"A key is a name of small letters, digits and underscores; got {key[:60]!r}.")
+    if not to.is_dir():
+        wrong.append(f"There is no folder {to}. Make it first.")
+    elif path.exists():
+        wrong.append(f"{path} is there already. Take another key, or delete it.")
+    if wrong:
+        raise UsageError(wrong)
+    write_text(path, skeleton(key))
+    said: dict[str, Any] = {"written": str(path)}
+    print(dumps(said) if call.json else f"Written to {path}. Then: python -m merging lessons check {path}")
+    return DONE

@@ -1,1 +1,0 @@
-"""The command ``lessons`` and its actions."""

@@ -1,0 +1,279 @@
+"""The command ``published``: the papers' experiments on published models, planned, fetched, computed and compared."""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from merging.base.errors import Cancelled, HubError, MergingError, Paused
+from merging.base.text import duration_text, size_text
+from merging.cli.call import Call
+from merging.cli.commands.published_options import (
+    FetchOptions,
+    choice_options,
+    expect_option,
+    fetch_options,
+    from_option,
+    into_option,
+    to_option,
+)
+from merging.cli.exit_codes import DONE, FAILED, UsageError
+from merging.cli.options import (
+    Command,
+    OrderedGroup,
+    argument,
+    device_option,
+    job_options,
+    pause_option,
+    store_option,
+)
+from merging.cli.output import columns, dumps, reporting, warn
+from merging.tasks.context import Context
+
+if TYPE_CHECKING:
+    from merging.sharing.published.catalogue import Experiment
+    from merging.sharing.published.choice import Choice
+    from merging.sharing.published.experiment_run import ExperimentRun, Place
+    from merging.sharing.published.lock import Lock
+    from merging.sharing.published.plan import FetchPlan
+    from merging.sharing.published.steps import ExperimentStep
+    from merging.sharing.published.table import PublishedTable
+
+QUESTION = "Fetch and compute this?"
+FETCHING_STEPS = 2  # the steps that need a network come first
+
+
+@click.group(cls=OrderedGroup, invoke_without_command=True, no_args_is_help=False, subcommand_metavar="[ACTION ...]")
+@click.option("--json", is_flag=True, help="print JSON")
+@click.pass_context
+def published(ctx: click.Context, json: bool) -> int | None:
+    """List the papers' experiments on published models, or run one."""
+    if ctx.invoked_subcommand is not None:
+        return None
+    ctx.obj.json = ctx.obj.json or json
+    return _list(ctx.obj)
+
+
+def _list(call: Call) -> int:
+    """Every experiment: what it needs, what of that is here, and how long it takes with what is chosen by default."""
+    from merging.sharing.published.catalogue import experiments
+    from merging.sharing.published.choice import choose
+    from merging.sharing.published.experiment_run import place_of
+    from merging.sharing.published.steps import plan
+    from merging.sharing.published.texts import plan_data
+
+    plans = [plan(one, choose(one), place_of(one.key), "cpu") for one in experiments()]
+    if call.json:
+        print(dumps([plan_data(each) for each in plans]))
+        return DONE
+    rows = [("key", "experiment", "to fetch", "here", "computing", "licenses")]
+    for each in plans:
+        about = "" if each.sizes_exact else "≈ "
+        stated = sorted({part.license for part in each.parts})
+        rows.append(
+            (each.experiment, each.title, "nothing" if each.complete else f"{about}{size_text(each.to_fetch)}",
+             size_text(each.here) if each.here else "", f"≈ {duration_text(each.compute_seconds)}", ", ".join(stated))
+        )  # fmt: skip
+    print(columns(rows))
+    print("Computing is on 1,000 images of each test set on this CPU: an estimate.")
+    print("`published plan KEY` says more, `published run KEY` fetches and computes.")
+    return DONE
+
+
+@published.command(cls=Command)
+@choice_options
+@store_option
+@from_option
+@device_option
+@click.pass_obj
+def plan(call: Call, chosen: Experiment, choice: Choice, store: Path | None, into: Path | None, device: str) -> int:
+    """What an experiment would fetch and cost; nothing is fetched."""
+    from merging.sharing.published.experiment_run import ExperimentRun, place_of
+
+    place = _carried(place_of(chosen.key, store, into))
+    _show_plan(call, _plan(ExperimentRun(chosen, choice, place, device)))
+    return DONE
+
+
+@published.command(cls=Command)
+@choice_options
+@into_option
+@fetch_options
+@job_options
+@pause_option
+@click.pass_obj
+def fetch(
+    call: Call, chosen: Experiment, choice: Choice, into: Path | None, fetching: FetchOptions, store: Path | None
+) -> int:
+    """Only fetch what an experiment needs, for a machine with a network."""
+    from merging.sharing.published.experiment_run import ExperimentRun, place_of
+    from merging.sharing.published.steps import STEPS
+
+    run = ExperimentRun(
+        chosen, choice, place_of(chosen.key, store, into), "cpu", fetching.latest, fetching.revisions,
+        fetching.bytes_a_second,
+    )  # fmt: skip
+    if _agreed_to_fetch(call, run, fetching):
+        _run(call, run, STEPS[:FETCHING_STEPS])
+    after = _plan(run)
+    print(
+        dumps({"place": after.place, "bytes": after.here}) if call.json else f"{size_text(after.here)} in {after.place}"
+    )
+    return DONE
+
+
+@published.command(cls=Command)
+@choice_options
+@from_option
+@to_option
+@expect_option
+@fetch_options
+@job_options
+@pause_option
+@device_option
+@click.pass_obj
+def run(
+    call: Call, chosen: Experiment, choice: Choice, into: Path | None, to: Path | None, expect: str | None,
+    fetching: FetchOptions, store: Path | None, device: str,
+) -> int:  # fmt: skip
+    """Plan, fetch, make the benchmark, run the recipes, print the table; stopped, it goes on where it was."""
+    from merging.sharing.published.experiment_run import ExperimentRun, place_of
+    from merging.sharing.published.steps import STEPS, keep_choice, kept_table
+
+    place = _carried(place_of(chosen.key, store, into))
+    run = ExperimentRun(chosen, choice, place, device, fetching.latest, fetching.revisions, fetching.bytes_a_second)
+    missing = _agreed_to_fetch(call, run, fetching)
+    keep_choice(place, choice)
+    _run(call, run, STEPS if missing else STEPS[FETCHING_STEPS:])
+    return _finish(call, kept_table(chosen, place), to, expect)
+
+
+@published.command(cls=Command)
+@argument("key", help="the key of an experiment that ran here")
+@store_option
+@to_option
+@expect_option
+@click.pass_obj
+def table(call: Call, key: str, store: Path | None, to: Path | None, expect: str | None) -> int:
+    """Print the table of what was computed."""
+    from merging.sharing.published.catalogue import experiment
+    from merging.sharing.published.experiment_run import place_of
+    from merging.sharing.published.steps import kept_table
+
+    return _finish(call, kept_table(experiment(key), place_of(key, store)), to, expect)
+
+
+def _carried(place: Place) -> Place:
+    """The place, whose folder to read from must be one that ``fetch --into`` has written for this experiment."""
+    from merging.sharing.published.lock import LOCK
+
+    folder = place.carried
+    if folder is not None and not (folder / LOCK).is_file():
+        problem = f"has no published/{place.key}/{LOCK}" if place.into and place.into.is_dir() else "is no folder"
+        way_out = f"`published fetch {place.key} --into FOLDER` writes the folder that --from reads."
+        raise UsageError([f"{place.into} {problem}. {way_out}"])
+    return place
+
+
+def _plan(run: ExperimentRun, lock: Lock | None = None) -> FetchPlan:
+    from merging.base.devices import choose_device
+    from merging.sharing.published.steps import plan as planned
+
+    return planned(run.chosen, run.choice, run.place, choose_device(run.device).type, lock)
+
+
+def _show_plan(call: Call, planned: FetchPlan) -> None:
+    from merging.sharing.published.texts import plan_data, plan_rows, plan_sentences
+
+    if call.json:
+        print(dumps(plan_data(planned)))
+        return
+    print(f"{planned.experiment}: {planned.title}\n{columns(plan_rows(planned))}")
+    print("\n".join(plan_sentences(planned)), flush=True)
+
+
+def _agreed_to_fetch(call: Call, run: ExperimentRun, fetching: FetchOptions) -> bool:
+    """Whether something has to be fetched: then the plan is shown, and the question asked once.
+
+    Other commits than those pinned are kept only after a yes.
+    """
+    from merging.sharing.published.steps import pin
+
+    if not run.repins and _plan(run).complete:
+        return False
+    with _explained(call, run):
+        context = Context(cancel=call.halts)
+        lock = pin(run.chosen, run.choice, run.place, latest=run.latest, revisions=run.revisions, context=context)
+        planned = _plan(run, lock)
+    if not call.json and call.events is None:
+        _show_plan(call, planned)
+    if not fetching.yes and not _agreed():
+        raise MergingError("Nothing was fetched.")
+    if run.repins:
+        run.place.keep_lock(lock)
+    return True
+
+
+def _run(call: Call, run: ExperimentRun, steps: Sequence[ExperimentStep]) -> None:
+    """Run steps. A request to pause, or a Hub that is busy, leaves the rest for later."""
+    from merging.sharing.published.steps import run_steps
+
+    with _explained(call, run), reporting(call.events) as progress:
+        run_steps(run, steps, Context(progress=progress, cancel=call.halts, warn=warn))
+
+
+@contextlib.contextmanager
+def _explained(call: Call, run: ExperimentRun) -> Iterator[None]:
+    """Say what a failure of the Hub means for the experiment, what can be done meanwhile, and that a pause is one."""
+    from merging.sharing.published.way_out import explained
+
+    try:
+        yield
+    except Paused:
+        raise
+    except Cancelled as error:
+        if call.stop.is_set() or not call.pauses():
+            raise
+        raise Paused(str(error).replace("Cancelled", "Paused", 1)) from None
+    except HubError as error:
+        if error.later and error.reason != "connection":
+            raise Paused(str(error)) from None
+        with contextlib.suppress(HubError):  # what is pinned lacks a file, which the error says
+            error = explained(error, run, _plan(run))
+        raise error from None
+
+
+def _agreed() -> bool:
+    """Whether the question is answered with yes; without a terminal the question cannot be asked."""
+    if not sys.stdin.isatty():
+        raise UsageError(["This fetches files, and there is no terminal to ask: --yes answers."])
+    return click.confirm(QUESTION, default=False, err=True)
+
+
+def _finish(call: Call, shown: PublishedTable, to: Path | None, expect: str | None) -> int:
+    """Print the table, write it where it is asked for, and say whether it is what is expected."""
+    from merging.base.files.records import write_text
+    from merging.sharing.published.texts import (
+        table_csv,
+        table_data,
+        table_markdown,
+        table_rows,
+        table_sentences,
+        task_rows,
+    )
+    from merging.sharing.published.verdicts import expectation_met
+
+    if to is not None:
+        texts = {".md": table_markdown(shown), ".csv": table_csv(shown), ".json": dumps(table_data(shown)) + "\n"}
+        write_text(to, texts[to.suffix])
+    if call.json:
+        print(dumps(table_data(shown)))
+    else:
+        print("\n".join(table_sentences(shown)))
+        print(f"{columns(table_rows(shown))}\n\n{columns(task_rows(shown))}")
+    return DONE if expect is None or expectation_met(shown.verdicts, expect) else FAILED

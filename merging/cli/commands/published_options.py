@@ -1,0 +1,114 @@
+"""The options of the command ``published``: what is run, how files are fetched, where the table goes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import click
+
+from merging.base.errors import TaskError
+from merging.cli.exit_codes import UsageError
+from merging.cli.option_types import PATH
+from merging.cli.options import argument, option, option_group
+
+MEGABYTE = 1e6
+TABLE_FILES = (".md", ".csv", ".json")
+
+
+def _choice(key: str, rows: str, tasks: str, **given: Any) -> dict[str, Any]:
+    from merging.sharing.published.catalogue import experiment
+    from merging.sharing.published.choice import choose, narrowed
+
+    try:
+        chosen = experiment(key)
+        choice = choose(chosen, rows=_keys(rows), tasks=_keys(tasks), **given)
+    except TaskError as error:
+        raise UsageError([str(error)]) from None
+    return {"chosen": narrowed(chosen, choice), "choice": choice}
+
+
+def _keys(listed: str) -> list[str]:
+    return [key.strip() for key in listed.split(",") if key.strip()]
+
+
+choice_options = option_group(  # what of an experiment is run; the command gets ``chosen`` and ``choice``
+    _choice,
+    argument("key", help="the key of an experiment; `published` lists them"),
+    option("--images", default="1000", show_default=True, metavar="N", help="images of each test set, or all"),
+    option("--ood", "outside", is_flag=True, help="also score the test sets out of domain"),
+    option("--imagenet/--no-imagenet", default=False, help="ImageNet among them (default: without)"),
+    option("--rows", default="", metavar="KEY,...", help="rows of the table (default: all that need no exemplars)"),
+    option(
+        "--tasks", default="", metavar="KEY,...", help="only these tasks; the papers' averages are then not compared"
+    ),
+    option("--wording", default="clip", help="class names out of domain: clip, or hub as FusionBench writes them"),
+    option("--experts", metavar="WHOSE", help="hub, published, or a folder of the papers' experts"),
+    option(
+        "--exemplars", type=int, is_flag=False, flag_value=64, default=0, metavar="[N]",
+        help="training images of each task for rows that need some (64); train splits are fetched only then",
+    ),
+    option("--seed", type=int, default=0, show_default=True, help="of the draw of images"),
+    names=("key", "rows", "tasks", "images", "outside", "imagenet", "experts", "exemplars", "seed", "wording"),
+)  # fmt: skip
+
+
+def _table_file(ctx: click.Context, param: click.Parameter, value: Path | None) -> Path | None:
+    if value is not None and value.suffix not in TABLE_FILES:
+        raise UsageError([f"A table is written to a file that ends in {', '.join(TABLE_FILES)}; got {value.name}."])
+    return value
+
+
+to_option = option("--to", type=PATH, callback=_table_file, metavar="FILE", help="write the table: .md, .csv or .json")
+expect_option = option("--expect", type=click.Choice(["reproduced"]), help="exit with 1 if a judged row differs")
+into_option = option("--into", type=PATH, metavar="FOLDER", help="a cache of its own, to carry to another machine")
+from_option = option("--from", "into", type=PATH, metavar="FOLDER", help="a folder that `fetch --into` has written")
+
+
+@dataclass(frozen=True, slots=True)
+class FetchOptions:
+    """Whether the question is answered, newer commits are taken, which revisions of repositories are taken, and how
+    many megabytes a second come at most."""
+
+    yes: bool
+    latest: bool
+    revisions: Mapping[str, str]
+    limit_rate: float | None
+
+    @property
+    def bytes_a_second(self) -> float | None:
+        """The limit in bytes."""
+        return None if self.limit_rate is None else self.limit_rate * MEGABYTE
+
+
+def _revisions(ctx: click.Context, param: click.Parameter, values: tuple[str, ...]) -> dict[str, str]:
+    """{repository: revision}."""
+    problems = [f"--revision is REPOSITORY=REVISION; got {value!r}." for value in values if not all(_split(value))]
+    if problems:
+        raise UsageError(problems)
+    return dict(map(_split, values))
+
+
+def _split(value: str) -> tuple[str, str]:
+    repository, _, revision = value.partition("=")
+    return repository.strip(), revision.strip()
+
+
+def _fetching(yes: bool, latest: bool, revisions: Mapping[str, str], limit_rate: float | None) -> dict[str, Any]:
+    return {"fetching": FetchOptions(yes, latest, revisions, limit_rate)}
+
+
+fetch_options = option_group(  # how files are fetched; the command gets ``fetching``
+    _fetching,
+    option("--yes", is_flag=True, help="do not ask"),
+    option("--latest", is_flag=True, help="take newer commits than those pinned"),
+    option(
+        "--revision", "revisions", multiple=True, callback=_revisions, metavar="REPOSITORY=REVISION",
+        help="take a repository at this branch, tag or commit, and pin that; again for another one",
+    ),
+    option(
+        "--limit-rate", type=click.FloatRange(min=0, min_open=True), metavar="MB/S", help="megabytes a second at most"
+    ),
+)  # fmt: skip

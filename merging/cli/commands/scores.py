@@ -1,0 +1,70 @@
+"""The command ``scores``."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from merging.cli.call import Call
+from merging.cli.exit_codes import DONE
+from merging.cli.option_types import PATH
+from merging.cli.options import Command, argument, job_options, option
+from merging.cli.output import dumps, reporting, score_line, warn
+
+if TYPE_CHECKING:
+    from merging.study.runs.store import Store
+
+
+@click.command(cls=Command)
+@argument("run", help="the run's id")
+@option("--from", "source", type=PATH, help="CSV with the columns task,split,metric,value,n, or JSON of lm-eval")
+@option("--evaluate", is_flag=True, help="measure it with the program of MERGESCOPE_EVALUATOR")
+@option("--references", is_flag=True, help="with --evaluate: measure the pretrained model and each expert, too")
+@job_options
+@click.pass_obj
+def scores(call: Call, run: str, source: Path | None, evaluate: bool, references: bool, store: Path | None) -> int:
+    """List scores that a run was given, or give it those of a file or a program."""
+    from merging.base import settings
+    from merging.study.imported_scores import find_scores, store_scores
+    from merging.study.runs.store import Store
+    from merging.study.score_files import read_scores
+
+    runs = Store(store, libraries=(settings.benchmark_folder() / "runs",))
+    run_id = runs.run(runs.full_id(run)).id
+    if source is not None:
+        store_scores(runs.root, run_id, read_scores(source))
+    if evaluate:
+        _measure(call, runs, run_id, references)
+    found = find_scores(runs.root, run_id)
+    if call.json:
+        file, scores = (found.origin, found.scores) if found else ("", ())
+        print(dumps({"run": run_id, "file": file, "scores": [asdict(score) for score in scores]}))
+        return DONE
+    if not found:
+        print(f"Run {run_id} was given no scores; give them with --from FILE, or --evaluate.")
+        return DONE
+    print(f"Run {run_id}, scores given in {found.origin}:")
+    for score in found.scores:
+        print(score_line(score))
+    return DONE
+
+
+def _measure(call: Call, runs: Store, run_id: str, references: bool) -> None:
+    """Measure a run with the user's program, in place of scores that it has."""
+    from merging.base.errors import EvaluatorError
+    from merging.sharing.evaluator_program import require_evaluator
+    from merging.sharing.measure_runs import measure, measure_references
+
+    program = require_evaluator("There is no program that measures models.")
+    run = runs.run(run_id)
+    if not run.network:
+        raise EvaluatorError(f"Run {run_id} is of CLIP, which the benchmark measures: python -m merging run.")
+    with reporting(call.events) as progress:
+        context = call.context(progress)
+        measure(run, runs, program, context, again=True)
+        failed = measure_references(run, runs, program, context) if references else []
+    for sentence in failed:
+        warn(sentence)

@@ -1,1 +1,0 @@
-"""What commands do with scores that the benchmark does not measure."""

@@ -1,0 +1,125 @@
+"""The commands ``scheduler``, ``worker`` and ``workers``: an engine for several machines, and whether it fits."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from merging.base.text import duration_text, printable, size_text
+from merging.cli.call import Call
+from merging.cli.commands.amounts import LIFETIME, MEMORY
+from merging.cli.exit_codes import DONE
+from merging.cli.option_types import PATH
+from merging.cli.options import (
+    Command,
+    argument,
+    device_option,
+    option,
+    store_option,
+    workers_option,
+)
+from merging.cli.output import columns, dumps, warn
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from merging.tasks.queue.records import Job
+    from merging.tasks.workers.workers import Workers
+
+
+@click.command(cls=Command)
+@option("--host", default="127.0.0.1", show_default=True, help="where to listen; other machines need certificates")
+@option("--port", type=int, default=8786, show_default=True, help="0 takes a free one")
+@option("--file", type=PATH, help="write the address there; workers and MERGESCOPE_WORKERS take this path")
+@click.pass_obj
+def scheduler(call: Call, /, host: str, port: int, file: Path | None) -> int:
+    """Hand out units of work to workers, until Ctrl-C."""
+    from merging.tasks.workers.dask_servers import serve_scheduler
+
+    serve_scheduler(host, port, file, lambda address: print(f"Scheduler at {address}", flush=True))
+    return DONE
+
+
+@click.command(cls=Command)
+@argument("address", metavar="ADDRESS", help="tls://host:8786, tcp://127.0.0.1:8786, or the scheduler's file")
+@option("--gpus", is_flag=True, help="one worker for each GPU that is visible")
+@option("--count", type=click.IntRange(1, 256), default=1, show_default=True, help="workers of one thread each")
+@option("--memory", type=MEMORY, help="that each may take, such as 15GB (default: a share of what is free)")
+@option("--lifetime", type=LIFETIME, help="after which a worker ends by itself, such as 7h50m")
+@option("--worker-port", "ports", metavar="PORTS", help="to listen at, such as 40000:40100")
+@option("--folder", type=PATH, help="for files of the engine (default: the system's temporary folder)")
+@click.pass_obj
+def worker(call: Call, /, address: str, gpus: bool, count: int, folder: Path | None, **options: Any) -> int:
+    """Compute for a scheduler, until Ctrl-C."""
+    import tempfile
+
+    from merging.tasks.workers.dask_servers import serve_workers
+    from merging.tasks.workers.pools import visible_gpus
+
+    scratch = folder or Path(tempfile.gettempdir()) / "mergescope-workers"
+    places = visible_gpus() if gpus else []
+    serve_workers(
+        address, places, count, scratch=scratch, say=lambda text: print(f"Workers: {text}", flush=True), **options
+    )
+    return DONE
+
+
+@click.command(cls=Command)
+@workers_option
+@store_option
+@device_option
+@click.pass_obj
+def workers(call: Call, store: Path | None, device: str) -> int:
+    """List who computes, say whether they fit this program, and which jobs of the store compute now."""
+    from merging.base.errors import WorkerError, WorkersGone
+    from merging.study.runs.store import Store
+    from merging.tasks.queue.known_jobs import KnownJobs
+    from merging.tasks.queue.records import State
+    from merging.tasks.workers.checking import survey
+    from merging.tasks.workers.pools import opened
+
+    try:
+        with opened(call.workers, warn, device) as found:
+            listed = [] if found is None else survey(found, device)
+    except WorkersGone as gone:  # there is nothing to resume
+        raise WorkerError(str(gone)) from None
+    jobs = [job for job in KnownJobs(Store(store)).jobs() if job.state == State.RUNNING]
+    if call.json:
+        names = ("id", "title", "kind", "phase", "fraction", "seconds_left", "away")
+        print(dumps({"workers": listed, "jobs": [{name: getattr(job, name) for name in names} for job in jobs]}))
+        return DONE
+    _show(found, listed)
+    _show_jobs(jobs)
+    return DONE
+
+
+def _show(found: Workers | None, listed: Sequence[Mapping[str, Any]]) -> None:
+    """Print the workers."""
+    if found is None:
+        print("No workers: this process computes. MERGESCOPE_WORKERS or --workers names some.")
+    else:
+        rows = [("worker", "process", "computes on", "memory", "Mergescope", "torch")]
+        rows += [
+            (
+                each["name"],
+                str(each["pid"]),
+                each["hardware"],
+                size_text(each["memory"]),
+                each["version"],
+                each["torch"],
+            )
+            for each in listed
+        ]
+        print(columns(rows))
+        print(f"They compute {found.count} unit{'s' * (found.count != 1)} of work at a time.")
+
+
+def _show_jobs(jobs: Sequence[Job]) -> None:
+    """Print the jobs that run, on how many workers each computes as it said last, and the time left."""
+    rows = [("job", "now", "left")]
+    for job in reversed(jobs):
+        left = "" if job.seconds_left is None else f"about {duration_text(job.seconds_left)}"
+        rows.append((printable(job.title, 60), printable(job.phase, 80), left))
+    print(columns(rows) if jobs else "No job of this store computes now.")

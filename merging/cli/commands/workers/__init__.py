@@ -1,1 +1,0 @@
-"""The commands that start and list workers of an engine."""

@@ -1,1 +1,0 @@
-"""CLIP's networks: image encoder, text encoder, preprocessing, zero-shot heads and prompts."""

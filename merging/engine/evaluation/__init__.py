@@ -1,0 +1,1 @@
+"""Accuracy of merged models on benchmarks, from the features of images."""

@@ -1,0 +1,262 @@
+"""Accuracy on a benchmark, of one model, of one model per task, or of one model with modules on top."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from merging.base.devices import choose_device, free_for_models, in_room
+from merging.base.progress import Meter
+from merging.engine.evaluation.image_features import ImageModel, ModulesOfTask, answered, features_together
+from merging.engine.evaluation.stored_features import Answered, KeptFeatures
+from merging.engine.modules.modules import Modules
+from merging.images.benchmarks.benchmark import SPLITS, Benchmark, Task
+from merging.images.benchmarks.metrics import individual, wilson
+from merging.images.benchmarks.referenced_images import Images
+from merging.images.image_encoder import Encoder
+from merging.models.checkpoint import Checkpoint
+from merging.models.formats.opening import Source, open_checkpoint
+from merging.tasks.context import QUIET, Context
+
+KEPT_BYTES = 1 << 28  # of images that stay in memory for the next model
+COLUMNS = ("task", "title", "split", "classes", "correct", "n", "accuracy", "low", "high")
+
+
+def evaluate(
+    model: Source,
+    benchmark: Benchmark,
+    *,
+    splits: Sequence[str] = SPLITS,
+    tasks: Sequence[str] | None = None,
+    context: Context = QUIET,
+    modules: Modules | None = None,
+    kept: KeptFeatures | None = None,
+) -> pd.DataFrame:
+    """Zero-shot top-1 accuracy: one row per (task, split) with classes, correct, n, accuracy and Wilson interval.
+
+    Accuracies are fractions. With ``modules``, which sit on the model, images go through them. Where a device runs out
+    of memory, batches get smaller, with a warning. Raises Cancelled between batches if asked to stop.
+    """
+    keys = list(tasks) if tasks is not None else [task.key for task in benchmark.tasks]
+    work = [EvaluatedModel("", model, keys, modules, kept)]
+    return score_table(_counted(work, benchmark, splits, context))
+
+
+def evaluate_per_task(
+    models: Mapping[str, Source],
+    benchmark: Benchmark,
+    *,
+    splits: Sequence[str] = SPLITS,
+    context: Context = QUIET,
+    kept: KeptFeatures | None = None,
+) -> pd.DataFrame:
+    """The same where every task has a model of its own, as {task: model}.
+
+    A task without one takes the mean over all models: nothing says which of them to use.
+    """
+    work = per_task_parts(models, benchmark, kept)
+    return score_table(_counted(work, benchmark, splits, context))
+
+
+Counted = tuple[str, Task, str, int, int]  # model, task, split, correct, n
+
+
+def _counted(
+    work: Sequence[EvaluatedModel], benchmark: Benchmark, splits: Sequence[str], context: Context
+) -> list[Counted]:
+    """Correct answers of every model by task and split, one model after another."""
+
+    def counted_on(on: torch.device) -> list[Counted]:
+        every = answers(work, benchmark, splits, context.on(on))
+        counted = [(one.model, one.task, one.split, one.correct, one.n) for one in every]
+        order = {part.name: number for number, part in enumerate(work)}
+        return sorted(counted, key=lambda one: order[one[0]])
+
+    counted, words = in_room(choose_device(context.device), counted_on)
+    for sentence in words:
+        context.warn(sentence)
+    return counted
+
+
+@dataclass(frozen=True, slots=True)
+class EvaluatedModel:
+    """One model and the tasks that it is evaluated on; the name is empty if it is the only model."""
+
+    name: str
+    model: Source
+    tasks: Sequence[str]
+    modules: Modules | None = None  # on top of the model
+    kept: KeptFeatures | None = None  # where its features are kept, which spares the passes the next time
+
+    def open(self) -> Checkpoint:
+        """Its checkpoint. Raises CheckpointError if it cannot be read."""
+        return open_checkpoint(self.model, self.name or None)
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """One model's features and predicted classes for one split of a data set.
+
+    Features that were kept are rounded; classes and margins are those of the features before that.
+    """
+
+    model: str
+    task: Task
+    split: str
+    features: Tensor  # (n, embed_dim)
+    predicted: NDArray[np.int64]
+    labels: NDArray[np.int64]
+    margins: NDArray[np.float32]
+
+    @property
+    def correct(self) -> int:
+        """Number of images whose class is predicted correctly."""
+        return int((self.predicted == self.labels).sum())
+
+    @property
+    def n(self) -> int:
+        """Number of images."""
+        return len(self.labels)
+
+
+def per_task_parts(
+    models: Mapping[str, Source], benchmark: Benchmark, kept: KeptFeatures | None = None
+) -> list[EvaluatedModel]:
+    """The tasks of each model of a merge that gives one model per task: its own, and those that have no model."""
+    keys = {task.key for task in benchmark.tasks}
+    outside = [task.key for task in benchmark.tasks if task.key not in models]
+    work = [
+        EvaluatedModel(name, model, [name] * (name in keys) + outside, kept=kept and kept.of_part(name))
+        for name, model in models.items()
+    ]
+    return [part for part in work if part.tasks]
+
+
+def answers(
+    work: Sequence[EvaluatedModel], benchmark: Benchmark, splits: Sequence[str], context: Context = QUIET
+) -> Iterator[Answer]:
+    """Every model's answers, by task and split; a data set's splits that it does not have are left out.
+
+    One model after another is in memory; of models whose images lie in files, as many as fit, for one pass.
+    """
+    pairs = {(key, split): benchmark.count(key, split) for part in work for key in part.tasks for split in splits}
+    meter = context.meter(sum(pairs[key, split] for part in work for key in part.tasks for split in splits))
+    benchmark.check_images(dict.fromkeys(key for part in work for key in part.tasks))
+    read = _Images(benchmark)
+    for group in _groups(work, benchmark, choose_device(context.device)):
+        models = [_Opened(part, benchmark, context.device) for part in group]
+        for task in [benchmark.task(key) for key in dict.fromkeys(key for part in group for key in part.tasks)]:
+            asked = [model for model in models if task.key in model.part.tasks]
+            for split in splits:
+                if split in task.splits:
+                    yield from _answered(asked, benchmark, task, split, read, meter)
+
+
+def _answered(
+    models: Sequence[_Opened], benchmark: Benchmark, task: Task, split: str, read: _Images, meter: Meter
+) -> Iterator[Answer]:
+    """The answers of models for a split: those that are kept, and the others from one pass over its images."""
+    kept = {model.name: known for model in models if (known := model.read(task.key, split))}
+    computed = [model for model in models if model.name not in kept]
+    images, labels = read(task.key, split) if computed else (None, benchmark.labels(task.key, split))
+    names = ", ".join(model.name for model in computed if model.name)
+    detail = f"{task.title}, model of {names}" if names else task.title
+    rows: Iterator[Tensor] = iter(())
+    if images is not None:
+        towers = [model.through(task.key) for model in computed]
+        rows = iter(features_together(towers, images, meter, "Evaluating", detail, benchmark.preprocess))
+    for model in models:
+        if (known := kept.get(model.name)) is None:
+            known = answered(next(rows), benchmark.head(task.key), torch.from_numpy(labels))
+            model.keep(task.key, split, known)
+        else:
+            meter.advance(len(labels), "Evaluating", detail)
+        yield Answer(model.name, task, split, known.features, known.predicted, labels, known.margins)
+
+
+def _groups(work: Sequence[EvaluatedModel], benchmark: Benchmark, device: torch.device) -> list[list[EvaluatedModel]]:
+    """The models that are in memory together: one at a time, unless several share images that must be decoded."""
+    groups: list[list[EvaluatedModel]] = []
+    room = 0
+    for part in work:
+        shared = any(benchmark.task(key).referenced for key in part.tasks)
+        size = _size(part) if shared else 0
+        if groups and shared and size <= room:
+            groups[-1].append(part)
+        else:
+            groups.append([part])
+            room = free_for_models(device) if shared else 0
+        room -= size
+    return groups
+
+
+def _size(part: EvaluatedModel) -> int:
+    """Bytes of a model in memory, in float32."""
+    return sum(4 * info.numel for info in part.open().infos.values())
+
+
+class _Images:
+    """Reads images of a benchmark, and keeps them for the next model while there is room."""
+
+    def __init__(self, benchmark: Benchmark) -> None:
+        self._benchmark, self._room = benchmark, KEPT_BYTES
+        self._kept: dict[tuple[str, str], tuple[Images, NDArray[np.int64]]] = {}
+
+    def __call__(self, key: str, split: str) -> tuple[Images, NDArray[np.int64]]:
+        if (key, split) in self._kept:
+            return self._kept[key, split]
+        images_and_labels = self._benchmark.images(key, split)
+        self._room -= images_and_labels[0].nbytes
+        if self._room >= 0:
+            self._kept[key, split] = images_and_labels
+        return images_and_labels
+
+
+def score_table(counted: Iterable[tuple[str, Task, str, int, int]]) -> pd.DataFrame:
+    """Scores from (model, task, split, correct, n); those of several models joined by ``metrics.individual``."""
+    rows = [{"model": model, **_row(task, split, correct, n)} for model, task, split, correct, n in counted]
+    table = pd.DataFrame(rows, columns=["model", *COLUMNS])
+    tables = {str(name): own.drop(columns="model") for name, own in table.groupby("model", sort=False)}
+    return individual(tables) if any(tables) else table.drop(columns="model")
+
+
+class _Opened:
+    """A model that is evaluated; it is read when the first images go through it, not if its answers are kept."""
+
+    def __init__(self, part: EvaluatedModel, benchmark: Benchmark, device: str) -> None:
+        self.part, self.name = part, part.name
+        self._benchmark, self._device = benchmark, device
+
+    @cached_property
+    def _tower(self) -> Encoder | Modules:
+        if self.part.modules is not None:
+            return self.part.modules.on(choose_device(self._device))
+        return Encoder.of(self.part.open(), choose_device(self._device), like=self._benchmark.tower)
+
+    def through(self, key: str) -> ImageModel:
+        """What the images of a task go through."""
+        return self._tower if isinstance(self._tower, Encoder) else ModulesOfTask(self._tower, key)
+
+    def read(self, key: str, split: str) -> Answered | None:
+        """Answers that were kept."""
+        return self.part.kept.read(self._benchmark, key, split) if self.part.kept else None
+
+    def keep(self, key: str, split: str, answers_given: Answered) -> None:
+        """Keep answers, if there is a place for them."""
+        if self.part.kept:
+            self.part.kept.keep(self._benchmark, key, split, answers_given, self.through(key).architecture)
+
+
+def _row(task: Task, split: str, correct: int, n: int) -> dict[str, Any]:
+    accuracy = correct / n if n else math.nan
+    values = (task.key, task.title, split, len(task.class_names), correct, n, accuracy, *wilson(correct, n))
+    return dict(zip(COLUMNS, values, strict=True))

@@ -1,0 +1,187 @@
+"""What an adapt put on top of a merged model, ready to run."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from functools import cached_property, partial
+from pathlib import Path
+from threading import Lock
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from merging.base.devices import moved
+from merging.base.errors import NeedsError
+from merging.base.threads import side_by_side
+from merging.engine.modules.card import card
+from merging.engine.modules.mixed_tower import MixedEncoder, ModuleTower, StoredChanges, tower_tensors
+from merging.engine.modules.writing import save, write
+from merging.images.batches import batch_size, forward_bytes
+from merging.images.exemplars import described
+from merging.methods import registry
+from merging.methods.adapting import Learned
+from merging.methods.method import Adapt
+from merging.methods.params import Params
+from merging.models.architecture import Architecture
+from merging.models.checkpoint import Checkpoint, MappingCheckpoint
+from merging.models.tower_names import VISUAL
+
+CPU = torch.device("cpu")
+ROUTER, BASE, PRETRAINED = "router", "pretrained tensors", "pretrained tower"  # what all tasks share
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Modules:
+    """What the adapt ``key`` put on top of the model ``merged`` for ``tasks``, which are the experts in order.
+
+    ``stored`` is what is stored of each task beside the model, under open_clip's names: task vectors or their factors,
+    read when they are used. ``base`` has the pretrained model's tensors where the adapt mixes on them.
+    """
+
+    key: str
+    params: Params
+    tasks: tuple[str, ...]
+    learned: Learned
+    merged: Checkpoint
+    architecture: Architecture
+    stored: Mapping[str, Checkpoint] = field(default_factory=dict)
+    base: Checkpoint | None = None
+    device: torch.device = CPU
+    _opening: Lock = field(default_factory=Lock)  # of the tower, which several batches may ask for at once
+
+    def __repr__(self) -> str:
+        given = ", ".join(f"{name}={value}" for name, value in self.params.values().items())
+        return f"<Modules: {self.key}({given}) for {', '.join(self.tasks)}>"
+
+    @property
+    def method(self) -> Adapt:
+        """The registered adapt."""
+        return registry.adapt(self.key)
+
+    @cached_property
+    def dtype(self) -> torch.dtype:
+        """The dtype of the computation: float64 for a model with tensors in it, else float32."""
+        double = any(info.dtype == torch.float64 for info in self.merged.infos.values())
+        return torch.float64 if double else torch.float32
+
+    @property
+    def tensors(self) -> dict[str, Tensor]:
+        """What was learned, and the factors of exclusive vectors: "router.fc1.weight", "<task>.down", ...
+
+        Task vectors that are stored whole for every task are not among them; ``stored`` has them.
+        """
+        named = {f"{ROUTER}.{name}": tensor for name, tensor in self.learned.router.items()}
+        for task in self.tasks:
+            named |= {f"{task}.{name}": tensor for name, tensor in self.learned.own.get(task, {}).items()}
+            if self.method.exclusive and task in self.stored:
+                named |= {f"{task}.{name}": self.stored[task].read(name) for name in self.stored[task].infos}
+        return named
+
+    def parts(self) -> Iterator[tuple[str, str, Checkpoint]]:
+        """What lies beside the merged model: the task (empty for what all share), what it is, and its tensors."""
+        kind = "exclusive vector" if self.method.exclusive else "task vector"
+        for task in self.tasks:
+            if own := self.learned.own.get(task):
+                yield task, "module", MappingCheckpoint(own, task)
+            if task in self.stored and self.stored[task].infos:
+                yield task, kind, self.stored[task]
+        if self.learned.router:
+            yield "", ROUTER, MappingCheckpoint(self.learned.router, ROUTER)
+        if self.base is not None:
+            yield "", PRETRAINED if self.method.as_they_came else BASE, self.base
+
+    def features(self, images: Tensor, task: str | None = None) -> Tensor:
+        """Features (n, e) of preprocessed images (n, 3, h, w), each routed by itself; not normalized, on the CPU.
+
+        An adapt with a module per task uses that of ``task``; without one it gives the merged model's features.
+
+        Raises:
+            NeedsError: images of another shape, or a task that was not merged.
+        """
+        if task is not None and self.method.needs_task and task not in self.tasks:
+            raise NeedsError(f"There is no module for {task!r}; there are some for {', '.join(self.tasks)}.")
+        return self._each(images, lambda batch: self.method.features(self.tower, self._here, batch, task, self.params))
+
+    def routing(self, images: Tensor) -> Tensor | None:
+        """The weights by which every image mixes the tasks: (n, blocks, K), (n, K), or None if nothing is routed."""
+        routing = self.method.routing
+        if routing is None:
+            return None
+        return self._each(images, lambda batch: routing(self.tower, self._here, batch, self.params))
+
+    def named_tasks(self, images: Tensor) -> Tensor | None:
+        """Which tasks (n, K) each image may belong to, by the router; None if the method names none."""
+        weights, names = self.routing(images), self.method.names
+        return None if weights is None or names is None else names(weights, self.params)
+
+    def mixed_features(self, images: Tensor, weights: Tensor) -> Tensor:
+        """Features (n, e) with given weights (n, K) in place of the router's, of what is stored of every task.
+
+        With the weight 1 for the true task and 0 for the others, they say what the stored vectors themselves lose.
+        """
+        return self._each(images, self.tower.mixed, weights)
+
+    def on(self, device: torch.device) -> Modules:
+        """The same modules on another device."""
+        return self if device == self.device else replace(self, device=device)
+
+    def save(self, folder: Path | str) -> None:
+        """Write the merged model and the modules to a new folder, which ``load_modules`` reads.
+
+        The same modules give the same bytes.
+
+        Raises:
+            StoreError: the folder exists already, or cannot be written.
+        """
+        about = card(self.method, self.params, self.tasks, self.parts())
+        save(Path(folder), self.merged, self.architecture, self._entry, self.parts(), about)
+
+    def write(self, folder: Path) -> list[str]:
+        """Write the modules and their list into the folder of their merged model; gives the names of the files."""
+        return write(folder, self.merged, self.architecture, self._entry, self.parts())
+
+    @property
+    def _entry(self) -> dict[str, Any]:
+        return {"key": self.key, "params": self.params.plain(), "tasks": list(self.tasks)}
+
+    @property
+    def tower(self) -> ModuleTower:
+        """The merged model in memory, with what is stored beside it."""
+        with self._opening:
+            return self._tower
+
+    @cached_property
+    def _tower(self) -> ModuleTower:
+        tensors = tower_tensors(self.merged, self.device, self.dtype)
+        changes = StoredChanges([self.stored[task] for task in self.stored], self.device, self.dtype)
+        base: dict[str, Tensor] = {}
+        if self.base is not None:
+            read = {name.removeprefix(VISUAL): self.base.read(name) for name in self.base.infos}
+            base = {name: tensor.to(self.device, self.dtype, copy=True) for name, tensor in read.items()}
+        return ModuleTower(MixedEncoder(self.architecture, tensors, changes=changes), base)
+
+    @cached_property
+    def _here(self) -> Learned:
+        """What was learned, where and as precisely as it is computed."""
+        return self.learned.moved(self.device, self.dtype)
+
+    @property
+    def batch_size(self) -> int:
+        """How many images run at a time."""
+        return batch_size(self.architecture, self.device)
+
+    def _each(self, images: Tensor, run: Callable[..., Tensor], *rows: Tensor) -> Tensor:
+        """What ``run`` makes of images, with the rows that belong to them, batch by batch."""
+        side = self.architecture.image_size
+        if not isinstance(images, Tensor) or images.ndim != 4 or images.shape[1:] != (3, side, side):
+            raise NeedsError(f"Images must be a tensor (n, 3, {side}, {side}); got {described(images)}.")
+        batches = zip(*(tensor.split(self.batch_size) for tensor in (images, *rows)), strict=True)
+        passes = (partial(self._one, run, *batch) for batch in batches)
+        with side_by_side(passes, self.device, forward_bytes(self.batch_size, self.architecture)) as results:
+            return torch.cat(list(results))
+
+    def _one(self, run: Callable[..., Tensor], *batch: Tensor) -> Tensor:
+        with torch.inference_mode():
+            return run(*(moved(tensor, self.device, self.dtype) for tensor in batch)).cpu()

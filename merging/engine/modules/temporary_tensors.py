@@ -1,0 +1,45 @@
+"""Tensors that are too many for memory, in a file without a name that is gone when nothing refers to it."""
+
+from __future__ import annotations
+
+import tempfile
+import weakref
+
+from torch import Tensor
+
+from merging.base.errors import MergingError
+from merging.base.text import size_text
+from merging.models.checkpoint import Checkpoint
+from merging.models.tensor_info import TensorInfo, raw_bytes, read_span
+
+
+class TemporaryTensors(Checkpoint):
+    """A checkpoint that is filled tensor by tensor, in the folder for temporary files."""
+
+    def __init__(self, name: str) -> None:
+        self.name, self.label, self.metadata = name, "temporary", {}
+        self._tensor_infos: dict[str, TensorInfo] = {}
+        self.infos = self._tensor_infos
+        self._offsets: dict[str, int] = {}
+        self._file, self._end = tempfile.TemporaryFile(prefix="mergescope-"), 0  # noqa: SIM115 - lives as long as this
+        weakref.finalize(self, self._file.close)
+
+    def add(self, name: str, tensor: Tensor) -> None:
+        """Add a tensor under a new name. Raises MergingError if there is no room."""
+        flat = tensor.detach().to("cpu").contiguous().reshape(-1)
+        try:
+            self._file.seek(self._end)
+            self._file.write(raw_bytes(flat))
+            self._file.flush()
+        except OSError:
+            raise MergingError(
+                f"What is stored of {self.name!r} takes more than {size_text(self._end)} in the folder for temporary "
+                f"files, {tempfile.gettempdir()}, which is full. Let the variable TMPDIR name a roomier one."
+            ) from None
+        self._tensor_infos[name], self._offsets[name] = TensorInfo(tuple(tensor.shape), tensor.dtype), self._end
+        self._end += flat.nbytes
+
+    def read_flat(self, name: str, start: int, stop: int) -> Tensor:
+        dtype = self.infos[name].dtype
+        offset = self._offsets[name] + start * dtype.itemsize
+        return read_span(self._file.fileno(), offset, stop - start, dtype, "A temporary file")

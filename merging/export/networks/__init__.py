@@ -1,1 +1,0 @@
-"""Exports of networks other than CLIP: weights, what lies beside them, and the heads that each task keeps."""

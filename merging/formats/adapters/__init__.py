@@ -1,1 +1,0 @@
-"""What files of adapters say: their settings, and what they change of which tensor."""

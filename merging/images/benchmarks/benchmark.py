@@ -1,0 +1,350 @@
+"""Benchmarks: data sets with class names, their images, and the frozen zero-shot heads, read from one folder."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any, Self
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from merging.base.errors import CheckpointError, TaskError
+from merging.base.files.npz import Npz, array_infos
+from merging.base.progress import Meter
+from merging.base.settings import BUNDLED, benchmark_folder
+from merging.base.text import did_you_mean
+from merging.images.benchmarks import data_set_locations
+from merging.images.benchmarks.data_set_locations import DIGESTS, SIZES, Location
+from merging.images.benchmarks.manifest import checked
+from merging.images.benchmarks.model_search import find_models
+from merging.images.benchmarks.referenced_images import PLACES, Images, referenced
+from merging.images.exemplars import TaskExemplars
+from merging.models.architecture import Architecture
+from merging.models.checkpoint import Checkpoint
+from merging.models.formats.opening import ModelRef, open_checkpoint
+from merging.models.formats.referenced import SUFFIX as REFERENCE
+from merging.models.references import BUNDLED_PREFIX, PRETRAINED, reference_to
+
+SPLITS = ("choosing", "reporting")  # the halves of each test set: one to choose values on, one to report
+EXEMPLARS = "exemplars"  # from the training images; what methods may see
+MULTITASK = "multitask"
+PIECE = 1 << 22  # bytes hashed at a time
+
+
+@dataclass(frozen=True, slots=True)
+class Task:
+    """A data set with its classes. Whether it is in or out of domain depends on the merge."""
+
+    key: str
+    title: str
+    class_names: tuple[str, ...]
+    descriptions: tuple[str, ...]
+    source: str
+    license: str
+    has_expert: bool
+    referenced: bool = False  # whether its images stay in the data set's files and are decoded when they are needed
+    splits: tuple[str, ...] = SPLITS  # those of its test images; ("reporting",) if the whole test set is reported on
+
+
+@dataclass(frozen=True)
+class Benchmark:
+    """A folder of tasks, images, heads and checkpoints in the layout of sample_data/."""
+
+    folder: Path
+    tasks: tuple[Task, ...]
+    image_size: int
+    mean: tuple[float, ...]
+    std: tuple[float, ...]
+
+    @classmethod
+    def load(cls, folder: Path | None = None) -> Self:
+        """The benchmark in ``folder`` (default: ``settings.benchmark_folder()``).
+
+        Raises:
+            TaskError: tasks.json is missing, malformed, or not as it was written; says what is wrong.
+        """
+        folder = folder or benchmark_folder()
+        path = checked(folder, "tasks.json")
+        try:
+            data = json.loads(path.read_text("utf-8"))
+            pre = data["preprocess"]
+            tasks = tuple(_task(entry, folder) for entry in data["tasks"])
+            return cls(folder, tasks, int(pre["image_size"]), tuple(pre["mean"]), tuple(pre["std"]))
+        except OSError:
+            raise TaskError(f"There is no benchmark here: {path.name} is missing in {folder.name}/.") from None
+        except (ValueError, KeyError, TypeError) as error:
+            raise TaskError(f"{path.name} of {folder.name}/ is malformed: {error!r}.") from None
+
+    def task(self, key: str) -> Task:
+        """The task with that key; raises TaskError, which names the nearest key."""
+        for task in self.tasks:
+            if task.key == key:
+                return task
+        keys = [task.key for task in self.tasks]
+        raise TaskError(f"There is no task {key!r}.{did_you_mean(key, keys)} Known: {', '.join(keys)}.")
+
+    @property
+    def experts(self) -> dict[str, str]:
+        """Task key -> reference of its expert, for the tasks that have one."""
+        return {task.key: self._reference(task.key) for task in self.tasks if task.has_expert}
+
+    @property
+    def pretrained(self) -> str:
+        """Reference of the pretrained model."""
+        return self._reference(PRETRAINED)
+
+    @cached_property
+    def tower(self) -> Checkpoint | None:
+        """The pretrained model's checkpoint, which gives the architecture of state dicts that come without metadata."""
+        path = model_file(self.folder, PRETRAINED)
+        return open_checkpoint(path) if path.is_file() else None
+
+    @property
+    def multitask(self) -> str | None:
+        """Reference of the model trained on all tasks together, if there is one."""
+        return self._reference(MULTITASK) if model_file(self.folder, MULTITASK).is_file() else None
+
+    def models(self) -> dict[str, ModelRef]:
+        """{"pretrained": model, task key: its expert}, and "multitask" if there is one."""
+        named = {PRETRAINED: self.pretrained, **self.experts, MULTITASK: self.multitask}
+        return {name: ModelRef(reference) for name, reference in named.items() if reference}
+
+    def open_pretrained(self) -> Checkpoint:
+        """The pretrained model. Raises CheckpointError if it cannot be opened."""
+        return ModelRef(self.pretrained).open(PRETRAINED)
+
+    def _reference(self, name: str) -> str:
+        if self.folder == BUNDLED:
+            return BUNDLED_PREFIX + name
+        return reference_to(model_file(self.folder, name))
+
+    def images(self, key: str, split: str) -> tuple[Images, NDArray[np.int64]]:
+        """Images (n, h, w, 3) as uint8 and labels (n,) of a split: exemplars, choosing or reporting.
+
+        Raises:
+            TaskError: no such file or split, arrays that do not belong together, or not the file that was written.
+        """
+        images, labels = self.unlabeled(key, split), self.labels(key, split)
+        if len(images) != len(labels):
+            raise TaskError(
+                f"{key}.npz: {split!r} must be (n, height, width, 3) uint8 images and n labels; "
+                f"got {images.shape} and {labels.shape}."
+            )
+        return images, labels
+
+    def labels(self, key: str, split: str) -> NDArray[np.int64]:
+        """The labels (n,) of a split; its images are not read. Raises TaskError as ``images``."""
+        with self._archive(key, split) as arrays:
+            labels = arrays.read(_array(split, "labels"))
+            if labels.ndim != 1 or labels.dtype.kind not in "iu":
+                raise TaskError(f"labels are n whole numbers; got {labels.dtype} {labels.shape}.")
+        classes = len(self.task(key).class_names)
+        if len(labels) and not 0 <= labels.min() <= labels.max() < classes:
+            raise TaskError(f"{key}.npz: {split!r} has labels outside 0 … {classes - 1}.")
+        return labels.astype(np.int64)
+
+    def unlabeled(self, key: str, split: str) -> Images:
+        """Images (n, h, w, 3) of a split as uint8; its labels are not read. Raises TaskError as ``images``.
+
+        Those of a referenced task are decoded when they are used.
+        """
+        task = self.task(key)
+        if task.referenced:
+            files = self._files(task)
+            with self._archive(key, split) as arrays:
+                places = arrays.read(_array(split, PLACES))
+            return referenced(files, places, self.image_size, f"{key}.npz")
+        with self._archive(key, split) as arrays:
+            images = arrays.read(_array(split, "images"))
+        if images.dtype != np.uint8 or images.ndim != 4 or images.shape[3] != 3:
+            raise TaskError(
+                f"{key}.npz: {split!r} must be (n, height, width, 3) uint8 images and n labels; "
+                f"got {images.dtype} {images.shape}."
+            )
+        return images
+
+    @contextlib.contextmanager
+    def _archive(self, key: str, split: str) -> Iterator[Npz]:
+        """The npz of a task, open to read a split."""
+        self.require(key, split)
+        path = checked(self.folder, f"data/{key}.npz")
+        with _reading(path, split), Npz(path) as arrays:
+            yield arrays
+
+    def require(self, key: str, split: str) -> None:
+        """Raise TaskError if a task has no such half, because its whole test set is reported on."""
+        task = self.task(key)
+        if split in SPLITS and split not in task.splits:
+            raise TaskError(
+                f"{task.title} has no {split} half: its whole test set is there to report on. Use the reporting "
+                "images, or a benchmark whose test sets are cut in halves."
+            )
+
+    def check_images(self, keys: Iterable[str]) -> None:
+        """Raise TaskError if files that these tasks refer to are missing or have changed; says which."""
+        for task in map(self.task, keys):
+            if task.referenced:
+                self._files(task)
+
+    def find(self, below: Path, meter: Meter) -> list[str]:
+        """Look below a folder for all files and models that it refers to, keep where they lie, and say what is missing.
+
+        Raises Cancelled as the meter does.
+        """
+        problems = []
+        for task in [task for task in self.tasks if task.referenced]:
+            places = data_set_locations.find(self._locations(task), below, meter)
+            data_set_locations.write(self.folder / "data" / f"{task.key}.npz", places)
+            problems.append(data_set_locations.missing(self.folder, task.title, places))
+        return [*filter(None, problems), *find_models(self.folder, below, meter)]
+
+    def _files(self, task: Task) -> list[Location]:
+        """The files of a referenced task; raises TaskError if some are missing or have changed."""
+        files = self._locations(task)
+        if problem := data_set_locations.missing(self.folder, task.title, files):
+            raise TaskError(problem)
+        return files
+
+    def _locations(self, task: Task) -> list[Location]:
+        with self._archive(task.key, task.splits[-1]) as arrays:
+            digests, sizes = arrays.read(DIGESTS), arrays.read(SIZES)
+        return data_set_locations.read(self.folder, task.key, digests, sizes)
+
+    def count(self, key: str, split: str) -> int:
+        """Number of images of a split, without reading them; 0 if it cannot be read."""
+        try:
+            return array_infos(self.folder / "data" / f"{key}.npz")[_array(split, "labels")].shape[0]
+        except (TaskError, KeyError, IndexError):
+            return 0
+
+    def preprocess(self, images: NDArray[np.uint8]) -> Tensor:
+        """Normalized float32 images (n, 3, h, w)."""
+        writable = np.require(images, requirements="W")  # torch warns of others, such as images that are shared
+        x = torch.from_numpy(writable).permute(0, 3, 1, 2).to(torch.float32) / 255
+        return (x - torch.tensor(self.mean).reshape(3, 1, 1)) / torch.tensor(self.std).reshape(3, 1, 1)
+
+    def exemplars(self, per_task: int, seed: int = 0) -> dict[str, Tensor]:
+        """{task: preprocessed images (n, 3, h, w)}: a seeded draw from each expert task's training part."""
+        return {key: drawn.images for key, drawn in self.labeled_exemplars(per_task, seed).items()}
+
+    def labeled_exemplars(self, per_task: int, seed: int = 0) -> dict[str, TaskExemplars]:
+        """The same images with their labels and the task's head."""
+        drawn = {}
+        for key in self.experts:
+            images, labels = self.images(key, EXEMPLARS)
+            chosen = draw(len(images), per_task, seed)
+            preprocessed, classes = self.preprocess(images[chosen]), torch.from_numpy(labels[chosen])
+            drawn[key] = TaskExemplars(preprocessed, classes, self.head(key), self.logit_scale)
+        return drawn
+
+    def test_data(
+        self, tasks: Iterable[str], split: str = SPLITS[0], per_task: int | None = None, seed: int = 0
+    ) -> dict[str, TaskExemplars]:
+        """{task: images of a split with the task's head, without labels}, drawn as exemplars are; None takes all.
+
+        Names that are no tasks here are left out. Labels are not even read.
+        """
+        known, drawn = {task.key for task in self.tasks}, {}
+        for key in tasks:
+            if key in known:
+                images = self.unlabeled(key, split)
+                chosen = draw(len(images), per_task, seed)
+                drawn[key] = TaskExemplars(self.preprocess(images[chosen]), None, self.head(key), self.logit_scale)
+        return drawn
+
+    @cached_property
+    def _heads(self) -> Checkpoint:
+        return open_checkpoint(checked(self.folder, "heads.safetensors"))
+
+    @property
+    def logit_scale(self) -> float:
+        """The factor that turns cosines into logits."""
+        return float(self._heads.read("logit_scale"))
+
+    def head(self, key: str) -> Tensor:
+        """The frozen zero-shot classifier of a task: unit rows (classes, embed_dim), float32.
+
+        Raises:
+            TaskError: missing, or not one row per class.
+        """
+        task = self.task(key)
+        if key not in self._heads.infos:
+            raise TaskError(f"heads.safetensors has no head for task {key!r}.")
+        head = self._heads.read(key).to(torch.float32)
+        if head.ndim != 2 or len(head) != len(task.class_names):
+            raise TaskError(f"The head of {key!r} is {tuple(head.shape)}; expected {len(task.class_names)} rows.")
+        return head
+
+    @cached_property
+    def digest(self) -> str:
+        """sha-256 over all that a score depends on: tasks, images and heads. Raises TaskError if a file is damaged."""
+        total = hashlib.sha256(checked(self.folder, "tasks.json").read_bytes())
+        total.update(self._heads.digest.encode())
+        for task in self.tasks:
+            with checked(self.folder, f"data/{task.key}.npz").open("rb") as file:
+                while piece := file.read(PIECE):
+                    total.update(piece)
+        return total.hexdigest()
+
+    def misfit(self, checkpoint: Checkpoint) -> str:
+        """Why a checkpoint cannot be evaluated on this benchmark; empty if it can."""
+        if checkpoint.network:
+            return f"images pass through CLIP towers; this is {checkpoint.network}."
+        try:
+            tower = Architecture.of(checkpoint)
+        except CheckpointError as error:
+            return str(error)
+        if tower.image_size != self.image_size:
+            model_side, side = tower.image_size, self.image_size
+            return f"the model takes images of {model_side} × {model_side}, the benchmark has {side} × {side}."
+        width = self.head(self.tasks[0].key).shape[1]
+        if tower.embed_dim != width:
+            return f"the model gives {tower.embed_dim} features, the benchmark's heads take {width}."
+        return ""
+
+
+def model_file(folder: Path, name: str) -> Path:
+    """The file of a model of a benchmark: the model itself, or one that says where it is."""
+    own, reference = (folder / "models" / f"{name}{suffix}" for suffix in (".safetensors", REFERENCE))
+    return reference if reference.is_file() and not own.is_file() else own
+
+
+def draw(images: int, per_task: int | None, seed: int) -> NDArray[np.int64]:
+    """The places of a seeded draw of so many images of a task, in order; None takes all."""
+    return np.sort(np.random.default_rng(seed).permutation(images)[:per_task])
+
+
+def _array(split: str, of: str) -> str:
+    """The name of an array in a task's npz."""
+    return f"{split.removesuffix('s')}_{of}"
+
+
+@contextlib.contextmanager
+def _reading(path: Path, split: str) -> Iterator[None]:
+    try:
+        yield
+    except TaskError as error:
+        raise TaskError(f"{path.name} has no readable {split!r} split: {error}") from None
+
+
+def _task(entry: Mapping[str, Any], folder: Path) -> Task:
+    key = str(entry["key"])
+    return Task(
+        key=key,
+        title=str(entry["title"]),
+        class_names=tuple(map(str, entry["class_names"])),
+        descriptions=tuple(map(str, entry.get("descriptions", ()))),
+        source=str(entry.get("source", "")),
+        license=str(entry.get("license", "")),
+        has_expert=model_file(folder, key).is_file(),
+        referenced=bool(entry.get("referenced", False)),
+        splits=tuple(split for split in SPLITS if split in entry.get("splits", SPLITS)) or SPLITS,
+    )

@@ -1,0 +1,80 @@
+"""Benchmark folders that the app may be switched to, and their keys in links, which do not say where they lie."""
+
+from __future__ import annotations
+
+import os
+import re
+from pathlib import Path
+
+from merging.base import settings
+from merging.base.errors import CheckpointError
+from merging.models import references
+from merging.models.references import BENCHMARKS, MODELS_PREFIX, OWN_PREFIX
+
+BENCHMARK, HEADS = "tasks.json", "heads.safetensors"  # what every benchmark folder has
+TEXT_TOWER = "text_tower.safetensors"  # of the pretrained model, for exports; in folders made of a whole CLIP model
+SERVER = "default"  # the key of the benchmark that the server was started on
+NAME = re.compile(r"[a-z0-9][a-z0-9_-]{0,39}")
+
+
+def is_benchmark(folder: Path) -> bool:
+    """Whether a folder looks like a benchmark; only opening it shows whether it is one."""
+    return (folder / BENCHMARK).is_file() and (folder / HEADS).is_file()
+
+
+def seen_here(asked: str) -> Path:
+    """The benchmark folder that another program names, or this one's own where there is none; its digest decides."""
+    return Path(asked) if is_benchmark(Path(asked)) else settings.benchmark_folder()
+
+
+def state_of(folder: Path) -> tuple[int, ...]:
+    """Sizes, times and inodes, which change when a benchmark is made anew; empty if there is none."""
+    try:
+        stats = [os.stat(f"{folder}/{name}") for name in (BENCHMARK, HEADS)]  # noqa: PTH116 - pages ask all the time
+    except OSError:
+        return ()
+    return tuple(number for stat in stats for number in (stat.st_size, stat.st_mtime_ns, stat.st_ino))
+
+
+def place_of(name: str, root: Path) -> Path:
+    """The folder in which the benchmark of that name is built, in the store at ``root``."""
+    return root.resolve() / BENCHMARKS / name
+
+
+def built(root: Path) -> dict[str, Path]:
+    """{key: folder} of the benchmarks that were built in the store at ``root``."""
+    try:
+        folders = sorted((root.resolve() / BENCHMARKS).iterdir())
+    except OSError:
+        return {}
+    return {f"{OWN_PREFIX}{path.name}": path for path in folders if NAME.fullmatch(path.name) and is_benchmark(path)}
+
+
+def find(key: str, root: Path) -> Path | None:
+    """The benchmark folder of a key; None if there is none."""
+    if key == SERVER:
+        return settings.benchmark_folder()
+    if key.startswith(OWN_PREFIX):
+        return built(root).get(key)
+    if not key.startswith(MODELS_PREFIX):
+        return None
+    try:
+        folder = references.locate(key)
+    except CheckpointError:
+        return None
+    return folder.resolve() if is_benchmark(folder) else None
+
+
+def key_of(folder: Path, root: Path) -> str:
+    """The key of a folder in links; empty if it has none, because it is not listed."""
+    if folder == settings.benchmark_folder():
+        return SERVER
+    for key, path in built(root).items():
+        if path.resolve() == folder.resolve():
+            return key
+    for name, listed in settings.models_folders().items():
+        if folder.resolve() == listed:
+            return f"{MODELS_PREFIX}{name}"
+        if folder.resolve().is_relative_to(listed):
+            return f"{MODELS_PREFIX}{name}/{folder.resolve().relative_to(listed).as_posix()}"
+    return ""

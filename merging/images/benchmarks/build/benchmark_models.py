@@ -1,0 +1,144 @@
+"""The models of a benchmark: opened together, compared, and written as files that state their architecture."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from merging.base.errors import CompatibilityError, TaskError
+from merging.base.progress import Meter
+from merging.images.benchmarks.benchmark import MULTITASK
+from merging.images.preprocess import MEAN, STD
+from merging.models.architecture import Architecture, stated_activation, stated_by, with_activation, with_architecture
+from merging.models.checkpoint import Checkpoint
+from merging.models.families import TEXT_TOWER
+from merging.models.formats.opening import ModelRef
+from merging.models.formats.referenced import SUFFIX as REFERENCE
+from merging.models.formats.referenced import write_reference
+from merging.models.formats.safetensors import SafetensorsWriter
+from merging.models.inspection.fit import fit
+from merging.models.references import PRETRAINED
+from merging.models.stated_architecture import NOTHING_STATED, StatedArchitecture
+from merging.models.text_tower import stated_text
+
+ASSUMED = (
+    "Nothing beside the pretrained model's weights says which activation it has; {} was taken. If it has another one, "
+    "name it with --activation, or as `activation` in the description."
+)
+
+
+@dataclass(frozen=True)
+class BenchmarkModels:
+    """A pretrained model with the models trained from it, by name; their tensors are named as in the pretrained one."""
+
+    pretrained: Checkpoint
+    trained: Mapping[str, Checkpoint]
+    architecture: Architecture
+    cautions: tuple[str, ...]
+
+    @property
+    def all(self) -> Mapping[str, Checkpoint]:
+        """All of them by name, the pretrained one first."""
+        return {PRETRAINED: self.pretrained, **self.trained}
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes that they take as files."""
+        return sum(_size(model) for model in self.all.values())
+
+
+def open_models(
+    pretrained: ModelRef,
+    trained: Mapping[str, ModelRef],
+    activation: str = "",
+    given: StatedArchitecture = NOTHING_STATED,
+) -> BenchmarkModels:
+    """The models of a benchmark; ``activation`` is theirs where their files do not state it or state it wrongly.
+
+    Raises:
+        CheckpointError: a file that is no checkpoint, or one that states something else than ``given``.
+        TaskError: models that do not fit together; names every tensor.
+    """
+    first = with_activation(with_architecture(pretrained.open(PRETRAINED), given), activation)
+    experts = {name: model.open(name, first) for name, model in trained.items()}
+    opened = {
+        name: with_activation(with_architecture(expert, given, sizes=False), activation)
+        for name, expert in experts.items()
+    }
+    architecture = Architecture.of(first)
+    for name, model in opened.items():
+        if stated_by(model) and Architecture.of(model, like=first) != architecture:
+            raise TaskError(f"{name} states another architecture than the pretrained model.")
+    assumed = () if stated_activation(first) else (ASSUMED.format("QuickGELU" if architecture.quick_gelu else "GELU"),)
+    if not opened:
+        return BenchmarkModels(first, opened, architecture, assumed)
+    report = fit(first, opened, sample=True)
+    if not report.mergeable:
+        raise CompatibilityError(report.text(), report) if not report.ok else TaskError(report.text())
+    warnings = tuple(report.text().split("\n")) if report.warnings else ()
+    return BenchmarkModels(first, opened, architecture, (*assumed, *warnings))
+
+
+def normalization(pretrained: Checkpoint) -> tuple[tuple[float, ...], tuple[float, ...]]:
+    """Mean and standard deviation of colors: those stated beside the pretrained model's weights, or CLIP's."""
+    preprocess = stated_by(pretrained).get("preprocess")
+    if isinstance(preprocess, dict) and "mean" in preprocess and "std" in preprocess:
+        return tuple(preprocess["mean"]), tuple(preprocess["std"])
+    return MEAN, STD
+
+
+def write_models(folder: Path, models: BenchmarkModels, meter: Meter) -> None:
+    """Write every model as ``<name>.safetensors``, without its text transformer."""
+    folder.mkdir()
+    for name, model in models.all.items():
+        about = _about(name, models)
+        infos = {p.name: model.infos[p.name] for p in model.parameters if p.part != TEXT_TOWER}
+        with SafetensorsWriter(folder / f"{name}.safetensors", infos, about) as writer:
+            for tensor, info in infos.items():
+                writer.write(tensor, model.read(tensor))
+                meter.advance(info.nbytes, "Writing models", name)
+
+
+def write_references(folder: Path, models: BenchmarkModels, places: Mapping[str, Path]) -> None:
+    """Write for every model where it is, by its name, in place of the model."""
+    folder.mkdir()
+    for name in models.all:
+        like = "" if name == PRETRAINED else f"{PRETRAINED}{REFERENCE}"
+        write_reference(folder / f"{name}{REFERENCE}", places[name].absolute(), _about(name, models), like)
+
+
+def _about(name: str, models: BenchmarkModels) -> dict[str, str]:
+    """The metadata of a model's file."""
+    role = name if name in (PRETRAINED, MULTITASK) else "expert"
+    return {
+        "architecture": json.dumps(_stated(models)),
+        "role": role,
+        "task": name if role == "expert" else "",
+        "from": Path(models.all[name].label).name,
+    }
+
+
+def write_text_tower(path: Path, text: Checkpoint, models: BenchmarkModels, meter: Meter) -> None:
+    """Write the text tower that goes with the models, for exports of whole CLIP models."""
+    stated = _stated(models) | {"text_cfg": dict(stated_text(text))}
+    about = {"architecture": json.dumps(stated), "role": "text tower", "from": Path(text.label).name}
+    with SafetensorsWriter(path, text.infos, about) as writer:
+        for tensor, info in text.infos.items():
+            writer.write(tensor, text.read(tensor))
+            meter.advance(info.nbytes, "Writing models", "text tower")
+
+
+def _stated(models: BenchmarkModels) -> dict[str, Any]:
+    """The architecture as metadata that every part of the program reads."""
+    tower = models.architecture
+    fields = {"image_size": tower.image_size, "layers": tower.layers, "width": tower.width}
+    fields |= {"head_width": tower.width // tower.heads, "patch_size": tower.patch_size}
+    kept = {name: value for name, value in stated_by(models.pretrained).items() if name in {"text_cfg", "preprocess"}}
+    return {"embed_dim": tower.embed_dim, "quick_gelu": tower.quick_gelu, "vision_cfg": fields, **kept}
+
+
+def _size(model: Checkpoint) -> int:
+    return sum(model.infos[p.name].nbytes for p in model.parameters if p.part != TEXT_TOWER)

@@ -1,0 +1,191 @@
+"""The plan of a benchmark: everything that can be decided, and refused, before the long work begins."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+
+from merging.base.errors import CheckpointError, TaskError
+from merging.base.files.disk import free_bytes
+from merging.base.text import size_text
+from merging.images.benchmarks.build.benchmark_models import BenchmarkModels, open_models
+from merging.images.benchmarks.build.class_names import Classes, name_classes
+from merging.images.benchmarks.build.description import Description, TaskSource, read_classes
+from merging.images.benchmarks.build.sampling import Amounts
+from merging.images.benchmarks.build.splits import Split, split
+from merging.images.data_sets.base import DataSet
+from merging.images.data_sets.opening import open_data
+from merging.images.heads import PLAIN, Head, read_head
+from merging.images.prompt_sets import prompts
+from merging.images.text_encoder import LOGIT_SCALE, TextTower
+from merging.models.architecture import with_activation, with_architecture
+from merging.models.checkpoint import Checkpoint
+from merging.models.formats.opening import ModelRef, open_stored
+from merging.models.references import PRETRAINED, without_folders
+from merging.models.text_tower import PROJECTION, text_tower
+from merging.models.views import CheckpointView
+
+LOGIT = "logit_scale"
+
+
+@dataclass(frozen=True)
+class PlannedTask:
+    """A task with its data set opened; ``head`` is read already, or None if it is to be built from the names."""
+
+    source: TaskSource
+    title: str
+    data: DataSet
+    classes: Classes
+    split: Split
+    templates: tuple[str, ...]
+    head: Head | None
+
+
+@dataclass(frozen=True)
+class Plan:
+    """A benchmark to be written. ``tower`` is None if no head is to be built, or if the plan was made without it."""
+
+    description: Description
+    models: BenchmarkModels
+    tasks: tuple[PlannedTask, ...]
+    tower: TextTower | None
+    text: CheckpointView | None  # the text tower in its file, which the benchmark keeps for exports
+
+    @property
+    def prompts(self) -> int:
+        """Number of prompts that are encoded for the heads that must be built."""
+        return sum(len(task.classes.names) * len(task.templates) for task in self.tasks if task.head is None)
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes that the benchmark will take at most, without the heads."""
+        text = self.copied_text.nbytes if self.copied_text else 0
+        return self.pixels + (0 if self.description.models_by_reference else self.models.nbytes) + text
+
+    @property
+    def copied_text(self) -> CheckpointView | None:
+        """The text tower, unless it stays in the file of a pretrained model that is only referred to."""
+        own = self.description.text in {None, self.description.pretrained}
+        return None if own and self.description.models_by_reference else self.text
+
+    def model_places(self) -> dict[str, Path]:
+        """Where the models lie, by name."""
+        return {name: model.fetch() for name, model in self.description.models().items()}
+
+    @property
+    def pixels(self) -> int:
+        """Bytes of the images that it will take at most; images that are only referred to take none to speak of."""
+        return 0 if self.description.by_reference else self.images * 3 * self.models.architecture.image_size**2
+
+    @property
+    def images(self) -> int:
+        """Number of images that the benchmark will hold at most."""
+        return sum(self.amounts.most(task.split) for task in self.tasks)
+
+    @property
+    def amounts(self) -> Amounts:
+        """How many images of each data set are drawn."""
+        return Amounts(self.description.images, self.description.exemplars)
+
+
+def plan(description: Description, device: torch.device | str = "cpu", *, tower: bool = True) -> Plan:
+    """The plan of a description's benchmark, with every file opened once.
+
+    Without ``tower`` the text tower is only located and not read, which is enough to show the plan.
+
+    Raises:
+        TaskError, CheckpointError: what cannot be used, and why.
+    """
+    trained = description.models()
+    models = open_models(trained.pop(PRETRAINED), trained, description.activation, description.stated)
+    tasks = tuple(_task(task, description, models) for task in description.tasks)
+    needed = any(task.head is None for task in tasks)
+    text = _text(description, models.architecture.embed_dim, needed=needed)
+    if not needed or not tower or text is None:
+        return Plan(description, models, tasks, None, text)
+    return Plan(description, models, tasks, TextTower.open(text.inner, device), text)
+
+
+def _text(description: Description, width: int, *, needed: bool) -> CheckpointView | None:
+    """The text tower, of which nothing is read yet; None if there is none and no head needs it."""
+    source = ModelRef(description.text or description.pretrained, description.base)
+    try:
+        opened = open_stored(source, without_folders(source.text))
+        opened = with_architecture(opened, description.stated, sizes=False)
+        text = text_tower(with_activation(opened, description.activation))
+    except CheckpointError as error:
+        if not needed and description.text is None:
+            return None
+        raise CheckpointError(f"{error} Heads are built by it; name the whole model as `text` (--text).") from None
+    own = text.infos[PROJECTION].shape[1]
+    if own != width:
+        raise TaskError(
+            f"The text tower of {text.name} gives {own} features and the pretrained model {width}: they are not of one "
+            "model."
+        )
+    return text
+
+
+def _task(source: TaskSource, description: Description, models: BenchmarkModels) -> PlannedTask:
+    """One task; errors name it."""
+    try:
+        data = open_data(
+            description.path(source.images), image=source.image_column, label=source.label_column,
+            configuration=source.configuration, split=source.test_split,
+        )  # fmt: skip
+        published = prompts(source.prompts).worded(source.wording) if source.prompts else None
+        chosen = read_classes(description.path(source.classes)) if isinstance(source.classes, str) else source.classes
+        classes = name_classes(data, chosen, published)
+        head = None
+        if source.head:
+            order = published.class_names if published and chosen is None else classes.names
+            head = _head(description.path(source.head), classes.names, order, models)
+        return PlannedTask(
+            source=source,
+            title=source.title or (published.title if published else source.key),
+            data=data,
+            classes=classes,
+            split=split(
+                data,
+                source.key,
+                description.seed,
+                source.test_split,
+                balanced=description.balanced,
+                whole=description.whole,
+            ),
+            templates=source.templates or (published.templates if published else PLAIN),
+            head=head,
+        )
+    except (TaskError, CheckpointError) as error:
+        raise TaskError(f"Task {source.key!r}: {error}") from None
+
+
+def _head(path: Path, names: Sequence[str], order: Sequence[str], models: BenchmarkModels) -> Head:
+    """A released head with its rows in the order of the data set's labels; ``order`` is that of the file."""
+    head = read_head(path, len(order), models.architecture.embed_dim, logit_scale(models.pretrained))
+    if tuple(names) == tuple(order):
+        return head
+    if len(set(order)) < len(order):
+        raise TaskError(f"{path.name}: two of its classes have one name, so its rows cannot be distinguished.")
+    position = {name: number for number, name in enumerate(order)}
+    return Head(head.rows[[position[name] for name in names]], head.scale)
+
+
+def logit_scale(pretrained: Checkpoint) -> float:
+    """The factor of a pretrained model that turns cosines into logits, if its file has it; OpenAI's otherwise."""
+    if LOGIT not in pretrained.infos or pretrained.infos[LOGIT].numel != 1:
+        return LOGIT_SCALE
+    return float(pretrained.read(LOGIT).float().exp())
+
+
+def check_room(plan: Plan, folder: Path) -> None:
+    """Raise TaskError if the disk has too little room; temporary pixels count a second time."""
+    needed, free = plan.nbytes + plan.pixels, free_bytes(folder.absolute().parent)
+    if needed > free:
+        raise TaskError(
+            f"The benchmark needs up to {size_text(needed)} for {plan.images:,} images and the models; "
+            f"{size_text(free)} are free. Ask for fewer images, or leave them in their files (--by-reference)."
+        )

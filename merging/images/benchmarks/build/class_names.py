@@ -1,0 +1,110 @@
+"""The class names that a text tower reads: the data set's own, the user's, or those of the papers."""
+
+from __future__ import annotations
+
+import unicodedata
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from merging.base.errors import TaskError
+from merging.base.text import did_you_mean, first_few, printable
+from merging.images.data_sets.base import DataSet
+from merging.images.prompt_sets import Prompts, first_difference, simple
+
+MAX_NAME = 300
+NUMBERS_ONLY = "Labels are numbers without names; it was assumed that they count in this order: {}."
+ClassNames = Sequence[str] | Mapping[str, str] | None  # in the order of labels, or {the data set's own name: name}
+
+
+@dataclass(frozen=True, slots=True)
+class Classes:
+    """Class names in the order of labels, and ``how``: in words, where they come from."""
+
+    names: tuple[str, ...]
+    how: str
+    cautions: tuple[str, ...] = ()  # what was assumed of the labels
+
+
+def name_classes(data: DataSet, chosen: ClassNames = None, prompts: Prompts | None = None) -> Classes:
+    """The class names of a data set, in the order of its labels.
+
+    Raises:
+        TaskError: there are too few or too many names, a name twice, or nothing says what labels mean.
+    """
+    own = data.class_names
+    if isinstance(chosen, Mapping):
+        classes = Classes(_mapped(own, chosen), "as given, by the data set's own names")
+    elif chosen is not None:
+        classes = _listed(own, tuple(chosen), data.classes)
+    elif prompts is not None:
+        classes = _published(own, prompts, data.classes)
+    elif own is not None:
+        spaced = tuple(name.replace("_", " ") for name in own)
+        classes = Classes(spaced, "the data set's own, with underscores as spaces")
+    else:
+        raise TaskError("Labels are numbers and nothing says what they mean; give the class names in their order.")
+    names = tuple(unicodedata.normalize("NFC", name).strip() for name in classes.names)
+    _check(names, None if chosen is not None else prompts)
+    return Classes(names, classes.how, classes.cautions)
+
+
+def _mapped(own: Sequence[str] | None, chosen: Mapping[str, str]) -> tuple[str, ...]:
+    if own is None:
+        raise TaskError("The data set's classes have numbers and no names; give class names as a list in their order.")
+    by_name = {simple(key): name for key, name in chosen.items()}
+    if missing := [name for name in own if simple(name) not in by_name]:
+        near = did_you_mean(missing[0], chosen)
+        raise TaskError(f"No class name is given for {first_few(map(repr, missing))}.{near}")
+    return tuple(by_name[simple(name)] for name in own)
+
+
+def _listed(own: Sequence[str] | None, chosen: tuple[str, ...], classes: int) -> Classes:
+    if len(chosen) != classes:
+        raise TaskError(f"{len(chosen)} class names are given; the data set has {classes} classes.")
+    by_name = {simple(name): name for name in chosen}
+    if own is None:
+        return Classes(chosen, "as given, in the order of labels", (NUMBERS_ONLY.format("the list that was given"),))
+    if len(by_name) == classes and set(by_name) == {simple(name) for name in own}:
+        return Classes(tuple(by_name[simple(name)] for name in own), "as given, matched by name")
+    _refuse_another_order(own, chosen)
+    return Classes(chosen, "as given, in the order of labels")
+
+
+def _refuse_another_order(own: Sequence[str], chosen: Sequence[str]) -> None:
+    """Raise TaskError if a name in a list is that of another label of the data set: the orders differ."""
+    label = {simple(name): number for number, name in enumerate(own)}
+    for number, name in enumerate(chosen):
+        if label.get(simple(name), number) != number:
+            raise TaskError(
+                "The given class names are in another order than the data set's. "
+                f"{first_difference(own, chosen, 'the list')} {printable(name, 60)!r} is label "
+                f"{label[simple(name)]} of the data set. Give `classes` as a mapping from its names."
+            )
+
+
+def _published(own: Sequence[str] | None, prompts: Prompts, classes: int) -> Classes:
+    if own is not None:
+        names = tuple(prompts.match(own))
+        how = f"those of {prompts.title}, matched by name"
+        if len(own) == len(prompts.class_names) and (difference := prompts.first_difference(own)):
+            how += f". The published order is another one: {difference}"
+        return Classes(names, how)
+    if not prompts.labels_alone:
+        raise TaskError(
+            f"Labels are numbers, and files of {prompts.title} differ in what they mean; give `classes` in their order."
+        )
+    if classes != len(prompts.class_names):
+        raise TaskError(f"{prompts.title} has {len(prompts.class_names)} classes; the data set has {classes}.")
+    how = f"those of {prompts.title}; labels count {prompts.order}"
+    return Classes(prompts.class_names, how, (NUMBERS_ONLY.format(prompts.order),))
+
+
+def _check(names: Sequence[str], prompts: Prompts | None) -> None:
+    if unusable := [name for name in names if not name or len(name) > MAX_NAME or not name.isprintable()]:
+        raise TaskError(f"{printable(unusable[0], 40)!r} is no class name: text in one line is expected.")
+    first: dict[str, int] = {}
+    for number, name in enumerate(names):
+        same = first.setdefault(name.casefold(), number)
+        published = prompts is not None and prompts.class_names.count(name) > 1
+        if same != number and not published:
+            raise TaskError(f"Classes {same} and {number} are both called {name!r}; their heads would be the same.")

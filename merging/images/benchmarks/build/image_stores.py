@@ -1,0 +1,154 @@
+"""What a benchmark keeps of the images that were drawn for a task: their pixels, or where their files lie."""
+
+from __future__ import annotations
+
+import hashlib
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+
+import numpy as np
+
+from merging.base.errors import TaskError
+from merging.base.files.npz import ArrayInfo
+from merging.base.text import printable
+from merging.images.benchmarks.data_set_locations import DIGESTS, SIZES, Location
+from merging.images.benchmarks.image_decoding import Pixels, Square, decoding
+from merging.images.benchmarks.referenced_images import PLACES
+from merging.images.data_sets.base import DataSet
+from merging.images.data_sets.references import ImageReference
+from merging.images.preprocess import square
+
+Arrays = Iterator[tuple[str, tuple[ArrayInfo, Iterable[bytes]]]]
+
+
+class ImageStore(ABC):
+    """Takes images of one data set, as a tower with images of ``size`` sees them, and numbers them from 0."""
+
+    def __init__(self, data: DataSet, size: int) -> None:
+        self.data, self.size = data, size
+
+    @abstractmethod
+    def squares(self, part: str, at: Sequence[int]) -> Iterator[tuple[int, Square]]:
+        """(index, pixels) for increasing indices of a part; in place of a damaged image, the error that says why."""
+
+    @abstractmethod
+    def add(self, part: str, index: int, pixels: Pixels) -> int:
+        """Take an image of a part; gives its number."""
+
+    @abstractmethod
+    def mark(self, number: int) -> bytes:
+        """The sha-256 of an image's pixels."""
+
+    @abstractmethod
+    def arrays(self, split: str, numbers: Sequence[int]) -> Arrays:
+        """The arrays of a split in the npz, by name."""
+
+    def order(self, numbers: Sequence[int]) -> Sequence[int]:
+        """The order of a split's images in the benchmark, as positions in ``numbers``."""
+        return range(len(numbers))
+
+    def close(self) -> None:  # noqa: B027 - most need not do anything
+        """Leave nothing open."""
+
+
+class StoredPixels(ImageStore):
+    """Squares of pixels on disk, in the order in which they were added; the file is deleted when it is closed."""
+
+    def __init__(self, data: DataSet, size: int, path: Path) -> None:
+        super().__init__(data, size)
+        self.nbytes, self.count = size * size * 3, 0
+        self._path = path
+        self._file = path.open("w+b")
+
+    def squares(self, part: str, at: Sequence[int]) -> Iterator[tuple[int, Square]]:
+        for index, picture in self.data.pictures(part, at):
+            try:
+                if isinstance(picture, TaskError):
+                    raise picture
+                yield index, square(picture, self.size, f"image {index}")
+            except TaskError as error:
+                yield index, error
+
+    def add(self, part: str, index: int, pixels: Pixels) -> int:
+        self._file.seek(self.count * self.nbytes)
+        self._file.write(pixels.tobytes())
+        self.count += 1
+        return self.count - 1
+
+    def read(self, number: int) -> bytes:
+        """An image's bytes."""
+        self._file.seek(number * self.nbytes)
+        return self._file.read(self.nbytes)
+
+    def mark(self, number: int) -> bytes:
+        return hashlib.sha256(self.read(number)).digest()
+
+    def arrays(self, split: str, numbers: Sequence[int]) -> Arrays:
+        shape = (len(numbers), self.size, self.size, 3)
+        yield f"{split}_images", (ArrayInfo(shape, np.dtype(np.uint8)), map(self.read, list(numbers)))
+
+    def close(self) -> None:
+        self._file.close()
+        self._path.unlink(missing_ok=True)
+
+
+class ImagePlaces(ImageStore):
+    """Places of images in the data set's files. Every image is decoded once, so that damaged ones are left out."""
+
+    def __init__(self, data: DataSet, size: int) -> None:
+        super().__init__(data, size)
+        self._marks: list[bytes] = []
+        self._places: list[tuple[int, int, int]] = []
+        self._files: dict[tuple[Path, str], int] = {}
+
+    def squares(self, part: str, at: Sequence[int]) -> Iterator[tuple[int, Square]]:
+        references = [self._reference(part, index) for index in at]
+        with decoding(references, self.size, list) as chunks:
+            yield from zip(at, (one for chunk in chunks for one in chunk), strict=True)
+
+    def _reference(self, part: str, index: int) -> ImageReference:
+        reference = self.data.reference(part, index)
+        if reference is None:
+            raise TaskError(
+                f"Image {index} of part {part!r} is in no file of its own, no row of a parquet file and no member of a "
+                f"tar ({printable(self.data.kind)}), so it cannot be referred to. Make the benchmark without "
+                "--by-reference."
+            )
+        return reference
+
+    def add(self, part: str, index: int, pixels: Pixels) -> int:
+        one = self._reference(part, index)
+        number = self._files.setdefault((one.file, one.column), len(self._files))
+        self._places.append((number, one.offset if one.row is None else one.row, one.size))
+        self._marks.append(hashlib.sha256(pixels.tobytes()).digest())
+        return len(self._places) - 1
+
+    def mark(self, number: int) -> bytes:
+        return self._marks[number]
+
+    def order(self, numbers: Sequence[int]) -> Sequence[int]:
+        """That of the files, in which rows are read once."""
+        return sorted(range(len(numbers)), key=lambda position: self._places[numbers[position]])
+
+    def arrays(self, split: str, numbers: Sequence[int]) -> Arrays:
+        places = np.array([self._places[number] for number in numbers], np.int64)
+        yield f"{split}_{PLACES}", _whole(places.reshape(-1, 3))
+
+    def locations(self) -> list[Location]:
+        """The files, in the order of their numbers, with digests. Raises TaskError if one cannot be read."""
+        try:
+            return [Location.of(file, column) for file, column in self._files]
+        except OSError as error:
+            raise TaskError(f"A file of the data set cannot be read: {error}") from None
+
+
+def identified(locations: Sequence[Location]) -> Arrays:
+    """The arrays of the npz that identify the files it refers to."""
+    digests = np.frombuffer(b"".join(bytes.fromhex(one.digest) for one in locations), np.uint8)
+    yield DIGESTS, _whole(digests.reshape(-1, 32))
+    yield SIZES, _whole(np.array([one.size for one in locations], np.int64))
+
+
+def _whole(array: np.ndarray[tuple[int, ...], np.dtype[np.generic]]) -> tuple[ArrayInfo, Iterable[bytes]]:
+    return ArrayInfo(array.shape, array.dtype), [array.tobytes()]

@@ -1,0 +1,38 @@
+"""Class names in a text file: one per line, in the order of labels, as WebDataset folders have them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from merging.base.errors import CheckpointError, TaskError
+from merging.base.files.paths import inside
+
+CLASS_NAMES_FILE = "classnames.txt"
+MAX_CLASSES_FILE = 1 << 20
+
+
+def names_text(path: Path) -> str:
+    """The text of a small file of class names. Raises TaskError if it cannot be read, or is not UTF-8."""
+    try:
+        path = inside(path)
+        if path.stat().st_size > MAX_CLASSES_FILE:
+            raise TaskError(f"{path.name} is too large for a list of class names.")
+        return path.read_text("utf-8-sig")
+    except UnicodeDecodeError as error:
+        line = path.read_bytes()[: error.start].count(b"\n") + 1
+        raise TaskError(f"{path.name}, line {line}: it is not text in UTF-8.") from None
+    except CheckpointError as error:
+        raise TaskError(f"The class names cannot be read: {error}") from None
+    except OSError as error:
+        raise TaskError(f"The class names in {path.name} cannot be read: {error.strerror}.") from None
+
+
+def in_lines(text: str) -> tuple[str, ...]:
+    """The lines of a text that hold something."""
+    return tuple(line.strip() for line in text.splitlines() if line.strip())
+
+
+def listed_names(folder: Path) -> tuple[str, ...] | None:
+    """The names in a folder's ``classnames.txt``; None if it has none."""
+    path = folder / CLASS_NAMES_FILE
+    return in_lines(names_text(path)) or None if path.is_file() else None

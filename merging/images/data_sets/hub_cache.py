@@ -1,0 +1,62 @@
+"""A data set in the Hub's cache: the folder of a repository, ``datasets--ORGANIZATION--NAME``, and its snapshots.
+
+The ``datasets`` library has another cache, whose folders are called ``ORGANIZATION___NAME``.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from merging.base.errors import TaskError
+from merging.base.text import first_few, printable
+
+PREFIX, LIBRARY = "datasets--", "___"
+SNAPSHOTS, MAIN = "snapshots", "refs/main"
+MAX_REF = 200  # bytes of a file that names a commit
+
+
+def is_repository(path: Path) -> bool:
+    """Whether a path is the folder of a data set's repository in the cache."""
+    return path.name.startswith(PREFIX) and (path / SNAPSHOTS).is_dir()
+
+
+def snapshot(path: Path) -> Path:
+    """The snapshot of a repository's folder in the cache, which is that of ``refs/main``, or the only one.
+
+    Other paths are given back as they are.
+
+    Raises:
+        TaskError: there is no snapshot, or there are several and nothing says which one is meant.
+    """
+    if not is_repository(path):
+        return path
+    commits = sorted(entry.name for entry in (path / SNAPSHOTS).iterdir() if entry.is_dir() and not entry.is_symlink())
+    main = _named(path)
+    if main in commits:
+        return path / SNAPSHOTS / main
+    if len(commits) == 1:
+        return path / SNAPSHOTS / commits[0]
+    if not commits:
+        raise TaskError(f"{title(path)} is in the cache without any snapshot: nothing of it was fetched yet.")
+    raise TaskError(
+        f"{title(path)} has several snapshots in the cache, and refs/main names none of them: {first_few(commits)}. "
+        f"Give the folder of one, {SNAPSHOTS}/COMMIT."
+    )
+
+
+def _named(path: Path) -> str:
+    """The commit that ``refs/main`` names; empty if there is none."""
+    try:
+        with (path / MAIN).open("rb") as file:
+            return file.read(MAX_REF).decode("ascii", "replace").strip()
+    except OSError:
+        return ""
+
+
+def title(path: Path) -> str:
+    """A data set's name: ORGANIZATION/NAME in a cache, with the commit of a snapshot; or else the path's own."""
+    folder, commit = (path.parent.parent, path.name) if path.parent.name == SNAPSHOTS else (path, "")
+    if not folder.name.startswith(PREFIX):
+        return path.name.replace(LIBRARY, "/")
+    name = folder.name.removeprefix(PREFIX).replace("--", "/")
+    return printable(f"{name}@{commit[:12]}" if commit else name)

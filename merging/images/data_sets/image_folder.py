@@ -1,0 +1,133 @@
+"""A folder with a folder of images for each class, perhaps in parts train, val and test: torchvision's ImageFolder."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+import numpy as np
+from PIL import Image
+
+from merging.base.errors import TaskError
+from merging.base.files.paths import open_regular
+from merging.base.text import first_few, printable
+from merging.images.data_sets.base import WHOLE, DataSet, part_of
+from merging.images.data_sets.references import ImageReference
+from merging.images.preprocess import MAX_BYTES, read_image
+
+SUFFIXES = (
+    ".jpg", ".jpeg", ".png", ".ppm", ".pgm", ".pbm", ".bmp", ".gif", ".webp", ".tif", ".tiff", ".svg",
+)  # fmt: skip
+MAX_DEPTH = 8
+
+
+class FolderData(DataSet):
+    """Class folders sorted by name, which is the order of their label numbers; files in them sorted by path."""
+
+    kind = "folder of class folders"
+
+    def __init__(self, root: Path) -> None:
+        self._root = Path(os.path.realpath(root))
+        parts = self._parts()
+        names = {part: [folder.name for folder in _folders(path)] for part, path in parts.items()}
+        first, *others = names
+        for other in others:
+            if different := set(names[first]) ^ set(names[other]):
+                raise TaskError(
+                    f"{root.name}: {first!r} and {other!r} have different class folders, so their labels would not "
+                    f"agree: {first_few(sorted(different))}."
+                )
+        self.class_names = tuple(names[first])
+        if not self.class_names:
+            raise TaskError(f"{root.name} has no class folders. A folder of images for every class is needed.")
+        self._files: dict[str, list[str]] = {}
+        self.parts, self._left_out = {}, 0
+        for part, folder in parts.items():
+            self._add(part, folder)
+        if self._left_out:
+            self.notes = (f"{self._left_out} files without the ending of an image were ignored.",)
+
+    def _parts(self) -> dict[str, Path]:
+        """Part -> its folder; the root itself where there are no parts."""
+        folders = _folders(self._root)
+        part_names = {folder: part_of(folder.name) for folder in folders}
+        named = [folder for folder, part in part_names.items() if part]
+        if not named or (len(named) == 1 and len(folders) > 1):  # a single "train" may well be a class
+            return {WHOLE: self._root}
+        if len(named) < len(folders):
+            others = first_few(folder.name for folder, part in part_names.items() if not part)
+            raise TaskError(
+                f"{self._root.name} mixes parts ({first_few(f.name for f in named)}) with others: {others}."
+            )
+        parts = {str(part): folder for folder, part in part_names.items()}
+        if len(parts) < len(named):
+            raise TaskError(f"{self._root.name} has two folders for the same part: {first_few(f.name for f in named)}.")
+        return parts
+
+    def _add(self, part: str, folder: Path) -> None:
+        files: list[str] = []
+        labels: list[int] = []
+        for number, name in enumerate(self.class_names or ()):
+            images = sorted(self._images(folder / name, 0))
+            if not images:
+                raise TaskError(f"{self._root.name}: class {printable(name)!r} has no image in {folder.name}/.")
+            files += images
+            labels += [number] * len(images)
+        self._files[part] = files
+        self.parts = {**self.parts, part: np.array(labels, dtype=np.int64)}
+
+    def _images(self, folder: Path, depth: int) -> Iterator[str]:
+        """Paths of images below a folder, relative to the root."""
+        with os.scandir(folder) as entries:
+            for entry in entries:
+                if entry.name.startswith("."):
+                    continue
+                if entry.is_dir(follow_symlinks=False) and depth < MAX_DEPTH:
+                    yield from self._images(Path(entry.path), depth + 1)
+                elif entry.name.lower().endswith(SUFFIXES):
+                    yield os.path.relpath(entry.path, self._root)
+                else:
+                    self._left_out += 1
+
+    def pictures(self, part: str, at: Sequence[int]) -> Iterator[tuple[int, Image.Image | TaskError]]:
+        for index in at:
+            name = self._files[part][index]
+            try:
+                yield index, read_image(self._bytes(name), name)
+            except TaskError as error:
+                yield index, error
+
+    def reference(self, part: str, index: int) -> ImageReference:
+        file = Path(os.path.realpath(self._root / self._files[part][index]))
+        inside = file.is_relative_to(self._root) and file.is_file()
+        return ImageReference(file, size=file.stat().st_size if inside else 0)  # without bytes it counts as damaged
+
+    def _bytes(self, name: str) -> bytes:
+        """A file's content; raises TaskError for links that lead out of the folder, pipes and the like."""
+        target = Path(os.path.realpath(self._root / name))
+        if not target.is_relative_to(self._root):
+            raise TaskError(f"{printable(name)} is a link that leads outside the folder; it is not followed.")
+        try:
+            descriptor = open_regular(target)
+            with os.fdopen(descriptor, "rb") as file:
+                size = os.fstat(descriptor).st_size
+                if size > MAX_BYTES:
+                    raise TaskError(f"{printable(name)} has {size:,} bytes; at most {MAX_BYTES:,} are read.")
+                return file.read()
+        except TaskError:
+            raise
+        except (ValueError, OSError) as error:
+            raise TaskError(f"{printable(name)} cannot be read: {printable(str(error))}") from None
+
+
+def _folders(root: Path) -> list[Path]:
+    """Visible folders in a folder, sorted by name; raises TaskError for links to folders."""
+    folders = []
+    with os.scandir(root) as entries:
+        for entry in entries:
+            if entry.is_dir() and not entry.name.startswith((".", "__")):
+                if entry.is_symlink():
+                    raise TaskError(f"{printable(entry.name)} is a link to a folder; it is not followed.")
+                folders.append(Path(entry.path))
+    return sorted(folders, key=lambda folder: folder.name)

@@ -1,0 +1,116 @@
+"""Images in an npz archive: arrays of bytes with labels, whole or in parts."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from PIL import Image
+
+from merging.base.errors import TaskError
+from merging.base.files.npz import Npz
+from merging.base.text import first_few
+from merging.images.data_sets.base import PART_NAMES, WHOLE, DataSet, Labels, part_of
+from merging.images.preprocess import MAX_PIXELS, as_image
+
+IMAGES, LABELS = ("images", "image", "x", "data"), ("labels", "label", "y", "targets")
+SPLIT, CLASS_NAMES, FEATURES = "split", "class_names", "features"
+MAX_ROWS = 10_000_000
+
+
+class ArrayData(DataSet):
+    """``images`` (n, h, w), (n, h, w, 1 or 3) or (n, 1 or 3, h, w) as uint8 with ``labels`` (n,), and optionally
+    ``class_names`` and, for parts, ``split`` (n,) with their names, or arrays such as ``train_images`` and ``x_test``.
+    """
+
+    kind = "npz archive"
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        with Npz(path) as archive:
+            names = {name.casefold(): name for name in archive.infos}
+            if FEATURES in names and not any(name in names for name in IMAGES):
+                raise TaskError(
+                    f"{path.name} holds features of one model, not images. Merging changes the model and so the "
+                    "features; a benchmark needs images. `python -m merging benchmark score` evaluates that one model."
+                )
+            self._arrays = _pairs(names)
+            if not self._arrays:
+                raise TaskError(f"{path.name} has no arrays 'images' and 'labels'; it has {first_few(archive.infos)}.")
+            labels = {part: self._labels(archive, *pair) for part, pair in self._arrays.items()}
+            self._rows = {part: np.arange(len(own)) for part, own in labels.items()}
+            if SPLIT in names and list(labels) == [WHOLE]:
+                self._rows = _split(archive.read(names[SPLIT]), len(labels[WHOLE]), path.name)
+                self._arrays = dict.fromkeys(self._rows, self._arrays[WHOLE])
+                labels = {part: labels[WHOLE][rows] for part, rows in self._rows.items()}
+            if CLASS_NAMES in names:
+                self.class_names = tuple(map(str, archive.read(names[CLASS_NAMES]).tolist()))
+            self.parts: Mapping[str, Labels] = labels
+
+    def _labels(self, archive: Npz, images: str, labels: str) -> Labels:
+        """Labels of one part; raises TaskError if its images are of no such form, or the labels do not fit them."""
+        info, label_info = archive.infos[images], archive.infos[labels]
+        if info.dtype != np.uint8 or _channels(info.shape) is None:
+            raise TaskError(
+                f"{archive.name}: {images!r} must be images of bytes (uint8), (n, h, w), (n, h, w, 3) or (n, 3, h, w); "
+                f"got {info.dtype} {info.shape}."
+            )
+        if label_info.dtype.kind not in "iu" or label_info.shape not in {info.shape[:1], (*info.shape[:1], 1)}:
+            raise TaskError(
+                f"{archive.name}: {labels!r} must be one whole number for each of the {info.shape[0]} images; got "
+                f"{label_info.dtype} {label_info.shape}."
+            )
+        if info.shape[0] > MAX_ROWS or info.nbytes // max(info.shape[0], 1) > 4 * MAX_PIXELS:
+            raise TaskError(f"{archive.name}: {images!r} is too large ({info.shape}).")
+        return archive.read(labels).reshape(-1).astype(np.int64)
+
+    def pictures(self, part: str, at: Sequence[int]) -> Iterator[tuple[int, Image.Image | TaskError]]:
+        name, rows = self._arrays[part][0], self._rows[part]
+        with Npz(self._path) as archive:
+            first = _channels(archive.infos[name].shape) == 1
+            for index, (_, pixels) in zip(at, archive.rows(name, (int(rows[i]) for i in at)), strict=True):
+                yield index, as_image(np.moveaxis(pixels, 0, -1).copy() if first else pixels)
+
+
+def _channels(shape: tuple[int, ...]) -> int | None:
+    """The axis of colors (0: there is none); None if this is no shape of images."""
+    if len(shape) == 3:
+        return 0
+    if len(shape) != 4:
+        return None
+    return 3 if shape[3] in {1, 3} else 1 if shape[1] in {1, 3} else None
+
+
+def _pairs(names: Mapping[str, str]) -> dict[str, tuple[str, str]]:
+    """Part -> the names of its images and labels, as they are stored."""
+    pairs: dict[str, tuple[str, str]] = {}
+    for word, part in PART_NAMES.items():
+        for form in (f"{word}_{{}}", f"{{}}_{word}"):
+            if pair := _pair(names, form):
+                pairs.setdefault(part, pair)
+    whole = _pair(names, "{}")
+    return pairs or ({WHOLE: whole} if whole else {})
+
+
+def _pair(names: Mapping[str, str], form: str) -> tuple[str, str] | None:
+    """Images and labels under names of one form, such as 'train_{}'."""
+    images, labels = ([names[form.format(word)] for word in words if form.format(word) in names]
+                      for words in (IMAGES, LABELS))  # fmt: skip
+    return (images[0], labels[0]) if images and labels else None
+
+
+def _split(part_names: NDArray[Any], count: int, name: str) -> dict[str, NDArray[np.intp]]:
+    """Part -> its rows, from an array with the name of each image's part."""
+    if part_names.shape != (count,) or part_names.dtype.kind != "U":
+        got = f"{part_names.dtype} {part_names.shape}"
+        raise TaskError(f"{name}: 'split' must name a part for each of the {count} images; got {got}.")
+    words = np.unique(part_names).tolist()
+    if unknown := [word for word in words if part_of(word) is None]:
+        raise TaskError(f"{name}: 'split' has {first_few(unknown)}; parts are named train, val and test.")
+    rows: dict[str, NDArray[np.intp]] = {}
+    for part in dict.fromkeys(str(part_of(word)) for word in words):
+        rows[part] = np.flatnonzero(np.isin(part_names, [word for word in words if part_of(word) == part]))
+    return rows

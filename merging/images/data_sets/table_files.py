@@ -1,0 +1,117 @@
+"""Parquet files and arrow streams: their columns in batches, and single cells without unpacking the whole file.
+
+Read with pyarrow alone. Arrow streams are not mapped into memory: one that is cut off meanwhile would end the process.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from bisect import bisect_right
+from collections.abc import Iterable, Iterator, Mapping
+from itertools import accumulate
+from pathlib import Path
+from typing import Any
+
+from merging.base.errors import TaskError
+from merging.base.text import printable
+from merging.images.preprocess import MAX_BYTES
+
+PARQUET = b"PAR1"
+ROWS = 256  # rows of a parquet file that are in memory at a time
+MAX_GROUP = 1 << 32  # bytes of a row group, which is unpacked at once
+
+
+def is_parquet(file: Path) -> bool:
+    """Whether a file begins as parquet does."""
+    with file.open("rb") as start:
+        return start.read(len(PARQUET)) == PARQUET
+
+
+class TableFile:
+    """One parquet file, or one arrow stream. Methods raise TaskError for a damaged file."""
+
+    def __init__(self, file: Path) -> None:
+        self.file = file
+        with _reading(file):
+            self.parquet = is_parquet(file)
+
+    def schema(self) -> Any:
+        """Its pyarrow schema."""
+        with _reading(self.file), self._open() as reader:
+            return reader.schema_arrow if self.parquet else reader.schema
+
+    def batches(self, column: str) -> Iterator[Any]:
+        """The arrays of a column, one in memory at a time."""
+        with _reading(self.file), self._open() as reader:
+            if self.parquet:
+                groups = range(reader.metadata.num_row_groups)
+                for group in groups:
+                    yield from self._group(reader, group, column)
+                return
+            for batch in reader:
+                yield batch.column(column)
+
+    def cells(self, column: str, rows: Iterable[int]) -> Iterator[Any]:
+        """The cells of a column at rows in increasing order; row groups of parquet that hold none are not read.
+
+        Rows in another order are read as well, but a step back begins a row group, or an arrow stream, again.
+        """
+        with _reading(self.file), self._open() as reader:
+            starts = self._starts(reader)
+            group, first, arrays, array = -1, 0, iter(()), None
+            for row in rows:
+                own = bisect_right(starts, row) - 1
+                if not 0 <= own < len(starts) - 1 if self.parquet else row < 0:
+                    raise TaskError(f"{self.file.name} has no row {row}; it has {starts[-1]}.")
+                if own != group or row < first:
+                    group, first, array = own, starts[own], None
+                    arrays = self._group(reader, group, column) if self.parquet else self.batches(column)
+                while array is None or row >= first + len(array):
+                    first += 0 if array is None else len(array)
+                    array = next(arrays, None)
+                    if array is None:
+                        raise TaskError(f"{self.file.name} has no row {row}; it has {first}.")
+                yield array[row - first].as_py()
+
+    def _starts(self, reader: Any) -> list[int]:
+        """The first row of every row group, and the number of rows; an arrow stream is one group of unknown length."""
+        if not self.parquet:
+            return [0]
+        metadata = reader.metadata
+        return list(accumulate((metadata.row_group(n).num_rows for n in range(metadata.num_row_groups)), initial=0))
+
+    def _group(self, reader: Any, group: int, column: str) -> Iterator[Any]:
+        if reader.metadata.row_group(group).total_byte_size > MAX_GROUP:
+            raise TaskError(f"{self.file.name} has a row group of more than {MAX_GROUP:,} bytes; refused.")
+        for batch in reader.iter_batches(batch_size=ROWS, row_groups=[group], columns=[column]):
+            yield batch.column(0)
+
+    def _open(self) -> Any:
+        import pyarrow as pa
+        import pyarrow.parquet as pq
+
+        return pq.ParquetFile(self.file) if self.parquet else pa.ipc.open_stream(pa.OSFile(str(self.file)))
+
+
+def encoded_image(cell: Any, label: str) -> bytes | TaskError:
+    """The bytes of an image file in a cell, which is bytes or ``{"bytes": …}``; the error if there are none."""
+    data = cell.get("bytes") if isinstance(cell, Mapping) else cell
+    if not isinstance(data, bytes):
+        return TaskError(f"{printable(label)} holds no image.")
+    if len(data) > MAX_BYTES:
+        return TaskError(f"{printable(label)} has {len(data):,} bytes; at most {MAX_BYTES:,} are read.")
+    return data
+
+
+@contextlib.contextmanager
+def _reading(file: Path) -> Iterator[None]:
+    """Raise whatever goes wrong with a file as a TaskError of one sentence."""
+    import pyarrow as pa
+
+    try:
+        yield
+    except TaskError:
+        raise
+    except (pa.ArrowException, OSError, ValueError, KeyError) as error:
+        reason = printable(str(error).split("\n", maxsplit=1)[0], 100)
+        raise TaskError(f"{file.name} is damaged, or no arrow or parquet file: {reason}.") from None

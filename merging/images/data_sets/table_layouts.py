@@ -1,0 +1,198 @@
+"""Which files of a folder belong to which part of a Hugging Face data set.
+
+These layouts are known: a parquet file; a folder of parquet files, in it or in ``data``, perhaps in a folder for each
+split; one folder for each configuration; arrow files of ``save_to_disk``; and the cache of the ``datasets`` library.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from merging.base.errors import CheckpointError, TaskError
+from merging.base.files.paths import inside
+from merging.base.text import did_you_mean, first_few, printable
+from merging.images.data_sets.base import TEST, TRAIN, VALIDATION, WHOLE, part_of
+from merging.images.data_sets.table_files import is_parquet
+from merging.models.formats.configs import read_json
+
+SHARD = re.compile(r"(?P<split>.+?)-\d{5}-of-(?P<shards>\d{5})(?:-[0-9a-f]+)?")
+NUMBER = re.compile(r"\d+")  # the name of a file whose folder is named after its split
+STATE, SPLITS_FILE, INFO = "state.json", "dataset_dict.json", "dataset_info.json"
+CACHE_DEPTH = 3  # folders of the cache: configuration, version, fingerprint
+PARTS = (TRAIN, VALIDATION, TEST)
+Splits = dict[str, list[Path]]
+
+
+@dataclass(frozen=True, slots=True)
+class Tables:
+    """The files of each part of a data set. Images that are named in cells must lie in ``root``."""
+
+    name: str
+    root: Path
+    parts: Mapping[str, Sequence[Path]]
+    notes: tuple[str, ...] = ()
+
+
+def find_tables(path: Path, name: str, configuration: str | None = None, split: str | None = None) -> Tables | None:
+    """The tables of a data set; None if a path holds none.
+
+    Args:
+        configuration: the one to take where there are several.
+        split: a split that is wanted though it is not named like a part.
+
+    Raises:
+        TaskError: the description beside the files is damaged or names files elsewhere, or there are several
+            configurations and none is chosen.
+    """
+    if path.is_file():
+        return Tables(name, path.parent, {WHOLE: [path]}) if is_parquet(path) else None
+    if (path / STATE).exists():
+        return Tables(name, path, {WHOLE: _saved(path)})
+    if (path / SPLITS_FILE).exists():
+        names = read_description(path / SPLITS_FILE).get("splits", [])
+        saved = [one for one in names if isinstance(one, str) and re.fullmatch(r"[\w.-]+", one)]
+        return _by_part(Tables(name, path, {one: _saved(path / one) for one in saved}), split)
+    splits = {} if configuration else _splits(path) or _splits(path / "data")
+    if splits:
+        return _by_part(Tables(name, path, splits), split)
+    if not (configurations := _configurations(path)):
+        return None
+    chosen = _chosen(configurations, configuration, name)
+    others = first_few(one for one in configurations if one != chosen)
+    notes = (f"The configuration {printable(chosen)!r} was chosen; there is also {others}.",) if others else ()
+    return _by_part(Tables(name, path, _splits(configurations[chosen]), notes), split)
+
+
+def configurations(path: Path) -> tuple[str, ...]:
+    """The names of a data set's configurations; empty if it has none to choose from."""
+    whole = path.is_file() or any((path / name).exists() for name in (STATE, SPLITS_FILE))
+    return () if whole or _splits(path) or _splits(path / "data") else tuple(_configurations(path))
+
+
+def _splits(folder: Path) -> Splits:
+    """Split -> its files, of a folder that holds parquet files or those of the ``datasets`` cache; else empty."""
+    if (folder / INFO).exists() and (files := _cached(folder)):
+        return files
+    splits: Splits = {}
+    for file in _files(folder, ".parquet"):
+        shard = SHARD.fullmatch(file.stem)
+        named = folder.name if NUMBER.fullmatch(file.stem) else file.stem
+        splits.setdefault(shard["split"] if shard else named, []).append(file)
+    if not splits:
+        folders = {sub.name: _files(sub, ".parquet") for sub in _folders(folder) if part_of(sub.name)}
+        splits = {split: files for split, files in folders.items() if files}
+    return splits
+
+
+def _configurations(path: Path) -> dict[str, Path]:
+    """The name of each configuration -> its folder."""
+    folders = {sub.name: sub for sub in _folders(path) if _splits(sub)}
+    return folders or {sub.relative_to(path).as_posix(): sub for sub in _cache_folders(path, CACHE_DEPTH)}
+
+
+def _chosen(configurations: Mapping[str, Path], chosen: str | None, name: str) -> str:
+    """The configuration of that name, or that begins so; the only one where none is named."""
+    matches = [one for one in configurations if chosen in {None, one, one.split("/")[0]}]
+    if len(matches) == 1:
+        return matches[0]
+    if matches:
+        raise TaskError(f"{name} has several configurations: {first_few(matches, 20)}. Choose one with configuration.")
+    near = did_you_mean(str(chosen), configurations)
+    raise TaskError(
+        f"{name} has no configuration {printable(str(chosen))!r}.{near} It has {first_few(configurations)}."
+    )
+
+
+def _by_part(tables: Tables, wanted: str | None) -> Tables:
+    """The same tables with the splits that are named like parts, and the wanted one; the others are ignored.
+
+    A single split of another name is the whole data set. Raises TaskError if there are several and none is a part.
+    """
+    if len(tables.parts) == 1:
+        parts = {part_of(split) or (split if split == wanted else WHOLE): list(files)
+                 for split, files in tables.parts.items()}  # fmt: skip
+    else:
+        parts = {}
+        for split, files in tables.parts.items():
+            if part := part_of(split) or (split if split == wanted else None):
+                parts.setdefault(part, []).extend(files)
+    if not parts:
+        raise TaskError(
+            f"{tables.name} has the splits {first_few(tables.parts)}; at least one named train, validation or test is "
+            "needed."
+        )
+    notes = [*tables.notes, *(note for part, files in parts.items() for note in _missing_shards(part, files))]
+    return Tables(tables.name, tables.root, parts, tuple(notes))
+
+
+def _missing_shards(part: str, files: Sequence[Path]) -> list[str]:
+    """What is to be said if not all files of a part are here."""
+    shards = [match for file in files if (match := SHARD.fullmatch(file.stem))]
+    if len(shards) < len(files) or len(shards) >= (whole := max(int(shard["shards"]) for shard in shards)):
+        return []
+    return [f"Only {len(shards)} of the {whole} files of part {part!r} are here; fetch the others for all its images."]
+
+
+def _saved(folder: Path) -> list[Path]:
+    """The arrow files that ``save_to_disk`` has written to a folder."""
+    files = read_description(folder / STATE).get("_data_files", [])
+    names = [entry.get("filename") for entry in files if isinstance(entry, dict)]
+    if not names or not all(isinstance(name, str) and Path(name).name == name for name in names):
+        raise TaskError(f"{folder.name}/{STATE} does not say which arrow files belong to it.")
+    return [folder / str(name) for name in names]
+
+
+def _cached(folder: Path) -> Splits:
+    """The arrow files that the ``datasets`` library keeps of each split; those of computed tables are left out."""
+    described = read_description(folder / INFO).get("splits")
+    names = list(described) if isinstance(described, dict) else PARTS
+    splits: Splits = {}
+    for file in _files(folder, ".arrow"):
+        shard = SHARD.fullmatch(file.stem)
+        stem = shard["split"] if shard else file.stem
+        ends = [name for name in names if stem == name or stem.endswith(f"-{name}")]
+        if ends:
+            splits.setdefault(max(ends, key=len), []).append(file)
+    return splits
+
+
+def _cache_folders(folder: Path, depth: int) -> list[Path]:
+    """Folders below one that hold a data set of the ``datasets`` cache."""
+    folders = _folders(folder) if depth else []
+    here = [folder] if (folder / INFO).exists() and _cached(folder) else []
+    return here or [inner for sub in folders for inner in _cache_folders(sub, depth - 1)]
+
+
+def _folders(folder: Path) -> list[Path]:
+    """Visible folders in a folder, by name; links are not followed."""
+    try:
+        entries = sorted(folder.iterdir())
+    except OSError:
+        return []
+    return [entry for entry in entries if entry.is_dir() and not entry.is_symlink() and not entry.name.startswith(".")]
+
+
+def _files(folder: Path, suffix: str) -> list[Path]:
+    """The files with an ending in a folder, by name. Raises TaskError for a link that leads out of the folder."""
+    files = [file for file in sorted(folder.glob(f"*{suffix}")) if not file.is_dir()]
+    try:
+        for file in files:
+            inside(file)
+    except CheckpointError as error:
+        raise TaskError(f"{folder.name}: {error}") from None
+    return files
+
+
+def read_description(path: Path) -> dict[str, Any]:
+    """The mapping in a JSON file beside tables. Raises TaskError if it is missing or damaged."""
+    try:
+        content = read_json(path)
+    except (CheckpointError, OSError) as error:
+        raise TaskError(f"{path.parent.name}/{error}") from None
+    if content is None:
+        raise TaskError(f"{path.parent.name} has no {path.name}.")
+    return content

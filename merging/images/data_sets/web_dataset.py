@@ -1,0 +1,173 @@
+"""WebDataset tars: in each, an image and its label ``.cls`` for every sample; class names in ``classnames.txt``."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from PIL import Image
+
+from merging.base.errors import CheckpointError, TaskError
+from merging.base.files.paths import inside, open_regular
+from merging.base.text import first_few, printable
+from merging.images.data_sets.base import WHOLE, DataSet, Labels, part_of
+from merging.images.data_sets.class_list import listed_names
+from merging.images.data_sets.references import ImageReference, encoded
+from merging.images.data_sets.tar_members import TarMember, members
+from merging.images.preprocess import read_image
+
+ENDINGS = ("jpg", "jpeg", "png", "webp", "ppm", "pgm", "bmp", "gif")
+LABEL_ENDING, SHARDS_FILE = "cls", "nshards.txt"
+MAX_LABEL = 9  # digits of a label
+
+
+@dataclass(frozen=True, slots=True)
+class Tars:
+    """The tars of each part of a data set."""
+
+    name: str
+    root: Path
+    parts: Mapping[str, Sequence[Path]]
+    notes: tuple[str, ...] = ()
+
+
+class TarData(DataSet):
+    """Samples in the order of the tars and in their order there; a sample's name is a member's up to its first dot."""
+
+    kind = "WebDataset"
+
+    def __init__(self, tars: Tars, image: str | None = None, label: str | None = None) -> None:
+        self._image, self._label = image, label or LABEL_ENDING
+        self._places: dict[str, list[ImageReference]] = {}
+        self.parts: Mapping[str, Labels] = {part: self._read(part, files) for part, files in tars.parts.items()}
+        self.class_names, self.notes = listed_names(tars.root), tars.notes
+        self.lists_classes = self.class_names is not None
+
+    def _read(self, part: str, files: Iterable[Path]) -> Labels:
+        labels: list[int] = []
+        places = self._places[part] = []
+        for file in files:
+            descriptor = _descriptor(file)
+            try:
+                for key, sample in _samples(file).items():
+                    image = self._image_of(sample, key, file)
+                    labels.append(self._label_of(sample, key, file, descriptor))
+                    places.append(ImageReference(file, offset=image.offset, size=image.size))
+            finally:
+                os.close(descriptor)
+        return np.array(labels, dtype=np.int64)
+
+    def _image_of(self, sample: Mapping[str, TarMember], key: str, file: Path) -> TarMember:
+        endings = [self._image] if self._image else [ending for ending in ENDINGS if ending in sample]
+        if len(endings) == 1 and endings[0] in sample:
+            return sample[endings[0]]
+        name, has = printable(key, 60), first_few(f".{ending}" for ending in sample)
+        if len(endings) > 1:
+            raise TaskError(f"{file.name}: sample {name!r} has several images: {has}. Choose one with image_column.")
+        raise TaskError(f"{file.name}: sample {name!r} has no image; it has {has}. Name its ending with image_column.")
+
+    def _label_of(self, sample: Mapping[str, TarMember], key: str, file: Path, descriptor: int) -> int:
+        member, name = sample.get(self._label), printable(key, 60)
+        if member is None:
+            has = first_few(f".{ending}" for ending in sample)
+            raise TaskError(
+                f"{file.name}: sample {name!r} has no label .{self._label}; it has {has}. A data set of images with "
+                "labels is needed; label_column names another ending."
+            )
+        text = os.pread(descriptor, min(member.size, 4 * MAX_LABEL), member.offset).strip()
+        if not text.isdigit() or len(text) > MAX_LABEL:
+            shown = printable(text.decode("ascii", "replace"), 30)
+            raise TaskError(f"{file.name}: the label {shown!r} of sample {name!r} is not a number in digits.")
+        return int(text)
+
+    def pictures(self, part: str, at: Sequence[int]) -> Iterator[tuple[int, Image.Image | TaskError]]:
+        places = [self._places[part][index] for index in at]
+        for index, place, data in zip(at, places, encoded(places), strict=True):
+            try:
+                yield index, data if isinstance(data, TaskError) else read_image(data, place.label)
+            except TaskError as error:
+                yield index, error
+
+    def reference(self, part: str, index: int) -> ImageReference | None:
+        return self._places[part][index]
+
+
+def _samples(file: Path) -> dict[str, dict[str, TarMember]]:
+    """The name of each sample -> ending -> member. Raises TaskError for a sample with two members of one ending."""
+    samples: dict[str, dict[str, TarMember]] = {}
+    for member in members(file):
+        folder, _, name = member.name.rpartition("/")
+        stem, dot, ending = name.partition(".")
+        if not stem or not dot:  # hidden files, and a README
+            continue
+        sample = samples.setdefault(f"{folder}/{stem}", {})
+        if sample.setdefault(ending.casefold(), member) is not member:
+            raise TaskError(f"{file.name} holds {printable(member.name, 80)!r} twice.")
+    return samples
+
+
+def _descriptor(file: Path) -> int:
+    try:
+        return open_regular(inside(file))
+    except CheckpointError as error:
+        raise TaskError(str(error)) from None
+
+
+def find_tars(path: Path, name: str) -> Tars | None:
+    """The tars of a data set: a tar, those in a folder, or those in its folders for each split; None if there are none.
+
+    Raises:
+        TaskError: tars in one folder of which only some are named like parts.
+    """
+    if path.is_file():
+        return Tars(name, path.parent, {WHOLE: [path]}) if path.suffix == ".tar" else None
+    parts: dict[str, list[Path]] = {}
+    notes: list[str] = []
+    for root in (path, path / "data"):
+        for folder in sorted(root.iterdir()) if root.is_dir() else ():
+            if (part := part_of(folder.name)) and folder.is_dir() and not folder.is_symlink() and (tars := _in(folder)):
+                parts.setdefault(part, []).extend(tars)
+                notes += _missing(folder, len(tars))
+        if not parts:
+            parts = _by_name(_in(root), name)
+            notes = _missing(root, sum(map(len, parts.values()))) if parts else []
+        if parts:
+            return Tars(name, path, parts, tuple(notes))
+    return None
+
+
+def _in(folder: Path) -> list[Path]:
+    """The tars in a folder, 2.tar before 10.tar."""
+
+    def in_numbers(file: Path) -> list[str | int]:
+        return [int(piece) if piece.isdigit() else piece for piece in re.split(r"([0-9]+)", file.stem)]
+
+    return sorted(folder.glob("*.tar"), key=in_numbers)
+
+
+def _by_name(tars: Sequence[Path], name: str) -> dict[str, list[Path]]:
+    """Part -> its tars, by a word of their names such as train-0001; one part where no name has such a word."""
+    parts: dict[str, list[Path]] = {}
+    unknown = []
+    for file in tars:
+        named = next((part for word in re.split(r"[-_.]", file.stem) if (part := part_of(word))), None)
+        parts.setdefault(named or WHOLE, []).append(file)
+        unknown += [file.name] * (named is None)
+    if unknown and len(unknown) < len(tars):
+        raise TaskError(f"{name}: nothing says which split {first_few(unknown)} belong to; the other tars name theirs.")
+    return parts
+
+
+def _missing(folder: Path, count: int) -> list[str]:
+    """What is to be said if not all tars of a folder are here, of which ``nshards.txt`` has the number."""
+    try:
+        text = (folder / SHARDS_FILE).read_bytes()[: 4 * MAX_LABEL].strip()
+    except OSError:
+        return []
+    if not text.isdigit() or len(text) > MAX_LABEL or int(text) <= count:
+        return []
+    return [f"Only {count} of the {int(text)} tars in {folder.name}/ are here; fetch the others for all its images."]

@@ -1,0 +1,77 @@
+"""A user's own picture as a tower sees it: one PNG, JPEG or WebP, read under the limits of data sets' images.
+
+What else such a file may be is refused in words: drawings, animations, and files that are a picture and something else
+at once. Only pixels are kept, so that no metadata (place, time, camera) goes on.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from merging.base.errors import TaskError
+from merging.base.text import printable, size_text
+from merging.images.preprocess import read_image, square
+
+MOST_BYTES = 2_000_000
+JPEG, PNG, WEBP = "JPEG", "PNG", "WEBP"
+PNG_START, PNG_END = b"\x89PNG\r\n\x1a\n", b"IEND\xae\x42\x60\x82"
+JPEG_START, JPEG_END = b"\xff\xd8", b"\xff\xd9"
+ADVICE = "Save it again as PNG, JPEG or WebP with an image program."
+
+
+def own_image(data: bytes, file_name: str, size: int) -> NDArray[np.uint8]:
+    """The pixels (size, size, 3) of a picture, resized and cropped as the images of a benchmark are.
+
+    Raises:
+        TaskError: too large, no PNG, JPEG or WebP, damaged, animated, or with other data behind the picture.
+    """
+    label = printable(file_name or "the image", 60)
+    if len(data) > MOST_BYTES:
+        raise TaskError(
+            f"{label} has {size_text(len(data))}; at most {size_text(MOST_BYTES)} are taken. Make it smaller."
+        )
+    image = read_image(data, label)
+    if image.format not in (JPEG, PNG, WEBP):
+        raise TaskError(f"{label} is a {image.format} file; a PNG, JPEG or WebP is expected. {ADVICE}")
+    frames = getattr(image, "n_frames", 1)
+    if frames > 1:
+        raise TaskError(f"{label} is animated: it has {frames} frames, and one is expected. Save a single frame.")
+    if rest := _bytes_behind(data, str(image.format)):
+        raise TaskError(
+            f"{label} is a {image.format} with {size_text(rest)} of other data behind the picture, so it may be "
+            f"another kind of file as well. {ADVICE}"
+        )
+    return square(image, size, label)
+
+
+def _bytes_behind(data: bytes, form: str) -> int:
+    """How many bytes follow the end of the picture; zeros and line ends are padding and do not count."""
+    if form == PNG:
+        end = _end_of_png(data)
+    elif form == WEBP:
+        stated = 8 + int.from_bytes(data[4:8], "little")
+        end = stated + stated % 2
+    else:
+        end = _end_of_jpeg(data)
+    return len(data[end:].strip(b"\0\r\n"))
+
+
+def _end_of_png(data: bytes) -> int:
+    """The end of the chunk IEND; chunks are walked, since the four letters may stand in the data of another one."""
+    at = len(PNG_START)
+    while at + 12 <= len(data):
+        length, kind = int.from_bytes(data[at : at + 4], "big"), data[at + 4 : at + 8]
+        at += 12 + length
+        if kind == b"IEND":
+            break
+    return at
+
+
+def _end_of_jpeg(data: bytes) -> int:
+    """The end of the picture: segments are walked up to the scans, which end at the first marker "end of image"."""
+    at = len(JPEG_START)
+    while at + 4 <= len(data) and data[at] == 0xFF and data[at + 1] != 0xDA:
+        at += 1 if data[at + 1] == 0xFF else 2 + int.from_bytes(data[at + 2 : at + 4], "big")
+    end = data.find(JPEG_END, at)
+    return len(data) if end < 0 else end + len(JPEG_END)

@@ -1,0 +1,166 @@
+"""Class names and prompt templates of the papers' 8 + 13 data sets, one file of data for each.
+
+``manifest.json`` has the sha-256 of every file. ``order`` describes the order of the class names, ``aliases`` are other
+names of a class in data sets, and ``labels_alone`` says whether label numbers without names have one agreed meaning.
+``wordings`` has the class names as others write them, in the same order; without names they are the same.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Self
+
+from merging.base.errors import TaskError
+from merging.base.text import did_you_mean, printable
+
+FOLDER = Path(__file__).with_name("prompts")
+MANIFEST = "manifest.json"
+CLIP, HUB = "clip", "hub"
+WORDINGS = (CLIP, HUB)  # who wrote the class names: CLIP's authors, or the Hub's data sets and FusionBench
+
+
+@dataclass(frozen=True, slots=True)
+class Prompts:
+    """Class names and templates of a data set's prompts; ``{}`` in a template stands for the class name."""
+
+    key: str
+    title: str
+    papers: str  # "in domain" or "out of domain"
+    class_names: tuple[str, ...]
+    templates: tuple[str, ...]
+    order: str
+    labels_alone: bool
+    numbers: Mapping[str, int]  # simplified name, of any wording and alias -> number of its class
+    wordings: Mapping[str, tuple[str, ...]]  # wording -> class names
+    notes: tuple[str, ...]
+    source: str
+
+    def worded(self, wording: str) -> Self:
+        """The same prompts with the class names of a wording; raises TaskError if nothing is known of it."""
+        if wording not in self.wordings:
+            raise TaskError(
+                f"There is no wording {printable(wording, 40)!r} of {self.title}: no source states its class names. "
+                f"There is {' and '.join(self.wordings)}."
+            )
+        return replace(self, class_names=self.wordings[wording])
+
+    def match(self, names: Sequence[str]) -> list[str]:
+        """The class name for each of a data set's own names, in their order.
+
+        Names that are numbers, from 0 or from 1, are indices of the classes.
+
+        Raises:
+            TaskError: a name of no class, or two names of one class.
+        """
+        classes = self._classes(names)
+        for name, number in zip(names, classes, strict=True):
+            if number is None:
+                hint = did_you_mean(name, self.class_names)
+                raise TaskError(
+                    f"{name[:80]!r} is no class of {self.title}.{hint} {self.first_difference(names)} Give `classes` "
+                    "as a mapping."
+                )
+        matches = [self.class_names[number] for number in classes if number is not None]
+        if len(set(matches)) < len(matches) and len(set(self.class_names)) == len(self.class_names):
+            twice = next(name for name in matches if matches.count(name) > 1)
+            raise TaskError(f"Two classes of the data set mean {twice!r} of {self.title}.")
+        return matches
+
+    def first_difference(self, names: Sequence[str]) -> str:
+        """Where a data set's own names and these classes first differ, in a sentence; empty if they do not."""
+        order = self._classes(names)
+        if all(number == own for own, number in enumerate(order)) and len(names) == len(self.class_names):
+            return ""
+        at = next((own for own, number in enumerate(order) if number != own), len(names))
+        return _difference(names, self.class_names, self.title, at)
+
+    def _classes(self, names: Sequence[str]) -> list[int | None]:
+        """The number of the class of each name; None for unknown names."""
+        if numbers := _numbers(names, self.class_names):
+            return [*numbers]
+        return [
+            # two classes may have one name, so the one at the same place comes first
+            own if self._is_called(own, simple(name)) else self.numbers.get(simple(name))
+            for own, name in enumerate(names)
+        ]  # fmt: skip
+
+    def _is_called(self, number: int, name: str) -> bool:
+        """Whether the class of a number has that simplified name in some wording."""
+        return any(number < len(each) and simple(each[number]) == name for each in self.wordings.values())
+
+
+def simple(name: str) -> str:
+    """A name reduced to its letters and digits, for comparison."""
+    return re.sub(r"[\W_]+", "", name.casefold())
+
+
+def first_difference(own: Sequence[str], names: Sequence[str], title: str) -> str:
+    """The first label at which two lists of class names differ, in a sentence; empty if they do not."""
+    longest = range(max(len(own), len(names)))
+    at = next((n for n in longest if simple(_name(own, n)) != simple(_name(names, n))), None)
+    return "" if at is None else _difference(own, names, title, at)
+
+
+def _difference(own: Sequence[str], names: Sequence[str], title: str, at: int) -> str:
+    lines = [printable(repr(_name(each, at)), 80) if at < len(each) else "nothing" for each in (own, names)]
+    return f"The lists first differ at label {at}: the data set has {lines[0]}, {title} {lines[1]}."
+
+
+def _name(names: Sequence[str], number: int) -> str:
+    return names[number] if number < len(names) else ""
+
+
+def _numbers(names: Sequence[str], classes: Sequence[str]) -> list[int]:
+    """Class numbers from 0 if the names are exactly 0 … count - 1 or 1 … count; else empty.
+
+    Classes that are digits themselves are not counted from 1: "1" is then the name of one of them.
+    """
+    if not all(name.isascii() and name.isdigit() and len(name) < 10 for name in names):
+        return []
+    numbers = [int(name) for name in names]
+    for first in (0,) if all(name.isdigit() for name in classes) else (0, 1):
+        if sorted(numbers) == list(range(first, first + len(classes))):
+            return [number - first for number in numbers]
+    return []
+
+
+def prompt_keys() -> tuple[str, ...]:
+    """Keys of all data sets, in alphabetical order."""
+    return tuple(sorted(path.stem for path in FOLDER.glob("*.json") if path.name != MANIFEST))
+
+
+def prompts(key: str) -> Prompts:
+    """The prompts of a data set; raises TaskError, which names the nearest key, if there are none."""
+    keys = prompt_keys()
+    if key not in keys:
+        raise TaskError(f"There are no prompts called {key[:40]!r}.{did_you_mean(key, keys)} {', '.join(keys)}.")
+    data = json.loads((FOLDER / f"{key}.json").read_text("utf-8"))
+    names = tuple(data["class_names"])
+    others = {name: tuple(entry.get("class_names", names)) for name, entry in data.get("wordings", {}).items()}
+    return Prompts(
+        key=key,
+        title=data["title"],
+        papers=data["papers"],
+        class_names=names,
+        templates=tuple(data["templates"]),
+        order=data["order"],
+        labels_alone=data["labels_alone"],
+        numbers=_known_names(data, names, others),
+        wordings={CLIP: names, **others},
+        notes=tuple(data["notes"]),
+        source=data["source"],
+    )
+
+
+def _known_names(data: Mapping[str, Any], names: Sequence[str], others: Mapping[str, Sequence[str]]) -> dict[str, int]:
+    """Every simplified name of a class -> its number; a class's own name is none of another class."""
+    known: dict[str, int] = {}
+    aliases = [(alias, names.index(name)) for name, every in data.get("aliases", {}).items() for alias in every]
+    lists = (names, data.get("folders", []), *others.values())
+    for name, number in [*((name, n) for each in lists for n, name in enumerate(each)), *aliases]:
+        known.setdefault(simple(name), number)
+    return known

@@ -1,0 +1,122 @@
+"""CLIP's text tower as functions of a checkpoint's tensors: features of tokenized prompts.
+
+Its blocks are those of the visual tower with a causal mask, so the same code runs them. Only the text part of a file
+is read.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Self
+
+import torch
+import torch.nn.functional as nnf
+from torch import Tensor
+
+from merging.base.errors import CheckpointError, TaskError
+from merging.images.batches import HELD
+from merging.images.image_encoder import EPS, Encoder
+from merging.models.architecture import Architecture, stated_by, with_activation
+from merging.models.checkpoint import Checkpoint, MappingCheckpoint
+from merging.models.formats.opening import ModelRef, Source, open_stored
+from merging.models.references import without_folders
+from merging.models.text_tower import BLOCKS, POSITIONS, PROJECTION, SCALE, TOKENS, text_heads, text_tower
+from merging.models.views import canonical
+
+LOGIT_SCALE = 100.0  # OpenAI's, for files without one
+
+
+@dataclass(frozen=True)
+class TextTower:
+    """A text tower ready to run, float32. Cosines times ``logit_scale`` are logits."""
+
+    embedding: Tensor  # (vocabulary, width)
+    positions: Tensor  # (context, width)
+    norm: tuple[Tensor, Tensor]
+    projection: Tensor  # (width, embed_dim)
+    blocks: Encoder
+    logit_scale: float
+
+    @classmethod
+    def open(
+        cls, source: Source, device: torch.device | str = "cpu", base: Path | None = None, activation: str = ""
+    ) -> Self:
+        """The text tower in a whole CLIP model of open_clip or Transformers: a file, a folder or a state dict.
+
+        Relative paths start at ``base``. ``activation`` replaces a missing or wrong activation in a file's metadata.
+
+        Raises:
+            CheckpointError: the model has no text tower, or one of another kind than CLIP's.
+        """
+        if isinstance(source, Checkpoint):
+            return cls._of(source, device)
+        if isinstance(source, Mapping):
+            return cls._of(MappingCheckpoint(source, "the state dict"), device)
+        model = source if isinstance(source, ModelRef) else ModelRef(str(os.fspath(source)), base)
+        return cls._of(with_activation(open_stored(model, without_folders(model.text)), activation), device)
+
+    @classmethod
+    def _of(cls, checkpoint: Checkpoint, device: torch.device | str) -> Self:
+        text = text_tower(checkpoint)
+
+        def read(name: str) -> Tensor:
+            return text.read(name).to(device, torch.float32)
+
+        width, embed_dim = text.infos[PROJECTION].shape
+        blocks = {name: read(name) for name in text.infos if name.startswith(BLOCKS)}
+        layers = len({name.split(".")[2] for name in blocks})
+        shape = Architecture(0, 0, width, layers, text_heads(checkpoint, width), embed_dim, _quick_gelu(checkpoint))
+        return cls(
+            embedding=read(TOKENS),
+            positions=read(POSITIONS),
+            norm=(read("ln_final.weight"), read("ln_final.bias")),
+            projection=read(PROJECTION),
+            blocks=Encoder(shape, blocks, causal=True),
+            logit_scale=float(read(SCALE).exp()) if SCALE in text.infos else LOGIT_SCALE,
+        )
+
+    @property
+    def context(self) -> int:
+        """The length of the longest prompt, in tokens."""
+        return len(self.positions)
+
+    @property
+    def embed_dim(self) -> int:
+        """The length of its features, equal to that of the visual tower's."""
+        return self.projection.shape[1]
+
+    def forward_bytes(self, prompts: int) -> int:
+        """Bytes of memory that so many prompts take on their way through the tower."""
+        heads, width = self.blocks.architecture.heads, self.embedding.shape[1]
+        return prompts * self.context * (HELD * width + heads * self.context) * self.embedding.itemsize
+
+    def __call__(self, tokens: Tensor) -> Tensor:
+        """Features (n, embed_dim) of tokenized prompts (n, context), not normalized to unit length.
+
+        The end of a prompt is its largest token. Later tokens cannot change the result, as no token attends to them,
+        so they are not computed.
+        """
+        if int(tokens.max()) >= len(self.embedding):
+            raise TaskError(
+                f"The text tower knows {len(self.embedding):,} tokens and was given number {int(tokens.max()):,}: it "
+                "was trained with another tokenizer. Give the heads themselves."
+            )
+        tokens = tokens.to(self.embedding.device)
+        ends = tokens.argmax(dim=-1)
+        length = int(ends.max()) + 1
+        x = self.embedding[tokens[:, :length]] + self.positions[:length]
+        for index in range(self.blocks.architecture.layers):
+            x = self.blocks.block(x, index)
+        last = x[torch.arange(len(x), device=x.device), ends]
+        return nnf.layer_norm(last, last.shape[-1:], *self.norm, EPS) @ self.projection
+
+
+def _quick_gelu(checkpoint: Checkpoint) -> bool:
+    """Whether the activation is QuickGELU; it is that of the visual tower."""
+    try:
+        return Architecture.of(canonical(checkpoint)).quick_gelu
+    except CheckpointError:  # a file with the text tower alone
+        return bool(stated_by(checkpoint).get("quick_gelu", True))

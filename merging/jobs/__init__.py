@@ -1,1 +1,0 @@
-"""The queue of child processes, and its files on the disk."""

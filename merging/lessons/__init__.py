@@ -1,1 +1,0 @@
-"""Guided lessons: their files, facts computed from stored tables, goals, verdicts, progress, and their check."""

@@ -1,0 +1,150 @@
+"""Checkpoints: lazy, read-only mappings from name to tensor, the same for every file format."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from merging.base.errors import CheckpointError
+from merging.base.numerics.low_rank import Thin
+from merging.base.text import printable
+from merging.models.content_digest import ContentDigest, OnBytes, ignore
+from merging.models.families import UNUSED_TEXT, Parameter
+from merging.models.network_facts import title_of
+from merging.models.network_inference import describe, is_inferred
+from merging.models.references import without_folders
+from merging.models.tensor_info import DTYPE_NAMES, TensorInfo, raw_bytes
+
+Spans = tuple[tuple[int, int], ...]  # places [start, stop) in a flat tensor
+UNNAMED = "another network"  # than CLIP, of a kind without facts
+DIGEST_PIECE = 1 << 18  # scalars hashed at a time: larger pieces leave the cache before they are hashed
+
+
+@dataclass(frozen=True, slots=True)
+class UnusedText:
+    """Number of text tensors and of their scalars that are not merged; their task vectors are exactly zero."""
+
+    tensors: int = 0
+    numel: int = 0
+
+
+class Checkpoint(ABC):
+    """Named tensors that are read on demand. ``name`` is used in messages, ``label`` in recipes."""
+
+    name: str
+    label: str
+    infos: Mapping[str, TensorInfo]
+    metadata: Mapping[str, str]
+    family: str = ""  # one of FAMILY_KEYS where the caller says what it is
+    notes: tuple[str, ...] = ()  # changes made to open it, in sentences
+    cautions: tuple[str, ...] = ()  # oddities that the user should check
+    folder: Path | None = None  # the folder of its file, where configurations and tokenizers lie; None in memory
+
+    @abstractmethod
+    def read_flat(self, name: str, start: int, stop: int) -> Tensor:
+        """Scalars [start, stop) of a tensor in storage order, flat (stop - start,), in the stored dtype."""
+
+    def read_spans(self, name: str, spans: Spans) -> Tensor:
+        """The scalars at several places of a tensor, one after the other, flat."""
+        parts = [self.read_flat(name, start, stop) for start, stop in spans]
+        return torch.cat(parts) if len(parts) > 1 else parts[0]
+
+    def state(self) -> tuple[int, ...] | None:
+        """Numbers that change when the stored bytes may have changed; None if the checkpoint is not in a file."""
+        return None
+
+    def read(self, name: str) -> Tensor:
+        """A whole tensor in its stored dtype and shape."""
+        info = self.infos[name]
+        return self.read_flat(name, 0, info.numel).reshape(info.shape)
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of all tensors."""
+        return sum(info.nbytes for info in self.infos.values())
+
+    @cached_property
+    def parameters(self) -> tuple[Parameter, ...]:
+        """Every tensor with its role and block, in forward order."""
+        where = self.name
+        if self.state() is not None:  # it is in a file, whose name says more
+            where = f"{self.name} ({printable(without_folders(self.label))})"
+        return describe(self.infos, where, self.family)
+
+    @cached_property
+    def inferred(self) -> bool:
+        """Whether this is another network than CLIP, whose parameters are inferred."""
+        return is_inferred(self.infos, self.family)
+
+    @cached_property
+    def network(self) -> str:
+        """What a network other than CLIP is called; empty for CLIP."""
+        return (title_of(self.infos) or UNNAMED) if self.inferred else ""
+
+    @cached_property
+    def dead(self) -> UnusedText:
+        """The unused text tensors that published image encoders contain."""
+        infos = [self.infos[p.name] for p in self.parameters if p.part == UNUSED_TEXT]
+        return UnusedText(len(infos), sum(info.numel for info in infos))
+
+    @cached_property
+    def digest(self) -> str:
+        """The digest of names, dtypes, shapes and values; file format and order of the tensors do not matter."""
+        return self.content_digest()
+
+    def content_digest(self, on_bytes: OnBytes = ignore) -> str:
+        """``digest``, computed anew; ``on_bytes`` is called after every piece that was read."""
+        content = ContentDigest(self.nbytes)
+        for name in sorted(self.infos):
+            info = self.infos[name]
+            content.begin(name, DTYPE_NAMES[info.dtype].safetensors, info.shape)
+            for start in range(0, info.numel, DIGEST_PIECE):
+                piece = self.read_flat(name, start, min(start + DIGEST_PIECE, info.numel))
+                content.update(raw_bytes(piece.contiguous()))
+                on_bytes(piece.nbytes)
+        return content.hexdigest()
+
+    def applied_to(self, pretrained: Checkpoint) -> Checkpoint:
+        """The expert: this checkpoint itself, or an adapter's changes applied to the pretrained model."""
+        return self
+
+    def thin(self, name: str, pretrained: Checkpoint) -> Thin | None:
+        """What was added to a tensor of the pretrained model, if that is known as thin factors; else None.
+
+        It is in the form in which the tensor is stored; one of more dimensions has a row for each of its first.
+        """
+        return None
+
+    def native(self, state: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        """A state dict under this checkpoint's names, renamed to the names in its file."""
+        return dict(state)
+
+    def state_dict(self) -> dict[str, Tensor]:
+        """All tensors in memory, in forward order."""
+        return {parameter.name: self.read(parameter.name) for parameter in self.parameters}
+
+
+class MappingCheckpoint(Checkpoint):
+    """A state dict in memory."""
+
+    def __init__(self, tensors: Mapping[str, Tensor], name: str) -> None:
+        for key, value in tensors.items():
+            if not isinstance(key, str):
+                raise CheckpointError(f"{name}: the names of tensors are text; got {key!r}.")
+            if not isinstance(value, Tensor):
+                raise CheckpointError(f"{name}: {key!r} is a {type(value).__name__}, not a tensor.")
+            if value.dtype not in DTYPE_NAMES or value.layout != torch.strided or value.is_meta:
+                kind = "without data" if value.is_meta else f"of type {value.dtype}, {value.layout}"
+                raise CheckpointError(f"{name}: tensor {key!r} {kind} cannot be merged; convert it.")
+        self.name, self.label, self.metadata = name, "memory", {}
+        self._tensors = {key: value.detach() for key, value in tensors.items()}
+        self.infos = {key: TensorInfo(tuple(value.shape), value.dtype) for key, value in tensors.items()}
+
+    def read_flat(self, name: str, start: int, stop: int) -> Tensor:
+        return self._tensors[name].reshape(-1)[start:stop]

@@ -1,0 +1,146 @@
+"""Digests of checkpoint files, kept between processes: a file that has not changed is not read again.
+
+A file is identified by its device, inode, size and time of change; <store>/digests/ holds one small entry per file.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from merging.base.files.records import JsonRecords
+from merging.base.progress import Meter
+from merging.models.content_digest import OnBytes, ignore
+from merging.tasks.context import QUIET, Context
+
+if TYPE_CHECKING:  # it loads torch, which digests that another process computes do not need
+    from merging.models.checkpoint import Checkpoint
+
+READING = "Reading checkpoints"
+FOLDER, VERSION = "digests", 2
+MOST = 5000  # entries that are read at most; the newest ones
+DIGEST = re.compile("[0-9a-f]{64}")
+
+Arriving = Callable[[tuple[int, ...], OnBytes], str]  # waits for the digest of a file in that state; empty: none comes
+
+
+class DigestCache:
+    """Digests by the state of their file: those of this process, and those that a store keeps."""
+
+    def __init__(self) -> None:
+        self._digests: dict[tuple[int, ...] | None, str] = {}
+        self._loaded: dict[Path, int] = {}  # folder -> its time of change when this process read it
+        self._arriving: Arriving | None = None
+
+    def clear(self) -> None:
+        """Forget the digests of this process; those in a store are kept."""
+        self._digests.clear()
+        self._loaded.clear()
+
+    @contextlib.contextmanager
+    def arriving(self, digests: Arriving) -> Iterator[None]:
+        """Take digests that another process computes while the block runs; those it does not give are computed here."""
+        self._arriving = digests
+        try:
+            yield
+        finally:
+            self._arriving = None
+
+    def remember(self, digests: Mapping[tuple[int, ...] | None, str]) -> None:
+        """Add digests that were computed before, by the state that the file then had."""
+        self._digests.update(digests)
+
+    def remembered(self, state: tuple[int, ...] | None) -> str:
+        """The digest of a file in that state; empty if this process has none."""
+        return self._digests.get(state, "")
+
+    def digest(self, checkpoint: Checkpoint, meter: Meter | None = None) -> str:
+        """The checkpoint's digest, kept until its file changes; ``meter`` counts its bytes, read or not."""
+        state = checkpoint.state()
+        if state is None:
+            digest = checkpoint.digest
+        else:
+            digest = self._digests.get(state) or self._digests.setdefault(state, self._computed(checkpoint, meter))
+        if meter is not None:
+            meter.advance(checkpoint.nbytes, READING, checkpoint.name)
+        return digest
+
+    def _computed(self, checkpoint: Checkpoint, meter: Meter | None) -> str:
+        """The digest of a checkpoint in a file, which another process may be computing."""
+        on_bytes, state = _bytes_read(checkpoint, meter), checkpoint.state()
+        digest = self._arriving(state, on_bytes) if self._arriving is not None and state is not None else ""
+        return digest or checkpoint.content_digest(on_bytes)
+
+    def load(self, root: Path) -> None:
+        """Read the digests stored under ``root``, unless none changed since this process last read them."""
+        records = _records(root)
+        try:
+            changed = records.folder.stat().st_mtime_ns
+        except OSError:
+            return
+        if self._loaded.get(records.folder) == changed:
+            return
+        for name in records.names():
+            if entry := records.read(name, _entry):
+                self._digests[entry[0]] = entry[1]
+        self._loaded[records.folder] = changed
+
+    def keep(self, root: Path, checkpoint: Checkpoint, meter: Meter | None = None) -> str:
+        """The digest of a checkpoint, stored for other processes; a store that cannot be written is ignored."""
+        state = checkpoint.state()
+        digest = self.digest(checkpoint, meter)
+        if state == checkpoint.state():
+            _remember(root, state, digest)
+        return digest
+
+    def read(self, root: Path, checkpoints: Iterable[Checkpoint], context: Context = QUIET) -> dict[str, str]:
+        """{name: digest} of checkpoints, all read and stored.
+
+        Raises:
+            CheckpointError: a file became shorter.
+            Cancelled: as asked; digests computed until then are kept.
+        """
+        opened = list(checkpoints)
+        meter = context.meter(sum(checkpoint.nbytes for checkpoint in opened))
+        return {checkpoint.name: self.keep(root, checkpoint, meter) for checkpoint in opened}
+
+
+DIGESTS = DigestCache()  # of this process
+
+
+def _records(root: Path) -> JsonRecords:
+    return JsonRecords(root / FOLDER, VERSION, MOST)
+
+
+def _remember(root: Path, state: tuple[int, ...] | None, digest: str) -> None:
+    """Store the digest of a file for other processes; a store that cannot be written is ignored."""
+    if state is not None:
+        name = hashlib.sha256(repr(state).encode()).hexdigest()[:24]
+        with contextlib.suppress(OSError):
+            _records(root).write(name, {"state": list(state), "digest": digest})
+
+
+def _entry(record: Any) -> tuple[tuple[int, ...], str]:
+    """State and digest of a file; raises ValueError or TypeError for what is no digest."""
+    if not DIGEST.fullmatch(record["digest"]):
+        raise ValueError(record["digest"])
+    return tuple(map(int, record["state"])), record["digest"]
+
+
+def _bytes_read(checkpoint: Checkpoint, meter: Meter | None) -> OnBytes:
+    """A callback that reports to a meter how much of a checkpoint has been read."""
+    if meter is None:
+        return ignore
+    meter.check()
+    read = 0
+
+    def on_bytes(size: int) -> None:
+        nonlocal read
+        read += size
+        meter.within(read, READING, checkpoint.name)
+
+    return on_bytes

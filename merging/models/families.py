@@ -1,0 +1,275 @@
+"""The role of each parameter, its residual block and its place in forward order, from its name alone.
+
+A family is a naming scheme of one architecture, written as a table of rules *pattern -> (role, part, section)*. Every
+name of a checkpoint must match exactly one rule of one family; otherwise the error lists the unknown names and the
+nearest family.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from enum import StrEnum
+from functools import cached_property, lru_cache
+from typing import TYPE_CHECKING
+
+from merging.base.errors import FamilyError
+from merging.base.text import first_few, plural
+
+if TYPE_CHECKING:  # importing it loads torch, which the page Home does not need
+    from merging.models.tensor_info import TensorInfo
+
+
+class Role(StrEnum):
+    """The function of a tensor in the network."""
+
+    LINEAR = "linear"
+    CONV = "conv"
+    NORM_SCALE = "norm_scale"
+    SHIFT = "shift"
+    EMBEDDING = "embedding"
+    PROJECTION = "projection"
+    VOCABULARY = "vocabulary"  # one row per token; CLIP's image encoders have none
+    STACK = "stack"  # matrices of several experts of a layer in one tensor, neither
+    STATISTIC = "statistic"  # running mean or variance of a batch norm: the experts' mean, whatever the methods
+    BUFFER = "buffer"  # copied from the pretrained model, never merged
+    HEAD = "head"  # a task's own output layer: every expert keeps its own
+
+
+UNMERGED = frozenset({Role.STATISTIC, Role.BUFFER, Role.HEAD})  # roles that no method sees
+BY_ROW = frozenset({Role.VOCABULARY, Role.STACK})  # tables and stacks, which are no matrices to any method
+OF_OTHERS = BY_ROW | {Role.STATISTIC, Role.HEAD}  # roles that no tensor of CLIP has
+LINEAR_MAPS = frozenset({Role.LINEAR, Role.PROJECTION})  # matrices for which several experts have a joint space
+WEIGHTS = LINEAR_MAPS | {Role.CONV}  # tensors that multiply the rows that enter them
+EMBEDDINGS, OUTPUT, TEXT = "embeddings", "output", "not merged"
+UNUSED_TEXT = "unused text"  # the part of the text tensors in an image encoder's checkpoint
+TEXT_TOWER = "text tower"
+UNKNOWN = "unknown"
+PACKED = "attn.in_proj"  # the part of a tensor that holds q, k and v of an attention layer, a third of its rows each
+QKV = ("attn.q_proj", "attn.k_proj", "attn.v_proj")  # the parts of three tensors, in the order in which one stacks them
+THIRDS = ("query", "key", "value")  # what the thirds of a packed tensor are called, in that order
+AS_CLIP, AS_INFERRED = FAMILY_KEYS = ("clip", "inferred")  # what a recipe may say that its models are
+ACTIVATIONS = ("quick_gelu", "gelu")  # between the layers of an MLP; the weights do not show which one
+
+
+@dataclass(frozen=True, slots=True)
+class Parameter:
+    """One tensor of a family. ``order`` counts in forward order from 0; ``block`` is None outside the blocks."""
+
+    name: str
+    role: Role
+    part: str  # kind of layer, e.g. "mlp.c_fc"
+    section: str  # "embeddings", "block 3", "output"
+    block: int | None  # counted within its tower
+    order: int
+    tower: str = ""  # e.g. "decoder"; empty where there is one
+    transposed: bool = False  # whether a matrix is stored as (d_in, d_out)
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """Names that match ``pattern`` have this role and part; its group ``block`` is the block's number."""
+
+    pattern: str
+    role: Role
+    part: str
+    section: str = ""  # empty: the section of the block
+
+    def match(self, name: str) -> re.Match[str] | None:
+        """The match of the whole name, or None."""
+        return re.fullmatch(self.pattern, name)
+
+
+@dataclass(frozen=True, eq=False)
+class Family:
+    """A naming scheme: rules in forward order."""
+
+    key: str
+    title: str
+    rules: tuple[Rule, ...]
+
+    @cached_property
+    def pattern(self) -> re.Pattern[str]:
+        """What any name of the family matches as a whole."""
+        return re.compile("|".join(rule.pattern.replace("?P<block>", "?:") for rule in self.rules))
+
+    def knows(self, name: str) -> bool:
+        """Whether a rule fits a name."""
+        return self.pattern.fullmatch(name) is not None
+
+    def classify(self, name: str) -> tuple[int, Rule, int | None] | None:
+        """Index of the rule, the rule and the block of ``name``; None if no rule fits."""
+        return _classified(self, name)
+
+
+@lru_cache(maxsize=8192)  # every check of a merge asks for the same few hundred names
+def _classified(family: Family, name: str) -> tuple[int, Rule, int | None] | None:
+    for index, rule in enumerate(family.rules):
+        if match := rule.match(name):
+            block = match.groupdict().get("block")
+            return index, rule, None if block is None else int(block)
+    return None
+
+
+def _weight_and_bias(stem: str, weight: Role, part: str, section: str = "") -> tuple[Rule, Rule]:
+    return Rule(rf"{stem}\.weight", weight, part, section), Rule(rf"{stem}\.bias", Role.SHIFT, part, section)
+
+
+def _open_clip_rules() -> tuple[Rule, ...]:
+    block = r"transformer\.resblocks\.(?P<block>\d+)\."
+    attention = block + r"attn\."
+    return (
+        Rule("class_embedding", Role.EMBEDDING, "class_embedding", EMBEDDINGS),
+        Rule("positional_embedding", Role.EMBEDDING, "positional_embedding", EMBEDDINGS),
+        Rule("proj", Role.PROJECTION, "proj", OUTPUT),
+        Rule(r"conv1\.weight", Role.CONV, "conv1", EMBEDDINGS),
+        *_weight_and_bias("ln_pre", Role.NORM_SCALE, "ln_pre", EMBEDDINGS),
+        *_weight_and_bias(block + "ln_1", Role.NORM_SCALE, "ln_1"),
+        Rule(attention + "in_proj_weight", Role.LINEAR, PACKED),
+        Rule(attention + "in_proj_bias", Role.SHIFT, PACKED),
+        *_weight_and_bias(attention + "out_proj", Role.LINEAR, "attn.out_proj"),
+        *_weight_and_bias(block + "ln_2", Role.NORM_SCALE, "ln_2"),
+        *_weight_and_bias(block + r"mlp\.c_fc", Role.LINEAR, "mlp.c_fc"),
+        *_weight_and_bias(block + r"mlp\.c_proj", Role.LINEAR, "mlp.c_proj"),
+        *_weight_and_bias("ln_post", Role.NORM_SCALE, "ln_post", OUTPUT),
+    )
+
+
+def _hugging_face_rules() -> tuple[Rule, ...]:
+    body = r"(?:vision_model\.)?"
+    block = body + r"encoder\.layers\.(?P<block>\d+)\."
+    attention = block + r"self_attn\."
+    return (
+        Rule(body + r"embeddings\.class_embedding", Role.EMBEDDING, "class_embedding", EMBEDDINGS),
+        Rule(body + r"embeddings\.position_embedding\.weight", Role.EMBEDDING, "positional_embedding", EMBEDDINGS),
+        Rule(r"visual_projection\.weight", Role.PROJECTION, "proj", OUTPUT),
+        Rule(body + r"embeddings\.patch_embedding\.weight", Role.CONV, "conv1", EMBEDDINGS),
+        *_weight_and_bias(body + "pre_layrnorm", Role.NORM_SCALE, "ln_pre", EMBEDDINGS),
+        *_weight_and_bias(block + "layer_norm1", Role.NORM_SCALE, "ln_1"),
+        *_weight_and_bias(attention + "q_proj", Role.LINEAR, "attn.q_proj"),
+        *_weight_and_bias(attention + "k_proj", Role.LINEAR, "attn.k_proj"),
+        *_weight_and_bias(attention + "v_proj", Role.LINEAR, "attn.v_proj"),
+        *_weight_and_bias(attention + "out_proj", Role.LINEAR, "attn.out_proj"),
+        *_weight_and_bias(block + "layer_norm2", Role.NORM_SCALE, "ln_2"),
+        *_weight_and_bias(block + r"mlp\.fc1", Role.LINEAR, "mlp.c_fc"),
+        *_weight_and_bias(block + r"mlp\.fc2", Role.LINEAR, "mlp.c_proj"),
+        *_weight_and_bias(body + "post_layernorm", Role.NORM_SCALE, "ln_post", OUTPUT),
+        Rule(body + r"embeddings\.position_ids", Role.BUFFER, "position_ids", TEXT),
+        Rule(r"logit_scale", Role.BUFFER, "logit_scale", TEXT),
+    )
+
+
+# Text tensors in the checkpoints of image encoders; their task vectors are zero and they are not merged.
+# The published image encoders drop the text transformer and keep these six, which their authors count in quantiles.
+_UNUSED_TEXT = (
+    Rule(
+        r"positional_embedding|text_projection|token_embedding\.weight|ln_final\.(?:weight|bias)|logit_scale",
+        Role.BUFFER,
+        UNUSED_TEXT,
+        TEXT,
+    ),
+    Rule(r"transformer\.resblocks\..+|attn_mask|logit_bias", Role.BUFFER, TEXT_TOWER, TEXT),
+)
+
+
+def _visual(rules: tuple[Rule, ...]) -> tuple[Rule, ...]:
+    """The same rules under open_clip's ``visual.`` prefix."""
+    return tuple(Rule(r"visual\." + rule.pattern, rule.role, rule.part, rule.section) for rule in rules)
+
+
+OPEN_CLIP = Family("open_clip", "open_clip model or image encoder", (*_visual(_open_clip_rules()), *_UNUSED_TEXT))
+BARE = Family("open_clip_tower", "open_clip visual tower", _open_clip_rules())
+HUGGING_FACE = Family("hugging_face", "Hugging Face CLIP vision model", _hugging_face_rules())
+FAMILIES = (OPEN_CLIP, BARE, HUGGING_FACE)
+
+
+def _unknown_names(family: Family, names: Iterable[str]) -> list[str]:
+    return [name for name in names if not family.knows(name)]
+
+
+def recognize(names: Iterable[str], where: str = "the checkpoint", called: str = "") -> Family:
+    """The family whose rules match every name; ``called`` is what such names are called otherwise, if that is known.
+
+    Raises:
+        FamilyError: no family fits; the message lists the unknown names and the nearest family.
+    """
+    listed = list(names)
+    if not listed:
+        raise FamilyError(f"{where} holds no tensors.")
+    family = nearest(listed)
+    unknown = _unknown_names(family, listed)
+    if not unknown:
+        return family
+    raise FamilyError(
+        f"{where} is of no known model family{f'; its names are those of {called}' if called else ''}. The nearest is "
+        f"{family.title!r}, whose rules do not know {len(unknown)} of its {plural(len(listed), 'tensor')}: "
+        f"{first_few(name[:80] for name in unknown)}. Image encoders of CLIP can be merged; if this model has "
+        "one, save it by itself."
+    )
+
+
+def nearest(names: Iterable[str]) -> Family:
+    """The family whose rules match most of the names."""
+    return _nearest(tuple(names))
+
+
+@lru_cache(maxsize=64)
+def _nearest(names: tuple[str, ...]) -> Family:
+    whole = (family for family in FAMILIES if not _unknown_names(family, names))
+    return next(whole, None) or min(FAMILIES, key=lambda family: len(_unknown_names(family, names)))
+
+
+def describe(names: Iterable[str], where: str = "the checkpoint", called: str = "") -> tuple[Parameter, ...]:
+    """Every tensor of a checkpoint with its role and block, in forward order.
+
+    Raises:
+        FamilyError: the names do not all match the rules of one family.
+    """
+    listed = list(names)
+    family = recognize(listed, where, called)
+    rows = []
+    for name in listed:
+        classified = family.classify(name)
+        assert classified is not None  # recognize() has matched every name
+        index, rule, block = classified
+        rows.append((_place(index, rule, block), name, rule, block))
+    rows.sort(key=lambda row: (row[0], row[1]))
+    return tuple(
+        Parameter(name, rule.role, rule.part, rule.section or f"block {block}", block, order)
+        for order, (_, name, rule, block) in enumerate(rows)
+    )
+
+
+def thirds(parameter: Parameter) -> tuple[Parameter, ...]:
+    """Query, key and value of a packed tensor as parameters of their own, in order; nothing of any other tensor.
+
+    They have its place in forward order, and the parts that they have where a file holds them as three tensors.
+    """
+    if parameter.part != PACKED:
+        return ()
+    pairs = zip(THIRDS, QKV, strict=True)
+    return tuple(replace(parameter, name=f"{parameter.name}[{word}]", part=part) for word, part in pairs)
+
+
+def whole_name(name: str) -> str:
+    """The name of the tensor that a checkpoint holds: that of the packed one for its query, key or value."""
+    stem, bracket, word = name.removesuffix("]").rpartition("[")
+    return stem if bracket and name.endswith("]") and word in THIRDS else name
+
+
+def guess(infos: Mapping[str, TensorInfo]) -> tuple[Parameter, ...]:
+    """Parameters of a model of no known family, with roles from their dtypes alone: enough to compare checkpoints."""
+    rows = []
+    for order, (name, info) in enumerate(infos.items()):
+        integers = not info.dtype.is_floating_point and not name.endswith((".weight", ".bias"))
+        rows.append(Parameter(name, Role.BUFFER if integers else Role.LINEAR, UNKNOWN, UNKNOWN, None, order))
+    return tuple(rows)
+
+
+def _place(index: int, rule: Rule, block: int | None) -> tuple[int, int, int]:
+    """Sort key in forward order: parameters before the blocks, in each block, after them."""
+    if block is not None:
+        return 1, block, index
+    after = rule.part == "ln_post" or rule.section == TEXT
+    return (2 if after else 0), 0, index

@@ -1,0 +1,181 @@
+"""What an adapter's configuration and names say: which tensors it changes, and how."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from merging.base.errors import CheckpointError
+from merging.base.text import first_few
+from merging.models.checkpoint import Checkpoint
+
+BASE = "base_model.model."
+LORA = re.compile(r"(?P<layer>.+)\.lora_(?P<side>[AB])(?:\.[^.]+)?\.(?P<kind>weight|bias)")
+WRAPPING = re.compile(r"\.(?:base_layer|modules_to_save(?:\.[^.]+)?)(?=\.)")
+REFUSED = {
+    "lora_magnitude_vector": "DoRA, which scales whole columns",
+    "lora_embedding_": "LoRA of an embedding",
+    "lora_A.bias": "LoRA with a bias",
+    "lora_B.bias": "LoRA with a bias",
+    # PEFT 0.21 adds this change twice, in training and in merging; others may not, and the file does not say.
+    ".base_layer.out_proj.lora_": "LoRA inside torch's attention module, which versions of PEFT count differently",
+}
+# Initializations that also change the pretrained weights, so that the adapter is not the whole change.
+CHANGES_BASE = ("pissa", "olora", "corda", "loftq", "lora_ga")
+# Settings with which the change is not scale · B A, or not a change of weights at all.
+OTHER_KINDS = (
+    "layer_replication", "target_parameters", "trainable_token_indices", "use_qalora", "lora_bias", "kasa_config",
+    "use_bdlora", "arrow_config", "monteclora_config", "alora_invocation_tokens",
+)  # fmt: skip
+# Other settings, which do not alter what the weights mean.
+KNOWN = {
+    "peft_type", "peft_version", "auto_mapping", "base_model_name_or_path", "revision", "task_type", "inference_mode",
+    "r", "lora_alpha", "rank_pattern", "alpha_pattern", "use_rslora", "fan_in_fan_out", "lora_dropout", "bias",
+    "target_modules", "exclude_modules", "modules_to_save", "layers_to_transform", "layers_pattern",
+    "init_lora_weights", "loftq_config", "eva_config", "corda_config", "lora_ga_config", "velora_config",
+    "megatron_config", "megatron_core", "qalora_group_size", "ensure_weight_tying", "runtime_config",
+}  # fmt: skip
+IA3 = re.compile(r"(?P<layer>.+)\.ia3_l(?:\.[^.]+)?")
+KINDS = {"LORA": "LoRA", "IA3": "(IA)³"}  # by PEFT's names
+IA3_KNOWN = {
+    "peft_type", "peft_version", "auto_mapping", "base_model_name_or_path", "revision", "task_type", "inference_mode",
+    "target_modules", "exclude_modules", "feedforward_modules", "fan_in_fan_out", "modules_to_save",
+    "init_ia3_weights",
+}  # fmt: skip
+LARGEST_ALPHA = 1e9
+MAX_PATTERN, MAX_REPEATS, MAX_GROUPS = 200, 3, 4
+
+
+@dataclass(slots=True)
+class Change:
+    """An adapter's change of one layer's tensor: scale · B A is added, or it is multiplied, or replaced.
+
+    With factors a ``replacement`` is what they are added to: PEFT saves the whole layer of an output embedding, too.
+    A ``product`` has a number for each output, which a layer's bias is multiplied by, too; or one for each input.
+    """
+
+    down: str = ""  # A (r, d_in)
+    up: str = ""  # B (d_out, r)
+    scale: float = 0.0
+    fan_in_fan_out: bool = False
+    replacement: str = ""
+    product: str = ""  # (d_out, 1) or (1, d_in)
+
+
+def check_config(config: Mapping[str, Any], label: str) -> None:
+    kind = config.get("peft_type")
+    if kind not in KINDS:
+        known = " and ".join(KINDS.values())
+        raise CheckpointError(f"{label}: an adapter of type {str(kind)[:40]!r} is not supported; {known} are.")
+    if kind == "IA3":
+        return
+    if config.get("use_dora"):
+        raise CheckpointError(f"{label}: DoRA adapters are not supported; merge it into its model with PEFT first.")
+    start = str(config.get("init_lora_weights", "")).lower()
+    if start.startswith(CHANGES_BASE):
+        raise CheckpointError(
+            f"{label}: it began as {start[:20]!r}, which changes the pretrained weights; convert it with PEFT first."
+        )
+    for key in OTHER_KINDS:
+        if config.get(key):
+            raise CheckpointError(f"{label}: adapters with {key} are not supported; merge it with PEFT first.")
+
+
+def unknown(config: Mapping[str, Any]) -> Iterator[str]:
+    """A caution about unknown settings, which a later version of PEFT may have."""
+    known = IA3_KNOWN if config.get("peft_type") == "IA3" else KNOWN
+    if strange := [key for key, value in config.items() if value and key not in known]:
+        yield f"Its configuration sets {first_few(strange)}, which is unknown here; compare with PEFT's result."
+
+
+def changes_of(weights: Checkpoint, config: Mapping[str, Any]) -> dict[str, Change]:
+    """{name of a layer's tensor in the adapter: its change}."""
+    changes: dict[str, Change] = {}
+    for name in weights.infos:
+        for part, what in REFUSED.items():
+            if part in name:
+                raise CheckpointError(
+                    f"{weights.name}: {what}, is not supported ({name[:80]!r}). Merge it with PEFT first."
+                )
+        short = WRAPPING.sub("", name.removeprefix(BASE))
+        if bool(vector := IA3.fullmatch(short)) != (config.get("peft_type") == "IA3") and (vector or ".lora_" in short):
+            raise CheckpointError(
+                f"{weights.name}: {name[:80]!r} is of another kind of adapter than its configuration says."
+            )
+        if vector is not None:
+            changes |= _products(weights, name, vector["layer"], bool(config.get("fan_in_fan_out")))
+            continue
+        factor = LORA.fullmatch(short)
+        if factor is None and ".lora_" in short:
+            raise CheckpointError(
+                f"{weights.name}: LoRA with more than two factors is not supported ({name[:80]!r}). Merge it with PEFT "
+                "first."
+            )
+        if factor is None:
+            changes.setdefault(short, Change()).replacement = name
+            continue
+        change = changes.setdefault(factor["layer"] + ".weight", Change())
+        if factor["side"] == "A":
+            change.down = name
+        else:
+            change.up = name
+    for target, change in changes.items():
+        if change.down or change.up or not (change.replacement or change.product):
+            _complete(change, target.removesuffix(".weight"), weights, config)
+    if not changes:
+        raise CheckpointError(f"{weights.name} holds no adapter.")
+    return changes
+
+
+def _products(weights: Checkpoint, name: str, layer: str, turned: bool) -> dict[str, Change]:
+    """What a vector of (IA)³ changes: a layer's weight and, if it has a number for each output, the layer's bias."""
+    shape = weights.infos[name].shape
+    if len(shape) != 2 or 1 not in shape:
+        raise CheckpointError(
+            f"{weights.name}: (IA)³ of layer {layer[:80]!r} has the shape {list(shape)}; that of a linear layer has "
+            "two sides, of which one is 1. Merge it with PEFT first."
+        )
+    found = {f"{layer}.weight": Change(product=name, fan_in_fan_out=turned)}
+    return found if shape[0] == 1 else found | {f"{layer}.bias": Change(product=name)}
+
+
+def _complete(change: Change, layer: str, weights: Checkpoint, config: Mapping[str, Any]) -> None:
+    """Check both factors and set the scale."""
+    if not change.down or not change.up:
+        raise CheckpointError(f"{weights.name}: layer {layer[:80]!r} has only one of its two factors.")
+    rank = _pattern(config, "rank_pattern", layer, config.get("r"), weights.name)
+    alpha = _pattern(config, "alpha_pattern", layer, config.get("lora_alpha"), weights.name)
+    down, up = weights.infos[change.down].shape, weights.infos[change.up].shape
+    if len(down) < 2 or len(up) < 2 or type(rank) is not int or rank < 1 or down[0] != rank or up[1] != rank:
+        raise CheckpointError(
+            f"{weights.name}: layer {layer[:80]!r} has factors {list(down)} and {list(up)}, its configuration says "
+            f"rank {str(rank)[:20]}."
+        )
+    if math.prod(up[2:]) != 1:
+        raise CheckpointError(f"{weights.name}: layer {layer[:80]!r} is a convolution of a kind that is not supported.")
+    if isinstance(alpha, bool) or not isinstance(alpha, (int, float)) or not abs(alpha) < LARGEST_ALPHA:
+        raise CheckpointError(f"{weights.name}: lora_alpha is a number; got {str(alpha)[:20]!r}.")
+    change.scale = alpha / (math.sqrt(rank) if config.get("use_rslora") else rank)
+    change.fan_in_fan_out = bool(config.get("fan_in_fan_out"))
+
+
+def _pattern(config: Mapping[str, Any], key: str, layer: str, otherwise: Any, label: str) -> Any:
+    """The value of the first pattern that matches the end of a layer's name, as in PEFT; else ``otherwise``."""
+    patterns = config.get(key) or {}
+    if not isinstance(patterns, Mapping):
+        raise CheckpointError(f"{label}: {key} is a mapping from layers to numbers.")
+    for pattern, value in patterns.items():
+        # The pattern comes from a file: slow ones are refused.
+        repeats = len(re.findall(r"[*+?{]", pattern))
+        nested = re.search(r"\)[*+?{]", pattern)
+        if len(pattern) > MAX_PATTERN or repeats > MAX_REPEATS or pattern.count("(") > MAX_GROUPS or nested:
+            raise CheckpointError(f"{label}: the pattern {pattern[:40]!r} in {key} is too intricate.")
+        try:
+            if re.fullmatch(rf"(.*\.)?({pattern})", layer):
+                return value
+        except (re.error, OverflowError):
+            raise CheckpointError(f"{label}: the pattern {pattern[:40]!r} in {key} cannot be read.") from None
+    return otherwise

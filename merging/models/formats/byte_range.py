@@ -1,0 +1,84 @@
+"""A part of an open file, read by offset: a whole checkpoint, a member of an archive, bytes inside a pickle."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+
+from merging.base.errors import CheckpointError
+
+CHUNK = 1 << 16
+MAX_LINE = 4096
+
+
+@dataclass(frozen=True, slots=True)
+class ByteRange:
+    """A window on an open file: bytes [start, start + size). ``name`` is the file's name in messages."""
+
+    descriptor: int
+    start: int
+    size: int
+    name: str
+
+    @classmethod
+    def whole(cls, descriptor: int, name: str) -> ByteRange:
+        """All of a file."""
+        return cls(descriptor, 0, os.fstat(descriptor).st_size, name)
+
+    def part(self, offset: int, size: int) -> ByteRange:
+        """A window inside this one; raises CheckpointError if it reaches past the end."""
+        if offset < 0 or size < 0 or offset + size > self.size:
+            raise self.truncated()
+        return ByteRange(self.descriptor, self.start + offset, size, self.name)
+
+    def read(self, offset: int, size: int) -> bytes:
+        """``size`` bytes; raises CheckpointError if the file ends before."""
+        inside = self.part(offset, size)
+        raw = os.pread(self.descriptor, inside.size, inside.start)
+        if len(raw) != size:
+            raise self.truncated()
+        return raw
+
+    def head(self, size: int) -> bytes:
+        """The first ``size`` bytes, or fewer if there are fewer."""
+        return os.pread(self.descriptor, min(size, self.size), self.start)
+
+    def truncated(self) -> CheckpointError:
+        """The error for a file that promises more than it has."""
+        return CheckpointError(f"{self.name} is damaged or truncated ({self.size} bytes); download or copy it again.")
+
+
+class Cursor:
+    """Reads a window in order, in chunks; skipped bytes are not read."""
+
+    def __init__(self, window: ByteRange) -> None:
+        self.window, self.position = window, 0
+        self._chunk, self._from = b"", 0
+
+    def read(self, size: int) -> bytes:
+        """The next ``size`` bytes."""
+        begin = self.position - self._from
+        if begin < 0 or begin + size > len(self._chunk):
+            if size > self.window.size - self.position:
+                raise self.window.truncated()
+            length = min(max(size, CHUNK), self.window.size - self.position)
+            self._chunk, self._from, begin = self.window.read(self.position, length), self.position, 0
+        self.position += size
+        return self._chunk[begin : begin + size]
+
+    def readline(self) -> bytes:
+        """The bytes up to the next newline, included; raises CheckpointError after ``MAX_LINE`` bytes."""
+        line = bytearray(self.read(1))
+        while not line.endswith(b"\n"):
+            begin = self.position - self._from
+            end = self._chunk.find(b"\n", begin) + 1 or len(self._chunk)
+            line += self.read(max(end - begin, 1))
+            if len(line) > MAX_LINE:
+                raise self.window.truncated()
+        return bytes(line)
+
+    def skip(self, size: int) -> ByteRange:
+        """The next ``size`` bytes as a window; nothing is read."""
+        skipped = self.window.part(self.position, size)
+        self.position += size
+        return skipped

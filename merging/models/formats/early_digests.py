@@ -1,0 +1,170 @@
+"""Digests of large safetensors files, computed by a process of its own while this one still loads torch.
+
+A thread would not do: loading modules holds the interpreter's lock. The process tells on its standard output, in lines
+of JSON, how much of which file it has read, and in the end the digest. What it cannot read, or leaves out, is read by
+``Checkpoint.content_digest``, which also says what is wrong with it. Importing this loads no torch.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import select
+import stat
+import subprocess
+import sys
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import IO, Any
+
+from merging.base.errors import MergingError
+from merging.base.files.paths import file_state, inside, open_regular
+from merging.models.content_digest import SMALL, ContentDigest, OnBytes
+from merging.models.digests import DIGESTS
+from merging.models.formats.opening import ModelRef
+
+PIECE = 1 << 20  # bytes that are read at a time
+REPORTED = 1 << 25  # bytes between two reports
+WAIT = 0.1  # seconds after which it is asked again whether to stop
+MAX_HEADER = 100_000_000
+ROOT = Path(__file__).resolve().parents[3]
+
+State = tuple[int, ...]
+
+
+@contextlib.contextmanager
+def early_digests(models: Iterable[ModelRef]) -> Iterator[None]:
+    """Let digests of these models' files be computed while the block runs.
+
+    Small files, and what is no file, are left to whoever needs their digests.
+    """
+    files = dict(_large(models))
+    if not files:
+        yield
+        return
+    command = [sys.executable, "-m", __name__, *map(str, files.values())]
+    with subprocess.Popen(
+        command, cwd=ROOT, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
+    ) as process:
+        assert process.stdout is not None
+        try:
+            with DIGESTS.arriving(_Arriving(set(files), process.stdout)):
+                yield
+        finally:
+            process.kill()
+
+
+def _large(models: Iterable[ModelRef]) -> Iterator[tuple[State, Path]]:
+    """State and path of every large file among those of the models."""
+    for model in models:
+        with contextlib.suppress(MergingError, OSError, ValueError):
+            if model.remote:
+                continue
+            path = inside(model.path).absolute()
+            status = path.stat()
+            if stat.S_ISREG(status.st_mode) and status.st_size > SMALL:
+                yield (status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns), path
+
+
+class _Arriving:
+    """Digests by the state of their file, as the other process reports them."""
+
+    def __init__(self, awaited: set[State], pipe: IO[bytes]) -> None:
+        self._awaited, self._pipe = awaited, pipe
+        self._known: dict[State, str] = {}
+        self._rest = b""
+
+    def __call__(self, state: State, on_bytes: OnBytes) -> str:
+        """The digest of a file in that state; empty if it does not come."""
+        while state in self._awaited and state not in self._known:
+            on_bytes(0)  # this may stop it
+            if not select.select([self._pipe], [], [], WAIT)[0]:
+                continue
+            raw = os.read(self._pipe.fileno(), 1 << 16)
+            if not raw:
+                self._awaited.clear()
+            *lines, self._rest = (self._rest + raw).split(b"\n")
+            for line in lines:
+                self._take(json.loads(line), state, on_bytes)
+        return self._known.get(state, "")
+
+    def _take(self, report: Any, awaited: State, on_bytes: OnBytes) -> None:
+        state = tuple(report["state"])
+        if "digest" in report:
+            self._known[state] = report["digest"]
+        elif state == awaited:
+            on_bytes(report["read"])
+
+
+def digest_of(path: Path, on_bytes: OnBytes) -> tuple[State, str]:
+    """State and digest of a safetensors file, the same as its checkpoint has.
+
+    Raises:
+        MergingError, OSError, ValueError, KeyError, TypeError: it is none, or it changed meanwhile.
+    """
+    descriptor = open_regular(path)
+    try:
+        state = file_state(descriptor)
+        length = int.from_bytes(os.pread(descriptor, 8, 0), "little")
+        if length > min(MAX_HEADER, state[2] - 8):
+            raise ValueError(length)
+        entries = json.loads(os.pread(descriptor, length, 8))
+        entries.pop("__metadata__", None)
+        spans = {name: entry["data_offsets"] for name, entry in entries.items()}
+        content = ContentDigest(sum(end - begin for begin, end in spans.values()))
+        for name in sorted(entries):
+            content.begin(name, entries[name]["dtype"], tuple(entries[name]["shape"]))
+            begin, end = spans[name]
+            for piece in _pieces(descriptor, 8 + length + begin, end - begin):
+                content.update(piece)
+                on_bytes(len(piece))
+        if file_state(descriptor) != state:
+            raise ValueError(state)
+        return state, content.hexdigest()
+    finally:
+        os.close(descriptor)
+
+
+def _pieces(descriptor: int, offset: int, size: int) -> Iterator[memoryview]:
+    """The bytes of a tensor, piece by piece, in one buffer."""
+    buffer = memoryview(bytearray(min(PIECE, size)))
+    done = 0
+    while done < size:
+        count = os.preadv(descriptor, [buffer[: size - done]], offset + done)
+        if count == 0:
+            raise ValueError(f"shorter than {offset + size} bytes")
+        yield buffer[:count]
+        done += count
+
+
+def main(paths: Iterable[str]) -> None:
+    """Report the digests of files on standard output."""
+    for path in map(Path, paths):
+        with contextlib.suppress(MergingError, ValueError, KeyError, TypeError, RecursionError):
+            _report(path)
+
+
+def _report(path: Path) -> None:
+    status = path.stat()
+    state: State = (status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns)
+    unreported = 0
+
+    def on_bytes(size: int) -> None:
+        nonlocal unreported
+        unreported += size
+        if unreported >= REPORTED:
+            _print(state=state, read=unreported)
+            unreported = 0
+
+    read, digest = digest_of(path, on_bytes)
+    _print(state=read, digest=digest)
+
+
+def _print(**report: Any) -> None:
+    print(json.dumps(report), flush=True)
+
+
+if __name__ == "__main__":
+    with contextlib.suppress(OSError):  # a file that cannot be read, or nobody listens any more
+        main(sys.argv[1:])

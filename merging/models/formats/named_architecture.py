@@ -1,0 +1,79 @@
+"""The architecture that a text names: plain fields, a model of open_clip, or a configuration in a file or folder."""
+
+from __future__ import annotations
+
+import importlib.util
+import re
+from os.path import lexists
+from pathlib import Path
+
+from merging.base.errors import CheckpointError
+from merging.base.text import did_you_mean, printable
+from merging.models.formats.configs import OPEN_CLIP, TRANSFORMERS, read_json, stated_in
+from merging.models.references import locate
+from merging.models.stated_architecture import StatedArchitecture
+
+MODEL_NAME = re.compile(r"[A-Za-z0-9][\w.-]{0,79}")
+QUICK = "quickgelu"  # ends the names of open_clip's models that have QuickGELU
+
+
+def named_architecture(text: str, base: Path | None = None) -> StatedArchitecture:
+    """The architecture that a text names: 'heads=12,activation=gelu', 'ViT-B-32', or the path of a configuration.
+
+    An empty text states nothing. A relative path starts at ``base``.
+
+    A model of open_clip gives the activation only where its name ends with QuickGELU's: OpenAI's weights, which have
+    it, go by the plain name, too.
+
+    Raises:
+        CheckpointError: it is none of them, or the configuration is of no CLIP model.
+    """
+    if not text.strip():
+        return StatedArchitecture()
+    path = locate(text, base)
+    if "=" in text and not lexists(path):
+        return StatedArchitecture.parse(text)
+    if lexists(path) and not (path.is_dir() and MODEL_NAME.fullmatch(text) and not _configurations(path)):
+        return _configured(path)
+    if not MODEL_NAME.fullmatch(text) or text.endswith(".json"):
+        raise CheckpointError(f"There is no configuration at {printable(text)}.")
+    return _of_open_clip(text)
+
+
+def _configured(path: Path) -> StatedArchitecture:
+    """The architecture in a configuration, or in the one of a folder."""
+    for file in _configurations(path) if path.is_dir() else [path]:
+        if (config := read_json(file)) is not None and (stated := stated_in(config)):
+            return StatedArchitecture.of(stated)
+    raise CheckpointError(
+        f"{printable(path.name)} is no configuration of a CLIP model; {OPEN_CLIP}, or {TRANSFORMERS} of Transformers, "
+        "is one."
+    )
+
+
+def _configurations(folder: Path) -> list[Path]:
+    """The configurations in a folder; a folder of experts that is called like a model has none."""
+    return [folder / name for name in (OPEN_CLIP, TRANSFORMERS) if lexists(folder / name)]
+
+
+def _of_open_clip(name: str) -> StatedArchitecture:
+    """The architecture of one of open_clip's models, whose package is found but not imported: that takes seconds."""
+    package = importlib.util.find_spec("open_clip")
+    if package is None or not package.submodule_search_locations:
+        raise CheckpointError(
+            f"open_clip, which knows the model {name}, is not installed; state the number of heads itself: heads=12."
+        )
+    folder = Path(package.submodule_search_locations[0]) / "model_configs"
+    config = read_json(folder / f"{name}.json")
+    if config is None:
+        known = [path.stem for path in sorted(folder.glob("*.json"))]
+        raise CheckpointError(
+            f"open_clip has no model {name!r}.{did_you_mean(name, known)} An architecture is one of its models, the "
+            "path of a configuration, or fields such as heads=12,activation=gelu."
+        )
+    stated = stated_in(config)
+    if not {"width", "layers", "patch_size"} <= stated.get("vision_cfg", {}).keys():
+        raise CheckpointError(f"open_clip's {name} is not a vision transformer of CLIP's kind.")
+    if not name.endswith(QUICK):
+        stated.pop("quick_gelu", None)
+    return StatedArchitecture.of(stated)

@@ -1,0 +1,302 @@
+"""The safetensors format, read by offset and written in place: no memory mapping, no copies in memory.
+
+A mapped file that is truncated while it is open would kill the whole server; reading by offset turns that into an
+error about one file. The header is checked against the file's size before anything is allocated.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import reprlib
+import weakref
+from collections.abc import Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+import torch
+from torch import Tensor
+
+from merging.base.errors import CheckpointError
+from merging.base.files import disk
+from merging.base.files.paths import file_state
+from merging.base.files.strict_json import parse
+from merging.base.files.temporary import temporary_name
+from merging.models.checkpoint import Checkpoint, Spans
+from merging.models.tensor_info import (
+    DTYPE_NAMES,
+    DTYPES,
+    MAX_DIMENSIONS,
+    MAX_TENSORS,
+    TensorInfo,
+    raw_bytes,
+    read_span,
+    read_spans,
+)
+
+MAX_HEADER = 100_000_000
+LENGTH = 8  # bytes that say how long the header is
+SYNCED = 1 << 25  # bytes after which writing to the disk begins
+AGAIN = "The file is damaged: download it again, or write it with safetensors."
+COMPLEX = {"C64": " (complex numbers)", "C128": " (complex numbers)"}
+OTHERS = {  # first bytes of other well-known files, in lower case
+    b"version https://git-lfs": "it is a Git LFS pointer, not the file itself: run `git lfs pull`.",
+    b"pk\x03\x04": "it is a zip archive (a torch checkpoint?), not safetensors.",
+    b"\x89png": "it is a PNG image, not safetensors.",
+    b"\xff\xd8\xff": "it is a JPEG image, not safetensors.",
+    b"\x93numpy": "it is a NumPy array, not safetensors: write a state dict.",
+    b"\x89hdf": "it is an HDF5 file (Keras?), not safetensors: write a state dict.",
+    b"gguf": "it is a GGUF file, not safetensors: its numbers are mostly quantized.",
+    b"%pdf": "it is a PDF document, not safetensors.",
+    b"<!doctype": "it is a web page, not safetensors: download the file again.",
+    b"<html": "it is a web page, not safetensors: download the file again.",
+    b"<!--": "it is a web page, not safetensors: download the file again.",
+    b"<?xml": "it is XML (a server's message?), not safetensors: download the file again.",
+    b"\x1f\x8b": "it is compressed by gzip: unpack it.",
+    b"\x80": "it is a Python pickle, not safetensors.",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Header:
+    """The header of a safetensors file: tensors, the byte at which each begins, string metadata."""
+
+    infos: dict[str, TensorInfo]
+    offsets: dict[str, int]
+    metadata: dict[str, str]
+
+
+def read_header(descriptor: int, label: str) -> Header:
+    """The checked header of an open file.
+
+    Raises:
+        CheckpointError: not safetensors, truncated, trailing bytes, or tensors with overlaps, gaps or wrong sizes.
+    """
+    size = os.fstat(descriptor).st_size
+    if size == 0:
+        raise CheckpointError(f"{label} is empty (0 bytes).")
+    length = int.from_bytes(os.pread(descriptor, 8, 0), "little")
+    if size < 8 or length > MAX_HEADER or length > size - 8:
+        raise CheckpointError(f"{label}: {_what_else(descriptor, size, length)}")
+    entries = parse(os.pread(descriptor, length, 8), label, "the header")
+    metadata = entries.pop("__metadata__", {})
+    if not isinstance(metadata, dict) or not all(isinstance(v, str) for v in metadata.values()):
+        raise CheckpointError(f"{label}: the metadata is not a mapping of text to text. {AGAIN}")
+    return checked_header(entries, metadata, start=8 + length, size=size, label=label)
+
+
+def _what_else(descriptor: int, size: int, length: int) -> str:
+    """What a file that is not safetensors is instead, in words."""
+    start, has_header = os.pread(descriptor, 64, 0).lstrip().lower(), os.pread(descriptor, 1, 8) == b"{"
+    if size < 8 and length <= MAX_HEADER:
+        return f"truncated: it has {size} bytes, and the first 8 give the length of the header; download it again."
+    if length > MAX_HEADER and has_header:
+        return f"its header claims to take {length:,} bytes, and at most {MAX_HEADER:,} are read; download it again."
+    if length <= MAX_HEADER and (has_header or size == 8):
+        return f"truncated: the header alone promises {length + 8} bytes, the file has {size}; download it again."
+    for magic, text in OTHERS.items():
+        if start.startswith(magic):
+            return text
+    if 8 < length <= MAX_HEADER:
+        return f"truncated: the header alone promises {length + 8} bytes, the file has {size}; download it again."
+    return f"neither safetensors nor another known kind of checkpoint (file size {size} bytes)."
+
+
+def checked_header(entries: dict[str, Any], metadata: dict[str, str], *, start: int, size: int, label: str) -> Header:
+    """The header of a file of ``size`` bytes whose numbers begin at byte ``start``. Raises CheckpointError."""
+    if len(entries) > MAX_TENSORS:
+        raise CheckpointError(f"{label} holds {len(entries):,} tensors; refused.")
+    infos: dict[str, TensorInfo] = {}
+    spans: list[tuple[int, int, str]] = []
+    stored = 0
+    for name, entry in entries.items():
+        infos[name], begin, end = _entry(name, entry, label)
+        stored += infos[name].nbytes
+        spans.append((begin, end, name))
+    if not infos:
+        raise CheckpointError(f"{label} holds no tensors.")
+    for begin, end, name in spans:
+        if start + end > size >= start + stored:  # the numbers fit into the file, the place of this tensor does not
+            raise CheckpointError(
+                f"{label}: tensor {name[:80]!r} reaches past the end of the file: its offsets are {begin} and {end}, "
+                f"the file has {size - start} bytes of numbers. {AGAIN}"
+            )
+    expected = 0
+    for begin, end, name in sorted(spans):
+        if begin != expected:
+            what = "overlaps the one before it" if begin < expected else "leaves a hole before it"
+            raise CheckpointError(
+                f"{label}: tensor {name[:80]!r} {what} (starts at {begin}, expected {expected}). {AGAIN}"
+            )
+        expected = end
+    if start + expected > size:
+        raise CheckpointError(
+            f"{label}: truncated: the header promises {start + expected} bytes, the file has {size}; download it again."
+        )
+    if start + expected < size:
+        extra = size - start - expected
+        raise CheckpointError(f"{label}: {extra} bytes follow the last tensor; the file is damaged, download it again.")
+    return Header(infos, {name: start + begin for begin, _, name in spans}, metadata)
+
+
+def _entry(name: str, entry: Any, label: str) -> tuple[TensorInfo, int, int]:
+    try:
+        dtype_text, shape, (begin, end) = entry["dtype"], entry["shape"], entry["data_offsets"]
+        valid = isinstance(shape, list) and len(shape) <= MAX_DIMENSIONS and isinstance(dtype_text, str)
+        valid = valid and all(type(v) is int and 0 <= v < 2**63 for v in (*shape, begin, end))
+    except (TypeError, KeyError, ValueError):
+        valid = False
+    if not valid:
+        raise CheckpointError(
+            f"{label}: the header's entry of tensor {name[:80]!r} is malformed: a dtype, a shape and two offsets "
+            f"of whole numbers are expected, {reprlib.repr(entry)} was found. {AGAIN}"
+        )
+    if dtype_text not in DTYPES:
+        raise CheckpointError(
+            f"{label}: tensor {name[:80]!r} has dtype {dtype_text[:20]!r}{COMPLEX.get(dtype_text, '')}, which cannot "
+            "be merged; convert it."
+        )
+    info = TensorInfo(tuple(shape), DTYPES[dtype_text])
+    if end - begin != info.nbytes:
+        raise CheckpointError(
+            f"{label}: tensor {name[:80]!r} of shape {list(shape)} and dtype {dtype_text} needs {info.nbytes} bytes, "
+            f"its offsets give {end - begin}. {AGAIN}"
+        )
+    return info, begin, end
+
+
+def written_header(infos: Mapping[str, TensorInfo], metadata: Mapping[str, str]) -> tuple[bytes, dict[str, int]]:
+    """The bytes before the numbers of such tensors, and the byte after those at which each tensor begins."""
+    header: dict[str, Any] = {"__metadata__": dict(sorted(metadata.items()))} if metadata else {}
+    offsets, end = dict[str, int](), 0
+    # Widest dtypes first, then by name, as the reference writer does: every tensor stays aligned.
+    for name in sorted(infos, key=lambda n: (-infos[n].dtype.itemsize, n)):
+        info = infos[name]
+        dtype, span = DTYPE_NAMES[info.dtype].safetensors, [end, end + info.nbytes]
+        header[name] = {"dtype": dtype, "shape": list(info.shape), "data_offsets": span}
+        offsets[name], end = end, span[1]
+    raw = json.dumps(header, ensure_ascii=False, separators=(",", ":")).encode()
+    raw += b" " * (-len(raw) % 8)
+    return len(raw).to_bytes(8, "little") + raw, offsets
+
+
+class SafetensorsWriter:
+    """Writes tensors of known shapes in any order, whole or in pieces; the file is created whole or not at all.
+
+    Another thread brings to the disk what is written, so that ``commit`` need not wait for all of it.
+    """
+
+    def __init__(self, path: Path, infos: Mapping[str, TensorInfo], metadata: Mapping[str, str] | None = None) -> None:
+        self.path = path
+        self._partial = path.with_name(f".{temporary_name()}")
+        self._infos = dict(infos)
+        head, self._offsets = written_header(infos, metadata or {})
+        self._start, end = len(head), sum(info.nbytes for info in infos.values())
+        self._unsynced, self._left, self._syncing = 0, self._start + end, ThreadPoolExecutor(1)
+        self._syncs: list[Future[None]] = []
+        self._file = os.open(self._partial, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o644)
+        try:
+            self._put(memoryview(head), 0)
+            disk.reserve(self._file, self._start + end)
+        except OSError:
+            self.abort()
+            raise
+
+    def write(self, name: str, values: torch.Tensor, start: int = 0) -> None:
+        """Put ``values`` (flattened) at flat position ``start`` of tensor ``name``."""
+        info = self._infos[name]
+        flat = values.detach().to("cpu", info.dtype).reshape(-1).contiguous()
+        self._put(raw_bytes(flat), self._start + self._offsets[name] + start * info.dtype.itemsize)
+
+    def _put(self, view: memoryview, offset: int) -> None:
+        """Write all of the bytes; a disk that is almost full takes a part of them at a time."""
+        done = 0
+        while done < len(view):
+            done += os.pwrite(self._file, view[done:], offset + done)
+        self._unsynced += len(view)
+        self._left -= len(view)
+        if self._left == 0 or (self._unsynced >= SYNCED and all(sync.done() for sync in self._syncs)):
+            self._unsynced = 0
+            self._syncs.append(self._syncing.submit(os.fsync, self._file))
+
+    def _wait(self) -> None:
+        """Wait for the other thread; raises the OSError that it met, which the system reports only once."""
+        for sync in self._syncs:
+            sync.result()
+
+    def commit(self) -> None:
+        """Finish the file and give it its name."""
+        try:
+            self._wait()
+            os.fsync(self._file)
+        except OSError:
+            self.abort()
+            raise
+        self._syncing.shutdown()
+        os.close(self._file)
+        self._partial.replace(self.path)
+
+    def abort(self) -> None:
+        """Delete everything written."""
+        self._syncing.shutdown()
+        os.close(self._file)
+        self._partial.unlink(missing_ok=True)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        self.abort() if kind else self.commit()
+
+
+def save(path: Path, tensors: Mapping[str, torch.Tensor], metadata: Mapping[str, str] | None = None) -> None:
+    """Write a state dict; the same tensors and metadata give the same bytes."""
+    infos = {name: TensorInfo(tuple(t.shape), t.dtype) for name, t in tensors.items()}
+    with SafetensorsWriter(path, infos, metadata) as writer:
+        for name, tensor in tensors.items():
+            writer.write(name, tensor)
+
+
+class SafetensorsCheckpoint(Checkpoint):
+    """A safetensors file, read by offset from an open descriptor, which is closed with the checkpoint."""
+
+    def __init__(self, descriptor: int, file: str, name: str) -> None:
+        self.name, self.label = name, file
+        self._descriptor, self._file = descriptor, file
+        weakref.finalize(self, os.close, descriptor)
+        header = read_header(descriptor, file)
+        self.infos, self._offsets, self.metadata = header.infos, header.offsets, header.metadata
+
+    def read_flat(self, name: str, start: int, stop: int) -> Tensor:
+        dtype = self.infos[name].dtype
+        offset = self._offsets[name] + start * dtype.itemsize
+        return read_span(self._descriptor, offset, stop - start, dtype, self._file)
+
+    def read_spans(self, name: str, spans: Spans) -> Tensor:
+        return read_spans(self._descriptor, self._offsets[name], spans, self.infos[name].dtype, self._file)
+
+    def state(self) -> tuple[int, ...]:
+        return file_state(self._descriptor)
+
+
+def file_bytes(name: str, values: Tensor, metadata: Mapping[str, str]) -> bytes:
+    """The bytes of a file with this tensor (*S) and metadata."""
+    flat = values.detach().cpu().reshape(-1).contiguous()
+    head, _ = written_header({name: TensorInfo(tuple(values.shape), values.dtype)}, metadata)
+    return head + bytes(raw_bytes(flat))
+
+
+def tensor_of(raw: bytes, label: str) -> tuple[str, Tensor, dict[str, str]]:
+    """The name, the tensor (*S) and the metadata that ``file_bytes`` wrote. Raises CheckpointError for other bytes."""
+    start = LENGTH + int.from_bytes(raw[:LENGTH], "little")
+    entries = parse(raw[LENGTH:start], label, "the header")
+    metadata = entries.pop("__metadata__", {})
+    if not isinstance(metadata, dict) or len(entries) != 1:
+        raise CheckpointError(f"{label} holds {len(entries)} tensors; one is expected, with metadata.")
+    header = checked_header(entries, metadata, start=start, size=len(raw), label=label)
+    name, info = next(iter(header.infos.items()))
+    numbers = torch.frombuffer(bytearray(raw[start:]), dtype=torch.uint8) if info.nbytes else torch.empty(0)
+    return name, numbers.view(info.dtype).reshape(info.shape), header.metadata

@@ -1,0 +1,37 @@
+"""Tensors that several modules of a network share, or that a file holds twice for them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+
+from merging.models.checkpoint import DIGEST_PIECE, Checkpoint
+from merging.models.formats.configs import TRANSFORMERS, read_json
+
+
+def twin(model: Checkpoint, name: str, others: Sequence[str]) -> str | None:
+    """The first of other tensors that holds the same bits; None if none does."""
+    return next((o for o in others if o != name and is_equal(model, name, model, o)), None)
+
+
+def is_tied(model: Checkpoint, stored: Sequence[str]) -> bool:
+    """Whether input and output embeddings are one tensor, of which a file holds those in ``stored``.
+
+    A file with one of them may be of a network without the others, which its configuration says.
+    """
+    if len(stored) != 1:
+        return len(stored) > 1 and twin(model, stored[0], stored[1:]) is not None
+    config = (read_json(model.folder / TRANSFORMERS) if model.folder else None) or {}
+    names = config.get("architectures")
+    headless = isinstance(names, list) and all(str(name).endswith("Model") for name in names)
+    return config.get("tie_word_embeddings") is not False and not headless
+
+
+def is_equal(model: Checkpoint, name: str, other: Checkpoint, at: str) -> bool:
+    """Whether a tensor of a model and one of another hold the same bits in one shape."""
+    if other.infos[at] != model.infos[name]:
+        return False
+    numel = model.infos[name].numel
+    places = ((start, min(start + DIGEST_PIECE, numel)) for start in range(0, numel, DIGEST_PIECE))
+    return all(torch.equal(model.read_flat(name, *place), other.read_flat(at, *place)) for place in places)

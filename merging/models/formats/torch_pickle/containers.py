@@ -1,0 +1,135 @@
+"""torch's three pickled containers: zip archives, files from before torch 1.6, and plain pickles of tensors."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from merging.base.errors import CheckpointError
+from merging.models.formats.byte_range import ByteRange, Cursor
+from merging.models.formats.torch_pickle import zip_archive
+from merging.models.formats.torch_pickle.interpreter import Machine, PickledCall, PickledDict, ReadLimits
+from merging.models.formats.torch_pickle.tensors import Resolve, Storage, complex_type, reference, storage_type
+
+MAGIC = b"\x80\x02\x8a\x0al\xfc\x9cF\xf9 j\xa8P\x19."
+TAR_MARK, TAR_AT = b"ustar", 257
+NESTED = "torch.storage._load_from_bytes"
+
+
+@dataclass(frozen=True)
+class PickleContents:
+    """The content of a pickled file: the inert object, and a function that finds the storages it refers to."""
+
+    container: str
+    content: Any
+    resolve: Resolve
+
+
+def read(window: ByteRange, limits: ReadLimits | None = None) -> PickleContents:
+    """The content of a pickled file in any of the three containers.
+
+    Raises:
+        CheckpointError: damaged, another kind of file, or made to run code.
+    """
+    limits = limits or ReadLimits()
+    start = window.head(len(MAGIC))
+    if start.startswith(zip_archive.MAGIC):
+        return _zip(window, limits)
+    if start == MAGIC:
+        return _legacy(window, limits)
+    return _plain(window, limits)
+
+
+def _zip(window: ByteRange, limits: ReadLimits) -> PickleContents:
+    archive = zip_archive.open_archive(window)
+    content = Machine(Cursor(archive.pickle), limits).load()
+
+    def resolve(thing: Any, where: str) -> Storage:
+        kind, key, numel, _ = reference(thing, where)
+        dtype, stored = storage_type(kind, where), archive.storages.get(key)
+        if stored is None or stored.size != numel * dtype.itemsize:
+            has = "nothing" if stored is None else f"{stored.size:,} bytes"
+            raise CheckpointError(
+                f"{where}: its storage promises {numel * dtype.itemsize:,} bytes, the archive has {has}; "
+                "the file is damaged."
+            )
+        return Storage(stored, dtype)
+
+    return PickleContents("torch file (zip archive)", content, resolve)
+
+
+def _legacy(window: ByteRange, limits: ReadLimits) -> PickleContents:
+    cursor = Cursor(window)
+    _, _, system = (Machine(cursor, limits).load() for _ in range(3))
+    if isinstance(system, PickledDict) and ("little_endian", False) in system.pairs:
+        raise CheckpointError(f"{window.name} was written on a big-endian machine; save it again as safetensors.")
+    machine = Machine(cursor, limits)
+    content = machine.load()
+    keys = Machine(cursor, limits).load()
+    kinds: dict[str, tuple[Any, int]] = {}
+    for thing in machine.persistent:
+        if isinstance(thing.id, tuple) and thing.id[:1] == ("storage",):
+            kind, key, numel, _ = reference(thing, window.name)
+            kinds.setdefault(key, (kind, numel))
+    storages = _storages(window, cursor, keys, kinds)
+
+    def resolve(thing: Any, where: str) -> Storage:
+        kind, key, _, view = reference(thing, where)
+        storage_type(kind, where)
+        if key not in storages:
+            raise window.truncated()
+        if view is not None:
+            raise CheckpointError(f"{window.name} shares storages as torch 0.3 did; save it again.")
+        return storages[key]
+
+    return PickleContents("torch file from before 1.6", content, resolve)
+
+
+def _storages(window: ByteRange, cursor: Cursor, keys: Any, kinds: dict[str, tuple[Any, int]]) -> dict[str, Storage]:
+    """{key: storage} of the storages that follow the pickles: each a count and that many numbers.
+
+    Storages of complex numbers are passed over.
+    """
+    storages: dict[str, Storage] = {}
+    if not isinstance(keys, list):
+        raise window.truncated()
+    for key in keys:
+        if not isinstance(key, str) or key not in kinds or key in storages:
+            raise window.truncated()
+        kind, promised = kinds[key]
+        dtype = complex_type(kind) or storage_type(kind, f"{window.name}: a tensor")
+        numel = int.from_bytes(cursor.read(8), "little", signed=True)
+        if numel != promised:
+            raise window.truncated()
+        numbers = cursor.skip(numel * dtype.itemsize)
+        if not dtype.is_complex:
+            storages[key] = Storage(numbers, dtype)
+    return storages
+
+
+def _plain(window: ByteRange, limits: ReadLimits) -> PickleContents:
+    """The content of a pickle in which each storage is the bytes of another torch file."""
+    content = Machine(Cursor(window), limits).load()
+    storages: dict[int, Storage] = {}
+
+    def resolve(thing: Any, where: str) -> Storage:
+        if id(thing) not in storages:
+            storages[id(thing)] = _nested(window, thing, limits, where)
+        return storages[id(thing)]
+
+    return PickleContents("Python pickle", content, resolve)
+
+
+def _nested(window: ByteRange, thing: Any, limits: ReadLimits, where: str) -> Storage:
+    is_storage = (
+        isinstance(thing, PickledCall) and str(thing.name) == NESTED and isinstance(thing.args, tuple) and thing.args
+    )
+    inside = thing.args[0] if is_storage else None
+    if isinstance(inside, PickledCall):
+        raise CheckpointError(f"{window.name} was pickled with protocol 2 or older; save it again with torch.save.")
+    if not isinstance(inside, ByteRange):
+        raise CheckpointError(f"{where} has no storage; the file is damaged.")
+    if not inside.head(len(MAGIC)).startswith((MAGIC, zip_archive.MAGIC)):
+        raise window.truncated()
+    opened = read(inside, limits)
+    return opened.resolve(opened.content, where)

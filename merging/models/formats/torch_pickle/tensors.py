@@ -1,0 +1,192 @@
+"""torch's tensors as pickles describe them: where their numbers lie in the file, shapes and strides."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from merging.base.errors import CheckpointError
+from merging.models.formats.byte_range import ByteRange
+from merging.models.formats.torch_pickle.interpreter import Name, Persistent, PickledCall
+from merging.models.tensor_info import DTYPE_NAMES, MAX_DIMENSIONS, TensorInfo, dtype_name, read_span
+
+STORAGES = {names.storage: dtype for dtype, names in DTYPE_NAMES.items()}
+STORAGES |= {"UntypedStorage": torch.uint8, "_UntypedStorage": torch.uint8}
+STORAGE_MODULES = ("torch", "torch.cuda", "torch.storage")
+DTYPES = {str(dtype): dtype for dtype in DTYPE_NAMES}
+PLAIN = {"torch._utils._rebuild_tensor", "torch._utils._rebuild_tensor_v2"}
+TYPED = "torch._utils._rebuild_tensor_v3"
+WRAPPED = {
+    "torch._utils._rebuild_parameter", "torch._utils._rebuild_parameter_with_state", "torch.nn.parameter.Parameter",
+}  # fmt: skip
+SUBCLASSED = {
+    "torch._tensor._rebuild_from_type", "torch._tensor._rebuild_from_type_v2", "torch.tensor._rebuild_from_type",
+}  # fmt: skip
+KINDS = {"sparse": "sparse", "qtensor": "quantized", "nested": "nested", "meta": "without data"}
+COMPLEX = {"ComplexFloatStorage": torch.complex64, "ComplexDoubleStorage": torch.complex128}
+MAX_WRAPPERS = 8
+
+
+@dataclass(frozen=True, slots=True)
+class Storage:
+    """A flat sequence of numbers in the file."""
+
+    window: ByteRange
+    dtype: torch.dtype
+
+
+@dataclass(frozen=True, slots=True)
+class StoredTensor:
+    """A tensor in the file: a view of a storage. ``offset`` and ``stride`` count numbers, not bytes."""
+
+    storage: Storage
+    offset: int
+    info: TensorInfo
+    stride: tuple[int, ...]
+
+    @property
+    def extent(self) -> int:
+        """How many stored numbers lie from its first to its last, both included."""
+        if not self.info.numel:
+            return 0
+        return 1 + sum((size - 1) * step for size, step in zip(self.info.shape, self.stride, strict=True))
+
+    @property
+    def contiguous(self) -> bool:
+        """Whether its numbers lie in the order of its shape."""
+        expected = 1
+        for size, step in zip(reversed(self.info.shape), reversed(self.stride), strict=True):
+            if size != 1 and step != expected:
+                return False
+            expected *= size
+        return True
+
+    def read_flat(self, start: int, stop: int) -> Tensor:
+        """Scalars [start, stop) in the order of the shape, (stop - start,)."""
+        if self.contiguous:
+            return self._span(self.offset + start, stop - start)
+        whole = self._span(self.offset, self.extent).as_strided(self.info.shape, self.stride)
+        return whole.reshape(-1)[start:stop].clone()
+
+    def _span(self, first: int, numel: int) -> Tensor:
+        window, dtype = self.storage.window, self.info.dtype
+        return read_span(window.descriptor, window.start + first * dtype.itemsize, numel, dtype, window.name)
+
+
+Resolve = Callable[[Any, str], Storage]  # (a pickle's object in the place of a storage, whose it is) -> the storage
+
+
+def is_tensor(thing: Any) -> bool:
+    """Whether an inert object is a tensor of some kind."""
+    if not isinstance(thing, PickledCall):
+        return False
+    name = str(thing.name)
+    return name in WRAPPED or name in SUBCLASSED or name.startswith("torch._utils._rebuild")
+
+
+def complex_type(name: Any) -> torch.dtype | None:
+    """The dtype of a storage class of complex numbers; None for any other."""
+    return COMPLEX.get(name.name) if isinstance(name, Name) and name.module in STORAGE_MODULES else None
+
+
+def storage_type(name: Any, where: str) -> torch.dtype:
+    """The dtype of a storage class; raises CheckpointError for those whose numbers cannot be merged."""
+    if isinstance(name, Name) and name.module in STORAGE_MODULES:
+        if name.name in STORAGES:
+            return STORAGES[name.name]
+        if name.name.endswith("Storage"):
+            dtype = complex_type(name)
+            kind = f"{dtype_name(dtype)} (complex numbers)" if dtype else repr(name.name[:40])
+            raise CheckpointError(f"{where} is of type {kind}, which cannot be merged; convert it.")
+    raise CheckpointError(f"{where} has a storage of an unknown kind; the file is damaged.")
+
+
+def locate(thing: PickledCall, where: str, resolve: Resolve) -> StoredTensor:
+    """The tensor that a call describes, as stored in the file.
+
+    Raises:
+        CheckpointError: sparse, quantized or of another kind that cannot be merged; reaching past its storage;
+            repeating numbers by its strides.
+    """
+    call = _unwrapped(thing, where)
+    name, args = str(call.name), call.args
+    if name not in PLAIN and name != TYPED:
+        kind = next((word for part, word in KINDS.items() if part in name), "of an unusual kind")
+        raise CheckpointError(f"{where} is {kind}, which cannot be merged; save it as a plain tensor.")
+    if not isinstance(args, tuple) or len(args) < (7 if name == TYPED else 4):
+        raise CheckpointError(f"{where} is described in a way that torch does not write; the file is damaged.")
+    storage, offset = resolve(args[0], where), args[1]
+    shape, stride = _sizes(args[2]), _sizes(args[3])
+    dtype = _dtype(args[6], where) if name == TYPED else storage.dtype
+    valid = shape is not None and stride is not None and len(shape) == len(stride) <= MAX_DIMENSIONS
+    if shape is None or stride is None or not valid or type(offset) is not int or not 0 <= offset < 2**63:
+        raise CheckpointError(f"{where} has an odd shape or strides; the file is damaged.")
+    tensor = StoredTensor(storage, offset, TensorInfo(shape, dtype), stride)
+    _check(tensor, where)
+    return tensor
+
+
+def _unwrapped(thing: Any, where: str) -> PickledCall:
+    """The call that builds a plain tensor, without the parameter or subclass around it."""
+    for _ in range(MAX_WRAPPERS):
+        name = str(thing.name) if isinstance(thing, PickledCall) else ""
+        if name in WRAPPED and isinstance(thing.args, tuple) and thing.args:
+            thing = thing.args[0]
+        elif name in SUBCLASSED and isinstance(thing.args, tuple) and len(thing.args) >= 3:
+            function, _, args, *_ = thing.args
+            thing = PickledCall(function, args) if isinstance(function, Name) else None
+        elif isinstance(thing, PickledCall):
+            return thing
+        else:
+            break
+    raise CheckpointError(f"{where} is described in a way that torch does not write; the file is damaged.")
+
+
+def _check(tensor: StoredTensor, where: str) -> None:
+    shape, available = tensor.info.shape, tensor.storage.window.size // tensor.info.dtype.itemsize
+    if tensor.offset + tensor.extent > available:
+        raise CheckpointError(f"{where} of shape {list(shape)} reaches past its storage of {available:,} numbers.")
+    reach = 0
+    pairs = zip(tensor.stride, shape, strict=True)
+    for step, size in sorted((step, size) for step, size in pairs if size > 1):
+        if step <= reach and tensor.info.numel:
+            raise CheckpointError(
+                f"{where} of shape {list(shape)} repeats its {available:,} stored numbers by its strides; "
+                "save it with .contiguous()."
+            )
+        reach += (size - 1) * step
+
+
+def _sizes(thing: Any) -> tuple[int, ...] | None:
+    if (
+        isinstance(thing, PickledCall)
+        and str(thing.name) == "torch.Size"
+        and isinstance(thing.args, tuple)
+        and thing.args
+    ):
+        thing = thing.args[0]
+    if not isinstance(thing, (tuple, list)) or not all(type(v) is int and 0 <= v < 2**48 for v in thing):
+        return None
+    return tuple(thing)
+
+
+def _dtype(name: Any, where: str) -> torch.dtype:
+    dtype = DTYPES.get(str(name)) if isinstance(name, Name) else None
+    if dtype is None:
+        raise CheckpointError(f"{where} is of type {str(name)[:40]!r}, which cannot be merged; convert it.")
+    return dtype
+
+
+def reference(thing: Any, where: str) -> tuple[Any, str, int, Any]:
+    """(storage class, key, numel, view) in torch's reference to a storage."""
+    fields = thing.id if isinstance(thing, Persistent) else None
+    if not isinstance(fields, tuple) or len(fields) < 5 or fields[0] != "storage":
+        raise CheckpointError(f"{where} has no storage; the file is damaged.")
+    _, kind, key, _, numel, *rest = fields
+    if not isinstance(key, str) or type(numel) is not int or not 0 <= numel < 2**48:
+        raise CheckpointError(f"{where} has an odd storage; the file is damaged.")
+    return kind, key, numel, rest[0] if rest else None

@@ -1,0 +1,158 @@
+"""torch's zip archives: the directory is read here, members stay in the file and are read by offset.
+
+torch stores members uncompressed, so a tensor is a span of the file. Everything else (compressed or encrypted members,
+two of one name, sizes that do not agree) is refused: a zip bomb needs it, a checkpoint does not.
+
+The standard library's reader is lenient where this one is strict, and does not report it: DECISIONS.md lists the
+archives that it would accept.
+"""
+
+from __future__ import annotations
+
+import struct
+import zlib
+from dataclasses import dataclass
+
+from merging.base.errors import CheckpointError
+from merging.models.formats.byte_range import ByteRange
+
+MAGIC = b"PK\x03\x04"
+MAX_MEMBERS = 100_000
+MAX_DIRECTORY = 1 << 25  # bytes
+MAX_PICKLE = 1 << 26
+END, END64, LOCATOR = struct.Struct("<4s4H2LH"), struct.Struct("<4sQ2H2L4Q"), struct.Struct("<4sLQL")
+ENTRY, LOCAL = struct.Struct("<4s6H3L5H2L"), struct.Struct("<4s5H3L2H")
+ALL_ONES = 0xFFFFFFFF
+
+
+@dataclass(frozen=True, slots=True)
+class Member:
+    """The directory's entry of one file in the archive."""
+
+    name: str
+    flags: int
+    method: int
+    crc: int
+    packed: int
+    size: int
+    offset: int
+
+
+@dataclass(frozen=True)
+class Archive:
+    """The pickle of a torch archive and where its storages lie."""
+
+    pickle: ByteRange
+    storages: dict[str, ByteRange]  # by key
+
+
+def open_archive(window: ByteRange) -> Archive:
+    """The checked contents of a torch zip archive.
+
+    Raises:
+        CheckpointError: damaged, compressed, encrypted, ambiguous, TorchScript, or another kind of zip archive.
+    """
+    members = _directory(window)
+    root = _root(window, members)
+    scripted = (f"{root}/code/", f"{root}/constants.pkl")
+    if any(name.startswith(scripted) for name in members):
+        raise CheckpointError(
+            f"{window.name} is a TorchScript archive: it holds a program beside its weights and is not read. "
+            "Load it with torch.jit.load and save its state_dict()."
+        )
+    data = {name: _data(window, member) for name, member in members.items()}
+    if sum(part.size for part in data.values()) > window.size:
+        raise CheckpointError(f"{window.name}: its members overlap; the file is damaged or malicious.")
+    order = data.get(f"{root}/byteorder")
+    if order is not None and order.read(0, min(order.size, 16)) != b"little":
+        raise CheckpointError(f"{window.name} was written on a big-endian machine; save it again as safetensors.")
+    pickle = data[f"{root}/data.pkl"]
+    if pickle.size > MAX_PICKLE:
+        raise CheckpointError(f"{window.name}: its pickle takes {pickle.size:,} bytes; refused.")
+    if zlib.crc32(pickle.read(0, pickle.size)) != members[f"{root}/data.pkl"].crc:
+        raise CheckpointError(f"{window.name} is damaged: the checksum of its data.pkl is wrong; download it again.")
+    at = f"{root}/data/"
+    return Archive(pickle, {name.removeprefix(at): part for name, part in data.items() if name.startswith(at)})
+
+
+def _root(window: ByteRange, members: dict[str, Member]) -> str:
+    roots = [name.removesuffix("/data.pkl") for name in members if name.endswith("/data.pkl")]
+    if not roots:
+        raise CheckpointError(f"{window.name} is a zip archive, but not of torch: it has no data.pkl.")
+    if len(roots) > 1:
+        raise CheckpointError(f"{window.name} holds {len(roots)} members called data.pkl; which one counts? Refused.")
+    return roots[0]
+
+
+def _directory(window: ByteRange) -> dict[str, Member]:
+    offset, size = _directory_span(window)
+    if size > MAX_DIRECTORY:
+        raise CheckpointError(f"{window.name}: its zip directory takes {size:,} bytes; refused.")
+    raw = window.read(offset, size)
+    members: dict[str, Member] = {}
+    at = 0
+    while at < size:
+        if len(members) >= MAX_MEMBERS:
+            raise CheckpointError(f"{window.name} has more than {MAX_MEMBERS:,} members; refused.")
+        member, at = _entry(window, raw, at)
+        if member.name in members:
+            raise CheckpointError(f"{window.name} holds two members called {member.name[:80]!r}; refused.")
+        members[member.name] = member
+    return members
+
+
+def _directory_span(window: ByteRange) -> tuple[int, int]:
+    """Offset and size of the directory."""
+    tail_size = min(window.size, END.size + 65535)
+    tail = window.read(window.size - tail_size, tail_size)
+    at = tail.rfind(b"PK\x05\x06")
+    if at < 0 or at + END.size > len(tail):
+        raise CheckpointError(f"{window.name} is a zip archive without its end: truncated; download it again.")
+    *_, size, offset, _ = END.unpack_from(tail, at)
+    before = window.size - tail_size + at - LOCATOR.size
+    if before >= 0 and window.read(before, 4) == b"PK\x06\x07":
+        end64 = window.read(LOCATOR.unpack(window.read(before, LOCATOR.size))[2], END64.size)
+        if end64[:4] != b"PK\x06\x06":
+            raise window.truncated()
+        *_, size, offset = END64.unpack(end64)
+    return offset, size
+
+
+def _entry(window: ByteRange, raw: bytes, at: int) -> tuple[Member, int]:
+    if raw[at : at + 4] != b"PK\x01\x02" or at + ENTRY.size > len(raw):
+        raise window.truncated()
+    (_, _, _, flags, method, _, _, crc, packed, size, name_size, extra_size, comment_size, *_, offset) = (
+        ENTRY.unpack_from(raw, at)
+    )
+    start = at + ENTRY.size
+    name = raw[start : start + name_size].decode("utf-8", "replace")
+    extra = raw[start + name_size : start + name_size + extra_size]
+    if ALL_ONES in {packed, size, offset}:
+        size, packed, offset = _long(window, extra, size, packed, offset)
+    return Member(name, flags, method, crc, packed, size, offset), start + name_size + extra_size + comment_size
+
+
+def _long(window: ByteRange, extra: bytes, *short: int) -> list[int]:
+    """The numbers ``short``, each from the 64-bit field of ``extra`` if it does not fit into 32 bits."""
+    at = 0
+    while at + 4 <= len(extra):
+        kind, length = struct.unpack_from("<HH", extra, at)
+        if kind == 1:
+            longs = iter(struct.unpack_from(f"<{min(length, len(extra) - at - 4) // 8}Q", extra, at + 4))
+            return [next(longs, 0) if value == ALL_ONES else value for value in short]
+        at += 4 + length
+    raise window.truncated()
+
+
+def _data(window: ByteRange, member: Member) -> ByteRange:
+    """A member's bytes as a window."""
+    header = LOCAL.unpack(window.read(member.offset, LOCAL.size))
+    if header[0] != MAGIC:
+        raise window.truncated()
+    if (member.flags | header[2]) & 0x1:
+        raise CheckpointError(f"{window.name} holds an encrypted member ({member.name[:80]!r}); refused.")
+    if member.method or header[3] or member.packed != member.size:
+        raise CheckpointError(
+            f"{window.name} holds a compressed member ({member.name[:80]!r}); torch never compresses, a zip bomb does."
+        )
+    return window.part(member.offset + LOCAL.size + header[-2] + header[-1], member.size)

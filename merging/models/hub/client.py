@@ -1,0 +1,86 @@
+"""The library huggingface_hub, as it is used here: which host, which token, and nothing that was not asked for."""
+
+from __future__ import annotations
+
+import importlib
+import os
+from typing import Any
+from urllib.parse import urlsplit
+
+from merging.base.errors import HubError
+from merging.base.settings import HUB_SWITCH
+from merging.base.text import printable
+from merging.models.hub.repository import Repository
+
+OFF, CACHED = "off", "cached"
+USUAL = "https://huggingface.co"
+SILENT = ("HF_HUB_DISABLE_TELEMETRY", "HF_HUB_DISABLE_UPDATE_CHECK")
+
+
+def switched_off() -> str:
+    """What $MERGESCOPE_HUB forbids: ``cached`` downloads, ``off`` the cache too; empty if nothing."""
+    setting = os.environ.get(HUB_SWITCH, "").strip().casefold()
+    return setting if setting in {OFF, CACHED} else ""
+
+
+def require_on(name: str) -> None:
+    """Raise HubError if a setting forbids to ask the Hub for what is called ``name``."""
+    if setting := switched_off():
+        raise HubError(
+            f"{printable(name)} is on {host()}, which is not contacted here ({HUB_SWITCH}={setting}); download it and "
+            "give its path.",
+            "setting",
+        )
+
+
+def endpoint() -> str:
+    """The address of the Hub: $HF_ENDPOINT, else the usual one."""
+    return (os.environ.get("HF_ENDPOINT", "").strip() or USUAL).rstrip("/")
+
+
+def _shown() -> str:
+    """The address of the Hub without a user's name and password."""
+    scheme, mark, rest = endpoint().rpartition("://")
+    return scheme + mark + rest.rpartition("@")[2]
+
+
+def host() -> str:
+    """The host of the Hub, which sentences name."""
+    return urlsplit(_shown()).netloc or _shown()
+
+
+def page(repository: Repository) -> str:
+    """The address of a repository's page, where its terms are accepted."""
+    return f"{_shown()}/{'datasets/' if repository.kind == 'dataset' else ''}{repository.name}"
+
+
+def library() -> Any:
+    """The package huggingface_hub; it neither counts its use nor looks for updates.
+
+    Raises:
+        HubError: it is not installed.
+    """
+    for name in SILENT:
+        os.environ.setdefault(name, "1")
+    try:
+        import huggingface_hub
+        from huggingface_hub import constants
+    except ImportError:
+        raise HubError(
+            f"Without huggingface_hub nothing is fetched from {host()}: `pip install huggingface_hub`, or download the "
+            "files and give their path.",
+            "setting",
+        ) from None
+    constants.HF_HUB_DISABLE_TELEMETRY = True  # it was read when another package imported the library
+    return huggingface_hub
+
+
+def utilities() -> Any:
+    """The library's session, headers, tries and errors of answers."""
+    library()
+    return importlib.import_module("huggingface_hub.utils")
+
+
+def has_token() -> bool:
+    """Whether the library has a token to send."""
+    return "authorization" in utilities().build_hf_headers()

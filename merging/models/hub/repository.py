@@ -1,0 +1,85 @@
+"""Repositories of the Hub and their files: how they are named, and what is known of them."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from pathlib import PurePosixPath
+from typing import Literal
+
+from merging.base.errors import HubError
+from merging.base.text import printable
+
+Kind = Literal["model", "dataset"]
+BRANCH = "main"
+NOUNS = {"model": "model", "dataset": "data set"}
+NAME = re.compile(r"[\w.-]{1,96}(?:/[\w.-]{1,96})?")
+REVISION = re.compile(r"(?!/)[\w./-]{1,120}")
+COMMIT = re.compile(r"[0-9a-f]{40}")
+SHA256 = re.compile(r"[0-9a-f]{64}")
+
+
+@dataclass(frozen=True)
+class RepositoryFile:
+    """A file of a repository; size in bytes. Large files have a sha256, small ones the id that git gives them.
+
+    Raises:
+        HubError: the name leads out of its repository, or a key is no digest.
+    """
+
+    name: str
+    size: int | None = None
+    sha256: str | None = None
+    git_id: str | None = None
+
+    def __post_init__(self) -> None:
+        path = PurePosixPath(self.name)
+        if path.is_absolute() or ".." in path.parts or not path.parts or any(sign in self.name for sign in "\\\0"):
+            raise HubError(f"{printable(self.name)!r} is no name of a file in a repository of the Hub.", "missing")
+        for key, digest in ((self.sha256, SHA256), (self.git_id, COMMIT)):
+            if key is not None and not digest.fullmatch(key):
+                raise HubError(f"{printable(self.name)} has the key {printable(key)!r}, which is no digest.", "digest")
+
+    @property
+    def key(self) -> str:
+        """What the file is called in the cache; empty if that is not known yet."""
+        return self.sha256 or self.git_id or ""
+
+
+@dataclass(frozen=True)
+class Repository:
+    """A repository of the Hub at a revision: a commit, a branch or a tag; None is the branch main.
+
+    Raises:
+        HubError: a name or a revision that the Hub cannot have.
+    """
+
+    kind: Kind
+    name: str
+    revision: str | None = None
+
+    def __post_init__(self) -> None:
+        text = f"{self.name}@{self.revision or BRANCH}"
+        odd = not NAME.fullmatch(self.name) or not REVISION.fullmatch(self.revision or BRANCH) or ".." in text
+        if odd:
+            raise HubError(f"{printable(text)!r} is no repository of the Hub: write organization/name.", "missing")
+
+    @property
+    def pinned(self) -> bool:
+        """Whether the revision is a commit, which never changes."""
+        return bool(COMMIT.fullmatch(self.revision or ""))
+
+    @property
+    def folder(self) -> str:
+        """The name of its folder in the cache."""
+        return "--".join([f"{self.kind}s", *self.name.split("/")])
+
+
+@dataclass(frozen=True)
+class RepositoryFacts:
+    """What the Hub says of a repository: the commit, the license on its card if it states one, and its files."""
+
+    revision: str
+    license: str | None
+    gated: bool
+    files: tuple[RepositoryFile, ...]

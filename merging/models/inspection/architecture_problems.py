@@ -1,0 +1,91 @@
+"""Experts of another architecture than the pretrained model: another number of layers or heads, another activation."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Mapping
+
+from merging.base.text import plural
+from merging.models.architecture import stated_activation, stated_heads
+from merging.models.checkpoint import Checkpoint
+from merging.models.inspection.fit_report import Problem, problem
+from merging.models.tower_names import BODY, VISUAL
+from merging.models.views import CheckpointView
+
+BLOCK = re.compile(r"(?:^|\.)(?:transformer\.resblocks|encoder\.layers)\.(\d+)\.")
+
+
+def statements(pretrained: Checkpoint, experts: Mapping[str, Checkpoint]) -> Iterator[Problem]:
+    """Experts whose metadata states another activation or number of heads than the pretrained model's.
+
+    If that states none, the first expert that does is what the others are compared with. What a file leaves open is
+    not compared.
+    """
+    for kind, stated_by in (("activation", stated_activation), ("heads", stated_heads)):
+        expected, source = stated_by(pretrained), ""
+        for name, expert in experts.items():
+            found = stated_by(expert)
+            if found and not expected:
+                expected, source = found, f", as {name} has"
+            elif found and found != expected:
+                yield problem("error", name, "", kind, f"{expected}{source}", str(found))
+
+
+def depths(pretrained: Checkpoint, name: str, expert: Checkpoint) -> tuple[list[Problem], frozenset[str]]:
+    """A problem for each tower of an expert with more or fewer layers, and the tensors of the layers that only one has.
+
+    Only whole layers count; a layer in which a tensor is missing is one.
+    """
+    if pretrained.inferred:
+        return _of_other_networks(pretrained, name, expert)
+    expected, found = blocks(pretrained), blocks(expert)
+    if not expected or not found or len(expected) == len(found):
+        return [], frozenset()
+    layers = [plural(len(own), "layer") for own in (expected, found)]
+    uneven = (tensor for tensor in (*pretrained.infos, *expert.infos) if block(tensor) in expected ^ found)
+    return [problem("error", name, "", "depth", *layers)], frozenset(uneven)
+
+
+def _of_other_networks(pretrained: Checkpoint, name: str, expert: Checkpoint) -> tuple[list[Problem], frozenset[str]]:
+    problems, uneven = list[Problem](), set[str]()
+    ours, theirs = _tensors_of_blocks(pretrained), _tensors_of_blocks(expert)
+    for tower, own in ours.items():
+        lacking = [names for names in own.values() if names.isdisjoint(expert.infos)]
+        more = [names for names in theirs.get(tower, {}).values() if names.isdisjoint(pretrained.infos)]
+        if len(lacking) == len(more) or len(lacking) == len(own):
+            continue
+        where = f" in the {tower}" if tower else ""
+        found = plural(len(own) - len(lacking) + len(more), "block")
+        problems.append(problem("error", name, "", "depth", f"{plural(len(own), 'block')}{where}", found))
+        uneven.update(*lacking, *more)
+    return problems, frozenset(uneven)
+
+
+def _tensors_of_blocks(checkpoint: Checkpoint) -> dict[str, dict[int, set[str]]]:
+    """{tower: {block: its tensors}} of a network other than CLIP; empty of CLIP."""
+    found: dict[str, dict[int, set[str]]] = {}
+    for parameter in checkpoint.parameters if checkpoint.inferred else ():
+        if parameter.block is not None:
+            found.setdefault(parameter.tower, {}).setdefault(parameter.block, set()).add(parameter.name)
+    return found
+
+
+def blocks(checkpoint: Checkpoint) -> frozenset[int]:
+    """The numbers of the visual tower's layers, from the names in the file; those of a text tower do not count."""
+    stored = checkpoint
+    while isinstance(stored, CheckpointView):
+        stored = stored.inner
+    return frozenset(number for name in of_tower(stored.infos) if (number := block(name)) is not None)
+
+
+def of_tower(names: Iterable[str]) -> list[str]:
+    """The names that belong to a visual tower: those that say so, or all if none does."""
+    listed = list(names)
+    marked = [name for name in listed if VISUAL in name or BODY in name]
+    return marked or listed
+
+
+def block(name: str) -> int | None:
+    """The layer that a tensor belongs to; None if it belongs to none."""
+    match = BLOCK.search(name)
+    return int(match[1]) if match else None

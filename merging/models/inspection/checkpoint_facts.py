@@ -1,0 +1,160 @@
+"""Facts about a checkpoint as plain data: format, names, architecture, tensors by role, digest."""
+
+from __future__ import annotations
+
+from collections import Counter
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from merging.base.errors import CheckpointError, FamilyError
+from merging.base.text import printable
+from merging.models import heads
+from merging.models.architecture import Architecture, stated_by
+from merging.models.checkpoint import Checkpoint
+from merging.models.digests import DIGESTS
+from merging.models.families import recognize
+from merging.models.formats.lora import AdapterCheckpoint
+from merging.models.formats.opening import open_checkpoint
+from merging.models.formats.safetensors import SafetensorsCheckpoint
+from merging.models.formats.sharded import ShardedCheckpoint
+from merging.models.formats.torch_pickle.checkpoint import PickledCheckpoint
+from merging.models.network_facts import title_of
+from merging.models.references import without_folders
+from merging.models.tensor_info import dtype_name
+from merging.models.tower_names import ANCHOR, HF_ANCHOR, PROJ, tower
+from merging.models.views import stored_model
+from merging.tasks.context import QUIET, Context
+
+LONGEST = 2000  # characters of a metadata value that are reported
+PUBLISHED = {
+    (768, 12, 32): "ViT-B/32", (768, 12, 16): "ViT-B/16", (1024, 24, 14): "ViT-L/14", (1280, 32, 14): "ViT-H/14",
+}  # fmt: skip
+
+
+def published_tower(architecture: Architecture) -> str:
+    """The name of the published tower of these sizes; empty for others."""
+    return PUBLISHED.get((architecture.width, architecture.layers, architecture.patch_size), "")
+
+
+def inspect(source: str | Path | Checkpoint, *, digest: bool = True, context: Context = QUIET) -> dict[str, Any]:
+    """Facts about a file, a folder or an opened checkpoint; texts from it are cut, invisible characters escaped.
+
+    With ``digest`` every number is read, for the SHA-256 of the tensors that recipes and model cards name.
+
+    Raises:
+        CheckpointError: the message says what it is instead, or which part of it is damaged.
+        Cancelled: asked to stop.
+    """
+    opened = open_checkpoint(source)
+    stored = stored_model(opened)
+    adapter = opened if isinstance(opened, AdapterCheckpoint) else None
+    weights = adapter.weights if adapter else stored
+    architecture, no_architecture = (None, "") if adapter else _architecture(opened)
+    return {
+        "file": printable(without_folders(opened.label)),
+        "format": _format(weights) + (f" of {adapter.kind}" if adapter else ""),
+        "names": _names(stored),
+        **_family(opened),
+        "architecture": architecture,
+        "no_architecture": no_architecture,
+        "activation": _activation(opened, architecture),
+        "tensors": len(stored.infos),
+        "numbers": sum(info.numel for info in stored.infos.values()),
+        "bytes": stored.nbytes,
+        "dtypes": dict(Counter(dtype_name(info.dtype) for info in stored.infos.values()).most_common()),
+        "adapter": _adapter(adapter) if adapter else None,
+        "digest": DIGESTS.digest(opened, context.meter(opened.nbytes)) if digest else None,
+        "metadata": {printable(k): printable(v, LONGEST) for k, v in sorted(opened.metadata.items())},
+        "notes": list(opened.notes),
+        "cautions": list(opened.cautions),
+    }
+
+
+def _format(checkpoint: Checkpoint) -> str:
+    if isinstance(checkpoint, PickledCheckpoint):
+        return checkpoint.container
+    if isinstance(checkpoint, ShardedCheckpoint):
+        return f"safetensors in {checkpoint.shards} shards"
+    return "safetensors" if isinstance(checkpoint, SafetensorsCheckpoint) else "tensors in memory"
+
+
+def _names(stored: Checkpoint) -> str:
+    """The library whose names the tensors have in the file, and their prefix; empty without a visual tower."""
+    anchor = next((name for name in stored.infos if name == ANCHOR or name.endswith("." + ANCHOR)), None)
+    if anchor is None:
+        return ""
+    if anchor.endswith(HF_ANCHOR):
+        family, prefix = "Transformers", anchor.removesuffix(HF_ANCHOR)
+    else:
+        family, prefix = "open_clip", anchor.removesuffix(ANCHOR)
+    before = f", after {printable(prefix)!r}" if prefix else ""
+    return f"{family}{before}"
+
+
+def _family(opened: Checkpoint) -> dict[str, Any]:
+    """The family, tensors by role and unused text tensors; or why no family fits."""
+    none = {"family": "", "roles": [], "dead_text": {"tensors": 0, "numbers": 0}}
+    if isinstance(opened, AdapterCheckpoint):
+        return none | {"no_family": ""}
+    try:
+        family = recognize(opened.infos, opened.name, title_of(opened.infos))
+    except FamilyError as error:
+        head = f"It is {heads.described(opened.infos)}, not an encoder." if heads.is_head(opened.infos) else ""
+        if head or not opened.inferred:
+            return none | {"no_family": head or str(error)}
+        return none | {"no_family": _other_kind(opened), "roles": _roles(opened)}
+    dead = {"tensors": opened.dead.tensors, "numbers": opened.dead.numel}
+    return {"family": family.title, "no_family": "", "roles": _roles(opened), "dead_text": dead}
+
+
+def _other_kind(opened: Checkpoint) -> str:
+    """What a network other than CLIP is, and what can be done with it."""
+    try:
+        blocks = {(p.tower, p.block) for p in opened.parameters if p.block is not None}
+    except FamilyError as error:
+        return str(error)
+    return (
+        f"It is {title_of(opened.infos) or 'another network'}, not a CLIP image encoder; roles and {len(blocks)} "
+        "blocks are inferred from names and shapes. Methods that need no data, or data that you give, merge it: "
+        "in the app, from Python (merging.merge) and with python -m merging merge. See docs/networks.md."
+    )
+
+
+def _roles(opened: Checkpoint) -> list[dict[str, Any]]:
+    """Tensors and numbers by role; empty if the parameters are not known."""
+    roles: dict[str, dict[str, Any]] = {}
+    with suppress(FamilyError):
+        for parameter in opened.parameters:
+            row = roles.setdefault(str(parameter.role), {"role": str(parameter.role), "tensors": 0, "numbers": 0})
+            row["tensors"] += 1
+            row["numbers"] += opened.infos[parameter.name].numel
+    return list(roles.values())
+
+
+def _architecture(opened: Checkpoint) -> tuple[dict[str, Any] | None, str]:
+    try:
+        a = Architecture.of(opened)
+    except (CheckpointError, ValueError) as error:
+        return None, str(error)
+    sizes = {name: getattr(a, name) for name in ("image_size", "patch_size", "width", "layers", "heads", "embed_dim")}
+    like = published_tower(a)
+    return {"like": like, **sizes, "projected": PROJ in tower(opened.infos)}, ""
+
+
+def _activation(opened: Checkpoint, architecture: dict[str, Any] | None) -> dict[str, Any] | None:
+    """The activation, and whether the metadata states it."""
+    if architecture is None:
+        return None
+    quick = Architecture.of(opened).quick_gelu
+    return {"name": "quick_gelu" if quick else "gelu", "known": "quick_gelu" in stated_by(opened)}
+
+
+def _adapter(adapter: AdapterCheckpoint) -> dict[str, Any]:
+    """Ranks, layers and pretrained model of an adapter."""
+    ranks = sorted({adapter.infos[c.down].shape[0] for c in adapter.changes.values() if c.down})
+    whole = sum(bool(change.replacement) for change in adapter.changes.values())
+    biases = sum(bool(change.product) and name.endswith(".bias") for name, change in adapter.changes.items())
+    base = adapter.config.get("base_model_name_or_path")
+    facts = {"rank": ", ".join(map(str, ranks)), "layers": len(adapter.changes) - whole - biases, "replaced": whole}
+    return facts | ({"base": printable(without_folders(base))} if isinstance(base, str) and base else {})

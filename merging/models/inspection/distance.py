@@ -1,0 +1,278 @@
+"""The distance of experts from the pretrained model, over all numbers or over a sample."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from statistics import stdev
+
+import torch
+from torch import Tensor
+
+from merging.base.progress import Meter
+from merging.models.checkpoint import Checkpoint
+from merging.models.families import UNMERGED, Parameter
+from merging.models.inspection.sampling import RUN, RUNS, Piece, pieces
+
+FAR, ALIKE = 0.5, 0.5  # a larger relative change, or a smaller cosine, is not from fine-tuning
+LOST = 0.1  # share of changes lost to rounding above which there is a warning
+TYPICAL_SCALING = 0.3
+HUGE = 1e19  # squares of larger numbers overflow float32
+GROUPS = 8  # parts of a sample that are samples themselves; they show how far it may be off
+ERRORS, LEAST_MARGIN = 4.0, 0.05  # a sample decides if the limit is this many standard errors away, and this far
+
+
+@dataclass
+class Distance:
+    """The distance of one expert from the pretrained model: sums over its numbers, and the largest numbers.
+
+    Sums over a sample are scaled to the whole of each tensor. ``grouped`` has them for each eighth of the sample.
+    """
+
+    change_squared: float = 0.0
+    expert_squared: float = 0.0
+    pretrained_squared: float = 0.0
+    product: float = 0.0
+    grouped: list[list[float]] = field(default_factory=list)  # GROUPS times the four sums; empty if all was read
+    changed: int = 0
+    lost: int = 0  # changes that vanish when the merged model is stored in the pretrained model's type
+    compared: bool = False  # whether the two have a tensor in common
+    huge: dict[str, float] = field(default_factory=dict)  # tensor -> largest number
+    out_of_range: dict[str, float] = field(default_factory=dict)
+
+    def add(self, base: Tensor, change: Tensor) -> None:
+        """Add numbers (n,) of the pretrained model and their changes, all of a tensor's or a span of them."""
+        expert = base + change
+        self._add([float(torch.dot(*pair)) for pair in _pairs(base, expert, change)])
+
+    def add_runs(self, base: Tensor, change: Tensor) -> None:
+        """Add runs of a sample (RUNS · RUN · tensors,), scaled by the root of the numbers that each stands for."""
+        expert = base + change
+        rows = [(one * other).view(-1, GROUPS, RUN).sum((0, 2)).tolist() for one, other in _pairs(base, expert, change)]
+        self._add([sum(row) for row in rows])
+        groups = [list(sums) for sums in zip(*rows, strict=True)]
+        earlier = self.grouped or [[0.0] * len(rows)] * GROUPS
+        self.grouped = [[a + b for a, b in zip(*pair, strict=True)] for pair in zip(earlier, groups, strict=True)]
+
+    def _add(self, sums: list[float]) -> None:
+        self.compared = True
+        self.change_squared += sums[0]
+        self.expert_squared += sums[1]
+        self.pretrained_squared += sums[2]
+        self.product += sums[3]
+
+    @property
+    def _sums(self) -> list[float]:
+        return [self.change_squared, self.expert_squared, self.pretrained_squared, self.product]
+
+    @property
+    def sampled(self) -> bool:
+        """Whether only some numbers were read, so that ratio and cosine are estimates."""
+        return bool(self.grouped)
+
+    @property
+    def ratio(self) -> float:
+        """Norm of the change over the norm of the weights; NaN where there are none."""
+        return _ratio(self._sums)
+
+    @property
+    def cosine(self) -> float:
+        """Cosine between the expert's weights and the pretrained ones; NaN where there are none."""
+        return _cosine(self._sums)
+
+    @property
+    def unchanged(self) -> bool:
+        """Whether no number that was read has changed; False if nothing could be compared."""
+        return self.change_squared == 0 and self.compared
+
+    @property
+    def fingerprint(self) -> tuple[float, ...]:
+        """Sums that two experts share only if the numbers read are the same."""
+        return self.change_squared, self.expert_squared, self.product
+
+    @property
+    def unrelated(self) -> bool:
+        """Whether the expert does not look fine-tuned from the pretrained model; False if the sample is too small."""
+        far, unlike = self.ratio - self._margin(_ratio) > FAR, self.cosine + self._margin(_cosine) < ALIKE
+        return far or unlike
+
+    @property
+    def undecided(self) -> bool:
+        """Whether a sample is too near to a limit, or too poor, to tell if the expert is related; all numbers can."""
+        related = self.ratio + self._margin(_ratio) <= FAR and self.cosine - self._margin(_cosine) >= ALIKE
+        return self.sampled and not related and not self.unrelated
+
+    def _margin(self, of: Callable[[list[float]], float]) -> float:
+        """How far an estimate may be from the truth: from what each eighth of the sample says; 0 if all was read."""
+        if not self.grouped:
+            return 0.0
+        in_sample = [sum(sums) for sums in zip(*self.grouped, strict=True)]
+        parts = [
+            of([s + GROUPS * own - share for s, own, share in zip(self._sums, sums, in_sample, strict=True)])
+            for sums in self.grouped
+        ]
+        if not all(map(math.isfinite, parts)):  # where an eighth of the sample has pretrained weights of zero
+            return math.inf
+        return max(ERRORS * stdev(parts) / math.sqrt(GROUPS), LEAST_MARGIN)
+
+    @property
+    def lost_share(self) -> float:
+        """The share of changes that are lost to rounding."""
+        return self.lost / self.changed if self.changed else 0.0
+
+    def facts(self) -> dict[str, float | bool | None]:
+        """Ratio, cosine and whether they are estimates, as JSON; None for a ratio or cosine that is not defined."""
+        numbers = {"ratio": self.ratio, "cosine": self.cosine}
+        finite = {name: value if math.isfinite(value) else None for name, value in numbers.items()}
+        return {**finite, "sampled": self.sampled}
+
+    def text(self) -> str:
+        """Change and cosine in a few words."""
+        if math.isnan(self.ratio):
+            return "no weights to compare"
+        return f"a change of {self.change_text()} of the weights and a cosine of {self.cosine_text()}"
+
+    def change_text(self) -> str:
+        """The change as a percentage: '4.11%', 'about 4.1%' where it is an estimate, '–' where there is none."""
+        if math.isnan(self.ratio):
+            return "–"
+        return f"about {self.ratio:.1%}" if self.sampled else f"{self.ratio:.2%}"
+
+    def cosine_text(self) -> str:
+        """The cosine: '0.9992', 'about 0.999' where it is an estimate, '–' where there is none."""
+        if math.isnan(self.cosine):
+            return "–"
+        return f"about {self.cosine:.3f}" if self.sampled else f"{self.cosine:.4f}"
+
+
+def _pairs(base: Tensor, expert: Tensor, change: Tensor) -> tuple[tuple[Tensor, Tensor], ...]:
+    """What is multiplied and summed, in the order of a distance's sums."""
+    return (change, change), (expert, expert), (base, base), (base, expert)
+
+
+def _ratio(sums: list[float]) -> float:
+    change_squared, _, pretrained_squared, _ = sums
+    return math.sqrt(max(change_squared, 0.0) / pretrained_squared) if pretrained_squared > 0 else math.nan
+
+
+def _cosine(sums: list[float]) -> float:
+    _, expert_squared, pretrained_squared, product = sums
+    norms = math.sqrt(max(expert_squared, 0.0)) * math.sqrt(max(pretrained_squared, 0.0))
+    return product / norms if norms else math.nan
+
+
+def measure(
+    pretrained: Checkpoint,
+    experts: Mapping[str, Checkpoint],
+    parameters: Iterable[Parameter],
+    sampled: bool,
+    meter: Meter | None = None,
+) -> dict[str, Distance]:
+    """{expert: distance} over the parameters that the expert shares with the pretrained model.
+
+    ``sampled`` reads a sample of each large tensor. Numbers that are not finite count as 0.
+
+    Raises:
+        Cancelled: the caller asked to stop.
+    """
+    distances = {name: Distance() for name in experts}
+    if sampled:
+        for batch in _batches(pretrained, experts, parameters):
+            _compare(pretrained, experts, batch, distances)
+            if meter:
+                meter.check()
+        return distances
+    for parameter in parameters:
+        if matching := _matching(pretrained, experts, parameter):
+            name, info = parameter.name, pretrained.infos[parameter.name]
+            for piece in pieces(name, info.numel, sampled=False):
+                _compare(pretrained, experts, _Batch(info.dtype, matching, ((name, piece),)), distances)
+        if meter:
+            work = pretrained.infos[parameter.name].numel * (len(experts) + 1)
+            meter.advance(work, "Comparing every number", parameter.name)
+    return distances
+
+
+@dataclass(frozen=True)
+class _Batch:
+    """Pieces of tensors of one type that are compared together, either samples or spans, and who has them."""
+
+    dtype: torch.dtype
+    experts: tuple[str, ...]
+    pieces: tuple[tuple[str, Piece], ...]
+
+    @property
+    def sampled(self) -> bool:
+        return self.pieces[0][1].sampled
+
+    @property
+    def weights(self) -> Tensor:
+        """For how many numbers of its tensor each one stands: (n,), or (1,) if it stands for itself."""
+        if not self.sampled:
+            return torch.ones(1, dtype=torch.float64)
+        each = torch.tensor([piece.weight for _, piece in self.pieces], dtype=torch.float64)
+        return each.repeat_interleave(RUNS * RUN)
+
+    def read(self, checkpoint: Checkpoint) -> Tensor:
+        """The numbers (n,) in float64, with 0 for those that are not finite."""
+        parts = [piece.read(checkpoint, name).double() for name, piece in self.pieces]
+        return torch.cat(parts).nan_to_num_(0.0, 0.0, 0.0)
+
+    def record(self, largest_by_tensor: dict[str, float], values: Tensor, limit: float) -> None:
+        """Record the largest number of every tensor in which it is above the limit."""
+        if not values.numel() or float(values.max()) <= limit:
+            return
+        for (name, _), own in zip(self.pieces, values.split([piece.numel for _, piece in self.pieces]), strict=True):
+            if (largest := float(own.max())) > limit:
+                largest_by_tensor[name] = max(largest, largest_by_tensor.get(name, 0.0))
+
+
+def _matching(pretrained: Checkpoint, experts: Mapping[str, Checkpoint], parameter: Parameter) -> tuple[str, ...]:
+    """The experts that have a parameter in the same shape; none for what is not compared."""
+    info = pretrained.infos[parameter.name]
+    if parameter.role in UNMERGED or not info.dtype.is_floating_point:
+        return ()
+    own = {key: expert.infos.get(parameter.name) for key, expert in experts.items()}
+    return tuple(key for key, one in own.items() if one and one.shape == info.shape and one.dtype.is_floating_point)
+
+
+def _batches(
+    pretrained: Checkpoint, experts: Mapping[str, Checkpoint], parameters: Iterable[Parameter]
+) -> Iterator[_Batch]:
+    """The samples of all parameters, in as few batches as there can be."""
+    batches: dict[tuple[torch.dtype, tuple[str, ...], bool], list[tuple[str, Piece]]] = {}
+    for parameter in parameters:
+        if matching := _matching(pretrained, experts, parameter):
+            info = pretrained.infos[parameter.name]
+            for piece in pieces(parameter.name, info.numel, sampled=True):
+                batches.setdefault((info.dtype, matching, piece.sampled), []).append((parameter.name, piece))
+    for (dtype, matching, _), listed in batches.items():
+        yield _Batch(dtype, matching, tuple(listed))
+
+
+def _compare(
+    pretrained: Checkpoint, experts: Mapping[str, Checkpoint], batch: _Batch, distances: Mapping[str, Distance]
+) -> None:
+    base = batch.read(pretrained)
+    bound = base.abs()  # of merged numbers, at scaling 1
+    for key in batch.experts:
+        change = batch.read(experts[key]) - base
+        _add(distances[key], batch, base, change)
+        bound += change.abs()
+        batch.record(distances[key].out_of_range, bound, torch.finfo(batch.dtype).max)
+
+
+def _add(distance: Distance, batch: _Batch, base: Tensor, change: Tensor) -> None:
+    weights = batch.weights
+    if batch.sampled:
+        scale = weights.sqrt()
+        distance.add_runs(scale * base, scale * change)
+    else:
+        distance.add(base, change)
+    batch.record(distance.huge, (base + change).abs(), HUGE)
+    if batch.dtype.itemsize < 4:
+        moved = change != 0
+        rounded = (base + TYPICAL_SCALING * change).to(batch.dtype) == base.to(batch.dtype)
+        distance.changed += round(float((weights * moved).sum()))
+        distance.lost += round(float((weights * (moved & rounded)).sum()))

@@ -1,0 +1,71 @@
+"""A sample of a model's tower that is kept, so that models can be compared without reading them again."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from merging.models.checkpoint import Checkpoint
+from merging.models.families import Parameter, Role
+from merging.models.inspection.distance import Distance
+from merging.models.inspection.sampling import pieces
+from merging.models.tower_names import PROJ, tower
+
+
+@dataclass(frozen=True, eq=False)
+class ModelSample:
+    """Numbers of each tensor (n,), float32: all of a small one, or scaled runs of a large one."""
+
+    whole: Mapping[str, Tensor]
+    runs: Mapping[str, Tensor]
+
+    def distance(self, base: ModelSample) -> Distance:
+        """The distance from ``base``, as a fit report estimates it, over the tensors that both have in one size.
+
+        A tower without an output projection counts as having the other's, which it gets in a merge.
+        """
+        distance = Distance()
+        for own, others, add in (
+            (self.whole, base.whole, distance.add),
+            (self.runs, base.runs, distance.add_runs),
+        ):
+            pairs = [(others[name], own.get(name, others[name])) for name in others if name in own or name == PROJ]
+            pairs = [pair for pair in pairs if pair[0].shape == pair[1].shape]
+            if pairs:
+                below, above = (torch.cat(side).double() for side in zip(*pairs, strict=True))
+                add(below, above - below)
+        return distance
+
+
+def in_blocks(checkpoint: Checkpoint) -> dict[str, Parameter]:
+    """The tensors inside the blocks of a network other than CLIP, by a place that no prefix of the names changes."""
+    return {f"{p.section}.{p.part}.{p.role}": p for p in checkpoint.parameters if p.block is not None}
+
+
+def _places(checkpoint: Checkpoint) -> Mapping[str, Sequence[str]]:
+    """{place: names in the file} of what is sampled: CLIP's tower, or the matrices of other networks' first and middle
+    blocks, which tell enough."""
+    if not checkpoint.inferred:
+        return tower(checkpoint.infos)
+    inside = in_blocks(checkpoint)
+    last = max((p.block or 0 for p in inside.values()), default=0)
+    chosen = {0, (last + 1) // 2}
+    return {at: (p.name,) for at, p in inside.items() if p.role == Role.LINEAR and p.block in chosen}
+
+
+def draw(checkpoint: Checkpoint) -> ModelSample | None:
+    """The sample of a model, CLIP's under open_clip's names; None if it cannot be compared."""
+    whole: dict[str, Tensor] = {}
+    runs: dict[str, Tensor] = {}
+    for name, stored in _places(checkpoint).items():
+        info = checkpoint.infos[stored[0]]
+        if len(stored) != 1 or not info.dtype.is_floating_point:
+            return None
+        read = list(pieces(name, info.numel, sampled=True))
+        values = [piece.weight**0.5 * piece.finite(checkpoint, stored[0]) for piece in read]
+        if values:
+            (runs if read[0].sampled else whole)[name] = torch.cat(values).float()
+    return ModelSample(whole, runs) if whole or runs else None

@@ -1,0 +1,35 @@
+"""Mismatches of all tensor names of two models: another prefix, another letter case, no name in common."""
+
+from __future__ import annotations
+
+from merging.base.text import first_few
+
+
+def other_names(expected: list[str], found: list[str]) -> tuple[str, str, str] | None:
+    """(kind of mismatch, first expected name, first found name); None if there is no mismatch of all names.
+
+    The kind is a key of the fit report's FIXES.
+    """
+    if prefixes := _prefix(expected, found):
+        return ("other names", *prefixes)
+    cased = {name.casefold(): name for name in found}
+    if not set(expected) <= set(found) and {name.casefold() for name in expected} <= cased.keys():
+        first = next(name for name in expected if name not in found)
+        return "letter case", first, cased[first.casefold()]
+    if expected and found and not set(expected) & set(found):
+        return "no name in common", first_few(expected, 2), first_few(found, 2)
+    return None
+
+
+def _prefix(expected: list[str], found: list[str]) -> tuple[str, str] | None:
+    """(expected, found) names of the first tensor, if all names differ by one prefix and by nothing else.
+
+    One model may have more names, but at most twice as many: else it is another model with some similar names.
+    """
+    for short, long in ((expected, found), (found, expected)):
+        if 2 * len(short) < len(long):
+            continue
+        longer = next((name for name in long if name.endswith("." + short[0])), None)
+        if longer and {longer.removesuffix(short[0]) + name for name in short} <= set(long):
+            return (short[0], longer) if short is expected else (longer, short[0])
+    return None

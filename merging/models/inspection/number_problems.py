@@ -1,0 +1,142 @@
+"""Problems of the numbers in checkpoints: not finite, not changed, unrelated, the same twice, lost to rounding."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+import torch
+
+from merging.base.progress import Meter
+from merging.models.checkpoint import Checkpoint
+from merging.models.families import TEXT_TOWER, UNUSED_TEXT, Parameter
+from merging.models.inspection.distance import ALIKE, FAR, HUGE, LOST, TYPICAL_SCALING, Distance, measure
+from merging.models.inspection.fit_report import Problem, problem
+from merging.models.inspection.sampling import pieces
+from merging.models.tensor_info import dtype_name
+from merging.tasks.context import QUIET, Context
+
+CHECKING = "Checking every number"
+HALVES = (torch.float16, torch.bfloat16)
+
+
+@dataclass(frozen=True)
+class Numbers:
+    """The numbers of a pretrained model and of experts under its names; ``sampled``: some of each large tensor."""
+
+    pretrained: Checkpoint
+    experts: Mapping[str, Checkpoint]
+    parameters: tuple[Parameter, ...]
+    sampled: bool
+
+    def check(self, context: Context = QUIET) -> tuple[list[Problem], dict[str, Distance]]:
+        """All problems, and the distances of the experts. Progress is reported where every number is read.
+
+        Where a sample cannot tell whether an expert is related, or shows no change, all its numbers are read.
+
+        Raises:
+            Cancelled: asked to stop.
+        """
+        meter = (context.silent() if self.sampled else context).meter(self._work())
+        problems: list[Problem] = []
+        for name, checkpoint in (("pretrained", self.pretrained), *self.experts.items()):
+            problems.extend(self._not_finite(name, checkpoint, meter))
+            if not self.sampled and checkpoint is not self.pretrained:
+                problems.extend(self._changed_text(name, checkpoint))
+        distances = measure(self.pretrained, self.experts, self.parameters, self.sampled, meter)
+        unclear = [name for name, d in distances.items() if d.sampled and (d.undecided or d.unchanged)]
+        if unclear:
+            experts = {name: self.experts[name] for name in unclear}
+            whole = context.meter(_numel(self.pretrained) * (len(experts) + 1))
+            distances |= measure(self.pretrained, experts, self.parameters, sampled=False, meter=whole)
+        problems.extend(_of_distances(self.pretrained, distances))
+        problems.extend(self._repeated(distances, meter))
+        return problems, distances
+
+    def _work(self) -> int:
+        """Scalars to read if all are: for finiteness and distances, the experts' again for digests."""
+        own = _numel(self.pretrained)
+        return own + 2 * sum(map(_numel, self.experts.values())) + own * (len(self.experts) + 1)
+
+    def _not_finite(self, name: str, checkpoint: Checkpoint, meter: Meter) -> Iterator[Problem]:
+        """Tensors with NaN or infinity among the numbers that are read."""
+        if self.sampled and _sample_is_finite(checkpoint):
+            meter.check()
+            return
+        for tensor, info in checkpoint.infos.items():
+            meter.advance(info.numel, CHECKING, name)
+            if not info.dtype.is_floating_point:
+                continue
+            count, first, read = 0, -1, 0
+            for piece in pieces(tensor, info.numel, self.sampled):
+                bad = ~torch.isfinite(piece.read(checkpoint, tensor))
+                if bad.any():
+                    first = piece.position(int(bad.int().argmax())) if first < 0 else first
+                    count += int(bad.sum())
+                read += piece.numel
+            if count:
+                among = "" if read == info.numel else f" among the {read:,} of {info.numel:,} numbers that were read"
+                values = f"{count} NaN or infinite{among}, first at {first}"
+                yield problem("error", name, tensor, "not finite", "finite numbers", values)
+
+    def _changed_text(self, name: str, expert: Checkpoint) -> Iterator[Problem]:
+        """Text tensors that differ from the pretrained ones, although they are not merged."""
+        for parameter in self.parameters:
+            in_both = expert.infos.get(parameter.name) == self.pretrained.infos[parameter.name]
+            if parameter.part not in {UNUSED_TEXT, TEXT_TOWER} or not in_both:
+                continue
+            if not _equal(self.pretrained, expert, parameter.name):
+                yield problem("warning", name, parameter.name, "other text")
+
+    def _repeated(self, distances: Mapping[str, Distance], meter: Meter) -> Iterator[Problem]:
+        """Experts with the same numbers as another expert."""
+        seen: dict[object, str] = {}
+        for name, expert in self.experts.items():
+            if distances[name].unchanged:
+                continue
+            content: object = distances[name].fingerprint if self.sampled else expert.digest
+            if content in seen and (not self.sampled or self._same(expert, self.experts[seen[content]])):
+                yield problem("warning", name, "every tensor", "same file twice", "another model", seen[content])
+            seen.setdefault(content, name)
+            meter.advance(_numel(expert), CHECKING, name)
+
+    def _same(self, one: Checkpoint, other: Checkpoint) -> bool:
+        """Whether all numbers of two experts with the same sample are the same."""
+        return one.infos == other.infos and all(_equal(one, other, name) for name in one.infos)
+
+
+def _sample_is_finite(checkpoint: Checkpoint) -> bool:
+    """Whether all numbers of a sample are finite, looked at together."""
+    floating = ((name, info.numel) for name, info in checkpoint.infos.items() if info.dtype.is_floating_point)
+    read = [piece.read(checkpoint, name) for name, numel in floating for piece in pieces(name, numel, sampled=True)]
+    return not read or bool(torch.isfinite(torch.cat(read)).all())
+
+
+def _numel(checkpoint: Checkpoint) -> int:
+    return sum(info.numel for info in checkpoint.infos.values())
+
+
+def _equal(one: Checkpoint, other: Checkpoint, name: str) -> bool:
+    """Whether a tensor of the same shape and type holds the same numbers in two checkpoints."""
+    read = pieces(name, one.infos[name].numel, sampled=False)
+    return all(torch.equal(piece.read(one, name), piece.read(other, name)) for piece in read)
+
+
+def _of_distances(pretrained: Checkpoint, distances: Mapping[str, Distance]) -> Iterator[Problem]:
+    """Experts that equal the pretrained model, come from another one, or have changes that its dtype cannot hold."""
+    for name, distance in distances.items():
+        if distance.unchanged:
+            same = "the pretrained model's numbers"
+            yield problem("warning", name, "every tensor", "not changed", "a fine-tuned model", same)
+        if distance.unrelated:
+            near = f"a change below {FAR:.0%} of the weights and a cosine above {ALIKE}"
+            yield problem("warning", name, "every tensor", "unrelated", near, distance.text())
+        if distance.lost_share > LOST:
+            kind = dtype_name(next(i.dtype for i in pretrained.infos.values() if i.dtype in HALVES))
+            vanishing = f"{distance.lost_share:.0%} of the changes, scaled by {TYPICAL_SCALING}, vanish in {kind}"
+            yield problem("warning", name, "every tensor", "rounding", "changes that the type can hold", vanishing)
+        for tensor, largest in distance.huge.items():
+            yield problem("warning", name, tensor, "huge numbers", f"below {HUGE:.0e}", f"{largest:.3g}")
+        for tensor, largest in distance.out_of_range.items():
+            kind = dtype_name(pretrained.infos[tensor].dtype)
+            yield problem("warning", name, tensor, "range", kind, f"{largest:.6g}")

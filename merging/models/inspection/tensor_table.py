@@ -1,0 +1,48 @@
+"""The tensors of a checkpoint as a table: what each is in the network, what tells so, and what a merge makes of it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from merging.models.families import AS_INFERRED, Role
+from merging.models.network_facts import facts_of
+from merging.models.tensor_info import dtype_name
+from merging.models.tower_names import is_transposed
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from merging.models.checkpoint import Checkpoint
+
+COLUMNS = (
+    "tensor", "tower", "section", "block", "part", "role", "transposed", "tied_to", "shape", "dtype", "becomes",
+    "told_by",
+)  # fmt: skip
+MERGED = "merged"
+BECOMES = {Role.STATISTIC: "mean", Role.BUFFER: "kept", Role.HEAD: "per task"}  # by role; all others are merged
+CLIP, FACTS, INFERRED = "clip", "facts", "inferred"  # what tells the role
+
+
+def tensor_table(checkpoint: Checkpoint) -> pd.DataFrame:
+    """A row for each tensor, in forward order; ``block`` counts within its tower and is missing outside the blocks.
+
+    ``tied_to`` is the first tensor of those that a network of this kind shares with it and the file holds, or empty;
+    ``told_by`` says whether CLIP's rules, facts of its kind or inference from names and shapes are behind the row.
+
+    Raises:
+        FamilyError: neither rules nor inference describe the tensors.
+    """
+    import pandas as pd
+
+    ignored = not checkpoint.inferred or checkpoint.family == AS_INFERRED
+    facts = None if ignored else facts_of(checkpoint.infos)
+    groups = facts.tied_groups(checkpoint.infos) if facts else ()
+    tied = {name: group[0] for group in groups for name in group[1:]}
+    told_by = CLIP if not checkpoint.inferred else FACTS if facts else INFERRED
+    rows: list[tuple[Any, ...]] = []
+    for p in checkpoint.parameters:
+        info = checkpoint.infos[p.name]
+        becomes = BECOMES.get(p.role, MERGED)
+        place = (p.name, p.tower, p.section, p.block, p.part, str(p.role), is_transposed(p), tied.get(p.name, ""))
+        rows.append((*place, info.shape, dtype_name(info.dtype), becomes, told_by))
+    return pd.DataFrame(rows, columns=list(COLUMNS)).astype({"block": "Int64"})

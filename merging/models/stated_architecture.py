@@ -1,0 +1,86 @@
+"""What a person states of a model whose file does not: sizes, numbers of heads and the activation, in one line."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, fields
+from typing import Any, Self
+
+from merging.base.errors import CheckpointError
+from merging.base.text import did_you_mean, printable
+from merging.models.families import ACTIVATIONS
+
+LARGEST = 1_000_000  # of every size
+HEAD_WIDTH = 64  # the default that open_clip omits
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StatedArchitecture:
+    """Sizes in pixels and numbers, 0 where unstated, and the activation, empty where unstated."""
+
+    image_size: int = 0
+    patch_size: int = 0
+    width: int = 0
+    layers: int = 0
+    heads: int = 0
+    embed_dim: int = 0
+    text_heads: int = 0
+    activation: str = ""
+
+    @classmethod
+    def parse(cls, text: str) -> Self:
+        """The fields in 'heads=12,activation=gelu'; none for an empty text.
+
+        Raises:
+            CheckpointError: an unknown field, with the nearest known one, or a value that it cannot have.
+        """
+        names = [field.name for field in fields(cls)]
+        values: dict[str, Any] = {}
+        for part in filter(None, map(str.strip, text.split(","))):
+            name, equals, word = (piece.strip() for piece in part.partition("="))
+            if name not in names or not equals:
+                raise CheckpointError(
+                    f"An architecture has no {printable(name, 40)!r}.{did_you_mean(name, names)} Write it as "
+                    f"heads=12,activation=gelu; its fields are {', '.join(names)}."
+                )
+            values[name] = word if name == "activation" else _number(name, word)
+        if values.get("activation", ACTIVATIONS[0]) not in ACTIVATIONS:
+            raise CheckpointError(
+                f"An activation is {' or '.join(ACTIVATIONS)}; got {printable(values['activation'], 20)!r}."
+            )
+        return cls(**values)
+
+    @classmethod
+    def of(cls, stated: Mapping[str, Any]) -> Self:
+        """The fields in an architecture's metadata, which has open_clip's fields."""
+        vision, text = stated.get("vision_cfg"), stated.get("text_cfg")
+        width, quick = size_in(vision, "width"), stated.get("quick_gelu")
+        return cls(
+            image_size=size_in(vision, "image_size"),
+            patch_size=size_in(vision, "patch_size"),
+            width=width,
+            layers=size_in(vision, "layers"),
+            heads=width // (size_in(vision, "head_width") or HEAD_WIDTH),
+            embed_dim=size_in(stated, "embed_dim"),
+            text_heads=size_in(text, "heads"),
+            activation="" if quick is None else ACTIVATIONS[0 if quick else 1],
+        )
+
+    def text(self) -> str:
+        """The fields that are stated, as ``parse`` reads them."""
+        return ",".join(f"{name}={value}" for name, value in asdict(self).items() if value)
+
+
+def size_in(fields: object, name: str) -> int:
+    """A size in metadata, which is untrusted; 0 if it is none."""
+    value = fields.get(name) if isinstance(fields, dict) else None
+    return value if type(value) is int and 0 < value <= LARGEST else 0
+
+
+def _number(name: str, word: str) -> int:
+    if not word.isascii() or not word.isdigit() or not 0 < int(word[:10]) <= LARGEST:
+        raise CheckpointError(f"{name} is a whole number from 1 to {LARGEST:,}; got {printable(word, 20)!r}.")
+    return int(word)
+
+
+NOTHING_STATED = StatedArchitecture()

@@ -1,0 +1,348 @@
+"""What is done where experts and their pretrained model differ: the team as it is merged, and what was done."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property, partial
+
+from torch import Tensor
+
+from merging.base.errors import FamilyError
+from merging.base.numerics.low_rank import Thin
+from merging.base.text import first_few, plural
+from merging.models.checkpoint import Checkpoint
+from merging.models.expert_names import Names, unchanged, under_names_of
+from merging.models.families import UNMERGED, Parameter, Role
+from merging.models.formats.lora import AdaptedCheckpoint
+from merging.models.formats.tied_tensors import is_equal, twin
+from merging.models.network_facts import facts_of
+from merging.models.network_inference import describe
+from merging.models.team import heads, vocabulary
+from merging.models.team.choices import COMMON, PRETRAINED
+from merging.models.team.partial_heads import partial_heads
+from merging.models.team.quantized import quantized
+from merging.models.views import CheckpointView, Derived, renamed
+
+Heads = Mapping[str, Mapping[str, Tensor]]  # {expert: {tensor: value}}
+
+
+@dataclass(frozen=True, slots=True)
+class Misfit:
+    """Something that no policy covers: a kind of problem of the fit report, and its sentence without the name."""
+
+    expert: str
+    tensor: str
+    kind: str
+    sentence: str
+
+
+@dataclass(frozen=True)
+class Team:
+    """A pretrained model and its experts under one set of names.
+
+    ``heads`` are the tensors that each task keeps for itself, {expert: {its name here: its name in the file}}.
+    """
+
+    pretrained: Checkpoint
+    experts: Mapping[str, Checkpoint]
+    heads: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+    notes: tuple[str, ...] = ()
+    misfits: tuple[Misfit, ...] = ()
+    untouched: int = 0  # tensors that no adapter changes, where all experts are adapters
+
+
+class TeamBase(CheckpointView):
+    """The pretrained model of a team: some of its tensors are kept, or left out."""
+
+    def __init__(self, inner: Checkpoint, tensors: Mapping[str, Derived], kept: Mapping[str, Role]) -> None:
+        super().__init__(inner, tensors, same=True)
+        self._kept = dict(kept)
+        self.team = Team(self, {})
+
+    @cached_property
+    def parameters(self) -> tuple[Parameter, ...]:
+        """Every tensor with its role in this team."""
+        return tuple(
+            replace(parameter, role=self._kept[parameter.name]) if parameter.name in self._kept else parameter
+            for parameter in super().parameters
+        )
+
+
+class TeamMember(CheckpointView):
+    """An expert under the pretrained model's names, without the head of its task.
+
+    ``stored`` is {name here: name in its file} of what it has in its own file.
+    """
+
+    def __init__(
+        self, inner: Checkpoint, tensors: Mapping[str, Derived], stored: Mapping[str, str], notes: tuple[str, ...]
+    ) -> None:
+        super().__init__(inner, tensors, same=True)
+        self.stored = dict(stored)
+        self.notes += notes
+
+    def thin(self, name: str, pretrained: Checkpoint) -> Thin | None:
+        same = self.stored.get(name) == name and self.inner.infos[name] == self.infos[name]
+        return self.inner.thin(name, pretrained) if same else None
+
+
+def formed(
+    pretrained: Checkpoint, experts: Mapping[str, Checkpoint], rows: str = COMMON, *, count_untouched: bool = False
+) -> Team:
+    """The team of a network other than CLIP; of CLIP, and of a team that was formed before, these models as they are.
+
+    ``rows`` says what becomes of tables with a row per token: one of ``VOCABULARIES``. Tensors that no adapter changes
+    are left to the pretrained model, unless ``count_untouched``.
+    """
+    if isinstance(pretrained, TeamBase):
+        return replace(pretrained.team, pretrained=pretrained, experts=experts)
+    if not experts or not pretrained.inferred:
+        return Team(pretrained, experts)
+    packed = {name: what for name, expert in experts.items() if (what := quantized(expert.infos))}
+    if packed:
+        text = "is quantized ({}); task vectors need full numbers"
+        misfits = tuple(Misfit(name, "", "quantized", text.format(what)) for name, what in packed.items())
+        return Team(pretrained, experts, misfits=misfits)
+    try:
+        return _Forming(pretrained, experts, rows, count_untouched).team()
+    except FamilyError:  # which the fit report gives
+        return Team(pretrained, experts)
+
+
+def head_tensors(pretrained: Checkpoint) -> dict[str, dict[str, Tensor]]:
+    """The heads of a team by its pretrained model: {expert: {tensor: value}}; empty for CLIP."""
+    if not isinstance(pretrained, TeamBase):
+        return {}
+    team = pretrained.team
+    return {
+        name: {tensor: _file_of(team.experts[name]).read(stored) for tensor, stored in own.items()}
+        for name, own in team.heads.items()
+    }
+
+
+def _file_of(expert: Checkpoint) -> Checkpoint:
+    return expert.inner if isinstance(expert, TeamMember) else expert
+
+
+@dataclass
+class _Forming:
+    """A team while it is formed; the steps are those of ``team``, in order."""
+
+    pretrained: Checkpoint
+    experts: Mapping[str, Checkpoint]
+    rows: str
+    count_untouched: bool
+    names: dict[str, Names] = field(default_factory=dict)
+    derived: dict[str, dict[str, Derived]] = field(default_factory=dict)  # in place of what the file has
+    kept: dict[str, Role] = field(default_factory=dict)
+    notes: list[str] = field(default_factory=list)
+    misfits: list[Misfit] = field(default_factory=list)
+
+    def team(self) -> Team:
+        base = self.pretrained
+        self.roles = {p.name: p for p in base.parameters}
+        self.facts = facts_of(base.infos)
+        later = self.facts.later_name if self.facts else unchanged
+        self.names = {name: under_names_of(base.infos, expert.infos, later) for name, expert in self.experts.items()}
+        self.derived = {name: {} for name in self.experts}
+        self.own = {name: self._parameters(name) for name in self.experts}
+        self._drop_tied()
+        left_out = self._drop_buffers()
+        kept_per_task = self._heads()
+        self._keep_what_experts_lack(kept_per_task)
+        self._vocabularies()
+        self._statistics()
+        untouched = self._untouched()
+        view = TeamBase(base, renamed(base, {name: name for name in base.infos if name not in left_out}), self.kept)
+        members = {name: self._member(name, kept_per_task) for name in self.experts}
+        own = {
+            name: {new: stored for new, stored in self.names[name].stored.items() if new in kept_per_task}
+            for name in self.experts
+        }
+        view.team = Team(view, members, own if kept_per_task else {}, tuple(self.notes), tuple(self.misfits), untouched)
+        return view.team
+
+    def _parameters(self, name: str) -> dict[str, Parameter]:
+        """An expert's tensors under their new names, by these."""
+        expert = self.experts[name]
+        infos = {new: expert.infos[stored] for new, stored in self.names[name].stored.items()}
+        return {parameter.name: parameter for parameter in describe(infos, name)}
+
+    def _member(self, name: str, without: frozenset[str]) -> Checkpoint:
+        expert, names = self.experts[name], self.names[name]
+        stored = {new: old for new, old in names.stored.items() if new not in without}
+        if not self.derived[name] and not names.notes and stored == {n: n for n in expert.infos}:
+            return expert
+        return TeamMember(expert, renamed(expert, stored) | self.derived[name], stored, names.notes)
+
+    def _outside(self, name: str) -> bool:
+        """Whether a tensor is outside all blocks, of the pretrained model or else of any expert."""
+        found = [own[name] for own in (self.roles, *self.own.values()) if name in own]
+        return bool(found) and found[0].block is None
+
+    # --- tensors that are stored twice, and buffers -------------------------------------------------------------------
+
+    def _drop_tied(self) -> None:
+        """Take a table that is stored twice once; fill in what an expert ties and the pretrained model does not."""
+        for name, expert in self.experts.items():
+            names, base = self.names[name].stored, self.pretrained
+            for new in [new for new in names if new not in base.infos and self._may_be_tied(self.own[name], new)]:
+                same = twin(expert, names[new], [names[other] for other in names if other in base.infos])
+                if same is not None or self.rows == PRETRAINED:
+                    del names[new]
+                elif not all(new in other.stored for other in self.names.values()):
+                    text = "has its own output embedding, the others share it with the input's"
+                    self.misfits.append(Misfit(name, new, "untied", text))
+                    del names[new]
+            for new in [new for new in base.infos if new not in names and self._may_be_tied(self.roles, new)]:
+                same = twin(base, new, [other for other in base.infos if other in names])
+                if same is not None:
+                    self.derived[name] |= {new: renamed(expert, {new: names[same]})[new]}
+
+    def _may_be_tied(self, own: Mapping[str, Parameter], name: str) -> bool:
+        parameter = own.get(name)
+        if parameter is None or parameter.block is not None:
+            return False
+        known = any(name.endswith(ending) for group in (self.facts.tied if self.facts else ()) for ending in group)
+        return known or parameter.role == Role.VOCABULARY
+
+    def _drop_buffers(self) -> set[str]:
+        """Leave out what versions have or lack: buffers, and tensors that the network no longer uses.
+
+        Returns those of the pretrained model that are left out.
+        """
+        for name in self.experts:
+            stored = self.names[name].stored
+            for new in [n for n in stored if n not in self.pretrained.infos]:
+                if self._is_unused(new) or self.own[name][new].role == Role.BUFFER:
+                    del stored[new]
+        having = {new for names in self.names.values() for new in names.stored}
+        unused = {n for n, p in self.roles.items() if n not in having and p.role != Role.BUFFER and self._is_unused(n)}
+        if unused:
+            verb = "was" if len(unused) == 1 else "were"
+            tensors = plural(len(unused), "tensor")
+            self.notes.append(f"pretrained: {tensors} that the model no longer has {verb} left out.")
+        return unused
+
+    def _is_unused(self, name: str) -> bool:
+        return self.facts is not None and self.facts.is_unused(name)
+
+    # --- what is kept -------------------------------------------------------------------------------------------------
+
+    def _heads(self) -> frozenset[str]:
+        shapes = [
+            {new: self.experts[name].infos[stored].shape for new, stored in names.stored.items()}
+            for name, names in self.names.items()
+        ]
+        base = {name: info.shape for name, info in self.pretrained.infos.items()}
+        words = self.facts.heads if self.facts else heads.HEADS
+        order = list(dict.fromkeys([*base, *(new for own in shapes for new in own)]))
+        found = heads.find(base, shapes, [name for name in order if self._outside(name)], words)
+        self.notes += found.notes(order)
+        self.kept |= dict.fromkeys(found.per_task & base.keys(), Role.HEAD)
+        return found.per_task
+
+    def _keep_what_experts_lack(self, per_task: frozenset[str]) -> None:
+        """Tensors outside the blocks, such as those of pretraining heads, are the pretrained model's.
+
+        A head that only some of the experts have is an error.
+        """
+        names = {name: {*self.names[name].stored, *self.derived[name]} for name in self.experts}
+        outside = [name for name, p in self.roles.items() if p.block is None and p.role != Role.BUFFER]
+        outside = [name for name in outside if name not in per_task]
+        for head in partial_heads(outside, (n for n, p in self.roles.items() if p.block is not None), names):
+            self.kept |= dict.fromkeys(head.tensors, Role.BUFFER)
+            for name, sentence in head.sentences(partial(self._is_pretrained, head.tensors)):
+                self.misfits.append(Misfit(name, head.tensors[0], "partial head", sentence))
+        lacking = [name for name in outside if not any(name in own for own in names.values())]
+        if lacking:
+            self.kept |= dict.fromkeys(lacking, Role.BUFFER)
+            tensors = plural(len(lacking), "tensor that no expert has is", "tensors that no expert has are")
+            self.notes.append(f"{tensors} the pretrained model's: {first_few(lacking)}.")
+
+    def _is_pretrained(self, tensors: Iterable[str], name: str) -> bool:
+        """Whether these tensors of an expert hold the pretrained model's numbers."""
+        base, expert, stored = self.pretrained, self.experts[name], self.names[name].stored
+        return all(tensor in stored and is_equal(base, tensor, expert, stored[tensor]) for tensor in tensors)
+
+    # --- vocabularies, statistics -------------------------------------------------------------------------------------
+
+    def _vocabularies(self) -> None:
+        tables = [name for name, p in self.roles.items() if p.role == Role.VOCABULARY and name not in self.kept]
+        if self.rows == PRETRAINED:
+            sizes = {self.pretrained.infos[name].shape[0] for name in tables}
+            alone = [*tables, *self._row_biases(sizes)]
+            self.kept |= dict.fromkeys(alone, Role.BUFFER)
+            self.notes += [f"{first_few(alone)}: the pretrained model's, as asked for."] if alone else []
+            for name in self.experts:
+                self.derived[name] |= {t: renamed(self.pretrained, {t: t})[t] for t in alone}
+            return
+        for name in self.experts:
+            self._common_rows(name, tables)
+
+    def _row_biases(self, sizes: set[int]) -> list[str]:
+        """Tensors with a number per token."""
+        infos = self.pretrained.infos
+        return [
+            name
+            for name, p in self.roles.items()
+            if p.block is None
+            and len(infos[name].shape) == 1
+            and infos[name].shape[0] in sizes
+            and name.endswith("bias")
+        ]
+
+    def _common_rows(self, name: str, tables: Sequence[str]) -> None:
+        expert, stored, base = self.experts[name], self.names[name].stored, self.pretrained
+        here = [table for table in tables if table in stored]
+        found: dict[str, int] = {}
+        for table in here:
+            ours, theirs = base.infos[table].shape, expert.infos[stored[table]].shape
+            if len(theirs) == 2 and ours[0] != theirs[0] and ours[1:] == theirs[1:]:
+                found[table] = theirs[0]
+        if not here:
+            return
+        table = next(iter(found), here[0])
+        rows = base.infos[table].shape[0]
+        counted = vocabulary.by_tokenizers(base.folder, expert.folder, rows)
+        if counted is None and found:
+            counted = vocabulary.by_rows(base, table, expert, stored[table])
+        if counted is None and not (isinstance(expert, AdaptedCheckpoint) and expert.touched.isdisjoint(here)):
+            self.notes.append(vocabulary.UNCHECKED.format(name))
+        if counted is not None and not counted.alike:
+            self.misfits.append(Misfit(name, table, "other tokens", vocabulary.difference_text(counted)))
+        if counted is None or not found:
+            return
+        self.notes.append(vocabulary.left_out(name, rows, found[table], counted))
+        sizes = {(base.infos[one].shape[0], size) for one, size in found.items()}
+        biases = [
+            bias
+            for bias in self._row_biases({ours for ours, _ in sizes})
+            if bias in stored and (base.infos[bias].numel, expert.infos[stored[bias]].numel) in sizes
+        ]
+        for one in (*found, *biases):
+            self.derived[name][one] = vocabulary.common_rows(expert, stored[one], base, one)
+
+    def _untouched(self) -> int:
+        """Leave what no adapter changes to the pretrained model: it counts nowhere. Returns how many tensors it is."""
+        adapters = [expert for expert in self.experts.values() if isinstance(expert, AdaptedCheckpoint)]
+        if len(adapters) < len(self.experts):
+            return 0
+        touched = frozenset[str]().union(*(adapter.touched for adapter in adapters))
+        rest = [
+            name for name, p in self.roles.items() if p.role not in UNMERGED and name not in touched | self.kept.keys()
+        ]
+        if rest and not self.count_untouched:
+            self.kept |= dict.fromkeys(rest, Role.BUFFER)
+            tensors = plural(len(rest), "tensor that no adapter changes is", "tensors that no adapter changes are")
+            self.notes.append(f"{tensors} the pretrained model's, and count nowhere.")
+        return len(rest)
+
+    def _statistics(self) -> None:
+        count = sum(parameter.role == Role.STATISTIC for parameter in self.roles.values())
+        if count:
+            self.notes.append(
+                f"{count} running statistics are the mean of the experts'; measure them anew on data: "
+                "merging.recalibrate(model, batches)."
+            )

@@ -1,0 +1,68 @@
+"""The tokens beside a model's weights, by number, from the files of Transformers' tokenizers."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+from merging.base.errors import CheckpointError
+from merging.base.files.paths import inside, open_regular, state_of
+from merging.base.files.strict_json import parse
+
+LARGEST = 64_000_000  # bytes of a tokenizer's file
+MOST = 3_000_000  # values in one: 256,000 tokens and 580,000 pairs of them to merge are 1.5 million
+TOKENIZER, VOCABULARIES, WORDS, ADDED = "tokenizer.json", ("vocab.json",), "vocab.txt", "added_tokens.json"
+
+
+def tokens(folder: Path | None) -> dict[str, int] | None:
+    """{token: its number} of the tokenizer in a folder; None if none is there, or none that can be read."""
+    if folder is None:
+        return None
+    try:
+        if (raw := _bytes(folder / TOKENIZER)) is not None:
+            return _of_tokenizer(parse(raw, TOKENIZER, most=MOST))
+        found: dict[str, int] | None = None
+        for file in VOCABULARIES:
+            if (raw := _bytes(folder / file)) is not None:
+                found = _numbers(parse(raw, file, most=MOST))
+        if found is None and (raw := _bytes(folder / WORDS)) is not None:
+            found = {word: number for number, word in enumerate(_lines(raw.decode("utf-8")))}
+        if found is not None and (raw := _bytes(folder / ADDED)) is not None:
+            found |= _numbers(parse(raw, ADDED))
+    except (CheckpointError, OSError, ValueError, TypeError, LookupError, AttributeError, OverflowError):
+        return None
+    return found
+
+
+def state(folder: Path | None) -> tuple[tuple[int, ...], ...]:
+    """Numbers that change when a tokenizer's file in a folder may have changed."""
+    names = (TOKENIZER, *VOCABULARIES, WORDS, ADDED)
+    return () if folder is None else tuple(state_of(folder / name) for name in names)
+
+
+def _bytes(path: Path) -> bytes | None:
+    """What is in a file; None if there is none. Raises CheckpointError if it is too large or leads out."""
+    if not os.path.lexists(path):
+        return None
+    with os.fdopen(open_regular(inside(path)), "rb") as file:
+        raw = file.read(LARGEST + 1)
+    if len(raw) > LARGEST:
+        raise CheckpointError(f"{path.name} is larger than a tokenizer has reason to be; refused.")
+    return raw
+
+
+def _lines(text: str) -> list[str]:
+    """The lines of a text as Transformers reads them: other line breaks of Unicode are tokens, or parts of some."""
+    lines = text.split("\n")
+    return [line.removesuffix("\r") for line in (lines if lines[-1] else lines[:-1])]
+
+
+def _of_tokenizer(stated: dict[str, Any]) -> dict[str, int]:
+    vocab = stated["model"]["vocab"]
+    found = _numbers(vocab) if isinstance(vocab, dict) else {str(entry[0]): at for at, entry in enumerate(vocab)}
+    return found | {str(token["content"]): int(token["id"]) for token in stated.get("added_tokens") or ()}
+
+
+def _numbers(stated: dict[str, Any]) -> dict[str, int]:
+    return {token: number for token, number in stated.items() if type(number) is int}

@@ -1,0 +1,107 @@
+"""Tables with a row per token, of models that do not have equally many: the rows that they have in common."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+
+import torch
+
+from merging.base.text import first_few, plural
+from merging.models.checkpoint import Checkpoint
+from merging.models.team.tokenizers import state, tokens
+from merging.models.tensor_info import TensorInfo
+from merging.models.views import Derived, TensorSlice
+
+UNCHECKED = (
+    "{}: the order of its tokens was not checked: that needs a tokenizer.json, vocab.json or vocab.txt beside its "
+    "weights and beside the pretrained model's."
+)
+ALIKE, MOST = 0.5, 0.99  # the cosine of two rows of one token, and the share of rows that must have it
+ROWS, PIECE = 16_384, 1024  # rows of a table that are compared, and how many at a time
+
+
+@dataclass(frozen=True, slots=True)
+class Counted:
+    """How an expert numbers its tokens: ``other`` of ``shared`` have another number; names of those that are more."""
+
+    alike: bool  # whether the rows that both tables have are of the same tokens
+    shared: int
+    other: int
+    more: tuple[str, ...] = ()
+
+
+def common_rows(expert: Checkpoint, stored: str, pretrained: Checkpoint, name: str) -> Derived:
+    """An expert's table with as many rows as the pretrained model's, whose own follow where the expert has fewer."""
+    info, found = pretrained.infos[name], expert.infos[stored]
+    width = found.numel // max(found.shape[0], 1)
+    common = min(info.shape[0], found.shape[0]) * width
+    parts: tuple[TensorSlice, ...] = (TensorSlice(expert, stored, 0, common),)
+    if common < info.numel:
+        parts += (TensorSlice(pretrained, name, common, info.numel),)
+    dtype = found.dtype if len(parts) == 1 else torch.promote_types(found.dtype, info.dtype)
+    return Derived(TensorInfo(info.shape, dtype), parts)
+
+
+def by_tokenizers(pretrained: Path | None, expert: Path | None, rows: int) -> Counted | None:
+    """How the tokenizers beside two models count, of which the first has so many ``rows``; None without both."""
+    return _compare(pretrained, expert, rows, state(pretrained), state(expert))
+
+
+@lru_cache(maxsize=64)  # large ones take a second, and a page asks at every click; their states tell when they change
+def _compare(
+    pretrained: Path | None, expert: Path | None, rows: int, *states: tuple[tuple[int, ...], ...]
+) -> Counted | None:
+    ours, theirs = tokens(pretrained), tokens(expert)
+    if ours is None or theirs is None:
+        return None
+    both = ours.keys() & theirs.keys()
+    other = sum(ours[token] != theirs[token] for token in both)
+    more = sorted((number, token) for token, number in theirs.items() if number >= rows and token not in ours)
+    return Counted(bool(both) and not other, len(both), other, tuple(token for _, token in more))
+
+
+def by_rows(pretrained: Checkpoint, name: str, expert: Checkpoint, stored: str) -> Counted:
+    """How many of the leading rows point elsewhere, of those that are compared: at most ``ROWS``, spread evenly."""
+    width = pretrained.infos[name].shape[1]
+    common = min(pretrained.infos[name].shape[0], expert.infos[stored].shape[0])
+    compared = other = 0
+    for start, stop in _places(common):
+        one, two = (
+            model.read_flat(tensor, start * width, stop * width).reshape(-1, width).double()
+            for model, tensor in ((pretrained, name), (expert, stored))
+        )
+        norms = one.norm(dim=1) * two.norm(dim=1)
+        other += int(((one * two).sum(dim=1) < ALIKE * norms).sum())  # a row of zeros, as of padding, points nowhere
+        compared += stop - start
+    return Counted(other <= (1 - MOST) * compared, compared, other)
+
+
+def _places(rows: int) -> Iterator[tuple[int, int]]:
+    stride = max(1, rows // ROWS) * PIECE
+    for start in range(0, rows, stride):
+        yield start, min(start + PIECE, rows)
+
+
+def difference_text(counted: Counted) -> str:
+    """How an expert numbers its tokens where it differs from the pretrained model, without its name."""
+    if not counted.shared:
+        return "has no token in common with the pretrained model"
+    return (
+        f"numbers its tokens differently from the pretrained model ({counted.other:,} of {counted.shared:,} shared "
+        "tokens have another id)"
+    )
+
+
+def left_out(name: str, rows: int, found: int, counted: Counted) -> str:
+    """What is done with the rows that only one of the tables has, in a sentence on the expert."""
+    if found < rows:
+        return f"{name} has {_tokens(rows - found, 'fewer')}; the pretrained model's are kept."
+    named = f" ({first_few(map(repr, counted.more))})" if counted.more else ""
+    return f"{name} has {_tokens(found - rows, 'more')}{named}, which {'is' if found == rows + 1 else 'are'} left out."
+
+
+def _tokens(count: int, how: str) -> str:
+    return plural(count, f"{how} token")

@@ -1,0 +1,127 @@
+"""The text tower of a whole CLIP model under the names of open_clip and of Transformers.
+
+Its blocks are those of the visual tower, so the names of their tensors are found in the same way. The canonical form is
+open_clip's: ``token_embedding.weight``, ``transformer.resblocks.0.…``, ``text_projection`` (width, embed_dim).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from merging.base.errors import CheckpointError
+from merging.models.architecture import stated_by
+from merging.models.checkpoint import Checkpoint
+from merging.models.tower_names import BODY, VISUAL, hugging_face_names, tower
+from merging.models.views import CheckpointView, Derived, renamed, transposed_matrix, under_names
+
+TOKENS, POSITIONS = "token_embedding.weight", "positional_embedding"
+PROJECTION, SCALE = "text_projection", "logit_scale"
+HF_TOKENS, HF_BODY = f"embeddings.{TOKENS}", "text_model."
+BLOCKS, HF_BLOCKS = "transformer.resblocks.", "encoder.layers."
+TO_TRANSFORMERS = {
+    TOKENS: HF_TOKENS,
+    POSITIONS: "embeddings.position_embedding.weight",
+    "ln_final.weight": "final_layer_norm.weight",
+    "ln_final.bias": "final_layer_norm.bias",
+}
+HEAD_WIDTH, PUBLISHED = 64, (256, 384, 512, 640, 768, 896, 1024, 1280)  # widths of published text towers of CLIP
+OTHER_KIND = ("cls_emb", "text_projection.bias", "logit_bias")  # tensors of CoCa and SigLIP
+
+
+def find_tower(checkpoint: Checkpoint) -> tuple[str, bool]:
+    """The prefix of the text tower's names, and whether these are Transformers' names.
+
+    Raises:
+        CheckpointError: there is none, or there are several.
+    """
+    anchors = [name for name in checkpoint.infos if name == TOKENS or name.endswith("." + TOKENS)]
+    if len(anchors) != 1:
+        problem = "several text towers" if anchors else "no text tower"
+        raise CheckpointError(f"{checkpoint.name} holds {problem}; a whole CLIP model has one.")
+    hugging_face = anchors[0].endswith(HF_TOKENS)
+    return anchors[0].removesuffix(HF_TOKENS if hugging_face else TOKENS), hugging_face
+
+
+def text_tower(checkpoint: Checkpoint) -> CheckpointView:
+    """The text tower of a checkpoint under the names in its file, as a checkpoint under open_clip's names.
+
+    The logit scale is in it if the file has one.
+
+    Raises:
+        CheckpointError: there is no text tower, only a part of one, or one of another kind than CLIP's.
+    """
+    prefix, hugging_face = find_tower(checkpoint)
+    top = prefix.removesuffix(HF_BODY if hugging_face else "text.")
+    if odd := [name for name in OTHER_KIND if prefix + name in checkpoint.infos or top + name in checkpoint.infos]:
+        raise CheckpointError(f"{checkpoint.name} has another kind of text tower than CLIP's ({odd[0]}).")
+    stored = {name: prefix + (hf if hugging_face else name) for name, hf in TO_TRANSFORMERS.items()}
+    if missing := [name for name in stored.values() if name not in checkpoint.infos]:
+        raise CheckpointError(f"{checkpoint.name}: its text tower lacks {missing[0]!r}.")
+    tensors = renamed(checkpoint, stored)
+    tensors |= _blocks(checkpoint, prefix, hugging_face)
+    tensors |= _projection(checkpoint, prefix, top)
+    if top + SCALE in checkpoint.infos:
+        tensors |= renamed(checkpoint, {SCALE: top + SCALE})
+    return CheckpointView(checkpoint, tensors, same=False)
+
+
+def _blocks(checkpoint: Checkpoint, prefix: str, hugging_face: bool) -> dict[str, Derived]:
+    """The tensors of the blocks under open_clip's names."""
+    blocks, before = (HF_BLOCKS, "") if hugging_face else (BLOCKS, VISUAL)  # the prefix that the families' rules expect
+    short = {before + name.removeprefix(prefix): name for name in checkpoint.infos if name.startswith(prefix + blocks)}
+    if not short:
+        raise CheckpointError(
+            f"{checkpoint.name} has a text embedding and no text transformer, as published image encoders do; the "
+            "whole CLIP model that they were made from has both."
+        )
+    tensors: dict[str, Derived] = {}
+    for name, parts in tower(short).items():
+        tensors |= under_names(name, (name,), checkpoint, [short[part] for part in parts])
+    return tensors
+
+
+def _projection(checkpoint: Checkpoint, prefix: str, top: str) -> dict[str, Derived]:
+    """The matrix (width, embed_dim) that gives features; Transformers stores its transpose."""
+    for name in (prefix + PROJECTION, top + PROJECTION):
+        if name in checkpoint.infos:
+            return renamed(checkpoint, {PROJECTION: name})
+    if (name := f"{top}{PROJECTION}.weight") not in checkpoint.infos:
+        raise CheckpointError(f"{checkpoint.name}: its text tower lacks {name!r}.")
+    return {PROJECTION: transposed_matrix(checkpoint, name)}
+
+
+def text_heads(checkpoint: Checkpoint, width: int, given: int = 0) -> int:
+    """The number of heads of a text tower of that width: as stated beside its weights, as ``given``, or as published.
+
+    Raises:
+        CheckpointError: nothing says it, or it does not divide the width.
+    """
+    stated = stated_text(checkpoint).get("heads") or given or None
+    if stated is None and width in PUBLISHED:
+        return width // HEAD_WIDTH
+    if type(stated) is not int or stated < 1 or width % stated:
+        raise CheckpointError(
+            f"{checkpoint.name}: nothing says how many heads a text tower of width {width} has; its config.json or "
+            "open_clip_config.json belongs beside it, or state it with --architecture text_heads=N."
+        )
+    return stated
+
+
+def stated_text(checkpoint: Checkpoint) -> Mapping[str, object]:
+    """What a checkpoint's metadata states of its text tower, in open_clip's fields."""
+    text = stated_by(checkpoint).get("text_cfg")
+    return text if isinstance(text, dict) else {}
+
+
+def in_transformers(text: Checkpoint) -> dict[str, Derived]:
+    """A text tower under open_clip's names, as tensors under Transformers' names."""
+    tensors: dict[str, Derived] = {}
+    for name in text.infos:
+        if name.startswith(BLOCKS):
+            new = tuple(HF_BODY + part.removeprefix(BODY) for part in hugging_face_names(name))
+            tensors |= under_names(name, new, text, (name,))
+        elif name == PROJECTION:
+            tensors[f"{PROJECTION}.weight"] = transposed_matrix(text, name)
+        else:
+            tensors |= renamed(text, {HF_BODY + TO_TRANSFORMERS[name] if name in TO_TRANSFORMERS else name: name})
+    return tensors

@@ -1,0 +1,164 @@
+"""The tensors of a visual tower under the names of open_clip and of Transformers.
+
+open_clip keeps q, k and v of an attention layer in one matrix and the output projection as (d_in, d_out); Transformers
+keeps three matrices and the projection as (d_out, d_in). The canonical form is open_clip's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+
+import torch
+from torch import Tensor
+
+from merging.models.checkpoint import Checkpoint
+from merging.models.families import BARE, HUGGING_FACE, PACKED, QKV, Parameter, Role, Rule, nearest, recognize
+from merging.models.network_depth import containers
+from merging.models.network_facts import title_of
+from merging.models.tensor_info import TensorInfo
+
+VISUAL = "visual."
+BODY = "vision_model."
+ANCHOR, HF_ANCHOR = "class_embedding", "embeddings.class_embedding"
+PROJ = "proj"
+INSIDE = ("embeddings.", "encoder.", "pre_layrnorm.", "post_layernorm.")  # how names go on inside Transformers' tower
+TEXT_SIDE = ("text_model.", "text_projection.")
+KNOWN = 64  # lists of names whose towers are remembered
+TO_HUGGING_FACE = {
+    "class_embedding": HF_ANCHOR,
+    "positional_embedding": "embeddings.position_embedding.weight",
+    "conv1.weight": "embeddings.patch_embedding.weight",
+    "ln_pre": "pre_layrnorm",
+    "ln_post": "post_layernorm",
+    "ln_1": "layer_norm1",
+    "ln_2": "layer_norm2",
+    "attn.out_proj": "self_attn.out_proj",
+    "mlp.c_fc": "mlp.fc1",
+    "mlp.c_proj": "mlp.fc2",
+}
+
+
+def is_clip(infos: Mapping[str, TensorInfo], top: str, body: str, within: bool = False) -> bool:
+    """Whether a file with a class embedding below the prefix ``body`` is a CLIP model, whose names begin with ``top``.
+
+    BLIP and others have that embedding and norms under CLIP's names, and attention of their own; what CLIP has of them
+    is no network. So every tensor of the tower must be CLIP's. LLaVA holds a CLIP tower beside another network: the
+    model must have most of the file's numbers, and nothing beside it may have blocks, unless it is looked for
+    ``within`` another.
+    """
+    own, others, beside = 0, 0, list[str]()
+    for name, info in infos.items():
+        short = name.removeprefix(top) if name.startswith(top) else ""
+        if short.startswith(TEXT_SIDE) or HUGGING_FACE.classify(short) is not None:
+            own += info.numel
+        elif name.startswith(body) and name.removeprefix(body).startswith(INSIDE):
+            return False
+        else:
+            others += info.numel
+            beside.append(name)
+    return within or (others < own and not containers(beside))
+
+
+# --- from stored names to open_clip's --------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class TowerTensor:
+    """A tensor of the visual tower: open_clip's name without prefix, and the index among q, k and v if it is one."""
+
+    name: str
+    third: int | None = None
+
+
+def place(rule: Rule, block: int | None) -> TowerTensor | None:
+    """The tensor of the tower that a rule's match is; None if it is not part of the tower."""
+    if rule.role == Role.BUFFER:
+        return None
+    prefix = "" if block is None else f"transformer.resblocks.{block}."
+    kind = "bias" if rule.role == Role.SHIFT else "weight"
+    if rule.part in (PACKED, *QKV):
+        return TowerTensor(f"{prefix}attn.in_proj_{kind}", QKV.index(rule.part) if rule.part in QKV else None)
+    bare = rule.role in {Role.EMBEDDING, Role.PROJECTION}
+    return TowerTensor(rule.part if bare else f"{prefix}{rule.part}.{kind}")
+
+
+def place_of(name: str) -> TowerTensor | None:
+    """The tensor of the tower that a name with any prefix means; None if it is not in a visual tower."""
+    for prefix, family in ((VISUAL, BARE), (BODY, HUGGING_FACE)):
+        if prefix in name:
+            match = family.classify(name.rpartition(prefix)[2])
+            return place(match[1], match[2]) if match else None
+    match = HUGGING_FACE.classify(name) or BARE.classify(name)
+    return place(match[1], match[2]) if match else None
+
+
+def tower(names: Iterable[str]) -> dict[str, tuple[str, ...]]:
+    """{open_clip's name of a visual tensor: its names among ``names``}; three names if q, k and v are separate.
+
+    Names that the nearest family does not know are left out, and so is a layer that lacks one of q, k and v.
+    """
+    return dict(_tower(tuple(names)))
+
+
+@lru_cache(maxsize=64)  # every check of a merge asks for that of the same names
+def _tower(listed: tuple[str, ...]) -> dict[str, tuple[str, ...]]:
+    family = nearest(listed)
+    stored: dict[str, dict[int, str]] = {}
+    for name in listed:
+        match = family.classify(name)
+        target = place(match[1], match[2]) if match else None
+        if target is not None:
+            stored.setdefault(target.name, {})[-1 if target.third is None else target.third] = name
+    whole = {name: parts for name, parts in stored.items() if -1 in parts or len(parts) == len(QKV)}
+    return {name: (parts[-1],) if -1 in parts else (parts[0], parts[1], parts[2]) for name, parts in whole.items()}
+
+
+def tower_names(checkpoint: Checkpoint) -> dict[str, tuple[str, ...]]:
+    """{open_clip's name of a tensor of the visual tower: its names in the checkpoint}, in forward order.
+
+    Raises:
+        FamilyError: the checkpoint is of no known family.
+    """
+    if checkpoint.inferred:
+        recognize(checkpoint.infos, checkpoint.name, title_of(checkpoint.infos))  # raises, as parameters would
+    return dict(_known_tower(tuple(parameter.name for parameter in checkpoint.parameters)))
+
+
+@lru_cache(maxsize=KNOWN)  # estimates ask again and again
+def _known_tower(names: tuple[str, ...]) -> dict[str, tuple[str, ...]]:
+    return tower(names)
+
+
+def transposed(name: str) -> bool:
+    """Whether an output projection of this name is stored as (d_in, d_out), as open_clip's ``proj`` is."""
+    return not name.endswith("weight")
+
+
+def is_transposed(parameter: Parameter) -> bool:
+    """Whether a matrix is stored as (d_in, d_out)."""
+    return parameter.transposed or (parameter.role == Role.PROJECTION and transposed(parameter.name))
+
+
+def assemble(name: str, stored: Sequence[str], parts: Sequence[Tensor]) -> Tensor:
+    """A tensor of the tower in open_clip's form, from a checkpoint's tensors ``parts`` named ``stored``."""
+    tensor = torch.cat(list(parts)) if len(parts) > 1 else parts[0]
+    return tensor.T if name == PROJ and not transposed(stored[0]) else tensor
+
+
+def hugging_face_names(name: str) -> tuple[str, ...]:
+    """Transformers' names of a tensor of the tower, with the prefix that all its versions read."""
+    if name == PROJ:
+        return ("visual_projection.weight",)
+    prefix, rest = BODY, name
+    if name.startswith("transformer.resblocks."):
+        _, _, block, rest = name.split(".", 3)
+        prefix = f"{BODY}encoder.layers.{block}."
+    if rest.startswith("attn.in_proj_"):
+        kind = rest.removeprefix("attn.in_proj_")
+        return tuple(f"{prefix}self_{part}.{kind}" for part in QKV)
+    if rest in TO_HUGGING_FACE:
+        return (prefix + TO_HUGGING_FACE[rest],)
+    stem, _, kind = rest.rpartition(".")
+    return (f"{prefix}{TO_HUGGING_FACE[stem]}.{kind}",)

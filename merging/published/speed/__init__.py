@@ -1,1 +1,0 @@
-"""How fast this machine was before, for the next plan."""

@@ -1,1 +1,0 @@
-"""From a recipe to a stored run: inputs, estimate, computation, store, reference models."""

@@ -1,1 +1,0 @@
-"""What users give a run from outside the program: files of layer inputs and gradients."""

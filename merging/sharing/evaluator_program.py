@@ -1,0 +1,151 @@
+"""The program that measures exported models: how it is called, stopped, and what it may print."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import shlex
+import signal
+import subprocess
+import tempfile
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO, Any
+
+from merging.base import modes, settings
+from merging.base.errors import EvaluatorError, MergingError
+from merging.base.files.short_digest import short_digest
+from merging.base.text import first_few, printable
+from merging.study.score_files import MOST_BYTES
+from merging.study.score_table import PROGRAM, ScoreTable, check_scores
+from merging.tasks.context import QUIET, Context
+
+KEYS = ("task", "metric", "value", "n", "better", "split")
+OFTEN, PATIENCE = 0.1, 1.0  # seconds between two looks at the program, and that it has to stop on request
+LAST = 300  # characters of what it printed on stderr that an error quotes
+
+
+@dataclass(frozen=True)
+class Evaluator:
+    """A program, and the words that it is called with before the folder."""
+
+    words: tuple[str, ...]
+
+    @property
+    def name(self) -> str:
+        """How pages and commands call it: its words, without the folders of paths."""
+        return printable(" ".join(Path(word).name or word for word in self.words), 80)
+
+    @property
+    def command(self) -> str:
+        """The digest of its command line, twelve hexadecimal digits."""
+        return short_digest(json.dumps(list(self.words)))
+
+    def measure(self, folder: Path, context: Context = QUIET) -> ScoreTable:
+        """What the program measures of an exported folder.
+
+        Raises:
+            EvaluatorError: it cannot be started, fails, or prints anything else than lines of scores.
+            Cancelled: asked to stop; the program and all that it started are stopped.
+        """
+        meter = context.meter(1)
+        with tempfile.TemporaryFile() as printed, tempfile.TemporaryFile() as said:
+            process = self._start(folder, printed, said)
+            try:
+                while process.poll() is None:
+                    meter.within(0, f"Measuring with {self.name}")
+                    if os.fstat(printed.fileno()).st_size > MOST_BYTES:
+                        break
+                    with contextlib.suppress(subprocess.TimeoutExpired):
+                        process.wait(timeout=OFTEN)
+            finally:
+                _stop(process)
+            printed.seek(0)
+            raw = printed.read(MOST_BYTES + 1)
+            if len(raw) > MOST_BYTES:
+                raise EvaluatorError(f"{self.name} prints more than 1 MB; it prints one line of JSON for each score.")
+            if process.returncode:
+                raise EvaluatorError(f"{self.name} ended with the code {process.returncode}.{_last(said)}")
+        return read_lines(raw, self.name)
+
+    def _start(self, folder: Path, printed: IO[bytes], said: IO[bytes]) -> subprocess.Popen[bytes]:
+        """Start it in a process group of its own."""
+        try:
+            return subprocess.Popen(
+                [*self.words, str(folder)], stdin=subprocess.DEVNULL, stdout=printed, stderr=said,
+                start_new_session=True,
+            )  # fmt: skip
+        except (OSError, ValueError) as error:
+            why = error.strerror if isinstance(error, OSError) else error
+            raise EvaluatorError(f"{self.name} cannot be started: {why}. {settings.EVALUATOR} names it.") from None
+
+
+def find_evaluator() -> Evaluator | None:
+    """The program that MERGESCOPE_EVALUATOR names; None if there is none, or if several people share the server.
+
+    Raises:
+        EvaluatorError: the variable is no command line.
+    """
+    if modes.is_shared() or not (written := os.environ.get(settings.EVALUATOR, "").strip()):
+        return None
+    try:
+        words = shlex.split(written)
+    except ValueError as error:
+        raise EvaluatorError(
+            f"{settings.EVALUATOR} is no command line: {error}. Write it as in a shell: python my_eval.py."
+        ) from None
+    return Evaluator(tuple(words)) if words else None
+
+
+def require_evaluator(why: str) -> Evaluator:
+    """The program that MERGESCOPE_EVALUATOR names. Raises EvaluatorError, which says ``why`` first, without one."""
+    if (program := find_evaluator()) is None:
+        raise EvaluatorError(f"{why} Start with MERGESCOPE_EVALUATOR='python my_eval.py'; see docs/evaluator.md.")
+    return program
+
+
+def read_lines(raw: bytes, name: str) -> ScoreTable:
+    """The scores in what a program printed, a JSON object in each line. Raises EvaluatorError that names the line."""
+    try:
+        return check_scores(_rows(raw, name), PROGRAM, name)
+    except MergingError as error:
+        raise EvaluatorError(str(error)) from None
+
+
+def _rows(raw: bytes, name: str) -> Iterator[tuple[str, Mapping[str, Any]]]:
+    for number, line in enumerate(raw.splitlines(), start=1):
+        where = f"{name}, line {number}"
+        if not line.strip():
+            continue
+        try:
+            row = json.loads(line)
+        except (ValueError, RecursionError):
+            row = None
+        if not isinstance(row, dict):
+            got = printable(line[:40].decode("utf-8", "replace"), 40)
+            raise EvaluatorError(f"{where} is no JSON object; got {got!r}. Print other text on stderr.")
+        if strange := [key for key in row if key not in KEYS]:
+            raise EvaluatorError(f"{where}: a score has the keys {', '.join(KEYS)}; got {first_few(strange)}.")
+        for key in ("value", "n"):
+            number_like = isinstance(row.get(key), int | float) and not isinstance(row[key], bool)
+            if not number_like and not (key == "n" and row.get(key) is None):
+                raise EvaluatorError(f"{where}: {key} is a number; got {printable(str(row.get(key)), 40)!r}.")
+        yield where, row
+
+
+def _stop(process: subprocess.Popen[bytes]) -> None:
+    """Stop a program and all that it started."""
+    for number in (signal.SIGTERM, signal.SIGKILL):
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.killpg(process.pid, number)
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            process.wait(timeout=PATIENCE)
+
+
+def _last(said: IO[bytes]) -> str:
+    """The last line that a program printed on stderr, in a sentence; empty if it printed none."""
+    said.seek(max(0, said.seek(0, os.SEEK_END) - 10 * LAST))
+    lines = said.read().decode("utf-8", "replace").strip().splitlines()
+    return f" It says: {printable(lines[-1].strip(), LAST)}" if lines else ""

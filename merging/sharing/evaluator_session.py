@@ -1,0 +1,125 @@
+"""Sweeps of networks other than CLIP: each point is merged, exported for a while, and measured by a program."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from merging.base.errors import CheckpointError, RecipeError
+from merging.base.files import atomic
+from merging.base.files.disk import OTHER_STORE, explained
+from merging.base.files.records import JsonRecords
+from merging.base.files.short_digest import short_digest
+from merging.base.text import printable
+from merging.models.formats.opening import open_checkpoint
+from merging.models.references import PRETRAINED
+from merging.recipes.recipe import Recipe
+from merging.sharing.evaluator_program import Evaluator
+from merging.sharing.export.export import export
+from merging.sharing.measure_runs import FOLDER, temporary_folder
+from merging.study.runs.estimate import EVALUATING, MERGING
+from merging.study.runs.execute import execute
+from merging.study.runs.inputs import OpenedRecipe, open_inputs
+from merging.study.runs.run import THIS_MACHINE
+from merging.study.runs.store import Store
+from merging.study.score_table import MOST_NAME, PROGRAM
+from merging.study.sweeps.compute import EVERYTHING, Outcome, Session, run
+from merging.study.sweeps.points import VERSION, Point
+from merging.study.sweeps.spread import STAGES
+from merging.study.sweeps.sweep import VALUES, NamedPoint, Sweep, SweepPoint
+from merging.tasks.context import QUIET, Context
+
+PROGRAMS = "programs"  # the folder of a store that names each program that has measured points
+
+
+def find_network(sweep: Sweep) -> str:
+    """What the network that a sweep merges is called; empty for CLIP, and for files that cannot be opened.
+
+    Raises:
+        RecipeError: it merges several kinds of networks, or goes through weights that no recipe gives.
+    """
+    networks = list(dict.fromkeys(_network(recipe) for recipe in sweep.recipes))
+    if not any(networks):
+        return ""
+    if len(networks) > 1:
+        got = " and ".join(name or "CLIP" for name in networks)
+        raise RecipeError(f"The recipes of a sweep are of one kind of network; got {got}.")
+    if sweep.kind != VALUES:
+        raise RecipeError(f"A sweep of {networks[0]} varies values of the recipe; a {sweep.kind} is for CLIP.")
+    return networks[0]
+
+
+def _network(recipe: Recipe) -> str:
+    try:
+        return open_checkpoint(recipe.pretrained, PRETRAINED, family=recipe.family).network
+    except CheckpointError:
+        return ""  # whoever plans the sweep says what is wrong
+
+
+@dataclass
+class ProgramSession(Session):
+    """What the points of a sweep share that a program measures, whatever images of the benchmark it names."""
+
+    store: Store = field(kw_only=True)
+    program: Evaluator = field(kw_only=True)
+
+    def __post_init__(self) -> None:
+        pass
+
+    def opened(self, recipe: Recipe) -> OpenedRecipe:
+        """The checkpoints of a recipe."""
+        return open_inputs(recipe)
+
+    def plan_sweep(self, sweep: Sweep) -> list[NamedPoint]:
+        """Every point of a sweep, named by its run and the program. Raises CheckpointError as ``open_inputs``."""
+        return [self.plan(place) for place in sweep.places]
+
+    def plan(self, place: SweepPoint) -> NamedPoint:
+        """The point with its name and its run's id."""
+        opened = self.opened(place.recipe)
+        run_id = opened.run_id(self._digests(opened))
+        return NamedPoint(place, _point_name(run_id, self.program.command), run_id)
+
+    def compute(self, planned: NamedPoint, context: Context) -> tuple[Point, dict[str, Any]]:
+        """The point, and facts about it; the merged model and its folder are removed, however that ends."""
+        stages = context.parts(dict.fromkeys(STAGES, 1.0))
+        merging = replace(stages[MERGING], pause=None).parts({"merging": 1.0, "writing": 1.0})
+        with temporary_folder(self.store) as folder:
+            scratch = Store(folder / "store", libraries=())
+            merged = execute(planned.place.recipe, scratch, evaluate=False, need_model=True, context=merging["merging"])
+            export(merged, folder / "model", context=merging["writing"])
+            shutil.rmtree(scratch.root, ignore_errors=True)
+            scores = self.program.measure(folder / "model", stages[EVALUATING])
+        point = Point(planned.name, scores.columns, merged.device, THIS_MACHINE, program=self.program.name)
+        return point, {PROGRAM: self.program.name, "run": planned.run_id}
+
+
+def _point_name(run_id: str, command: str) -> str:
+    return short_digest(json.dumps([VERSION, PROGRAM, run_id, command]))
+
+
+def rename_points(planned: Sequence[NamedPoint], command: str) -> list[NamedPoint]:
+    """The plan of the same sweep for the program with a command line, whose digest is ``command``."""
+    return [replace(one, name=_point_name(one.run_id, command)) for one in planned]
+
+
+def known_programs(store: Store) -> dict[str, str]:
+    """{digest of the command line: name} of the programs that have measured points, the latest first."""
+    records = JsonRecords(store.root / PROGRAMS, VERSION)
+    named = {command: records.read(command, lambda record: str(record["name"])) for command in records.names()}
+    return {command: printable(name, MOST_NAME) for command, name in named.items() if name}
+
+
+def run_by_program(
+    sweep: Sweep, session: ProgramSession, *, context: Context = QUIET, share: tuple[int, int] = EVERYTHING
+) -> Outcome:
+    """Let a program measure the missing points, or a share of them; result and errors as of ``sweeps.compute.run``."""
+    store, program = session.store, session.program
+    atomic.sweep(store.root / FOLDER)
+    with explained("The name of the program", OTHER_STORE):
+        JsonRecords(store.root / PROGRAMS, VERSION).write(program.command, {"name": program.name})
+    session = replace(session, context=context)
+    return run(sweep, store, session.benchmark, context=context.alone(), share=share, session=session)

@@ -1,0 +1,25 @@
+"""A model for others: folders for Transformers and open_clip, with a card that says what the model is.
+
+Names are loaded when they are first asked for, since what lists the targets needs no torch. The function ``export`` is
+imported from the module of its name.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from merging.sharing.export.destination import refusal
+    from merging.sharing.export.export import Exported, export_file
+    from merging.sharing.export.targets import TARGETS
+
+__all__ = ["TARGETS", "Exported", "export_file", "refusal"]
+
+HOMES = {"TARGETS": "targets", "Exported": "export", "export_file": "export", "refusal": "destination"}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in HOMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(importlib.import_module(f"{__name__}.{HOMES[name]}"), name)

@@ -1,0 +1,205 @@
+"""A merge of another network than CLIP as a LoRA adapter of PEFT, on the pretrained model."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from merging.base.errors import CheckpointError, MergingError
+from merging.base.files.records import write_json
+from merging.base.numerics.linear_algebra import Factors, truncated_svd
+from merging.base.numerics.low_rank import core
+from merging.base.progress import Meter
+from merging.base.text import plural
+from merging.engine.inputs import thin
+from merging.models.checkpoint import Checkpoint
+from merging.models.digests import DIGESTS
+from merging.models.expert_names import Later, unchanged
+from merging.models.families import Parameter, Role
+from merging.models.formats.configs import ADAPTER, ADAPTERS
+from merging.models.formats.opening import Source
+from merging.models.formats.safetensors import SafetensorsWriter
+from merging.models.network_facts import facts_of
+from merging.models.references import PRETRAINED, without_folders
+from merging.models.tensor_info import TensorInfo
+from merging.sharing.export.source import ExportSource, open_pretrained
+from merging.study.runs.inputs import OpenedRecipe, open_inputs
+
+BASE = "base_model.model."
+LEAST = 0.5  # share of the squared norm of a change that an adapter must keep
+ROUNDING = 1e-6  # share of the squared norm of a change that the rounding of stored weights may have
+HIGHEST = 4096  # rank
+PHASE = "Writing the adapter"
+WHOLE = {Role.NORM_SCALE, Role.SHIFT}  # roles of tensors that are saved as they are, with the module that they are of
+
+
+@dataclass
+class AdapterFile:
+    """What is written: factors and whole tensors by PEFT's names, and the share that is kept of each change."""
+
+    rank: int
+    tensors: dict[str, Tensor] = field(default_factory=dict)
+    targets: list[str] = field(default_factory=list)
+    saved: list[str] = field(default_factory=list)  # modules that are stored whole
+    shares: dict[str, float] = field(default_factory=dict)  # by the tensor's name in the pretrained model
+    turned: bool = False  # whether weights are stored as (d_in, d_out)
+
+    @property
+    def notes(self) -> list[str]:
+        """Sentences on what the adapter does not hold."""
+        least = min(self.shares, key=self.shares.__getitem__)
+        share = self.shares[least]
+        if share > 1 - ROUNDING:
+            return ["The adapter holds all of the change, up to rounding."]
+        return [f"The adapter holds at least {share:.1%} of the squared norm of every tensor's change ({least})."]
+
+    @property
+    def lost(self) -> dict[str, float]:
+        """The shares that are below the least."""
+        return {name: share for name, share in self.shares.items() if share < LEAST}
+
+
+def pretrained_of(source: ExportSource, base: Source | None, meter: Meter) -> Checkpoint:
+    """The pretrained model that the adapter is put on.
+
+    Raises:
+        CheckpointError: it is not there, it is not the model that was merged, or there is a model for each task.
+    """
+    if source.tasks:
+        raise CheckpointError("An adapter holds one model, and this merge gives one for each task. Use --to hf.")
+    if source.run is None or source.recipe is None:
+        if source.base is None:
+            raise CheckpointError("An adapter changes a pretrained model; name it (convert --base).")
+        return source.base
+    recipe = source.run.recipe
+    assert recipe is not None
+    opened = open_pretrained(recipe, base)
+    expected = source.run.inputs[PRETRAINED]
+    if DIGESTS.digest(opened, meter) != expected:
+        raise CheckpointError(f"{without_folders(opened.label)} is not the pretrained model of run {source.run.id}.")
+    return opened
+
+
+def adapter_of(source: ExportSource, pretrained: Checkpoint, rank: int, meter: Meter, *, force: bool) -> AdapterFile:
+    """The change of the pretrained model as an adapter of this rank.
+
+    Raises:
+        CheckpointError: it would lose too much of a tensor's change, and that is not forced; or the rank is none.
+    """
+    if not 1 <= rank <= HIGHEST:
+        raise CheckpointError(f"The rank of an adapter is a number from 1 to {HIGHEST}; say it with --rank.")
+    (model,) = source.models.values()
+    facts, made, experts = facts_of(pretrained.infos), AdapterFile(rank), _experts(source)
+    later = facts.later_name if facts else unchanged
+    changed = [p for p in pretrained.parameters if p.name in model.infos and _differs(model, pretrained, p.name)]
+    matrices = {_module(p.name) for p in pretrained.parameters if p.role == Role.LINEAR}
+    for parameter in changed:
+        name, info = parameter.name, pretrained.infos[parameter.name]
+        module, _, kind = name.rpartition(".")
+        meter.within(0, PHASE, name)
+        if parameter.role == Role.LINEAR and kind == "weight" and len(info.shape) == 2:
+            made.turned |= parameter.transposed
+            made.targets.append(_module(later(name)))
+            made.shares[name] = _add(made, made.targets[-1], _change(model, pretrained, parameter), parameter, experts)
+        elif parameter.role in WHOLE and module not in matrices:
+            if _module(later(name)) not in made.saved:
+                made.saved.append(_module(later(name)))
+                _save_whole(made, module, model, later)
+            made.shares[name] = 1.0
+        else:
+            made.shares[name] = 0.0
+    if made.lost and not force:
+        name, share = min(made.lost.items(), key=lambda item: item[1])
+        raise CheckpointError(
+            f"An adapter of rank {rank} keeps less than half of what was merged in {len(made.lost)} of "
+            f"{plural(len(made.shares), 'tensor')} ({share:.0%} of the squared norm of the change of {name[:80]!r}). "
+            "Take a higher --rank, export the whole model (--to hf), or write it all the same with --force."
+        )
+    if not made.tensors:
+        raise CheckpointError("This model is the pretrained one: an adapter would hold nothing.")
+    return made
+
+
+def write_adapter(folder: Path, made: AdapterFile, base: str, metadata: Mapping[str, str]) -> int:
+    """Write weights and configuration as PEFT reads them; gives the bytes of the weights."""
+    infos = {name: TensorInfo(tuple(value.shape), value.dtype) for name, value in sorted(made.tensors.items())}
+    with SafetensorsWriter(folder / ADAPTERS[0], infos, {**metadata, "format": "pt"}) as writer:
+        for name in infos:
+            writer.write(name, made.tensors[name].contiguous())
+    settings = {
+        "base_model_name_or_path": base,
+        "bias": "none",
+        "fan_in_fan_out": made.turned,
+        "inference_mode": True,
+        "init_lora_weights": True,
+        "lora_alpha": made.rank,
+        "lora_dropout": 0.0,
+        "modules_to_save": made.saved or None,
+        "peft_type": "LORA",
+        "r": made.rank,
+        "target_modules": made.targets,
+        "task_type": None,
+    }
+    write_json(folder / ADAPTER, settings)
+    return sum(info.nbytes for info in infos.values())
+
+
+def _experts(source: ExportSource) -> OpenedRecipe | None:
+    """The models that were merged; None without a run, and where they cannot be opened any more."""
+    recipe = source.run.recipe if source.run is not None else None
+    try:
+        return None if recipe is None else open_inputs(recipe)
+    except (MergingError, OSError):
+        return None
+
+
+def _module(name: str) -> str:
+    return name.rpartition(".")[0]
+
+
+def _differs(model: Checkpoint, pretrained: Checkpoint, name: str) -> bool:
+    if model.infos[name].shape != pretrained.infos[name].shape:
+        raise CheckpointError(f"{name[:80]!r} has another shape than in the pretrained model.")
+    return not torch.equal(model.read(name), pretrained.read(name))
+
+
+def _change(model: Checkpoint, pretrained: Checkpoint, parameter: Parameter) -> Tensor:
+    """What was merged (d_out, d_in), in float64."""
+    change = model.read(parameter.name).double() - pretrained.read(parameter.name).double()
+    return change.T if parameter.transposed else change
+
+
+def _add(made: AdapterFile, module: str, change: Tensor, parameter: Parameter, opened: OpenedRecipe | None) -> float:
+    """Add the two factors of a change; gives the share of its squared norm that they keep."""
+    up, down = torch.zeros(len(change), made.rank), torch.zeros(made.rank, change.shape[1])
+    best = _in_span(change, parameter, made.rank, opened) or truncated_svd(change, made.rank)
+    root = best.values.sqrt()
+    up[:, : len(root)] = (best.left * root).float()
+    down[: len(root)] = (root[:, None] * best.right).float()
+    made.tensors[f"{BASE}{module}.lora_A.weight"] = down
+    made.tensors[f"{BASE}{module}.lora_B.weight"] = up
+    return min(float(best.values.square().sum() / change.square().sum()), 1.0)
+
+
+def _in_span(change: Tensor, parameter: Parameter, rank: int, opened: OpenedRecipe | None) -> Factors | None:
+    """The best factors of a change whose columns those of the experts span, up to rounding; None if they do not."""
+    known = None if opened is None else thin(parameter, opened.pretrained, opened.experts)
+    if known is None or sum(one.rank for one in known) >= min(change.shape):
+        return None
+    basis = core([one.read().mT if parameter.transposed else one.read() for one in known]).left
+    inside = basis.T @ change
+    if float(inside.square().sum()) < (1 - ROUNDING) * float(change.square().sum()):
+        return None
+    best = truncated_svd(inside, rank)
+    return Factors(basis @ best.left, best.values, best.right)
+
+
+def _save_whole(made: AdapterFile, module: str, model: Checkpoint, later: Later) -> None:
+    """Add all tensors of a module, which takes the place of the pretrained model's."""
+    for name in model.infos:
+        if _module(name) == module:
+            made.tensors[BASE + later(name)] = model.read(name)

@@ -1,0 +1,106 @@
+"""What lies beside a model's weights and is no code: its configuration, its tokenizer, how its inputs are prepared."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from merging.base.errors import CheckpointError
+from merging.base.files.paths import inside, open_regular
+from merging.base.files.records import write_json
+from merging.models.checkpoint import Checkpoint
+from merging.models.families import Role
+from merging.models.formats.configs import COMPANIONS, TOKENIZER, TRANSFORMERS, VOCABULARY, read_json
+from merging.models.team.tokenizers import tokens
+
+LARGEST = 64_000_000  # bytes of one of them
+
+
+@dataclass(frozen=True, slots=True)
+class Companions:
+    """The folder of the pretrained model, and that of an expert or adapter, if the model is one's own.
+
+    The expert's configuration comes in place of the pretrained model's, and so does its tokenizer if ``own_tokens``.
+    """
+
+    folder: Path | None
+    own: Path | None = None
+    own_tokens: bool = False
+    rows: tuple[int, int] = (0, 0)  # of tokens, those of the other model and those of the one that is written
+
+    def copy_to(self, target: Path) -> dict[str, str]:
+        """Copy them. Returns {name: why it was not copied}, for those that lie there and were not."""
+        of_base = tuple(name for name in COMPANIONS if not (self.own_tokens and name in TOKENIZER))
+        refused = copy_companions(self.folder, target, of_base)
+        refused |= copy_companions(self.own, target, (TRANSFORMERS, *(TOKENIZER if self.own_tokens else ())))
+        if self.rows[0] != self.rows[1]:
+            self._state_rows(target / TRANSFORMERS)
+        return refused
+
+    def lies_beside(self, name: str) -> bool:
+        """Whether a file of that name lies in one of the two folders, copied or not."""
+        return any(folder is not None and os.path.lexists(folder / name) for folder in (self.folder, self.own))
+
+    def _state_rows(self, path: Path) -> None:
+        """Let a configuration state as many tokens as the model has."""
+        config = read_json(path)
+        if config is not None:
+            base = read_json(self.folder / TRANSFORMERS) if self.folder is not None else None
+            _put_rows(config, base or {}, *self.rows)
+            write_json(path, config)
+
+
+def _put_rows(config: dict[str, Any], base: Mapping[str, Any], others: int, rows: int) -> None:
+    """Write ``rows`` where the other model's are stated; a token beyond them is the pretrained model's, or none."""
+    for key, value in config.items():
+        other = base.get(key)
+        if isinstance(value, dict):
+            _put_rows(value, other if isinstance(other, dict) else {}, others, rows)
+        elif key == "vocab_size" and value == others:
+            config[key] = rows
+        elif key.endswith("_token_id") and type(value) is int and value >= rows:
+            config[key] = other if type(other) is int and other < rows else None
+
+
+def has_tokenizer(folder: Path | None, rows: int = 0) -> bool:
+    """Whether a tokenizer lies in a folder, and numbers no token beyond so many ``rows``, unless these are 0."""
+    if folder is None or not any((folder / name).is_file() for name in VOCABULARY):
+        return False
+    return not rows or max((tokens(folder) or {}).values(), default=0) < rows
+
+
+def has_other_tokens(own: Path | None, base: Path | None, rows: int) -> bool:
+    """Whether the tokenizer of an expert with so many ``rows`` is usable, and knows other tokens than the base's."""
+    return has_tokenizer(own, rows) and (not has_tokenizer(base) or tokens(own) != tokens(base))
+
+
+def rows_of_tokens(model: Checkpoint) -> int:
+    """The rows of a model's first table with a row per token; 0 if there is none."""
+    tables = (p.name for p in model.parameters if p.role == Role.VOCABULARY)
+    return next((model.infos[name].shape[0] for name in tables), 0)
+
+
+def copy_companions(folder: Path | None, target: Path, names: tuple[str, ...]) -> dict[str, str]:
+    """Copy what lies in a folder. Returns {name: why it was not copied}, for those that lie there and were not."""
+    refused: dict[str, str] = {}
+    for name in names:
+        if folder is None or not os.path.lexists(folder / name):
+            continue
+        try:
+            _copy(folder / name, target / name)
+        except (CheckpointError, OSError) as error:
+            refused[name] = str(error)
+    return refused
+
+
+def _copy(source: Path, target: Path) -> None:
+    """Copy a regular file of a moderate size, whose link, if it is one, leads nowhere else."""
+    with os.fdopen(open_regular(inside(source)), "rb") as file:
+        if os.fstat(file.fileno()).st_size > LARGEST:
+            raise CheckpointError(f"{source.name} is larger than {LARGEST // 1_000_000} MB")
+        with target.open("wb") as copy:
+            shutil.copyfileobj(file, copy)

@@ -1,0 +1,81 @@
+"""The folder of an export: written whole or not at all, and replaced only if this program wrote it."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+from merging.base.errors import StoreError
+from merging.base.files import atomic, disk
+from merging.base.files.atomic import temporary_beside
+from merging.base.files.records import write_json
+from merging.study.runs.run import Run
+
+MARK = "export.json"  # lists the files that this program wrote
+FORMAT = 1
+READABLE = 0o755
+
+
+def refusal(folder: Path, *, overwrite: bool = False) -> str:
+    """Why a folder cannot be written; empty if it can."""
+    if why := unreachable(folder):
+        return why
+    if not folder.exists() or (folder.is_dir() and not any(folder.iterdir())):
+        return ""
+    if not folder.is_dir():
+        return f"{folder} is a file; an export needs a folder. Choose another one."
+    if not overwrite:
+        return f"{folder} exists already; choose another folder, or replace it with --overwrite."
+    if foreign := sorted(files_in(folder) - _own(folder)):
+        what = f"such as {foreign[0]!r}" if (folder / MARK).is_file() else "and was not exported by this program"
+        return f"{folder} is a folder with other files in it, {what}; it is not replaced. Choose another folder."
+    return ""
+
+
+def unreachable(place: Path) -> str:
+    """Why no file or folder can be made at a place, judged by what is above it; empty if one can."""
+    above = disk.nearest_existing(place.absolute().parent)
+    if not above.is_dir():
+        return f"{above} is a file, so nothing can be written below it. Choose another place."
+    return "" if disk.is_writable(above) else f"{above} cannot be written to. Choose another place."
+
+
+def files_in(folder: Path) -> set[str]:
+    """Paths of all files, relative to the folder."""
+    return {path.relative_to(folder).as_posix() for path in folder.rglob("*") if not path.is_dir() or path.is_symlink()}
+
+
+def mark(folder: Path, run: Run | None, to: str) -> None:
+    """List the files of this export, so that a later one knows what it may replace."""
+    of_run = {"run": run.id} if run else {}
+    write_json(folder / MARK, {"format": FORMAT, "to": to, **of_run, "files": sorted(files_in(folder))})
+
+
+def _own(folder: Path) -> set[str]:
+    """The files that an earlier export has written."""
+    try:
+        return {MARK, *map(str, json.loads((folder / MARK).read_bytes())["files"])}
+    except (OSError, ValueError, KeyError, TypeError, RecursionError):
+        return set()
+
+
+@contextlib.contextmanager
+def appearing(folder: Path, *, overwrite: bool = False) -> Iterator[Path]:
+    """A temporary folder that becomes ``folder`` if the block ends without an error, and is removed otherwise.
+
+    Raises:
+        StoreError: it exists already, it cannot be written, or the disk is full; an earlier folder has not changed.
+    """
+    with temporary_beside(folder) as partial:
+        if why := refusal(folder, overwrite=overwrite):
+            raise StoreError(why)
+        yield partial
+        disk.sync_all(partial)
+        partial.chmod(READABLE)
+        place = folder.absolute()
+        if overwrite:  # also where another process has just taken an earlier one away
+            atomic.replace(partial, place)
+        elif not atomic.publish(partial, place):
+            raise StoreError(refusal(folder) or f"{folder} was written to by another process meanwhile; try again.")

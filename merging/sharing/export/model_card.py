@@ -1,0 +1,331 @@
+"""The model card: README.md with metadata for the Hub, and for people what the model is and how to use it.
+
+Names are untrusted text: a YAML library writes them in the metadata, and the text escapes all Markdown in them. Nothing
+in it names a machine, its folders or the time.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from merging.base.errors import TaskError
+from merging.base.files.plain_yaml import write_yaml
+from merging.base.text import escape, fenced, percent, printable, size_text, table
+from merging.base.version import __version__
+from merging.engine.modules.card import section
+from merging.images.benchmarks.benchmark import Benchmark
+from merging.images.benchmarks.metrics import ADAPTS_ON_TEST, PER_TASK, TASK_KNOWN, summarize
+from merging.methods.params import TABLE
+from merging.recipes.recipe import Recipe
+from merging.sharing.export.source import ExportSource
+from merging.sharing.export.targets import ExportTarget
+from merging.sharing.export.vision_model import Tower
+from merging.study.analysis.storage_accounting import totals
+from merging.study.runs.run import RECIPE, Run
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+FILE = "README.md"
+SPLIT = "reporting"
+LONG = 2000  # characters of a warning
+WIDE = 120  # characters of a table of rules; all of it is in the recipe below
+LEARNED_FROM = {  # by the split that a recipe names
+    "choosing": "It learned, without labels, from other test images than those that its scores are of.",
+    "reporting": ADAPTS_ON_TEST,
+    "exemplars": "It learned from training images.",
+}
+LINES = 400  # of a recipe that a file carries
+ACCOUNTS = {
+    "dense": "The files as they are",
+    "sparse": "What differs from the pretrained model, every tensor in its smallest encoding",
+    "paper": "Non-zero numbers of the task vector, four bytes each (LwPTV, Table 15)",
+    "deploy": "Everything that a user of the model needs",
+}
+
+
+@dataclass(frozen=True)
+class Card:
+    """What a card describes."""
+
+    source: ExportSource
+    towers: Mapping[str, Tower]
+    target: ExportTarget
+    nbytes: int
+
+    @property
+    def tower(self) -> Tower:
+        """One of the models, which all have the same architecture."""
+        return next(iter(self.towers.values()))
+
+    @property
+    def scores(self) -> pd.DataFrame | None:
+        """Accuracies on the half that is for reporting."""
+        run = self.source.run
+        if run is None or run.scores is None:
+            return None
+        rows = run.scores[run.scores["split"] == SPLIT]
+        return rows if len(rows) else None
+
+
+def write_card(folder: Path, card: Card) -> None:
+    """Write README.md."""
+    head = write_yaml(metadata(card))
+    text = "\n\n".join(part for part in body(card) if part)
+    (folder / FILE).write_text(f"---\n{head}---\n\n{text}\n", "utf-8")
+
+
+# --- for the Hub -----------------------------------------------------------------------------------------------------
+
+
+def metadata(card: Card) -> dict[str, Any]:
+    """The metadata that the Hub reads."""
+    recipe = card.source.recipe
+    ids = list(dict.fromkeys(parent.model_id for parent in card.source.parents))
+    entries: dict[str, Any] = {
+        "library_name": card.target.library,
+        "pipeline_tag": card.target.task(card.tower),
+        "base_model": ids,
+    }
+    if recipe is not None:
+        keys = dict.fromkeys(step.key for step in recipe.steps)
+        entries |= {"base_model_relation": "merge", "tags": ["merge", "model-merging", "clip", *keys]}
+    else:
+        entries["tags"] = ["merge", "model-merging", "clip"] if "merge_recipe" in card.source.metadata else ["clip"]
+    if (rows := card.scores) is not None:
+        results = [_result(row) for row in rows.to_dict("records")]
+        entries["model-index"] = [{"name": printable(card.source.title), "results": results}]
+    return entries
+
+
+def _result(row: Mapping[Any, Any]) -> dict[str, Any]:
+    kind = "zero-shot-image-classification"
+    numbers = {key: round(float(row[key]), 4) for key in ("accuracy", "low", "high") if not math.isnan(row[key])}
+    interval = {"wilson_95_low": numbers.get("low"), "wilson_95_high": numbers.get("high")}
+    metric = {"type": "accuracy", "name": "top-1", "value": numbers.get("accuracy")}
+    return {
+        "task": {"type": kind, "name": "Zero-shot image classification"},
+        "dataset": {"type": printable(str(row["task"])), "name": printable(str(row["title"])), "split": SPLIT},
+        "metrics": [metric | {"args": {"n": int(row["n"]), **interval}}],
+    }
+
+
+# --- for people ------------------------------------------------------------------------------------------------------
+
+
+def safe(text: object) -> str:
+    """Untrusted text in a line of Markdown."""
+    return escape(printable(str(text)))
+
+
+def body(card: Card) -> Iterator[str]:
+    """The text, part by part."""
+    source = card.source
+    yield f"# {safe(source.title)}"
+    yield _introduction(card)
+    if source.run is not None:
+        yield cautions_of(source.run)
+    yield "## How to load it"
+    yield _loading(card)
+    if (modules := source.modules) is not None:
+        yield "## Modules"
+        yield from section(modules.method, modules.params, modules.tasks, modules.parts())
+    if source.recipe is not None:
+        yield "## Method"
+        yield from methods_of(source.recipe)
+    yield "## Parents"
+    yield parents_of(card.source)
+    if source.recipe is not None:
+        yield "## Recipe"
+        yield recipe_of(source.recipe)
+    elif stated_recipe := source.metadata.get("merge_recipe"):
+        yield "## Recipe"
+        yield _stated_recipe(stated_recipe)
+    if source.run is not None:
+        yield "## Results"
+        yield from _results(card, source.run)
+        yield "## Storage"
+        yield _storage(source.run)
+    yield "## Limits"
+    yield "\n".join(f"- {line}" for line in _limits(card))
+
+
+def _introduction(card: Card) -> str:
+    a, recipe = card.tower.architecture, card.source.recipe
+    kind = "a whole CLIP model with a visual tower" if card.tower.text else "a CLIP visual tower"
+    tower = (
+        f"{kind} of {a.layers} layers and width {a.width} ({a.heads} heads, patches of {a.patch_size}, "
+        f"images of {a.image_size} × {a.image_size}, activation {card.tower.activation}, {card.tower.dtype})"
+    )
+    if recipe is None:
+        return f"This is {tower}, converted by Mergescope {__version__} without changing a number."
+    count = len(recipe.experts)
+    models = f"{count} models, one per task, each" if recipe.per_task else "It is"
+    return f"Merged from {count} experts by Mergescope: {safe(recipe.text())}. {models} {tower}."
+
+
+def cautions_of(run: Run) -> str:
+    """What may be wrong with the model, right below what it is; empty if nothing."""
+    return "\n".join(f"- **Warning:** {escape(printable(line, LONG))}" for line in run.cautions)
+
+
+def _loading(card: Card) -> str:
+    folder = next(iter(card.towers)) or "."
+    text = fenced(card.target.code(card.tower, folder), "python")
+    where = "`folder` is this folder; `image` is a PIL image."
+    if card.source.tasks:
+        where = "`folder` is one of those that tasks.json names for the tasks; `image` is a PIL image."
+    if card.tower.text is not None:
+        where += card.target.whole
+    elif card.target.library == "open_clip":
+        where += (
+            " The text side is not in these files: for zero-shot classification create the model with the pretrained "
+            "one's name and weights in the first step, and load these over them."
+        )
+    return f"{text}\n\n{where}"
+
+
+def methods_of(recipe: Recipe) -> Iterator[str]:
+    """Every method of a chain, with its parameters and formula."""
+    for number, (method, step) in enumerate(recipe.stages, 1):
+        values = {name: value for name, value in step.params.stated().items() if value is not None}
+        tables = {name: bound for name, bound in step.params.bounds().items() if bound.kind == TABLE}
+        values |= {name: printable(bound.written(values[name]), WIDE) for name, bound in tables.items()}
+        parameters = f" (`{', '.join(f'{name}={value}' for name, value in values.items())}`)" if values else ""
+        yield f"{number}. **{method.title}**{parameters}: {_ours(method.summary)}"
+        yield f"$$\n{method.formula}\n$$"
+        yield " ".join(filter(None, (_ours(method.variant), _ours(method.cite.text()))))
+
+
+def _ours(text: str) -> str:
+    """A sentence of this program, in which nothing is meant as Markdown."""
+    return re.sub(r"([\\`*_<>$\[\]])", r"\\\1", text)
+
+
+def parents_of(source: ExportSource) -> str:
+    """A table of the models that it was made from."""
+    rows = [(safe(parent.name), safe(parent.hub_id or parent.label), f"`{parent.digest}`") for parent in source.parents]
+    note = "Digests are of the tensors' names, types, shapes and values, as `python -m merging inspect` gives them."
+    return f"{table(('Model', 'File or repository', 'SHA-256 of its tensors'), rows)}\n\n{note}"
+
+
+def recipe_of(recipe: Recipe) -> str:
+    """The recipe, and how to compute it again."""
+    return (
+        f"{fenced(recipe.to_yaml(), 'yaml')}\n\n`python -m merging run {RECIPE} --base FOLDER` computes it again, with "
+        "the parents' files in that folder under the names that the recipe gives them."
+    )
+
+
+def _stated_recipe(text: str) -> str:
+    """The recipe in the metadata of a converted file."""
+    try:
+        shown_text = json.dumps(json.loads(text), indent=1, ensure_ascii=False)
+    except (ValueError, RecursionError):
+        shown_text = text
+    lines = [printable(line, 500) for line in shown_text.splitlines()[:LINES]]
+    return "The file states that it was merged by this recipe:\n\n" + fenced("\n".join(lines), "json")
+
+
+def _results(card: Card, run: Run) -> Iterator[str]:
+    rows = card.scores
+    if rows is None:
+        yield "\n\n".join(escape(printable(text, LONG)) for text in run.not_evaluated) or "It was not evaluated."
+        return
+    cells = [
+        (
+            safe(row["title"]),
+            "in" if row["task"] in run.experts else "out",
+            percent(row["accuracy"], row["low"], row["high"]),
+            f"{row['n']:,}",
+        )
+        for row in rows.to_dict("records")
+    ]
+    yield table(("Data set", "Domain", "Top-1 accuracy [Wilson 95 %]", "Images"), cells)
+    if run.test_images:
+        yield f"Scores are of {safe(run.test_images)}."
+    summary = summarize(rows, run.experts)
+    inside = percent(summary.in_domain, summary.in_low, summary.in_high)
+    outside = percent(summary.out_of_domain, summary.out_low, summary.out_high)
+    lines = [
+        f"In domain {inside} over {summary.tasks_in} data sets and {summary.n_in:,} images.",
+        f"Out of domain {outside} over {summary.tasks_out} data sets and {summary.n_out:,} images.",
+    ]
+    if not math.isnan(summary.h_score):
+        lines.append(f"H-score {100 * summary.h_score:.1f}.")
+    if not run.whole:
+        lines.append(f"All on the {SPLIT} half of each test set; the other half is there to choose values on.")
+    yield " ".join(lines)
+
+
+def _storage(run: Run) -> str:
+    sizes = totals(run)
+    rows = [(text, size_text(sizes[key])) for key, text in ACCOUNTS.items()]
+    return table(("Counted", "Size"), rows)
+
+
+def _limits(card: Card) -> Iterator[str]:
+    recipe, run = card.source.recipe, card.source.run
+    if (text := card.tower.text) is None:
+        yield (
+            f"Images only, without a text tower: {safe(card.tower.image_only)}. Text features and class names come "
+            "from the pretrained model's text tower."
+        )
+    else:
+        yield f"Its text tower is that of {safe(text.source)}; merging does not change it."
+    if not card.tower.projected:
+        yield "It has no output projection; use that of the pretrained model after it."
+    for tower in card.towers.values():
+        yield from (escape(printable(text, LONG)) for text in tower.warnings)
+        break
+    if recipe is not None and recipe.per_task:
+        yield _ours(PER_TASK)
+    if recipe is not None and recipe.exemplars is not None:
+        drawn = recipe.exemplars
+        count = _count(run, "exemplars") or f"at most {drawn.per_task}"
+        yield f"The methods saw {count} training images of each task (seed {drawn.seed})."
+    if recipe is not None and recipe.adapted_on:
+        yield f"{LEARNED_FROM[recipe.adapted_on]}{_drawn(recipe, run)}"
+    if run is not None and run.needs_task and not run.per_task:
+        yield _ours(TASK_KNOWN)
+    if run is not None:
+        yield from (escape(printable(text, LONG)) for text in run.remarks if text not in run.not_evaluated)
+        if run.benchmark and run.benchmark == _bundled():
+            yield "Scores are on the bundled benchmark of small images, not on the data sets that papers report."
+        yield f"Computed on {safe(run.device)} with torch {safe(run.versions.get('torch', '?'))}."
+    if run is None or not run.licenses:
+        yield "Its license follows from those of its parents, which were not looked up."
+        return
+    yield "Its license follows from those of its parents, which their cards state as follows."
+    yield table(("Model or data set", "License"), [(safe(name), safe(text)) for name, text in run.licenses.items()])
+
+
+def _drawn(recipe: Recipe, run: Run | None) -> str:
+    """How many of these images there were, as far as it is known."""
+    if recipe.test_data is None:
+        return ""
+    most, seed = recipe.test_data.per_task, recipe.test_data.seed
+    count = _count(run, "test_data") or ("" if most is None else f"at most {most}")
+    return f" There were {count} of each task{'' if most is None else f' (seed {seed})'}." if count else ""
+
+
+def _count(run: Run | None, kind: str) -> str:
+    """How many images of each task a run saw, '20 to 64' where they differ; empty if it is not recorded."""
+    counts = sorted(run.images.get(kind, {}).values()) if run is not None else []
+    return "" if not counts else f"{counts[0]:,}" if counts[0] == counts[-1] else f"{counts[0]:,} to {counts[-1]:,}"
+
+
+def _bundled() -> str:
+    """The digest of the bundled benchmark; empty if it is not installed."""
+    from merging.base.settings import BUNDLED
+
+    try:
+        return Benchmark.load(BUNDLED).digest
+    except (TaskError, OSError):
+        return ""

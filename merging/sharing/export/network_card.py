@@ -1,0 +1,121 @@
+"""The model card of a network other than CLIP: what it is, what was inferred, and what was kept per task."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from merging.base.files.plain_yaml import write_yaml
+from merging.base.text import escape, first_few, plural, printable, table
+from merging.base.version import __version__
+from merging.models.checkpoint import Checkpoint
+from merging.models.families import Role
+from merging.sharing.export.adapter_export import AdapterFile
+from merging.sharing.export.model_card import FILE, LONG, cautions_of, methods_of, parents_of, recipe_of, safe
+from merging.sharing.export.network_export import HEAD, HEADS, NetworkExport
+
+
+def write_network_card(folder: Path, export: NetworkExport, notes: list[str]) -> None:
+    """Write README.md."""
+    text = "\n\n".join(part for part in _body(export, notes) if part)
+    (folder / FILE).write_text(f"---\n{write_yaml(_metadata(export))}---\n\n{text}\n", "utf-8")
+
+
+def write_adapter_card(folder: Path, export: NetworkExport, made: AdapterFile) -> None:
+    """Write README.md of an adapter."""
+    entries = _metadata(export) | {"library_name": "peft"}
+    rows = [(safe(name), f"{share:.4f}") for name, share in made.shares.items()]
+    heads = ["Heads of tasks are not in it; --to hf writes them."] if export.heads else []
+    parts = [*_body(export, [*made.notes, *heads])]
+    at = parts.index("## How to load it")
+    parts[at + 1] = (
+        f"A LoRA adapter of rank {made.rank}: `PeftModel.from_pretrained(model, folder)` puts it on the pretrained "
+        "model. How much of the squared norm of each tensor's change it keeps:\n\n"
+        f"{table(('Tensor', 'Share kept'), rows)}"
+    )
+    text = "\n\n".join(part for part in parts if part)
+    (folder / FILE).write_text(f"---\n{write_yaml(entries)}---\n\n{text}\n", "utf-8")
+
+
+def _metadata(export: NetworkExport) -> dict[str, Any]:
+    """What the Hub reads."""
+    recipe = export.source.recipe
+    entries: dict[str, Any] = {
+        "library_name": "transformers",
+        "base_model": list(dict.fromkeys(parent.model_id for parent in export.source.parents)),
+    }
+    if recipe is not None:
+        keys = dict.fromkeys(step.key for step in recipe.steps)
+        entries |= {"base_model_relation": "merge", "tags": ["merge", "model-merging", *keys]}
+    return entries
+
+
+def _body(export: NetworkExport, notes: list[str]) -> Iterator[str]:
+    source = export.source
+    yield f"# {safe(source.title)}"
+    yield _introduction(export)
+    if source.run is not None:
+        yield cautions_of(source.run)
+    yield "## How to load it"
+    yield (
+        "`from_pretrained` of its class in Transformers loads this folder."
+        if not source.tasks
+        else "`from_pretrained` of its class in Transformers loads the folders that tasks.json names for the tasks."
+    )
+    yield "## What was inferred"
+    yield _inferred(next(iter(export.models.values())))
+    if export.heads or export.task:
+        yield "## Kept per task"
+        yield from _heads(export)
+    if source.recipe is not None:
+        yield "## Method"
+        yield from methods_of(source.recipe)
+    yield "## Parents"
+    yield parents_of(source)
+    if source.recipe is not None:
+        yield "## Recipe"
+        yield recipe_of(source.recipe)
+    yield "## Limits"
+    lines = [*notes, *(source.run.remarks if source.run else ())]
+    lines.append("Its license follows from those of its parents, which were not looked up.")
+    yield "\n".join(f"- {escape(printable(line, LONG))}" for line in lines)
+
+
+def _kind(export: NetworkExport) -> str:
+    return safe(export.title) if export.title else "a network of unknown kind"
+
+
+def _introduction(export: NetworkExport) -> str:
+    recipe = export.source.recipe
+    if recipe is None:
+        return f"This is {_kind(export)}, written by Mergescope {__version__} without changing a number."
+    of = f", with the head of {safe(export.task)}" if export.task else ""
+    made = f"Merged from {len(recipe.experts)} experts by Mergescope: {safe(recipe.text())}."
+    return f"{made} The network: {_kind(export)}{of}."
+
+
+def _inferred(model: Checkpoint) -> str:
+    """Roles, blocks and towers, which come from names, shapes and types of the tensors."""
+    parameters = model.parameters
+    towers = list(dict.fromkeys(p.tower for p in parameters if p.tower))
+    blocks = len({(p.tower, p.block) for p in parameters if p.block is not None})
+    named = f" in {len(towers)} towers ({first_few(map(safe, towers))})" if towers else ""
+    counts = Counter(p.role for p in parameters)
+    rows = [(role.value.replace("_", " "), f"{counts[role]}") for role in Role if counts[role]]
+    counted = f"{plural(len(parameters), 'tensor')}, {plural(blocks, 'block')}{named}"
+    text = f"{counted}, by names, shapes and types of the tensors alone."
+    return f"{text}\n\n{table(('Role', 'Tensors'), rows)}"
+
+
+def _heads(export: NetworkExport) -> Iterator[str]:
+    if export.task:
+        yield f"The head is that of {safe(export.task)}, under whose configuration this folder is."
+        return
+    yield (
+        f"The head of each task is in `{HEADS}/`, in a folder named like its expert: `{HEAD}` and the expert's "
+        "`config.json`. `python -m merging export RUN --task NAME` writes the merged model with one of them."
+    )
+    rows = [(safe(expert), safe(first_few(own))) for expert, own in export.heads.items()]
+    yield table(("Expert", "Tensors"), rows)

@@ -1,0 +1,202 @@
+"""A network other than CLIP as a folder of Transformers: under the pretrained model's names, or as one task's model."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from urllib.parse import quote
+
+import torch
+from torch import Tensor
+
+from merging.base.errors import CheckpointError, MergingError
+from merging.base.files.paths import take_name
+from merging.base.text import first_few, printable
+from merging.models.checkpoint import Checkpoint, MappingCheckpoint
+from merging.models.formats.configs import COMPANIONS, TRANSFORMERS
+from merging.models.formats.lora import AdaptedCheckpoint
+from merging.models.formats.opening import ModelRef, Source
+from merging.models.formats.safetensors import SafetensorsWriter
+from merging.models.network_facts import title_of
+from merging.models.references import expert_key
+from merging.models.team.choices import COMMON
+from merging.models.team.heads_file import FILE, read_heads
+from merging.models.team.team import TeamBase, TeamMember
+from merging.models.tensor_info import TensorInfo
+from merging.models.views import CheckpointView, Derived, TensorSlice, stored_model
+from merging.recipes.recipe import Recipe
+from merging.sharing.export.companion_files import (
+    Companions,
+    copy_companions,
+    has_other_tokens,
+    has_tokenizer,
+    rows_of_tokens,
+)
+from merging.sharing.export.source import ExportSource, open_pretrained
+from merging.study.runs.inputs import open_inputs
+from merging.study.runs.run import Run
+
+WEIGHTS = "model.safetensors"
+NO_HEADS = "CLIP's heads are made of class names, so no task has one of its own; leave out --task."
+HEADS, HEAD = "heads", "head.safetensors"  # the folder of all heads, and a head's file in the folder of its expert
+Heads = Mapping[str, Mapping[str, Tensor]]
+
+
+@dataclass(frozen=True)
+class NetworkExport:
+    """What is written of a network: models by place, the folders of the pretrained model and of experts, heads."""
+
+    source: ExportSource
+    models: Mapping[str, Checkpoint]
+    title: str  # what such networks are called; empty if it is not known
+    beside: Companions  # configuration and tokenizer
+    heads: Heads = field(default_factory=dict)
+    experts: Mapping[str, Path | None] = field(default_factory=dict)  # the folder of each expert
+    task: str = ""  # whose model it is; empty: the pretrained model's with the merged numbers
+    missing: str = ""  # why the pretrained model's folder is not known
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of all weights."""
+        heads = sum(value.nbytes for own in self.heads.values() for value in own.values())
+        return sum(model.nbytes for model in self.models.values()) + heads
+
+
+def is_network(source: ExportSource) -> bool:
+    """Whether these models are of another network than CLIP."""
+    return next(iter(source.models.values())).inferred
+
+
+def refuse_open_clip(model: Checkpoint) -> None:
+    """Raise CheckpointError: the library knows CLIP towers only."""
+    called = title_of(model.infos) or "another network"
+    raise CheckpointError(f"Only CLIP towers go to open_clip; this is {called}. Use --to hf.")
+
+
+def prepared(source: ExportSource, base: Source | None = None, task: str = "") -> NetworkExport:
+    """What is written of these models.
+
+    Raises:
+        CheckpointError: ``task`` is no expert with a head of its own, or its expert cannot be opened.
+    """
+    title = title_of(next(iter(source.models.values())).infos)
+    run, recipe = source.run, source.run.recipe if source.run is not None else None
+    if run is None or recipe is None:
+        if task:
+            raise CheckpointError("Only runs hold heads of tasks; export the run, or leave out --task.")
+        (model,) = source.models.values()
+        return NetworkExport(source, source.models, title, _beside_checkpoint(model, source.base))
+    heads = read_heads(run.file(FILE)) if FILE in run.files else {}
+    if task:
+        return _of_task(source, run, recipe, heads, task, title)
+    missing, folder = "", None
+    try:
+        folder = open_pretrained(recipe, base).folder
+    except (MergingError, OSError) as error:
+        missing = str(error)
+    experts = {name: _folder(ModelRef(text)) for name, text in recipe.experts if name in heads}
+    return NetworkExport(source, source.models, title, Companions(folder), heads, experts, missing=missing)
+
+
+def _beside_checkpoint(model: Checkpoint, base: Checkpoint | None) -> Companions:
+    """What lies beside a checkpoint; beside an adapter's model and the adapter."""
+    if base is None or not isinstance(stored_model(model), AdaptedCheckpoint):
+        return Companions(model.folder)
+    rows = rows_of_tokens(model)
+    own_tokens = has_other_tokens(model.folder, base.folder, rows)
+    return Companions(base.folder, model.folder, own_tokens, (rows_of_tokens(base), rows))
+
+
+def _folder(model: ModelRef) -> Path | None:
+    """The folder of an expert; None if it cannot be opened any more."""
+    try:
+        return model.open().folder
+    except (MergingError, OSError):
+        return None
+
+
+def _of_task(source: ExportSource, run: Run, recipe: Recipe, heads: Heads, task: str, title: str) -> NetworkExport:
+    """The merged model with one task's head, under the names in that expert's file."""
+    _refuse_unknown(task, heads, f"Run {run.id}")
+    opened = open_inputs(recipe)
+    expert = opened.experts[task]
+    if not isinstance(expert, TeamMember) or opened.digests()[expert_key(task)] != run.inputs.get(expert_key(task)):
+        raise CheckpointError(
+            f"The file of {printable(task)} has changed since it was merged, so its head does not fit it. Run the "
+            "recipe again, or put the former file back."
+        )
+    merged = source.models.get("") or next(source.models[p] for p, name in source.tasks.items() if name == task)
+    own = MappingCheckpoint(heads[task], task)
+    tensors: dict[str, Derived] = {}
+    rows = rows_of_tokens(merged), rows_of_tokens(expert.inner)
+    own_tokens = recipe.vocabulary == COMMON and has_other_tokens(expert.folder, opened.pretrained.folder, rows[1])
+    own_rows = own_tokens or not has_tokenizer(opened.pretrained.folder)
+    for name, stored in expert.stored.items():
+        whole = Derived(merged.infos[name], (TensorSlice.whole(merged, name),))
+        tensors[stored] = _as_stored(merged, name, expert.inner, stored) if own_rows else whole
+    assert isinstance(opened.pretrained, TeamBase)
+    for name, stored in opened.pretrained.team.heads[task].items():
+        tensors[stored] = Derived(own.infos[name], (TensorSlice.whole(own, name),))
+    models = {"": CheckpointView(merged, tensors, same=False)}
+    beside = Companions(opened.pretrained.folder, expert.folder, own_tokens, rows if own_rows else rows[::-1])
+    return NetworkExport(source, models, title, beside, task=task)
+
+
+def check_task(recipe: Recipe, task: str, base: Path | None = None) -> None:
+    """Raise CheckpointError if a recipe's merge will keep no head of a task; only names and shapes are read."""
+    pretrained = open_inputs(recipe, base).pretrained
+    if not pretrained.inferred:
+        raise CheckpointError(NO_HEADS)
+    if isinstance(pretrained, TeamBase):
+        _refuse_unknown(task, pretrained.team.heads, "This merge")
+
+
+def _refuse_unknown(task: str, heads: Collection[str], who: str) -> None:
+    if task not in heads:
+        known = f"those of {first_few(heads)}" if heads else "none"
+        raise CheckpointError(f"{who} keeps no head of {printable(task)!r}; it keeps {known}.")
+
+
+def _as_stored(merged: Checkpoint, name: str, expert: Checkpoint, stored: str) -> Derived:
+    """A merged tensor in the shape of the expert's; of a table with more rows, the others are the expert's own."""
+    info, wanted = merged.infos[name], expert.infos[stored].shape
+    if info.shape == wanted:
+        return Derived(info, (TensorSlice.whole(merged, name),))
+    width = info.numel // max(info.shape[0], 1)
+    common = min(info.shape[0], wanted[0]) * width
+    parts = [TensorSlice(merged, name, 0, common)]
+    if common < wanted[0] * width:
+        parts.append(TensorSlice(expert, stored, common, wanted[0] * width))
+    same = len({part.source.infos[part.name].dtype for part in parts}) == 1
+    return Derived(TensorInfo(wanted, info.dtype if same else torch.float32), tuple(parts))
+
+
+def write_beside(folder: Path, export: NetworkExport) -> list[str]:
+    """Copy what lies beside the weights into each model's folder, and write the heads. Returns notes on what lacks."""
+    notes = [f"Nothing beside the weights was copied: {export.missing}"] if export.missing else []
+    for place in export.models:
+        target = folder / place
+        refused = export.beside.copy_to(target)
+        notes += [f"{name} was not copied: {why}" for name, why in refused.items()]
+        absent = [name for name in COMPANIONS if not export.beside.lies_beside(name)]
+        if absent and not export.missing:
+            whose = f"{export.task}'s or the pretrained model's" if export.task else "the pretrained model's"
+            notes.append(f"Not there, and so not copied from {whose} folder: {first_few(absent, len(absent))}.")
+    used: set[str] = set()
+    for expert, own in export.heads.items():
+        where = folder / HEADS / _place(expert, used)
+        where.mkdir(parents=True)
+        infos = {name: TensorInfo(tuple(value.shape), value.dtype) for name, value in own.items()}
+        with SafetensorsWriter(where / HEAD, infos, {"format": "pt", "task": expert}) as writer:
+            for name, value in own.items():
+                writer.write(name, value.contiguous())
+        copy_companions(export.experts.get(expert), where, (TRANSFORMERS,))
+        if not (where / TRANSFORMERS).exists():
+            notes.append(f"The head of {printable(expert)} has no {TRANSFORMERS}: none lies beside its expert.")
+    return list(dict.fromkeys(notes))
+
+
+def _place(expert: str, used: set[str]) -> str:
+    """A folder's name for an expert, whose own is untrusted text."""
+    return take_name(quote(expert, safe=" ")[:100].strip(" .") or "_", used)

@@ -1,0 +1,230 @@
+"""The contents of a folder for Transformers and of one for open_clip: weights under their names, configurations."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from merging.base.errors import CheckpointError, MergingError
+from merging.images.image_encoder import EPS
+from merging.models.checkpoint import Checkpoint
+from merging.models.formats.configs import OPEN_CLIP, OPEN_CLIP_WEIGHTS, PREPROCESSOR, TRANSFORMERS
+from merging.sharing.export import names
+from merging.sharing.export.text_side import TextSide, ratio_of
+from merging.sharing.export.vision_model import Tower
+
+BICUBIC = 3  # Pillow's number
+HIGHEST_TOKEN = 2  # with this number as the end, Transformers takes the highest token for it, as open_clip does
+# Text towers of the published models by (width of the visual tower, embedding): width, heads, layers.
+TEXTS = {(768, 512): (512, 8, 12), (1024, 768): (768, 12, 12), (1280, 1024): (1024, 16, 24)}
+STAND_IN = (64, 1, 1)
+CONTEXT, VOCABULARY = 77, 49408
+
+
+class ExportTarget(Protocol):
+    """A library that the folder is for."""
+
+    @property
+    def library(self) -> str: ...  # its name, as the Hub knows it
+
+    @property
+    def file(self) -> str: ...
+
+    @property
+    def whole(self) -> str: ...  # how a whole model is loaded, for the card
+
+    def limit(self, shard: int) -> int:
+        """Bytes above which the weights are divided."""
+
+    def refuses(self, text: TextSide, tower: Tower) -> str:
+        """Why a text side cannot be exported with a tower; empty if it can."""
+
+    def tensors(self, tower: Tower) -> Checkpoint:
+        """The weights under the library's names."""
+
+    def configs(self, tower: Tower) -> Mapping[str, Mapping[str, Any]]:
+        """{file name: its contents}."""
+
+    def task(self, tower: Tower) -> str:
+        """The Hub's name for what the model can do by itself."""
+
+    def code(self, tower: Tower, folder: str) -> str:
+        """Lines that load the model and give an image's features."""
+
+
+@dataclass(frozen=True)
+class ForTransformers:
+    """A folder for ``CLIPModel.from_pretrained``, or for Transformers' vision models if there is no text side."""
+
+    library: str = "transformers"
+    file: str = "model.safetensors"
+    whole: str = (
+        " `CLIPModel.from_pretrained(folder)` loads the text tower, too. The tokenizer is the pretrained model's and "
+        "not in the folder."
+    )
+
+    def limit(self, shard: int) -> int:
+        return shard
+
+    def refuses(self, text: TextSide, tower: Tower) -> str:
+        if text.odd_field:
+            return f"the text tower in {text.source} has {text.odd_field}, which Transformers' CLIP has not"
+        return "" if tower.projected else "the image tower has no output projection, which a whole CLIP model has"
+
+    def tensors(self, tower: Tower) -> Checkpoint:
+        return tower.in_transformers()
+
+    def configs(self, tower: Tower) -> Mapping[str, Mapping[str, Any]]:
+        a = tower.architecture
+        vision = {
+            **self._sizes(tower, a.width, tower.mlp_width, a.heads, a.layers),
+            "image_size": a.image_size,
+            "model_type": "clip_vision_model",
+            "num_channels": 3,
+            "patch_size": a.patch_size,
+        }
+        about = {"architectures": [self._model(tower)], "dtype": tower.dtype}
+        config = {**about, **vision}
+        if (text := tower.text) is not None:
+            sizes = [text.config[name] for name in ("width", "heads", "layers")]
+            text_config = {
+                **self._sizes(tower, sizes[0], text.mlp_width, *sizes[1:]),
+                "eos_token_id": HIGHEST_TOKEN,
+                "max_position_embeddings": text.config["context_length"],
+                "model_type": "clip_text_model",
+                "vocab_size": text.config["vocab_size"],
+            }
+            towers = {"projection_dim": a.embed_dim, "text_config": text_config, "vision_config": vision}
+            config = {**about, "initializer_factor": 1.0, "model_type": "clip", **towers}
+        images = {
+            "crop_size": {"height": a.image_size, "width": a.image_size},
+            "do_center_crop": True,
+            "do_convert_rgb": True,
+            "do_normalize": True,
+            "do_rescale": True,
+            "do_resize": True,
+            "image_mean": list(tower.mean),
+            "image_processor_type": "CLIPImageProcessor",
+            "image_std": list(tower.std),
+            "resample": BICUBIC,
+            "rescale_factor": 1 / 255,
+            "size": {"shortest_edge": a.image_size},
+        }
+        return {TRANSFORMERS: config, PREPROCESSOR: images}
+
+    def task(self, tower: Tower) -> str:
+        return "zero-shot-image-classification" if tower.text else "image-feature-extraction"
+
+    def code(self, tower: Tower, folder: str) -> str:
+        model, features = self._vision(tower), "image_embeds" if tower.projected else "pooler_output"
+        return f"""\
+from transformers import CLIPImageProcessor, {model}
+
+folder = {folder!r}
+model = {model}.from_pretrained(folder)
+processor = CLIPImageProcessor.from_pretrained(folder)
+features = model(**processor(images=image, return_tensors="pt")).{features}
+"""
+
+    def _sizes(self, tower: Tower, width: int, mlp: int, heads: int, layers: int) -> dict[str, Any]:
+        """What the configurations of both towers have."""
+        return {
+            "attention_dropout": 0.0,
+            "hidden_act": tower.activation,
+            "hidden_size": width,
+            "initializer_factor": 1.0,
+            "initializer_range": 0.02,
+            "intermediate_size": mlp,
+            "layer_norm_eps": EPS,
+            "num_attention_heads": heads,
+            "num_hidden_layers": layers,
+            "projection_dim": tower.architecture.embed_dim,
+        }
+
+    def _model(self, tower: Tower) -> str:
+        return "CLIPModel" if tower.text else self._vision(tower)
+
+    def _vision(self, tower: Tower) -> str:
+        return "CLIPVisionModelWithProjection" if tower.projected else "CLIPVisionModel"
+
+
+@dataclass(frozen=True)
+class ForOpenClip:
+    """A folder for open_clip's ``local-dir:``, with the text side if there is one."""
+
+    library: str = "open_clip"
+    file: str = OPEN_CLIP_WEIGHTS[0]
+    whole: str = " `model.encode_text` is the text tower's, with open_clip's tokenizer."
+
+    def limit(self, shard: int) -> int:
+        return 1 << 62  # open_clip reads one file
+
+    def refuses(self, text: TextSide, tower: Tower) -> str:
+        return ""
+
+    def tensors(self, tower: Tower) -> Checkpoint:
+        if not tower.projected:
+            raise CheckpointError(
+                f"{tower.checkpoint.name} has no output projection, which open_clip's towers all have. Export it to "
+                "hf, or convert that folder with the pretrained model as its base (convert --base), whose projection "
+                "is taken."
+            )
+        return tower.in_open_clip()
+
+    def configs(self, tower: Tower) -> Mapping[str, Mapping[str, Any]]:
+        a = tower.architecture
+        vision: dict[str, Any] = {"image_size": a.image_size, "layers": a.layers, "width": a.width}
+        vision |= {"head_width": a.width // a.heads, "patch_size": a.patch_size}
+        if tower.mlp_width != 4 * a.width:
+            vision["mlp_ratio"] = ratio_of(tower.mlp_width, a.width)
+        width, heads, layers = TEXTS.get((a.width, a.embed_dim), STAND_IN)
+        unknown = {
+            "context_length": CONTEXT,
+            "vocab_size": VOCABULARY,
+            "width": width,
+            "heads": heads,
+            "layers": layers,
+        }
+        model = {"embed_dim": a.embed_dim, "quick_gelu": a.quick_gelu, "vision_cfg": vision}
+        model["text_cfg"] = dict(tower.text.config if tower.text else unknown)
+        images = {
+            "mean": list(tower.mean),
+            "std": list(tower.std),
+            "interpolation": "bicubic",
+            "resize_mode": "shortest",
+        }
+        return {OPEN_CLIP: {"model_cfg": model, "preprocess_cfg": images}}
+
+    def task(self, tower: Tower) -> str:
+        return "zero-shot-image-classification" if tower.text else "image-feature-extraction"
+
+    def code(self, tower: Tower, folder: str) -> str:
+        make = "open_clip.create_model_and_transforms"
+        if tower.text:
+            return f"""\
+import open_clip
+
+folder = {folder!r}
+model, _, preprocess = {make}(f"local-dir:{{folder}}")
+features = model.eval().encode_image(preprocess(image)[None])
+"""
+        return f"""\
+import open_clip
+from safetensors.torch import load_file
+
+folder = {folder!r}
+model, _, preprocess = {make}(f"local-dir:{{folder}}", load_weights=False)
+model.load_state_dict(load_file(f"{{folder}}/{self.file}"), strict=False)  # the image side is all there is
+features = model.eval().encode_image(preprocess(image)[None])
+"""
+
+
+TARGETS: Mapping[str, ExportTarget] = dict(zip(names.TARGETS, (ForTransformers(), ForOpenClip()), strict=True))
+
+
+def target(key: str) -> ExportTarget:
+    """The target of that key; raises MergingError with the known ones."""
+    if key not in TARGETS:
+        raise MergingError(f"A model is exported to {' or '.join(map(repr, TARGETS))}; got {key!r}.")
+    return TARGETS[key]

@@ -1,0 +1,66 @@
+"""Names and shapes of whole towers, and the check that a checkpoint has them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from merging.base.errors import CheckpointError
+from merging.base.text import first_few, plural
+from merging.models.architecture import Architecture
+from merging.models.checkpoint import Checkpoint
+from merging.models.text_tower import POSITIONS, PROJECTION, TOKENS
+
+Shapes = dict[str, tuple[int, ...]]
+FIRST_HIDDEN = "transformer.resblocks.0.mlp.c_fc.weight"
+
+
+def of_vision(a: Architecture, mlp: int) -> Shapes:
+    """Of a visual tower, without the projection; ``mlp`` is the hidden width of its MLPs."""
+    w, p = a.width, a.patch_size
+    tokens = (a.image_size // p) ** 2 + 1
+    shapes: Shapes = {"class_embedding": (w,), "positional_embedding": (tokens, w), "conv1.weight": (w, 3, p, p)}
+    return shapes | _norms("ln_pre", w) | _norms("ln_post", w) | _blocks(a.layers, w, mlp)
+
+
+def of_text(width: int, layers: int, mlp: int, context: int, vocabulary: int, embed_dim: int) -> Shapes:
+    """Of a text tower."""
+    shapes: Shapes = {TOKENS: (vocabulary, width), POSITIONS: (context, width), PROJECTION: (width, embed_dim)}
+    return shapes | _norms("ln_final", width) | _blocks(layers, width, mlp)
+
+
+def _norms(name: str, width: int) -> Shapes:
+    return {f"{name}.weight": (width,), f"{name}.bias": (width,)}
+
+
+def _blocks(layers: int, width: int, mlp: int) -> Shapes:
+    shapes: Shapes = {}
+    for block in range(layers):
+        at = f"transformer.resblocks.{block}."
+        shapes |= _norms(f"{at}ln_1", width) | _norms(f"{at}ln_2", width)
+        shapes |= {f"{at}attn.in_proj_weight": (3 * width, width), f"{at}attn.in_proj_bias": (3 * width,)}
+        matrices = {"attn.out_proj": (width, width), "mlp.c_fc": (mlp, width), "mlp.c_proj": (width, mlp)}
+        for layer, shape in matrices.items():
+            shapes |= {f"{at}{layer}.weight": shape, f"{at}{layer}.bias": shape[:1]}
+    return shapes
+
+
+def hidden_width(checkpoint: Checkpoint) -> int:
+    """The hidden width of the first MLP; 0 if there is none."""
+    info = checkpoint.infos.get(FIRST_HIDDEN)
+    return info.shape[0] if info is not None and info.shape else 0
+
+
+def check(checkpoint: Checkpoint, expected: Mapping[str, tuple[int, ...]], kind: str) -> None:
+    """Raise CheckpointError unless a checkpoint has all tensors of a tower of that kind, in their shapes."""
+    if missing := [name for name in expected if name not in checkpoint.infos]:
+        absent = f"{plural(len(missing), 'tensor is', 'tensors are')} missing ({first_few(missing)})"
+        raise CheckpointError(f"{checkpoint.name} is not a whole {kind} tower: {absent}.")
+    for name, shape in expected.items():
+        if checkpoint.infos[name].shape != shape:
+            actual = list(checkpoint.infos[name].shape)
+            raise CheckpointError(
+                f"{checkpoint.name}: {name!r} has the shape {actual}; {list(shape)} was expected in a {kind} tower."
+            )
+        if not checkpoint.infos[name].dtype.is_floating_point:
+            dtype = checkpoint.infos[name].dtype
+            raise CheckpointError(f"{checkpoint.name}: {name!r} holds {dtype}, not floating-point numbers.")

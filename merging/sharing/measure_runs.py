@@ -1,0 +1,86 @@
+"""Scores of stored runs by the user's program: exported for a while, measured, stored as imported scores."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from urllib.parse import quote
+
+from merging.base.errors import CheckpointError, EvaluatorError, MergingError, StoreError
+from merging.base.files.temporary import temporary_name
+from merging.base.text import printable
+from merging.models.references import PRETRAINED, expert_key
+from merging.sharing.evaluator_program import Evaluator
+from merging.sharing.export.export import export
+from merging.study.imported_scores import checkpoint_id, find_scores, store_scores
+from merging.study.runs.run import Run
+from merging.study.runs.store import Store
+from merging.tasks.context import QUIET, Context
+
+LONGEST = 100  # characters of an expert's name that enter a folder's name
+FOLDER = "evaluating"  # of a store: exported models, as long as a program reads them
+
+
+def measure(run: Run, store: Store, evaluator: Evaluator, context: Context = QUIET, *, again: bool = False) -> None:
+    """Measure a run of another network than CLIP, unless it has scores; ``again`` replaces those.
+
+    Raises:
+        EvaluatorError: the run keeps no weights, or the program fails; the run stays as it is.
+        Cancelled: asked to stop; the program is stopped.
+    """
+    if not run.network or (find_scores(store.root, run.id) and not again):
+        return
+    if not run.has_model:
+        raise EvaluatorError(
+            f"Run {run.id} keeps no weights that {evaluator.name} could measure. Run its recipe with --need-model."
+        )
+    with temporary_folder(store) as folder:
+        try:
+            export(run, folder / "model", context=context)
+        except StoreError as error:
+            raise MergingError(f"Run {run.id} cannot be exported for its scores: {error}") from None
+        store_scores(store.root, run.id, evaluator.measure(folder / "model", context))
+
+
+def measure_references(run: Run, store: Store, evaluator: Evaluator, context: Context = QUIET) -> list[str]:
+    """Measure the models that a run merged: the pretrained one and each expert, unless they have scores.
+
+    The program gets each as a folder that is named like the expert, or "pretrained". Returns a sentence for each that
+    has no scores; a pretrained model without heads often has none.
+
+    Raises:
+        Cancelled: asked to stop; the program is stopped.
+    """
+    recipe, failed = run.recipe, []
+    for name, reference in {PRETRAINED: recipe.pretrained, **dict(recipe.experts)}.items() if recipe else ():
+        stored = checkpoint_id(run.inputs[PRETRAINED if name == PRETRAINED else expert_key(name)])
+        if find_scores(store.root, stored):
+            continue
+        try:
+            with temporary_folder(store) as within:
+                folder = within / (quote(name, safe=" ")[:LONGEST].strip(" .") or "_")
+                export(reference, folder, base=recipe.pretrained if recipe else None, context=context)
+                store_scores(store.root, stored, evaluator.measure(folder, context))
+        except (CheckpointError, StoreError, EvaluatorError) as error:
+            failed.append(f"{printable(name, 60)}: {error}")
+    return failed
+
+
+@contextmanager
+def temporary_folder(store: Store) -> Iterator[Path]:
+    """A folder for models that a program measures, which is removed afterwards, however that ends.
+
+    Raises:
+        StoreError: the disk cannot be written to.
+    """
+    folder = store.root / FOLDER / temporary_name()
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise StoreError(f"{folder} cannot be written to: {error.strerror}.") from None
+    try:
+        yield folder
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)

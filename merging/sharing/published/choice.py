@@ -1,0 +1,216 @@
+"""What of an experiment is run: how many images, which test sets and rows, whose experts."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Self
+
+from merging.base.errors import TaskError
+from merging.base.text import did_you_mean, printable
+from merging.images.prompt_sets import CLIP, WORDINGS
+from merging.recipes.papers.published import ILHARCO
+from merging.recipes.presets import preset
+from merging.sharing.published.catalogue import HUB, PUBLISHED, Experiment
+from merging.sharing.published.fields import Fields
+from merging.sharing.published.parts import TEST, TRAIN, ListedRow, ModelFile, PublishedModels, PublishedSet
+
+IMAGES, EXEMPLARS, SEED = 1000, 64, 0
+ALL = "all"
+MOST_IMAGES, MOST_EXEMPLARS = 1_000_000, 100_000
+FOLDER_NOTE = (
+    "Whose experts these are is not known: they are compared with the papers' only if their own accuracies are the "
+    "printed ones."
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """``images`` of each test set, drawn once by the seed, are the same for every row; None takes all.
+
+    ``experts`` is HUB, PUBLISHED, or the path of a folder. ``rows`` are keys of rows. Without ``exemplars`` (0), rows
+    that need some are left out. ``tasks`` are keys of those in domain; empty takes all. ``wording`` is who wrote the
+    class names of the test sets out of domain.
+    """
+
+    rows: tuple[str, ...]
+    experts: str
+    images: int | None = IMAGES
+    outside: bool = False
+    imagenet: bool = False
+    exemplars: int = 0
+    seed: int = SEED
+    tasks: tuple[str, ...] = ()
+    wording: str = CLIP
+
+    @property
+    def images_text(self) -> str:
+        """'all images', or 'on 1,000 of each'."""
+        return "on all images" if self.images is None else f"on {self.images:,} of each"
+
+    def plain(self) -> dict[str, Any]:
+        """As plain data, from which ``read`` makes it again."""
+        return {name: list(value) if isinstance(value, tuple) else value for name, value in self._items()}
+
+    def _items(self) -> list[tuple[str, Any]]:
+        return [(name, getattr(self, name)) for name in self.__slots__]
+
+    @classmethod
+    def read(cls, data: Any, where: str) -> Self:
+        """The choice in plain data; raises TaskError if it is none."""
+        entry = Fields(data, where)
+        choice = cls(
+            rows=entry.texts("rows"),
+            experts=entry.text("experts"),
+            images=entry.optional_count("images"),
+            outside=entry.one_of("outside", (True, False)),
+            imagenet=entry.one_of("imagenet", (True, False)),
+            exemplars=entry.count("exemplars"),
+            seed=entry.count("seed"),
+            tasks=entry.texts("tasks"),
+            wording=entry.one_of("wording", WORDINGS),
+        )
+        entry.end()
+        return choice
+
+
+def choose(
+    experiment: Experiment,
+    *,
+    images: str = str(IMAGES),
+    outside: bool = False,
+    imagenet: bool = False,
+    rows: Sequence[str] = (),
+    experts: str | None = None,
+    exemplars: int = 0,
+    seed: int = SEED,
+    tasks: Sequence[str] = (),
+    wording: str = CLIP,
+) -> Choice:
+    """The choice that options make, everything checked.
+
+    Rows that need exemplars are taken if they are named, or if exemplars are. Without ``experts``, the experiment's
+    first ones are merged.
+
+    Raises:
+        TaskError: what the experiment does not have; the nearest is named.
+    """
+    known, domain = {row.key: row for row in experiment.rows}, [one.key for one in experiment.tasks]
+    for kind, named, among in (("row", rows, list(known)), ("task", tasks, domain)):
+        for key in named:
+            if key not in among:
+                near = did_you_mean(key, among)
+                raise TaskError(f"{experiment.key} has no {kind} {key[:40]!r}.{near} {', '.join(among)}.")
+    if wording not in WORDINGS:
+        raise TaskError(f"A wording is {' or '.join(WORDINGS)}; got {wording[:40]!r}.{did_you_mean(wording, WORDINGS)}")
+    chosen = [known[key] for key in rows] or [row for row in experiment.rows if exemplars or not needs_exemplars(row)]
+    if any(map(needs_exemplars, chosen)):
+        exemplars = exemplars or EXEMPLARS
+    if not 0 <= exemplars <= MOST_EXEMPLARS:
+        raise TaskError(f"Exemplars are a whole number up to {MOST_EXEMPLARS:,}; got {exemplars:,}.")
+    if seed < 0:
+        raise TaskError(f"A seed is a whole number from 0 on; got {seed}.")
+    if imagenet and "imagenet" not in {one.key for one in experiment.outside}:
+        raise TaskError(f"{experiment.key} has no ImageNet among its test sets.")
+    return Choice(
+        rows=tuple(row.key for row in chosen),
+        experts=_whose(experiment, next(iter(experiment.models)) if experts is None else experts),
+        images=_images(images),
+        outside=outside or imagenet,
+        imagenet=imagenet,
+        exemplars=exemplars,
+        seed=seed,
+        tasks=tuple(key for key in domain if key in tasks) if set(tasks) != set(domain) else (),
+        wording=wording,
+    )
+
+
+def _whose(experiment: Experiment, experts: str) -> str:
+    """HUB or PUBLISHED, or the whole path of a folder, which means the same from every other folder."""
+    if experts in experiment.models:
+        return experts
+    if experts in (HUB, PUBLISHED):
+        raise TaskError(f"{experiment.key} has no experts {experts!r}; it has {', '.join(experiment.models)}.")
+    if not experts.strip():  # which would be the folder that the program was started in
+        raise TaskError(f"Experts are {HUB}, {PUBLISHED} or a folder; the name of the folder is empty.")
+    if not Path(experts).is_dir():
+        hint = did_you_mean(experts, (HUB, PUBLISHED))
+        raise TaskError(f"Experts are {HUB}, {PUBLISHED} or a folder; there is no folder {experts!r}.{hint}")
+    return str(Path(experts).resolve())
+
+
+def narrowed(experiment: Experiment, choice: Choice) -> Experiment:
+    """The experiment with the chosen tasks only; the papers' averages are then of other tasks.
+
+    What a source prints of its own files is not said of those in a folder.
+    """
+    if of_folder(experiment, choice):
+        experiment = replace(experiment, printed=None)
+    if not choice.tasks:
+        return experiment
+    printed = experiment.printed
+    if printed is not None:
+        own = [{key: values[key] for key in choice.tasks} for values in (printed.pretrained, printed.experts)]
+        printed = replace(printed, pretrained=own[0], experts=own[1])
+    chosen = tuple(one for one in experiment.tasks if one.key in choice.tasks)
+    return replace(experiment, tasks=chosen, printed=printed)
+
+
+def _images(text: str) -> int | None:
+    if text == ALL:
+        return None
+    if not text.isdecimal() or not 1 <= int(text) <= MOST_IMAGES:
+        raise TaskError(
+            f"Images of each test set are a whole number from 1 to {MOST_IMAGES:,}, or {ALL}; got {text!r}."
+        )
+    return int(text)
+
+
+def needs_exemplars(row: ListedRow) -> bool:
+    """Whether a row's chain sees training images."""
+    return preset(row.preset).recipe("", {}).exemplars is not None
+
+
+def left_out(experiment: Experiment, choice: Choice) -> tuple[str, ...]:
+    """Keys of the experiment's rows that are left out because they need exemplars."""
+    return tuple(row.key for row in experiment.rows if row.key not in choice.rows and needs_exemplars(row))
+
+
+def of_folder(experiment: Experiment, choice: Choice) -> bool:
+    """Whether the pretrained model and the experts are those in a folder of the user's."""
+    return choice.experts not in experiment.models
+
+
+def models(experiment: Experiment, choice: Choice) -> PublishedModels:
+    """The models of a choice. Those in a folder are set beside the ones that the papers merged, whose layout it has."""
+    if not of_folder(experiment, choice):
+        return experiment.models[choice.experts]
+    near = experiment.models.get(PUBLISHED) or next(iter(experiment.models.values()))
+    name = printable(Path(choice.experts).name)
+    return replace(near, title=f"experts in the folder {name}", by=ILHARCO, note=FOLDER_NOTE)
+
+
+def sets_of(experiment: Experiment, choice: Choice) -> tuple[PublishedSet, ...]:
+    """The test sets of a choice: those in domain, then those outside that are asked for."""
+    skipped = () if choice.imagenet else experiment.off_by_default
+    return experiment.tasks + tuple(one for one in experiment.outside if choice.outside and one.key not in skipped)
+
+
+def needed_parts(experiment: Experiment, choice: Choice) -> Mapping[ModelFile, str]:
+    """What has to be there, and what for: repositories with their parts, models before test sets."""
+    used = models(experiment, choice)
+    parts: dict[ModelFile, str] = {}
+    if not of_folder(experiment, choice):
+        uses = {"pretrained": used.pretrained} | ({"text tower": used.text} if used.text else {})
+        uses |= {f"expert for {one.title}": used.experts[one.key] for one in experiment.tasks}
+    else:  # a folder has its own pretrained model and experts
+        uses = {"text tower": used.text or used.pretrained}
+    for purpose, use in uses.items():
+        parts.setdefault(ModelFile(use.repository, use.part), purpose)
+    for one in sets_of(experiment, choice):
+        parts[ModelFile(one.repository, TEST)] = f"test set {one.title}"
+    for one in experiment.tasks if choice.exemplars else ():
+        if one.exemplars:
+            parts[ModelFile(one.repository, TRAIN)] = f"exemplars of {one.title}"
+    return parts

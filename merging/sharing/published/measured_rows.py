@@ -1,0 +1,161 @@
+"""What was measured so far, kept in the experiment's folder: from it the table is printed without models or images."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from merging.base.errors import TaskError
+from merging.base.files.records import write_json
+from merging.sharing.published.catalogue import Experiment
+from merging.sharing.published.choice import Choice
+from merging.sharing.published.fields import Fields, read_mapping
+from merging.sharing.published.lock import Lock
+from merging.sharing.published.rows import INDIVIDUAL, PRETRAINED, RowVariant, variants
+from merging.sharing.published.table import MeasuredRow
+from merging.sharing.published.verdicts import TaskScore
+
+FILE = "measured.json"
+
+
+@dataclass(frozen=True, slots=True)
+class MeasuredFiles:
+    """Which files were measured: ``latest`` are repositories that were not the catalogue's, ``pinned`` the days."""
+
+    latest: tuple[str, ...]
+    pinned: tuple[str, ...]
+
+    @classmethod
+    def of(cls, lock: Lock, repositories: Collection[str]) -> Self:
+        """What a lock says of these repositories."""
+        days = {one.read for name, one in lock.repositories.items() if name in repositories}
+        return cls(tuple(name for name in lock.latest if name in repositories), tuple(sorted(days)))
+
+    def plain(self) -> dict[str, list[str]]:
+        """As plain data."""
+        return {"latest": list(self.latest), "pinned": list(self.pinned)}
+
+
+@dataclass(frozen=True)
+class MeasuredTable:
+    """Rows by their keys, and ``problems``: why a row could not be computed. ``benchmark`` is the digest of its images.
+
+    ``device`` is what computed them. ``choice`` is what was chosen then: a table of these rows is of no other choice.
+    ``references`` are the ids of the models behind the first rows: "pretrained" and each expert's task.
+    ``files`` are those that were measured, whatever is pinned later.
+    """
+
+    device: str
+    benchmark: str
+    choice: Choice
+    references: Mapping[str, str]
+    files: MeasuredFiles
+    rows: Mapping[str, MeasuredRow] = field(default_factory=dict)
+    problems: Mapping[str, str] = field(default_factory=dict)
+
+    def with_row(self, one: MeasuredRow) -> MeasuredTable:
+        """The same with a row, in place of one of its key, or of the problem that it had."""
+        problems = {key: problem for key, problem in self.problems.items() if key != key_of(one)}
+        return replace(self, rows={**self.rows, key_of(one): one}, problems=problems)
+
+    def with_problem(self, key: str, problem: str) -> MeasuredTable:
+        """The same with the reason why a row could not be computed."""
+        return replace(self, problems={**self.problems, key: problem})
+
+    def in_order(self, experiment: Experiment, choice: Choice) -> list[MeasuredRow]:
+        """The rows of a choice, in the order of the table."""
+        keys = (PRETRAINED, INDIVIDUAL, *(variant.key for variant in variants(experiment, choice)))
+        return [self.rows[key] for key in keys if key in self.rows]
+
+    def sentences(self, experiment: Experiment, choice: Choice) -> tuple[str, ...]:
+        """What is to be said below the table of rows that are not in it."""
+        titles = {variant.key: variant.title for variant in variants(experiment, choice)}
+        return tuple(
+            f"{titles[key]} was not computed: {problem}" for key, problem in self.problems.items() if key in titles
+        )
+
+
+def key_of(one: MeasuredRow) -> str:
+    """The key of a row in a table."""
+    return one.row if isinstance(one.row, str) else one.row.key
+
+
+def write_measured(folder: Path, measured: MeasuredTable) -> None:
+    """Keep what was measured so far."""
+    rows = {
+        key: {
+            "run": one.run,
+            "scores": {task: {"accuracy": score.accuracy, "n": score.n} for task, score in one.scores.items()},
+            "right": {task: _packed(right) for task, right in (one.right or {}).items()},
+        }
+        for key, one in measured.rows.items()
+    }
+    content = {"device": measured.device, "benchmark": measured.benchmark, "problems": dict(measured.problems)}
+    of = {"choice": measured.choice.plain(), "files": measured.files.plain(), "references": dict(measured.references)}
+    write_json(folder / FILE, content | of | {"rows": rows})
+
+
+def measured_choice(folder: Path) -> Choice | None:
+    """What was chosen when the rows in a folder were measured; None if there are none."""
+    path = folder / FILE
+    return _choice(Fields(read_mapping(path), FILE)) if path.is_file() else None
+
+
+def read_measured(folder: Path, experiment: Experiment, choice: Choice) -> MeasuredTable:
+    """What was measured of a choice's rows, whatever else was chosen then: ``MeasuredTable.choice`` says that.
+
+    Raises:
+        TaskError: nothing was, or the file cannot be read.
+    """
+    path = folder / FILE
+    if not path.is_file():
+        raise TaskError(f"{experiment.key} has no measured row yet. `published run {experiment.key}` computes them.")
+    outer = Fields(read_mapping(path), FILE)
+    device, benchmark, rows = outer.text("device"), outer.text("benchmark", empty=True), outer.mapping("rows")
+    problems = {str(key): str(problem) for key, problem in outer.mapping("problems").items()}
+    made_by, files = _choice(outer), _files(outer.mapping("files"))
+    ids = {str(name): str(each) for name, each in outer.mapping("references").items()}
+    outer.end()
+    known: dict[str, str | RowVariant] = {PRETRAINED: PRETRAINED, INDIVIDUAL: INDIVIDUAL}
+    known |= {variant.key: variant for variant in variants(experiment, choice)}
+    read = {key: _row(row, Fields(rows[key], f"{FILE}, {key}")) for key, row in known.items() if key in rows}
+    return MeasuredTable(device, benchmark, made_by, ids, files, read, problems)
+
+
+def _choice(outer: Fields) -> Choice:
+    return Choice.read(outer.mapping("choice"), f"{FILE}, choice")
+
+
+def _files(stated: Mapping[str, Any]) -> MeasuredFiles:
+    entry = Fields(stated, f"{FILE}, files")
+    files = MeasuredFiles(entry.texts("latest"), entry.texts("pinned"))
+    entry.end()
+    return files
+
+
+def _row(row: str | RowVariant, entry: Fields) -> MeasuredRow:
+    try:
+        scores = {task: TaskScore(task, each["accuracy"], each["n"]) for task, each in entry.mapping("scores").items()}
+        right = {task: _unpacked(text, scores[task].n) for task, text in entry.mapping("right").items()}
+    except (KeyError, TypeError, ValueError, binascii.Error) as error:
+        raise TaskError(f"{entry.where}: it cannot be read ({error!r}). Delete {FILE}, and run it again.") from None
+    return MeasuredRow(row, scores, right or None, run=entry.text("run", empty=True))
+
+
+def _packed(right: NDArray[np.bool_]) -> str:
+    """One bit an image, as text."""
+    return base64.b64encode(np.packbits(right).tobytes()).decode("ascii")
+
+
+def _unpacked(text: Any, n: int) -> NDArray[np.bool_]:
+    bits = np.unpackbits(np.frombuffer(base64.b64decode(text, validate=True), np.uint8))
+    if not n <= len(bits) < n + 8:
+        raise ValueError(f"{len(bits)} bits for {n} images")
+    return bits[:n].astype(bool)

@@ -1,0 +1,1 @@
+"""What is learned about merges: runs, scores, sweeps, previews, measurements and their tables."""

@@ -1,0 +1,266 @@
+"""DRM's joint space of one linear layer: spectrum, energy of the experts, what pruning drops, and the four steps.
+
+All numbers come from the functions that the merge itself runs. Direction i is the i-th left singular vector of all
+tasks' matrices side by side (H), or, of the transposed matrices, the i-th right one of them on top of each other (V).
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from functools import cache
+
+import numpy as np
+import pandas as pd
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from merging.base.errors import StoreError
+from merging.base.numerics.drm_space import averaged, pruned
+from merging.base.numerics.linear_algebra import left_factors
+from merging.engine.inputs import Inputs
+from merging.methods.shared.least_squares import matrices
+from merging.study.analysis.subject import open_merged
+from merging.study.runs.run import Run
+
+SIDE, WIDTH = 96, 256  # a heat map has at most so many rows and columns
+DECOMPOSED, RENORMALIZED, PRUNED, MERGED, DELTA = "decomposed", "renormalized", "pruned", "merged", "delta"
+PROBE = 384  # the size of the matrix whose decomposition measures the speed of this machine
+Floats = NDArray[np.float64]
+Tick = Callable[[float], object]
+
+
+@dataclass(frozen=True)
+class TaskMatrices:
+    """The task vectors of a run's experts, read from their checkpoints one linear layer at a time, on the CPU."""
+
+    inputs: Inputs
+
+    @classmethod
+    def of(cls, run: Run) -> TaskMatrices:
+        """Those of a merge.
+
+        Raises:
+            CheckpointError: a checkpoint of the run is missing or has changed.
+            StoreError: the run is not a merge.
+        """
+        if (recipe := run.recipe) is None:
+            raise StoreError(f"Run {run.id} is not a merge, so it has no task vectors.")
+        opened = open_merged(run, recipe)
+        return cls(Inputs(opened.pretrained, opened.experts, None, torch.device("cpu")))
+
+    def layer(self, name: str) -> Tensor:
+        """The matrices of one linear layer (K, d_out, d_in), in the order of the run's experts."""
+        parameter = next(one for one in self.inputs.parameters if one.name == name)
+        return matrices(self.inputs.whole(parameter)).contiguous()
+
+
+@dataclass(frozen=True)
+class JointSpace:
+    """Task matrices in their shared basis: ``basis`` (m, r), ``values`` (r,) in float64, descending, and
+    ``entries`` (K, r, n), so that basis @ entries restores the matrices (transposed, if ``vertical``)."""
+
+    experts: tuple[str, ...]
+    vertical: bool
+    basis: Tensor
+    values: Tensor
+    entries: Tensor
+
+    @property
+    def lengths(self) -> Floats:
+        """Row norms (K, r) of the tasks' parts of the orthonormal rows, before renormalization; squares add up to 1."""
+        norms: Floats = (self.entries.double().norm(dim=2) / self.values).cpu().numpy()
+        return norms
+
+    def cut(self, rank_tol: float) -> JointSpace:
+        """The space without directions of at most that share of the largest singular value, as DRM's rank cut."""
+        kept = rank(self.values, rank_tol)
+        entries = self.entries[:, :kept]
+        return replace(self, basis=self.basis[:, :kept], values=self.values[:kept], entries=entries)
+
+    def matrices(self) -> Tensor:
+        """The tasks' matrices (K, d_out, d_in), restored from the basis."""
+        matrices = self.basis @ self.entries
+        return matrices.mT if self.vertical else matrices
+
+
+def joint_space(experts: Sequence[str], vectors: Tensor, vertical: bool, tick: Tick = lambda share: None) -> JointSpace:
+    """The joint space of task vectors (K, d_out, d_in) of a linear map, with every direction that is not null.
+
+    ``tick`` is called with the share of the work that is done, and may raise Cancelled.
+
+    Raises:
+        MergingError: the numbers are too large.
+    """
+    blocks = vectors.mT if vertical else vectors
+    tick(0.05)
+    basis, values = left_factors(blocks, 0.0)
+    tick(0.85)
+    basis, values = basis.flip(1).to(blocks), values.flip(0)
+    entries = basis.T @ blocks
+    tick(1.0)
+    return JointSpace(tuple(experts), vertical, basis, values, entries)
+
+
+def rank(values: Tensor, rank_tol: float) -> int:
+    """How many of the singular values, descending, lie above the cut."""
+    return int((values > rank_tol * values[:1]).sum().cpu())
+
+
+@cache
+def speed() -> float:
+    """Multiply-adds per second of this machine in such decompositions."""
+    probe = torch.randn(1, PROBE, PROBE, generator=torch.Generator().manual_seed(0))
+    times = []
+    for _ in range(3):
+        started = time.perf_counter()
+        left_factors(probe, 0.0)
+        times.append(time.perf_counter() - started)
+    return _work(1, PROBE, PROBE) / min(times)
+
+
+def _work(count: int, height: int, width: int) -> float:
+    """Gram matrix, eigenvectors and projection, in multiply-adds of which those of the eigenvectors are slower."""
+    short = min(height, count * width)
+    return 2.0 * count * width * short**2 + 20.0 * short**3
+
+
+def estimated_seconds(count: int, shape: tuple[int, int], vertical: bool) -> float:
+    """How long ``joint_space`` will take for K matrices of that shape (d_out, d_in), from their sizes."""
+    height, width = shape[::-1] if vertical else shape
+    return _work(count, height, width) / speed()
+
+
+# Tables
+
+
+def spectrum(space: JointSpace, rank_tol: float) -> pd.DataFrame:
+    """A row per direction, largest first: direction (from 1), value, share (of the largest), kept, and energy, the part
+    of all tasks' squared entries up to it."""
+    values = space.values.cpu().numpy()
+    squares = values**2
+    kept = np.arange(len(values)) < rank(space.values, rank_tol)
+    largest, total = max(values.max(initial=0.0), np.finfo(float).tiny), max(squares.sum(), np.finfo(float).tiny)
+    return pd.DataFrame(
+        {
+            "direction": np.arange(1, len(values) + 1),
+            "value": values,
+            "share": values / largest,
+            "kept": kept,
+            "energy": squares.cumsum() / total,
+        }
+    )
+
+
+def energies(space: JointSpace) -> pd.DataFrame:
+    """The energy of every expert by direction, in at most ``WIDTH`` runs of directions, a row per expert and run.
+
+    Columns: expert, first and last (directions, from 1), norm (the mean of its row norms before renormalization),
+    energy (the share of the expert's own squared entries that lies there) and cumulative (up to there).
+    """
+    lengths = space.lengths
+    squares = (lengths * space.values.cpu().numpy()) ** 2
+    starts = _starts(squares.shape[1], WIDTH)
+    sizes = np.diff(starts, append=squares.shape[1])
+    total = squares.sum(axis=1, keepdims=True)
+    shares = np.divide(squares, total, out=np.full(squares.shape, np.nan), where=total > 0)
+    energy = np.add.reduceat(shares, starts, axis=1)
+    count = len(space.experts)
+    return pd.DataFrame(
+        {
+            "expert": np.repeat(np.array(space.experts, object), len(starts)),
+            "first": np.tile(starts + 1, count),
+            "last": np.tile(starts + sizes, count),
+            "norm": (np.add.reduceat(lengths, starts, axis=1) / sizes).ravel(),
+            "energy": energy.ravel(),
+            "cumulative": energy.cumsum(axis=1).ravel(),
+        }
+    )
+
+
+def dropped(space: JointSpace, prune_ratio: float, joint: bool = False) -> pd.DataFrame:
+    """The share of every row's entries that pruning drops, with and without renormalization (DRM, Fig. 3).
+
+    Columns: direction, expert, renorm, dropped. ``prune_ratio`` of the entries of each task's matrix go, or of all
+    tasks' together if ``joint``.
+    """
+    frames = []
+    for renorm in (True, False):
+        gone = np.empty(space.entries.shape[:2])
+        for rows, part in pruned(space.entries, 1 - prune_ratio, renorm, joint):
+            gone[:, rows] = (part == 0).double().mean(dim=2).cpu().numpy()
+        count, directions = gone.shape
+        columns = {
+            "direction": np.tile(np.arange(1, directions + 1), count),
+            "expert": np.repeat(np.array(space.experts, object), directions),
+            "renorm": renorm,
+            "dropped": gone.ravel(),
+        }
+        frames.append(pd.DataFrame(columns))
+    return pd.concat(frames, ignore_index=True)
+
+
+# The four steps
+
+
+def steps(space: JointSpace, prune_ratio: float, joint: bool) -> tuple[pd.DataFrame, dict[str, float]]:
+    """The algorithm on this layer: matrices reduced to block means of absolute entries, and facts about them.
+
+    Columns: step, expert (empty for what is merged), row and column (where the block begins in its matrix), value. The
+    first three steps have a matrix for each expert, in units in which a row of length 1 has entries of mean square 1;
+    then come the merged entries and the merged task vector, in their own units. The facts are shares: kept of all
+    entries, elected of those (they have the sign of their sum), and the merged vector's norm of that of the experts'
+    mean in these directions.
+    """
+    entries, unit = space.entries, space.entries.shape[2] ** 0.5
+    lengths = entries.norm(dim=2, keepdim=True)
+    inverse = torch.where(lengths > 0, unit / lengths, 0.0)
+    left, merged = torch.empty_like(entries), torch.empty_like(entries[0])
+    kept = survived = 0
+    for rows, part in pruned(entries, 1 - prune_ratio, True, joint):
+        left[:, rows] = part
+        kept, survived = kept + int((part != 0).sum()), survived + int((part * part.sum(dim=0) > 0).sum())
+        merged[rows] = averaged(part, True, True)
+    delta, mean = space.basis @ merged, space.basis @ entries.mean(dim=0)
+    stacks = {
+        DECOMPOSED: entries * (unit / space.values.to(entries)[:, None]),
+        RENORMALIZED: entries * inverse,
+        PRUNED: left * inverse,
+    }
+    width = max(WIDTH // len(entries), 1)
+    frames = [
+        _reduced(step, expert, matrix, width)
+        for step, stack in stacks.items()
+        for expert, matrix in zip(space.experts, stack, strict=True)
+    ]
+    frames += [_reduced(MERGED, "", merged, SIDE), _reduced(DELTA, "", delta.T if space.vertical else delta, SIDE)]
+    size = float(mean.double().norm())
+    facts = {
+        "kept": kept / max(entries.numel(), 1),
+        "elected": survived / kept if kept else np.nan,
+        "norm": float(delta.double().norm()) / size if size else np.nan,
+    }
+    return pd.concat(frames, ignore_index=True), facts
+
+
+def _reduced(step: str, expert: str, matrix: Tensor, width: int) -> pd.DataFrame:
+    values, rows, columns = block_means(matrix, SIDE, width)
+    blocks = {"row": np.repeat(rows, len(columns)), "column": np.tile(columns, len(rows))}
+    return pd.DataFrame({"step": step, "expert": expert, **blocks, "value": values.ravel()})
+
+
+def block_means(matrix: Tensor, height: int, width: int) -> tuple[Floats, NDArray[np.int64], NDArray[np.int64]]:
+    """Means of |x| over the blocks of a matrix cut into at most height x width of them, as even as possible; and
+    where their rows and columns begin."""
+    values = matrix.abs().double().cpu().numpy()
+    rows, columns = (_starts(size, most) for size, most in zip(values.shape, (height, width), strict=True))
+    sums = np.add.reduceat(np.add.reduceat(values, rows, axis=0), columns, axis=1)
+    sizes = [np.diff(starts, append=size) for starts, size in zip((rows, columns), values.shape, strict=True)]
+    return sums / np.outer(*sizes), rows, columns
+
+
+def _starts(size: int, most: int) -> NDArray[np.int64]:
+    parts = min(size, most)
+    return np.arange(parts) * size // max(parts, 1)

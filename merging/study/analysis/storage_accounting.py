@@ -1,0 +1,171 @@
+"""The size of a stored merge, counted in four ways from the tables of its run: no weights are read again.
+
+paper    LwPTV, Table 15: four bytes for every non-zero entry of the merged task vector, nothing for their positions
+dense    the bytes of the files that were written
+sparse   what differs from the pretrained model, every tensor in its smallest encoding, and a header
+deploy   everything that a user of the merge needs
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+from merging.base.files.tables import Table
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from merging.study.runs.run import Run
+
+ACCOUNTS = ("paper", "dense", "sparse", "deploy")
+LEFT_OUT, DENSE, BITMAP, COORDINATES = "left out", "dense", "bitmap", "coordinates"
+MIB = 1 << 20
+PAPER_BYTES, INDEX_BYTES, RESCALER_BYTES, HEAD_BYTES = 4, 4, 4, 4
+UNIFIED, MASKS, RESCALERS, HEADS = "unified task vector", "masks", "rescalers", "heads"
+
+VECTOR, MERGED_VECTOR = "task vector", "merged task vector"  # the second where parts of modules are task vectors, too
+REPLACING = "pretrained tensors"  # the part of modules that stands for tensors of the merged model
+
+Row = tuple[str, str, float]  # account, part, bytes
+
+
+def storage(run: Run) -> pd.DataFrame:
+    """One row for each account and part: account, part, bytes.
+
+    A merge with one model per task, made of a shared vector and of a mask and a rescaler per task, is counted by these
+    parts, except under "dense", which counts the files.
+    """
+    import pandas as pd
+
+    return pd.DataFrame(_rows(run), columns=["account", "part", "bytes"]).astype({"bytes": "float64"})
+
+
+def totals(run: Run) -> dict[str, float]:
+    """{account: its bytes} of ``storage``."""
+    sizes: dict[str, float] = {}
+    for account, _, size in _rows(run):
+        sizes[account] = sizes.get(account, 0.0) + float(size)
+    return sizes
+
+
+def _rows(run: Run) -> list[Row]:
+    tensors = run.plain_table("tensors")
+    heads = _heads(run, tensors)
+    extra: list[Row] = [("deploy", HEADS, heads)] if heads else []
+    if not run.per_task:
+        modules = run.table("modules") if "modules" in run.tables else None
+        rows = _one_model(tensors, run.sizes) if modules is None else _with_modules(tensors, run.sizes, modules)
+    elif "rescalers" in run.tables:
+        rows = _unified(tensors, run.sizes, len(run.experts))
+    else:
+        rows = _many_models(tensors.frame(), run.table("task_tensors"), run.sizes)
+    return [*rows, *extra]
+
+
+def _one_model(tensors: Table, sizes: Mapping[str, int]) -> list[Row]:
+    return [
+        ("paper", VECTOR, PAPER_BYTES * paper_entries(tensors, sizes["dead"])),
+        ("dense", "merged model", sizes["files"]),
+        ("sparse", "changed tensors", _smallest(tensors)[1].sum()),
+        ("sparse", "header", sizes["header"]),
+        ("deploy", "merged model", sizes["files"]),
+    ]
+
+
+def _with_modules(tensors: Table, sizes: Mapping[str, int], modules: pd.DataFrame) -> list[Row]:
+    """A model and what an adapt put on top of it, part by part: as it is, and without zeros.
+
+    Where images mix on the pretrained tensors, the merged model's in their place are not needed. Modules may be of
+    another precision than the model, so what is left out of its file is counted with its own bytes per scalar.
+    """
+    per_scalar = float((tensors["numel"] * tensors["itemsize"]).sum() / tensors["numel"].sum())
+    replaced = round(int(modules["numel"][modules["part"] == REPLACING].sum()) * per_scalar)
+    rows = [(account, MERGED_VECTOR if part == VECTOR else part, size - replaced * (account == "deploy"))
+            for account, part, size in _one_model(tensors, sizes)]  # fmt: skip
+    itemsize = (modules["bytes"] // modules["numel"].clip(lower=1)).clip(lower=1)
+    compact = encodings(modules.assign(kept_numel=modules["kept"], itemsize=itemsize))["bytes"]
+    for part in dict.fromkeys(modules["part"].astype(str)):
+        own = modules["part"] == part
+        sparse = int(compact[own].sum())
+        counts = (PAPER_BYTES * int(modules["kept"][own].sum()), int(modules["bytes"][own].sum()), sparse, sparse)
+        rows += [(account, part, size) for account, size in zip(ACCOUNTS, counts, strict=True)]
+    return rows
+
+
+def _unified(tensors: Table, sizes: Mapping[str, int], models: int) -> list[Row]:
+    """One vector for all tasks; per task a bit for every scalar of the tensors that it changes, and one number."""
+    bits = tensors["numel"][tensors["kept_numel"] > 0]
+    extra = ((MASKS, models * int((-(-bits // 8)).sum())), (RESCALERS, models * RESCALER_BYTES))
+    vector = _smallest(tensors)[1].sum()
+    rows: list[Row] = [
+        ("paper", UNIFIED, PAPER_BYTES * paper_entries(tensors, sizes["dead"])),
+        ("dense", "models, one per task", sizes["files"]),
+        ("sparse", UNIFIED, vector),
+        ("sparse", "header", sizes["header"] // models),
+        ("deploy", "pretrained model", sizes["files"] // models),
+        ("deploy", UNIFIED, vector),
+    ]
+    return rows + [(account, part, size) for account in ("paper", "sparse", "deploy") for part, size in extra]
+
+
+def _many_models(tensors: pd.DataFrame, by_task: pd.DataFrame, sizes: Mapping[str, int]) -> list[Row]:
+    """Models that share nothing are counted one by one."""
+    each = [
+        tensors.drop(columns="kept_numel").merge(rows[["tensor", "kept_numel"]], on="tensor")
+        for _, rows in by_task.groupby("expert", sort=False)
+    ]
+    return [
+        ("paper", "task vectors, one per task", PAPER_BYTES * sum(paper_entries(one, sizes["dead"]) for one in each)),
+        ("dense", "models, one per task", sizes["files"]),
+        ("sparse", "changed tensors", sum(encodings(one)["bytes"].sum() for one in each)),
+        ("sparse", "headers", sizes["header"]),
+        ("deploy", "models, one per task", sizes["files"]),
+    ]
+
+
+def paper_entries(tensors: Table, dead: int = 0) -> int:
+    """Entries of the task vector that the paper's table counts, from the columns numel and kept_numel.
+
+    Of a pruned vector these are the non-zero ones. A dense vector counts whole, together with the ``dead`` entries of
+    unused text tensors, which are always zero; it is dense if not even a bitmap of its zeros would pay (1 bit for 32).
+    """
+    numel, kept = int(tensors["numel"].sum()), int(tensors["kept_numel"].sum())
+    return numel + dead if 32 * kept >= 31 * numel else kept
+
+
+def encodings(tensors: pd.DataFrame) -> pd.DataFrame:
+    """The smallest encoding of each tensor's changed scalars and its bytes: columns encoding and bytes.
+
+    ``tensors`` has the columns numel, kept_numel and itemsize. Tensors without a change are left out. Left-out and
+    dense tensors together amount to a list of whole tensors, which is how LwPTV's masks are stored.
+    """
+    import pandas as pd
+
+    names, sizes = _smallest(tensors)
+    return pd.DataFrame({"encoding": names, "bytes": sizes}, index=tensors.index)
+
+
+def _smallest(tensors: Table) -> tuple[NDArray[np.str_], NDArray[np.int64]]:
+    """Names and bytes (n,) of each tensor's smallest encoding."""
+    numel, kept, item = (np.asarray(tensors[name], np.int64) for name in ("numel", "kept_numel", "itemsize"))
+    costs = {
+        DENSE: numel * item,
+        BITMAP: -(-numel // 8) + kept * item,
+        COORDINATES: kept * (INDEX_BYTES + item),
+    }
+    sizes = np.stack(list(costs.values()))
+    names = np.array(list(costs))[sizes.argmin(axis=0)]  # the first of equals is the simplest
+    return np.where(kept > 0, names, LEFT_OUT), np.where(kept > 0, sizes.min(axis=0), 0)
+
+
+def _heads(run: Run, tensors: Table) -> int:
+    """Bytes of the frozen heads of the merged tasks in float32; 0 if the run does not give their size."""
+    numels = dict(zip(tensors["part"], tensors["numel"], strict=True))
+    if run.scores is None or not numels.get("class_embedding") or "proj" not in numels:
+        return 0
+    rows = run.scores[run.scores["task"].isin(run.experts)].drop_duplicates("task")
+    return HEAD_BYTES * int(rows["classes"].sum()) * int(numels["proj"] // numels["class_embedding"])

@@ -1,0 +1,138 @@
+"""Answers requests for tables about an image, a table at a time; passes and towers stay in memory for the next ones."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+from collections.abc import Callable, Mapping
+from functools import lru_cache
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+
+from merging.base.errors import MergingError, TaskError
+from merging.base.text import first_few
+from merging.engine.outputs import MERGED
+from merging.images.benchmarks.benchmark import Benchmark
+from merging.images.benchmarks.benchmark_folders import state_of
+from merging.models.checkpoint import MappingCheckpoint
+from merging.recipes.recipe import Recipe
+from merging.study.one_image.neighbors import same_domain
+from merging.study.one_image.studied import StudiedImage, image_of, image_of_pixels
+from merging.study.one_image.tables import ImageTables
+from merging.study.one_image.towers import Towers
+from merging.study.previews.models import merged
+from merging.study.previews.moments import KeptMoments, refuse_learning
+from merging.study.runs.inputs import open_inputs
+from merging.study.runs.store import Store
+from merging.tasks.context import QUIET, Context
+from merging.tasks.kinds import Request, StageAnswer, Stages
+
+DRAFT = "draft"  # the key of the model of a recipe that is not stored
+ERROR = "error"  # the only column of a table that cannot be made
+MODELS = ("model", "other", "reference", "donor")  # columns that hold keys of models
+DIGITS = 12
+DRAFTS = 3  # models of drafts in memory, so that sessions that take turns do not push out each other's
+
+
+def image_stages(request: Request, context: Context) -> Stages:
+    """Each table by columns, with its name. One that cannot be made has the column "error", with a sentence.
+
+    The draft of a request is merged if it is not in memory.
+
+    Raises:
+        TaskError: there is no such image or data set.
+        MergingError: the draft cannot be merged.
+        Cancelled: asked to stop.
+    """
+    folder = Path(request["benchmark"])
+    tables = open_tables(folder, state_of(folder), Path(request["store"]), context.device)
+    image = _image_of(request, tables.towers.benchmark)
+    draft = _merge_draft(request, image.task.key, tables.towers, context) if request["draft"] else DRAFT
+    for number, (name, *models) in enumerate(request["tables"], 1):
+        tables.towers.context = context.on(tables.towers.context.device)
+        model, other = (draft if key == DRAFT else key for key in models)
+        try:
+            table = tables.towers.in_room(lambda: _make_table(tables, image, name, model, other))  # noqa: B023
+        except MergingError as error:
+            table = pd.DataFrame({ERROR: [str(error)]})
+        columns = {key: table[key].replace(draft, DRAFT) if key in MODELS else table[key] for key in table}
+        plain = {key: values.tolist() for key, values in columns.items()}
+        yield StageAnswer({"table": (name, *models), "columns": plain}, done=number == len(request["tables"]))
+
+
+@lru_cache(maxsize=1)
+def open_tables(folder: Path, state: tuple[int, ...], store: Path, device: str) -> ImageTables:
+    """What requests on a benchmark share as long as the ``state`` of its files is that: tables, passes and towers."""
+    return ImageTables(Towers(Store(store, libraries=(folder / "runs",)), Benchmark.load(folder), QUIET.on(device)))
+
+
+def _merge_draft(request: Request, task: str, towers: Towers, context: Context) -> str:
+    """The key among the towers of the model of a request's draft for a data set; the last ones stay in memory."""
+    key = f"{DRAFT}:{hashlib.sha256((request['draft'] + task).encode()).hexdigest()[:DIGITS]}"
+    if key not in towers.drafts:
+        recipe = Recipe.from_yaml(request["draft"])
+        opened = open_inputs(recipe, Path(request["base"]) if request["base"] else None, towers.benchmark)
+        refuse_learning(opened)
+        learns = recipe.exemplars is not None and recipe.needs
+        states = merged(
+            opened, context, lambda: KeptMoments(opened, towers.benchmark, context.device) if learns else None
+        )
+        if MERGED not in states and task not in states:
+            raise TaskError(f"The draft has one model per expert, and none is of {task}.")
+        checkpoint = MappingCheckpoint(states.get(MERGED) or states[task], MERGED)
+        checkpoint.metadata = dict(opened.pretrained.metadata)
+        while len(towers.drafts) >= DRAFTS:
+            del towers.drafts[next(iter(towers.drafts))]
+        towers.drafts[key] = recipe.title or recipe.text(), checkpoint
+    towers.drafts[key] = towers.drafts.pop(key)  # the one that was not asked for longest goes first
+    return key
+
+
+def _image_of(request: Request, benchmark: Benchmark) -> StudiedImage:
+    """The image of a request. Raises TaskError if there is none."""
+    if not request["pixels"]:
+        return image_of(benchmark, request["image"], request["head"])
+    size = benchmark.image_size
+    pixels = np.frombuffer(bytearray(base64.b64decode(request["pixels"])), np.uint8)
+    if pixels.size != size * size * 3:
+        raise TaskError(f"The picture was not read for this benchmark, whose images are {size} pixels wide.")
+    return image_of_pixels(benchmark, pixels.reshape(size, size, 3), request["head"])
+
+
+def _make_table(made: ImageTables, image: StudiedImage, name: str, model: str, other: str) -> pd.DataFrame:
+    """A table by its name. Raises MergingError if it cannot be made."""
+    benchmark = made.towers.benchmark
+
+    def near() -> list[str]:
+        """The data sets among whose images neighbors are sought: those of the image's domain."""
+        return same_domain(benchmark, image.task.key, list(benchmark.experts))
+
+    calls: Mapping[str, Callable[[], pd.DataFrame]] = {
+        "lens": lambda: made.lens(image, model),
+        "lens_by_pretrained": lambda: made.lens(image, model, by_pretrained=True),
+        "accuracy": lambda: made.accuracy(image, model, other),
+        "attention": lambda: _part(made.attention(image, model), other),
+        "attention_change": lambda: made.attention_change(image, model, other),
+        "drift": lambda: made.drift(image, model, other, scaled=False),
+        "drift_scaled": lambda: made.drift(image, model, other),
+        "first_past": lambda: pd.DataFrame([made.first_past(image, model, other)]),
+        "restore": lambda: made.restore(image, model, other),
+        "restore_tokens": lambda: made.restore(image, model, other, tokens=True),
+        "occlude": lambda: made.occlude(image, model, other),
+        "neighbors": lambda: made.neighbors(image, model, near()),
+        "overlap": lambda: made.overlap(image, model, other, near()),
+        "summary": lambda: made.summary(image, model, other),
+        "says": lambda: pd.DataFrame({"sentence": [made.sentence(image, model, other, restored=False)]}),
+        "sentence": lambda: pd.DataFrame({"sentence": [made.sentence(image, model, other)]}),
+    }
+    if name not in calls:
+        raise TaskError(f"There is no table {name!r} about an image; known are {first_few(calls, len(calls))}.")
+    return calls[name]()
+
+
+def _part(table: pd.DataFrame, part: str) -> pd.DataFrame:
+    """The rows of attention of one block (its number), or of one view ("head 0", "rollout" ...) in all blocks."""
+    rows = table["block"] == int(part) if part.isdecimal() else table["view"] == part
+    return table[rows].reset_index(drop=True)

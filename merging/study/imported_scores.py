@@ -1,0 +1,50 @@
+"""Scores of runs and checkpoints that the benchmark did not measure: a sealed result for each in the store."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from merging.base.files import atomic
+from merging.base.files.tables import SCORES
+from merging.base.text import printable
+from merging.study.score_table import MOST_NAME, ScoreTable, read_score_table
+from merging.tasks.quarantine import Quarantine
+from merging.tasks.results import Result, ResultKind, Results
+
+DIGITS = 12  # of the digest of a checkpoint
+FOLDER, FACTS = "imported_scores", "scores.json"
+KIND = ResultKind("table of scores", FOLDER, FACTS, "Give its scores again.", table=SCORES)
+
+
+def checkpoint_id(digest: str) -> str:
+    """The name under which scores of a checkpoint are stored, as those of a run are under its id."""
+    return digest[:DIGITS]
+
+
+def imported_scores(root: Path) -> Results[ScoreTable]:
+    """The imported scores in the store at ``root``, by the id of their run or checkpoint."""
+    return Results(KIND, _read, root, (), Quarantine(root))
+
+
+def find_scores(root: Path, name: str) -> ScoreTable | None:
+    """The imported scores of a run or a checkpoint; None if it has none."""
+    return imported_scores(root).find(name)
+
+
+def store_scores(root: Path, name: str, table: ScoreTable) -> None:
+    """Store the imported scores of a run or a checkpoint, in place of those that it had.
+
+    Raises:
+        StoreError: the disk cannot be written to.
+    """
+    facts = {"source": table.source, "origin": printable(table.origin, MOST_NAME), SCORES: {}}
+    imported_scores(root).write(name, facts, {SCORES: table.columns}, what="The scores", replace=True)
+
+
+def forget_scores(root: Path, name: str) -> None:
+    """Remove the imported scores of a run, if there are some. Raises StoreError if they cannot be removed."""
+    atomic.retire(root / FOLDER / name, "The scores")
+
+
+def _read(result: Result) -> ScoreTable | None:
+    return read_score_table(result.columns(SCORES), str(result.facts["source"]), str(result.facts["origin"]))

@@ -1,0 +1,118 @@
+"""Measures a stored run, or the benchmark, on request; the tables are stored beside the runs.
+
+The name of an entry depends on the kind of measurement and its version, the run or only the checkpoints that it merged,
+and the benchmark. So a stale one is never used, and runs on the same experts share what does not depend on how they
+were merged. Own entries are written like runs, whole or not at all; a library has its own in ``measured`` beside its
+runs.
+"""
+
+from __future__ import annotations
+
+import importlib
+import time
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from merging.base.errors import StoreError, TaskError
+from merging.base.files import atomic
+from merging.study.analysis.registry import Measurement, kind, refusal
+from merging.study.analysis.stored import MEMORY, Measured, entry_name, find, results, shown_so_far, write
+from merging.study.analysis.subject import MeasurementResult, Of, Subject, TrialInputs
+from merging.study.runs.store import Store
+from merging.tasks.context import QUIET, Context
+from merging.tasks.workers.pools import open_workers
+
+if TYPE_CHECKING:
+    import torch
+
+    from merging.images.benchmarks.benchmark import Benchmark
+
+
+def measure(
+    key: str,
+    store: Store,
+    benchmark: Benchmark,
+    run_id: str = "",
+    *,
+    context: Context = QUIET,
+    layer_inputs: Mapping[str, str] | None = None,
+) -> Measured:
+    """The stored measurement, or a new one; always a new one of what is timed, and with files of ``layer_inputs``.
+
+    These are {expert: file} for "layer_drift", in place of those that the run's recipe names.
+    Where a measurement consists of trials, the workers of the context do them; a lost one is a warning.
+
+    Raises:
+        StoreError: no such run or measurement, or the disk cannot be written to.
+        CheckpointError, TaskError: the run cannot be measured. Cancelled: as asked.
+        WorkerError: workers cannot be opened, or a trial was lost with them again and again. WorkersGone: there was no
+            worker for a minute; the trials so far are kept.
+    """
+    measurement_kind, files = kind(key), layer_inputs or {}
+    anew = measurement_kind.timed or bool(files)
+    if (measurement_kind.of == Of.BENCHMARK) == bool(run_id):
+        raise StoreError(f"{measurement_kind.title} is a measurement of {measurement_kind.of}.")
+    if not anew and (stored := find(key, store, benchmark, run_id)):
+        return stored
+    name = required_name(measurement_kind, store, benchmark, run_id)
+    if run_id and (reason := refusal(measurement_kind, store.run(run_id).network)):
+        raise TaskError(reason)
+    with store.lock(name, context, "measures the same"):
+        if not anew and (stored := find(key, store, benchmark, run_id)):
+            return stored  # another process has measured it meanwhile
+        subject = Subject(store, benchmark, run_id, measurement_kind.of, layer_inputs=files)
+        _measure_anew(measurement_kind, name, subject, context)
+    if (stored := find(key, store, benchmark, run_id)) is None:
+        raise StoreError("It was measured but cannot be read back; is the store's folder being cleared?")
+    return stored
+
+
+def _measure_anew(measurement_kind: Measurement, name: str, subject: Subject, context: Context) -> None:
+    """Measure, and store that under a name."""
+    from merging.base.devices import HOST, choose_device, describe_device, in_room
+    from merging.study.trials.planned_trials import Trials
+    from merging.study.trials.trial_answers import KeptAnswers
+
+    key, store = measurement_kind.key, subject.store
+    results(store).sweep()
+    atomic.require_writable(results(store).own, "The measurement")
+    started, kept = time.monotonic(), KeptAnswers(store, name)
+
+    def measurement(other: str, part: Context) -> Measured:
+        return measure(other, store, subject.benchmark, subject.run_id, context=part)
+
+    facts = {"key": key, "version": measurement_kind.version, "run": subject.run_id}
+    module, _, function = measurement_kind.compute.partition(":")
+    compute: Callable[[Subject, Context], MeasurementResult] = getattr(importlib.import_module(module), function)
+
+    def measured_on(on: torch.device) -> tuple[MeasurementResult, dict[str, Any]]:
+        about = {**facts, "device": describe_device(on)}
+        with shown_so_far(store, name, about, started) as show, _threads(measurement_kind, on):
+            how = context.alone().on(on) if computing is None else replace(context, workers=computing)
+            trials = Trials(key, TrialInputs(subject.benchmark), how, kept)
+            asked = replace(subject, measurement=measurement, show=show, tried=trials.answers)
+            return trials.noted(compute(asked, context.alone().on(on))), about | trials.about()
+
+    with open_workers(context if measurement_kind.trial else context.alone()) as computing:
+        (result, about), words = in_room(HOST if computing is not None else choose_device(context.device), measured_on)
+    if words:
+        result = result._replace(notes={**result.notes, MEMORY: " ".join(words)})
+    write(store, name, result, about, started, replace=measurement_kind.timed or bool(subject.layer_inputs))
+    kept.forget()
+
+
+def _threads(measurement: Measurement, on: torch.device) -> AbstractContextManager[None]:
+    """One thread, so that no byte depends on their number; what is timed chooses its threads itself."""
+    from merging.base.threads import one_thread
+
+    return nullcontext() if measurement.timed else one_thread(on)
+
+
+def required_name(measurement: Measurement, store: Store, benchmark: Benchmark, run_id: str) -> str:
+    """The name of an entry; raises StoreError if there can be none."""
+    if (name := entry_name(measurement, store, benchmark, run_id)) is not None:
+        return name
+    store.run(run_id)  # raises if there is no such run
+    raise StoreError(f"Run {run_id} merged nothing, so {measurement.title.lower()} cannot be measured of its experts.")

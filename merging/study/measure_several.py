@@ -1,0 +1,147 @@
+"""Measures several runs, or several things of one: here, or on workers that see the store.
+
+A measurement that consists of trials has each of them done by a worker; any other one is done by one worker whole.
+What is timed is measured here, when the workers have nothing else to do.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property, partial
+from typing import NamedTuple
+
+from merging.base.errors import MergingError, StoreError
+from merging.images.benchmarks.benchmark import Benchmark
+from merging.models.formats.handed_out import handed_out
+from merging.study.analysis.registry import kind
+from merging.study.analysis.stored import Measured, results
+from merging.study.measure import measure, required_name
+from merging.study.runs.estimate import estimate
+from merging.study.runs.inputs import open_inputs
+from merging.study.runs.store import Store
+from merging.study.runs.worker_requests import plain_store
+from merging.tasks.context import QUIET, Context
+from merging.tasks.kinds import MEASURE, Plain
+from merging.tasks.workers.fan_out import WorkerTask
+from merging.tasks.workers.pools import open_workers
+from merging.tasks.workers.task_map import TaskMap
+from merging.tasks.workers.workers import Workers
+
+STEPS = 1000  # of progress for a second
+
+
+class WantedMeasurement(NamedTuple):
+    """A kind of measurement, and the run that it is of; empty for the benchmark."""
+
+    key: str
+    run_id: str = ""
+
+
+def measure_several(
+    wanted: Sequence[WantedMeasurement], store: Store, benchmark: Benchmark, *, context: Context = QUIET
+) -> list[Measured | MergingError]:
+    """The stored measurements, in the order in which they are wanted, and the error in place of each that fails.
+
+    Workers of the context measure what is missing, if they see the store; else it is measured here.
+
+    Raises:
+        StoreError: the disk cannot be written to. Cancelled, Paused: as asked; what is finished is kept.
+    """
+    with open_workers(context) as workers:
+        several = SeveralMeasurements(list(wanted), store, benchmark, replace(context, workers=workers or ""))
+        return several.all(workers)
+
+
+@dataclass
+class SeveralMeasurements:
+    """Measurements that are wanted, and how; ``_found`` has what came."""
+
+    wanted: Sequence[WantedMeasurement]
+    store: Store
+    benchmark: Benchmark
+    context: Context
+    _found: dict[WantedMeasurement, Measured | MergingError] = field(default_factory=dict)
+
+    def all(self, workers: Workers | None) -> list[Measured | MergingError]:
+        """What came of each: what workers do whole, then what consists of trials, and what is timed last."""
+        whole = [
+            one for one in self.each if workers is not None and not kind(one.key).trial and not kind(one.key).timed
+        ]
+        rest = sorted((one for one in self.each if one not in whole), key=lambda one: kind(one.key).timed)
+        parts = self.context.parts({"whole": _seconds(whole), "rest": _seconds(rest)})
+        self._measure_all(sorted(whole, key=lambda one: -kind(one.key).seconds), workers, parts["whole"])
+        self._measure_all(rest, None, parts["rest"])
+        return [self._found[one] for one in self.wanted]
+
+    @cached_property
+    def each(self) -> list[WantedMeasurement]:
+        """Every one once."""
+        return list(dict.fromkeys(self.wanted))
+
+    def _measure_all(self, each: Sequence[WantedMeasurement], workers: Workers | None, context: Context) -> None:
+        """Measure on workers, or here; what two have in common is measured once."""
+        names, tasks, measured = dict[WantedMeasurement, str](), dict[str, WorkerTask](), dict[str, Measured]()
+        for one in each:
+            try:
+                name = required_name(kind(one.key), self.store, self.benchmark, one.run_id)
+                if name not in measured and name not in tasks:
+                    if not kind(one.key).timed and (stored := results(self.store).find(name)):
+                        measured[name] = stored
+                    else:
+                        tasks[name] = self._task(one, name, workers)
+                names[one] = name
+            except MergingError as error:
+                self._found[one] = error
+
+        def take(task: WorkerTask, answer: Measured) -> None:
+            measured[task.name] = answer
+
+        total = len({*names.values()})
+        work = TaskMap(MEASURE, context, self._read, take, total=total, folder=self.store.root)
+        failures = work.run([*tasks.values()], workers)
+        for one, name in names.items():
+            self._found[one] = failures.get(name) or measured[name]
+
+    def _task(self, one: WantedMeasurement, name: str, workers: Workers | None) -> WorkerTask:
+        ask = dict if workers is None else partial(self.request, one, name, workers)
+        return WorkerTask(name, ask, partial(self._measure, one), max(1, round(STEPS * kind(one.key).seconds)))
+
+    def _measure(self, one: WantedMeasurement, context: Context) -> Measured:
+        part = context.titled(f"Measurement {self.each.index(one) + 1} of {len(self.each)}")
+        return measure(one.key, self.store, self.benchmark, one.run_id, context=part)
+
+    def request(self, one: WantedMeasurement, name: str, workers: Workers) -> Plain:
+        """What a worker is asked.
+
+        Raises:
+            MergingError: the run cannot be measured, or needs more memory than each worker may take.
+        """
+        run, digests = self.store.run(one.run_id), list[Plain]()
+        if run.recipe is not None:
+            opened = open_inputs(run.recipe, benchmark=self.benchmark)
+            workers.check_memory(
+                estimate(opened, self.benchmark, device=self.context.device).anonymous_bytes, "a measurement"
+            )
+            digests = [handed_out(checkpoint) for checkpoint in opened]
+        return {
+            "name": name,
+            "measurement": one.key,
+            "run": one.run_id,
+            "digests": digests,
+            "benchmark": str(self.benchmark.folder.absolute()),
+            "store": plain_store(self.store),
+            "device": self.context.device,
+        }
+
+    def _read(self, task: WorkerTask, _said: Plain) -> Measured:
+        """What a worker wrote. Raises StoreError if it cannot be read here."""
+        if (found := results(self.store).find(task.name)) is None:
+            title = kind(task.ask()["measurement"]).title
+            raise StoreError(f"{title} was measured, but cannot be read here. Measure it again.")
+        return found
+
+
+def _seconds(each: Iterable[WantedMeasurement]) -> float:
+    """A guess of what measurements take."""
+    return sum(kind(one.key).seconds for one in each)

@@ -1,0 +1,45 @@
+"""The task "measure": a measurement of a stored run, which the worker writes into the store."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from merging.images.benchmarks.benchmark import Benchmark
+from merging.images.benchmarks.benchmark_folders import seen_here
+from merging.study.analysis.registry import kind
+from merging.study.measure import measure, required_name
+from merging.study.runs.store import Store
+from merging.study.runs.worker_requests import opened_as_given, store_of
+from merging.tasks.context import Context
+from merging.tasks.kinds import Plain, Request, TaskKind
+
+
+class StoreAndBenchmark(NamedTuple):
+    """Where the run lies, and the images that it is measured on."""
+
+    store: Store
+    benchmark: Benchmark
+
+
+def open_store(request: Request) -> StoreAndBenchmark:
+    """The store and the benchmark."""
+    return StoreAndBenchmark(store_of(request["store"]), Benchmark.load(seen_here(str(request["benchmark"]))))
+
+
+def name_measurement(inputs: StoreAndBenchmark, request: Request) -> str:
+    """The name of the entry. Raises WorkerError, CheckpointError: this process does not see a file."""
+    store, run_id = inputs.store, str(request["run"])
+    store.promised(run_id)
+    name = required_name(kind(str(request["measurement"])), store, inputs.benchmark, run_id)
+    if name == request["name"] and (recipe := store.run(run_id).recipe):  # none for a model that was not merged
+        opened_as_given(recipe, None, None, request["digests"])
+    return name
+
+
+def compute_measurement(inputs: StoreAndBenchmark, request: Request, context: Context) -> Plain:
+    """The name of the entry that was written, or was there."""
+    made = measure(str(request["measurement"]), *inputs, str(request["run"]), context=context)
+    return {"name": made.path.name}
+
+
+KIND = TaskKind("measurement", open_store, compute_measurement, name_measurement, stored=True, in_store=True)

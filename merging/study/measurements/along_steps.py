@@ -1,0 +1,143 @@
+"""Entropy, loss with labels and accuracy at marked steps of learning, to see where entropy stops being a guide.
+
+The model of each step is built again from the coefficients that the run kept, and judged on a sample of the choosing
+half. No image of the reporting half is used: whoever picks a step by these numbers has not seen what is reported.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pandas as pd
+import torch
+
+from merging.base.devices import choose_device
+from merging.base.errors import TaskError
+from merging.base.numerics.linear_algebra import double, weighted_sum
+from merging.base.progress import Meter
+from merging.engine.inputs import Inputs
+from merging.engine.learning.network import Network
+from merging.engine.run import edited
+from merging.methods.learning import entropies, log_predictions
+from merging.methods.shared.coefficients import TASK
+from merging.study.analysis.subject import MeasurementResult, Subject
+from merging.study.previews.samples import HALF, PreviewSample, drawn
+from merging.tasks.context import Context
+
+if TYPE_CHECKING:
+    from merging.engine.stream import Stream
+    from merging.images.benchmarks.benchmark import Benchmark
+    from merging.study.previews.samples import SampledTask
+    from merging.study.runs.run import Run
+
+HISTORY = "coefficient_steps"  # the table of a run
+LOSSES = "losses"  # the table that is measured
+COLUMNS = ("step", "task", "entropy", "loss", "accuracy", "n")
+MARKED = 6  # steps
+SAMPLE = PreviewSample(256)  # images of every merged task
+BUILDING, JUDGING = "Building the model of a step", "Judging the model of a step"
+NO_HISTORY = (
+    "This run kept no coefficients along its steps, so the model of an earlier step cannot be built. Runs that learn "
+    "coefficients keep them."
+)
+
+
+def measure_along_steps(subject: Subject, context: Context) -> MeasurementResult:
+    """The table "losses": step, task, entropy and loss (means over images, nats), accuracy (a fraction), n (images).
+
+    The models are those that learning had at these steps: before coefficients are shrunk, before edits of the merged
+    model and rounding to the dtype of its file, and without modules.
+
+    Raises:
+        CheckpointError: what the run merged is missing or has changed.
+        TaskError: the run kept no coefficients, or the benchmark does not fit its models.
+    """
+    history = kept(subject.store.run(subject.run_id))
+    opened, steps = subject.opened, marked(history["step"])
+    every = drawn(subject.benchmark, SAMPLE)
+    sampled = {key: task for key, task in every.items() if key in opened.experts and len(task.labels)}
+    inputs = Inputs(opened.pretrained, opened.experts, None, choose_device(context.device))
+    images = sum(len(task.labels) for task in sampled.values())
+    work = len(steps) * (inputs.work + images * sum(inputs.numels))
+    meter, exemplars = context.meter(work), subject.recipe.exemplars
+    rows = []
+    with edited(
+        subject.recipe, opened.pretrained, opened.experts, layer_inputs=None,
+        exemplars=subject.benchmark.labeled_exemplars(exemplars.per_task, exemplars.seed) if exemplars else None,
+        device=inputs.device, meter=meter, phase=BUILDING, only=[p.name for p in inputs.parameters],
+    ) as slots:  # fmt: skip
+        network = Network(inputs, ())
+        for step in steps:
+            build(network, slots, of_tensors(history[history["step"] == step], slots.experts))
+            for key, task in sampled.items():
+                rows.append((step, key, *judge(network, task, subject.benchmark, meter), len(task.labels)))
+    opened.raise_if_changed()
+    notes = {"split": HALF, "sample_seed": SAMPLE.seed, "images": images, "steps": len(steps)}
+    return MeasurementResult({LOSSES: pd.DataFrame(rows, columns=list(COLUMNS))}, notes)
+
+
+def kept(run: Run) -> pd.DataFrame:
+    """The coefficients that a run kept: step, expert, tensor, coefficient. Raises TaskError if it kept none."""
+    if HISTORY not in run.tables:
+        raise TaskError(NO_HISTORY)
+    return run.table(HISTORY)
+
+
+def marked(steps: Sequence[int] | pd.Series) -> list[int]:
+    """At most ``MARKED`` of these steps at even distances, the first and the last among them."""
+    known = np.unique(np.asarray(steps, np.int64))
+    places = np.linspace(0, len(known) - 1, min(MARKED, len(known))).round().astype(int)
+    return [int(step) for step in known[places]]
+
+
+def of_tensors(rows: pd.DataFrame, experts: Sequence[str]) -> dict[str, list[float]]:
+    """{tensor: a coefficient for each expert} of one step; the empty name stands for all tensors."""
+    return {
+        str(tensor): own.set_index("expert")["coefficient"].reindex(list(experts)).tolist()
+        for tensor, own in rows.groupby("tensor", sort=False)
+    }
+
+
+def build(network: Network, slots: Stream, coefficients: Mapping[str, Sequence[float]]) -> None:
+    """Put the pretrained weights plus the weighted sum of task vectors into a network; the other tensors stay."""
+    for slot in slots:
+        weights = coefficients.get(slot.name, coefficients.get(TASK))
+        if weights is not None:
+            network.write(slot.name, slot.pretrained + weighted_sum(slot.task_vectors, weights))
+
+
+def judge(network: Network, task: SampledTask, benchmark: Benchmark, meter: Meter) -> tuple[float, float, float]:
+    """Mean entropy and mean cross-entropy with the labels, in nats, and accuracy on the images of a task."""
+    head, scale = network.moved(benchmark.head(task.key)), benchmark.logit_scale
+    scalars = sum(weight.numel() for weight in network.weights.values())
+    totals = np.zeros(3)
+    for chosen in np.array_split(np.arange(len(task.labels)), -(-len(task.labels) // network.micro_batch)):
+        with torch.no_grad():
+            features = network.features(benchmark.preprocess(task.images[chosen]))
+            log_shares = double(log_predictions(features, head, scale))
+            sure = double(entropies(features, head, scale))
+        labels = torch.from_numpy(task.labels[chosen]).to(log_shares.device)
+        right = log_shares.argmax(dim=1) == labels
+        losses = -log_shares.gather(1, labels[:, None])
+        totals += [float(numbers.sum().cpu()) for numbers in (sure, losses, right)]
+        meter.advance(len(chosen) * scalars, JUDGING, task.key)
+    entropy, loss, accuracy = (totals / len(task.labels)).tolist()
+    return entropy, loss, accuracy
+
+
+def turns(losses: pd.DataFrame) -> pd.DataFrame:
+    """The tasks whose loss rises after its least while entropy falls on: task, step of the least, and both changes.
+
+    ``losses`` is the table that is measured; changes are from that step to the last (nats), the largest of loss first.
+    """
+    rows = []
+    for task, own in losses.sort_values("step").groupby("task", sort=False):
+        loss, entropy = own["loss"].to_numpy(np.float64), own["entropy"].to_numpy(np.float64)
+        least = int(loss.argmin())
+        if loss[-1] > loss[least] and entropy[-1] < entropy[least]:
+            step = int(own["step"].to_numpy()[least])
+            rows.append((task, step, entropy[-1] - entropy[least], loss[-1] - loss[least]))
+    table = pd.DataFrame(rows, columns=["task", "step", "entropy", "loss"])
+    return table.sort_values("loss", ascending=False, ignore_index=True)

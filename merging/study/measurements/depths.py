@@ -1,0 +1,264 @@
+"""Answers by depth of a run on every image of the reporting half: where they turn, how tokens drift, what fixes them.
+
+Every data set is compared with its reference: the expert in domain, the pretrained model out of domain. An image is
+broken if the reference is right and the run is wrong. A merge with one model per task is measured in domain only.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterator, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+from merging.base.devices import choose_device
+from merging.base.errors import TaskError
+from merging.images.image_encoder import Encoder
+from merging.models.references import PRETRAINED
+from merging.study.analysis.subject import MeasurementResult, Subject
+from merging.study.one_image.data_set import ImagesByDepth, images_by_depth, mended
+from merging.study.one_image.lens import parts_from, stays_from
+from merging.study.one_image.restore import KINDS
+from merging.study.one_image.towers import expert_of
+from merging.study.previews.bootstrap import AVERAGE, DRAWS, IN_DOMAIN, OUT_OF_DOMAIN, share_interval
+from merging.tasks.context import Context
+
+if TYPE_CHECKING:
+    from merging.images.benchmarks.benchmark import Benchmark
+    from merging.models.checkpoint import Checkpoint
+    from merging.study.analysis.stored import Measured
+
+SPLIT = "reporting"
+READING = "answers by depth"  # a phase
+RUN, REFERENCE = "run", "reference"
+NOT_BROKEN = -1  # in the array "mended"
+
+
+@dataclass(frozen=True, eq=False)
+class TaskByDepth:
+    """What is measured on one data set. Of each donor: whether its tokens fix an image (D, 3, broken)."""
+
+    reference: str
+    images: ImagesByDepth
+    mended: Mapping[str, NDArray[np.bool_]]
+
+    @property
+    def broken(self) -> NDArray[np.bool_]:
+        """Which images the reference gets right and the run wrong (n,)."""
+        return broken(self.images)
+
+
+def broken(images: ImagesByDepth) -> NDArray[np.bool_]:
+    """Which images the reference gets right and the model wrong (n,)."""
+    wrong: NDArray[np.bool_] = images.answers[-1] != images.labels
+    both: NDArray[np.bool_] = wrong & (images.reference[-1] == images.labels)
+    return both
+
+
+def measure_depths(subject: Subject, context: Context) -> MeasurementResult:
+    """Tables of accuracy, of where answers turn and part, of drift, and of restoring, with arrays to find images by.
+
+    All have over (a task, or "in domain" and "out of domain", all images of those together), group ("average", or the
+    task's domain), depth (0: before block 0) and n. "accuracy" has model ("run", "reference") and accuracy, "turns" the
+    share of images whose final answer stays from that depth, "parts" that of images whose answer differs from the
+    reference's from that depth to the end, all with the interval low to high. "drift" has reference, token, mean and
+    high (the 90 % quantile) of every task. That of restoring has donor, tokens ("class", "patches", "all") and the
+    share of the n broken images that are right with the donor's tokens put in before the block of that number.
+
+    Raises:
+        CheckpointError, TaskError: what the run merged cannot be read, or does not fit the benchmark's images.
+    """
+    subject.refuse_modules()
+    stages = subject.stages(context, {READING: 3.0})
+    with subject.models(stages) as models:
+        measured = dict(_measured(subject, models, stages[READING]))
+    if not measured:
+        raise TaskError("This run has one model per task, and none is of a data set of this benchmark.")
+    inside = [task for task in measured if task in subject.checkpoints.experts]
+    arrays, places = _arrays(measured)
+    tables = {
+        "accuracy": _accuracy(measured, inside),
+        "turns": _first_depths(measured, inside, lambda one: stays_from(one.answers)),
+        "parts": _first_depths(measured, inside, lambda one: parts_from(one.answers, one.reference)),
+        "drift": pd.concat(
+            [one.images.drift().assign(over=task, reference=one.reference) for task, one in measured.items()],
+            ignore_index=True,
+        ),
+        "mended": _mended(measured, inside),
+        "images": places,
+    }
+    notes = {"split": SPLIT, "images": len(arrays["mended"]), "resamples": DRAWS, "resample_seed": 0}
+    return MeasurementResult(tables, notes, arrays)
+
+
+def _work(subject: Subject) -> int:
+    per_task = subject.store.run(subject.run_id).per_task
+    keys = [task.key for task in subject.benchmark.tasks if not per_task or task.key in subject.checkpoints.experts]
+    return 2 * sum(subject.benchmark.count(key, SPLIT) for key in keys)
+
+
+def _measured(
+    subject: Subject, models: Mapping[str, Checkpoint], context: Context
+) -> Iterator[tuple[str, TaskByDepth]]:
+    """Every data set that has a model, in the order of the benchmark; a few towers are in memory at a time."""
+    benchmark, opened, device = subject.benchmark, subject.checkpoints, choose_device(context.device)
+    meter = context.meter(_work(subject))
+    pretrained, merged = Encoder.of(opened.pretrained, device), None
+    for task in benchmark.tasks:
+        model = models.get("merged") or models.get(task.key)
+        images, labels = benchmark.images(task.key, SPLIT)
+        if model is None or not len(labels):
+            continue
+        if reason := benchmark.misfit(model):
+            raise TaskError(f"It cannot be measured on this benchmark: {reason}")
+        if merged is None or len(models) > 1:
+            merged = Encoder.of(model, device, like=opened.pretrained)
+        donors = {PRETRAINED: pretrained}
+        if task.key in opened.experts:
+            donors[expert_of(task.key)] = Encoder.of(opened.experts[task.key], device, like=opened.pretrained)
+        reference = list(donors)[-1]
+        how = (benchmark.head(task.key), benchmark.preprocess, meter, task.title)
+        answers = images_by_depth(merged, donors[reference], images, labels, *how)
+        at = broken(answers)
+        mending = {name: mended(merged, donor, images[at], labels[at], *how) for name, donor in donors.items()}
+        yield task.key, TaskByDepth(reference, answers, mending)
+
+
+# Tables
+
+
+def _groups(measured: Mapping[str, Any], inside: list[str]) -> Iterator[tuple[str, str, list[str]]]:
+    """(over, group, its tasks): both domains, then every task."""
+    for name, tasks in (
+        (IN_DOMAIN, [task for task in measured if task in inside]),
+        (OUT_OF_DOMAIN, [task for task in measured if task not in inside]),
+    ):
+        if tasks:
+            yield name, AVERAGE, tasks
+            yield from ((task, name, [task]) for task in tasks)
+
+
+def _shares(
+    measured: Mapping[str, Any], inside: list[str], held: Callable[[str], NDArray[np.bool_]], share: str
+) -> pd.DataFrame:
+    """Rows over, group, depth, share, low, high, n of what holds of images (D, n) of each task."""
+    by_task = {task: held(task) for task in measured}
+    rows = [
+        (over, group, depth, *share_interval({task: by_task[task][depth] for task in tasks}))
+        for over, group, tasks in _groups(measured, inside)
+        for depth in range(len(by_task[tasks[0]]))
+    ]
+    return pd.DataFrame(rows, columns=["over", "group", "depth", share, "low", "high", "n"])
+
+
+def _accuracy(measured: Mapping[str, TaskByDepth], inside: list[str]) -> pd.DataFrame:
+    def right(answers: Callable[[ImagesByDepth], NDArray[np.int64]]) -> pd.DataFrame:
+        def held(task: str) -> NDArray[np.bool_]:
+            correct: NDArray[np.bool_] = answers(measured[task].images) == measured[task].images.labels
+            return correct
+
+        return _shares(measured, inside, held, "accuracy")
+
+    own, others = right(lambda images: images.answers), right(lambda images: images.reference)
+    return pd.concat([own.assign(model=RUN), others.assign(model=REFERENCE)], ignore_index=True)
+
+
+def _first_depths(
+    measured: Mapping[str, TaskByDepth], inside: list[str], first: Callable[[ImagesByDepth], NDArray[np.int64]]
+) -> pd.DataFrame:
+    """The share of images for which a depth is the first one."""
+
+    def held(task: str) -> NDArray[np.bool_]:
+        images = measured[task].images
+        at: NDArray[np.bool_] = first(images) == np.arange(len(images.answers))[:, None]
+        return at
+
+    return _shares(measured, inside, held, "share")
+
+
+def _mended(measured: Mapping[str, TaskByDepth], inside: list[str]) -> pd.DataFrame:
+    """Donors are "reference" (whatever that is on a data set) and "pretrained"."""
+    frames = []
+    for donor in (REFERENCE, PRETRAINED):
+        for number, kind in enumerate(KINDS):
+
+            def held(task: str, donor: str = donor, number: int = number) -> NDArray[np.bool_]:
+                one = measured[task]
+                return one.mended[one.reference if donor == REFERENCE else donor][:, number]
+
+            frames.append(_shares(measured, inside, held, "share").assign(donor=donor, tokens=kind))
+    return pd.concat(frames, ignore_index=True)
+
+
+# Image by image
+
+
+def _arrays(measured: Mapping[str, TaskByDepth]) -> tuple[dict[str, NDArray[Any]], pd.DataFrame]:
+    """Arrays over all images, one data set after another, and where each begins."""
+    labels = [len(one.images.labels) for one in measured.values()]
+    first = np.cumsum([0, *labels[:-1]])
+    places = pd.DataFrame({"task": list(measured), "first": first, "n": labels})
+
+    def together(name: str) -> NDArray[Any]:
+        return np.concatenate([getattr(one.images, name).T for one in measured.values()])  # (N, D)
+
+    arrays = {
+        "answers": _narrow(together("answers")),
+        "reference": _narrow(together("reference")),
+        "drift": together("class_drift").astype(np.float16),
+        "mended": np.concatenate([_by_image(one) for one in measured.values()]),
+    }
+    return arrays, places
+
+
+def _narrow(classes: NDArray[Any]) -> NDArray[Any]:
+    """Numbers of classes with as few bytes as the largest needs."""
+    return classes.astype(np.min_scalar_type(classes.max(initial=0)))
+
+
+def _by_image(one: TaskByDepth) -> NDArray[np.int8]:
+    """Whether the reference's tokens of each kind fix an image before each block (n, D, 3); -1 if it is not broken."""
+    at = one.broken
+    depths = len(one.images.answers)
+    rows = np.full((len(at), depths, len(KINDS)), NOT_BROKEN, np.int8)
+    rows[at] = one.mended[one.reference].transpose(2, 0, 1)
+    return rows
+
+
+@dataclass(frozen=True, eq=False)
+class StoredDepths:
+    """What is stored of one data set's n images at D depths.
+
+    ``answers``, ``reference`` and ``drift`` (of the class token) are (n, D); what restoring fixes is (n, D, 3), by kind
+    of tokens.
+    """
+
+    labels: NDArray[np.int64]
+    answers: NDArray[np.int64]
+    reference: NDArray[np.int64]
+    drift: NDArray[np.float64]
+    mended: NDArray[np.int8]
+
+
+def of_data_sets(
+    measured: Measured, benchmark: Benchmark, only: Collection[str] | None = None
+) -> dict[str, StoredDepths]:
+    """{data set: its images}, in the order of the benchmark, of all of them or ``only`` some.
+
+    Raises:
+        StoreError: the measurement is damaged.
+    """
+    names = {"answers": np.int64, "reference": np.int64, "drift": np.float64, "mended": np.int8}
+    arrays = {name: measured.array(name).astype(dtype) for name, dtype in names.items()}
+    table = measured.table("images")
+    return {
+        str(task): StoredDepths(
+            benchmark.labels(str(task), SPLIT),
+            *(array[int(first) : int(first) + int(n)] for array in arrays.values()),
+        )
+        for task, first, n in zip(table["task"], table["first"], table["n"], strict=True)
+        if only is None or task in only
+    }

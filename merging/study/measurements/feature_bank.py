@@ -1,0 +1,41 @@
+"""Unit features of all images of the choosing half, among which the page Image looks for neighbors.
+
+Stored in half precision, so that an image needs one pass instead of one of every image.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import pandas as pd
+
+from merging.base.devices import choose_device
+from merging.base.errors import TaskError
+from merging.images.image_encoder import Encoder
+from merging.study.analysis.subject import MeasurementResult, Subject
+from merging.study.one_image.neighbors import SPLIT, bank
+from merging.tasks.context import Context
+
+EXTRACTING = "features of the choosing half"  # a phase
+
+
+def measure_bank(subject: Subject, context: Context) -> MeasurementResult:
+    """The array "features" (N, e) of all data sets, and the table "images" with task, first and n of each.
+
+    Raises:
+        CheckpointError, TaskError: the model cannot be read, does not fit the images, or is not a single network.
+    """
+    subject.refuse_modules()
+    if subject.store.run(subject.run_id).per_task:
+        raise TaskError("This run has one model per task; features are kept of runs with a single model.")
+    benchmark, stages = subject.benchmark, subject.stages(context, {EXTRACTING: 1.0})
+    keys = [task.key for task in benchmark.tasks]
+    with subject.models(stages) as models:
+        if reason := benchmark.misfit(models["merged"]):
+            raise TaskError(f"It cannot be measured on this benchmark: {reason}")
+        encoder = Encoder.of(models["merged"], choose_device(context.device), like=benchmark.tower)
+        counts = [benchmark.count(key, SPLIT) for key in keys]
+        meter = stages[EXTRACTING].meter(sum(counts))
+        kept = bank(encoder, benchmark, keys, meter)
+    first = np.cumsum([0, *counts[:-1]])
+    images = pd.DataFrame({"task": keys, "first": first, "n": counts})
+    return MeasurementResult({"images": images}, {"split": SPLIT, "images": sum(counts)}, {"features": kept.features})

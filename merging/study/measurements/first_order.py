@@ -1,0 +1,194 @@
+"""The first-order map: what putting a tensor back would change, read from one gradient.
+
+With m(x) the cosine of the right class minus the largest other one, the mean of m over a task's images changes by about
+-⟨∂m/∂θ, θ - θ₀⟩ if a tensor θ of the merged model is put back to θ₀. The same gradient gives the change if expert k's
+part is taken out, -⟨∂m/∂θ, λ τₖ⟩, and if the tensor is given back to the expert, ⟨∂m/∂θ, θ₀ + τₖ - θ⟩. The weight λ
+of the task vectors in a merged tensor is the one that fits it best, argmin ‖θ - θ₀ - λ Σₖ τₖ‖, since few merges are
+sums: for Task Arithmetic it is the scaling coefficient, for a tensor that is pruned 0.
+
+A gradient knows only small steps. How well it ranks the tensors is for the true map to say.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+import pandas as pd
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from merging.base.devices import choose_device
+from merging.base.numerics.linear_algebra import double, numbers
+from merging.base.progress import Meter
+from merging.engine.evaluation.image_features import margins
+from merging.engine.gradients import GradientFile, gradient_files
+from merging.engine.inputs import Inputs
+from merging.engine.stream import Stream
+from merging.images.batches import at_most
+from merging.images.image_encoder import Encoder
+from merging.methods.slot import Slot
+from merging.models.checkpoint import Checkpoint
+from merging.models.tower_names import assemble
+from merging.study.analysis.subject import MeasurementResult, Subject
+from merging.study.measurements import put_back_images
+from merging.study.measurements.predictions import evaluated_parts
+from merging.study.measurements.put_back_images import SampleImages
+from merging.study.previews.bootstrap import AVERAGE
+from merging.study.previews.samples import BATCH
+from merging.tasks.context import Context
+
+if TYPE_CHECKING:
+    from merging.engine.evaluation.evaluate import EvaluatedModel
+
+GRADIENTS, PRODUCTS = "gradients", "products"  # stages
+ACTIVATION_BYTES = 1 << 30  # that the images of one backward pass may keep, roughly
+NUMBERS_KEPT = 24  # for a token in a block, in units of the width
+Floats = NDArray[np.float64]
+
+
+class Predictions(NamedTuple):
+    """Predicted changes of one task's mean margin: put_back (L,), take_out and give_back (L, K)."""
+
+    put_back: Floats
+    take_out: Floats
+    give_back: Floats
+
+
+def measure_first_order(subject: Subject, context: Context) -> MeasurementResult:
+    """The tables "changes", "experts" and "weights", all in changes of the mean margin (cosines).
+
+    "changes" has put_back for each tensor, over "in domain", "out of domain" (group "average") and each task (group:
+    its domain). "experts" has take_out and give_back for each tensor and expert, over both averages. "weights" has λ
+    of every tensor. The arrays take_out and give_back (T, L, K) are of each task; tasks, tensors and experts are in the
+    order of the tables.
+
+    Raises:
+        CheckpointError, TaskError: what the run merged cannot be read, or does not fit the benchmark's images.
+        MergingError: the folder for temporary files has no room.
+    """
+    subject.refuse_modules()
+    opened, sample = subject.checkpoints, put_back_images.draw(subject.benchmark)
+    inside = [task for task in sample if task in opened.experts]
+    stages = subject.stages(context, {GRADIENTS: 3.0, PRODUCTS: 1.0})
+    with subject.models(stages) as models:
+        parts = evaluated_parts(models, subject)
+        inputs = Inputs(opened.pretrained, opened.experts, None, choose_device(context.device))
+        counts = [sum(len(sample[task].labels) for task in part.tasks if task in sample) for part in parts]
+        running = stages[GRADIENTS].meter(sum(counts))
+        multiplying = stages[PRODUCTS].meter(inputs.work * len(parts))
+        predicted, weights = predictions(parts, inputs, sample, running, multiplying)
+    tensors, experts = list(weights), list(opened.experts)
+    arrays = {name: np.stack([getattr(of, name) for of in predicted.values()]) for name in ("take_out", "give_back")}
+    tables = {
+        "changes": changes(predicted, tensors, inside),
+        "experts": of_experts(predicted, tensors, experts, inside),
+        "weights": pd.DataFrame({"tensor": tensors, "weight": list(weights.values())}),
+    }
+    return MeasurementResult(tables, put_back_images.notes(sample, inside), arrays)
+
+
+def predictions(
+    parts: Sequence[EvaluatedModel], inputs: Inputs, sample: put_back_images.Images, running: Meter, multiplying: Meter
+) -> tuple[dict[str, Predictions], dict[str, float]]:
+    """The predictions of every task, means over the models that answer it, and the weight λ of each tensor.
+
+    L tensors are in the order of the weights, K experts in that of the inputs.
+    """
+    of_tasks: dict[str, list[Predictions]] = {task: [] for task in sample}
+    weights: dict[str, list[float]] = {}
+    for part in parts:
+        merged = part.open()
+        tasks = [task for task in part.tasks if task in sample]
+        with gradient_files(inputs, len(tasks)) as (file,):
+            tower = DifferentiableTower.of(merged, inputs)
+            for task in tasks:
+                file.append(tower.gradient(sample[task], running, task))
+            rows = []
+            for slot in Stream(inputs, (), False, multiplying, "Predicting changes"):
+                *row, weight = products(slot, merged, file)
+                rows.append(row)
+                weights.setdefault(slot.name, []).append(weight)
+        for index, task in enumerate(tasks):
+            of_tasks[task].append(Predictions(*(np.stack([row[kind][index] for row in rows]) for kind in range(3))))
+    means = {
+        task: Predictions(*(np.mean(each, axis=0) for each in zip(*of, strict=True))) for task, of in of_tasks.items()
+    }
+    return means, {name: float(np.mean(each)) for name, each in weights.items()}
+
+
+def products(slot: Slot, merged: Checkpoint, file: GradientFile) -> tuple[Floats, Floats, Floats, float]:
+    """Of one tensor: put_back (T,), take_out and give_back (T, K), and the weight λ."""
+    base = slot.pretrained
+    change = double(merged.read(slot.name).to(base.device, base.dtype) - base).flatten()
+    vectors, gradients = double(slot.task_vectors).flatten(1), double(file.read(slot.name, 0, base.numel()))
+    total = vectors.sum(dim=0)
+    size, common = numbers(total.square().sum(), change @ total)
+    weight = common / size if size > 0 else 0.0
+    moved, along = gradients @ change, gradients @ vectors.T
+    of_all = (-moved, -weight * along, along - moved[:, None])
+    put_back, take_out, give_back = (one.cpu().numpy() for one in of_all)
+    return put_back, take_out, give_back, weight
+
+
+@dataclass(frozen=True)
+class DifferentiableTower:
+    """A model's tower whose margins are differentiated with respect to the stored tensors (leaves)."""
+
+    encoder: Encoder
+    leaves: Mapping[str, Tensor]
+
+    @classmethod
+    def of(cls, merged: Checkpoint, inputs: Inputs) -> DifferentiableTower:
+        """The tower in memory."""
+        encoder = Encoder.of(merged, inputs.device, on_demand=True, like=inputs.pretrained)
+        stored = [name for parts in encoder.names.values() for name in parts]
+        return cls(encoder, {n: merged.read(n).to(inputs.device, torch.float32).requires_grad_() for n in stored})
+
+    def gradient(self, task: SampleImages, meter: Meter, detail: str) -> dict[str, Tensor]:
+        """∂m/∂θ of the task's mean margin m, by stored tensor."""
+        for leaf in self.leaves.values():
+            leaf.grad = None
+        architecture, count = self.encoder.architecture, len(task.labels)
+        tokens = (architecture.image_size // architecture.patch_size) ** 2 + 1
+        kept = 4 * NUMBERS_KEPT * architecture.layers * architecture.width * tokens  # bytes an image
+        size = max(1, at_most(min(BATCH, ACTIVATION_BYTES // kept), architecture, self.encoder.device))
+        labels, head = torch.from_numpy(task.labels), task.head.to(self.encoder.device)
+        for batch, right in zip(task.images.split(size), labels.split(size), strict=True):
+            with torch.enable_grad():
+                margin = margins(self._assembled()(batch.to(head.device)), head, right.to(head.device))
+                (margin.sum() / count).backward()
+            meter.advance(len(batch), "Computing gradients", detail)
+        return {name: torch.zeros_like(leaf) if leaf.grad is None else leaf.grad for name, leaf in self.leaves.items()}
+
+    def _assembled(self) -> Encoder:
+        names = self.encoder.names.items()
+        tensors = {name: assemble(name, parts, [self.leaves[part] for part in parts]) for name, parts in names}
+        return replace(self.encoder, tensors=tensors)
+
+
+def changes(predicted: Mapping[str, Predictions], tensors: Sequence[str], inside: Sequence[str]) -> pd.DataFrame:
+    """The table "changes" of ``measure_first_order``."""
+    numbers = put_back_images.averaged({task: of.put_back for task, of in predicted.items()}, inside)
+    frames = [
+        pd.DataFrame({"tensor": tensors, "over": over, "group": group, "put_back": values})
+        for (over, group), values in numbers.items()
+    ]
+    return pd.concat(frames, ignore_index=True)
+
+
+def of_experts(
+    predicted: Mapping[str, Predictions], tensors: Sequence[str], experts: Sequence[str], inside: Sequence[str]
+) -> pd.DataFrame:
+    """The table "experts" of ``measure_first_order``."""
+    pairs = pd.MultiIndex.from_product([tensors, experts], names=["tensor", "expert"]).to_frame(index=False)
+    both = put_back_images.averaged({task: np.stack(of[1:]) for task, of in predicted.items()}, inside)
+    frames = [
+        pairs.assign(over=over, take_out=take_out.ravel(), give_back=give_back.ravel())
+        for (over, group), (take_out, give_back) in both.items()
+        if group == AVERAGE
+    ]
+    return pd.concat(frames, ignore_index=True)

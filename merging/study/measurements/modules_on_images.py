@@ -1,0 +1,150 @@
+"""The modules of a run on images that they did not learn from: the reporting half of all data sets.
+
+Modules of tasks are asked how much of the feature shift they remove; modules that route, where they send the images of
+every data set, unseen ones too. Where exclusive vectors are mixed, each task's own vector is also taken alone. That
+needs to know every image's task, so what it gives is no score.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import pandas as pd
+import torch
+from torch import Tensor
+
+from merging.base.devices import choose_device
+from merging.base.errors import TaskError
+from merging.base.progress import Meter
+from merging.engine.evaluation.image_features import features, predict
+from merging.engine.modules.tables import of_routing
+from merging.images.image_encoder import Encoder
+from merging.methods.shared.feature_shift import shift_row
+from merging.study.analysis.subject import MeasurementResult, Subject
+from merging.tasks.context import Context
+
+if TYPE_CHECKING:
+    from merging.engine.modules.modules import Modules
+    from merging.images.benchmarks.benchmark import Benchmark
+    from merging.models.architecture import Architecture
+    from merging.models.checkpoint import Checkpoint
+
+SPLIT = "reporting"
+ASKING = "modules"  # a phase
+SHIFT, ROUTING, CONFUSION, ORACLE = "feature_shift", "routing", "confusion", "oracle"
+NO_MODULES = "This run has no modules beside its merged model. Runs of a chain with an adapt have some."
+
+
+def measure_modules(subject: Subject, context: Context) -> MeasurementResult:
+    """The tables "feature_shift" of modules that need the task, "routing" and "confusion" of modules that route.
+
+    The columns are those of the tables that a run has of the images that it learned from. Where exclusive vectors are
+    mixed there is also "oracle": task, merged, routed, oracle, expert (accuracies, fractions), n.
+
+    Raises:
+        CheckpointError, TaskError: there are no modules, or what the run merged is missing or does not fit.
+    """
+    run, benchmark = subject.store.run(subject.run_id), subject.benchmark
+    if not run.adapt:
+        raise TaskError(NO_MODULES)
+    experts, stages = subject.opened.experts, subject.stages(context, {ASKING: 1.0})
+    with subject.models(stages):
+        assert subject.modules is not None  # the run has an adapt
+        modules = subject.modules.on(choose_device(context.device))
+        half = _Half(benchmark, modules, stages[ASKING].meter(_images(modules, benchmark)))
+        tables = {}
+        if modules.method.needs_task:
+            tables[SHIFT] = _shift(half, experts)
+        if modules.method.routing is not None:
+            weights = {task.key: half.through(half.routing, task.key) for task in benchmark.tasks}
+            tables |= of_routing(weights, modules.tasks)
+        if modules.method.exclusive:
+            tables[ORACLE] = _oracle(half, experts)
+    notes = {"split": SPLIT, "images": sum(benchmark.count(task.key, SPLIT) for task in benchmark.tasks)}
+    return MeasurementResult(tables, notes)
+
+
+@dataclass(frozen=True)
+class _Asked:
+    """A function of images on the device of modules, to be asked batch by batch."""
+
+    device: torch.device
+    architecture: Architecture
+    run: Callable[[Tensor], Tensor]
+
+    def __call__(self, images: Tensor, /) -> Tensor:
+        return self.run(images)
+
+
+@dataclass(frozen=True)
+class _Half:
+    """The reporting half of a benchmark, and modules."""
+
+    benchmark: Benchmark
+    modules: Modules
+    meter: Meter
+
+    def through(self, run: Callable[[Tensor], Tensor], task: str) -> Tensor:
+        """What a function of images gives for all images of a data set, with a row for each."""
+        model = _Asked(self.modules.device, self.modules.architecture, run)
+        images, prepare = self.benchmark.images(task, SPLIT)[0], self.benchmark.preprocess
+        return features(model, images, self.meter, "Asking modules", task, prepare)
+
+    def routing(self, images: Tensor) -> Tensor:
+        """The weights of images."""
+        weights = self.modules.routing(images)
+        assert weights is not None  # asked of modules that route
+        return weights
+
+    def of_expert(self, expert: Checkpoint, task: str) -> Tensor:
+        """An expert's features of its task's images."""
+        encoder = Encoder.of(expert, self.modules.device, like=self.benchmark.tower)
+        return self.through(lambda images: encoder(images).cpu(), task)
+
+    def share_right(self, rows: Tensor, task: str) -> float:
+        """The share of a data set's images that features (n, e) put into the right class."""
+        labels = self.benchmark.labels(task, SPLIT)
+        return float((predict(rows.float(), self.benchmark.head(task)) == labels).mean())
+
+
+def _images(modules: Modules, benchmark: Benchmark) -> int:
+    """How many images go through a model."""
+    inside = sum(benchmark.count(task, SPLIT) for task in modules.tasks)
+    everywhere = sum(benchmark.count(task.key, SPLIT) for task in benchmark.tasks)
+    return (
+        inside * (3 * modules.method.needs_task + 4 * modules.method.exclusive)
+        + everywhere * (modules.method.routing is not None)
+    )  # fmt: skip
+
+
+def _shift(half: _Half, experts: Mapping[str, Checkpoint]) -> pd.DataFrame:
+    rows: list[dict[str, Any]] = []
+    for task, expert in experts.items():
+        before = half.through(half.modules.features, task)
+        after = half.through(partial(half.modules.features, task=task), task)
+        rows.append(shift_row(task, half.of_expert(expert, task), before, after))
+    return pd.DataFrame(rows)
+
+
+def _oracle(half: _Half, experts: Mapping[str, Checkpoint]) -> pd.DataFrame:
+    """Accuracy with the true task's exclusive vector alone, beside those of merged model, router and expert."""
+    modules, rows = half.modules, []
+    for at, (task, expert) in enumerate(experts.items()):
+        own = torch.eye(len(experts))[at]
+
+        def alone(images: Tensor, own: Tensor = own) -> Tensor:
+            return modules.mixed_features(images, own.expand(len(images), -1))
+
+        merged, routed, true = (half.through(run, task) for run in (_merged(modules), modules.features, alone))
+        each = (merged, routed, true, half.of_expert(expert, task))
+        rows.append((task, *(half.share_right(features_of, task) for features_of in each), len(merged)))
+    return pd.DataFrame(rows, columns=["task", "merged", "routed", "oracle", "expert", "n"])
+
+
+def _merged(modules: Modules) -> Callable[[Tensor], Tensor]:
+    """The merged model without its modules: no expert has any weight."""
+    nothing = torch.zeros(len(modules.tasks))
+    return lambda images: modules.mixed_features(images, nothing.expand(len(images), -1))

@@ -1,0 +1,236 @@
+"""Experts against experts: cosines of task vectors, signs that differ, and how far the largest entries coincide.
+
+The tables hold sums per tensor and pair (inner products in float64, counts of entries), so that the values of any part
+of the network, and of the whole, follow by adding.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import combinations
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from merging.base.devices import choose_device
+from merging.base.numerics.linear_algebra import double
+from merging.base.numerics.sign_election import trim_each
+from merging.engine.inputs import Inputs
+from merging.engine.stream import Stream
+from merging.study.analysis.subject import MeasurementResult, Subject
+from merging.study.measurements.signs import DENSITIES
+from merging.tasks.context import QUIET, Context
+
+COSINE, CONFLICT, OVERLAP = "cosine", "conflict", "overlap"
+VALUES = (COSINE, CONFLICT, OVERLAP)
+FACTS = ["tensor", "order", "section", "role", "part", "numel"]
+EXACT = 1 << 24  # counts up to here are exact in float32
+Floats = NDArray[np.float64]
+Counts = NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class Pairs:
+    """Sums for L tensors: ``dot`` (L, K, K), and by density ``both`` and ``opposed`` (D, L, K, K), the entries that two
+    experts keep and those of them with different signs. On the diagonals: squared norms and counts of one expert."""
+
+    experts: tuple[str, ...]
+    tensors: pd.DataFrame  # FACTS; L rows
+    dot: Floats
+    both: Counts
+    opposed: Counts
+
+    def summed(self, rows: NDArray[np.bool_] | slice = slice(None)) -> Pairs:
+        """The tensors at those rows as one, which has the name and place of the first."""
+        facts = self.tensors[rows]
+        facts = facts.iloc[:1].assign(numel=facts["numel"].sum())
+        sums = [of[..., rows, :, :].sum(axis=-3, keepdims=True) for of in (self.dot, self.both, self.opposed)]
+        return Pairs(self.experts, facts, *sums)
+
+    def values(self, value: str, density: float = 1.0) -> Floats:
+        """One of ``VALUES`` for every tensor and pair (L, K, K); NaN where it is undefined, as for a zero vector."""
+        at = DENSITIES.index(density)
+        if value == COSINE:
+            return _ratio(self.dot, np.sqrt(_outer(self.dot, np.multiply)))
+        if value == CONFLICT:
+            return _ratio(self.opposed[at], self.both[at])
+        return _ratio(self.both[at], _outer(self.both[at], np.add) - self.both[at])
+
+    def chance(self, value: str, density: float = 1.0) -> Floats:
+        """The value for independent experts (L, K, K), which keep as many entries, but at random positions."""
+        if value != OVERLAP:
+            return np.full(self.dot.shape, 0.0 if value == COSINE else 0.5)
+        kept = self.both[DENSITIES.index(density)]
+        numels = np.maximum(self.tensors["numel"].to_numpy(np.float64), 1)[:, None, None]
+        expected = _outer(kept, np.multiply) / numels
+        return _ratio(expected, _outer(kept, np.add) - expected)
+
+
+def _outer(matrices: NDArray[Any], operation: np.ufunc) -> Floats:
+    """The operation on the two diagonal entries of every pair: (L, K, K) -> (L, K, K)."""
+    diagonal = np.diagonal(matrices, axis1=-2, axis2=-1).astype(np.float64)
+    values: Floats = operation(diagonal[..., :, None], diagonal[..., None, :])
+    return values
+
+
+def _ratio(part: NDArray[Any], whole: NDArray[Any]) -> Floats:
+    full = whole.astype(np.float64)
+    ratio: Floats = np.divide(part.astype(np.float64), full, out=np.full(full.shape, np.nan), where=full > 0)
+    return ratio
+
+
+# Measuring
+
+
+def measure_pairs(subject: Subject, context: Context) -> MeasurementResult:
+    """The tables of ``as_tables`` for the experts of a run; raises CheckpointError if they can no longer be read."""
+    opened = subject.checkpoints
+    inputs = Inputs(opened.pretrained, opened.experts, None, choose_device(context.device))
+    notes = {"experts": len(inputs.names), "tensors": len(inputs.parameters), "numel": sum(inputs.numels)}
+    return MeasurementResult(as_tables(compare(inputs, context)), notes)
+
+
+def compare(inputs: Inputs, context: Context = QUIET) -> Pairs:
+    """The sums of all pairs, tensor by tensor. Every tensor of every expert is pruned by itself. Raises Cancelled."""
+    count, places = len(inputs.names), {p.name: at for at, p in enumerate(inputs.parameters)}
+    dot = np.zeros((len(places), count, count))
+    both, opposed = (np.zeros((len(DENSITIES), *dot.shape), np.int64) for _ in range(2))
+    for slot in Stream(inputs, (), False, context.meter(inputs.work), "Comparing experts"):
+        at, vectors = places[slot.name], slot.task_vectors.reshape(count, -1)
+        exact = double(vectors)
+        dot[at] = (exact @ exact.T).cpu().numpy()
+        for stop, kept in enumerate(trim_each(vectors, DENSITIES)):
+            signs = kept.sign().to(torch.float32 if kept.shape[1] < EXACT else torch.float64)
+            both[stop, at] = together = _product(signs.abs())
+            opposed[stop, at] = (together - _product(signs)) // 2
+    facts = [(p.name, p.order, p.section, str(p.role), p.part) for p in inputs.parameters]
+    rows = [(*what, numel) for what, numel in zip(facts, inputs.numels, strict=True)]
+    return Pairs(inputs.names, pd.DataFrame(rows, columns=FACTS), dot, both, opposed)
+
+
+def _product(signs: Tensor) -> Counts:
+    """Products (K, K) of rows (K, n) of 0 and ±1, which are whole numbers."""
+    products: Counts = (signs @ signs.T).round().long().cpu().numpy()
+    return products
+
+
+# What is stored
+
+
+def as_tables(pairs: Pairs) -> dict[str, pd.DataFrame]:
+    """ "tensors"; "experts", a row per tensor (by its order) and expert; "pairs", a row per tensor and pair."""
+    alone = [(k, k) for k in range(len(pairs.experts))]
+    across = list(combinations(range(len(pairs.experts)), 2))
+    own = {"square": pairs.dot} | _by_density("kept", pairs.both)
+    shared = {"dot": pairs.dot} | _by_density("both", pairs.both) | _by_density("opposed", pairs.opposed)
+    return {
+        "tensors": pairs.tensors,
+        "experts": _table(pairs, alone, ("expert",), own),
+        "pairs": _table(pairs, across, ("first", "second"), shared),
+    }
+
+
+def _by_density(name: str, counts: Counts) -> dict[str, NDArray[Any]]:
+    return {f"{name}_{density:g}": of for density, of in zip(DENSITIES, counts, strict=True)}
+
+
+def _table(
+    pairs: Pairs, chosen: Sequence[tuple[int, int]], names: Sequence[str], sums: Mapping[str, NDArray[Any]]
+) -> pd.DataFrame:
+    at = np.array(chosen, int).reshape(-1, 2).T
+    order, experts = pairs.tensors["order"].to_numpy(), np.array(pairs.experts, object)
+    who = {name: np.tile(experts[at[side]], len(order)) for side, name in enumerate(names)}
+    numbers = {name: of[:, at[0], at[1]].ravel() for name, of in sums.items()}
+    return pd.DataFrame({"order": np.repeat(order, len(chosen)), **who, **numbers})
+
+
+def from_tables(tables: Mapping[str, pd.DataFrame]) -> Pairs:
+    """The opposite of ``as_tables``."""
+    tensors, alone, across = tables["tensors"], tables["experts"], tables["pairs"]
+    experts = tuple(dict.fromkeys(alone["expert"]))
+    length, count = len(tensors), len(experts)
+    first, second = np.triu_indices(count, 1)
+
+    def square(own: str, shared: str) -> Floats:
+        matrices = np.zeros((length, count, count))
+        if own:
+            matrices[:, range(count), range(count)] = alone[own].to_numpy().reshape(length, count)
+        matrices[:, first, second] = matrices[:, second, first] = across[shared].to_numpy().reshape(length, len(first))
+        return matrices
+
+    both = np.stack([square(f"kept_{density:g}", f"both_{density:g}") for density in DENSITIES])
+    opposed = np.stack([square("", f"opposed_{density:g}") for density in DENSITIES])
+    return Pairs(experts, tensors, square("square", "dot"), both.astype(np.int64), opposed.astype(np.int64))
+
+
+# What is drawn
+
+
+def matrix(one: Pairs, density: float = 1.0) -> pd.DataFrame:
+    """All values of all ordered pairs of different experts, for one tensor or a sum.
+
+    Columns: first, second, cosine, conflict, overlap, chance (of the overlap), both and opposed (entries).
+    """
+    at = DENSITIES.index(density)
+    first, second = np.nonzero(~np.eye(len(one.experts), dtype=bool))
+    experts = np.array(one.experts, object)
+    numbers = {value: one.values(value, density)[0] for value in VALUES}
+    numbers |= {"chance": one.chance(OVERLAP, density)[0], "both": one.both[at, 0], "opposed": one.opposed[at, 0]}
+    columns = {name: of[first, second] for name, of in numbers.items()}
+    return pd.DataFrame({"first": experts[first], "second": experts[second], **columns})
+
+
+def by_depth(pairs: Pairs, pair: tuple[str, str], value: str, density: float = 1.0) -> pd.DataFrame:
+    """One pair by tensor: FACTS, value, chance, whole (that of all the section's tensors as one), and low and high, the
+    range over all pairs; NaN where it is undefined."""
+    a, b = (pairs.experts.index(name) for name in pair)
+    values, chance = pairs.values(value, density), pairs.chance(value, density)
+    others = values[:, *np.triu_indices(len(pairs.experts), 1)]
+    finite = np.isfinite(others).any(axis=1)
+    low, high = np.full((2, len(values)), np.nan)
+    low[finite], high[finite] = np.nanmin(others[finite], axis=1), np.nanmax(others[finite], axis=1)
+    sections = pairs.tensors["section"].to_numpy()
+    whole = {s: pairs.summed(sections == s).values(value, density)[0, a, b] for s in dict.fromkeys(sections)}
+    return pairs.tensors.assign(
+        value=values[:, a, b], chance=chance[:, a, b], whole=[whole[s] for s in sections], low=low, high=high
+    )
+
+
+def by_tensor(pairs: Pairs, value: str, density: float = 1.0) -> pd.DataFrame:
+    """Every pair by tensor: FACTS, first, second, value; NaN where it is undefined."""
+    values = pairs.values(value, density)
+    frames = [
+        pairs.tensors.assign(first=pairs.experts[a], second=pairs.experts[b], value=values[:, a, b])
+        for a, b in combinations(range(len(pairs.experts)), 2)
+    ]
+    return pd.concat(frames, ignore_index=True)
+
+
+def distances(one: Pairs, value: str, density: float = 1.0) -> Floats:
+    """How far apart experts are (K, K): 1 - cosine, the share in conflict, or 1 - overlap."""
+    values: Floats = one.values(value, density)[0]
+    return values if value == CONFLICT else 1.0 - values
+
+
+def cluster_order(distance: Floats) -> list[int]:
+    """The order (K,) of the leaves of a tree of average linkage, neighbors as near as the tree allows.
+
+    What is undefined counts as the largest distance there is.
+    """
+    count = len(distance)
+    if count < 3:
+        return list(range(count))
+    from scipy.cluster.hierarchy import leaves_list, linkage
+    from scipy.spatial.distance import squareform
+
+    finite = np.isfinite(distance)
+    filled = np.where(finite, distance, distance[finite].max(initial=1.0))
+    even = np.maximum((filled + filled.T) / 2, 0.0)
+    np.fill_diagonal(even, 0.0)
+    tree = linkage(squareform(even, checks=False), "average", optimal_ordering=True)
+    return [int(leaf) for leaf in leaves_list(tree)]

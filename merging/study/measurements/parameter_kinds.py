@@ -1,0 +1,65 @@
+"""Accuracy with each kind of parameter reset to the pretrained one (LOT, Table 7)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+import pandas as pd
+
+from merging.models.families import Role
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from merging.models.checkpoint import Checkpoint
+    from merging.study.analysis.subject import MeasurementResult, Subject
+    from merging.tasks.context import Context
+
+SPLIT = "reporting"
+# The paper's three kinds; embeddings, which it does not name, are kept apart.
+KINDS: Mapping[str, frozenset[Role]] = {
+    "linear weights": frozenset({Role.LINEAR, Role.CONV, Role.PROJECTION}),
+    "scales": frozenset({Role.NORM_SCALE}),
+    "biases": frozenset({Role.SHIFT}),
+    "embeddings": frozenset({Role.EMBEDDING}),
+}
+NOTHING = "nothing"
+ABLATION = ("kind", "task", "title", "correct", "n", "accuracy", "low", "high")
+
+
+def measure_ablation(subject: Subject, context: Context) -> MeasurementResult:
+    """The table "ablation": in-domain accuracy with each kind of parameter reset to pretrained, and with none reset.
+
+    Raises:
+        CheckpointError, TaskError: what the run merged cannot be read, or the benchmark lacks images for it.
+    """
+    from merging.engine.evaluation.evaluate import evaluate
+    from merging.study.analysis.subject import MeasurementResult
+
+    subject.refuse_modules()
+    pretrained, tasks = subject.opened.pretrained, list(subject.opened.experts)
+    present = {parameter.role for parameter in pretrained.parameters}
+    kinds = {NOTHING: frozenset[Role](), **{kind: roles for kind, roles in KINDS.items() if roles & present}}
+    stages = subject.stages(context, dict.fromkeys(kinds, 1.0))
+    frames = []
+    with subject.merged(stages) as merged:
+        groups: dict[int, list[str]] = {}
+        for task in tasks:
+            groups.setdefault(id(merged[task]), []).append(task)
+        for kind, roles in kinds.items():
+            parts = stages[kind].parts({group[0]: float(len(group)) for group in groups.values()})
+            for group in groups.values():
+                model = without(merged[group[0]], pretrained, roles)
+                rows = evaluate(model, subject.benchmark, splits=(SPLIT,), tasks=group, context=parts[group[0]])
+                frames.append(rows.assign(kind=kind)[list(ABLATION)])
+    table = pd.concat(frames, ignore_index=True)
+    return MeasurementResult({"ablation": table}, {"split": SPLIT, "images": int(table["n"].max())})
+
+
+def without(merged: Checkpoint, pretrained: Checkpoint, roles: frozenset[Role]) -> dict[str, Tensor]:
+    """The merged state dict with the tensors of these roles as they are in the pretrained model."""
+    return {
+        parameter.name: (pretrained if parameter.role in roles else merged).read(parameter.name)
+        for parameter in pretrained.parameters
+    }

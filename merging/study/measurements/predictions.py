@@ -1,0 +1,131 @@
+"""The predictions of a run for every image of the reporting half, in a few bytes an image.
+
+The same code gives the run's scores, so their accuracies are the scores. A merge with one model per task predicts as it
+was scored: each model alone on its own task, all of them on the other tasks; what is on top of a model is used as well.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+from merging.base.errors import TaskError
+from merging.engine.outputs import MERGED
+from merging.study.analysis.stored import Measured
+from merging.study.analysis.subject import MeasurementResult, Subject
+from merging.tasks.context import Context
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from merging.engine.evaluation.evaluate import EvaluatedModel
+    from merging.images.benchmarks.benchmark import Benchmark
+    from merging.models.checkpoint import Checkpoint
+
+SPLIT = "reporting"
+PREDICTING = "predictions"  # a phase
+
+
+def measure_predictions(subject: Subject, context: Context) -> MeasurementResult:
+    """The arrays "predicted" (class, uint16) and "margin" (float16) over all images, and the table "answers".
+
+    "answers" has a row for each model and data set, with the index of its first image in the arrays, n and
+    correct. A margin is the cosine of the right class minus the largest other one. The note "differing" counts the
+    images by which correct differs from the stored scores, which only another processor's rounding explains.
+
+    Raises:
+        CheckpointError, TaskError: the model cannot be read, or does not fit these images.
+    """
+    from merging.engine.evaluation.evaluate import answers
+
+    benchmark, stages = subject.benchmark, subject.stages(context, {PREDICTING: 1.0})
+    rows: list[tuple[str, str, int, int, int]] = []
+    predicted: list[NDArray[np.uint16]] = []
+    margins: list[NDArray[np.float16]] = []
+    first = 0
+    with subject.models(stages) as models:
+        for answer in answers(evaluated_parts(models, subject), benchmark, (SPLIT,), stages[PREDICTING]):
+            rows.append((answer.model or MERGED, answer.task.key, first, answer.n, answer.correct))
+            predicted.append(answer.predicted.astype(np.uint16))
+            margins.append(answer.margins.astype(np.float16))
+            first += answer.n
+    table = pd.DataFrame(rows, columns=["model", "task", "first", "n", "correct"])
+    arrays = {"predicted": np.concatenate(predicted), "margin": np.concatenate(margins)}
+    notes = {"split": SPLIT, "images": sum(benchmark.count(task.key, SPLIT) for task in benchmark.tasks)}
+    return MeasurementResult({"answers": table}, {**notes, "differing": _differing(table, subject)}, arrays)
+
+
+def evaluated_parts(models: Mapping[str, Checkpoint], subject: Subject) -> list[EvaluatedModel]:
+    """The models of a run, each with its data sets. Raises TaskError if the benchmark's images do not fit them."""
+    from merging.engine.evaluation.evaluate import EvaluatedModel, per_task_parts
+
+    benchmark = subject.benchmark
+    if reason := benchmark.misfit(next(iter(models.values()))):
+        raise TaskError(f"It cannot be measured on this benchmark: {reason}")
+    kept = subject.store.features_of(subject.run_id)
+    if subject.store.run(subject.run_id).per_task:
+        return per_task_parts(models, benchmark, kept)
+    return [EvaluatedModel("", models[MERGED], [task.key for task in benchmark.tasks], subject.modules, kept)]
+
+
+def _differing(table: pd.DataFrame, subject: Subject) -> int:
+    """Images by which the answers differ from the run's scores, 0 if it has none on this benchmark."""
+    run = subject.store.run(subject.run_id)
+    if run.scores is None or run.benchmark != subject.benchmark.digest:
+        return 0
+    stored = run.scores[run.scores["split"] == SPLIT].set_index("task")["accuracy"]
+    own = table.assign(right=table["correct"] / table["n"]).groupby("task", sort=False)[["right", "n"]].mean()
+    return int(((own["right"] - stored.reindex(own.index)).abs() * own["n"]).round().sum())
+
+
+# Reading them back
+
+
+@dataclass(frozen=True)
+class Answers:
+    """The classes that each of m models predicts for the n images of one data set; most often m is 1."""
+
+    models: tuple[str, ...]
+    predicted: NDArray[np.int64]  # (m, n)
+    margin: NDArray[np.float64]  # (m, n)
+    labels: NDArray[np.int64]  # (n,)
+
+    @property
+    def right(self) -> NDArray[np.bool_]:
+        """Whether a model predicts an image's class (m, n)."""
+        correct: NDArray[np.bool_] = self.predicted == self.labels
+        return correct
+
+
+def of_data_sets(measured: Measured, benchmark: Benchmark) -> dict[str, Answers]:
+    """{data set: the answers}, in the order of the benchmark. Raises StoreError if the measurement is missing."""
+    table, predicted, margins = measured.table("answers"), measured.array("predicted"), measured.array("margin")
+    answered = {}
+    for task in benchmark.tasks:
+        rows = table[table["task"] == task.key]
+        if rows.empty:
+            continue
+        spans = [slice(int(a), int(a) + int(n)) for a, n in zip(rows["first"], rows["n"], strict=True)]
+        answered[task.key] = Answers(
+            tuple(rows["model"].astype(str)),
+            np.stack([predicted[span] for span in spans]).astype(np.int64),
+            np.stack([margins[span] for span in spans]).astype(np.float64),
+            benchmark.labels(task.key, SPLIT),
+        )
+    return answered
+
+
+def scores(measured: Measured, benchmark: Benchmark) -> pd.DataFrame:
+    """Scores of the reporting half, in the rows of the evaluation."""
+    from merging.engine.evaluation.evaluate import score_table
+
+    rows: list[dict[str, Any]] = measured.table("answers").to_dict("records")  # type: ignore[assignment]
+    several = any(row["model"] != MERGED for row in rows)
+    return score_table(
+        (str(row["model"]) if several else "", benchmark.task(str(row["task"])), SPLIT, row["correct"], row["n"])
+        for row in rows
+    )

@@ -1,0 +1,117 @@
+"""The true map: how accuracy changes when a tensor, a block or a kind of tensor is put back to pretrained.
+
+Each change is made and the model is run on a sample of the choosing half; nothing is estimated but the interval, which
+is a paired bootstrap's on the same images. A merge with one model per task is changed in each of its models, and judged
+as such merges are scored: each model alone on its own task, the mean over all of them on the other tasks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+from merging.base.devices import choose_device
+from merging.base.progress import Meter
+from merging.engine.evaluation.image_features import predict
+from merging.models.checkpoint import Checkpoint
+from merging.study.analysis.subject import MeasurementResult, Subject
+from merging.study.measurements import put_back_images
+from merging.study.measurements.predictions import evaluated_parts
+from merging.study.measurements.put_back_variants import PutBackTower, PutBackVariant, variants
+from merging.study.previews.bootstrap import DRAWS, H_SCORE, paired_differences
+from merging.tasks.context import Context
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from merging.engine.evaluation.evaluate import EvaluatedModel
+
+COLUMNS = ("level", "name", "over", "group", "before", "after", "change", "low", "high", "margin", "n")
+RENAMED = {"reference": "before", "accuracy": "after", "difference": "change"}
+CHANGES = "changes"  # the table
+RUNNING = "running variants"  # a phase
+Floats = NDArray[np.float64]
+# By variant (None: the merged model) and task, for each model that was run: each image's answer, right (1) or not, and
+# its margin, a cosine (2, n).
+Answered = dict[PutBackVariant | None, dict[str, list[Floats]]]
+
+
+def measure_put_back(subject: Subject, context: Context) -> MeasurementResult:
+    """The table "changes": a row for each change and average or task, in accuracy (fractions) and margin (cosines).
+
+    level (tensor, block, kind) and name say what is put back; over is "in domain", "out of domain" or a task, group is
+    "average" or the task's domain. before and after are accuracies, change is their difference with the 95 % interval
+    low to high, margin the change of the mean margin, n the number of images.
+
+    Raises:
+        CheckpointError, TaskError: what the run merged cannot be read, or does not fit the benchmark's images.
+    """
+    subject.refuse_modules()
+    pretrained, sample = subject.checkpoints.pretrained, put_back_images.draw(subject.benchmark)
+    inside = [task for task in sample if task in subject.checkpoints.experts]
+    notes = {**put_back_images.notes(sample, inside), "resamples": DRAWS}
+    stages = subject.stages(context, {RUNNING: 4.0})
+
+    def result(answered: Answered) -> MeasurementResult:
+        return MeasurementResult({CHANGES: changes(answered, inside)}, notes)
+
+    with subject.models(stages) as models:
+        parts = evaluated_parts(models, subject)
+        meter = stages[RUNNING].meter(0)
+        return result(
+            answers(parts, pretrained, sample, context.device, meter, lambda so_far: subject.show(result(so_far)))
+        )
+
+
+def answers(
+    parts: Sequence[EvaluatedModel],
+    pretrained: Checkpoint,
+    sample: put_back_images.Images,
+    device: str,
+    meter: Meter,
+    show: Callable[[Answered], None] | None = None,
+) -> Answered:
+    """What every model answers as it is, and with every variant's tensors put back.
+
+    ``show`` is called with the answers so far, each time a section of the network is done; not where several models
+    answer, since until the last one they are not the merge's.
+    """
+    every, answered = variants(pretrained.parameters), Answered()
+    counts = [sum(len(sample[task].labels) for task in part.tasks if task in sample) for part in parts]
+    for part in parts:
+        tower = PutBackTower.of(part.open(), pretrained, choose_device(device))
+        meter.total = max(meter.total, sum(tower.work(every, count) for count in counts))
+        tasks = [task for task in part.tasks if task in sample]
+        section = 0
+        for variant, features in tower.features(every, put_back_images.batches(sample, tasks), meter):
+            if show is not None and len(parts) == 1 and variant is not None and variant.first != section:
+                show(answered)
+                section = variant.first
+            for task, rows in put_back_images.by_task(features, sample, tasks).items():
+                right = predict(rows, sample[task].head) == sample[task].labels
+                both = np.stack([right, sample[task].margins(rows).numpy()]).astype(np.float64)
+                answered.setdefault(variant, {}).setdefault(task, []).append(both)
+    return answered
+
+
+def changes(answered: Answered, inside: Sequence[str]) -> pd.DataFrame:
+    """The table of ``measure_put_back`` from the answers; ``inside`` are the tasks in domain."""
+    means = {variant: {task: np.mean(each, axis=0) for task, each in of.items()} for variant, of in answered.items()}
+    before = means[None]
+    frames = []
+    for variant, after in means.items():
+        if variant is not None:
+            right, reference = ({task: numbers[0] for task, numbers in of.items()} for of in (after, before))
+            rows = paired_differences(right, reference, inside)
+            rows = rows[rows["over"] != H_SCORE].rename(columns=RENAMED)
+            margin = put_back_images.averaged(
+                {task: (after[task][1] - before[task][1]).mean() for task in before}, inside
+            )
+            rows["margin"] = [float(margin[pair]) for pair in zip(rows["over"], rows["group"], strict=True)]
+            frames.append(rows.assign(level=variant.level, name=variant.name))
+    joined = pd.concat(frames, ignore_index=True) if frames else pd.DataFrame(columns=list(COLUMNS))
+    return joined[list(COLUMNS)]

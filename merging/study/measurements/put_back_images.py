@@ -1,0 +1,80 @@
+"""The images that both maps are measured on: those of a preview, so that its answers and theirs agree."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from merging.engine.evaluation.image_features import margins
+from merging.study.previews.bootstrap import AVERAGE, IN_DOMAIN, OUT_OF_DOMAIN
+from merging.study.previews.samples import BATCH, HALF, PreviewSample, drawn
+
+if TYPE_CHECKING:
+    from merging.images.benchmarks.benchmark import Benchmark
+
+SAMPLE = PreviewSample(32)  # images of every task, the ones that a preview of this size sees
+
+
+@dataclass(frozen=True)
+class SampleImages:
+    """The sample of one task: preprocessed images (n, 3, h, w), labels (n,), and the task's head (classes, d)."""
+
+    images: Tensor
+    labels: NDArray[np.int64]
+    head: Tensor
+
+    def margins(self, features: Tensor) -> Tensor:
+        """By how much the cosine of the right class exceeds the largest other one (n,)."""
+        return margins(features, self.head, torch.from_numpy(self.labels))
+
+
+Images = dict[str, SampleImages]  # by task
+
+
+def draw(benchmark: Benchmark) -> Images:
+    """The sample of every task that has images."""
+    return {
+        task.key: SampleImages(benchmark.preprocess(task.images[:]), task.labels, benchmark.head(task.key))
+        for task in drawn(benchmark, SAMPLE).values()
+        if len(task.labels)
+    }
+
+
+def batches(sample: Images, tasks: Sequence[str]) -> list[Tensor]:
+    """The images of these tasks one after another, in batches."""
+    return list(torch.cat([sample[task].images for task in tasks]).split(BATCH))
+
+
+def by_task(rows: Tensor, sample: Images, tasks: Sequence[str]) -> dict[str, Tensor]:
+    """Rows for all images (n, ...), as ``batches`` has them, cut into each task's own."""
+    sizes = [len(sample[task].labels) for task in tasks]
+    return dict(zip(tasks, rows.split(sizes), strict=True))
+
+
+def averaged(of_tasks: Mapping[str, Any], inside: Sequence[str]) -> dict[tuple[str, str], Any]:
+    """{(over, group): number or array}: means over the tasks in domain and out of domain, then every task's own.
+
+    The names are those of ``paired_differences``; a domain without tasks is left out.
+    """
+    groups = {IN_DOMAIN: [t for t in of_tasks if t in inside], OUT_OF_DOMAIN: [t for t in of_tasks if t not in inside]}
+    means = {(name, AVERAGE): np.mean([of_tasks[t] for t in tasks], axis=0) for name, tasks in groups.items() if tasks}
+    return means | {(task, name): of_tasks[task] for name, tasks in groups.items() for task in tasks}
+
+
+def notes(sample: Images, inside: Sequence[str]) -> dict[str, Any]:
+    """What a picture of these images has to say about them."""
+    sizes = {task: len(one.labels) for task, one in sample.items()}
+    return {
+        "split": HALF,
+        "sample_seed": SAMPLE.seed,
+        "images": max(sizes.values()),
+        "fewest_images": min(sizes.values()),
+        "n_in": sum(n for task, n in sizes.items() if task in inside),
+        "n_out": sum(n for task, n in sizes.items() if task not in inside),
+    }

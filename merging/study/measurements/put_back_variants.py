@@ -1,0 +1,131 @@
+"""The models that differ from a merged one in what is put back: one tensor, one block, or one kind of tensor.
+
+A change is first felt in the section that holds it (the stem, a block, the head). So the tokens that enter a section
+are computed once, and each variant runs from there: in block b of B it costs (B - b + 1) / B of a pass.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+
+import torch
+from torch import Tensor
+
+from merging.base.progress import Meter
+from merging.base.threads import side_by_side
+from merging.images.batches import forward_bytes
+from merging.images.image_encoder import Encoder
+from merging.models.checkpoint import Checkpoint
+from merging.models.families import OUTPUT, UNMERGED, Parameter
+from merging.models.tower_names import assemble
+
+TENSOR, BLOCK, KIND = "tensor", "block", "kind"  # levels; the embeddings and the output count as blocks, too
+PUTTING_BACK = "Putting weights back"
+
+
+@dataclass(frozen=True)
+class PutBackVariant:
+    """A model with some tensors put back: one, those of a section, or those of a role. ``name`` is its name."""
+
+    level: str
+    name: str
+    tensors: frozenset[str]
+    first: int  # the first section of the network that differs: 0 is the stem, b + 1 is block b
+
+
+def variants(parameters: Sequence[Parameter]) -> list[PutBackVariant]:
+    """Every tensor, every section and every role that has several tensors, each level in forward order."""
+    merged = [parameter for parameter in parameters if parameter.role not in UNMERGED]
+    last = 2 + max((parameter.block for parameter in merged if parameter.block is not None), default=-1)
+    first = {p.name: last if p.section == OUTPUT else 0 if p.block is None else p.block + 1 for p in merged}
+    groups: dict[tuple[str, str], list[str]] = {}
+    for parameter in sorted(merged, key=lambda p: (first[p.name], p.order)):
+        for group in ((TENSOR, parameter.name), (BLOCK, parameter.section), (KIND, str(parameter.role))):
+            groups.setdefault(group, []).append(parameter.name)
+    every = [
+        PutBackVariant(level, name, frozenset(names), min(first[tensor] for tensor in names))
+        for (level, name), names in groups.items()
+        if level == TENSOR or len(names) > 1
+    ]
+    return sorted(every, key=lambda variant: (TENSOR, BLOCK, KIND).index(variant.level))
+
+
+@dataclass(frozen=True)
+class PutBackTower:
+    """A merged model's tower on a device, and the pretrained model from which its tensors are put back."""
+
+    merged: Checkpoint
+    pretrained: Checkpoint
+    encoder: Encoder
+
+    @classmethod
+    def of(cls, merged: Checkpoint, pretrained: Checkpoint, device: torch.device | str) -> PutBackTower:
+        """The tower of a merged model in memory."""
+        return cls(merged, pretrained, Encoder.of(merged, device, like=pretrained))
+
+    def with_pretrained(self, names: Collection[str]) -> Encoder:
+        """The tower with these tensors, under their stored names, as they are in the pretrained model."""
+        tensors = dict(self.encoder.tensors)
+        for name, parts in self.encoder.names.items():
+            if not names or all(part not in names for part in parts):
+                continue
+            read = [(self.pretrained if part in names else self.merged).read(part) for part in parts]
+            on_device = [one.to(self.encoder.device, torch.float32) for one in read]
+            tensors[name] = assemble(name, parts, on_device)
+        return replace(self.encoder, tensors=tensors)
+
+    def work(self, every: Sequence[PutBackVariant], images: int) -> int:
+        """Images times sections that ``features`` runs."""
+        sections = self.encoder.sections
+        of_kinds = sum(variant.level == KIND for variant in every)
+        others = sum(sections - variant.first for variant in every if variant.level != KIND)
+        return images * (2 * sections - 1 + sections * of_kinds + others)
+
+    def features(
+        self, every: Sequence[PutBackVariant], batches: Sequence[Tensor], meter: Meter
+    ) -> Iterator[tuple[PutBackVariant | None, Tensor]]:
+        """Features (n, d) on the CPU of the merged model, as None, and of every variant, by section, then of kinds.
+
+        ``batches`` are preprocessed images (n, 3, h, w).
+        """
+        images = [batch.to(self.encoder.device) for batch in batches]
+        yield None, self._rest(self.encoder, 0, images, meter, "nothing")
+        tokens = images
+        for section in range(self.encoder.sections):
+            for variant in every:
+                if variant.level != KIND and variant.first == section:
+                    yield variant, self._of(variant, tokens, meter)
+            if section + 1 < self.encoder.sections:
+                tokens = self._all(self.encoder, section, tokens, meter, "")
+        for variant in every:
+            if variant.level == KIND:
+                tokens = images
+                for section in range(variant.first):
+                    tokens = self._all(self.encoder, section, tokens, meter, variant.name)
+                yield variant, self._of(variant, tokens, meter)
+
+    def _of(self, variant: PutBackVariant, tokens: Sequence[Tensor], meter: Meter) -> Tensor:
+        return self._rest(self.with_pretrained(variant.tensors), variant.first, tokens, meter, variant.name)
+
+    def _rest(self, encoder: Encoder, section: int, tokens: Sequence[Tensor], meter: Meter, detail: str) -> Tensor:
+        """Features from the tokens that enter a section."""
+        for at in range(section, encoder.sections):
+            tokens = self._all(encoder, at, tokens, meter, detail)
+        return torch.cat([x.cpu() for x in tokens])
+
+    def _all(self, encoder: Encoder, section: int, tokens: Sequence[Tensor], meter: Meter, detail: str) -> list[Tensor]:
+        """What leaves a section, batches beside each other."""
+        nbytes = forward_bytes(max(map(len, tokens), default=0), encoder.architecture)
+        found = list[Tensor]()
+        with side_by_side((partial(_run, encoder, section, x) for x in tokens), encoder.device, nbytes) as results:
+            for x in results:
+                found.append(x)
+                meter.advance(len(x), PUTTING_BACK, detail)
+        return found
+
+
+def _run(encoder: Encoder, section: int, x: Tensor) -> Tensor:
+    with torch.inference_mode():
+        return encoder.run(section, x)

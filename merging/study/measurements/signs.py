@@ -1,0 +1,275 @@
+"""How far the signs of experts agree in the space of weights and in the joint spaces of DRM (Fig. 5, Table 4).
+
+At a position with p positive and q negative entries the agreement is max(p, q) / (p + q). Zeros are no votes, positions
+without a vote do not count, and a single vote agrees with itself. So agreement rises with sparsity, and every number is
+shown beside that of random signs with the same numbers of votes. All of it follows from the counts ``(K + 1, K + 1)``
+of positions by number of votes and size of the majority.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import Any, NamedTuple
+
+import numpy as np
+import pandas as pd
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from merging.base.devices import choose_device
+from merging.base.numerics.drm_space import prune_rank, units
+from merging.base.numerics.linear_algebra import double, with_doubles
+from merging.base.numerics.quantile import kth_smallest
+from merging.base.numerics.sign_election import Election, elect, trim_each, trim_rank, trim_vectors
+from merging.engine.inputs import Inputs
+from merging.methods.shared.least_squares import matrices
+from merging.models.families import LINEAR_MAPS, Parameter
+from merging.study.analysis.drm_joint_space import JointSpace, joint_space, speed
+from merging.study.analysis.subject import MeasurementResult, Subject
+from merging.tasks.context import Context
+
+WEIGHTS = "weights"
+SPACES = {  # key -> the paper's name: original weights, the decomposed space, back in the original space
+    WEIGHTS: "Original weights",
+    "joint_h": "Joint space H",
+    "back_h": "H, projected back",
+    "joint_v": "Joint space V",
+    "back_v": "V, projected back",
+}
+DENSITIES = (1.0, 0.7, 0.5, 0.3, 0.2, 0.1, 0.05)
+RANK_TOL = 0.01  # DRM's own default
+# Shares of an expert's largest entry: smaller entries count as zero after projecting back.
+NOTHING = {torch.float64: 1e-12, torch.float32: 1e-6}
+ENTRY = 3000  # multiply-adds that take as long as pruning an entry and counting its votes, in and out of a space
+PIECE = 1 << 14  # positions that are counted at a time, so that they stay in the processor's cache
+EDGES = (0.5, 0.6, 0.7, 0.8, 0.9, 1.0)
+PHASE = "Counting signs"
+Floats = NDArray[np.float64]
+Counts = NDArray[np.int64]
+
+
+class Agreement(NamedTuple):
+    """Mean agreement of the positions with a vote, that of random signs, and the share of all entries that vote."""
+
+    mean: float
+    null: float
+    density: float
+    positions: int
+
+    @property
+    def excess(self) -> float:
+        """The agreement beyond that of random signs."""
+        return self.mean - self.null
+
+
+def count_votes(values: Tensor) -> Counts:
+    """Positions of tensors (K, *S) by number of votes and size of the majority, (K + 1, K + 1)."""
+    size = len(values) + 1
+    counts = torch.zeros(size * size, dtype=torch.int64, device=values.device)
+    for part in values.flatten(1).split(PIECE, dim=1):
+        signs = part.sign()
+        balance = signs.sum(dim=0).abs_()
+        votes = signs.abs_().sum(dim=0)
+        cells = votes * size + (votes + balance) / 2
+        counts += torch.bincount(cells.long(), minlength=size * size)
+    return counts.reshape(size, size).cpu().numpy()
+
+
+def majorities(votes: int) -> Floats:
+    """The probability of each size of the majority (votes + 1,) if every vote's sign is a fair coin."""
+    sizes = np.zeros(votes + 1)
+    for positive in range(votes + 1):
+        sizes[max(positive, votes - positive)] += math.comb(votes, positive) / 2**votes
+    return sizes
+
+
+def random_agreement(votes: int) -> float:
+    """Expected agreement of that many random signs."""
+    return float(majorities(votes) @ np.arange(votes + 1)) / votes
+
+
+def agreement(counts: Counts) -> Agreement:
+    """Agreement over all positions that were counted; NaN if there are no votes."""
+    size = len(counts)
+    voters = counts.sum(axis=1)
+    positions, tasks = int(voters[1:].sum()), size - 1
+    density = float(voters @ np.arange(size)) / max(int(voters.sum()) * tasks, 1)
+    if not positions:
+        return Agreement(math.nan, math.nan, density, 0)
+    total = sum(float(counts[votes] @ np.arange(size)) / votes for votes in range(1, size))
+    null = sum(int(voters[votes]) * random_agreement(votes) for votes in range(1, size))
+    return Agreement(total / positions, null / positions, density, positions)
+
+
+def histogram(counts: Counts) -> tuple[Floats, Floats]:
+    """Shares of positions (5,) in the bins between ``EDGES``, the last with its end, and those of random signs."""
+    bins = len(EDGES) - 1
+    observed, null = np.zeros(bins), np.zeros(bins)
+    for votes in range(1, len(counts)):
+        chances = majorities(votes) * counts[votes].sum()
+        for majority in range(-(-votes // 2), votes + 1):
+            place = min(10 * majority // votes - 5, bins - 1)  # in whole numbers: 0.6 is on an edge
+            observed[place] += counts[votes, majority]
+            null[place] += chances[majority]
+    total = max(int(counts[1:].sum()), 1)
+    return observed / total, null / total
+
+
+class Layer(NamedTuple):
+    """One layer: votes by (space, density), elections by density, and the ranks of its joint spaces, H and V."""
+
+    votes: Mapping[tuple[str, float], Counts]
+    elections: Mapping[float, Election]
+    ranks: tuple[int, int]
+
+
+def inspect_layer(
+    vectors: Tensor,
+    densities: Sequence[float] = DENSITIES,
+    rank_tol: float = RANK_TOL,
+    tick: Callable[[float], None] = lambda share: None,
+    spaces: Iterable[JointSpace] | None = None,
+) -> Layer:
+    """Votes and elections of the task vectors (K, d_out, d_in) of one linear map, pruned to each of the densities.
+
+    Every expert's matrix is pruned by itself: in the weights as TIES trims one tensor, in the joint spaces as DRM
+    prunes the entries of its renormalized rows. The joint ``spaces`` H and V are computed one after the other unless
+    they are passed. ``tick`` is called with the share of the work that is done.
+    """
+    votes: dict[tuple[str, float], Counts] = {}
+    elections: dict[float, Election] = {}
+    for density, kept in zip(densities, trim_each(vectors, densities), strict=True):
+        votes[WEIGHTS, density], elections[density] = count_votes(kept), elect(kept)
+    ranks = []
+    if spaces is None:
+        spaces = (joint_space((), vectors, vertical) for vertical in (False, True))
+    tick(1 / 9)
+    for step, (way, whole) in enumerate(zip("hv", spaces, strict=True)):
+        space = whole.cut(rank_tol)
+        ranks.append(len(space.values))
+        renormalized = trim_each(space.entries / units(space.entries), densities, prune_rank)
+        for place, (density, kept) in enumerate(zip(densities, renormalized, strict=True)):
+            votes[f"joint_{way}", density] = count_votes(kept)
+            back = space.basis @ (space.entries * (kept != 0))
+            votes[f"back_{way}", density] = count_votes(_without_rounding(back))
+            tick((1 + 4 * step + 4 * (place + 1) / len(densities)) / 9)
+    return Layer(votes, elections, (ranks[0], ranks[1]))
+
+
+def estimated_seconds(shape: Sequence[int]) -> float:
+    """About how long ``inspect_layer`` takes for one density of task vectors (K, d_out, d_in) with known spaces."""
+    tasks, out, into = shape
+    entries = tasks * out * into
+    return entries * (min(out, tasks * into) + min(into, tasks * out) + 2 * ENTRY) / speed()
+
+
+def _without_rounding(values: Tensor) -> Tensor:
+    sizes = values.abs()
+    return values * (sizes >= NOTHING[values.dtype] * sizes.amax(dim=(1, 2), keepdim=True))
+
+
+def measure_signs(subject: Subject, context: Context) -> MeasurementResult:
+    """Sign agreement and elections of a run's experts, for every linear layer, space and density, layer by layer.
+
+    The tables: "layers", facts by ``order``; "agreement", by order, space and density; "votes", positions of
+    all layers together by space, density, number of votes and size of the majority; "elections", by order, density
+    and expert.
+
+    Raises:
+        CheckpointError: the checkpoints that the run merged can no longer be read.
+    """
+    opened = subject.checkpoints
+    inputs = Inputs(opened.pretrained, opened.experts, None, choose_device(context.device))
+    sizes = dict(zip((p.name for p in inputs.parameters), inputs.numels, strict=True))
+    meter = context.meter(sum(sizes.values()))
+    rows: dict[str, list[tuple[Any, ...]]] = {name: [] for name in COLUMNS}
+    total: dict[tuple[str, float], Counts] = {}
+    elections: dict[int, Mapping[float, Election]] = {}  # by the layer's order
+    other_votes = dict.fromkeys(DENSITIES, 0)
+    for p in inputs.parameters:
+
+        def tick(share: float, name: str = p.name) -> None:
+            meter.within(round(share * sizes[name]), PHASE, name)
+
+        if p.role not in LINEAR_MAPS:
+            for density, votes in elected_votes(inputs, p).items():
+                other_votes[density] += votes
+        else:
+            vectors = with_doubles(matrices(inputs.whole(p)))  # in the precision in which TIES elects signs
+            exact = double(vectors)
+            layer = inspect_layer(vectors, tick=tick, spaces=(joint_space((), exact, way) for way in (False, True)))
+            rows["layers"].append((p.name, p.order, p.section, str(p.role), p.part, sizes[p.name], *layer.ranks))
+            for (space, density), counts in layer.votes.items():
+                stats = agreement(counts)
+                rows["agreement"].append(
+                    (p.order, space, density, stats.mean, stats.null, stats.density, stats.positions)
+                )
+                total[space, density] = total.get((space, density), 0) + counts
+            elections[p.order] = layer.elections
+        meter.advance(sizes[p.name], PHASE, p.name)
+    rows["votes"] = [
+        (space, density, votes, majority, int(counts[votes, majority]))
+        for (space, density), counts in total.items()
+        for votes, majority in np.argwhere(counts).tolist()
+    ]
+    rows["elections"] = election_rows(elections, other_votes, inputs.names)
+    tables = {name: pd.DataFrame(rows[name], columns=columns) for name, columns in COLUMNS.items()}
+    return MeasurementResult(tables, {"rank_tol": RANK_TOL, "layers": len(elections), "tasks": len(inputs.names)})
+
+
+def elected_votes(inputs: Inputs, parameter: Parameter) -> dict[float, int]:
+    """The sum of all signs that one tensor elects, by density. It may be a table of tokens, so it is read in blocks."""
+    alone, numel = replace(inputs, only=frozenset({parameter.name})), inputs.pretrained.infos[parameter.name].numel
+
+    def blocks() -> Iterator[Tensor]:
+        return (slot.task_vectors for slot in alone.slots(True, lambda _: False))
+
+    pruned, count = [density for density in DENSITIES if density < 1], len(inputs.names)
+    ranks = [trim_rank(numel, density) for density in pruned for _ in inputs.names]
+    found = kth_smallest(lambda: (block.abs() for block in blocks()), ranks)
+    limits = {density: found[at * count : (at + 1) * count] for at, density in enumerate(pruned)}
+    votes = dict.fromkeys(DENSITIES, 0)
+    for block in blocks():
+        for density in DENSITIES:
+            votes[density] += elect(trim_vectors(block, limits.get(density))).votes
+    return votes
+
+
+def election_rows(
+    elections: Mapping[int, Mapping[float, Election]], other_votes: Mapping[float, int], experts: Sequence[str]
+) -> list[tuple[Any, ...]]:
+    """Rows of the table "elections" for layers by order, in which exact ties take the sign that wins more of the model.
+
+    ``other_votes`` is by density the sum of the signs that all other tensors elect.
+    """
+    votes = {
+        density: other + sum(layer[density].votes for layer in elections.values())
+        for density, other in other_votes.items()
+    }
+    return [
+        (order, density, *row)
+        for order, layer in elections.items()
+        for density, one in layer.items()
+        for row in zip(experts, one.kept, one.won(votes[density]), strict=True)
+    ]
+
+
+def counts_of(votes: pd.DataFrame, tasks: int) -> dict[tuple[str, float], Counts]:
+    """The table "votes" as counts by space and density."""
+    counts_by_space: dict[tuple[str, float], Counts] = {}
+    for space, density in votes[["space", "density"]].drop_duplicates().to_numpy():
+        rows = votes[(votes["space"] == space) & (votes["density"] == density)]
+        counts = counts_by_space[str(space), float(density)] = np.zeros((tasks + 1, tasks + 1), np.int64)
+        counts[rows["votes"], rows["majority"]] = rows["count"]
+    return counts_by_space
+
+
+COLUMNS = {
+    "layers": ["tensor", "order", "section", "role", "part", "numel", "rank_h", "rank_v"],
+    "agreement": ["order", "space", "density", "mean", "null", "kept", "positions"],
+    "votes": ["space", "density", "votes", "majority", "count"],
+    "elections": ["order", "density", "expert", "kept", "won"],
+}

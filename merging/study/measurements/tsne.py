@@ -1,0 +1,64 @@
+"""Maps of features by t-SNE."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+from merging.study.analysis.separability import NEAR, trustworthiness, unit
+from merging.study.analysis.subject import MeasurementResult, Subject
+from merging.study.measurements.features import SEED, TOGETHER
+from merging.tasks.context import Context
+
+PERPLEXITIES = (5, 30, 50)
+READING, MAPPING = "reading features", "maps"  # stages
+WEIGHTS = {READING: 1.0, MAPPING: 5.0}  # of the stages
+
+
+def measure_tsne(subject: Subject, context: Context) -> MeasurementResult:
+    """Maps by t-SNE of one model's unit features: an array (n, 2) for each, and the table "quality".
+
+    There is one of all data sets together and one of each, at every perplexity below its n; ``map_name`` gives the name
+    of its array. Rows are in the order of the images of "features". "quality" has its trustworthiness.
+
+    Raises:
+        CheckpointError, TaskError: the model's features cannot be computed.
+    """
+    stages = context.parts(WEIGHTS)
+    assert subject.measurement is not None  # `measure` passes it
+    features = subject.measurement("features", stages[READING])
+    images, rows = features.table("images"), unit(features.array("features").astype(np.float32))
+    parts = {TOGETHER: np.ones(len(images), bool)}
+    parts |= {key: (images["task"] == key).to_numpy() for key in dict.fromkeys(images["task"])}
+    work = [(name, at, p) for name, at in parts.items() for p in PERPLEXITIES if p < at.sum()]
+    meter = stages[MAPPING].meter(sum(int(at.sum()) for _, at, _ in work))
+    maps, quality = {}, []
+    for name, at, perplexity in work:
+        meter.within(0, "Drawing maps", f"{name}, perplexity {perplexity}")
+        coordinates = tsne(rows[at], perplexity)
+        maps[map_name(name, perplexity)] = coordinates.astype(np.float32)
+        quality.append((name, perplexity, trustworthiness(rows[at], coordinates), int(at.sum())))
+        meter.advance(int(at.sum()), "Drawing maps", name)
+    notes = {**features.notes, "neighbors": NEAR}
+    columns = ["map", "perplexity", "trustworthiness", "n"]
+    return MeasurementResult({"quality": pd.DataFrame(quality, columns=columns)}, notes, maps)
+
+
+def map_name(name: str, perplexity: int) -> str:
+    """The name of a map's array; ``name`` is a data set's key, or that of all together."""
+    return f"{name}_perplexity_{perplexity}"
+
+
+def tsne(rows: NDArray[Any], perplexity: float, seed: int = SEED) -> NDArray[np.float64]:
+    """A map (n, 2) of rows (n, d), all at one place if the rows are equal; the same on every call, under any load."""
+    from sklearn.manifold import TSNE
+
+    if not np.ptp(rows, axis=0).any():  # TSNE divides by the spread of the rows, and ends the process if there is none
+        return np.zeros((len(rows), 2))
+    # one thread: more threads change the order of sums, and with it the map
+    fit = TSNE(perplexity=perplexity, init="pca", random_state=seed, n_jobs=1)
+    coordinates: NDArray[np.float64] = fit.fit_transform(rows.astype(np.float32)).astype(np.float64)
+    return coordinates

@@ -1,0 +1,66 @@
+"""Occluding: one patch after another is replaced by a data set's mean patch, and the margin shows who needs it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+from torch import Tensor
+
+from merging.engine.evaluation.image_features import features
+from merging.images.benchmarks.referenced_images import Images
+from merging.study.one_image.lens import margin, target
+from merging.study.one_image.trace import places
+
+if TYPE_CHECKING:
+    from merging.study.one_image.studied import StudiedImage
+    from merging.study.one_image.towers import NamedTower
+    from merging.study.one_image.trace import Trace
+
+PIECE = 256  # images that are summed at a time
+
+
+def mean_patch(images: Images, patch: int) -> NDArray[np.float64]:
+    """The mean (patch, patch, 3) over all places of all images (n, s, s, 3), in pixels from 0 to 255."""
+    n, size = images.shape[:2]
+    side = size // patch
+    total = np.zeros((patch, patch, 3))
+    for start in range(0, n, PIECE):
+        cut = images[start : start + PIECE].reshape(-1, side, patch, side, patch, 3)
+        total += cut.sum(axis=(0, 1, 3), dtype=np.float64)
+    mean: NDArray[np.float64] = total / max(1, n * side * side)
+    return mean
+
+
+def occluded(inputs: Tensor, patches: Tensor) -> Tensor:
+    """Copies of an image (3, s, s), in each of which one patch is another one: (P, 3, s, s), patches row by row.
+
+    ``patches`` (P, 3, p, p) are what is put in.
+    """
+    count, _, patch, _ = patches.shape
+    side = inputs.shape[-1] // patch
+    copies = inputs.repeat(count, 1, 1, 1)
+    for number in range(count):
+        top, left = number // side * patch, number % side * patch
+        copies[number, :, top : top + patch, left : left + patch] = patches[number]
+    return copies
+
+
+def occlude(
+    tower: NamedTower, own: Trace, image: StudiedImage, patch: Tensor, reference: Trace | None = None
+) -> pd.DataFrame:
+    """A row for each patch that is replaced by ``patch`` (3, p, p), preprocessed: T - 1 images in a batch.
+
+    Columns: model, token, row, column, followed (the class whose margin it is), before and margin (cosines), change.
+    """
+    label = target(image, reference or own)
+    count = own.tokens.shape[1] - 1
+    copies = occluded(image.inputs[0], patch.expand(count, *patch.shape))
+    before = float(margin(own.features()[-1:], image, label)[0])
+    after = margin(features(tower.encoder, copies), image, label)
+    grid = places(count + 1).iloc[1:].reset_index(drop=True)
+    return grid.assign(
+        model=own.key, followed=image.class_name(label), before=before, margin=after, change=after - before
+    )

@@ -1,0 +1,106 @@
+"""Restoring: a model runs with another one's tokens put in before one block, and its answer shows what they carry."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pandas as pd
+import torch
+from torch import Tensor
+
+from merging.study.one_image.lens import probabilities, target
+from merging.study.one_image.trace import places
+
+if TYPE_CHECKING:
+    from merging.images.image_encoder import Encoder
+    from merging.study.one_image.studied import StudiedImage
+    from merging.study.one_image.towers import NamedTower
+    from merging.study.one_image.trace import Trace
+
+CLASS, PATCHES, ALL = "class", "patches", "all"
+KINDS = (CLASS, PATCHES, ALL)  # the tokens that are put in
+BATCH_BYTES = 1 << 27  # of tokens that run at a time
+
+
+def masks_of_kinds(tokens: int) -> Tensor:
+    """Which tokens are put in (3, T): the class token, the patches, all."""
+    first = torch.arange(tokens) == 0
+    return torch.stack([first, ~first, torch.ones_like(first)])
+
+
+def restored(encoder: Encoder, own: Tensor, donor: Tensor, masks: Tensor) -> Tensor:
+    """Features (B + 1, K, n, e) with the tokens of each mask (K, T) put in before block b, the last before the output.
+
+    ``own`` and ``donor`` (B + 1, n, T, d) are the tokens of n images in this model and in the other one. What enters
+    later blocks joins the batch there, so a mask costs the sum of (B - b) / B over all b passes of an image.
+    """
+    each = own[0].nbytes * len(own)
+    size = max(1, BATCH_BYTES // max(each, 1))
+    return torch.cat([_restored(encoder, own, donor, some) for some in masks.split(size)], dim=1)
+
+
+def _restored(encoder: Encoder, own: Tensor, donor: Tensor, masks: Tensor) -> Tensor:
+    depths, n, tokens, width = own.shape
+    put_in = masks.to(encoder.device)[:, None, :, None]
+    x = own.new_empty((0, tokens, width)).to(encoder.device)
+    with torch.inference_mode():
+        for depth in range(depths):
+            mine, theirs = own[depth].to(encoder.device), donor[depth].to(encoder.device)
+            x = torch.cat([x, torch.where(put_in, theirs, mine).flatten(0, 1)])
+            if depth + 1 < depths:
+                x = encoder.run(depth + 1, x)
+        features: Tensor = encoder.head(x).cpu().unflatten(0, (depths, len(masks), n))
+    return features
+
+
+def restore(
+    tower: NamedTower, own: Trace, donor: Trace, image: StudiedImage, followed: int | None = None
+) -> pd.DataFrame:
+    """A row for each depth and kind of tokens that are put in before the block of that number.
+
+    Columns: model, donor, depth (B: before the output), tokens ("class", "patches", "all"), followed (class whose
+    probability it is: the image's, or what the donor says), probability, change of it, answer, and right, whether
+    that is the class followed.
+    """
+    masks = masks_of_kinds(own.tokens.shape[1])
+    table = _rows(tower, own, donor, image, masks, followed)
+    return table.assign(tokens=[KINDS[number] for number in table.pop("mask")])
+
+
+def restore_tokens(
+    tower: NamedTower, own: Trace, donor: Trace, image: StudiedImage, followed: int | None = None
+) -> pd.DataFrame:
+    """The same with a row for each depth and single token that is put in: token, row, column (-1: the class token)."""
+    tokens = own.tokens.shape[1]
+    table = _rows(tower, own, donor, image, torch.eye(tokens, dtype=torch.bool), followed)
+    return table.merge(places(tokens), left_on="mask", right_on="token").drop(columns="mask")
+
+
+def _rows(
+    tower: NamedTower, own: Trace, donor: Trace, image: StudiedImage, masks: Tensor, followed: int | None
+) -> pd.DataFrame:
+    features = restored(tower.encoder, own.tokens[:, None], donor.tokens[:, None], masks)[:, :, 0]
+    depths, count, _ = features.shape
+    shares = probabilities(features.flatten(0, 1), image)
+    label = target(image, donor) if followed is None else followed
+    before = float(probabilities(own.features()[-1:], image)[0, label])
+    index = pd.MultiIndex.from_product([range(depths), range(count)], names=["depth", "mask"])
+    numbers = shares.argmax(dim=-1).tolist()
+    probability = shares[:, label].numpy()
+    return index.to_frame(index=False).assign(
+        model=own.key, donor=donor.key, followed=image.class_name(label), probability=probability,
+        change=probability - before, answer=[image.class_name(number) for number in numbers],
+        right=[number == label for number in numbers],
+    )  # fmt: skip
+
+
+def earliest_mending(table: pd.DataFrame, tokens: str = CLASS) -> int:
+    """The first depth from which putting these tokens in gives the class followed before every later block, too.
+
+    ``table`` is that of ``restore``. Before the output does not count, since no block of the model is used after it;
+    -1 if there is none.
+    """
+    own = table[(table["tokens"] == tokens) & (table["depth"] < table["depth"].max())].sort_values("depth")
+    last_wrong = own.loc[~own["right"].astype(bool), "depth"].max()
+    first = 0 if pd.isna(last_wrong) else int(last_wrong) + 1
+    return first if first < table["depth"].max() else -1

@@ -1,0 +1,183 @@
+"""Two values of ours with the interval of their difference, and whether it points where a paper's difference does."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from merging.images.benchmarks.metrics import Z95, wilson
+
+DRAWS, SEED = 2000, 0  # of a bootstrap
+LEVEL = 0.95
+INDEPENDENT, PAIRED, RESAMPLED, REDRAWN, RANGE, COUNTED = (
+    "95% interval assuming independence",
+    "95% interval of pairs",
+    "95% interval over tasks drawn again",
+    "95% interval over images drawn again",
+    "range of the rounds",
+    "counted in full",
+)
+FAILS_BELOW = 4  # points that Fisher's transformation needs
+Floats = NDArray[np.float64]
+
+
+class Verdict(StrEnum):
+    """Whether our difference has the direction of the paper's."""
+
+    SAME = "same direction"
+    OTHER = "other direction"
+    NOT_REPRODUCED = "not reproduced here"  # the interval of our difference holds zero
+    NOT_MEASURED = "not measured here"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Comparison:
+    """Two values, their difference (first minus second) with an interval, all in ``unit``.
+
+    ``sample`` says how many of what they are from, ``interval`` what the interval is. One without width is that of
+    numbers that are counted in full. ``texts`` stand in place of the two values, ``digits`` is how many decimals are
+    shown.
+    """
+
+    first: float
+    second: float
+    difference: float
+    low: float
+    high: float
+    sample: str
+    unit: str = "%"
+    interval: str = INDEPENDENT
+    texts: tuple[str, str] | None = None
+    digits: int = 1
+
+    @property
+    def holds_zero(self) -> bool:
+        """Whether zero lies in the interval or at its end, or the interval is not known."""
+        return not (self.low > 0 or self.high < 0)
+
+
+class BoundedValue(NamedTuple):
+    """A value with its 95 % interval."""
+
+    value: float
+    low: float
+    high: float
+
+
+def verdict(direction: int, ours: Comparison | None) -> Verdict:
+    """Whether ours shows what a paper states: its first value is more (1), the same (0) or less (-1).
+
+    A paper's "the same" is the other direction if our interval leaves zero out. An interval that is not known shows
+    nothing, neither a difference nor that there is none.
+    """
+    if ours is None or math.isnan(ours.difference):
+        return Verdict.NOT_MEASURED
+    if math.isnan(ours.low) or math.isnan(ours.high):
+        return Verdict.NOT_REPRODUCED
+    if direction == 0:
+        return Verdict.SAME if ours.holds_zero else Verdict.OTHER
+    if ours.holds_zero:
+        return Verdict.NOT_REPRODUCED
+    return Verdict.SAME if (ours.difference > 0) == (direction > 0) else Verdict.OTHER
+
+
+def of_estimates(
+    first: BoundedValue,
+    second: BoundedValue,
+    sample: str,
+    unit: str = "%",
+    scale: float = 100.0,
+    interval: str = INDEPENDENT,
+) -> Comparison:
+    """The difference of two estimates assuming independence (Newcombe's square-and-add interval).
+
+    Values on the same images are not, which makes the interval wider than it needs to be. ``scale`` turns the values
+    into ``unit``.
+    """
+    difference = first.value - second.value
+    below = math.hypot(first.value - first.low, second.high - second.value)
+    above = math.hypot(first.high - first.value, second.value - second.low)
+    return Comparison(
+        first=scale * first.value,
+        second=scale * second.value,
+        difference=scale * difference,
+        low=scale * (difference - below),
+        high=scale * (difference + above),
+        sample=sample,
+        unit=unit,
+        interval=interval,
+    )
+
+
+def of_shares(first: tuple[int, int], second: tuple[int, int], sample: str) -> Comparison:
+    """The difference of two proportions (count, total), in percent."""
+    return of_estimates(_share(*first), _share(*second), sample)
+
+
+def _share(count: int, total: int) -> BoundedValue:
+    return BoundedValue(count / total if total else math.nan, *wilson(count, total))
+
+
+def of_pairs(first: Floats, second: Floats, sample: str, unit: str = "%", scale: float = 100.0) -> Comparison:
+    """The mean of paired differences with the interval of a paired t-test; without an end for a single pair."""
+    from scipy.special import stdtrit
+
+    differences = np.asarray(first, np.float64) - np.asarray(second, np.float64)
+    n, mean = len(differences), float(differences.mean()) if len(differences) else math.nan
+    half = math.nan
+    if n > 1:
+        half = float(stdtrit(n - 1, (1 + LEVEL) / 2) * differences.std(ddof=1) / math.sqrt(n))
+    return Comparison(
+        first=scale * float(np.mean(first)),
+        second=scale * float(np.mean(second)),
+        difference=scale * mean,
+        low=scale * (mean - half),
+        high=scale * (mean + half),
+        sample=sample,
+        unit=unit,
+        interval=PAIRED,
+    )
+
+
+def of_counts(first: float, second: float, sample: str, unit: str, texts: tuple[str, str] | None = None) -> Comparison:
+    """The difference of two numbers that are counted in full, so that there is no interval."""
+    difference = first - second
+    return Comparison(
+        first=first, second=second, difference=difference, low=difference, high=difference, sample=sample, unit=unit,
+        interval=COUNTED, texts=texts,
+    )  # fmt: skip
+
+
+def of_correlation(x: Floats, y: Floats, sample: str) -> Comparison:
+    """Pearson's r against none, with Fisher's interval, assuming independence."""
+    n = len(x)
+    r = float(np.corrcoef(x, y)[0, 1]) if n > 1 and np.ptp(x) > 0 and np.ptp(y) > 0 else math.nan
+    low = high = math.nan
+    if n >= FAILS_BELOW and abs(r) < 1:
+        half = Z95 / math.sqrt(n - 3)
+        low, high = math.tanh(math.atanh(r) - half), math.tanh(math.atanh(r) + half)
+    return Comparison(first=r, second=0.0, difference=r, low=low, high=high, sample=sample, unit="", digits=2)
+
+
+def of_spreads(first: Sequence[float], second: Sequence[float], sample: str, unit: str) -> Comparison:
+    """The difference of two standard deviations (n - 1) over the same tasks, which a bootstrap draws again together."""
+    pairs = np.array([first, second], np.float64)
+    n = pairs.shape[1]
+    if n < 2:
+        nothing = math.nan
+        return Comparison(
+            first=nothing, second=nothing, difference=nothing, low=nothing, high=nothing, sample=sample, unit=unit
+        )
+    drawn = pairs[:, np.random.default_rng(SEED).integers(0, n, (DRAWS, n))].std(axis=2, ddof=1)
+    low, high = np.quantile(drawn[0] - drawn[1], [(1 - LEVEL) / 2, (1 + LEVEL) / 2])
+    one, other = (float(value) for value in pairs.std(axis=1, ddof=1))
+    return Comparison(
+        first=one, second=other, difference=one - other, low=float(low), high=float(high), sample=sample, unit=unit,
+        interval=RESAMPLED, digits=2,
+    )  # fmt: skip

@@ -1,0 +1,1 @@
+"""From a recipe to a stored run: inputs, estimate, queue, computation, store, reference models."""

@@ -1,0 +1,77 @@
+"""The files of layer inputs and of gradients that a recipe names, opened; their digests enter the id of the run."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Self, TypeVar
+
+from merging.base.errors import CheckpointError, MergingError, RecipeError
+from merging.base.text import first_few
+from merging.engine.capture.files import DataFile, GradientMeansFile, LayerInputFile
+from merging.models.references import expert_key, locate
+from merging.recipes.recipe import Recipe
+
+F = TypeVar("F", LayerInputFile, GradientMeansFile)
+
+
+@dataclass(frozen=True)
+class GivenFiles:
+    """Opened files of data by expert, each read when a tensor of it is asked for."""
+
+    layer_inputs: Mapping[str, LayerInputFile] = field(default_factory=dict)
+    gradients: Mapping[str, GradientMeansFile] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, recipe: Recipe, base: Path | None) -> Self:
+        """The files that a recipe names; relative paths count from ``base``.
+
+        Raises:
+            NeedsError: a file holds something else. CheckpointError: it is missing or damaged.
+            RecipeError: it is of an expert that the recipe does not merge.
+        """
+        experts = [name for name, _ in recipe.experts]
+        named = {name for files in recipe.given.plain().values() for name in files}
+        if strange := sorted(named - set(experts)):
+            raise RecipeError(
+                f"The recipe names files of data of {first_few(strange)}, but no such expert; its experts are "
+                f"{first_few(experts)}."
+            )
+        rows = {name: _opened(LayerInputFile, file, name, base) for name, file in recipe.given.layer_inputs}
+        return cls(rows, {name: _opened(GradientMeansFile, file, name, base) for name, file in recipe.given.gradients})
+
+    def __iter__(self) -> Iterator[tuple[str, str, DataFile]]:
+        yield from (("layer_inputs", name, file) for name, file in self.layer_inputs.items())
+        yield from (("gradients", name, file) for name, file in self.gradients.items())
+
+    def digests(self) -> dict[str, str]:
+        """{"layer_inputs/<expert>": digest} of every file."""
+        return {f"{key}/{name}": file.digest() for key, name, file in self}
+
+    def doubts(self, digests: Mapping[str, str]) -> tuple[str, ...]:
+        """A sentence for each file whose data passed through another checkpoint than the expert of its name.
+
+        The sensitivity of TATR is of the pretrained model.
+        """
+        return tuple(
+            f"{name}: {file.name} was made from another checkpoint than this expert."
+            for key, name, file in self
+            if file.model and file.model not in {digests.get(expert_key(name)), digests.get("pretrained")}
+        )
+
+    def raise_if_changed(self) -> None:
+        """Raise CheckpointError if a file was overwritten since it was opened."""
+        for _, _, file in self:
+            if file.changed():
+                raise CheckpointError(
+                    f"{file.name} was changed while it was being read; nothing was kept. Run the recipe again."
+                )
+
+
+def _opened(kind: type[F], file: str, expert: str, base: Path | None) -> F:
+    """An opened file; errors name the expert."""
+    try:
+        return kind(locate(file, base))
+    except MergingError as error:
+        raise type(error)(f"{expert}: {error}") from None

@@ -1,0 +1,274 @@
+"""Unfinished work of a session, such as a report, kept in the store under a secret token for whoever knows it.
+
+A draft is a folder named by its kind and a digest of its token, so that listings and messages do not give the token
+away. Its file ``draft`` has two lines: the sha-256 of the second, and the second, which is JSON. Large pieces, its
+parts, are files beside it that never change, so that a small change of a large draft writes little.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import re
+import secrets
+import shutil
+import time
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from merging.base.errors import CheckpointError, StoreError
+from merging.base.files import strict_json
+from merging.base.files.atomic import DamagedError, retire
+from merging.base.files.disk import OTHER_STORE, explained
+from merging.base.files.locks import hold_lock
+from merging.base.files.records import write_bytes
+from merging.base.text import size_text
+from merging.study.runs.store import DRAFTS, Store
+
+FILE, VERSION = "draft", 1
+KIND, TOKEN, PART = re.compile(r"[a-z]{1,20}"), re.compile(r"[A-Za-z0-9_-]{22}"), re.compile(r"[0-9a-f]{32}")
+RANDOM = 16  # bytes of a token
+DAYS, MOST = 30, 200  # a draft is kept so long after its last change, and so many of a kind
+MOST_PAYLOAD, MOST_PART, MOST_IN_ALL = 2_000_000, 20_000_000, 60_000_000  # bytes of JSON, of a part, of all parts
+MOST_PARTS = 100
+MOST_FILE = MOST_PAYLOAD + 200 * MOST_PARTS  # bytes of the file ``draft``
+WAIT = 5.0  # seconds for another process that keeps a draft
+GONE = (
+    "There is no {} under the token in this address: it was deleted, it has not been changed for "
+    f"{DAYS} days, or it is on another machine."
+)
+LOST = "The draft of the {} under the token in this address is damaged; what is left of it was set aside."
+
+Parts = Mapping[str, Callable[[], bytes]]
+
+
+@dataclass(frozen=True)
+class Draft:
+    """A stored draft: its token, its ``payload`` as from JSON, and when it was last changed (seconds since 1970)."""
+
+    token: str
+    payload: Mapping[str, Any]
+    changed: float
+
+
+class Drafts:
+    """The drafts of a store, at most 200 of each kind, each for 30 days after its last change."""
+
+    def __init__(self, store: Store) -> None:
+        self._store, self._root = store, store.root / DRAFTS
+
+    def keep(self, kind: str, payload: Mapping[str, Any], token: str = "", parts: Parts | None = None) -> str:
+        """Store a draft in place of the one with this token, or as a new one; returns its token.
+
+        ``payload`` is what strict JSON can hold, at most 2 MB as text. ``parts`` give bytes by names of 32 hexadecimal
+        digits, at most 100 of 20 MB each and 60 MB in all. The bytes of a name never change, so those that are stored
+        already are not asked for. Parts that are no longer given are removed.
+
+        Raises:
+            StoreError: the draft is too large or no JSON, or the store cannot be written to; it stays as it was.
+        """
+        parts = parts or {}
+        token = token or secrets.token_urlsafe(RANDOM)
+        folder = self._folder(kind, token)
+        if len(parts) > MOST_PARTS or any(not PART.fullmatch(name) for name in parts):
+            raise StoreError(f"A {kind} has at most {MOST_PARTS} parts, named by 32 hexadecimal digits.")
+        with (
+            explained(f"The draft of the {kind}", OTHER_STORE),
+            hold_lock(self._store.root / "locks" / "drafts.lock", longest=WAIT),
+            _undone(folder) as written,
+        ):
+            if not (folder / FILE).exists():  # also where a page still knows the token of a draft that is gone
+                self._make_room(kind)
+            facts = _write_parts(folder, parts, written)
+            body = _json({"version": VERSION, "token": token, "parts": facts, "payload": payload}, kind)
+            write_bytes(folder / FILE, f"{_sha256(body)}\n".encode() + body)
+            _remove_parts(folder, parts)
+        return token
+
+    def read(self, kind: str, token: str) -> dict[str, Any]:
+        """The payload of a draft.
+
+        Raises:
+            StoreError: there is no such draft, or it is damaged, which sets it aside.
+        """
+        return dict(self._entry(kind, token)["payload"])
+
+    def part(self, kind: str, token: str, name: str) -> bytes:
+        """The bytes of one part of a draft; raises StoreError as ``read`` does."""
+        folder, before = self._folder(kind, token), None
+        while (entry := self._entry(kind, token)) != before:  # another tab may change it meanwhile
+            if name not in entry["parts"]:
+                raise StoreError(f"This {kind} has no part {name[:40]!r}.")
+            with contextlib.suppress(OSError, DamagedError):
+                raw = _bytes(folder / name, MOST_PART)
+                if _sha256(raw) == entry["parts"][name]["sha256"]:
+                    return raw
+            before = entry
+        raise self._damaged(folder, kind, f"part {name} is missing or does not have its sha-256")
+
+    def state(self, kind: str, token: str) -> tuple[int, int, int]:
+        """What changes whenever the stored draft does; zeros if there is none."""
+        try:
+            state = (self._folder(kind, token) / FILE).stat()
+        except (OSError, StoreError):  # what is no token names none
+            return (0, 0, 0)
+        return (state.st_ino, state.st_size, state.st_mtime_ns)
+
+    def remove(self, kind: str, token: str) -> None:
+        """Delete a draft; nothing happens if there is none. Raises StoreError if it cannot be deleted."""
+        retire(self._folder(kind, token), f"The draft of the {kind}")
+
+    def listed(self, kind: str) -> list[Draft]:
+        """Every draft of a kind, the one that was changed last first; only for whoever may read the whole store."""
+        drafts = []
+        for changed, folder in self._by_age(kind):
+            with contextlib.suppress(StoreError):
+                entry = self._opened(folder, kind)
+                drafts.append(Draft(entry["token"], entry["payload"], changed))
+        return drafts
+
+    def _folder(self, kind: str, token: str) -> Path:
+        """Where a draft lies. Raises StoreError for what is no kind or no token."""
+        if not KIND.fullmatch(kind) or not TOKEN.fullmatch(token):
+            raise StoreError(GONE.format(kind[:20] if KIND.match(kind) else "draft"))
+        return self._root / f"{kind}-{_sha256(token.encode())[:24]}"
+
+    def _entry(self, kind: str, token: str) -> dict[str, Any]:
+        """The whole content of the file of the draft with this token."""
+        folder = self._folder(kind, token)
+        entry = self._opened(folder, kind)
+        if entry["token"] != token:
+            raise self._damaged(folder, kind, "it has another token than its name says")
+        return entry
+
+    def _opened(self, folder: Path, kind: str) -> dict[str, Any]:
+        try:
+            if time.time() - (folder / FILE).stat().st_mtime > DAYS * 86400:
+                raise StoreError(GONE.format(kind))
+            return parsed(_bytes(folder / FILE, MOST_FILE))
+        except OSError:
+            raise StoreError(GONE.format(kind)) from None
+        except DamagedError as damage:
+            raise self._damaged(folder, kind, str(damage)) from None
+
+    def _damaged(self, folder: Path, kind: str, reason: str) -> StoreError:
+        """Set a draft aside, and return the error that says so."""
+        self._store.damaged.put_aside(folder, FILE, reason)
+        return StoreError(LOST.format(kind))
+
+    def _make_room(self, kind: str) -> None:
+        """Remove drafts that are too old, and the oldest ones if one more would be too many."""
+        for place, (changed, folder) in enumerate(self._by_age(kind)):
+            if place >= MOST - 1 or time.time() - changed > DAYS * 86400:
+                with contextlib.suppress(StoreError):  # it stays until it can be removed
+                    retire(folder)
+
+    def _by_age(self, kind: str) -> list[tuple[float, Path]]:
+        """(time of the last change, folder) of every draft of a kind, the newest first."""
+        drafts = []
+        with contextlib.suppress(OSError):
+            for folder in self._root.glob(f"{kind}-*"):
+                with contextlib.suppress(OSError):  # it was removed meanwhile
+                    drafts.append(((folder / FILE).stat().st_mtime, folder))
+        return sorted(drafts, reverse=True)
+
+
+def parsed(raw: bytes) -> dict[str, Any]:
+    """The content of the file of a draft.
+
+    Raises:
+        DamagedError: the file is not as it was written.
+    """
+    digest, _, body = raw.partition(b"\n")
+    if digest != _sha256(body).encode():
+        raise DamagedError("it does not have the sha-256 in its first line")
+    try:
+        entry = strict_json.parse(body, FILE)
+        parts = entry["parts"].values()
+        if entry["version"] != VERSION or not isinstance(entry["payload"], dict) or not isinstance(entry["token"], str):
+            raise DamagedError("it is of another version")
+        if not all(isinstance(part["sha256"], str) and isinstance(part["size"], int) for part in parts):
+            raise DamagedError("its list of parts cannot be read")
+    except (CheckpointError, KeyError, TypeError, AttributeError) as error:
+        raise DamagedError(f"it cannot be read: {error}") from None
+    return entry
+
+
+@contextlib.contextmanager
+def _undone(folder: Path) -> Iterator[list[Path]]:
+    """A list of files that are removed if the block fails, with the folder if it is new."""
+    new, written = not folder.exists(), list[Path]()
+    try:
+        for path in (folder.parent, folder):  # a mode holds for the last folder only
+            path.mkdir(mode=0o700, parents=True, exist_ok=True)
+        yield written
+    except BaseException:
+        if new:
+            shutil.rmtree(folder, ignore_errors=True)
+        for path in written:
+            with contextlib.suppress(OSError):
+                path.unlink(missing_ok=True)
+        raise
+
+
+def _write_parts(folder: Path, parts: Parts, written: list[Path]) -> dict[str, dict[str, Any]]:
+    """Write the parts that are not there yet, and note them in ``written``; returns size and sha-256 of all."""
+    stored = {}
+    with contextlib.suppress(OSError, DamagedError):
+        stored = parsed(_bytes(folder / FILE, MOST_FILE))["parts"]
+    facts: dict[str, dict[str, Any]] = {}
+    for name, content in parts.items():
+        if name in stored and _has_size(folder / name, stored[name]["size"]):
+            facts[name] = stored[name]
+        else:
+            raw = content()
+            facts[name] = {"sha256": _sha256(raw), "size": len(raw)}
+            if len(raw) > MOST_PART:
+                raise StoreError(f"A part takes {size_text(len(raw))}; at most {size_text(MOST_PART)} are kept.")
+            written.append(folder / name)
+            write_bytes(folder / name, raw)
+        if (total := sum(part["size"] for part in facts.values())) > MOST_IN_ALL:
+            raise StoreError(f"Its parts take {size_text(total)}; at most {size_text(MOST_IN_ALL)} are kept.")
+    return facts
+
+
+def _remove_parts(folder: Path, parts: Parts) -> None:
+    """Remove the files of parts that the draft no longer has; one that stays is removed next time."""
+    with contextlib.suppress(OSError):
+        for path in folder.iterdir():
+            if PART.fullmatch(path.name) and path.name not in parts:
+                path.unlink(missing_ok=True)
+
+
+def _json(entry: Mapping[str, Any], kind: str) -> bytes:
+    """The entry as one line of JSON. Raises StoreError if it is too large, or holds what JSON cannot."""
+    try:
+        body = json.dumps(entry, allow_nan=False, ensure_ascii=False, separators=(",", ":")).encode()
+    except (TypeError, ValueError) as error:
+        raise StoreError(f"The draft of the {kind} holds what cannot be written as JSON: {error}.") from None
+    if len(body) > MOST_PAYLOAD:
+        raise StoreError(f"The {kind} takes {size_text(len(body))}; at most {size_text(MOST_PAYLOAD)} are kept.")
+    return body
+
+
+def _has_size(path: Path, size: int) -> bool:
+    try:
+        return path.stat().st_size == size
+    except OSError:
+        return False
+
+
+def _bytes(path: Path, most: int) -> bytes:
+    """The content of a file. Raises DamagedError if it has more than ``most`` bytes, OSError if it cannot be read."""
+    with path.open("rb") as file:
+        raw = file.read(most + 1)
+    if len(raw) > most:
+        raise DamagedError(f"{path.name} has more than {most:,} bytes")
+    return raw
+
+
+def _sha256(raw: bytes) -> str:
+    return hashlib.sha256(raw).hexdigest()

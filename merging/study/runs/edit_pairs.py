@@ -1,0 +1,197 @@
+"""An edit in front of a merge: which stored runs differ by exactly this edit, and which are still missing."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+
+from merging.base.errors import MergingError
+from merging.methods import registry
+from merging.models.families import Parameter
+from merging.recipes.presets import bases, refusal
+from merging.recipes.recipe import Exemplars, Recipe
+from merging.recipes.step import Step
+from merging.recipes.unlabeled import TestData
+from merging.study.runs.run import SALIENCY, Run, parameters_of, same_models
+
+
+@dataclass(frozen=True, slots=True)
+class LeadingEdit:
+    """An edit in front of a chain, as ``_steps`` gives it; ``draw`` are its exemplars if the chain behind has none."""
+
+    step: Step
+    draw: Exemplars | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class EditPair:
+    """Two runs on the same experts and the same benchmark, the second with one edit more, in front."""
+
+    plain: Run
+    plugged: Run
+    front: LeadingEdit
+
+    def belongs_to(self, front: LeadingEdit) -> bool:
+        """Whether it is a pair of that edit; if the chain behind it uses exemplars, the edit uses the same."""
+        return self.front.step == front.step and self.front.draw in (None, front.draw)
+
+
+@dataclass(frozen=True, slots=True)
+class EditPairRow:
+    """A merge without and with an edit in front; None for a run that is not stored.
+
+    ``missing`` are the recipes of those runs; ``refused`` says why the edit cannot stand there.
+    """
+
+    title: str
+    plain: Run | None
+    plugged: Run | None
+    missing: tuple[Recipe, ...] = ()
+    refused: str = ""
+
+
+RunInputs = tuple[str | None, frozenset[tuple[str, str]], str, str]
+Others = tuple[bool, Step | None, TestData | None]  # counting unused tensors, what is put on top, what it learns from
+Chain = tuple[tuple[Step, ...], Exemplars | None, Others]  # steps as ``_steps`` writes them
+
+
+def subject(run: Run) -> RunInputs:
+    """The benchmark of a run, the digests of what it merged, and the activation and architecture that were stated."""
+    recipe = recipe_of(run)
+    stated = (recipe.activation, recipe.architecture) if recipe else ("", "")
+    return run.benchmark, frozenset(run.inputs.items()), *stated
+
+
+def by_subject(runs: Iterable[Run]) -> list[list[Run]]:
+    """Groups of runs that can be compared with each other, those with most experts first, then the larger ones."""
+    groups: dict[RunInputs, list[Run]] = {}
+    for run in runs:
+        groups.setdefault(subject(run), []).append(run)
+    return sorted(groups.values(), key=lambda group: (-len(group[0].experts), -len(group)))
+
+
+def pairs(runs: Iterable[Run]) -> list[EditPair]:
+    """Every pair among the runs; of runs with the same chain the first counts."""
+    groups = {subject(group[0]): by_chain(group) for group in by_subject(runs)}
+    edit_pairs = []
+    for chains in groups.values():
+        for (steps, exemplars, others), run in chains.items():
+            drawn = dict.fromkeys((exemplars, None))  # the chain behind the edit used the same exemplars, or none
+            plains = [plain for draw in drawn if (plain := chains.get((steps[1:], draw, others)))]
+            if plains:
+                alone = exemplars is not None and _exemplars(plains[0]) is None
+                edit_pairs.append(EditPair(plains[0], run, LeadingEdit(steps[0], exemplars if alone else None)))
+    return edit_pairs
+
+
+def fronts(pairs: Iterable[EditPair]) -> list[LeadingEdit]:
+    """The edits that have pairs, each once; an edit that draws its own exemplars once for every draw."""
+    edits = list(dict.fromkeys(pair.front for pair in pairs))
+    drawn = {front.step for front in edits if front.draw}
+    return [front for front in edits if front.draw or front.step not in drawn]
+
+
+def matrix(runs: Sequence[Run], front: LeadingEdit, name: str, *, large: bool = False) -> list[EditPairRow]:
+    """Every preset that the edit can stand in front of, then the other pairs among the runs, all of one subject.
+
+    Args:
+        name: the edit's name in titles.
+        large: whether the presets take the values that papers set for ViT-L/14.
+    """
+    model = next(recipe for run in runs if (recipe := recipe_of(run)))
+    pretrained, experts = model.pretrained, dict(model.experts)
+    stated = (model.activation, model.architecture)
+    chains = by_chain(runs)
+    rows = []
+    for base in bases(front.step.key):
+        plain = base.recipe(pretrained, experts, large=large).stating(*stated)
+        partner = base.plugged((front.step.key, front.step.params.values()), name, front.draw)
+        if refused := refusal(partner):
+            rows.append(EditPairRow(base.name_in_lists(large), chains.get(_chain(plain, runs[0])), None, (), refused))
+            continue
+        recipes = (plain, partner.recipe(pretrained, experts, large=large).stating(*stated))
+        alone, plugged = (chains.get(_chain(recipe, runs[0])) for recipe in recipes)
+        missing = tuple(recipe for recipe, run in zip(recipes, (alone, plugged), strict=True) if run is None)
+        rows.append(EditPairRow(base.name_in_lists(large), alone, plugged, missing))
+    listed = {row.plain.id for row in rows if row.plain}
+    others = [pair for pair in pairs(runs) if pair.belongs_to(front) and pair.plain.id not in listed]
+    return rows + [EditPairRow(pair.plain.name, pair.plain, pair.plugged) for pair in others]
+
+
+def by_chain(runs: Iterable[Run]) -> Mapping[Chain, Run]:
+    """The first run of every chain; runs with a method that this version lacks are left out."""
+    chains: dict[Chain, Run] = {}
+    for run in runs:
+        if recipe := recipe_of(run):
+            chains.setdefault(_chain(recipe, run), run)
+    return chains
+
+
+def find(recipe: Recipe, runs: Sequence[Run]) -> Run | None:
+    """The first run of a recipe's chain, among runs of one subject, wherever the files are."""
+    return by_chain(runs).get(_chain(recipe, runs[0])) if runs else None
+
+
+def same_saliency(run: Run, others: Iterable[Run]) -> Run | None:
+    """Another run that has the saliency of the same task vectors as this run's first edit, None if there is none.
+
+    An edit that stands first sees the task vectors themselves, whatever comes after it.
+    """
+    recipe = recipe_of(run)
+    if recipe is None or not recipe.edits:
+        return None
+    for other in others:
+        other_recipe = recipe_of(other) if SALIENCY in other.tables and other.id != run.id else None
+        if other_recipe is None or not same_models(run, other) or not other_recipe.edits:
+            continue
+        same = _steps(other_recipe, other)[0] == _steps(recipe, run)[0]
+        if same and other_recipe.count_dead_params == recipe.count_dead_params:
+            return other
+    return None
+
+
+def recipe_of(run: Run) -> Recipe | None:
+    """A run's recipe, None if it has none or this version lacks one of its methods."""
+    return _parsed(run.recipe_yaml) if run.recipe_yaml else None
+
+
+@lru_cache(maxsize=2048)
+def _parsed(recipe_yaml: str) -> Recipe | None:
+    try:
+        return Recipe.from_yaml(recipe_yaml)
+    except MergingError:
+        return None
+
+
+def _chain(recipe: Recipe, run: Run) -> Chain:
+    """What a recipe does to the inputs of a run; counting unused tensors matters only if there are any."""
+    counts = recipe.count_dead_params and run.sizes["dead"] > 0
+    return _steps(recipe, run), recipe.exemplars, (counts, recipe.adapt, recipe.test_data)
+
+
+def _steps(recipe: Recipe, run: Run) -> tuple[Step, ...]:
+    """The chain; a step that can be written in several ways in its plainest one for the tensors of a run.
+
+    It stays as it is written where they are not stored, or are not those that it names.
+    """
+    if not any(method.plainest for method in recipe.methods) or "tensors" not in run.tables:
+        return recipe.steps
+    names = tuple(name for name, _ in recipe.experts)
+    try:
+        tensors = tuple(parameters_of(run.table("tensors")))
+        edits = tuple(_plainest(step, names, tensors) for step in recipe.edits)
+        return (*edits, recipe.merge)
+    except MergingError:
+        return recipe.steps
+
+
+@lru_cache(maxsize=256)
+def _plainest(step: Step, experts: tuple[str, ...], tensors: tuple[Parameter, ...]) -> Step:
+    plainest = registry.edit(step.key).plainest
+    return Step(step.key, plainest(step.params, experts, tensors)) if plainest else step
+
+
+def _exemplars(run: Run) -> Exemplars | None:
+    recipe = recipe_of(run)
+    return recipe.exemplars if recipe else None

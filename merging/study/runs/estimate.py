@@ -1,0 +1,285 @@
+"""What a run will cost before it starts: time, memory, bytes read. Learns this machine's speed from its own runs."""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+
+import torch
+
+from merging.base.at_once import most_bytes
+from merging.base.devices import choose_device, describe_device
+from merging.base.text import first_few, printable, size_text
+from merging.base.threads import budget, cores
+from merging.engine.inputs import BLOCK_CPU, LAYER_COPIES, layer_bytes
+from merging.engine.work import ChainWork, chain_work, forward_flops, linear_maps, ranks_of, tokens_of, tower_of
+from merging.images.benchmarks.benchmark import EXEMPLARS, SPLITS, Benchmark
+from merging.methods.adapting import Sizes
+from merging.methods.method import Adapt, Method
+from merging.models.families import UNMERGED, Parameter
+from merging.recipes.recipe import Exemplars, Recipe
+from merging.recipes.step import Step
+from merging.study.runs.inputs import OpenedRecipe
+from merging.study.runs.run import THIS_MACHINE, Run
+
+READING, MERGING, ADAPTING, EVALUATING = "reading", "merging", "adapting", "evaluating"
+PHASES = (READING, MERGING, ADAPTING, EVALUATING)
+# Work per second of one slow core, until this machine has runs of its own to learn from.
+SPEED = {READING: 5e8, MERGING: 2e10, ADAPTING: 2e10, EVALUATING: 2e10}
+PER_SCALAR = 150  # multiply-adds that take as long as handling one scalar once
+MLPS = 2 / 3  # share of a tower's multiply-adds that its MLPs take
+UPDATE = 8e6  # multiply-adds that take as long as what an update on features costs beside its products
+LEARNING = 3  # forward passes that take as long as an image's forward and backward pass in a batch
+GRADIENT = 4  # forward passes that take as long as one image's own gradient
+OF_CHAIN = (MERGING, ADAPTING)  # phases whose speed depends on the methods
+ENOUGH = 5  # runs to learn from
+
+
+@dataclass(frozen=True, slots=True)
+class Estimate:
+    """``seconds`` in all and by phase, ``anonymous_bytes`` of memory, ``reads_bytes`` from files.
+
+    ``work`` is what the time is proportional to: bytes read, multiply-adds of the merge, multiply-adds of the tower.
+    ``learned`` says that the seconds of merging and evaluating come from this machine's own runs; else they are a
+    guess for a slow core.
+    """
+
+    seconds: float
+    anonymous_bytes: int
+    reads_bytes: int
+    phases: Mapping[str, float]
+    work: Mapping[str, float]
+    learned: bool
+    whole: Mapping[str, int] = field(default_factory=dict)  # memory of each tensor that is not worked on in pieces
+    matrices: int = 0  # tensors of a network other than CLIP that are decomposed or multiplied
+
+    def too_large(self, free: int, recipe: Recipe) -> str:
+        """A sentence on the tensors that do not fit into so many bytes of free memory; empty where all do."""
+        large = sorted((name for name in self.whole if self.whole[name] > free), key=lambda name: -self.whole[name])
+        if not large:
+            return ""
+        pairs = zip(recipe.methods, recipe.steps, strict=True)
+        methods = first_few(method.title for method, step in pairs if not method.in_pieces(step.params))
+        return (
+            f"Memory is too small for what {methods} works on as a whole: {first_few(large)}. {printable(large[0])} "
+            f"needs about {size_text(self.whole[large[0]])}; {size_text(free)} are free. Free memory, merge fewer "
+            "experts at once, use a machine with more memory, or choose methods that work scalar by scalar."
+        )
+
+
+def estimate(
+    opened: OpenedRecipe,
+    benchmark: Benchmark | None = None,
+    runs: Sequence[Run] = (),
+    device: str = "auto",
+    *,
+    quiet: bool = False,
+) -> Estimate:
+    """The cost of running a recipe on a device; the runs of this machine on it among ``runs`` give its speed.
+
+    ``quiet`` gives the time on the quiet machine, from its fastest runs: what a busy one takes says little of the work.
+    """
+    chosen = choose_device(device)
+    here = describe_device(chosen)
+    runs = [run for run in runs if run.device == here]
+    merged = [p for p in opened.pretrained.parameters if p.role not in UNMERGED]
+    numels = [opened.pretrained.infos[p.name].numel for p in merged]
+    chain = chain_work(opened.recipe, opened.pretrained, opened.experts)
+    stages = opened.recipe.stages
+    work = {
+        READING: float(opened.unread),
+        MERGING: PER_SCALAR * float(sum(numels) * ((len(opened.experts) + 1) * chain.passes + _more_models(opened)))
+        + chain.matrix_flops / 2
+        + _exemplar_work(opened, chain)
+        + _learning_work(opened, benchmark, [stage for stage in stages if not isinstance(stage[0], Adapt)]),
+        ADAPTING: _learning_work(opened, benchmark, [stage for stage in stages if isinstance(stage[0], Adapt)]),
+        EVALUATING: _evaluation_work(opened, benchmark),
+    }
+    keys = tuple(step.key for _, step in stages)
+    speeds = {phase: _speed(phase, keys, runs, quiet) for phase in PHASES}
+    phases = {phase: work[phase] / (speeds[phase] or SPEED[phase]) for phase in PHASES}
+    learned = all(speeds[phase] for phase in (MERGING, ADAPTING, EVALUATING) if work[phase])
+    itemsize = 8 if any(i.dtype == torch.float64 for i in opened.pretrained.infos.values()) else 4
+    whole: dict[str, int] = {}
+    if _in_pieces(opened):
+        memory = _piece_bytes(opened, max(numels, default=0), itemsize)
+    else:
+        pieces, whole = _layer_sizes(opened, chain, merged, itemsize)
+        memory = most_bytes([*whole.values(), pieces], cores(chosen), budget())
+    memory += _exemplar_bytes(opened)
+    if benchmark is not None:
+        memory = max(memory, 2 * sum(numels) * 4)  # the tower in float32, while the stored one is read
+    reads = opened.unread + opened.nbytes * chain.passes
+    matrices = _matrices(opened) if opened.pretrained.inferred else 0
+    return Estimate(sum(phases.values()), memory, reads, phases, work, learned, whole, matrices)
+
+
+def tensor_bytes(opened: OpenedRecipe, names: Collection[str]) -> int:
+    """Memory that the work on the largest of these whole tensors takes, alone."""
+    chain = chain_work(opened.recipe, opened.pretrained, opened.experts)
+    merged = [p for p in opened.pretrained.parameters if p.name in names]
+    itemsize = 8 if any(i.dtype == torch.float64 for i in opened.pretrained.infos.values()) else 4
+    pieces, whole = _layer_sizes(opened, chain, merged, itemsize)
+    return max(pieces, *whole.values())
+
+
+def in_memory_bytes(opened: OpenedRecipe, device: str = "auto") -> int:
+    """Memory of a merge that is not written to a file: what it takes, and the merged weights."""
+    models = len(opened.experts) if opened.recipe.per_task else 1
+    weights = models * sum(info.nbytes for info in opened.pretrained.infos.values())
+    return estimate(opened, device=device).anonymous_bytes + weights
+
+
+def _more_models(opened: OpenedRecipe) -> int:
+    """Models that are written in addition to the one that every merge gives."""
+    return len(opened.experts) - 1 if opened.recipe.per_task else 0
+
+
+def _in_pieces(opened: OpenedRecipe) -> bool:
+    pairs = zip(opened.recipe.methods, opened.recipe.steps, strict=True)
+    return all(method.in_pieces(step.params) for method, step in pairs)
+
+
+def _matrices(opened: OpenedRecipe) -> int:
+    """How many tensors the methods of a recipe decompose, or multiply as matrices."""
+    pairs = [(method, step.params) for method, step in zip(opened.recipe.methods, opened.recipe.steps, strict=True)]
+    return max(
+        sum(method.algebra(params, matrix) > 0 for matrix in linear_maps(opened.pretrained, 2, method.algebra_on))
+        for method, params in pairs
+    )
+
+
+def _layer_sizes(
+    opened: OpenedRecipe, chain: ChainWork, merged: Sequence[Parameter], itemsize: int
+) -> tuple[int, dict[str, int]]:
+    """Memory that the work on pieces takes, and {tensor: that on each whole one}."""
+    maps, recipe = linear_maps(opened.pretrained, 2), opened.recipe
+    pairs = [(method, step.params) for method, step in zip(recipe.methods, recipe.steps, strict=True)]
+    whole = [(method, params) for method, params in pairs if not method.in_pieces(params)]
+    decomposes = any(method.algebra(params, matrix) for method, params in whole for matrix in maps[:1])
+    tower, exemplars = tower_of(opened.pretrained), opened.recipe.exemplars
+    captures = chain.forward > chain.backward
+    rows = exemplars.per_task * tokens_of(tower) if captures and tower and exemplars else 0
+    infos, count = opened.pretrained.infos, len(opened.experts)
+    large = [p for p in merged if opened.pretrained.inferred and infos[p.name].numel > BLOCK_CPU]
+    cut = {p.name for p in large if all(method.elementwise(params, p) for method, params in pairs)}
+    ranks = ranks_of(recipe, opened.pretrained, opened.experts)
+    sizes = {
+        p.name: layer_bytes(p, infos[p.name], count, itemsize, decomposes, rows, ranks.get(p.name, math.inf))
+        for p in merged
+        if p.name not in cut
+    }
+    return _piece_bytes(opened, max((infos[name].numel for name in cut), default=0), itemsize), sizes
+
+
+def _piece_bytes(opened: OpenedRecipe, numel: int, itemsize: int) -> int:
+    """Memory that tensors take that come in pieces, the largest of so many scalars."""
+    return min(numel, 4 * BLOCK_CPU) * (len(opened.experts) + 1) * itemsize * LAYER_COPIES
+
+
+def _exemplar_work(opened: OpenedRecipe, chain: ChainWork) -> float:
+    """Multiply-adds that take as long as passing exemplars through the towers."""
+    tower = tower_of(opened.pretrained)
+    if not chain.exemplars or tower is None:
+        return 0.0
+    return forward_flops(tower) / 2 * (chain.forward - chain.backward + GRADIENT * chain.backward)
+
+
+def learning_images(opened: OpenedRecipe, benchmark: Benchmark | None) -> list[int]:
+    """How many images of each merged task the chain learns from, in order; exemplars if it needs no test data.
+
+    Without a benchmark, and of tasks that it does not have, as many as exemplars are drawn by default.
+    """
+    recipe, names = opened.recipe, list(opened.experts)
+    settings, split = recipe.test_data or recipe.exemplars, recipe.test_data.split if recipe.test_data else EXEMPLARS
+    if settings is None:
+        return []
+    most = Exemplars().per_task
+    present = [most if benchmark is None else benchmark.count(name, split) or most for name in names]
+    return [count if settings.per_task is None else min(count, settings.per_task) for count in present]
+
+
+def _learning_work(opened: OpenedRecipe, benchmark: Benchmark | None, stages: Sequence[tuple[Method, Step]]) -> float:
+    """Multiply-adds that take as long as what these methods learn: passes of images forward and backward."""
+    tower, images = tower_of(opened.pretrained), learning_images(opened, benchmark)
+    if tower is None:
+        return 0.0
+    passes, updates = 0, 0.0
+    sizes = Sizes(len(opened.experts), tower.layers, tower.width, tower.embed_dim)
+    for method, step in stages:
+        passes += LEARNING * method.learns_on(step.params, images) if images else 0
+        if isinstance(method, Adapt):
+            passes += method.feature_passes * sum(images)
+            updates += _update_work(method, step, images, sizes)
+    return forward_flops(tower) / 2 * passes + updates
+
+
+def _update_work(method: Adapt, step: Step, images: Sequence[int], sizes: Sizes) -> float:
+    """Multiply-adds that take as long as an adapt's updates on features: forward, and twice as much backward."""
+    count, rows = method.updates(step.params, images)
+    shapes = method.shapes(step.params, sizes)
+    learned = sum(math.prod(shape) for shape in (*shapes.router.values(), *shapes.own.values()))
+    return UPDATE * count + 3.0 * rows * learned
+
+
+def _exemplar_bytes(opened: OpenedRecipe) -> int:
+    """Memory for the exemplars of all tasks: images, their tokens and what enters a block; or a model's gradients."""
+    tower = tower_of(opened.pretrained)
+    if opened.recipe.exemplars is None or tower is None:
+        return 0
+    images, rows = opened.recipe.exemplars.per_task, opened.recipe.exemplars.per_task * tokens_of(tower)
+    each = 3 * images * tower.image_size**2
+    held = 0
+    for method, _ in opened.recipe.data_methods:
+        if method.gradients:  # one expert's at a time: its weights, their gradients, and sums of those in float64
+            held = max(held, 4 * sum(opened.pretrained.infos[p.name].numel for p in opened.pretrained.parameters))
+        else:  # rows, or their Gram matrix in float64 where that is smaller
+            entering = sum(
+                min(rows * matrix.inputs, 2 * matrix.inputs**2) for matrix in linear_maps(opened.pretrained, 1, block=0)
+            )
+            held = max(held, len(opened.experts) * (rows * tower.width + entering))
+    return 4 * (len(opened.experts) * each + held)
+
+
+def _evaluation_work(opened: OpenedRecipe, benchmark: Benchmark | None) -> float:
+    """Multiply-adds of the tower over all images.
+
+    With one model per task, tasks in domain are evaluated on their own model, the others on all models. Where an adapt
+    names an image's task, images in domain run again to be routed and through what they are routed to.
+    """
+    tower = tower_of(opened.pretrained)
+    if benchmark is None or tower is None:
+        return 0.0
+    outside = 1 + _more_models(opened)
+    models = {task.key: 1 if task.key in opened.experts else outside for task in benchmark.tasks}
+    images = sum(models[key] * benchmark.count(key, split) for key in models for split in SPLITS)
+    routed = opened.recipe.routed
+    each = 1 + MLPS * len(opened.experts) if routed else 1.0  # beside the model, a share of every expert's
+    return forward_flops(tower) / 2 * (images * each + _named_images(opened, benchmark) * (1 + each))
+
+
+def _named_images(opened: OpenedRecipe, benchmark: Benchmark) -> int:
+    """Images that are scored a second time, with their task unknown."""
+    adapts = [method for method, _ in opened.recipe.stages if isinstance(method, Adapt)]
+    if not any(adapt.names for adapt in adapts) or not set(opened.experts) <= {task.key for task in benchmark.tasks}:
+        return 0
+    return sum(benchmark.count(name, split) for name in opened.experts for split in SPLITS)
+
+
+def _speed(phase: str, chain: tuple[str, ...], runs: Sequence[Run], quiet: bool) -> float | None:
+    """Work per second: the median of the latest own runs (of the same chain, where the method matters), if any.
+
+    ``quiet``: the fastest of them all.
+    """
+    own = [run for run in runs if run.provenance == THIS_MACHINE and (phase not in OF_CHAIN or _stages(run) == chain)]
+    rates = [run.work[phase] / run.seconds[phase] for run in own if run.work.get(phase) and run.seconds.get(phase)]
+    if not rates:
+        return None
+    return max(rates) if quiet else statistics.median(rates[:ENOUGH])
+
+
+def _stages(run: Run) -> tuple[str, ...]:
+    """The keys of a run's whole chain, its adapt included."""
+    return (*run.chain, run.adapt) if run.adapt else run.chain

@@ -1,0 +1,213 @@
+"""The one path from a recipe to a stored run, for the app, the command line and the library's builder."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, TypedDict, Unpack
+
+from merging.base.errors import Cancelled, MergingError, NeedsError, Paused, StoreError, TaskError
+from merging.base.free_memory import free_memory
+from merging.base.progress import Cancel
+from merging.engine.needs import check_kind
+from merging.images.benchmarks.benchmark import Benchmark
+from merging.recipes.recipe import Recipe
+from merging.study.runs.compute import ChainImages, GivenScores, Work
+from merging.study.runs.estimate import MERGING, READING, Estimate, estimate
+from merging.study.runs.inputs import OpenedRecipe, open_inputs
+from merging.study.runs.run import NOT_EVALUATED, Run
+from merging.study.runs.store import Store
+from merging.tasks.context import QUIET, Context
+
+if TYPE_CHECKING:
+    from merging.engine.learning.kept import Kept
+    from merging.images.exemplars import TaskExemplars
+
+
+class RunOptions(TypedDict, total=False):
+    """What of a run is needed, and what of a new one stays."""
+
+    evaluate: bool  # whether the run must have scores; a stored run without them gets them
+    keep_model: bool  # whether the weights of a new run stay
+    need_model: bool  # whether a stored run must have some
+    strict: bool  # whether to refuse experts that probably do not belong to the pretrained model
+
+
+DEFAULTS = RunOptions(evaluate=True, keep_model=True, need_model=False, strict=False)
+
+
+def complete(options: RunOptions) -> RunOptions:
+    """The options with the defaults of those that are missing. Raises TypeError if there is none of that name."""
+    if strange := options.keys() - DEFAULTS.keys():
+        raise TypeError(f"A run has no option {', '.join(sorted(strange))}; it has {', '.join(DEFAULTS)}.")
+    return {**DEFAULTS, **options}
+
+
+def execute(
+    recipe: Recipe,
+    store: Store,
+    *,
+    benchmark: Benchmark | None = None,
+    context: Context = QUIET,
+    base: Path | None = None,
+    announce: Callable[[Estimate], None] | None = None,
+    scored: GivenScores | None = None,
+    **options: Unpack[RunOptions],
+) -> Run:
+    """The stored run of a recipe: an existing one, or a new one.
+
+    Args:
+        benchmark: what the merged model is evaluated on; default: the bundled one, if it fits the model.
+        context: its progress covers reading, merging and evaluating together. It can pause while something is learned;
+            the same recipe then goes on from where it stopped. Every doubt about what belongs together is a warning
+            before anything is computed; the run has them, too. Its workers compute whole tensors and features.
+        base: the folder from which relative paths in the recipe count.
+        announce: called with the cost before anything is learned, or matrices of networks other than CLIP are read.
+        scored: scores of the run's model on the benchmark, if it was evaluated together with others.
+        options: see RunOptions.
+
+    Raises:
+        CheckpointError, CompatibilityError, NeedsError, MergingError: it cannot be run so, or memory is too small.
+        StoreError: the disk cannot be written to. Cancelled, Paused: nothing is kept, or what was learned so far.
+    """
+    chosen = complete(options)
+    evaluate, need_model = chosen["evaluate"], chosen["need_model"]
+    opened = _open_recipe(recipe, base, benchmark, chosen["strict"])
+    fitting, reason = fitting_benchmark(opened, benchmark) if evaluate or recipe.needs else (None, "")
+    scored_on = fitting if evaluate else None
+    plan = _planned(opened, scored_on, store, context.device, announce)
+    parts = context.parts(plan.phases)
+    digests, reading = _read(opened, parts[READING])
+    run_id = opened.run_id(digests)
+    if run := stored_run(store, run_id, scored_on, need_model):
+        return run
+    with store.lock(run_id, parts[MERGING], "computes the same run"):
+        if run := stored_run(store, run_id, scored_on, need_model):
+            return run
+        seen = ChainImages(_exemplars(recipe, fitting, reason), _test_data(recipe, fitting, reason))
+        work = Work(
+            run_id, opened, digests, store, scored_on, seen, context, parts, plan, chosen["keep_model"], scored=scored,
+            seconds={READING: reading}, warnings=[reason] if reason and evaluate else [],
+        )  # fmt: skip
+        _compute(work, announce)
+    return _own(store, run_id)
+
+
+def _open_recipe(recipe: Recipe, base: Path | None, benchmark: Benchmark | None, strict: bool) -> OpenedRecipe:
+    """The recipe with its files open. Raises MergingError if it cannot run on such models, or ``strict`` forbids it."""
+    opened = open_inputs(recipe, base, benchmark)
+    check_kind(recipe, opened.pretrained, recipe.given.layer_inputs or None, recipe.given.gradients or None)
+    if strict:
+        opened.raise_if_doubtful()
+    return opened
+
+
+def _planned(
+    opened: OpenedRecipe, benchmark: Benchmark | None, store: Store, device: str,
+    announce: Callable[[Estimate], None] | None,
+) -> Estimate:  # fmt: skip
+    """What the run costs. Raises MergingError if tensors do not fit into the memory, before anything is read."""
+    plan = estimate(opened, benchmark, store.runs(), device)
+    if (sentence := plan.too_large(free_memory(), opened.recipe)) and not _is_known(opened.recipe, store):
+        raise MergingError(sentence)
+    if plan.matrices and not opened.recipe.learns and announce is not None:
+        announce(plan)
+    return plan
+
+
+def _is_known(recipe: Recipe, store: Store) -> bool:
+    """Whether some run has this recipe, so that there may be nothing to compute."""
+    with contextlib.suppress(MergingError):  # a method of another version
+        return any(run.recipe == recipe for run in store.runs())
+    return False
+
+
+def _read(opened: OpenedRecipe, context: Context) -> tuple[dict[str, str], float]:
+    """The digests of the checkpoints, and the seconds that reading them took."""
+    started = time.monotonic()
+    return opened.digests(context), time.monotonic() - started
+
+
+@contextlib.contextmanager
+def _learning(store: Store, run_id: str, pause: Cancel | None) -> Iterator[Kept]:
+    """What an earlier attempt has learned, for the block to go on from; removed once the run is done, or cancelled."""
+    from merging.engine.learning.kept import Kept  # its imports take a while
+
+    try:
+        yield Kept(store.learned_so_far(run_id), run_id, pause)
+    except Paused:
+        raise
+    except Cancelled:
+        store.forget_learned(run_id)
+        raise
+    store.forget_learned(run_id)
+
+
+def _compute(work: Work, announce: Callable[[Estimate], None] | None) -> None:
+    """Add scores to the stored run if only they are missing, or merge."""
+    stored = next((run for run in work.store.candidates(work.run_id) if run.has_model), None)
+    if stored is not None and work.benchmark is not None:
+        work.add_scores(stored)
+        return
+    for doubt in work.opened.doubts:
+        work.context.warn(doubt)
+    learns = work.recipe.learns
+    if learns and announce is not None:
+        announce(work.plan)
+    with _learning(work.store, work.run_id, work.context.pause) if learns else contextlib.nullcontext() as work.kept:
+        work.merge()
+
+
+def _exemplars(recipe: Recipe, benchmark: Benchmark | None, reason: str) -> dict[str, TaskExemplars] | None:
+    """Training images for the methods that need some, drawn as the recipe says, with labels and heads."""
+    if recipe.exemplars is None:
+        return None
+    if benchmark is None:
+        raise NeedsError(
+            f"{recipe.text()} needs exemplars, and there are none for these models. {reason}{_alternative(recipe)}"
+        )
+    return benchmark.labeled_exemplars(recipe.exemplars.per_task, recipe.exemplars.seed)
+
+
+def _alternative(recipe: Recipe) -> str:
+    """What can be given in place of exemplars, in a sentence; empty if nothing can."""
+    if not all(method.reads_layer_inputs for method, _ in recipe.data_methods):
+        return ""
+    given = "What enters the experts' layers can be given instead."
+    return f" {given} On the command line: --layer-inputs NAME=FILE for each expert."
+
+
+def _test_data(recipe: Recipe, benchmark: Benchmark | None, reason: str) -> dict[str, TaskExemplars] | None:
+    """Images without labels of the merged tasks, drawn as the recipe says, with heads."""
+    if recipe.test_data is None:
+        return None
+    if benchmark is None:
+        raise NeedsError(f"{recipe.text()} needs images to learn from, and there are none for these models. {reason}")
+    return benchmark.test_data((name for name, _ in recipe.experts), **recipe.test_data.values())
+
+
+def stored_run(store: Store, run_id: str, benchmark: Benchmark | None, need_model: bool) -> Run | None:
+    """A stored run with scores on the benchmark, if there is one, and with weights if they are needed."""
+    for run in store.candidates(run_id):
+        scored = benchmark is None or (run.has_scores and run.benchmark == benchmark.digest)
+        if scored and (run.has_model or not need_model):
+            return run
+    return None
+
+
+def _own(store: Store, run_id: str) -> Run:
+    for run in store.candidates(run_id):
+        return run
+    raise StoreError(f"Run {run_id} was written but cannot be read back; is the store's folder being cleared?")
+
+
+def fitting_benchmark(opened: OpenedRecipe, benchmark: Benchmark | None) -> tuple[Benchmark | None, str]:
+    """The benchmark to evaluate on, or None and the reason."""
+    try:
+        chosen = benchmark or Benchmark.load()
+    except TaskError as error:
+        return None, f"{NOT_EVALUATED}: {error}"
+    reason = chosen.misfit(opened.pretrained)
+    return (None, f"{NOT_EVALUATED}: {reason}") if reason else (chosen, "")

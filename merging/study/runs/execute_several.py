@@ -1,0 +1,141 @@
+"""Runs several recipes: one after another in this process, or each whole on a worker that sees the store."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import Unpack
+
+from merging.base.errors import MergingError, StoreError, TaskError
+from merging.images.benchmarks.benchmark import Benchmark
+from merging.models.formats.handed_out import handed_out
+from merging.recipes.recipe import Recipe
+from merging.study.runs.estimate import estimate
+from merging.study.runs.execute import RunOptions, complete, execute, fitting_benchmark, stored_run
+from merging.study.runs.inputs import open_inputs
+from merging.study.runs.run import Run
+from merging.study.runs.store import Store
+from merging.study.runs.worker_requests import plain_store
+from merging.tasks.context import QUIET, Context
+from merging.tasks.kinds import RUN, Plain
+from merging.tasks.workers.fan_out import WorkerTask
+from merging.tasks.workers.pools import open_workers
+from merging.tasks.workers.task_map import TaskMap
+from merging.tasks.workers.workers import Workers
+
+
+@dataclass(frozen=True)
+class WantedRun:
+    """A recipe, and the folder from which its relative paths count; None: the current one."""
+
+    recipe: Recipe
+    base: Path | None = None
+
+
+def execute_several(
+    wanted: Sequence[WantedRun],
+    store: Store,
+    *,
+    benchmark: Benchmark | None = None,
+    context: Context = QUIET,
+    **options: Unpack[RunOptions],
+) -> list[Run | MergingError]:
+    """The stored runs of recipes, in their order, and the error in place of each that fails.
+
+    Workers of the context compute and write the missing runs, if they see the store; else they are computed here, and
+    with a warning. It can pause between two runs, and while something is learned here.
+
+    Raises:
+        StoreError: the disk cannot be written to. Cancelled, Paused: as asked; what is finished is kept.
+    """
+    if benchmark is None and len(wanted) > 0:
+        benchmark = _bundled()
+    with open_workers(context) as workers:
+        return SeveralRuns(wanted, store, complete(options), benchmark, context).all(workers)
+
+
+@dataclass
+class SeveralRuns:
+    """Runs that are wanted, and how; ``_found`` has what came, by their names."""
+
+    wanted: Sequence[WantedRun]
+    store: Store
+    options: RunOptions
+    benchmark: Benchmark | None
+    context: Context
+    _found: dict[str, Run | MergingError] = field(default_factory=dict)
+
+    def all(self, workers: Workers | None) -> list[Run | MergingError]:
+        """What came of each: one after another, or on workers what takes longest first."""
+        tasks = [self._task(number, one, workers) for number, one in enumerate(self.wanted)]
+        failed = [name for name, came in self._found.items() if isinstance(came, MergingError)]
+        missing = {task.name: task for task in tasks if task.name not in self._found}
+        TaskMap(
+            RUN, self.context, lambda task, _: self._read(task.name), self._take, self._take,
+            total=len({task.name for task in tasks}) - len(failed), folder=self.store.root,
+        ).run(sorted(missing.values(), key=lambda task: -task.work), workers)  # fmt: skip
+        return [self._found[task.name] for task in tasks]
+
+    def _take(self, task: WorkerTask, came: Run | MergingError) -> None:
+        self._found[task.name] = came
+
+    def _task(self, number: int, one: WantedRun, workers: Workers | None) -> WorkerTask:
+        """A task, of as much work as seconds; what is stored, or cannot be run on workers, is found."""
+        name, seconds, ask = str(number), 0.0, None
+        if workers is not None:
+            try:
+                name, ask, seconds = self.plan_run(one, workers)
+                if ask is None:
+                    self._found[name] = self._read(name)
+            except MergingError as error:
+                self._found[name] = error
+        return WorkerTask(name, ask or dict, partial(self._run, number, one), max(1, round(seconds)))
+
+    def _run(self, number: int, one: WantedRun, context: Context) -> Run:
+        part = context.alone().titled(f"Run {number + 1} of {len(self.wanted)}")
+        return execute(one.recipe, self.store, benchmark=self.benchmark, base=one.base, context=part, **self.options)
+
+    def plan_run(self, one: WantedRun, workers: Workers) -> tuple[str, Callable[[], Plain] | None, float]:
+        """The id of a run, how a worker is asked for it (None if it is stored), and the seconds that it may take.
+
+        Asking raises WorkerError if it needs more memory than each worker may take. Raises MergingError: it cannot be
+        run.
+        """
+        options, base = self.options, (one.base or Path.cwd()).absolute()
+        opened = open_inputs(one.recipe, base, self.benchmark)
+        scored_on = fitting_benchmark(opened, self.benchmark)[0] if options["evaluate"] else None
+        name = opened.run_id(opened.digests(self.context.silent()))
+        if stored_run(self.store, name, scored_on, options["need_model"]):
+            return name, None, 0.0
+        plan = estimate(opened, scored_on, device=self.context.device)
+        request = {
+            "name": name,
+            "recipe": one.recipe.plain(),
+            "base": str(base),
+            "digests": [handed_out(checkpoint) for checkpoint in opened],
+            "benchmark": str(self.benchmark.folder.absolute()) if self.benchmark else "",
+            "images": self.benchmark.digest if self.benchmark else "",
+            "store": plain_store(self.store),
+            "options": {**options},
+            "device": self.context.device,
+        }
+
+        def ask() -> Plain:
+            workers.check_memory(plan.anonymous_bytes, "a run")
+            return request
+
+        return name, ask, plan.seconds
+
+    def _read(self, name: str) -> Run:
+        if found := self.store.promised(name):
+            return found
+        raise StoreError(f"Run {name} was computed, but cannot be read here. Run its recipe again.")
+
+
+def _bundled() -> Benchmark | None:
+    try:
+        return Benchmark.load()
+    except TaskError:
+        return None

@@ -1,0 +1,108 @@
+"""Stored evaluations of the models that merged ones are compared with: pretrained, experts, multi-task."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from merging.base.devices import choose_device, describe_device
+from merging.base.files.records import write_json
+from merging.base.files.short_digest import short_digest
+from merging.base.files.tables import SCORES, write_table
+from merging.engine.evaluation.evaluate import evaluate as evaluate_model
+from merging.images.benchmarks.benchmark import MULTITASK, Benchmark
+from merging.images.benchmarks.test_images import facts_of
+from merging.models.digests import DIGESTS
+from merging.models.references import PRETRAINED, expert_key
+from merging.study.runs.estimate import EVALUATING
+from merging.study.runs.facts import facts
+from merging.study.runs.run import FACTS, Run
+from merging.study.runs.store import Store
+from merging.tasks.context import QUIET, Context
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+
+def references(store: Store, benchmark: Benchmark, *, context: Context = QUIET, compute: bool = True) -> dict[str, Run]:
+    """Stored evaluations of the reference models: {"pretrained", each expert's task, "multitask": run}.
+
+    With ``compute=False`` only those that are already stored.
+    """
+    runs = {}
+    models = benchmark.models()
+    parts = context.parts(dict.fromkeys(models, 1.0))
+    for name, model in models.items():
+        checkpoint = model.open(name)
+        content = DIGESTS.digest(checkpoint)
+        run_id = _id_of(content, benchmark)
+        if compute and not store.has(run_id):
+            started = time.monotonic()
+            warnings: list[str] = []
+            part = replace(parts[name], warn=warnings.append)
+            scores = evaluate_model(checkpoint, benchmark, kept=store.features_of(run_id), context=part)
+            seconds = time.monotonic() - started
+            _write_reference(store, benchmark, run_id, name, content, scores, seconds, context.device, warnings)
+        if run := store.find(run_id):
+            runs[name] = run
+    return runs
+
+
+def reference_id(benchmark: Benchmark, name: str) -> str:
+    """The id under which the evaluation of a reference model is stored, if it is: "pretrained", or an expert's task."""
+    return _id_of(DIGESTS.digest(benchmark.models()[name].open(name)), benchmark)
+
+
+def keep_reference(
+    store: Store, benchmark: Benchmark, name: str, scores: pd.DataFrame, seconds: float, device: str,
+    warnings: Sequence[str] = (),
+) -> str:  # fmt: skip
+    """Store the scores of a reference model on all tasks, unless they are stored; gives their id."""
+    content = DIGESTS.digest(benchmark.models()[name].open(name))
+    run_id = _id_of(content, benchmark)
+    if not store.has(run_id):
+        _write_reference(store, benchmark, run_id, name, content, scores, seconds, device, warnings)
+    return run_id
+
+
+def _id_of(content: str, benchmark: Benchmark) -> str:
+    return short_digest(f"{content} on {benchmark.digest}")
+
+
+def _write_reference(
+    store: Store,
+    benchmark: Benchmark,
+    run_id: str,
+    name: str,
+    content: str,
+    scores: pd.DataFrame,
+    seconds: float,
+    device: str,
+    warnings: Sequence[str],
+) -> None:
+    kind = name if name in (PRETRAINED, MULTITASK) else "expert"
+    titles = {PRETRAINED: "Pretrained", MULTITASK: "Trained on all tasks"}
+    inside = {PRETRAINED: [], MULTITASK: list(benchmark.experts)}
+    with store.writing(run_id) as folder:
+        schema = write_table(folder, SCORES, scores)
+        contents = facts(
+            run_id=run_id,
+            kind=kind,
+            title=titles.get(name) or f"Expert for {benchmark.task(name).title}",
+            created=store.dated,
+            device=describe_device(choose_device(device)),
+            seconds={EVALUATING: seconds},
+            warnings=list(warnings),
+            seed=None,
+            chain=[],
+            experts=inside.get(name, [name]),
+            inputs={name if kind != "expert" else expert_key(name): content},
+            benchmark=benchmark.digest,
+            work={},
+            models={},
+            tables={SCORES: schema},
+            **facts_of(benchmark.folder),
+        )
+        write_json(folder / FACTS, contents)

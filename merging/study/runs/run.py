@@ -1,0 +1,282 @@
+"""A stored run: small facts are read at once, tables and models on request."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Self
+
+from merging.base.errors import StoreError
+from merging.base.files.atomic import DamagedError
+from merging.base.files.plain_yaml import plain_yaml
+from merging.base.files.tables import SCORES, Columns
+from merging.models.families import Parameter, Role
+from merging.recipes.chain_rules import keyed
+from merging.recipes.presets import name_of
+from merging.recipes.recipe import Recipe
+from merging.tasks.results import Result, ResultKind
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+    from merging.engine.modules.modules import Modules
+    from merging.models.checkpoint import Checkpoint
+
+FACTS, RECIPE = "run.json", "recipe.yaml"
+SALIENCY = "saliency"  # the table of edits that prune tensors by it
+FORMAT = 1
+THIS_MACHINE, PRECOMPUTED = "this machine", "precomputed"
+KINDS = ("merge", "pretrained", "expert", "multitask")
+REPORTED = "reporting"  # the split whose scores are shown
+NOT_EVALUATED = "Not evaluated"  # the start of the warning that gives the reason
+NOTHING_TO_DO = "Nothing to do: "  # in warnings that need no check, the start of a problem's fix
+KIND = ResultKind("run", "runs", FACTS, "Run its recipe again.", large=True)
+
+
+@dataclass(frozen=True)
+class Run:
+    """One stored run. Reading a table or a model checks its hash the first time.
+
+    ``kind`` is "merge", or what checkpoint was evaluated: "pretrained", "expert", "multitask". ``seconds`` is time per
+    phase on ``device``. ``created`` is an ISO time, None for precomputed runs. ``inputs`` are the sha-256 digests of
+    the checkpoints, as "pretrained" and "experts/<name>"; ``experts`` the names of those that were merged, which are
+    the in-domain tasks. ``chain`` holds the keys of the recipe's steps. ``per_task`` says that the merge gave one model
+    for each expert. ``sizes`` are bytes of the model ``files`` and of the ``header`` in them, as they were written, and
+    ``dead`` scalars of unused text tensors; empty for other kinds than merges. ``adapt`` is the key of what
+    sits on the merged model, empty without; ``modules`` are its files. ``adapted_on`` is the split whose images were
+    learned from ("choosing", "reporting" or "exemplars"), None if nothing was learned. ``images`` are the
+    numbers of "exemplars" and "test_data" of each task that the chain saw; empty if none, and in the bundled library.
+    ``test_images`` says which images of the test sets the scores are of, in words; empty if that is not known.
+    ``whole`` says that no half of them was kept to choose on, ``licenses`` what models and data sets state, by name.
+    ``network`` is what models other than CLIP are called; empty for CLIP.
+    """
+
+    id: str
+    kind: str
+    title: str
+    provenance: str  # THIS_MACHINE or PRECOMPUTED
+    device: str
+    seconds: Mapping[str, float]
+    created: str | None
+    warnings: tuple[str, ...]
+    versions: Mapping[str, str]
+    seed: int | None
+    chain: tuple[str, ...]
+    experts: tuple[str, ...]
+    inputs: Mapping[str, str]
+    benchmark: str | None  # digest of the benchmark that the scores are on
+    work: Mapping[str, float]  # scalars and images worked on per phase, for estimates
+    per_task: bool
+    sizes: Mapping[str, int]
+    adapt: str
+    adapted_on: str | None
+    images: Mapping[str, Mapping[str, int]]
+    modules: tuple[str, ...] = field(repr=False)
+    models: Mapping[str, str] = field(repr=False)  # "merged" or expert name -> file name
+    result: Result
+    test_images: str = ""
+    whole: bool = False
+    licenses: Mapping[str, str] = field(default_factory=dict, repr=False)
+    network: str = ""
+
+    @classmethod
+    def of(cls, result: Result) -> Self | None:
+        """The run that a result is; None if another version of the program wrote it.
+
+        Raises:
+            DamagedError: it is another run than its folder says. KeyError, TypeError: it is none.
+        """
+        facts, manifest = result.facts, result.manifest
+        if facts["format"] != FORMAT or facts["kind"] not in KINDS:
+            return None
+        if facts["id"] != result.path.name:
+            raise DamagedError(f"{FACTS} is that of another run")
+        return cls(
+            id=facts["id"],
+            kind=facts["kind"],
+            title=facts["title"],
+            provenance=THIS_MACHINE if result.own else PRECOMPUTED,
+            device=facts["device"],
+            seconds=facts["seconds"],
+            created=facts["created"],
+            warnings=tuple(facts["warnings"]),
+            versions=facts["versions"],
+            seed=facts["seed"],
+            chain=tuple(facts["chain"]),
+            experts=tuple(facts["experts"]),
+            inputs=facts["inputs"],
+            benchmark=facts["benchmark"],
+            work=facts["work"],
+            per_task=facts.get("per_task", False),
+            sizes=facts["sizes"] if facts["kind"] == "merge" else {},
+            adapt=facts.get("adapt") or "",
+            adapted_on=facts.get("adapted_on"),
+            images=facts.get("images", {}),
+            test_images=str(facts.get("test_images", "")),
+            whole=bool(facts.get("whole", False)),
+            licenses={str(name): str(text) for name, text in facts.get("licenses", {}).items()},
+            network=str(facts.get("network", "")),
+            modules=tuple(name for name in facts.get("modules", ()) if name in manifest),
+            models={key: name for key, name in facts["models"].items() if name in manifest},
+            result=result,
+        )
+
+    @property
+    def path(self) -> Path:
+        """Its folder."""
+        return self.result.path
+
+    def columns(self, name: str) -> tuple[str, ...]:
+        """The columns of one of the tables; none if there is no such table."""
+        return tuple(self.result.schemas.get(name, ()))
+
+    @property
+    def tables(self) -> tuple[str, ...]:
+        """Names of the tables, without the scores."""
+        return tuple(name for name in self.result.schemas if name != SCORES)
+
+    def table(self, name: str) -> pd.DataFrame:
+        """One of the tables.
+
+        Raises:
+            StoreError: there is none of that name, or the file is damaged.
+        """
+        return self.plain_table(name).frame()
+
+    def plain_table(self, name: str) -> Columns:
+        """One of the tables, without loading pandas.
+
+        Raises:
+            StoreError: as ``table``.
+        """
+        return self.result.columns(name)
+
+    @property
+    def has_scores(self) -> bool:
+        """Whether it was evaluated."""
+        return SCORES in self.result.schemas
+
+    @property
+    def evaluation_settled(self) -> bool:
+        """Whether it has scores, or a warning that says why it has none."""
+        return self.has_scores or bool(self.not_evaluated)
+
+    @property
+    def cautions(self) -> tuple[str, ...]:
+        """What may be wrong with the result: the warnings, one line each, but for the remarks."""
+        return tuple(line for line in self._on_result if NOTHING_TO_DO not in line)
+
+    @property
+    def remarks(self) -> tuple[str, ...]:
+        """The warnings that need no check: why it has no scores, and those on which there is nothing to do."""
+        return *self.not_evaluated, *(line for line in self._on_result if NOTHING_TO_DO in line)
+
+    @property
+    def _on_result(self) -> tuple[str, ...]:
+        others = (text for text in self.warnings if text not in self.not_evaluated)
+        return tuple(line for text in others for line in text.splitlines())
+
+    @property
+    def not_evaluated(self) -> tuple[str, ...]:
+        """The warnings that say why it has no scores; empty if it has some."""
+        return tuple(text for text in self.warnings if text.startswith(NOT_EVALUATED))
+
+    @cached_property
+    def scores(self) -> pd.DataFrame | None:
+        """Accuracies as ``merging.engine.evaluation.evaluate.evaluate`` gives them, None if it was not evaluated."""
+        return self.table(SCORES) if self.has_scores else None
+
+    @cached_property
+    def recipe_yaml(self) -> str:
+        """The recipe as written; empty for runs of other kinds than "merge"."""
+        return self.result.use(RECIPE, lambda path: path.read_text("utf-8")) if RECIPE in self.files else ""
+
+    @cached_property
+    def recipe(self) -> Recipe | None:
+        """The recipe of a merge; raises RecipeError if this version no longer has one of its methods."""
+        return Recipe.from_yaml(self.recipe_yaml) if self.recipe_yaml else None
+
+    @cached_property
+    def name(self) -> str:
+        """The title as lists show it: where a paper's title leaves the merge's parameters open, with their values."""
+        return name_of(self.title, lambda: keyed(plain_yaml(self.recipe_yaml)["merge"], "merge")[1])
+
+    @property
+    def has_model(self) -> bool:
+        """Whether the weights are here, with the modules on top (cheap: no hash is computed)."""
+        return bool(self.models) and bool(self.modules or not self.adapt)
+
+    @property
+    def adapts_on_test(self) -> bool:
+        """Whether it learned, without labels, on the images that its scores are reported on: its mark is †."""
+        return self.adapted_on == REPORTED
+
+    @property
+    def needs_task(self) -> bool:
+        """Whether the user must say which task an image belongs to: its mark in domain is "per task"."""
+        if not self.adapt:
+            return self.per_task
+        from merging.methods.registry import methods  # loads torch, which lists of runs do not need
+
+        return any(method.key == self.adapt and getattr(method, "needs_task", False) for method in methods())
+
+    def open_modules(self, merged: Checkpoint | None = None) -> Modules | None:
+        """What its adapt put on the merged model, every file's hash checked; None without an adapt.
+
+        Raises:
+            StoreError: a file is damaged, or only tables are kept.
+        """
+        if not self.adapt:
+            return None
+        if not self.has_model:
+            raise StoreError(f"Of run {self.id} only tables are kept. Run its recipe again to have its modules.")
+        from merging.engine.modules.reading import read
+
+        folder = {self.file(name).parent for name in self.modules if "/" not in name}.pop()
+        return read(folder, merged or self.open_models()["merged"])
+
+    def open_models(self) -> dict[str, Checkpoint]:
+        """The checkpoints in ``model_paths``. Raises StoreError if one is damaged."""
+        from merging.models.formats.opening import open_checkpoint
+
+        return {name: open_checkpoint(path, name) for name, path in self.model_paths.items()}
+
+    @property
+    def model_path(self) -> Path | None:
+        """The merged model's file; None if only tables are kept, or if there is one model per task."""
+        return self.file(self.models["merged"]) if list(self.models) == ["merged"] and not self.per_task else None
+
+    @property
+    def model_paths(self) -> dict[str, Path]:
+        """The files of all models: {"merged": path}, or {expert: path} for merges that give one per task."""
+        return {key: self.file(name) for key, name in self.models.items()}
+
+    @property
+    def files(self) -> tuple[str, ...]:
+        """Paths of all files within its folder, without the manifest."""
+        return tuple(self.result.manifest)
+
+    def file(self, name: str) -> Path:
+        """One of these files, after its hash was checked. Raises StoreError if it is damaged."""
+        return self.result.file(name)
+
+
+def same_models(run: Run, other: Run) -> bool:
+    """Whether two runs merged the same checkpoints under the same names, in any order: such runs can be compared."""
+    return run.inputs == other.inputs
+
+
+def parameters_of(facts: pd.DataFrame) -> list[Parameter]:
+    """The tensors of a table with a row for each: tensor, role, part, section, order. Rules of factors take them."""
+    columns = (facts[name].tolist() for name in ("tensor", "role", "part", "section", "order"))
+    rows = zip(*columns, strict=True)
+    return [
+        Parameter(name, Role(role), part, section, _block(section), order) for name, role, part, section, order in rows
+    ]
+
+
+def _block(section: str) -> int | None:
+    name, _, number = section.partition(" ")
+    return int(number) if name == "block" else None

@@ -1,0 +1,53 @@
+"""The task "score": the images of one split of a data set go through a merged model."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import NamedTuple
+
+from merging.base import settings
+from merging.engine.evaluation.evaluate import EvaluatedModel, answers
+from merging.engine.outputs import MERGED
+from merging.images.benchmarks.benchmark import Benchmark
+from merging.images.benchmarks.benchmark_folders import is_benchmark
+from merging.models.checkpoint import Checkpoint
+from merging.models.digests import DIGESTS
+from merging.models.formats.handed_out import believe
+from merging.models.formats.opening import open_checkpoint
+from merging.models.formats.safetensors import file_bytes
+from merging.tasks.context import Context
+from merging.tasks.kinds import Request, TaskKind
+
+FEATURES, FACTS = "features", "facts"
+
+
+class ModelOnBenchmark(NamedTuple):
+    """A merged model, and the images that go through it."""
+
+    model: Checkpoint
+    benchmark: Benchmark
+
+
+def open_model(request: Request) -> ModelOnBenchmark:
+    """What the evaluations of a model share. Raises CheckpointError: this process does not see the model."""
+    folder, model = Path(str(request["benchmark"])), open_checkpoint(str(request["model"]), MERGED)
+    believe(model, request["digest"])
+    return ModelOnBenchmark(model, Benchmark.load(folder if is_benchmark(folder) else settings.benchmark_folder()))
+
+
+def name_score(inputs: ModelOnBenchmark, request: Request) -> str:
+    """The name that was asked for; empty if this process sees another model, or other images."""
+    model = DIGESTS.digest(inputs.model) == request["digest"]["digest"]
+    return str(request["name"]) if model and inputs.benchmark.digest == request["images"] else ""
+
+
+def compute_score(inputs: ModelOnBenchmark, request: Request, context: Context) -> bytes:
+    """The features (n, embed_dim) as a file, whose metadata holds the classes and margins that they give."""
+    work = EvaluatedModel("", inputs.model, [str(request["task"])])
+    (answer,) = answers([work], inputs.benchmark, (str(request["split"]),), context)
+    facts = {"predicted": answer.predicted.tolist(), "margins": answer.margins.tolist()}
+    return file_bytes(FEATURES, answer.features, {FACTS: json.dumps(facts)})
+
+
+KIND = TaskKind("evaluation", open_model, compute_score, name_score)

@@ -1,0 +1,75 @@
+"""The evaluation of a merged model on workers, which compute the features that the store then keeps."""
+
+from __future__ import annotations
+
+import json
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+
+from merging.base.errors import Cancelled, MergingError, WorkerError, WorkersGone
+from merging.engine.evaluation.stored_features import Answered, KeptFeatures, worth
+from merging.engine.outputs import MERGED
+from merging.images.benchmarks.benchmark import SPLITS, Benchmark
+from merging.models.architecture import Architecture
+from merging.models.formats.handed_out import handed_out
+from merging.models.formats.opening import open_checkpoint
+from merging.models.formats.safetensors import tensor_of
+from merging.study.runs.score_task import FACTS
+from merging.tasks.context import Context
+from merging.tasks.kinds import SCORE, Plain
+from merging.tasks.workers.checking import same_hardware
+from merging.tasks.workers.fan_out import WorkerTask
+from merging.tasks.workers.pools import open_workers
+from merging.tasks.workers.task_map import TaskMap, raise_error
+
+
+def keep_answers_of_workers(path: Path, benchmark: Benchmark, kept: KeptFeatures, context: Context) -> None:
+    """Let workers of the context compute features of a model that take long; an evaluation finds them ``kept``.
+
+    What they do not compute is left to the evaluation; a warning says why. Raises Cancelled as asked.
+    """
+    if not context.workers:
+        return
+    model = open_checkpoint(path, MERGED)
+    tower = Architecture.of(model, benchmark.tower)
+    pairs = [(task.key, split) for task in benchmark.tasks for split in SPLITS if split in task.splits]
+    counts = {pair: benchmark.count(*pair) for pair in pairs}
+    missing = [pair for pair in pairs if worth(counts[pair], tower) and kept.read(benchmark, *pair) is None]
+    if not missing:
+        return
+    asked = {"model": str(path), "digest": handed_out(model), "device": context.device}
+    asked |= {"benchmark": str(benchmark.folder.absolute()), "images": benchmark.digest}
+    missing.sort(key=lambda pair: -counts[pair])
+    by_name = {f"{task} {split}": (task, split) for task, split in missing}
+
+    def take(task: WorkerTask, answer: Answered) -> None:
+        kept.keep(benchmark, *by_name[task.name], answer, tower)
+
+    tasks = [
+        WorkerTask(
+            name,
+            partial(dict, asked, name=name, task=task, split=split),
+            work=counts[task, split],
+            detail=benchmark.task(task).title,
+        )
+        for name, (task, split) in by_name.items()
+    ]
+    try:
+        with open_workers(context) as workers:
+            if workers is not None and same_hardware(workers, context.device, context.warn, "evaluation"):
+                TaskMap(SCORE, context, lambda _, said: _answered(said), take, raise_error).run(tasks, workers)
+    except MergingError as error:
+        if isinstance(error, Cancelled) and not isinstance(error, WorkersGone):
+            raise
+        context.warn(f"Evaluated here, what is left: {error}")
+
+
+def _answered(answer: Plain) -> Answered:
+    try:
+        _, features, metadata = tensor_of(answer.get("file", b""), "A worker's answer")
+        facts = json.loads(metadata[FACTS])
+        return Answered(features, np.array(facts["predicted"], np.int64), np.array(facts["margins"], np.float32))
+    except (ValueError, KeyError, TypeError):
+        raise WorkerError("A worker answered with something else than features. Restart it.") from None

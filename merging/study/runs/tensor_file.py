@@ -1,0 +1,35 @@
+"""A merged tensor as the bytes that a worker answers with: a safetensors file whose metadata holds what was counted."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import torch
+
+from merging.base.errors import CheckpointError, WorkerError
+from merging.engine.outputs import Rows, Stored, Tally
+from merging.models.formats.safetensors import file_bytes, tensor_of
+from merging.models.tensor_info import TensorInfo
+
+FACTS = "facts"
+
+
+def tensor_file(stored: Stored, rows: Rows) -> bytes:
+    """A merged tensor, its counts and the rows of tables that methods noted; numbers keep every bit."""
+    facts = {"kept": stored.tally.kept.tolist(), "squared": stored.tally.squared.tolist(), "rows": rows}
+    return file_bytes(stored.name, stored.values[0], {FACTS: json.dumps(facts)})
+
+
+def stored_of(raw: bytes, name: str, info: TensorInfo) -> tuple[Stored, Rows]:
+    """What ``tensor_file`` wrote of the tensor that was asked for. Raises WorkerError if it is another one."""
+    try:
+        said, values, metadata = tensor_of(raw, "A worker's answer")
+        facts: dict[str, Any] = json.loads(metadata[FACTS])
+        rows: Rows = facts["rows"]
+        tally = Tally(torch.tensor(facts["kept"]), torch.tensor(facts["squared"], dtype=torch.float64))
+    except (CheckpointError, ValueError, KeyError, TypeError) as error:
+        raise WorkerError(f"A worker answered with something else than a tensor ({error}). Restart it.") from None
+    if (said, values.shape, values.dtype) != (name, info.shape, info.dtype):
+        raise WorkerError(f"A worker answered with {said} {list(values.shape)} instead of {name} {list(info.shape)}.")
+    return Stored(name, 0, [values], tally), rows

@@ -1,0 +1,56 @@
+"""The task "tensor": one whole tensor of a merge.
+
+It is computed on the same kind of hardware as the program that asks has, so that all tensors of a file are as one
+machine makes them.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import NamedTuple
+
+from merging.base.errors import CheckpointError
+from merging.engine.run import OneByOne
+from merging.models.digests import DIGESTS
+from merging.recipes.recipe import Recipe
+from merging.study.runs.inputs import OpenedRecipe
+from merging.study.runs.tensor_file import tensor_file
+from merging.study.runs.worker_requests import opened_as_given
+from merging.tasks.context import Context
+from merging.tasks.kinds import Request, TaskKind
+
+
+class OpenedMerge(NamedTuple):
+    """A recipe with its files open, and the merge of single tensors; None of files that were not asked for."""
+
+    opened: OpenedRecipe
+    merge: OneByOne | None
+
+
+def open_merge(request: Request) -> OpenedMerge:
+    """What the tensors of a merge share."""
+    recipe, base = Recipe.from_plain(request["recipe"]), Path(str(request["base"]))
+    opened = opened_as_given(recipe, base, None, request["digests"])
+    if [DIGESTS.digest(checkpoint) for checkpoint in opened] != [said["digest"] for said in request["digests"]]:
+        return OpenedMerge(opened, None)
+    return OpenedMerge(opened, OneByOne(recipe, opened.pretrained, opened.experts, str(request["device"])))
+
+
+def name_tensor(inputs: OpenedMerge, request: Request) -> str:
+    """The tensor's name; empty if this process sees other files, or one has changed since it was opened."""
+    try:
+        inputs.opened.raise_if_changed()
+    except CheckpointError:
+        return ""
+    return str(request["name"]) if inputs.merge is not None else ""
+
+
+def compute_tensor(inputs: OpenedMerge, request: Request, _context: Context) -> bytes:
+    """The merged tensor as a file."""
+    assert inputs.merge is not None  # it has a name
+    stored, rows = inputs.merge.tensor(str(request["name"]))
+    inputs.opened.raise_if_changed()
+    return tensor_file(stored, rows)
+
+
+KIND = TaskKind("tensor", open_merge, compute_tensor, name_tensor, shared=("recipe", "base", "device", "digests"))

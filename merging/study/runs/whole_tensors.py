@@ -1,0 +1,90 @@
+"""The whole tensors of a merge on workers: the largest first; this process writes the one file."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
+from itertools import count
+from pathlib import Path
+
+from merging.base.errors import MergingError
+from merging.engine.outputs import Rows, Stored
+from merging.engine.work import one_by_one
+from merging.models.formats.handed_out import handed_out
+from merging.study.runs.estimate import tensor_bytes
+from merging.study.runs.inputs import OpenedRecipe
+from merging.study.runs.tensor_file import stored_of
+from merging.tasks.context import Context
+from merging.tasks.kinds import TENSOR, Plain
+from merging.tasks.workers.checking import same_hardware
+from merging.tasks.workers.fan_out import WorkerTask
+from merging.tasks.workers.pools import open_workers
+from merging.tasks.workers.task_map import TaskMap
+from merging.tasks.workers.workers import Workers
+
+NOTHING_KEPT = "Nothing of this merge is kept. Resume when they are back; it begins anew."
+
+
+@contextlib.contextmanager
+def tensors_on_workers(opened: OpenedRecipe, context: Context) -> Iterator[TensorsOnWorkers | None]:
+    """The tensors of a merge that the workers of the context compute while the block runs.
+
+    None where it has no workers, where the chain has no tensors of that kind, or where they would differ from those
+    that are computed here; a warning says so.
+
+    Raises:
+        ParameterError, WorkerError: the workers cannot be opened, or a tensor does not fit into their memory.
+    """
+    names = one_by_one(opened.recipe, opened.pretrained, len(opened.experts)) if context.workers else []
+    digests = [handed_out(checkpoint) for checkpoint in opened] if names else []
+    if not names or not all(digests):  # what lies in memory alone is seen by no worker
+        yield None
+        return
+    with open_workers(context) as workers:
+        if workers is None or not same_hardware(workers, context.device, context.warn, "merge"):
+            yield None
+            return
+        workers.check_memory(tensor_bytes(opened, names), "a tensor")
+        base = (opened.base or Path.cwd()).absolute()
+        recipe = opened.recipe.plain()
+        asked = {"recipe": recipe, "base": str(base), "device": context.device, "digests": digests}
+        yield TensorsOnWorkers(opened, names, asked, workers, context)
+
+
+@dataclass
+class TensorsOnWorkers:
+    """Whole tensors that workers compute. ``names`` are theirs, the largest first; ``asked`` is said for each."""
+
+    opened: OpenedRecipe
+    names: Sequence[str]
+    asked: Plain
+    workers: Workers
+    context: Context
+
+    def compute(self, take: Callable[[Stored, Rows, str], None]) -> None:
+        """Hand on each tensor as it comes, with the words of progress.
+
+        Raises:
+            MergingError: a tensor cannot be computed; the message begins with its name. Cancelled: as asked.
+            WorkersGone: there was no worker for a minute.
+        """
+        infos, numbers = self.opened.pretrained.infos, count(1)
+
+        def read(task: WorkerTask, said: Plain) -> tuple[Stored, Rows]:
+            return stored_of(said.get("file", b""), task.name, infos[task.name])
+
+        def take_tensor(_: WorkerTask, answer: tuple[Stored, Rows]) -> None:
+            take(*answer, f"Tensor {next(numbers)} of {len(self.names)}, on {self.workers.words()}")
+
+        tasks = [
+            WorkerTask(name, partial(dict, self.asked, name=name), nbytes=infos[name].nbytes) for name in self.names
+        ]
+        work = TaskMap(TENSOR, self.context.silent(), read, take_tensor, _fail, say_lost=lambda: NOTHING_KEPT)
+        work.run(tasks, self.workers)
+
+
+def _fail(task: WorkerTask, error: MergingError) -> None:
+    """End the merge with the error of a tensor."""
+    raise error if task.name in str(error) else type(error)(f"Tensor {task.name}: {error}")

@@ -1,0 +1,45 @@
+"""What workers are told of a run: the store as plain data, and digests of the files that they open."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from merging.base.errors import CheckpointError
+from merging.images.benchmarks.benchmark import Benchmark
+from merging.models.formats.handed_out import believe, unseen
+from merging.recipes.recipe import Recipe
+from merging.study.runs.inputs import OpenedRecipe, open_inputs
+from merging.study.runs.store import Store
+
+
+def plain_store(store: Store) -> dict[str, Any]:
+    """Where a store lies, and what it does."""
+    libraries = [str(folder.absolute()) for folder in store.libraries]
+    return {
+        "root": str(store.root.absolute()), "libraries": libraries, "dated": store.dated, "benchmark": store.benchmark,
+    }  # fmt: skip
+
+
+def store_of(plain: Mapping[str, Any]) -> Store:
+    """The store that ``plain_store`` describes."""
+    libraries = tuple(map(Path, plain["libraries"]))
+    return Store(Path(plain["root"]), libraries, dated=bool(plain["dated"]), benchmark=str(plain["benchmark"]))
+
+
+def opened_as_given(
+    recipe: Recipe, base: Path | None, benchmark: Benchmark | None, digests: Sequence[Mapping[str, Any]]
+) -> OpenedRecipe:
+    """A recipe's files, with the digests that the program which asked has handed out.
+
+    Raises:
+        WorkerError: this worker does not see a file. CheckpointError: a file is damaged.
+    """
+    try:
+        opened = open_inputs(recipe, base, benchmark)
+    except CheckpointError as error:
+        raise unseen(recipe.models(base).values(), error) from None
+    for checkpoint, given in zip(opened, digests, strict=True):
+        believe(checkpoint, given)
+    return opened

@@ -1,0 +1,161 @@
+"""Scores of a model in one form, whatever their source: the benchmark, a file, or a program of the user's."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import asdict, dataclass
+from statistics import fmean
+from typing import Any, Self
+
+from merging.base.errors import MergingError
+from merging.base.files.tables import Columns, Table
+from merging.base.text import first_few, printable
+from merging.images.benchmarks.metrics import h_score, wilson
+
+MEASURED, GIVEN, PROGRAM = "measured", "given", "program"
+MEAN, INSIDE, OUTSIDE, H_SCORE = "mean", "in domain", "out of domain", "H-score"
+COLUMNS = ("task", "metric", "value", "split", "n", "better")
+PROPORTIONS = ("accuracy", "accuracy_norm", "exact_match")  # metrics that are shares of examples
+BETTER = ("", "higher", "lower")
+MOST_ROWS, MOST_TEXT, MOST_NAME = 10_000, 200, 80  # scores, and characters of a text and of an origin
+MOST_EXAMPLES = 10**12  # n of a score
+
+
+@dataclass(frozen=True, slots=True)
+class Score:
+    """A metric of a task, on ``n`` examples if that is known.
+
+    ``better`` is "higher" or "lower", empty if that was not said.
+    """
+
+    task: str
+    metric: str
+    value: float
+    split: str = ""
+    n: int | None = None
+    better: str = ""
+
+    @property
+    def proportion(self) -> bool:
+        """Whether it is a share of examples; sums of parts, such as F1, are none."""
+        return self.metric.split()[0] in PROPORTIONS and 0 <= self.value <= 1
+
+    @property
+    def interval(self) -> tuple[float, float]:
+        """The Wilson 95 % interval of a proportion whose n is known; NaN for all other scores."""
+        return wilson(round(self.value * self.n), self.n) if self.proportion and self.n else (math.nan, math.nan)
+
+
+@dataclass(frozen=True, slots=True)
+class ScoreTable:
+    """The scores of one model; ``origin`` names the device, the file or the program that they are from.
+
+    ``source`` is "measured" (by the benchmark), "given" (in a file) or "program".
+    """
+
+    source: str
+    origin: str
+    scores: tuple[Score, ...]
+
+    @classmethod
+    def from_table(cls, table: Table, source: str, origin: str) -> Self:
+        """The scores that ``columns`` gave, or the accuracies of the benchmark."""
+        named: dict[str, Any] = {str(name): list(values) for name, values in table.items()}
+        values = named.get("value") or named["accuracy"]
+        metrics, better = ([word] * len(values) for word in ("accuracy", ""))
+        rows = zip(
+            named["task"], named.get("metric") or metrics, values, named["split"], named["n"],
+            named.get("better") or better, strict=True,
+        )  # fmt: skip
+        counted = ((*row[:4], None if math.isnan(row[4]) else int(row[4]), row[5]) for row in rows)
+        return cls(source, origin, tuple(Score(*row) for row in counted))
+
+    @property
+    def columns(self) -> Columns:
+        """The table that is stored, a row for each score; n is NaN where it is not known."""
+        named = {name: [getattr(one, name) for one in self.scores] for name in COLUMNS}
+        return Columns(named | {"n": [math.nan if n is None else float(n) for n in named["n"]]})
+
+    def rows(self, experts: Collection[str]) -> list[dict[str, Any]]:
+        """A row for each score as charts take it; n, low and high are NaN where they are not known.
+
+        In domain is a task that is called like one of the ``experts``.
+        """
+        return [
+            {
+                **asdict(one), "n": one.n or math.nan, **dict(zip(("low", "high"), one.interval, strict=True)),
+                "proportion": one.proportion, "in_domain": one.task in experts, "source": self.source,
+                "origin": self.origin,
+            }
+            for one in self.scores
+        ]  # fmt: skip
+
+    def means(self, experts: Collection[str]) -> tuple[str, dict[str, tuple[float, int]]]:
+        """The proportion that most tasks have, and {a mean over tasks: its value, the number of tasks}, unweighted.
+
+        Of a task the first split counts. In domain are tasks that are called like an expert; without any there is one
+        mean, and without a proportion none.
+        """
+        by_metric: dict[str, dict[str, float]] = {}
+        for score in self.scores:
+            if score.proportion:
+                by_metric.setdefault(score.metric, {}).setdefault(score.task, score.value)
+        metric = max(by_metric, key=lambda name: len(by_metric[name]), default="")
+        values = by_metric.get(metric, {})
+        inside, outside = ([values[task] for task in values if (task in experts) == own] for own in (True, False))
+        found = {INSIDE if inside else MEAN: fmean(inside or outside)} if values else {}
+        if inside and outside:
+            found |= {OUTSIDE: fmean(outside), H_SCORE: h_score(fmean(inside), fmean(outside))}
+        counts = {INSIDE: len(inside), OUTSIDE: len(outside)}
+        return metric, {name: (value, counts.get(name, len(values))) for name, value in found.items()}
+
+
+def check_scores(rows: Iterable[tuple[str, Mapping[str, Any]]], source: str, origin: str) -> ScoreTable:
+    """The table of rows, each with its position, which an error names. Raises MergingError."""
+    scores = tuple(_check_score(row, where) for where, row in rows)
+    if not scores or len(scores) > MOST_ROWS:
+        raise MergingError(f"{origin} holds {len(scores):,} scores; from 1 to {MOST_ROWS:,} are expected.")
+    counts = Counter((score.task, score.split, score.metric) for score in scores)
+    if twice := sorted({" ".join(of) for of, count in counts.items() if count > 1}):
+        raise MergingError(f"{origin} gives {first_few(twice)} twice.")
+    return ScoreTable(source, origin, scores)
+
+
+def read_score_table(table: Table, source: str, origin: str) -> ScoreTable | None:
+    """The scores in a stored table, which another program may have sealed; None if one of them is wrong."""
+    name = printable(origin, MOST_NAME)
+    rows = (dict(zip(COLUMNS, row, strict=True)) for row in zip(*(table[column] for column in COLUMNS), strict=True))
+    try:
+        return check_scores(((name, {**row, "n": _count_of(row["n"])}) for row in rows), source, name)
+    except MergingError:
+        return None
+
+
+def _count_of(n: object) -> object:
+    return None if isinstance(n, float) and math.isnan(n) else n
+
+
+def _check_score(row: Mapping[str, Any], where: str) -> Score:
+    """A checked score. Raises MergingError that says where it stands."""
+    keys = ("task", "metric", "split", "better")
+    texts = {key: printable(str(row.get(key) or "").strip(), MOST_TEXT) for key in keys}
+    if not texts["task"] or not texts["metric"]:
+        raise MergingError(f"{where}: a score has a task and a metric.")
+    try:
+        value = float(row["value"])
+        n = int(row["n"]) if row.get("n") not in {None, ""} else None
+        if isinstance(row.get("n"), float) and n != row["n"]:
+            raise ValueError
+    except (TypeError, ValueError, OverflowError):
+        raise MergingError(f"{where}: value is a number, and n a whole number or empty.") from None
+    if not math.isfinite(value) or (n is not None and not 1 <= n <= MOST_EXAMPLES):
+        raise MergingError(
+            f"{where}: value is finite and n from 1 to {MOST_EXAMPLES:,}; got {value} and {printable(str(n), 40)}."
+        )
+    if texts["metric"].startswith("accuracy") and not 0 <= value <= 1:
+        raise MergingError(f"{where}: an accuracy is from 0 to 1; got {value}.")
+    if texts["better"] not in BETTER:
+        raise MergingError(f"{where}: better is higher or lower; got {texts['better']!r}.")
+    return Score(texts["task"], texts["metric"], value, texts["split"], n, texts["better"])

@@ -1,0 +1,260 @@
+"""Points of sweeps: the scores of one model on one sample of the benchmark, each a small sealed entry.
+
+The name of a point depends on all that its numbers depend on, so a stale one is never used, and a point that two sweeps
+share is computed once. A sweep that stops leaves only whole points. A damaged point counts as absent.
+
+A point is the same bytes whoever computed it, so how long that took, and on how many threads, is not in it: the times
+of the last points lie in a file beside the store.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, fields
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from merging.base.errors import ParameterError
+from merging.base.files import records
+from merging.base.files.short_digest import short_digest
+from merging.base.files.tables import SCORES, Columns, Table
+from merging.base.text import did_you_mean
+from merging.images.benchmarks.benchmark import EXEMPLARS, SPLITS, Benchmark
+from merging.images.benchmarks.referenced_images import Images, taken
+from merging.study.runs.run import PRECOMPUTED, THIS_MACHINE
+from merging.study.runs.store import Store
+from merging.study.score_table import MEASURED, PROGRAM, ScoreTable, read_score_table
+from merging.tasks.results import Result, ResultKind, Results
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+FACTS, FOLDER, VERSION = "point.json", "points", 1
+KIND = ResultKind("point", FOLDER, FACTS, "Go on with the sweep to compute it again.", table=SCORES)
+TIMES = "{}-times.jsonl"  # beside the store of that name
+THREADS = "threads"  # a fact about who computed a point
+LATEST, ROOM = 60, 1 << 16  # times that are read, and bytes of them above which the older ones are dropped
+COLUMNS = ("task", "title", "split", "classes", "correct", "n", "accuracy", "low", "high")  # of scores
+Identity = Sequence[Any]  # plain data that identifies a model
+
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """The images of a point's scores: at most ``images`` of every task (0: all), drawn with ``seed``.
+
+    ``tasks`` are keys; none means every task.
+    """
+
+    split: str = SPLITS[0]
+    images: int = 0
+    seed: int = 0
+    tasks: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        if self.split not in SPLITS:
+            raise ParameterError(
+                f"A sweep's split is one of {', '.join(SPLITS)}; got {self.split!r}.{did_you_mean(self.split, SPLITS)}"
+            )
+        if self.images < 0 or self.seed < 0:
+            raise ParameterError("A sweep's images and seed are whole numbers of at least 0 (0 images: all of them).")
+
+    @classmethod
+    def from_plain(cls, plain: Mapping[str, Any]) -> Self:
+        """The sample of which ``asdict`` gave the parts."""
+        return cls(str(plain["split"]), int(plain["images"]), int(plain["seed"]), tuple(map(str, plain["tasks"])))
+
+    def on(self, benchmark: Benchmark) -> Sample:
+        """The same sample in normal form: if it takes every image, nothing is drawn."""
+        keys = self.tasks or tuple(task.key for task in benchmark.tasks)
+        for key in keys:
+            benchmark.require(key, self.split)
+        largest = max((benchmark.count(key, self.split) for key in keys), default=0)
+        return self if 0 < self.images < largest else Sample(self.split, 0, 0, self.tasks)
+
+
+@dataclass(frozen=True)
+class DrawnImages(Benchmark):
+    """A benchmark with a seeded draw of each task's images, which stay in memory."""
+
+    sample: Sample = field(kw_only=True)
+    _kept: dict[tuple[str, str], tuple[Images, NDArray[np.int64]]] = field(
+        default_factory=dict, init=False, repr=False, compare=False
+    )
+
+    @classmethod
+    def of(cls, benchmark: Benchmark, sample: Sample) -> Self:
+        """``benchmark`` with the images of a sample."""
+        return cls(**{f.name: getattr(benchmark, f.name) for f in fields(Benchmark)}, sample=sample)
+
+    def images(self, key: str, split: str) -> tuple[Images, NDArray[np.int64]]:
+        """Images and labels of the draw; exemplars are all kept."""
+        if split == EXEMPLARS:
+            return super().images(key, split)
+        if (key, split) not in self._kept:
+            images, labels = super().images(key, split)
+            if 0 < self.sample.images < len(labels):
+                draw = np.random.default_rng(self.sample.seed).permutation(len(labels))
+                chosen = np.sort(draw[: self.sample.images])
+                images, labels = taken(images, chosen), labels[chosen]
+            self._kept[key, split] = images, labels
+        return self._kept[key, split]
+
+    def count(self, key: str, split: str) -> int:
+        """Number of images in the draw."""
+        images = super().count(key, split)
+        return min(images, self.sample.images) if self.sample.images and split != EXEMPLARS else images
+
+
+@dataclass(frozen=True)
+class Point:
+    """The table of scores of one model on one sample, or those that a ``program`` printed of it.
+
+    ``seconds`` is time by phase on ``device``, of a point that was just computed.
+
+    ``notes`` is further plain data, such as the position of a merge in a plane; ``versions`` are those of programs that
+    the numbers depend on.
+    """
+
+    name: str
+    table: Table
+    device: str
+    provenance: str
+    seconds: Mapping[str, float] = field(default_factory=dict)
+    notes: Mapping[str, Any] = field(default_factory=dict)
+    versions: Mapping[str, str] = field(default_factory=dict)
+    program: str = ""
+
+    @cached_property
+    def score_table(self) -> ScoreTable:
+        """The scores in the form that they have whatever their source."""
+        source, origin = (PROGRAM, self.program) if self.program else (MEASURED, self.device)
+        return ScoreTable.from_table(self.table, source, origin)
+
+    def plain(self) -> dict[str, Any]:
+        """It as plain data, without notes; numbers keep every bit."""
+        columns = {str(name): np.asarray(values) for name, values in self.table.items()}
+        facts = {name: getattr(self, name) for name in ("name", "device", "provenance", "seconds", "versions")}
+        return {**facts, SCORES: {name: [values.dtype.str, values.tolist()] for name, values in columns.items()}}
+
+    @classmethod
+    def from_plain(cls, plain: Mapping[str, Any]) -> Self:
+        """The point that ``plain`` wrote."""
+        columns = {
+            name: np.array(values, dtype=object if kind == "|O" else kind)
+            for name, (kind, values) in plain[SCORES].items()
+        }
+        facts = {name: plain[name] for name in ("name", "device", "provenance", "seconds", "versions")}
+        return cls(table=Columns(columns), **facts)
+
+    @cached_property
+    def scores(self) -> pd.DataFrame:
+        """The table as a DataFrame, which is made when it is asked for: it takes longer than reading the file."""
+        return self.table.frame() if isinstance(self.table, Columns) else self.table
+
+    @cached_property
+    def images(self) -> int:
+        """Number of evaluated images."""
+        return int(self.table["n"].sum())
+
+    @cached_property
+    def rows(self) -> tuple[tuple[Any, ...], ...]:
+        """The columns ``COLUMNS`` of the scores, row by row, which taking from a table takes far longer."""
+        return tuple(zip(*(self.table[name].tolist() for name in COLUMNS), strict=True))
+
+
+def name_of(identity: Identity, benchmark: Benchmark, sample: Sample) -> str:
+    """The name of the point of a model on a sample, as twelve hexadecimal digits."""
+    drawn = [sample.split, sample.images, sample.seed, list(sample.tasks)]
+    depends = json.dumps([VERSION, list(identity), benchmark.digest, drawn], allow_nan=False)
+    return short_digest(depends)
+
+
+def results(store: Store) -> Results[Point]:
+    """The points of a store and of its libraries."""
+    return store.results(KIND, _point)
+
+
+def folder(store: Store) -> Path:
+    """The folder of own points."""
+    return store.root / FOLDER
+
+
+def find(store: Store, name: str) -> Point | None:
+    """The stored point, the own one first, or None."""
+    return results(store).find(name)
+
+
+def _point(result: Result) -> Point | None:
+    facts = result.facts
+    if facts["name"] != result.path.name:
+        return None
+    more = {name: facts.get(name, {}) for name in ("notes", "versions")}
+    provenance = THIS_MACHINE if result.own else PRECOMPUTED
+    table: Table = result.columns(SCORES)
+    program = str(facts.get(PROGRAM, ""))
+    if program or "metric" in table:
+        if (scores := read_score_table(table, PROGRAM, program)) is None:
+            return None
+        table, program = scores.columns, scores.origin
+    return Point(result.path.name, table, facts["device"], provenance, program=program, **more)
+
+
+def of_run(store: Store, run_id: str, name: str, benchmark: Benchmark, sample: Sample) -> Point | None:
+    """A point from the scores of a stored run, if the sample is all images of a split; None otherwise."""
+    if sample.images or not run_id:
+        return None
+    for run in store.candidates(run_id):
+        if run.benchmark == benchmark.digest and run.scores is not None:
+            rows = run.scores[run.scores["split"] == sample.split]
+            if sample.tasks:
+                rows = rows[rows["task"].isin(list(sample.tasks))]
+            return Point(name, rows.reset_index(drop=True), run.device, run.provenance, versions=run.versions)
+    return None
+
+
+def write(store: Store, point: Point, about: Mapping[str, Any]) -> None:
+    """Store a point with the plain data ``about`` it, and note its time beside the store.
+
+    Raises:
+        StoreError: the disk cannot be written to.
+    """
+    same = {name: value for name, value in about.items() if name != THREADS}
+    facts = {**same, "name": point.name, "device": point.device, SCORES: {}, "versions": dict(point.versions)}
+    results(store).write(point.name, facts, {SCORES: point.table}, what=f"Point {point.name} of the sweep")
+    if point.seconds:
+        _note_time(store, {**about, "device": point.device, "seconds": dict(point.seconds)})
+
+
+def times_file(store: Store) -> Path:
+    """The file of the times that points took, beside the store."""
+    root = store.root.absolute()
+    return root.with_name(TIMES.format(root.name))
+
+
+def _note_time(store: Store, facts: Mapping[str, Any]) -> None:
+    """Add a line to the times. Where it cannot be written, estimates know less, and nothing else is lost."""
+    path = times_file(store)
+    with contextlib.suppress(OSError):
+        if path.is_file() and path.stat().st_size > ROOM:
+            records.write_text(path, "".join(f"{json.dumps(one)}\n" for one in latest_times(store)))
+        with path.open("a+b") as file:
+            file.seek(max(0, file.seek(0, os.SEEK_END) - 1))
+            start = b"" if file.read(1) in {b"", b"\n"} else b"\n"  # else a full disk cut the last line off
+            file.write(start + json.dumps(facts).encode() + b"\n")
+
+
+def latest_times(store: Store) -> list[dict[str, Any]]:
+    """Facts about the points that were computed last, with their device and their seconds by phase, for estimates."""
+    found = []
+    with contextlib.suppress(OSError):
+        for line in times_file(store).read_bytes().splitlines()[-LATEST:]:
+            with contextlib.suppress(ValueError):  # the end of one that a full disk cut off
+                found.append(json.loads(line))
+    return [facts for facts in found if isinstance(facts, dict)]

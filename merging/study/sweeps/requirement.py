@@ -1,0 +1,131 @@
+"""The best point of a sweep among those with at least a required accuracy, and how certain it is that they have it.
+
+Accuracies are of drawn images, so a point just above the requirement may be below it on other images. ``certainty``
+draws the images of every task again, with replacement. One model's images count only as right or wrong, so the stored
+counts are enough for that: the number of right ones among n drawn is binomial.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+from merging.base.errors import ParameterError
+from merging.base.text import did_you_mean, first_few
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+IN, OUT = "in", "out"
+GROUPS = {IN: ("in_domain", "in_low", "in_high", "n_in"), OUT: ("out_of_domain", "out_low", "out_high", "n_out")}
+BEST_BY = {"h": "h_score", IN: "in_domain"}  # word -> column of the averages
+DRAWS, SEED = 2000, 0
+ROUNDING = 1e-12  # of sums of fractions
+JUDGED = ("required", "required_low", "required_high", "required_n", "meets", "certainty")
+
+
+@dataclass(frozen=True, slots=True)
+class Requirement:
+    """An accuracy of at least ``at_least`` (a fraction): in domain ("in"), out of domain ("out"), or of a task's key.
+
+    Raises:
+        ParameterError: ``at_least`` is no fraction.
+    """
+
+    of: str
+    at_least: float
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.at_least <= 1:  # also refuses NaN
+            raise ParameterError(f"A required accuracy is a fraction in [0, 1]; got {self.at_least:g}.")
+
+
+def parse_requirement(text: str, tasks: Sequence[str]) -> Requirement:
+    """A requirement from text such as 'out=0.8', 'in=0.6' or 'kana=0.7'. Raises ParameterError for other text."""
+    of, _, value = (part.strip() for part in text.partition("="))
+    known = [IN, OUT, *tasks]
+    if of not in known:
+        raise ParameterError(
+            f"{of[:40]!r} is neither in, out nor a task of this sweep.{did_you_mean(of, known)} "
+            f"Known: {first_few(known, 24)}."
+        )
+    try:
+        at_least = float(value)
+    except ValueError:
+        raise ParameterError(f"Write a requirement as out=0.8; got {text[:40]!r}.") from None
+    return Requirement(of, at_least)
+
+
+def judged(rows: pd.DataFrame, averages: pd.DataFrame, requirement: Requirement) -> pd.DataFrame:
+    """``averages`` with the columns ``JUDGED``: the score that is required, its 95 % interval, n, whether it is enough.
+
+    ``rows`` and ``averages`` are the tables of ``tables``. ``certainty`` is the share of draws in which it is enough. A
+    point without such a score (NaN) does not meet the requirement.
+    """
+    if requirement.of in GROUPS:
+        counted = rows[rows["in_domain"].astype(bool) == (requirement.of == IN)]
+        required = averages[list(GROUPS[requirement.of])]
+    else:
+        counted = rows[rows["task"] == requirement.of]
+        of_point = counted.drop_duplicates("point").set_index("point")
+        required = of_point.reindex(averages["point"])[["accuracy", "low", "high", "n"]].set_axis(averages.index)
+    table = averages.assign(**dict(zip(JUDGED, required.to_numpy().T, strict=False)))
+    counts = {
+        str(point): (group["correct"].tolist(), group["n"].tolist())
+        for point, group in counted.drop_duplicates(["point", "task"]).groupby("point", sort=False)
+    }
+    shares = [
+        certainty(*counts[point], requirement.at_least) if point in counts else math.nan
+        for point in table["point"].astype(str)
+    ]
+    return table.assign(meets=table["required"] >= requirement.at_least - ROUNDING, certainty=shares)
+
+
+def certainty(correct: Sequence[int], n: Sequence[int], at_least: float, draws: int = DRAWS, seed: int = SEED) -> float:
+    """The share of seeded draws of every task's images in which the mean accuracy over tasks is at least ``at_least``.
+
+    ``correct`` of ``n`` images of each task are right. Bootstrap; the draws of a point depend on its own counts only.
+    """
+    return _share(tuple(sorted(zip(correct, n, strict=True))), at_least, draws, seed)
+
+
+@lru_cache(maxsize=20_000)  # while a sweep grows, only its new points are counted
+def _share(counts: tuple[tuple[int, int], ...], at_least: float, draws: int, seed: int) -> float:
+    accuracy = np.zeros(draws)
+    for number, (right, images) in enumerate(counts):
+        accuracy += _drawn(right, images, number, draws, seed)
+    return float((accuracy / len(counts) >= at_least - ROUNDING).mean())
+
+
+@lru_cache(maxsize=4096)  # 64 MB at most: thousands of points have few different counts
+def _drawn(right: int, images: int, number: int, draws: int, seed: int) -> NDArray[np.float64]:
+    """The accuracy in every draw of so many images; ``number`` of a point's tasks, which are drawn independently."""
+    return np.random.default_rng([seed, number]).binomial(images, right / images, draws) / images
+
+
+def crosses(row: pd.Series, requirement: Requirement) -> bool:
+    """Whether the 95 % interval of a judged point's score reaches to both sides of the requirement."""
+    return bool(row["required_low"] < requirement.at_least <= row["required_high"])
+
+
+def best(table: pd.DataFrame, by: str) -> tuple[str, bool]:
+    """The best point of a ``judged`` table that meets the requirement, and True; else the nearest one, and False.
+
+    ``by`` is a column; where it is not known, as in planes, the in-domain accuracy counts. Of equal points the first.
+    Of averages that nothing is required of it is the best of all.
+    """
+    met = table[table["meets"]] if "meets" in table else table
+    if len(met):
+        return str(met["point"].iloc[int(met[by].fillna(met["in_domain"]).argmax())]), True
+    return str(table["point"].iloc[int(table["required"].fillna(-1.0).argmax())]), False
+
+
+def score_name(requirement: Requirement) -> str:
+    """'out of domain', 'in domain', or the task's key."""
+    return {IN: "in domain", OUT: "out of domain"}.get(requirement.of, requirement.of)

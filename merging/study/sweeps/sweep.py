@@ -1,0 +1,304 @@
+"""Sweeps: what is varied in which recipes, and the images of the evaluation.
+
+Three kinds. "values" varies one or two numbers of one or more recipes. "line" goes from the pretrained model through
+what each recipe merges: θ₀ + α(θ − θ₀). "plane" spans two experts: θ₀ + λ₁τ₁ + λ₂τ₂.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import InitVar, dataclass, replace
+from functools import cached_property
+from itertools import product
+from pathlib import Path
+from typing import Any, Self
+
+from merging.base import settings
+from merging.base.errors import RecipeError
+from merging.base.files.plain_yaml import check_fields, plain_yaml, text_of, write_yaml
+from merging.base.files.short_digest import short_digest
+from merging.base.text import did_you_mean, first_few
+from merging.images.benchmarks.benchmark import SPLITS
+from merging.methods.params import Bound
+from merging.models.formats.opening import ModelRef
+from merging.recipes.recipe import Recipe
+from merging.study.sweeps import axis as axes
+from merging.study.sweeps.axis import ALPHA, LAMBDA
+from merging.study.sweeps.points import Sample
+
+VALUES, LINE, PLANE = "values", "line", "plane"
+KINDS = (VALUES, LINE, PLANE)
+FIELDS = ("version", "title", "kind", "axes", "split", "images", "seed", "recipes")
+OFF = ("count_dead_params", False)  # left out of ids: those of sweeps before recipes wrote it stay
+VERSION, MOST_RECIPES, IMAGES = 1, 8, 128
+MOST_POINTS, MOST_ALONE = 20_000, 1000  # of a sweep; of a new one where one process computes them all
+
+
+@dataclass(frozen=True, slots=True)
+class Axis:
+    """What is varied, and its values in ascending order. On a line it is "alpha", in a plane an expert's name."""
+
+    target: str
+    values: tuple[float, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class SweepPoint:
+    """One point of a sweep, before anything is computed. ``line`` is the number of its recipe.
+
+    ``recipe`` is what is merged: on a line that of the whole merge. ``terms`` are pairs of a coefficient and what it
+    scales, an expert's name or "merged"; None if the merged model itself is evaluated.
+    """
+
+    line: int
+    values: tuple[float, ...]
+    recipe: Recipe
+    terms: tuple[tuple[float, str], ...] | None = None
+
+    def plain(self) -> dict[str, Any]:
+        """It as plain data, with the recipe's title, as some warnings name it."""
+        return {**{name: getattr(self, name) for name in ("line", "values", "terms")}, "recipe": self.recipe.plain()}
+
+    @classmethod
+    def from_plain(cls, plain: Mapping[str, Any]) -> Self:
+        """The point that ``plain`` wrote. Raises RecipeError or ParameterError for an invalid recipe."""
+        terms = None if plain["terms"] is None else tuple((float(scale), str(what)) for scale, what in plain["terms"])
+        return cls(int(plain["line"]), tuple(map(float, plain["values"])), Recipe.from_plain(plain["recipe"]), terms)
+
+
+@dataclass(frozen=True, slots=True)
+class NamedPoint:
+    """A point with its name, which depends on the contents of the files and on the images."""
+
+    place: SweepPoint
+    name: str
+    run_id: str  # of the run with the same model; empty for weights that no recipe gives
+
+
+@dataclass(frozen=True, kw_only=True)
+class Sweep:
+    """A valid sweep: every value is checked when it is made. ``title`` does not enter its id.
+
+    Raises:
+        RecipeError: nothing of that name can be varied, or a chain is invalid with a value.
+        ParameterError: a value outside its bounds, too few or too many of them.
+    """
+
+    recipes: tuple[Recipe, ...]
+    axes: tuple[Axis, ...]
+    kind: str = VALUES
+    split: str = SPLITS[0]
+    images: int = IMAGES  # of each task; 0 is all of them
+    seed: int = 0  # of the draw of images, and of the order of experts
+    title: str = ""
+    most: InitVar[int | None] = None  # points; by default what the settings say
+
+    def __post_init__(self, most: int | None) -> None:
+        if self.kind not in KINDS:
+            raise RecipeError(f"A sweep's kind is one of {', '.join(KINDS)}; got {self.kind!r}.")
+        if not 1 <= len(self.recipes) <= MOST_RECIPES:
+            raise RecipeError(f"A sweep has 1 to {MOST_RECIPES} recipes; got {len(self.recipes)}.")
+        self._check_shape()
+        checked = [
+            Axis(axis.target, axes.check_values(axis.values, bound, self._called(axis, bound)))
+            for axis, bound in zip(self.axes, self.bounds, strict=True)
+        ]
+        object.__setattr__(self, "axes", tuple(checked))
+        self._check_count(most or most_points())
+        if len(set(self.recipes)) < len(self.recipes):
+            raise RecipeError("Two recipes of the sweep are the same.")
+        _ = (self.sample, self.places)  # computing them checks them
+
+    def _check_count(self, most: int) -> None:
+        if (count := len(self.recipes) * math.prod(len(axis.values) for axis in self.axes)) > most:
+            way = f", or set {settings.WORKERS}, with which {MOST_POINTS:,} can be" if most < MOST_POINTS else ""
+            raise RecipeError(
+                f"A sweep has at most {most:,} points here; this one has {count:,}. Take fewer values{way}."
+            )
+
+    def _check_shape(self) -> None:
+        counts = {VALUES: (1, 2), LINE: (1,), PLANE: (2,)}[self.kind]
+        if len(self.axes) not in counts:
+            raise RecipeError(
+                f"A sweep of kind {self.kind} varies {' or '.join(map(str, counts))}; got {len(self.axes)}."
+            )
+        if len({axis.target for axis in self.axes}) < len(self.axes):
+            raise RecipeError("A sweep cannot vary the same thing twice.")
+        if len(self.axes) == 2 and len(self.recipes) > 1:
+            raise RecipeError("A sweep of two things takes one recipe; several are compared along one axis.")
+        if self.kind == LINE and (each := [recipe.text() for recipe in self.recipes if recipe.per_task]):
+            raise RecipeError(f"{each[0]} gives one model per task, so there is no line through it.")
+
+        if self.kind != VALUES and (adapted := [recipe.text() for recipe in self.recipes if recipe.adapt]):
+            raise RecipeError(f"A {self.kind} goes through weights alone; leave out what is put on top: {adapted[0]}.")
+
+    @property
+    def seen(self) -> str:
+        """What to say where recipes learn from images of the split that the points are judged on; else empty."""
+        learning = [recipe.text() for recipe in self.recipes if recipe.adapted_on == self.split]
+        if not learning:
+            return ""
+        return (
+            f"{first_few(learning, 1)} learns, without labels, from {self.split} images, on which the sweep is judged, "
+            "so its best point may be another one on images that nothing has seen. Let it learn from training images, "
+            "as with test_data: {split: exemplars}, to keep them apart."
+        )
+
+    def _called(self, axis: Axis, bound: Bound) -> str:
+        return (
+            axis.target if self.kind == VALUES else f"{bound.label} of {axis.target}" if self.kind == PLANE else "alpha"
+        )
+
+    @cached_property
+    def bounds(self) -> tuple[Bound, ...]:
+        """The bound of each axis's values."""
+        if self.kind == LINE:
+            return (ALPHA,)
+        if self.kind == VALUES:
+            return tuple(axes.find(self.recipes, axis.target).bound for axis in self.axes)
+        names = [name for name, _ in self.recipes[0].experts]
+        for axis in self.axes:
+            if axis.target not in names:
+                raise RecipeError(
+                    f"The recipe has no expert {axis.target!r}.{did_you_mean(axis.target, names)} "
+                    f"It has: {first_few(names)}."
+                )
+        return LAMBDA, LAMBDA
+
+    @property
+    def labels(self) -> tuple[str, ...]:
+        """The label of each axis."""
+        if self.kind == LINE:
+            return ("Interpolation α (0 pretrained, 1 merged)",)
+        if self.kind == PLANE:
+            return tuple(f"Coefficient of {axis.target}" for axis in self.axes)
+        return tuple(axes.find(self.recipes, axis.target).title for axis in self.axes)
+
+    @property
+    def sample(self) -> Sample:
+        """The images that every point is evaluated on; in a plane only those of its two experts' tasks."""
+        tasks = tuple(sorted(axis.target for axis in self.axes)) if self.kind == PLANE else ()
+        return Sample(self.split, self.images, self.seed, tasks)
+
+    def _combinations(self) -> Iterator[tuple[float, ...]]:
+        return product(*(axis.values for axis in self.axes))
+
+    @cached_property
+    def places(self) -> tuple[SweepPoint, ...]:
+        """Every point, in the order in which they are computed: coarse first, so that a curve shows early."""
+        points = [
+            self._place(line, recipe, values)
+            for values in _coarse_first(list(self._combinations()))
+            for line, recipe in enumerate(self.recipes)
+        ]
+        return (*points, *self._merged_in_plane())
+
+    def _place(self, line: int, recipe: Recipe, values: tuple[float, ...]) -> SweepPoint:
+        if self.kind == LINE:
+            return SweepPoint(line, values, recipe, ((values[0], "merged"),))
+        if self.kind == PLANE:
+            terms = tuple((value, axis.target) for value, axis in zip(values, self.axes, strict=True))
+            return SweepPoint(line, values, recipe, terms)
+        for axis, value in zip(self.axes, values, strict=True):
+            recipe = axes.varied(recipe, axis.target, value, self.seed)
+        return SweepPoint(line, values, recipe)
+
+    def _merged_in_plane(self) -> tuple[SweepPoint, ...]:
+        """In a plane, the merge of its two experts; its coefficients are computed after it is merged."""
+        if self.kind != PLANE or self.recipes[0].per_task:
+            return ()
+        recipe, names = self.recipes[0], {axis.target for axis in self.axes}
+        pair = tuple((name, reference) for name, reference in recipe.experts if name in names)
+        recipe = replace(recipe, experts=pair, given=recipe.given.of_experts(names), title="")
+        return (SweepPoint(0, (), recipe),)
+
+    @cached_property
+    def id(self) -> str:
+        """The id of the sweep, twelve hexadecimal digits: it depends on all that the sweep computes."""
+        plain = {key: value for key, value in self.plain().items() if key != "title"}
+        plain["recipes"] = [
+            {key: value for key, value in recipe.items() if key != "title" and (key, value) != OFF}
+            for recipe in plain["recipes"]
+        ]
+        return short_digest(json.dumps(plain, sort_keys=True))
+
+    def plain(self) -> dict[str, Any]:
+        """The sweep as plain data."""
+        return {
+            "version": VERSION,
+            **({"title": self.title} if self.title else {}),
+            "kind": self.kind,
+            "axes": {axis.target: list(axis.values) for axis in self.axes},
+            "split": self.split,
+            "images": self.images,
+            "seed": self.seed,
+            "recipes": [recipe.plain() for recipe in self.recipes],
+        }
+
+    def to_yaml(self) -> str:
+        """The sweep as a YAML document that ``from_yaml`` reads back to an equal one."""
+        return write_yaml(self.plain())
+
+    @classmethod
+    def from_yaml(cls, text: str) -> Self:
+        """A sweep from YAML. Raises RecipeError or ParameterError if it is invalid."""
+        data = check_fields(plain_yaml(text, "sweep"), "sweep", FIELDS, VERSION)
+        recipes, varied = data.get("recipes"), data.get("axes")
+        if not isinstance(recipes, list) or not isinstance(varied, dict):
+            raise RecipeError(
+                "In a sweep, recipes is a list of recipes, axes a mapping of what is varied to its values."
+            )
+        texts: dict[str, Any] = {
+            name: text_of(data[name], name, "sweep") for name in ("kind", "split", "title") if name in data
+        }
+        counts: dict[str, Any] = {name: _count(data[name], name) for name in ("images", "seed") if name in data}
+        return cls(
+            recipes=tuple(Recipe.from_plain(recipe) for recipe in recipes),
+            axes=tuple(Axis(str(target), _numbers(str(target), values)) for target, values in varied.items()),
+            **texts,
+            **counts,
+            most=MOST_POINTS,  # a stored one may be looked at, and gone on with, wherever it is
+        )
+
+
+def most_points() -> int:
+    """How many points a new sweep may have here."""
+    return MOST_POINTS if settings.workers() else MOST_ALONE
+
+
+def _count(value: Any, field: str) -> int:
+    if type(value) is not int:
+        raise RecipeError(f"In a sweep, {field} is a whole number; got {value!r:.60}.")
+    return value
+
+
+def _numbers(target: str, values: Any) -> tuple[float, ...]:
+    """Values of an axis, as a list or as '0:1:0.1'."""
+    if isinstance(values, str):
+        return axes.parse_values(values, target)
+    if isinstance(values, list) and all(isinstance(v, int | float) and not isinstance(v, bool) for v in values):
+        return tuple(float(value) for value in values)
+    raise RecipeError(f"In a sweep, the values of {target} are a list of numbers, or text such as 0:1:0.1.")
+
+
+def _coarse_first(combinations: Sequence[tuple[float, ...]]) -> list[tuple[float, ...]]:
+    """Both ends, the middle, then ever finer, so that a stopped sweep still spans the whole axis."""
+    count = len(combinations)
+    order = [0, count - 1]
+    step = count - 1
+    while step > 1:
+        step = (step + 1) // 2
+        order += range(0, count, step)
+    return [combinations[index] for index in dict.fromkeys(order)]
+
+
+def resolved(recipe: Recipe, base: Path) -> Recipe:
+    """The recipe with absolute paths, so that a sweep can be resumed from anywhere."""
+
+    def absolute(reference: str) -> str:
+        return ModelRef(reference, base).absolute()
+
+    experts = tuple((name, absolute(reference)) for name, reference in recipe.experts)
+    return replace(recipe, pretrained=absolute(recipe.pretrained), experts=experts, given=recipe.given.placed(absolute))

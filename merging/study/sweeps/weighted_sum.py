@@ -1,0 +1,70 @@
+"""A checkpoint that is a weighted sum of others, computed as it is read, and the sum that is nearest to a merge."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from merging.models.checkpoint import Checkpoint
+from merging.models.families import UNMERGED
+from merging.models.inspection.fit import fit
+from merging.study.runs.inputs import OpenedRecipe
+
+
+class CombinedCheckpoint(Checkpoint):
+    """base + Σ coefficient · (checkpoint − base), in the base's dtype; buffers are the base's.
+
+    Nothing is kept in memory: each read reads the same span of every part. With the one term (1, checkpoint) it is
+    that checkpoint, bit for bit.
+
+    Raises:
+        CompatibilityError: a checkpoint does not have the base's tensors.
+    """
+
+    def __init__(self, base: Checkpoint, terms: Sequence[tuple[float, Checkpoint]], name: str = "combination") -> None:
+        if terms:
+            parts = {f"{place}: {part.name}": part for place, (_, part) in enumerate(terms, 1)}
+            fit(base, parts, values=False).raise_if_bad()
+        self.name, self.label = name, "memory"
+        self.infos, self.metadata = base.infos, base.metadata
+        self._base = base
+        self._terms = [(coefficient, part) for coefficient, part in terms if coefficient != 0]
+        self._buffers = {parameter.name for parameter in base.parameters if parameter.role in UNMERGED}
+
+    def read_flat(self, name: str, start: int, stop: int) -> Tensor:
+        own = self._base.read_flat(name, start, stop)
+        if name in self._buffers or not self._terms:
+            return own
+        if [coefficient for coefficient, _ in self._terms] == [1.0]:
+            return self._terms[0][1].read_flat(name, start, stop).to(own.dtype)
+        first = own.to(torch.float64 if own.dtype == torch.float64 else torch.float32)
+        total = first.clone()
+        for coefficient, part in self._terms:
+            total += coefficient * (part.read_flat(name, start, stop).to(first.dtype) - first)
+        return total.to(own.dtype)
+
+
+def coefficients(opened: OpenedRecipe, merged: Checkpoint) -> dict[str, Any]:
+    """The point of the experts' plane nearest to a merged model, and the share of its change that lies off the plane.
+
+    Least squares over all scalars: one coefficient for each expert, sums in float64.
+    """
+    names, base = list(opened.experts), opened.pretrained
+    gram = torch.zeros(len(names), len(names), dtype=torch.float64)
+    toward = torch.zeros(len(names), dtype=torch.float64)
+    squared = 0.0
+    for name in base.infos:
+        if not base.infos[name].dtype.is_floating_point:
+            continue
+        first = base.read(name).double().reshape(-1)
+        vectors = torch.stack([part.read(name).double().reshape(-1) - first for part in opened.experts.values()])
+        change = merged.read(name).double().reshape(-1) - first
+        gram += vectors @ vectors.T
+        toward += vectors @ change
+        squared += float(change @ change)
+    solution = torch.linalg.lstsq(gram, toward, driver="gelsd").solution
+    off = max(0.0, squared - float(solution @ toward)) / squared if squared else 0.0
+    return {"at": dict(zip(names, solution.tolist(), strict=True)), "off_plane": off**0.5}

@@ -1,0 +1,160 @@
+"""The effect of each part of DRM on accuracy (DRM, Tables 3, 7 and 8), and how many ranks it needs (Fig. 6)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import pandas as pd
+import torch
+
+from merging.base.devices import choose_device
+from merging.base.errors import TaskError
+from merging.base.numerics.linear_algebra import left_factors
+from merging.base.threads import side_by_side
+from merging.engine.evaluation.evaluate import evaluate
+from merging.engine.inputs import Inputs
+from merging.images.benchmarks.benchmark import Benchmark
+from merging.images.benchmarks.metrics import summarize
+from merging.methods.shared.least_squares import matrices
+from merging.models.families import LINEAR_MAPS, Parameter
+from merging.models.formats.opening import open_models
+from merging.recipes.presets import Preset, preset
+from merging.recipes.recipe import Recipe
+from merging.study.analysis.subject import MeasurementResult, PlannedTrial, Subject, TrialInputs
+from merging.study.trials.trial_merges import merge, plain_recipe, recipe_of
+from merging.tasks.context import QUIET, Context
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+SPLIT = "reporting"
+BASES = ("drm_h", "drm_v")  # presets that the ablations start from
+WHOLE = "whole method"
+
+
+class Variant(NamedTuple):
+    """One row of the table: the part of DRM, the change, and its parameters."""
+
+    part: str
+    label: str
+    changed: Mapping[str, Any]
+
+
+VARIANTS = (
+    Variant(WHOLE, "nothing removed", {}),
+    Variant("renormalization", "without renormalization", {"renorm": False}),
+    Variant("interference", "without pruning", {"density": 1.0}),
+    Variant("interference", "without sign election", {"elect": False}),
+    Variant("interference", "without disjoint mean", {"disjoint": False}),
+    Variant("way of pruning", "each task by itself", {"pruning": "individual"}),
+)
+# Singular values below these shares of the largest are cut. The paper cuts shares of the ranks, which are shown too.
+CUT = "rank_tol"
+CUTS = (0.0, 0.01, 0.02, 0.05, 0.1, 0.2, 0.4, 0.7)
+SCORES = (
+    "in_domain", "in_low", "in_high", "out_of_domain", "out_low", "out_high", "h_score", "tasks_in", "tasks_out",
+    "n_in", "n_out",
+)  # fmt: skip
+FACTORS = 6  # times what the task vectors of a matrix take: both ways to put them side by side, and their factors
+RANKS = "singular values"  # the trial before the merges
+
+
+@dataclass(frozen=True)
+class Trial:
+    """A variant of a preset on all experts of a benchmark."""
+
+    base: Preset
+    variant: Variant
+    recipe: Recipe
+
+    @property
+    def row(self) -> dict[str, Any]:
+        """The cells of its row without the scores."""
+        cells = {"method": self.base.title, "part": self.variant.part, "variant": self.variant.label}
+        return {**cells, "chain": self.recipe.text()}
+
+
+def trials(benchmark: Benchmark) -> tuple[list[Trial], list[tuple[float, Trial]]]:
+    """The rows of the ablations, and those of the rank truncation, each with its cut."""
+    bases = [preset(key) for key in BASES]
+    cuts = [(cut, Variant("rank truncation", f"cut {cut:g}", {CUT: cut})) for cut in CUTS]
+    ablated = [_trial(base, variant, benchmark) for base in bases for variant in VARIANTS]
+    return ablated, [(cut, _trial(base, variant, benchmark)) for base in bases for cut, variant in cuts]
+
+
+def _trial(base: Preset, variant: Variant, benchmark: Benchmark) -> Trial:
+    changed = replace(base, params={**base.params, **variant.changed})
+    return Trial(base, variant, changed.recipe(benchmark.pretrained, benchmark.experts))
+
+
+def measure_ablations(subject: Subject, context: Context) -> MeasurementResult:
+    """The tables "ablations" and "ranks": a row per variant of each direction, with its averages in and out of domain.
+
+    Every chain is merged and evaluated once, even for several rows. In "ranks", kept is the mean over matrices of
+    the share of ranks above the cut, kept_low and kept_high the least and the most of any matrix.
+
+    Raises:
+        TaskError: fewer than two experts. CheckpointError: a checkpoint cannot be read. Cancelled: on request.
+    """
+    benchmark = subject.benchmark
+    if len(benchmark.experts) < 2:
+        raise TaskError("DRM's parts can only be compared where the benchmark has two experts or more.")
+    ablated, truncated = trials(benchmark)
+    chains = {trial.recipe.text(): trial for trial in (*ablated, *(trial for _, trial in truncated))}
+    planned = [PlannedTrial(chain, {"recipe": plain_recipe(trial.recipe)}) for chain, trial in chains.items()]
+    shares, *summaries = subject.tried([PlannedTrial(RANKS, {"cuts": list(CUTS)}), *planned])
+    scores = dict(zip(chains, summaries, strict=True))
+    rows = [{**trial.row, **scores[trial.recipe.text()]} for trial in ablated]
+    ranks = [
+        {**trial.row, "cut": cut, **shares[trial.base.key][CUTS.index(cut)], **scores[trial.recipe.text()]}
+        for cut, trial in truncated
+    ]
+    notes = {"split": SPLIT, "experts": len(benchmark.experts), "chains": len(chains)}
+    return MeasurementResult({"ablations": pd.DataFrame(rows), "ranks": pd.DataFrame(ranks)}, notes)
+
+
+def trial(inputs: TrialInputs, asked: Mapping[str, Any], context: Context) -> dict[str, Any]:
+    """The averages of a merge in and out of domain; or the shares of ranks, where cuts are asked for."""
+    if "cuts" in asked:
+        return kept_shares(inputs.benchmark, asked["cuts"], context)
+    parts = context.parts({"merge": 1.0, "evaluate": 2.0})
+    merged = merge(recipe_of(inputs.benchmark, asked["recipe"]), inputs.benchmark, parts["merge"])
+    scores = evaluate(merged.state_dict, inputs.benchmark, splits=(SPLIT,), context=parts["evaluate"])
+    summary = summarize(scores, list(inputs.benchmark.experts), split=SPLIT)
+    return {name: getattr(summary, name) for name in SCORES}
+
+
+def kept_shares(
+    benchmark: Benchmark, cuts: Sequence[float], context: Context = QUIET
+) -> dict[str, list[dict[str, float]]]:
+    """{preset: for each cut, the share of ranks above it: mean over the matrices, least and most}."""
+    device = choose_device(context.device)
+    inputs = Inputs(*open_models(benchmark.pretrained, benchmark.experts), None, device)
+    chosen = [parameter for parameter in inputs.parameters if parameter.role in LINEAR_MAPS]
+    meter = context.meter(len(chosen))
+    shares: dict[str, list[list[float]]] = {key: [] for key in BASES}
+
+    def of_matrix(parameter: Parameter) -> list[list[float]]:
+        vectors = matrices(inputs.whole(parameter))
+        return [_shares(blocks, cuts) for blocks in (vectors, vectors.mT)]
+
+    nbytes = FACTORS * len(inputs.names) * max(inputs.pretrained.infos[parameter.name].nbytes for parameter in chosen)
+    with side_by_side((partial(of_matrix, parameter) for parameter in chosen), device, nbytes) as found:
+        for parameter, of_bases in zip(chosen, found, strict=True):
+            for key, of_base in zip(BASES, of_bases, strict=True):
+                shares[key].append(of_base)
+            meter.advance(1, "Counting ranks", parameter.name)
+    return {key: [_summed_up(column) for column in zip(*rows, strict=True)] for key, rows in shares.items()}
+
+
+def _summed_up(shares: Sequence[float]) -> dict[str, float]:
+    return {"kept": sum(shares) / len(shares), "kept_low": min(shares), "kept_high": max(shares)}
+
+
+def _shares(blocks: Tensor, cuts: Sequence[float]) -> list[float]:
+    """The share of the ranks of blocks (K, m, n) side by side that each cut keeps."""
+    values = left_factors(blocks, 0.0)[1]
+    return [float((values > cut * values.max()).to(torch.float64).mean().cpu()) if len(values) else 0.0 for cut in cuts]

@@ -1,0 +1,142 @@
+"""The time of every method as a multiple of one reference merge's, both timed in turns in one run.
+
+Seconds of single runs say more about what else the machine was doing than about the method. Here every timing of a
+method stands between two timings of the reference, all on the same models in the same process, and only their ratio is
+kept. On a processor the clock is the CPU time of this process on one thread, which other processes hardly change.
+"""
+
+from __future__ import annotations
+
+import datetime
+import statistics
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import pandas as pd
+import torch
+
+from merging.base.devices import choose_device, describe_machine
+from merging.base.errors import Cancelled, MergingError
+from merging.engine import run as engine
+from merging.methods import registry
+from merging.methods.method import Adapt, Method
+from merging.recipes.recipe import DEFAULT_MERGE, Exemplars, Recipe
+from merging.study.analysis.subject import MeasurementResult, Subject
+from merging.study.runs.facts import versions
+from merging.study.runs.inputs import OpenedRecipe, open_inputs
+from merging.tasks.context import Context
+
+ROUNDS = 5  # timings of a method; the run before the first of them only loads what it needs
+BRIEF = 0.3  # seconds by the clock that a timing takes at least: short merges are repeated, and their mean counts
+LONG = 60.0  # seconds after which a method is not timed again
+CPU_CLOCK, WALL_CLOCK = "CPU time of one thread", "time on the device"
+
+
+@dataclass
+class TimedMethod:
+    """A method at its defaults in the shortest chain that can hold it, and its ratios so far; 0 is the first run's."""
+
+    method: Method
+    opened: OpenedRecipe
+    ratios: list[float] = field(default_factory=list)
+    spent: float = 0.0
+    problem: str = ""
+
+    @property
+    def row(self) -> dict[str, Any]:
+        """Its row of the table."""
+        counted = self.ratios[1:] or self.ratios
+        nothing = {"ratio": float("nan"), "low": float("nan"), "high": float("nan")}
+        return {
+            "role": self.method.role,
+            "key": self.method.key,
+            "chain": self.opened.recipe.text(),
+            **(_spread(counted) if counted else nothing),
+            "rounds": len(counted),
+            "problem": self.problem,
+        }
+
+
+def _spread(ratios: list[float]) -> dict[str, float]:
+    return {"ratio": statistics.median(ratios), "low": min(ratios), "high": max(ratios)}
+
+
+class Stopwatch:
+    """Runs chains on a benchmark's models and times them; methods that need exemplars get the same draw."""
+
+    def __init__(self, subject: Subject, context: Context) -> None:
+        self._benchmark, self._context = subject.benchmark, context.silent()
+        on_cpu = choose_device(context.device).type == "cpu"
+        self.clock: Callable[[], float] = time.process_time if on_cpu else time.perf_counter
+        self.clock_name = CPU_CLOCK if on_cpu else WALL_CLOCK
+        self._shown: Mapping[str, Any] = {}
+
+    def __call__(self, opened: OpenedRecipe) -> float:
+        """Mean seconds of one merge, from opened checkpoints to a state dict in memory."""
+        draw = opened.recipe.exemplars
+        if draw and not self._shown:
+            self._shown = self._benchmark.labeled_exemplars(draw.per_task, draw.seed)
+        started, spent, merges = self.clock(), 0.0, 0
+        while spent < BRIEF:
+            engine.run(
+                opened.recipe, opened.pretrained, opened.experts, exemplars=self._shown if draw else None,
+                context=self._context,
+            )  # fmt: skip
+            spent, merges = self.clock() - started, merges + 1
+        return spent / merges
+
+
+def measure_times(subject: Subject, context: Context) -> MeasurementResult:
+    """The table "times": a row for each method with the median of its ratios, the least and the most of them.
+
+    ``problem`` says why a method could not be run on these models; it has no ratio then.
+
+    Raises:
+        CheckpointError: a checkpoint cannot be read. Cancelled: on request.
+    """
+    trials = [
+        TimedMethod(method, _opened(subject, method)) for method in registry.methods() if not isinstance(method, Adapt)
+    ]
+    reference = _opened(subject, registry.merge(DEFAULT_MERGE))
+    meter = context.meter((ROUNDS + 1) * len(trials))
+    watch, threads = Stopwatch(subject, context), torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        watch(reference)  # loads what every merge needs
+        for _ in range(ROUNDS + 1):
+            before = watch(reference)
+            for trial in trials:
+                before = _time(trial, watch, reference, before)
+                meter.advance(1, "Timing", trial.method.title)
+    finally:
+        torch.set_num_threads(threads)
+    notes = {
+        "reference": DEFAULT_MERGE, "rounds": ROUNDS, "clock": watch.clock_name, "machine": describe_machine(),
+        "date": datetime.datetime.now(datetime.UTC).date().isoformat(), "versions": versions(),
+        "experts": len(reference.experts), "exemplars": Exemplars().per_task,
+    }  # fmt: skip
+    return MeasurementResult({"times": pd.DataFrame([trial.row for trial in trials])}, notes)
+
+
+def _opened(subject: Subject, method: Method) -> OpenedRecipe:
+    benchmark = subject.benchmark
+    return open_inputs(Recipe.of_method(method, benchmark.pretrained, benchmark.experts), benchmark=benchmark)
+
+
+def _time(trial: TimedMethod, watch: Stopwatch, reference: OpenedRecipe, before: float) -> float:
+    """Time a method and then the reference, ``before`` being the reference's time before it; returns that after it."""
+    if trial.problem or trial.spent > LONG:
+        return before
+    try:
+        spent = watch(trial.opened)
+    except Cancelled:
+        raise
+    except MergingError as error:
+        trial.problem = str(error)
+        return before
+    after = watch(reference)
+    trial.spent += spent
+    trial.ratios.append(2 * spent / (before + after))
+    return after

@@ -1,0 +1,162 @@
+"""Accuracy by the number of merged experts (DRM, Fig. 2), and paired t-tests between methods (DRM, Table 5)."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+import pandas as pd
+from torch import Tensor
+
+from merging.base.devices import choose_device
+from merging.base.errors import TaskError
+from merging.engine.evaluation.image_features import features, predict
+from merging.images.benchmarks.benchmark import Benchmark
+from merging.images.image_encoder import Encoder
+from merging.models.formats.opening import Source, open_checkpoint
+from merging.recipes.presets import preset
+from merging.study.analysis.subject import MeasurementResult, PlannedTrial, Subject, TrialInputs
+from merging.study.trials.trial_merges import merge, plain_recipe, recipe_of
+from merging.tasks.context import Context
+
+SPLIT = "reporting"
+IMAGES = 160  # per task, a seeded draw: hundreds of models are evaluated
+SUBSETS = 10  # per size at most
+SEED = 0
+# Presets, with the same parameters at every size. TIES and DARE-TIES are those with the disjoint mean, as in the
+# paper's figure.
+METHODS = (
+    "weight_averaging", "task_arithmetic", "ties_mean", "dare_ties", "drm_h", "drm_v", "task_arithmetic_lwptv", "tsv_m",
+)  # fmt: skip
+REFERENCE = preset("drm_h").title  # the method that the paper tests the others against
+COUNTS = ("method", "size", "subset", "task", "correct", "n")
+OWN = ("task", "title", "correct", "n")
+TESTS = ("method", "size", "pairs", "difference", "t", "p")
+Subset = tuple[str, ...]
+
+
+class TaskImages(NamedTuple):
+    """Preprocessed images (n, 3, h, w) of a task, their labels (n,), and its head."""
+
+    images: Tensor
+    labels: Any
+    head: Tensor
+
+
+def subsets(names: Sequence[str], size: int, most: int = SUBSETS, seed: int = SEED) -> list[Subset]:
+    """Distinct subsets of that size in the order of the names: all of them, or a seeded draw of ``most``."""
+    count = math.comb(len(names), size)
+    draw = np.random.default_rng([seed, size])
+    drawn: set[tuple[int, ...]] = set()
+    while len(drawn) < min(most, count):
+        drawn.add(tuple(sorted(draw.choice(len(names), size, replace=False).tolist())))
+    return [tuple(names[place] for place in places) for places in sorted(drawn)]
+
+
+def measure_counts(subject: Subject, context: Context) -> MeasurementResult:
+    """The tables "counts", correct answers by method, size, subset and merged task, and "experts", those of experts.
+
+    A method merges each subset once and is evaluated on the merged tasks only; all methods get the same subsets and the
+    same images.
+
+    Raises:
+        TaskError: fewer than two experts. CheckpointError: a checkpoint cannot be read. Cancelled: on request.
+    """
+    benchmark = subject.benchmark
+    names = list(benchmark.experts)
+    if len(names) < 2:
+        raise TaskError("The number of tasks can only be varied where the benchmark has two experts or more.")
+    work = [chosen for size in range(2, len(names) + 1) for chosen in subsets(names, size)]
+    own = [PlannedTrial(f"expert of {task}", {"own": task}) for task in names]
+    merges = [(number, chosen, key) for number, chosen in enumerate(work) for key in METHODS]
+    answers = subject.tried([*own, *(_planned(benchmark, chosen, key) for _, chosen, key in merges)])
+    images = [answer["n"][0] for answer in answers[: len(own)]]
+    experts = [
+        (task, benchmark.task(task).title, answer["correct"][0], n)
+        for task, answer, n in zip(names, answers[: len(own)], images, strict=True)
+    ]
+    counts = [
+        (preset(key).title, len(chosen), number, task, correct, n)
+        for (number, chosen, key), answer in zip(merges, answers[len(own) :], strict=True)
+        for task, correct, n in zip(chosen, answer["correct"], answer["n"], strict=True)
+    ]
+    notes = {"split": SPLIT, "images": max(images), "seed": SEED, "subsets": len(work), "most": SUBSETS}
+    tables = {"counts": pd.DataFrame(counts, columns=list(COUNTS)), "experts": pd.DataFrame(experts, columns=list(OWN))}
+    return MeasurementResult(tables, notes)
+
+
+def _planned(benchmark: Benchmark, chosen: Subset, key: str) -> PlannedTrial:
+    recipe = preset(key).recipe(benchmark.pretrained, {name: benchmark.experts[name] for name in chosen})
+    return PlannedTrial(f"{key} of {' + '.join(chosen)}", {"recipe": plain_recipe(recipe)}, float(len(chosen)))
+
+
+def trial(inputs: TrialInputs, asked: Mapping[str, Any], context: Context) -> dict[str, Any]:
+    """Correct answers of a merge on the tasks that it merges, or of an expert on its own, and numbers of images."""
+    if "own" in asked:
+        return _correct(inputs, inputs.benchmark.experts[asked["own"]], [asked["own"]], context)
+    recipe = recipe_of(inputs.benchmark, asked["recipe"])
+    parts = context.parts({"merge": 1.0, "evaluate": 1.0})
+    merged = merge(recipe, inputs.benchmark, parts["merge"])
+    return _correct(inputs, merged.state_dict, [name for name, _ in recipe.experts], parts["evaluate"])
+
+
+def _correct(inputs: TrialInputs, model: Source, tasks: Sequence[str], context: Context) -> dict[str, Any]:
+    """Correct answers of a model, and images, by task."""
+    images = [_shown(inputs, task) for task in tasks]
+    encoder = Encoder.of(open_checkpoint(model), choose_device(context.device), like=inputs.benchmark.tower)
+    meter = context.meter(sum(len(task.labels) for task in images))
+    correct = []
+    for name, task in zip(tasks, images, strict=True):
+        feature_rows = features(encoder, task.images, meter, "Evaluating", inputs.benchmark.task(name).title)
+        correct.append(int((predict(feature_rows, task.head) == task.labels).sum()))
+    return {"correct": correct, "n": [len(task.labels) for task in images]}
+
+
+def _shown(inputs: TrialInputs, task: str) -> TaskImages:
+    """The images of a task, which stay for the next model."""
+    if task not in inputs.cached:
+        benchmark = inputs.benchmark
+        images, labels = benchmark.images(task, SPLIT)
+        drawn = np.sort(np.random.default_rng(SEED).permutation(len(images))[:IMAGES])
+        inputs.cached[task] = TaskImages(benchmark.preprocess(images[drawn]), labels[drawn], benchmark.head(task))
+    found: TaskImages = inputs.cached[task]
+    return found
+
+
+def averages(counts: pd.DataFrame, experts: pd.DataFrame) -> pd.DataFrame:
+    """Per method, size and subset: accuracy and normalized, unweighted means over the merged tasks; tasks; n images.
+
+    Normalized is accuracy over the expert's own on the same images; tasks whose expert has none right are left out.
+    """
+    own = experts.set_index("task")
+    rows = counts.assign(accuracy=counts["correct"] / counts["n"], title=counts["task"].map(own["title"]))
+    expert = rows["task"].map(own["correct"] / own["n"])
+    rows["normalized"] = rows["accuracy"] / expert.where(expert > 0)
+    groups = rows.groupby(["method", "size", "subset"], sort=False)
+    means = groups.agg(
+        accuracy=("accuracy", "mean"), normalized=("normalized", "mean"), tasks=("title", " + ".join), n=("n", "sum")
+    )
+    return pd.DataFrame(means).reset_index()
+
+
+def paired_tests(table: pd.DataFrame, reference: str = REFERENCE, value: str = "accuracy") -> pd.DataFrame:
+    """Paired t-tests over subsets, by size, of the reference against every other method of ``averages``.
+
+    A row per method and size: pairs; difference, the mean of the reference's value minus the method's; t; p, one-sided:
+    the chance of such a t or a larger one if the two were equal. NaN below two pairs and where all pairs are equal.
+    """
+    import scipy.stats
+
+    rows: list[tuple[str, int, int, float, float, float]] = []
+    for size, group in table.groupby("size", sort=True):
+        wide = group.pivot(index="subset", columns="method", values=value)
+        for method in [name for name in dict.fromkeys(table["method"]) if name != reference]:
+            differences = (wide[reference] - wide[method]).dropna().to_numpy(np.float64)
+            t = p = math.nan
+            if len(differences) > 1 and np.ptp(differences) > 0:
+                t, p = scipy.stats.ttest_1samp(differences, 0.0, alternative="greater")
+            mean = float(differences.mean()) if len(differences) else math.nan
+            rows.append((str(method), int(str(size)), len(differences), mean, float(t), float(p)))
+    return pd.DataFrame(rows, columns=list(TESTS))

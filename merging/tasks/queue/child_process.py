@@ -1,0 +1,151 @@
+"""Child processes of the server: their environment, how they start, what they are told, and how they end."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import select
+import shlex
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from queue import SimpleQueue
+from typing import IO, Any, TypeAlias
+
+import psutil
+
+from merging.base import settings
+from merging.tasks.kinds import Plain
+from merging.tasks.process import READ
+from merging.tasks.workers.choice import parsed
+
+PATIENCE = 2.5  # seconds that a child has to stop on request, before it is killed
+PACKAGE_ROOT = Path(__file__).resolve().parents[3]
+READING = 10.0  # seconds that a process has to read an order, on a busy machine
+WAITING = "merging.tasks.process"
+Process: TypeAlias = "subprocess.Popen[bytes]"
+Environment: TypeAlias = Mapping[str, str]
+StartCommand = Callable[[Sequence[str], Environment, IO[bytes]], Process]
+
+
+def child_environment(benchmark: str = "", jobs: int = 1) -> dict[str, str]:
+    """The server's environment for a child on a benchmark: one thread for each core of this process, no spinning.
+
+    Of several ``jobs`` each has its part of the cores.
+    """
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    cores = max(1, cores // jobs)
+    variables = dict(os.environ)
+    variables |= {"OMP_NUM_THREADS": str(cores), "MKL_NUM_THREADS": str(cores), "OMP_WAIT_POLICY": "PASSIVE"}
+    if benchmark or "MERGESCOPE_BENCHMARK" in variables:  # may be relative, and the child starts elsewhere
+        variables["MERGESCOPE_BENCHMARK"] = benchmark or str(settings.benchmark_folder())
+    if "MERGESCOPE_STORE" in variables:
+        variables["MERGESCOPE_STORE"] = str(settings.store_root().absolute())
+    if variables.get(settings.CERTIFICATES):
+        variables[settings.CERTIFICATES] = str(Path(variables[settings.CERTIFICATES]).expanduser().absolute())
+    if (chosen := parsed(settings.workers())).spec.endswith(".json"):
+        variables[settings.WORKERS] = chosen._replace(spec=str(Path(chosen.spec).expanduser().absolute())).text
+    if written := variables.get(settings.EVALUATOR):
+        variables[settings.EVALUATOR] = _from_anywhere(written)
+    if "MERGESCOPE_MODELS" in variables:
+        variables["MERGESCOPE_MODELS"] = os.pathsep.join(map(str, settings.models_folders().values()))
+    return variables
+
+
+def _from_anywhere(command: str) -> str:
+    """A command line with the files that it names from the current folder on as absolute paths."""
+    with contextlib.suppress(ValueError):  # the command that reads it says what is wrong
+        words = shlex.split(command)
+        return shlex.join(str(Path(word).absolute()) if Path(word).is_file() else word for word in words)
+    return command
+
+
+def start_command(words: Sequence[str], environment: Environment, output: IO[bytes]) -> Process:
+    """Start a module with its words as ``python -m`` does. It reads nothing and prints to a file.
+
+    Raises:
+        OSError: the system refuses.
+    """
+    return _start(words, environment, stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT)
+
+
+def _start(words: Sequence[str], environment: Environment, **streams: Any) -> Process:
+    """Start a module in a process group of its own."""
+    command = [sys.executable, "-m", *words]
+    return subprocess.Popen(command, cwd=PACKAGE_ROOT, env=dict(environment), start_new_session=True, **streams)
+
+
+class WorkerProcess:
+    """A process that loads modules and waits for an order (see ``tasks.process``).
+
+    A thread writes what it is sent, which may be more than a pipe holds. Raises OSError if the system refuses.
+    """
+
+    def __init__(self, modules: Sequence[str], environment: Environment) -> None:
+        words, pipe = [WAITING, *modules], subprocess.PIPE
+        self.process = _start(words, environment, stdin=pipe, stdout=pipe)
+        assert self.process.stdin is not None and self.process.stdout is not None
+        self._input, self._output = self.process.stdin, self.process.stdout
+        self._lines: SimpleQueue[bytes | None] = SimpleQueue()
+        threading.Thread(target=self._write, name="to a process", daemon=True).start()
+
+    @property
+    def pid(self) -> int:
+        """Its number; 0 if it has ended."""
+        return self.process.pid if self.process.poll() is None else 0
+
+    def send(self, line: Plain) -> None:
+        """Send it an order or a request."""
+        self._lines.put(json.dumps(line).encode() + b"\n")
+
+    def has_read(self, order: Plain) -> bool:
+        """Send it an order; False if it ends, or is stopped, before it has read that."""
+        self.send(order)
+        ready, _, _ = select.select([self._output], [], [], READING)
+        return bool(ready) and self._output.read(1) == READ
+
+    def answers(self) -> Iterator[Plain]:
+        """Its answers to requests, until it ends."""
+        with self._output:
+            yield from map(json.loads, filter(bytes.strip, self._output))  # a line is empty: the order was read
+
+    def leave(self) -> None:
+        """Close its input and output."""
+        self._lines.put(None)
+        self._output.close()
+
+    def _write(self) -> None:
+        with contextlib.suppress(OSError), self._input:
+            while (line := self._lines.get()) is not None:
+                self._input.write(line)
+                self._input.flush()
+
+
+def start_answering(order: Plain) -> WorkerProcess:
+    """Start a process that stays, as an order says, and answers requests. Raises OSError."""
+    process = WorkerProcess((), child_environment())
+    process.send(order)
+    return process
+
+
+def stop_process(process: Process | psutil.Process, signals: Sequence[int] = (signal.SIGTERM, signal.SIGKILL)) -> None:
+    """Ask a child and all that it started to stop; kill them if they have not after ``PATIENCE`` seconds."""
+    for number in signals:
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.killpg(process.pid, number)
+        with contextlib.suppress(subprocess.TimeoutExpired, psutil.TimeoutExpired):
+            process.wait(timeout=PATIENCE)
+            return
+
+
+def describe_end(who: str, code: int, ran_out: bool, look: str) -> str:
+    """How a process ended, from its exit code: killed for memory if that ``ran_out``; ``look`` says what tells more."""
+    if code == -signal.SIGKILL:
+        reason = "likely because the computer ran out of memory" if ran_out else "nothing shows that memory ran out"
+        return f"{who} was killed{',' if ran_out else ';'} {reason}."
+    ended = f"was ended by {signal.Signals(-code).name}" if code < 0 else f"ended with code {code}"
+    return f"{who} {ended}; {look}"

@@ -1,0 +1,261 @@
+"""A queue of jobs, each in a child process, which may take all memory.
+
+What is known about a job lies on the disk (see records), so that a second tab or a restarted server sees it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import threading
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from merging.base import settings
+from merging.base.errors import MergingError, StoreError
+from merging.base.files.locks import hold_lock
+from merging.base.files.processes import ProcessId
+from merging.base.free_memory import MemoryWatch
+from merging.tasks.queue.child_process import Process
+from merging.tasks.queue.cleanup import release_room, stop_child, stop_orphan, sweep_up
+from merging.tasks.queue.kinds import JobStore
+from merging.tasks.queue.known_jobs import KnownJobs
+from merging.tasks.queue.outcome import judge_end
+from merging.tasks.queue.records import Job, JobFiles, State
+from merging.tasks.queue.spare import Spare
+from merging.tasks.queue.turns import UNKNOWN
+
+POLL = 0.1  # seconds between two checks of a running child
+ORPHAN_POLL = 0.5  # seconds between two checks whether another server's child has ended
+SUBMITTING = 5.0  # seconds at most that one server waits while another one submits a job
+BEAT = 30.0  # seconds between two signs for other computers that this server still has its jobs
+LOOK = 1.0  # seconds between two looks at whether another server has cancelled the running job
+log = logging.getLogger(__name__)
+
+
+class JobQueue(KnownJobs, ABC):
+    """Runs one job at a time, or several that share workers, the sessions that ask for jobs in turn.
+
+    Every method may be called from any thread. Children are made of the ``spare`` process, if one is to be kept ready.
+    """
+
+    def __init__(self, store: JobStore, *, device: str = "auto") -> None:
+        super().__init__(store, settings.jobs_at_once())
+        self.device, self.spare = device, Spare()
+        self._cancelled: set[str] = set()
+        self._beaten = 0.0  # when, on the monotonic clock
+        self._closing = False
+        self._threads: list[threading.Thread] = []  # one for each job that may run
+        jobs = [(files, record) for files in map(self._files, self._ids()) if (record := files.read()) is not None]
+        sweep_up(store, [record for _, record in jobs])
+        for files, record in jobs:
+            release_room(files, record)
+
+    def _submit(
+        self,
+        job_id: str,
+        session: str,
+        takes: Callable[[], float | None],
+        is_stored: Callable[[], bool],
+        *,
+        benchmark: str,
+        **about: Any,
+    ) -> Job:
+        """The live job of that id, or a new one at the end of the queue; that it is stored is as good as a job."""
+        files = self._files(job_id)
+        with self._submitting():
+            before, earlier = files.read(), self._earlier(job_id, benchmark, session)
+            if (earlier is None or not earlier.live) and not is_stored():
+                seconds = self._turns.admit(session, takes, self._queue)
+                created = files.create(**about, benchmark=benchmark, earlier=before)
+                self._enqueue(job_id, created, session, seconds)
+        return self.get(job_id)
+
+    def again(self, job_id: str, session: str = "") -> Job:
+        """A job that has ended, submitted once more as it was; one that is live goes on.
+
+        Raises:
+            StoreError: there is no such job.
+        """
+        files = self._files(job_id)
+        with self._submitting():
+            before = files.read()
+            if before is not None and not self.get(job_id).live and not self._closing:
+                self._enqueue(job_id, files.create_again(before), session)
+        return self.get(job_id)
+
+    @abstractmethod
+    def _submit_next(self, recipe_yaml: str, benchmark: str) -> None:
+        """Submit a recipe that follows a command, on a benchmark's folder. Raises MergingError."""
+
+    @contextlib.contextmanager
+    def _submitting(self) -> Iterator[None]:
+        """One thread, and one server, submits at a time, so that the same job is not created twice."""
+        with self._changed, hold_lock(self.store.root / "locks" / "submitting.lock", longest=SUBMITTING):
+            yield
+
+    def _earlier(self, job_id: str, benchmark: str, session: str) -> Job | None:
+        """The job of that id from before, if there is one, for which the session waits as well if it is live.
+
+        Raises:
+            StoreError: it is live on another benchmark.
+        """
+        if self._closing:
+            raise StoreError("The runner is closed; it takes no more jobs.")
+        job = self._job(job_id)
+        if job is not None and job.live and job.benchmark != benchmark:
+            raise StoreError(f"“{job.title}” is being computed on another benchmark; wait until that is done.")
+        if job is not None and job.live:
+            self._turns.wait(job_id, session)
+        return job
+
+    def pause(self, job_id: str) -> None:
+        """Ask a job that can pause to stop at the next point or step; one that waits stops at once, others go on."""
+        with self._changed:
+            if job_id in self._queue:
+                self._queue.remove(job_id)
+                self._turns.end(job_id)
+                self._files(job_id).update(state=State.PAUSED, finished=time.time())
+            elif (job := self._job(job_id)) is not None and job.live and job.can_pause:
+                self._files(job_id).ask_to_pause()
+
+    def _enqueue(self, job_id: str, created: bool, session: str = "", seconds: float = UNKNOWN) -> None:
+        """Append a job to the queue, unless it was another server that has written its files."""
+        if not created:
+            return
+        self._turns.wait(job_id, session, seconds, anew=True)
+        self._cancelled.discard(job_id)
+        self._queue.append(job_id)
+        self._start_threads()
+        self._changed.notify_all()
+
+    def cancel(self, job_id: str, session: str | None = None) -> None:
+        """Ask a job to stop; a running one is gone after three seconds at most. One that has ended does not change.
+
+        A ``session`` leaves it; the job stops if no other one waits for it.
+        """
+        with self._changed:
+            if session is not None and not self._turns.leave(job_id, session):
+                return
+            if job_id in self._queue:
+                self._queue.remove(job_id)
+                self._turns.end(job_id)
+                self._files(job_id).update(state=State.CANCELLED, finished=time.time())
+                self.store.forget_learned(job_id)
+            elif job_id in self._running:
+                self._cancelled.add(job_id)
+                self._changed.notify_all()
+            elif (job := self._job(job_id)) is not None and job.live:
+                self._files(job_id).mark_cancelled()
+                if not job.away:  # its own server sees the mark
+                    threading.Thread(target=stop_orphan, args=(self.store, self._files(job_id)), daemon=True).start()
+
+    def dismiss(self, job_id: str) -> None:
+        """Delete the files of a job that has ended, and what it has learned if it is not done; its run stays.
+
+        Raises:
+            StoreError: there is no such job, or the store is read-only.
+        """
+        with self._changed:
+            if not self.get(job_id).live:
+                self._files(job_id).remove()
+                self.store.forget_learned(job_id)
+
+    def close(self) -> None:
+        """Stop running jobs and the queue; all are "interrupted" afterwards. For tests and for shutting down."""
+        with self._changed:
+            self._closing = True
+            self._changed.notify_all()
+        for thread in self._threads:
+            thread.join()
+        self.spare.close()
+
+    # The threads that work through the queue
+
+    def _start_threads(self) -> None:
+        while len(self._threads) < self.at_once:
+            self._threads.append(threading.Thread(target=self._work, name="merge-queue", daemon=True))
+            self._threads[-1].start()
+
+    def _work(self) -> None:
+        while (job_id := self._next()) is not None:
+            try:
+                self._run(job_id)
+            except Exception as error:  # the queue must go on
+                log.exception("Job %s could not be run", job_id)
+                self._files(job_id).update(state=State.FAILED, error=f"The job could not be run: {error}")
+            with self._changed:
+                self._turns.end(job_id)
+                self._running.remove(job_id)
+
+    def _next(self) -> str | None:
+        """The next job, as soon as another one may run; None when the runner closes."""
+        with self._changed:
+            while not self._closing:
+                if self._queue and self._may_start(job_id := self._turns.order(self._queue)[0]):
+                    self._queue.remove(job_id)
+                    self._turns.begin(job_id)
+                    self._running.add(job_id)
+                    return job_id
+                self._beat()
+                self._changed.wait(ORPHAN_POLL if self._queue else None)
+            for job_id in self._queue:
+                self._files(job_id).update(state=State.INTERRUPTED)
+            self._queue.clear()
+            return None
+
+    def _beat(self) -> None:
+        """Let other computers see now and then that this server still has its jobs."""
+        if time.monotonic() - self._beaten > BEAT:
+            self._beaten = time.monotonic()
+            for job_id in (*self._queue, *self._running):
+                self._files(job_id).beat()
+
+    def _run(self, job_id: str) -> None:
+        files = self._files(job_id)
+        if files.is_cancelled():
+            files.update(state=State.CANCELLED, finished=time.time())
+            return
+        memory = MemoryWatch()
+        process = files.start(self.store.root, self.device, self.spare.start_command, len(self._running))
+        files.update(state=State.RUNNING, started=time.time(), worker=ProcessId.of(process.pid))
+        stopped = self._wait(process, job_id, memory)
+        if (record := files.read()) is not None:
+            sweep_up(self.store, [record])
+        state, error = judge_end(files, self.store, process.returncode, stopped, self._closing, memory.ran_out())
+        if state == State.DONE:
+            state, error = self._follow(files)
+        files.update(state=state, error=error, finished=time.time())
+        self.spare.renew()
+
+    def _follow(self, files: JobFiles) -> tuple[State, str]:
+        """Submit the recipe that follows a command; gives the command's outcome and the reason for a failure."""
+        record, recipe_yaml = files.read(), files.recipe_yaml()
+        if record is not None and record.words and recipe_yaml:
+            try:
+                self._submit_next(recipe_yaml, record.benchmark)
+            except MergingError as problem:
+                return State.FAILED, str(problem)
+        return State.DONE, ""
+
+    def _wait(self, process: Process, job_id: str, memory: MemoryWatch) -> bool:
+        """Wait for a child to end, and watch the memory meanwhile; True if it was stopped."""
+        looked = time.monotonic()
+        while process.poll() is None:
+            memory.look()
+            if self._queue:
+                self.spare.renew()
+            with self._changed:
+                if time.monotonic() - looked > LOOK:
+                    looked = time.monotonic()
+                    self._cancelled |= {job_id} if self._files(job_id).is_cancelled() else set()
+                self._beat()
+                stop = self._closing or job_id in self._cancelled
+                if not stop:
+                    self._changed.wait(POLL)
+            if stop:
+                stop_child(process, self._files(job_id), going_on=self._closing)
+                return True
+        return False

@@ -1,0 +1,91 @@
+"""What is known of jobs: what their files say, who waits for them, and when their turn comes."""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from collections.abc import Set
+
+from merging.base.errors import StoreError
+from merging.base.files.temporary import is_temporary
+from merging.tasks.queue.kinds import JobStore, find_job_kind
+from merging.tasks.queue.reading import read_job
+from merging.tasks.queue.records import Job, JobFiles, State
+from merging.tasks.queue.turns import AN_IMAGE, Turns
+
+WATCHED = 1 << 18  # bytes at the end of the events from which a job is watched
+
+
+class KnownJobs:
+    """The jobs of a store, with the queue of those that wait here. Every method may be called from any thread."""
+
+    def __init__(self, store: JobStore, at_once: int = 1) -> None:
+        self.store, self.at_once = store, at_once
+        self._root = store.root / "jobs"
+        self._changed = threading.Condition()
+        self._queue: deque[str] = deque()
+        self._turns = Turns(at_once=at_once)
+        self._running: set[str] = set()
+
+    def jobs(self, only: Set[str] | None = None) -> list[Job]:
+        """All jobs, or those with these ids, newest first."""
+        ids = [job_id for job_id in self._ids() if only is None or job_id in only]
+        jobs = [job for job_id in ids if (job := self._job(job_id)) is not None]
+        return sorted(jobs, key=lambda job: job.submitted, reverse=True)
+
+    def get(self, job_id: str) -> Job:
+        """The job of that id (a stored run counts as done); raises StoreError if there is none."""
+        if (job := self._job(job_id)) is not None:
+            return job
+        if (run := self.store.find(job_id)) is not None:
+            return Job(job_id, run.name, State.DONE, fraction=1.0, recipe_yaml=run.recipe_yaml, subject=job_id)
+        raise StoreError(f"There is no job {job_id[:40]!r}.")
+
+    def details(self, job_id: str) -> list[str]:
+        """What a job's progress has said lately, oldest first; those that were written long ago are left out."""
+        events = self._files(job_id).events(WATCHED)
+        return [str(event["detail"]) for event in events if "detail" in event][::-1]
+
+    def list_asked(self, session: str) -> set[str]:
+        """The jobs that a session asked for and has not left."""
+        with self._changed:
+            return self._turns.list_asked(session)
+
+    def others_wait(self, job_id: str, session: str) -> bool:
+        """Whether another session waits for a job."""
+        with self._changed:
+            return self._turns.others(job_id, session)
+
+    def charge(self, session: str, images: int) -> None:
+        """Count images of a preview to a session's share of the computing."""
+        with self._changed:
+            self._turns.charge(session, images * AN_IMAGE)
+
+    def _may_start(self, job_id: str) -> bool:
+        """Whether one more job may compute now, and it is this one. What is timed computes alone."""
+        others = [job.id for job in self.jobs() if job.state == State.RUNNING and not job.halted and not job.away]
+        computing = self._running.union(others)  # also those that another server of this computer started
+        if any(map(_is_timed, (job_id, *computing))):
+            return not computing
+        return len(computing) < self.at_once
+
+    def _files(self, job_id: str) -> JobFiles:
+        return JobFiles(self._root, job_id)
+
+    def _ids(self) -> list[str]:
+        """The names of the folders of jobs."""
+        names = sorted(path.name for path in self._root.iterdir()) if self._root.is_dir() else []
+        return [name for name in names if not is_temporary(name)]
+
+    def _job(self, job_id: str) -> Job | None:
+        """The job as the disk and this process know it; None if there is none, or if its run was deleted."""
+        with self._changed:
+            waits = job_id in self._queue
+            position = self._turns.order(self._queue).index(job_id) + 1 if waits else 0
+            begins = self._turns.starts_in(job_id, self._queue)
+            return read_job(self._files(job_id), self.store, position, waits or job_id in self._running, begins)
+
+
+def _is_timed(job_id: str) -> bool:
+    """Whether a job measures times, which are longer beside other jobs."""
+    return find_job_kind(job_id.partition("-")[0]).timed

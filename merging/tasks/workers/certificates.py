@@ -1,0 +1,65 @@
+"""Who may reach workers over a network: own certificates, or this machine alone.
+
+Whoever reaches a scheduler's port runs code as its account. So an address of another machine needs TLS with the
+certificates in the folder $MERGESCOPE_CERTIFICATES, which its owner alone may read; no switch turns that off.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import os
+from pathlib import Path
+from urllib.parse import urlsplit
+
+from merging.base.errors import WorkerError
+from merging.base.settings import CERTIFICATES
+
+AUTHORITY, CERTIFICATE, KEY = "ca.pem", "cert.pem", "key.pem"
+TLS, PLAIN = "tls", "tcp"
+OTHERS = 0o077  # rights of the group and of all others
+
+
+def folder() -> Path | None:
+    """The folder of the certificates; None if there is none.
+
+    Raises:
+        WorkerError: others may read it, or a file is missing.
+    """
+    written = os.environ.get(CERTIFICATES, "").strip()
+    if not written:
+        return None
+    path = Path(written).expanduser()
+    missing = [name for name in (AUTHORITY, CERTIFICATE, KEY) if not (path / name).is_file()]
+    if missing:
+        raise WorkerError(f"{CERTIFICATES} names {path}, where {', '.join(missing)} is missing; see docs/cluster.md.")
+    if path.stat().st_mode & OTHERS:
+        raise WorkerError(f"Others may read the certificates in {path}. Take their rights away: chmod 700 {path}")
+    return path
+
+
+def require_safe(address: str) -> Path | None:
+    """The folder of the certificates that an address needs; None for one of this machine without TLS.
+
+    Raises:
+        WorkerError: the address is of another machine and has no TLS, or there are no certificates.
+    """
+    parts = urlsplit(address)
+    if parts.scheme not in (TLS, PLAIN) or not parts.hostname:
+        raise WorkerError(f"An address is tls://host:port, or tcp://127.0.0.1:port; got {address[:80]!r}.")
+    if parts.scheme == TLS:
+        if (found := folder()) is None:
+            raise WorkerError(f"{address} needs certificates: set {CERTIFICATES} to their folder; see docs/cluster.md.")
+        return found
+    if not is_here(parts.hostname):
+        raise WorkerError(
+            f"The workers at {address} take code from anyone who reaches that port. Use tls:// with {CERTIFICATES}."
+        )
+    return None
+
+
+def is_here(host: str) -> bool:
+    """Whether a name or number of a host means this machine, and cannot be reached from others."""
+    try:
+        return host == "localhost" or ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False

@@ -1,0 +1,142 @@
+"""The scheduler and the workers of Dask distributed, started with our settings instead of its own.
+
+A nanny would set MALLOC_TRIM_THRESHOLD_, with which glibc gives every tensor back at once: two and a half times the
+CPU seconds for the same points. And ``no dashboard`` alone would still open a port to everybody.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import os
+import signal
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+from merging.base.errors import WorkerError
+from merging.base.files.records import write_text
+from merging.base.free_memory import free_memory
+from merging.tasks.workers.about import GPUS, LIMIT, kinds
+from merging.tasks.workers.certificates import PLAIN, TLS, folder, is_here, require_safe
+from merging.tasks.workers.dask_pool import address_of, engine, security
+
+PORT = 8786
+LOOPBACK = "127.0.0.1"
+NO_PAGE = {"dashboard": False, "dashboard_address": f"{LOOPBACK}:0"}  # what it still opens is not for others
+ONE_THREAD = dict.fromkeys(("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"), "1")
+SETTINGS = {
+    "distributed.scheduler.allowed-failures": 0,  # we count the losses of a task, and tell of each
+    "distributed.nanny.pre-spawn-environ.MALLOC_TRIM_THRESHOLD_": None,
+}
+
+
+def serve_scheduler(host: str, port: int, file: Path | None, say: Callable[[str], None]) -> None:
+    """Run a scheduler until a signal ends it; ``file`` gets its address. With TLS where there are certificates.
+
+    Raises:
+        WorkerError: the host is not this machine, and there are no certificates.
+    """
+    scheme = PLAIN if is_here(host) and folder() is None else TLS
+    certificates = require_safe(f"{scheme}://{host}:{port}")
+    distributed = _configured()
+
+    async def serve() -> None:
+        options: dict[str, Any] = {"security": security(certificates), **NO_PAGE}
+        async with distributed.Scheduler(host=host, port=port, protocol=scheme, **options) as scheduler:
+            if file is not None:
+                write_text(file, f'{{"address": "{scheduler.address}"}}\n')
+            say(scheduler.address)
+            await _ended(scheduler)
+        if file is not None:
+            file.unlink(missing_ok=True)
+
+    try:
+        asyncio.run(serve())
+    except (OSError, RuntimeError) as error:
+        reason = str(error.__cause__ or error).splitlines()[0][:200]
+        raise WorkerError(f"The scheduler cannot listen at {host}:{port} ({reason}). Try another --port.") from error
+
+
+def serve_workers(
+    spec: str,
+    gpus: list[str],
+    count: int,
+    memory: int | None,
+    lifetime: int | None,
+    ports: str | None,
+    scratch: Path,
+    say: Callable[[str], None],
+) -> None:
+    """Run workers of one thread each until a signal ends them: one for each of ``gpus``, else ``count`` of them.
+
+    Each has at most ``memory`` bytes, and ends by itself after ``lifetime`` seconds.
+
+    Raises:
+        WorkerError: the address is not safe.
+    """
+    address = address_of(spec)
+    certificates = require_safe(address)
+    distributed = _configured()
+    parts, places = urlsplit(address), gpus or [""] * count
+    each = memory or free_memory() // len(places)
+    alone = {**ONE_THREAD, LIMIT: str(each)}
+    options: dict[str, Any] = {
+        "nthreads": 1,
+        "security": security(certificates),
+        "protocol": parts.scheme,
+        "host": distributed.utils.get_ip(parts.hostname),  # that the scheduler sees, and no other
+        "memory_limit": each,
+        "worker_port": ports or 0,
+        "local_directory": str(scratch),
+        "lifetime": lifetime,
+        "preload": [__name__],  # ``dask_setup``
+        "silence_logs": logging.WARNING,
+        **NO_PAGE,
+    }
+
+    async def serve() -> None:
+        async with contextlib.AsyncExitStack() as stack:
+            nannies = [
+                distributed.Nanny(address, env={**alone, **({GPUS: gpu} if gpu else {})}, **options) for gpu in places
+            ]
+            await asyncio.gather(*map(stack.enter_async_context, nannies))
+            say(f"{len(nannies)} at {address}")
+            await asyncio.wait([asyncio.ensure_future(_ended(each)) for each in nannies], return_when="FIRST_COMPLETED")
+
+    try:
+        asyncio.run(serve())
+    except (OSError, RuntimeError, ValueError) as error:
+        reason = str(error.__cause__ or error).splitlines()[0][:200]
+        raise WorkerError(f"The workers could not join the scheduler at {address} ({reason}).") from error
+
+
+def dask_setup(worker: Any) -> None:
+    """Let a worker say its kinds before it is given work, so that it gets the work of its kinds alone."""
+    many = dict.fromkeys(kinds(), float(2**20))  # of what a task needs one
+    worker.state.total_resources.update(many)
+    worker.state.available_resources.update(many)
+
+
+async def _ended(server: Any) -> None:
+    """Wait for the end of a server, or for a signal."""
+    stop = asyncio.Event()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        asyncio.get_running_loop().add_signal_handler(number, stop.set)
+    waiting = [asyncio.ensure_future(server.finished()), asyncio.ensure_future(stop.wait())]
+    _, rest = await asyncio.wait(waiting, return_when="FIRST_COMPLETED")
+    for each in rest:
+        each.cancel()
+
+
+def _configured() -> Any:
+    """The engine with our settings, which its own would replace if they came first."""
+    distributed = engine()
+    import dask
+
+    logging.getLogger("distributed").setLevel(logging.WARNING)
+    os.environ.pop("MALLOC_TRIM_THRESHOLD_", None)
+    dask.config.set(SETTINGS)
+    return distributed

@@ -1,0 +1,1 @@
+"""Lessons, the facts that they check, and the guesses of a class."""

@@ -1,0 +1,38 @@
+"""Puts facts into the texts of lessons: '{gain}' becomes its value, '{gain:long}' its value with interval and n."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from re import Match
+
+from merging.base.errors import LessonError
+from merging.base.text import did_you_mean, escape
+from merging.teaching import plain_text
+from merging.teaching.fact import Fact
+
+TOGETHER = "\u00a0"  # the space between a number and its unit, at which no line ends
+
+
+def fill(text: str, facts: Mapping[str, Fact]) -> str:
+    """The text with its facts, as Markdown; names, which may come from files, are escaped.
+
+    Raises:
+        LessonError: braces name no declared fact.
+    """
+
+    def filled(found: Match[str]) -> str:
+        written = plain_text.NAME.fullmatch(found.group(1))
+        name = written.group(1) if written else found.group(1)
+        if written is None or name not in facts:
+            raise LessonError(
+                f"A text names the fact {{{found.group(1)}}}, which is not declared.{did_you_mean(name, facts)}"
+            )
+        fact = facts[name]
+        words = fact.long_text if written.group(2) else fact.text
+        if fact.name:
+            return escape(words)
+        return words.replace(f" {fact.unit}", TOGETHER + fact.unit) if fact.unit else words
+
+    return "".join(
+        piece if formula else plain_text.PLACEHOLDER.sub(filled, piece) for formula, piece in plain_text.parts(text)
+    )

@@ -1,0 +1,130 @@
+"""One mapping of a lesson's file: its fields, each checked as it is taken, with errors that say where it is."""
+
+from __future__ import annotations
+
+import math
+import re
+import reprlib
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from merging.base.errors import LessonError
+from merging.base.files.plain_yaml import text_of
+from merging.base.text import did_you_mean, first_few
+from merging.teaching import plain_text
+
+NAME = re.compile(r"[a-z][a-z0-9_]{0,39}")
+MOST_CHARACTERS = 4000  # of one text
+
+
+class LessonFields:
+    """A mapping with these fields only; ``what`` is what messages call it.
+
+    Raises:
+        LessonError: it is no mapping, or has another field; every method raises it for a value of another kind.
+    """
+
+    def __init__(self, data: Any, what: str, known: Sequence[str]) -> None:
+        if not isinstance(data, dict):
+            raise LessonError(f"{what} is a mapping with the fields {', '.join(known)}; got {reprlib.repr(data)}.")
+        for field in data:
+            if field not in known:
+                near = did_you_mean(str(field), known)
+                raise LessonError(
+                    f"{what} has an unknown field {reprlib.repr(field)}.{near} Known: {', '.join(known)}."
+                )
+        self.data: Mapping[str, Any] = data
+        self.what = what
+
+    def has(self, field: str) -> bool:
+        """Whether the field is there and not empty."""
+        return self.data.get(field) is not None
+
+    def get(self, field: str) -> Any:
+        """The value as it is; None if it is not there."""
+        return self.data.get(field)
+
+    def text(self, field: str, needed: bool = False) -> str:
+        """A text for people, without HTML, images and links; empty if it is not there."""
+        value = self.data.get(field)
+        if value is None or value == "":
+            if needed:
+                raise LessonError(f"{self.what} has no {field}. Write one.")
+            return ""
+        text = text_of(value, f"{field} of {self.what}", "lesson").strip()
+        if len(text) > MOST_CHARACTERS:
+            raise LessonError(f"{field} of {self.what} has {len(text):,} characters; at most {MOST_CHARACTERS:,}.")
+        if problem := plain_text.problem(text):
+            raise LessonError(f"{field} of {self.what} {problem}.")
+        return text
+
+    def number(self, field: str, low: float = -math.inf, high: float = math.inf, default: float | None = None) -> float:
+        """A finite number from ``low`` to ``high``."""
+        value = self.data.get(field, default)
+        return self.finite(value, field, low, high)
+
+    def finite(self, value: Any, field: str, low: float = -math.inf, high: float = math.inf) -> float:
+        """The same of a value that is part of a field."""
+        if isinstance(value, bool) or not isinstance(value, (int, float)) or not math.isfinite(value):
+            raise LessonError(f"{field} of {self.what} is a number; got {reprlib.repr(value)}.")
+        if not low <= value <= high:
+            raise LessonError(f"{field} of {self.what} is from {low:g} to {high:g}; got {value:g}.")
+        return float(value)
+
+    def choice(self, field: str, choices: Iterable[str], default: str = "") -> str:
+        """One of these words."""
+        value, known = self.data.get(field, default), list(choices)
+        if value not in known:
+            near = did_you_mean(str(value), known)
+            raise LessonError(f"{field} of {self.what} is one of {', '.join(known)}; got {reprlib.repr(value)}.{near}")
+        return str(value)
+
+    def mapping(self, field: str) -> Mapping[Any, Any]:
+        """A mapping; empty if it is not there."""
+        value = self.data.get(field)
+        if value is not None and not isinstance(value, dict):
+            raise LessonError(f"{field} of {self.what} is a mapping; got {reprlib.repr(value)}.")
+        return value or {}
+
+    def list(self, field: str) -> Sequence[Any]:
+        """A list; empty if it is not there."""
+        value = self.data.get(field)
+        if value is not None and not isinstance(value, list):
+            raise LessonError(f"{field} of {self.what} is a list; got {reprlib.repr(value)}.")
+        return value or []
+
+    def texts(self, field: str) -> tuple[str, ...]:
+        """A list of texts for people."""
+        pieces = (LessonFields({"text": entry}, f"{field} of {self.what}", ("text",)) for entry in self.list(field))
+        return tuple(piece.text("text", needed=True) for piece in pieces)
+
+    def name(self, value: Any, field: str) -> str:
+        """A name: small letters, digits and underscores."""
+        if not isinstance(value, str) or not NAME.fullmatch(value):
+            raise LessonError(
+                f"{field} of {self.what} is a name of small letters, digits and underscores; got {reprlib.repr(value)}."
+            )
+        return value
+
+    def address(self, field: str) -> dict[str, str]:
+        """A mapping of keys of the address to values as they stand there."""
+        words = {}
+        for key, value in self.mapping(field).items():
+            name = self.name(key, f"a key of {field}")
+            words[name] = address_text(value, f"{name} in {field} of {self.what}")
+        return words
+
+    def exactly_one(self, ways: Sequence[str]) -> str:
+        """The one of these fields that is there."""
+        found = [way for way in ways if self.has(way)]
+        if len(found) != 1:
+            got = first_few(found) or "none of them"
+            raise LessonError(f"{self.what} has exactly one of {', '.join(ways)}; got {got}.")
+        return found[0]
+
+
+def address_text(value: Any, what: str) -> str:
+    """A value as the address writes it: true and false in small letters, numbers in the shortest way."""
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    return text_of(value, what, "lesson")

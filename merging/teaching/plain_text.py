@@ -1,0 +1,42 @@
+"""Texts of lessons: Markdown without HTML, images or links to elsewhere, with formulas between dollar signs."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from merging.base.text import printable
+
+PLACEHOLDER = re.compile(r"\{([^{}]*)\}")
+NAME = re.compile(r"([a-z][a-z0-9_]*)(:long)?")
+FORMULA = re.compile(r"\$[^$]+\$")
+REFUSED = (
+    (re.compile(r"<[a-zA-Z/!?]|&(#|[a-zA-Z][0-9a-zA-Z]*;)"), "HTML"),
+    (re.compile(r"!\["), "an image"),
+    (re.compile(r"\]\s*[(:\[]"), "a link"),
+    (re.compile(r"(?i)\b(https?|ftp|mailto|javascript|data|file):|\bwww\.|\w@\w"), "an address outside this program"),
+)
+
+
+def problem(text: str) -> str:
+    """Why a text is refused, in words, or the empty string."""
+    for pattern, what in REFUSED:
+        if found := pattern.search(text):
+            excerpt = printable(text[max(0, found.start() - 10) : found.end() + 20], 60)
+            return f"holds {what} ({excerpt!r}); texts are Markdown without HTML, images or links"
+    return ""
+
+
+def parts(text: str) -> Iterator[tuple[bool, str]]:
+    """The text cut into (is a formula, piece): braces within formulas are no placeholders."""
+    at = 0
+    for found in FORMULA.finditer(text):
+        yield False, text[at : found.start()]
+        yield True, found.group()
+        at = found.end()
+    yield False, text[at:]
+
+
+def placeholders(text: str) -> list[str]:
+    """What stands in braces outside formulas, in order: 'gain', 'gain:long', or what was mistyped."""
+    return [found for formula, piece in parts(text) if not formula for found in PLACEHOLDER.findall(piece)]

@@ -1,1 +1,0 @@
-"""Charts of two runs side by side, one per file."""

@@ -1,1 +1,0 @@
-"""What merges learn: coefficients, their losses, and masks."""

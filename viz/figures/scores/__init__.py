@@ -1,1 +1,0 @@
-"""Charts of scores, one per file."""
