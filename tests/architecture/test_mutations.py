@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import ast
+import re
 from collections import Counter
 from pathlib import Path
 
 import mutations
 import pytest
-from mutations import ROOT, Mutation, read_lists
+from mutations import LISTS, ROOT, Mutation, read_lists
 from patterns import change
 
 MUTATIONS = read_lists()
@@ -28,6 +29,17 @@ class Sums:
 def test_there_are_many_and_none_is_there_twice() -> None:
     assert len(MUTATIONS) >= FEWEST
     assert [each.text() for each, count in Counter(MUTATIONS).items() if count > 1] == []
+
+
+def test_no_list_names_a_file_or_a_part_twice() -> None:
+    """YAML would keep the last of them."""
+    for path in LISTS.glob("*.yaml"):
+        at = ""
+        lines = []
+        for line in path.read_text("utf-8").splitlines():
+            at = line if line.startswith("merging/") else at
+            lines += [at + line] if re.match(r"merging/|    [\w.]+:", line) else []
+        assert [line for line, count in Counter(lines).items() if count > 1] == []
 
 
 def test_every_room_is_broken_somewhere() -> None:
