@@ -1,7 +1,8 @@
 """The text form of chains, read and written: in links, and step by step on the command line.
 
 A link is 'lwptv;ties:density=0.1;surgery:rank=8', after 'count_dead_params;', 'activation:gelu;',
-'architecture:heads=4;', 'exemplars:per_task=9;' and 'test_data:split=reporting;' where a recipe sets them.
+'architecture:heads=4;', 'exemplars:per_task=9;' and 'test_data:split=reporting;' where a recipe sets them. An adapt is
+the last part of a link and has no sign before it, because "+" does not survive in addresses.
 """
 
 from __future__ import annotations

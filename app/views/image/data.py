@@ -43,7 +43,7 @@ class Shown:
     name: str
     head: str
     picture: str  # a PNG as a data URI
-    gray: str  # the same without colors, to lie under cells
+    gray: str  # the same without colors, which would mix with the color scale of the cells over it
     truth: str = ""
     pixels: str = ""
 

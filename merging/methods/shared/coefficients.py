@@ -23,7 +23,8 @@ class Coefficients:
     """Coefficients (K,) by tensor, or under ``TASK`` for all of them, in float64.
 
     ``raw`` is what is learned. With ``clamp`` forward the model uses it cut to [0, 1], and what lies outside has no
-    gradient; with project it is itself put back after every step; with none it is free.
+    gradient; with project it is itself put back after every step; with none it is free. ``init`` lies in [0, 1], so
+    that no steps are task arithmetic at ``init`` with every clamp.
     """
 
     def __init__(

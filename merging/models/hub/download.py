@@ -1,6 +1,6 @@
 """One file on its way into the cache: resumed where it broke off, checked while it comes, named when it is right.
 
-The library's own downloads keep nothing of a file that broke off, and look at no digest: see DECISIONS.md.
+The library's own downloads keep nothing of a file that broke off, and look at no digest: see DECISIONS.md, "The Hub".
 """
 
 from __future__ import annotations

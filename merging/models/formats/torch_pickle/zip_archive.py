@@ -3,8 +3,8 @@
 torch stores members uncompressed, so a tensor is a span of the file. Everything else (compressed or encrypted members,
 two of one name, sizes that do not agree) is refused: a zip bomb needs it, a checkpoint does not.
 
-The standard library's reader is lenient where this one is strict, and does not report it: DECISIONS.md lists the
-archives that it would accept.
+The standard library's reader is lenient where this one is strict, and does not report it: DECISIONS.md, "Pickles and
+torch archives are data", lists the archives that it would accept.
 """
 
 from __future__ import annotations
