@@ -60,7 +60,7 @@ def look(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[..., App
     opened: dict[tuple[object, ...], AppTest] = {}
     store, before = tmp_path_factory.mktemp("looked_at") / "store", None
 
-    def open_once(page: str, benchmark: Path, **query: str) -> AppTest:
+    def open_once(page: str, benchmark: Path, /, **query: str) -> AppTest:
         nonlocal before
         asked = (page, benchmark, *sorted(query.items()))
         if asked not in opened:
