@@ -12,7 +12,7 @@ export MALLOC_ARENA_MAX := 2
 # Bytecode is kept even where the environment asks for none: tests and jobs start many processes.
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: app serve status test test-all test-rest check fast sample-data library citation bench fuzz mutations clean help
+.PHONY: app serve status test check fast sample-data library citation bench fuzz mutations docs clean help
 
 help: ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## / - /'
@@ -85,6 +85,10 @@ fuzz: $(VENV)/.dev ## look for inputs that break a reader, ten minutes for each;
 
 mutations: $(VENV)/.dev ## break merging/ in hundreds of places, one by one, and see that a test notices (half an hour)
 	@$(BIN)/python tests/bench/mutations.py
+
+docs: $(VENV)/.dev ## build the documentation into site/, to be opened at site/index.html; without a network
+	@NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict --quiet
+	@echo "Open site/index.html."
 
 clean: ## remove the virtual environment and caches
 	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache

@@ -58,13 +58,13 @@ def _draw(sections: Sections) -> None:
         st.set_page_config(f"{page.title} · Mergescope")
     with st.sidebar:
         jobs = st.container(key="jobs")
-        st.toggle("Present", key=address.PRESENT, bind=address.BIND, help=present.HELP)
+        st.toggle("Present", key=address.PRESENTATION, bind=address.BIND, help=present.HELP)
     page_parts.style()
     player.enter(page.url_path)
     present.enter()
     selection.enter()
     page_parts.clear_cautions()
-    report_keeper.enter(state.linked(report_keeper.DRAFT))
+    report_keeper.enter(state.linked(address.REPORT_TOKEN))
     if problem := clicks.problem():
         st.error(safe_text(problem, 1000), icon=":material/error:")
     try:

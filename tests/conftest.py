@@ -113,31 +113,17 @@ def doubles() -> Iterator[None]:
 @pytest.fixture
 def open_app(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
     """A function that opens a page of the app on a benchmark, with an empty store."""
-    import streamlit as st
-    from page_harness import MAIN, SLOW
-    from streamlit.testing.v1 import AppTest
+    from page_harness import forget, open_page
 
-    from app import singletons
     from app.reading import data
 
     monkeypatch.setenv("MERGESCOPE_STORE", str(tmp_path / "store"))
 
-    def clear() -> None:
-        st.cache_data.clear()
-        st.cache_resource.clear()
-        singletons.forget()
-
-    def opened(page: str, benchmark: Path, **query: str) -> Any:
-        monkeypatch.setenv("MERGESCOPE_BENCHMARK", str(benchmark))
-        clear()
-        at = AppTest.from_file(str(MAIN), default_timeout=SLOW)
-        if page != "home":
-            at.run()
-            at.switch_page(f"screens/{page}.py")
-        for key, value in query.items():
-            at.query_params[key] = value
-        return at.run()
+    def opened(page: str, folder: Path, /, **query: str) -> Any:
+        monkeypatch.setenv("MERGESCOPE_BENCHMARK", str(folder))
+        forget()
+        return open_page(page, query)
 
     yield opened
     data.runner().close()
-    clear()
+    forget()

@@ -7,15 +7,14 @@ from collections.abc import Mapping
 from app.reading import data
 from app.session import address, state
 from app.session.draft import Draft
-from app.session.report_keeper import DRAFT
 from merging.base.errors import MergingError
 from merging.base.files.plain_yaml import write_yaml
 from merging.study.runs.run import Run
 
-RUNS = (address.RUN, address.RUNS, address.OTHER)  # keys that hold ids of runs, which a lesson names by aliases
+RUNS = (address.RUN, address.RUNS, address.RUN_B)  # keys that hold ids of runs, which a lesson names by aliases
 LEFT_OUT = (
-    *(address.LESSON, address.STEP, address.DID, address.SAID, address.CLASS, address.NOTES, address.ON),
-    *(address.PRESENT, address.FIGURE, DRAFT),
+    *(address.LESSON, address.STEP, address.PROGRESS, address.ANSWERS, address.CLASS, address.NOTES, address.BENCHMARK),
+    *(address.PRESENTATION, address.SINGLE_CHART, address.REPORT_TOKEN),
 )
 LETTERS = "abcdefghijklmnopqrstuvwxyz"
 

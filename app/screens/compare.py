@@ -134,7 +134,7 @@ def main() -> None:
         page.caution(sentence)
     recipes(of)
     view = st.segmented_control(
-        "Compare", VIEWS, default="scores", key=address.BETWEEN, bind=address.BIND, required=True
+        "Compare", VIEWS, default="scores", key=address.COMPARE_VIEW, bind=address.BIND, required=True
     )
     VIEWS[view](of)
 

@@ -43,8 +43,9 @@ def main() -> None:
     """The chosen view of the chosen experts."""
     runs = data.runs(data.stored())
     about = st.segmented_control(
-        "View", (*VIEWS, *OF_BENCHMARK), default=next(iter(VIEWS)), key=address.ABOUT, bind=address.BIND, required=True
-    )
+        "View", (*VIEWS, *OF_BENCHMARK), default=next(iter(VIEWS)), key=address.CONFLICTS_VIEW, bind=address.BIND,
+        required=True,
+    )  # fmt: skip
     if about in OF_BENCHMARK:
         OF_BENCHMARK[about]()
         return

@@ -88,7 +88,7 @@ def main() -> None:
         "View",
         (DEPTH, LAYERS, BACK, CASES, EXEMPLARS, CAT),
         default=DEPTH,
-        key=address.VIEW,
+        key=address.DRIFT_VIEW,
         bind=address.BIND,
         required=True,
     )

@@ -58,14 +58,9 @@ def beside(references: dict[str, Run]) -> list[Run]:
     models = [references["pretrained"]] if "pretrained" in references else []
     if experts:
         chosen = st.selectbox(
-            "Compare with an expert",
-            experts,
-            None,
-            key=address.BESIDE,
-            bind=address.BIND,
-            placeholder="None",
+            "Compare with an expert", experts, None, key=address.COMPARED_EXPERT, bind=address.BIND, placeholder="None",
             width=240,
-        )
+        )  # fmt: skip
         models += [experts[chosen]] if chosen else []
     return models
 
@@ -105,8 +100,8 @@ def main() -> None:
         page.empty("There is no run yet. Merge some experts and the result appears here.", "Merge experts", pages.MERGE)
         return
     about = st.segmented_control(
-        "View", (MAPS, PERPLEXITIES, NUMBERS, DISTANCE, COMPONENTS), default=MAPS, key=address.LOOK, bind=address.BIND,
-        required=True,
+        "View", (MAPS, PERPLEXITIES, NUMBERS, DISTANCE, COMPONENTS), default=MAPS,
+        key=address.FEATURES_VIEW, bind=address.BIND, required=True,
     )  # fmt: skip
     chosen = pick_runs(runs)
     run_picker.left_out(stored)

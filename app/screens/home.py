@@ -34,7 +34,7 @@ if lesson := lessons.lessons().get("why_merging_hurts"):
 else:
     FIRST = (
         "Accuracy on the merged tasks against the number of experts that are merged, method by method.",
-        (pages.CONFLICTS, "Open Conflicts", "call_split", {address.ABOUT: "number of tasks"}),
+        (pages.CONFLICTS, "Open Conflicts", "call_split", {address.CONFLICTS_VIEW: "number of tasks"}),
     )
 LINKS = (
     ("See why merging hurts", *FIRST),

@@ -19,7 +19,7 @@ def main() -> None:
     with st.container(gap="small"):
         image_page.pick_image(image)
         study = models.pick(image, stored)
-    with st.expander("Find images", icon=":material/search:", expanded=address.SEEK in st.query_params):
+    with st.expander("Find images", icon=":material/search:", expanded=address.QUESTION in st.query_params):
         find.view(study.runs)
     view = image_page.view(study)
     with top:

@@ -32,12 +32,12 @@ LEARNED_NOTHING = "This run learned nothing: its method needs no learning."
 
 def open_view(name: str) -> None:
     """Callback: show another view."""
-    st.session_state[address.LEARNED] = name
+    st.session_state[address.LEARNING_VIEW] = name
 
 
 def first_run(learned: Sequence[Run]) -> Run:
     """The run that is shown if none was chosen: one that has the view of the link, of the library if possible."""
-    tables = NEEDS.get(st.query_params.get(address.LEARNED, ""), set(learning.LEARNED))
+    tables = NEEDS.get(st.query_params.get(address.LEARNING_VIEW, ""), set(learning.LEARNED))
     having = [run for run in learned if tables & learning.tables(run)] or learned
     return next((run for run in having if data.library_title(run)), having[0])
 
@@ -63,10 +63,10 @@ def main() -> None:
         st.button(f"Show {text.label(first)}", on_click=run_choice.pick_run, args=(first.id,), type="primary")
         return
     having = [name for name, tables in NEEDS.items() if tables & learning.tables(run)]
-    if fresh or address.LEARNED not in {*st.session_state, *st.query_params}:
-        st.session_state[address.LEARNED] = having[0]
+    if fresh or address.LEARNING_VIEW not in {*st.session_state, *st.query_params}:
+        st.session_state[address.LEARNING_VIEW] = having[0]
     chosen = st.segmented_control(
-        "View", list(NEEDS), default=COEFFICIENTS, key=address.LEARNED, bind=address.BIND, required=True
+        "View", list(NEEDS), default=COEFFICIENTS, key=address.LEARNING_VIEW, bind=address.BIND, required=True
     )
     show(run, chosen, having, [run for run in learned if data.belongs(run)], stored)
 

@@ -55,11 +55,13 @@ def explore(run: Run, fresh: bool, holders: list[Run]) -> None:
         st.info(f"{kept_share.unpruned(run)} Below are the masks that pruning its task vectors would give.")
     experts = list(dict.fromkeys(stored["expert"]))
     if fresh:
-        st.session_state[address.RATIO], st.session_state[address.SHARED] = ratio, shared
+        st.session_state[address.RATIO], st.session_state[address.SHARED_MASK] = ratio, shared
     with st.container(horizontal=True, vertical_alignment="bottom", gap="medium"):
         chosen: float = st.slider("Prune ratio", 0.0, 1.0, ratio, 0.01, key=address.RATIO, bind=address.BIND, width=320)
-        one_mask = st.toggle("One mask for all experts", shared, key=address.SHARED, bind=address.BIND)
-        group = GROUPS[st.selectbox("Tensors in order of", GROUPS, key=address.GROUP, bind=address.BIND, width=230)]
+        one_mask = st.toggle("One mask for all experts", shared, key=address.SHARED_MASK, bind=address.BIND)
+        group = GROUPS[
+            st.selectbox("Tensors in order of", GROUPS, key=address.TENSOR_ORDER, bind=address.BIND, width=230)
+        ]
         tower = selected.pick_tower(stored["section"])
         painting = paint.switch()
     table = with_ratio(stored, chosen, one_mask)
@@ -125,7 +127,7 @@ def kept_per_block(table: pd.DataFrame, run: Run, ratio: float) -> None:
     sources = {"masks": "the masks above", "weights": "the merged weights"}
     first = "weights" if kept_share.FACTORS in run.tables else "masks"
     with st.container(horizontal=True, gap="medium"):
-        by = SPLITS[st.selectbox("Split by", SPLITS, key=address.BY, bind=address.BIND, width=200)]
+        by = SPLITS[st.selectbox("Split by", SPLITS, key=address.GROUPING, bind=address.BIND, width=200)]
         source = st.segmented_control(
             "Counted from",
             sources,

@@ -27,7 +27,7 @@ def filters(methods: Sequence[Method]) -> list[Method]:
     needs = [str(need) for need in Needs if any(method.needs == need for method in methods)]
     with st.container(horizontal=True, vertical_alignment="bottom", gap="medium"):
         words = st.text_input(
-            "Find", type="search", live=True, key=address.FIND, bind=address.BIND, width=240, max_chars=80,
+            "Find", type="search", live=True, key=address.SEARCH, bind=address.BIND, width=240, max_chars=80,
             placeholder="A word on the card",
         )  # fmt: skip
         role = st.segmented_control("Role", roles, format_func=str.capitalize, key=address.ROLE, bind=address.BIND)

@@ -35,8 +35,9 @@ def benchmark() -> None:
     benchmarks.chooser(folders)
     benchmark_form.make_again()
     source = st.segmented_control(
-        "Another benchmark", (OWN, PUBLISHED), default=OWN, key=address.SOURCE, bind=address.BIND, required=True
-    )
+        "Another benchmark", (OWN, PUBLISHED), default=OWN, key=address.BENCHMARK_SOURCE, bind=address.BIND,
+        required=True,
+    )  # fmt: skip
     if source == PUBLISHED:
         published.show()
     else:
@@ -55,5 +56,5 @@ VIEWS = {
     RUNS: lambda: run_list.show(data.stored()),
     STORAGE: lambda: storage.show(data.store().runs()),
 }
-view = st.segmented_control("Show", VIEWS, default=MODELS, key=address.SHELF, bind=address.BIND, required=True)
+view = st.segmented_control("Show", VIEWS, default=MODELS, key=address.MODELS_VIEW, bind=address.BIND, required=True)
 VIEWS[view]()

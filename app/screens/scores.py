@@ -81,7 +81,7 @@ def compare(groups: list[list[Run]], stored: list[Run]) -> None:
     paper_line.show(paper, runs)
     run_picker.other_sets(groups)
     chart.ask("task_accuracy")
-    relative = st.toggle("Relative to each task's own expert", key=address.RELATIVE, bind=address.BIND)
+    relative = st.toggle("Relative to each task's own expert", key=address.RELATIVE_ACCURACY, bind=address.BIND)
     colors = [run.id for run in runs]
     accuracies = score_tables.accuracies(runs, stored)
     chart.chart(
@@ -115,7 +115,7 @@ def choose(scored: list[Run], stored: list[Run]) -> None:
             f"measured by this program on the {samples.of_each()}."
         )
         if len(chosen) == 2:
-            page.open_page(pages.COMPARE, "Compare these two", "compare", run=chosen[0], b=chosen[1])
+            page.open_page(pages.COMPARE, "Compare these two", "compare", run=chosen[0], run_b=chosen[1])
         compare(groups, stored)
     elif not missing:
         st.info("Choose at least one run above.")
@@ -128,7 +128,7 @@ if asked := imported_chart.linked(stored):
     imported_chart.view(asked)
 elif scored := data.scored_runs(stored):
     show = st.segmented_control(
-        "View", (RUNS, PLUGIN, ABLATIONS), default=RUNS, key=address.SHOW, bind=address.BIND, required=True
+        "View", (RUNS, PLUGIN, ABLATIONS), default=RUNS, key=address.SCORES_VIEW, bind=address.BIND, required=True
     )
     if show == PLUGIN:
         plugin_matrix.view(scored, stored)

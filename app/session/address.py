@@ -1,90 +1,155 @@
-"""The keys of the address. They are an interface, because people share links.
+"""The query parameters of the app's addresses. They are an interface, because people share links.
 
-Those marked * belong to a widget bound to the address; the others are written by ``state``, because a link should carry
-a run's id and not the label that a picker shows.
-
-    run       the run on Masks, in focus on Drift, A   runs      the runs on Scores, Drift and Features, ids with
-              on Compare; of whose experts Conflicts is            commas
-    tower*    the tower of a network with several, or all
-    ratio*    prune ratio of the picture of masks      shared*   whether all experts share one mask
-    group*    order of the tensors                     by*       how kept shares are split
-    expert    the chosen expert, or its task           tensor    the chosen tensor
-    image     the chosen image, as task:split:place    act*      what is done to the chosen layer
-    reach*    whether to it, its block, or its kind    given*    the expert that it is given back to
-    factor*   by what it is scaled                     help*     where putting back is asked to help
-    relative* accuracies relative to the experts'      present*  larger type, for a projector
-    chain     the edits and the merge being built      experts   names of the experts being merged, with commas
-    method    the method on Methods                    role*     methods of this role only
-    needs*    methods that need this only              find*     methods with these words only
-    view*     what Drift shows                         kind*     tensors of this kind only
-    about*    what Conflicts shows                     cell*     what a cell of layer-isolated drift says
-    density*  share kept before signs are counted      cut*      rank cut of the joint spaces
-    signs*    what a cell of sign agreement says       won*      what the picture of the election shows
-    against*  the method tested against the others     best*     the score that makes a point of it the best
-    token*    features of the class token, or mean     distance* how drift is measured
-    conflict* what a cell of removed conflicts says    overlap*  directions that both tasks of the case share
-    energy*   of one task's inputs against the other's agreement* cosine of the case's task vectors
-    compare*  what two experts are compared by         scope*    the whole model, or one layer
-    first*    one expert of the chosen pair            second*   the other one
-    direction* how the joint space joins matrices      drop*     prune ratio in the joint space
-    sweep     the sweep on Sweeps, or "new"            point     the chosen point of it
-    score*    what the map of a sweep shows            on        the benchmark, if not the server's
-    subject*  the score that a point needs there       least*    how much of it, in percent
-    look*     what Features shows                      map*      how its maps are drawn
-    images*   the data set on Features                 classes*  of that data set only
-    perplexity* of its t-SNE maps                      beside*   the expert that is shown beside the runs
-    number*   how separability is measured             unit*     distances of features of unit length
-    ranked*   each expert's entries, or all together   along*    what a cell of the joint space's energy says
-    show*     what Scores shows                        merged*   the experts of its plug-in matrix and ablations
-    front     the leading edit of the merges there     variant*  what the ablations show beside both
-    over*     the images that Image counts by depth    asked*    what it counts of them
-    donor*    whose tokens it puts in for all of them  cells*    what a cell of every data set says
-    where*    the data set, and                        from*     the depth, whose images are listed
-    intervals* accuracies there with their intervals   vectors*  how the case's task vectors are made
-    word*     the explained words on Methods            beyond*  whether Methods shows figures beyond CLIP
-    b         the run that Compare sets beside run     between*  what Compare shows of the two
-    models    the user's set of models on Merge        shelf*    what Models & runs shows
-    chosen    the runs selected there, with commas     outcome*  which of the two runs is right
-    chart*    the chart of both runs on Compare        among*    whose images it counts
-    guess*    what the first-order map shows
-    learned*  what Learning shows                      moment*   the step of learning there
-    see*      what Image shows                         seek*     the images that Image looks for
-    head      whose classes Image asks for             at        the depth or block that it shows
-    unit      on Image, an attention head              reference what Image compares runs with
-    source*   how another benchmark is made on Models  experiment the published experiment there
-              & runs
-    bare      1 where the chart is alone in a frame    ground    "clear" for a frame without a ground
-    controls  keys of the controls that stay when one  figure    the chart that is alone
-              chart is alone, with commas
-    draft     the secret token of the report, on all pages; links leave it out
-    lesson    the lesson that stands beside the pages  step      the step of it, from 1
-    did       which steps are done, as bits            said      the guesses and answers so far
-    class     the code of a class whose guesses count  notes     only the notes of the step, for a second window
+Streamlit keeps the value of a bound widget under its key when another page is opened. Pages therefore share the key of
+a widget only where they share its options.
 """
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
-RUN, RUNS, CHAIN, EXPERTS, RATIO, SHARED = "run", "runs", "chain", "experts", "ratio", "shared"
-TOWER = "tower"
-GROUP, BY, EXPERT, TENSOR, RELATIVE, PRESENT = "group", "by", "expert", "tensor", "relative", "present"
-METHOD, ROLE, NEEDS, FIND, RANKED, ALONG = "method", "role", "needs", "find", "ranked", "along"
-VIEW, KIND, TOKEN, DISTANCE, NUMBER, UNIT = "view", "kind", "token", "distance", "number", "unit"
-ABOUT, DENSITY, CUT, SIGNS, WON = "about", "density", "cut", "signs", "won"
-CELL, CONFLICT, OVERLAP, ENERGY, AGREEMENT, VECTORS = "cell", "conflict", "overlap", "energy", "agreement", "vectors"
-AGAINST, COMPARE, SCOPE, FIRST, SECOND = "against", "compare", "scope", "first", "second"
-SWEEP, POINT, SCORE, SUBJECT, LEAST, BEST = "sweep", "point", "score", "subject", "least", "best"
-WORD, BEYOND = "word", "beyond"
-LOOK, MAP, IMAGES, CLASSES, PERPLEXITY, BESIDE = "look", "map", "images", "classes", "perplexity", "beside"
-FIGURE, BARE, CONTROLS, GROUND = "figure", "bare", "controls", "ground"
-OVER, ASKED, DONOR, CELLS, WHERE, FROM = "over", "asked", "donor", "cells", "where", "from"
-ACT, REACH, GIVEN, FACTOR, HELP, GUESS = "act", "reach", "given", "factor", "help", "guess"
-SHOW, MERGED, FRONT, VARIANT, INTERVALS = "show", "merged", "front", "variant", "intervals"
-OTHER, BETWEEN, CHART, AMONG, OUTCOME = "b", "between", "chart", "among", "outcome"
-MODELS, SHELF, CHOSEN, ON, DIRECTION, DROP = "models", "shelf", "chosen", "on", "direction", "drop"
-LEARNED, MOMENT = "learned", "moment"
-LESSON, STEP, DID, SAID, CLASS, NOTES = "lesson", "step", "did", "said", "class", "notes"
-SOURCE, EXPERIMENT = "source", "experiment"
-SEE, SEEK, HEAD, AT, REFERENCE = "see", "seek", "head", "at", "reference"
-BIND: Any = "query-params"
+BIND: Any = "query-params"  # what a widget whose value is a parameter is bound to
+
+
+@dataclass(frozen=True, slots=True)
+class Parameter:
+    """A query parameter: its key, the pages that read it, and what it means in a sentence.
+
+    A ``bound`` one is the key and the value of a widget. The others are written by modules of the session, because a
+    link carries a run's id and not the label in its picker.
+    """
+
+    key: str
+    page: str
+    meaning: str
+    bound: bool = False
+
+
+ADDRESS = [
+    # What is looked at
+    Parameter(RUN := "run", "Masks, Conflicts, Drift, Compare, Learning", "The run in focus; on Compare, run A."),
+    Parameter(RUN_B := "run_b", "Compare", "Run B, which is compared with the run in focus."),
+    Parameter(RUNS := "runs", "Drift, Features, Image, Scores", "The runs beside each other, ids separated by commas."),
+    Parameter(TENSOR := "tensor", "All", "The chosen tensor."),
+    Parameter(EXPERT := "expert", "All", "The chosen expert, or the task of which it is the expert."),
+    Parameter(IMAGE := "image", "All", "The chosen image as task:split:number."),
+    Parameter(BENCHMARK := "benchmark", "All", "The benchmark, unless it is the server's."),
+    # Masks
+    Parameter(RATIO := "ratio", "Masks, Features", "The prune ratio of the masks that are shown.", True),
+    Parameter(SHARED_MASK := "shared_mask", "Masks", "Whether all experts share one mask.", True),
+    Parameter(TENSOR_ORDER := "tensor_order", "Masks", "In which order tensors stand.", True),
+    Parameter(GROUPING := "grouping", "Masks", "By what the kept shares are split.", True),
+    Parameter(TOWER := "tower", "Masks", "The tower of a network that has several, or all.", True),
+    Parameter(PAINTING := "painting", "Masks", "Whether the mask is painted by hand.", True),
+    Parameter(PAINTED_FACTORS := "painted_factors", "Masks", "The factors that were painted, as rules in a line."),
+    Parameter(TENSOR_BUDGET := "tensor_budget", "Masks", "How many tensors a painted mask may keep at most.", True),
+    # Conflicts
+    Parameter(CONFLICTS_VIEW := "conflicts_view", "Conflicts", "What Conflicts shows.", True),
+    Parameter(DENSITY := "density", "Conflicts", "The share of entries that each expert keeps.", True),
+    Parameter(SIGN_METRIC := "sign_metric", "Conflicts", "What a cell of sign agreement says.", True),
+    Parameter(ENERGY_METRIC := "energy_metric", "Conflicts", "What a cell of the joint space's energy says.", True),
+    Parameter(ELECTION_METRIC := "election_metric", "Conflicts", "Which share of entries the election shows.", True),
+    Parameter(RANK_CUT := "rank_cut", "Conflicts", "The rank cut of the joint space.", True),
+    Parameter(DIRECTION := "direction", "Conflicts", "How the joint space joins the experts' matrices.", True),
+    Parameter(RANKING := "ranking", "Conflicts", "Whether entries are ranked by expert or all together.", True),
+    Parameter(SCOPE := "scope", "Conflicts", "Whether experts are compared in the whole model or in one layer.", True),
+    Parameter(FIRST_EXPERT := "first_expert", "Conflicts", "One expert of the chosen pair.", True),
+    Parameter(SECOND_EXPERT := "second_expert", "Conflicts", "The other expert of the chosen pair.", True),
+    Parameter(TESTED_METHOD := "tested_method", "Conflicts", "The method that is tested against the others.", True),
+    Parameter(PAIR_METRIC := "pair_metric", "Conflicts", "By what two experts are compared.", True),
+    Parameter(JOINT_RATIO := "joint_ratio", "Conflicts", "The prune ratio in the joint space.", True),
+    # Drift
+    Parameter(DRIFT_VIEW := "drift_view", "Drift", "What Drift shows.", True),
+    Parameter(DRIFT_METRIC := "drift_metric", "Drift", "What a cell of layer-isolated drift says.", True),
+    Parameter(TOKEN := "token", "Drift", "Whether the class token or the mean of all tokens drifts.", True),
+    Parameter(DISTANCE := "distance", "Drift", "The distance that measures drift.", True),
+    Parameter(TENSOR_KIND := "tensor_kind", "Drift", "The only kind of tensors that is shown.", True),
+    Parameter(CONFLICT_METRIC := "conflict_metric", "Drift", "What the color of a removed conflict says.", True),
+    Parameter(SHARED_DIRECTIONS := "shared_directions", "Drift", "How many directions both inputs share.", True),
+    Parameter(ENERGY_RATIO := "energy_ratio", "Drift", "The energy of task B's inputs, of that of task A's.", True),
+    Parameter(COSINE := "cosine", "Drift", "The cosine of the two task vectors.", True),
+    Parameter(TRAINED_VECTORS := "trained_vectors", "Drift", "Whether task vectors are as training leaves them.", True),
+    Parameter(ACTION := "action", "Drift", "What is done to the chosen tensor.", True),
+    Parameter(ACTION_SCOPE := "action_scope", "Drift", "Whether it is done to the tensor, block or kind.", True),
+    Parameter(ACTION_EXPERT := "action_expert", "Drift", "The expert to which the tensor is given back.", True),
+    Parameter(FACTOR := "factor", "Drift", "The factor by which the tensor is scaled.", True),
+    Parameter(DOMAIN := "domain", "Drift", "The images whose accuracy is asked for.", True),
+    Parameter(PREDICTION := "prediction", "Drift", "What the first-order map predicts.", True),
+    # Features
+    Parameter(FEATURES_VIEW := "features_view", "Features", "What Features shows.", True),
+    Parameter(SEPARABILITY_METRIC := "separability_metric", "Features", "How separability is measured.", True),
+    Parameter(DATA_SET := "data_set", "Features", "The data set whose images are shown.", True),
+    Parameter(CLASSES := "classes", "Features", "The only classes of the data set that are shown.", True),
+    Parameter(MAP := "map", "Features", "How maps are drawn.", True),
+    Parameter(PERPLEXITY := "perplexity", "Features", "The perplexity of t-SNE maps.", True),
+    Parameter(COMPARED_EXPERT := "compared_expert", "Features", "The expert that is shown beside the runs.", True),
+    Parameter(UNIT_LENGTH := "unit_length", "Features, Compare", "Whether features have unit length.", True),
+    # Image
+    Parameter(IMAGE_VIEW := "image_view", "Image", "What Image shows.", True),
+    Parameter(DEPTH_METRIC := "depth_metric", "Image", "What is counted of the images by depth.", True),
+    Parameter(CELL_METRIC := "cell_metric", "Image", "What a cell of every data set says.", True),
+    Parameter(LISTED_DATA_SET := "listed_data_set", "Image", "The data set whose images are listed.", True),
+    Parameter(QUESTION := "question", "Image", "The question that the listed images answer.", True),
+    Parameter(LABEL_SET := "label_set", "Image", "The data set among whose classes the models choose."),
+    Parameter(REFERENCE := "reference", "Image", "The model with which runs are compared."),
+    Parameter(ATTENTION := "attention", "Image", "The attention head, or the mean or product of heads, that is shown."),
+    Parameter(BLOCK := "block", "Image", "The block whose heads are shown."),
+    Parameter(IMAGE_GROUP := "image_group", "Image", "The group of images that is counted by depth.", True),
+    Parameter(TOKEN_MODEL := "token_model", "Image", "The model whose tokens are restored.", True),
+    Parameter(DEPTH := "depth", "Image", "The depth whose images are listed.", True),
+    # Learning
+    Parameter(LEARNING_VIEW := "learning_view", "Learning", "What Learning shows.", True),
+    Parameter(ROUTED_DATA_SET := "routed_data_set", "Learning", "The data set whose routed images are shown.", True),
+    Parameter(LEARNING_STEP := "learning_step", "Learning", "The step of learning.", True),
+    # Scores
+    Parameter(SCORES_VIEW := "scores_view", "Scores", "What Scores shows.", True),
+    Parameter(
+        RELATIVE_ACCURACY := "relative_accuracy", "Scores, Conflicts", "Whether each is of the expert's own.", True
+    ),
+    Parameter(EXPERT_GROUP := "expert_group", "Scores", "The experts whose merges are shown.", True),
+    Parameter(EDIT := "edit", "Scores", "The edit before the merges, as in a chain."),
+    Parameter(VARIANT := "variant", "Scores", "The variant beside the base and the whole of the ablations.", True),
+    Parameter(INTERVALS := "intervals", "Scores", "Whether accuracies have their intervals.", True),
+    # Sweeps
+    Parameter(SWEEP := "sweep", "Sweeps", 'The sweep, or "new" for the form that begins one.'),
+    Parameter(POINT := "point", "Sweeps", "The chosen point of the sweep."),
+    Parameter(SCORE := "score", "Sweeps", "The score that the map shows.", True),
+    Parameter(CRITERION := "criterion", "Sweeps", "The score by which the best point is chosen.", True),
+    Parameter(CONSTRAINT := "constraint", "Sweeps", "The accuracy that the best point must reach.", True),
+    Parameter(MINIMUM := "minimum", "Sweeps", "How much of that accuracy, in percent.", True),
+    # Compare
+    Parameter(COMPARE_VIEW := "compare_view", "Compare", "What Compare shows.", True),
+    Parameter(COMPARED_DATA_SETS := "compared_data_sets", "Compare", "The data sets whose images are compared.", True),
+    Parameter(CHART := "chart", "Compare", "The chart that is drawn of both runs and of their difference.", True),
+    Parameter(RIGHT_RUNS := "right_runs", "Compare", "Which of the two runs is right about the listed images.", True),
+    # Merge, Methods, Models & runs
+    Parameter(CHAIN := "chain", "Merge, Masks", "The edits and the merge of the recipe that is being built."),
+    Parameter(EXPERTS := "experts", "Merge", "The experts that are merged, names separated by commas."),
+    Parameter(MODELS := "models", "Merge", "The user's set of models."),
+    Parameter(METHOD := "method", "Methods", "The chosen method."),
+    Parameter(ROLE := "role", "Methods", "The only role of the methods that are listed.", True),
+    Parameter(NEEDS := "needs", "Methods", "The only need of the methods that are listed.", True),
+    Parameter(SEARCH := "search", "Methods", "The words for which methods are searched.", True),
+    Parameter(WORD := "word", "Methods", "The words for which the glossary is searched.", True),
+    Parameter(OTHER_NETWORKS := "other_networks", "Methods", "Whether figures beyond CLIP are shown.", True),
+    Parameter(MODELS_VIEW := "models_view", "Models & runs", "What Models & runs shows.", True),
+    Parameter(SELECTED_RUNS := "selected_runs", "Models & runs", "The selected runs, ids separated by commas."),
+    Parameter(BENCHMARK_SOURCE := "benchmark_source", "Models & runs", "From what a benchmark is made.", True),
+    Parameter(EXPERIMENT := "experiment", "Models & runs", "The published experiment."),
+    # How a view is shown
+    Parameter(PRESENTATION := "presentation", "All", "Whether the page is enlarged for a projector.", True),
+    Parameter(FRAME := "frame", "All", "1 where one chart is shown alone, for a frame on another page."),
+    Parameter(SINGLE_CHART := "single_chart", "All", "The chart that is shown alone."),
+    Parameter(CONTROLS := "controls", "All", "The parameters whose controls stay beside that chart, with commas."),
+    Parameter(BACKGROUND := "background", "All", '"clear" for a frame without a background of its own.'),
+    # Lessons and reports
+    Parameter(LESSON := "lesson", "All", "The lesson that stands beside the page."),
+    Parameter(STEP := "step", "All", "The step of the lesson, from 1."),
+    Parameter(PROGRESS := "progress", "All", "The steps that are done, as bits."),
+    Parameter(ANSWERS := "answers", "All", "The guesses and answers so far."),
+    Parameter(CLASS := "class", "All", "The code of the class whose guesses are counted."),
+    Parameter(NOTES := "notes", "All", "1 for the notes of the step alone, in a second window."),
+    Parameter(REPORT_TOKEN := "report_token", "All", "The secret token of the report; copied links leave it out."),
+]
+KEYS = frozenset(parameter.key for parameter in ADDRESS)

@@ -67,7 +67,7 @@ def library() -> str:
 
 def enter() -> str:
     """Switch to the benchmark that the link names, or stay on this session's; returns the key if it is not found."""
-    benchmark_key = state.linked(address.ON) or key()
+    benchmark_key = state.linked(address.BENCHMARK) or key()
     path = find(benchmark_key)
     if path is None:
         st.session_state[CHOSEN] = benchmark_key
@@ -98,7 +98,7 @@ def use(benchmark_key: str) -> None:
 
 def _note(benchmark_key: str, path: Path) -> None:
     st.session_state[CHOSEN], st.session_state[FOLDER] = benchmark_key, path
-    state.write(address.ON, "" if benchmark_key == SERVER else benchmark_key)
+    state.write(address.BENCHMARK, "" if benchmark_key == SERVER else benchmark_key)
 
 
 def name_of(of: Path) -> str:
@@ -117,4 +117,4 @@ def typed(path: Path) -> str:
 
 def query() -> dict[str, str]:
     """The query that a link to another page has to carry."""
-    return {} if key() == SERVER else {address.ON: key()}
+    return {} if key() == SERVER else {address.BENCHMARK: key()}

@@ -13,9 +13,8 @@ import streamlit as st
 from streamlit.runtime.scriptrunner import get_script_run_ctx
 
 from app.session import address, lesson_visit, selection, state
-from app.session.report_keeper import DRAFT
 
-STAYING = (address.ON, DRAFT)  # of the address, whatever the step's view is
+STAYING = (address.BENCHMARK, address.REPORT_TOKEN)  # of the address, whatever the step's view is
 HOME = "home"  # what lessons call the page whose path is empty
 _OPENING = "_lesson_opening"
 
@@ -45,7 +44,7 @@ def follow(page: str) -> None:
         st.switch_page(f"screens/{target or HOME}.py", query_params=staying | progress)
     selection.clear()
     state.forget_view()
-    presenting = {address.PRESENT: "true"} if state.present() else {}
+    presenting = {address.PRESENTATION: "true"} if state.present() else {}
     context = get_script_run_ctx()
     if context is not None:
         with context.session_state.query_params() as known:

@@ -8,9 +8,8 @@ import streamlit as st
 from streamlit.runtime.scriptrunner import get_script_run_ctx
 
 from app.session import address, state
-from app.session.report_keeper import DRAFT
 
-KEYS = (address.LESSON, address.STEP, address.DID, address.SAID, address.CLASS)
+KEYS = (address.LESSON, address.STEP, address.PROGRESS, address.ANSWERS, address.CLASS)
 LONGEST = 200  # characters of a key of a lesson, or of progress, in a link
 _VISIT = "_lesson_visit"
 
@@ -60,10 +59,16 @@ def read_link(step_only: bool = False) -> bool:
         return False
     lesson, written = linked[address.LESSON], linked[address.STEP]
     visit.lesson, visit.step = lesson, int(written) if written.isdecimal() and len(written) < 4 else 1
-    for kept, key in ((visit.did, address.DID), (visit.said, address.SAID)):
+    for kept, key in ((visit.did, address.PROGRESS), (visit.said, address.ANSWERS)):
         if linked[key] and not step_only:
             kept[lesson] = linked[key]
-    return not set(st.query_params) - {*KEYS, address.PRESENT, address.ON, address.NOTES, DRAFT}
+    return not set(st.query_params) - {
+        *KEYS,
+        address.PRESENTATION,
+        address.BENCHMARK,
+        address.NOTES,
+        address.REPORT_TOKEN,
+    }
 
 
 def query(visit: Visit) -> dict[str, str]:

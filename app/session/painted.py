@@ -1,12 +1,4 @@
-"""The painting of this session and its text in the address, which links, reloads and the browser's Back restore.
-
-    paint*    whether the mask on Masks is painted by hand
-    painted   the factors that were painted, as rules in a line
-    budget*   the tensors that they may keep at most
-    chain     the chain from Merge that the factors belong to
-
-Those marked * belong to a widget bound to the address, as in ``state``.
-"""
+"""The painting of this session and its text in the address, which links, reloads and the browser's Back restore."""
 
 from __future__ import annotations
 
@@ -21,7 +13,6 @@ from app.session import address, state
 from app.session.painting import Factors, Painting
 from merging.base.errors import MergingError
 
-PAINT, PAINTED, BUDGET = "paint", "painted", "budget"
 KEPT = "_painting"
 _SEEN, _DRAFTED, _CHAIN = "_painted_seen", "_painted_drafted", "_painted_chain"
 STALE = 0.5  # seconds in which the browser may still send the address that it had before the last stroke
@@ -50,7 +41,7 @@ def note_address() -> None:
 
     A part that is drawn alone does not follow the address: its requests may have the one from before the last stroke.
     """
-    text = st.query_params.get(PAINTED, "")
+    text = st.query_params.get(address.PAINTED_FACTORS, "")
     kept = st.session_state.get(KEPT)
     if state.is_entered():  # the address counts if it says anything, else the session
         st.session_state[_CHAIN] = state.linked(address.CHAIN)
@@ -108,9 +99,9 @@ def write(text_of: Callable[[Factors], str]) -> str:
     now = kept.painting.factors
     if kept.factors is None or not np.array_equal(kept.factors, now):
         kept.text, kept.factors = text_of(now), now
-    if st.query_params.get(PAINTED, "") != kept.text:
+    if st.query_params.get(address.PAINTED_FACTORS, "") != kept.text:
         kept.written = time.monotonic()  # the browser does not have it yet
-    state.write(PAINTED, kept.text)
+    state.write(address.PAINTED_FACTORS, kept.text)
     return kept.text
 
 

@@ -12,14 +12,13 @@ from functools import cached_property, partial
 
 import streamlit as st
 
-from app.session import report_codec
+from app.session import address, report_codec
 from app.session.report_draft import ReportDraft
 from merging.base.errors import MergingError, StoreError
 from merging.study.runs import drafts
 from merging.study.runs.drafts import Drafts
 from merging.study.runs.store import Store
 
-DRAFT = "draft"  # in the address
 KIND = "report"
 FIELDS = ("report_title", "report_introduction", "report_tables", "report_recipes", "view_title_", "view_note_")
 NOT_KEPT = "The report is kept in this session only, and a reload loses it. {}"
@@ -98,7 +97,7 @@ def report() -> ReportDraft:
 
 def without_token(query: Mapping[str, str]) -> dict[str, str]:
     """A query of the address for links, which must not open the report."""
-    return {key: value for key, value in query.items() if key != DRAFT}
+    return {key: value for key, value in query.items() if key != address.REPORT_TOKEN}
 
 
 def enter(linked: str) -> None:
@@ -114,10 +113,10 @@ def enter(linked: str) -> None:
 def show_token() -> None:
     """Put the token into the address."""
     token = current().token
-    if token and st.query_params.get(DRAFT) != token:
-        st.query_params[DRAFT] = token
-    elif not token and DRAFT in st.query_params:
-        del st.query_params[DRAFT]
+    if token and st.query_params.get(address.REPORT_TOKEN) != token:
+        st.query_params[address.REPORT_TOKEN] = token
+    elif not token and address.REPORT_TOKEN in st.query_params:
+        del st.query_params[address.REPORT_TOKEN]
 
 
 def start_new() -> None:

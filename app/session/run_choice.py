@@ -22,7 +22,7 @@ _NAMED = "_named_run"  # the first of several runs that were chosen: pages with 
 _FRESH = "_fresh"  # a run was picked on the page: the view starts from that run's own values
 _LINKED = "_linked_runs"  # ids that a link named and that no page could show so far
 _KEYS = (_CURRENT, _CURRENT_MANY, _OTHER, _MARKED, _CHOSEN, _ADDED, _NAMED)
-_WRITTEN = (address.RUN, address.RUNS, address.OTHER, address.CHOSEN)
+_WRITTEN = (address.RUN, address.RUNS, address.RUN_B, address.SELECTED_RUNS)
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,7 +160,7 @@ def pick_from(widget: str) -> None:
 
 def picked_other(run_ids: Sequence[str]) -> tuple[str, str]:
     """The second run, which the link or the session names, and its id if this machine lacks it; else both are empty."""
-    requested = resolved("".join(_ids_of_link(address.OTHER)) or st.session_state.get(_OTHER, ""), run_ids)
+    requested = resolved("".join(_ids_of_link(address.RUN_B)) or st.session_state.get(_OTHER, ""), run_ids)
     pick_other(requested)
     return (requested, "") if requested in run_ids else ("", requested)
 
@@ -168,7 +168,7 @@ def picked_other(run_ids: Sequence[str]) -> tuple[str, str]:
 def pick_other(run_id: str = "") -> None:
     """Set this run beside the first one from now on; the empty id sets none."""
     st.session_state[_OTHER] = run_id
-    write(address.OTHER, run_id)
+    write(address.RUN_B, run_id)
 
 
 def pick_other_from(widget: str) -> None:
@@ -241,10 +241,10 @@ def pick_runs_from(widget: str) -> None:
 
 def marked_runs(available: Sequence[str]) -> tuple[list[str], list[str]]:
     """The runs that are selected for an action, and the ids in the link that this machine lacks."""
-    return _many(address.CHOSEN, _MARKED, available, ())
+    return _many(address.SELECTED_RUNS, _MARKED, available, ())
 
 
 def mark_runs(run_ids: Sequence[str]) -> None:
     """Select these runs for an action."""
     st.session_state[_MARKED] = list(run_ids)
-    write(address.CHOSEN, ",".join(run_ids))
+    write(address.SELECTED_RUNS, ",".join(run_ids))

@@ -9,7 +9,7 @@ import streamlit as st
 
 from app.session import address, state
 
-TENSOR, EXPERT, IMAGE = address.TENSOR, address.EXPERT, "image"
+TENSOR, EXPERT, IMAGE = address.TENSOR, address.EXPERT, address.IMAGE
 NOUNS = {TENSOR: "tensor", EXPERT: "expert", IMAGE: "image"}
 _CHOSEN, _SHOWN, _PICKERS = "_selection", "_selection_shown", "_selection_pickers"
 

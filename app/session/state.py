@@ -16,18 +16,23 @@ _DRAFT, _WATCHED, _MODELS = "_draft", "_watched", "_models"
 _PAGE, _ENTERED, _METHOD, _SWEEP, _POINT, _FRONT = "_page", "_entered", "_method", "_sweep", "_point", "_front"
 _PICKED = "_picked_"
 _IMPLIED = "_implied"  # what the page shows though its address does not say so
-ALONE = (address.PRESENT, address.BARE, address.CONTROLS, address.GROUND)  # how a view is shown, not what it shows
+ALONE = (
+    address.PRESENTATION,
+    address.FRAME,
+    address.CONTROLS,
+    address.BACKGROUND,
+)  # how a view is shown, not what it shows
 LINKS = {False: "#0B6AA8", True: "#6DB3E3"}  # the color of links and of focus on a light and on a dark ground
 
 
 def present() -> bool:
     """Whether pages are shown on a projector."""
-    return bool(st.session_state.get(address.PRESENT, False))
+    return bool(st.session_state.get(address.PRESENTATION, False))
 
 
 def bare() -> bool:
     """Whether one chart is shown alone, for a frame on another page."""
-    return str(st.query_params.get(address.BARE, "")) in ("1", "true")
+    return str(st.query_params.get(address.FRAME, "")) in ("1", "true")
 
 
 def alone() -> bool:
@@ -42,7 +47,7 @@ def dark() -> bool:
 
 def clear() -> bool:
     """Whether a frame has no ground of its own."""
-    return str(st.query_params.get(address.GROUND, "")) == "clear"
+    return str(st.query_params.get(address.BACKGROUND, "")) == "clear"
 
 
 def enter(page: str) -> None:
@@ -200,13 +205,13 @@ def picked_front(edits: Sequence[str], first: str) -> tuple[str, str]:
 
     An edit is written as in a chain.
     """
-    return _picked(address.FRONT, _FRONT, edits, first)
+    return _picked(address.EDIT, _FRONT, edits, first)
 
 
 def pick_front(edit: str) -> None:
     """Show the merges with this leading edit from now on."""
     st.session_state[_FRONT] = edit
-    write(address.FRONT, edit)
+    write(address.EDIT, edit)
 
 
 def pick_front_from(widget: str) -> None:

@@ -8,6 +8,7 @@ from dataclasses import replace
 
 from markupsafe import Markup
 
+from app.session import address
 from app.snapshot.contents import StaticAnswer, StaticGuess, StaticLesson, StaticPaper, StaticStep
 from app.snapshot.figures import StaticFigure, static
 from app.snapshot.headless import Headless, Place, SnapshotError
@@ -79,8 +80,9 @@ class _Figures:
     def cells(self, number: int) -> StaticFigure:
         """The map whose cells a step asks to mark: blank, and as it was measured."""
         page, where = self.lesson.place(number)[0], f"Lesson {self.lesson.key}, step {number}"
-        here = (("lesson", self.lesson.key), ("step", str(number)))
-        blank, known = Place(page, here), Place(page, (*here, ("did", progress.did_text(frozenset({number})))))
+        here = ((address.LESSON, self.lesson.key), (address.STEP, str(number)))
+        done = (address.PROGRESS, progress.did_text(frozenset({number})))
+        blank, known = Place(page, here), Place(page, (*here, done))
         if (blank, CELLS, "") not in self.known:
             first, later = (self.app.chart(place, CELLS, where) for place in (blank, known))
             table = later[0].table

@@ -9,8 +9,7 @@ from urllib.parse import urlencode
 import streamlit as st
 
 from app.reading import glossary
-from app.session import benchmark, state, words
-from app.session.report_keeper import DRAFT
+from app.session import address, benchmark, state, words
 
 ALSO = "This is also the address of this page."
 SECRET = "The address of this page also opens your report, for reading and for changes; this link leaves that out."
@@ -126,7 +125,7 @@ def link() -> None:
 def address_of_view() -> None:
     """The address, and what it holds."""
     st.code(view_address(), language=None, wrap_lines=True)
-    also = SECRET if DRAFT in st.query_params else "" if state.implied_query() else ALSO
+    also = SECRET if address.REPORT_TOKEN in st.query_params else "" if state.implied_query() else ALSO
     st.caption(f"{also} It names runs by their recipes: it works wherever they are.".strip())
 
 

@@ -1,12 +1,12 @@
 """One chart alone: on a projector with its question and one line on where it is from, until Escape; or in a frame.
 
-``present=true`` fills a projector's screen. ``bare=1`` is for frames on other pages: without menu, heading or padding.
+``presentation=true`` fills a projector's screen. ``frame=1`` is for frames on other pages, without menu, heading or
+padding.
 """
 
 from __future__ import annotations
 
 import contextlib
-import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache
@@ -23,7 +23,6 @@ if TYPE_CHECKING:
 
 HELP = "Fill the window with one chart, for a projector. Escape leaves, b blanks the screen."
 LARGE = "html:not(:has(.st-key-presented)) { font-size: 19px; }"  # of a page without a chart
-KEYS = {name for name in vars(address).values() if isinstance(name, str) and re.fullmatch(r"[a-z]{1,12}", name)}
 MOST_CONTROLS = 4
 HEIGHT, BARE_HEIGHT = 444, 418  # lines of the chart
 FRAME = 540  # px: a frame's height until the browser says it
@@ -41,8 +40,8 @@ def enter() -> None:
     """
     st.session_state.pop(_CHANGED, None)
     st.session_state[_STAGED] = False
-    st.session_state[_KEY] = state.linked(address.FIGURE) or st.session_state.get(_KEY, "")
-    state.write(address.FIGURE, st.session_state[_KEY] if state.alone() else "")
+    st.session_state[_KEY] = state.linked(address.SINGLE_CHART) or st.session_state.get(_KEY, "")
+    state.write(address.SINGLE_CHART, st.session_state[_KEY] if state.alone() else "")
     if state.alone():
         bare = state.bare()
         sheet = window_style.style(bare, bare and state.clear(), controls())
@@ -61,7 +60,7 @@ def settle() -> None:
 def controls() -> list[str]:
     """The keys of the address whose controls stay beside a chart that is alone."""
     named = [name.strip() for name in st.query_params.get(address.CONTROLS, "").split(",")]
-    return list(dict.fromkeys(name for name in named if name in KEYS))[:MOST_CONTROLS]
+    return list(dict.fromkeys(name for name in named if name in address.KEYS))[:MOST_CONTROLS]
 
 
 def choose(key: str) -> None:
@@ -92,7 +91,7 @@ def takes(key: str) -> bool:
     """Whether the chart ``key`` is the one to present; the first that asks is, if none is named."""
     if not st.session_state.get(_KEY):
         st.session_state[_KEY] = key
-        state.write(address.FIGURE, key)
+        state.write(address.SINGLE_CHART, key)
     return bool(st.session_state[_KEY] == key)
 
 
@@ -106,7 +105,7 @@ def button(key: str) -> None:
 
 def _present(key: str) -> None:
     st.session_state[_KEY], st.session_state[_CHANGED] = key, True
-    st.session_state[address.PRESENT] = True
+    st.session_state[address.PRESENTATION] = True
 
 
 @cache
@@ -164,6 +163,6 @@ def stage() -> Iterator[Stage]:
 
 def leave() -> None:
     """Show the page again."""
-    st.session_state[address.PRESENT] = False
+    st.session_state[address.PRESENTATION] = False
     st.session_state.pop(_KEY, None)
     st.session_state[_CHANGED] = True

@@ -66,9 +66,9 @@ def show(run: Run, tensor: str | None, place: str) -> None:
 def _pickers() -> tuple[str, str]:
     """What is done, and how far it reaches."""
     with st.container(horizontal=True, gap="medium"):
-        act = st.segmented_control("Do", ACTS, default=PUT_BACK, key=address.ACT, bind=address.BIND, required=True)
+        act = st.segmented_control("Do", ACTS, default=PUT_BACK, key=address.ACTION, bind=address.BIND, required=True)
         reach = st.segmented_control(
-            "With", REACHES, default=next(iter(REACHES)), key=address.REACH, bind=address.BIND, required=True
+            "With", REACHES, default=next(iter(REACHES)), key=address.ACTION_SCOPE, bind=address.BIND, required=True
         )
     return act, REACHES[reach]
 
@@ -104,8 +104,8 @@ def _pick_expert(run: Run) -> tuple[str, str]:
     """The picker of the expert that the layer is given back to: its key and its name."""
     named = names.each(run.experts)
     expert = st.selectbox(
-        "Expert to give it back to", run.experts, format_func=named.__getitem__, key=address.GIVEN, bind=address.BIND,
-        width=300,
+        "Expert to give it back to", run.experts, format_func=named.__getitem__, key=address.ACTION_EXPERT,
+        bind=address.BIND, width=300,
     )  # fmt: skip
     return expert, named[expert]
 

@@ -175,7 +175,7 @@ def _offer_choices(run_ids: Sequence[str]) -> list[str]:
 
 def _choose_instead(written: str, run_id: str) -> None:
     """Callback: the run takes the place of the beginning of its id, wherever the link names that."""
-    for key in (address.RUN, address.RUNS, address.OTHER, address.CHOSEN):
+    for key in (address.RUN, address.RUNS, address.RUN_B, address.SELECTED_RUNS):
         ids = st.query_params.get(key, "").split(",")
         if written in ids:
             st.query_params[key] = ",".join(run_id if one == written else one for one in ids)
@@ -197,7 +197,7 @@ def _lost_runs(run_ids: Sequence[str], forget: Callable[[], None], one_other: st
             "current one. Scores are compared on one benchmark only; choose the benchmark on Models & runs, data.",
             icon=":material/link_off:",
         )
-        open_page(MODELS, "Choose the benchmark", "dataset", shelf="data")
+        open_page(MODELS, "Choose the benchmark", "dataset", models_view="data")
         st.button("Show an available run", on_click=forget, type="primary")
         return
     if not any(map(run_choice.is_of_link, run_ids)):

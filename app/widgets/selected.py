@@ -20,12 +20,12 @@ ALL = "all"
 SALIENCY = "saliency of one tensor"
 VIEWS = {  # title -> page, icon, the kinds that it shows, and the query of the view that does
     "Masks": (pages.MASKS, "grid_on", {address.TENSOR, address.EXPERT}, {}),
-    "Conflicts": (pages.CONFLICTS, "call_split", {address.TENSOR}, {address.ABOUT: "sign agreement"}),
-    "Drift": (pages.DRIFT, "moving", {address.TENSOR, address.EXPERT}, {address.VIEW: "layer by layer"}),
+    "Conflicts": (pages.CONFLICTS, "call_split", {address.TENSOR}, {address.CONFLICTS_VIEW: "sign agreement"}),
+    "Drift": (pages.DRIFT, "moving", {address.TENSOR, address.EXPERT}, {address.DRIFT_VIEW: "layer by layer"}),
     "Features": (pages.FEATURES, "scatter_plot", {selection.IMAGE}, {}),
-    "Compare": (pages.COMPARE, "compare", {address.TENSOR}, {address.BETWEEN: "charts", address.CHART: SALIENCY}),
+    "Compare": (pages.COMPARE, "compare", {address.TENSOR}, {address.COMPARE_VIEW: "charts", address.CHART: SALIENCY}),
     "Image": (pages.IMAGE, "image_search", {selection.IMAGE}, {}),
-    "Images": (pages.COMPARE, "image", {selection.IMAGE}, {address.BETWEEN: "images"}),
+    "Images": (pages.COMPARE, "image", {selection.IMAGE}, {address.COMPARE_VIEW: "images"}),
 }
 
 

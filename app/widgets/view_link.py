@@ -15,9 +15,9 @@ from app.widgets import page, qr_code
 HELP = "A link that restores this view, and the chart alone for slides and course pages"
 ALONE = (
     "The chart alone, for a frame in slides or on a course page. Add “&controls=ratio,expert” to keep controls by "
-    "their names in the address, and “&ground=clear” for a frame without a ground."
+    "their names in the address, and “&background=clear” for a frame without a background."
 )
-LESSON = (address.LESSON, address.STEP, address.DID, address.SAID, address.CLASS, address.NOTES)
+LESSON = (address.LESSON, address.STEP, address.PROGRESS, address.ANSWERS, address.CLASS, address.NOTES)
 
 
 def link(chart: ShownChart) -> None:
@@ -46,4 +46,4 @@ def bare(key: str) -> str:
     """The address of the chart ``key`` alone."""
     base, query = page.place_of_view()
     shown = {name: value for name, value in query.items() if name not in (*state.ALONE, *LESSON)}
-    return f"{base}?{urlencode({address.BARE: '1', address.FIGURE: key} | shown | {address.FIGURE: key})}"
+    return f"{base}?{urlencode({address.FRAME: '1', address.SINGLE_CHART: key} | shown | {address.SINGLE_CHART: key})}"

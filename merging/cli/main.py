@@ -28,7 +28,7 @@ from merging.cli.output import Bar, write_last_event
 from merging.tasks.queue.events import GOES_ON
 
 PROGRAM = "python -m merging"
-COMPLETING = "_MERGESCOPE_COMPLETE"  # set by a shell that completes words, see README.md
+COMPLETING = "_MERGESCOPE_COMPLETE"  # set by a shell that completes words, see docs/own_checkpoints.md
 OUT_OF_MEMORY = (
     "The computer ran out of memory, so this was stopped, and nothing half done was kept. Close other programs, or use "
     "fewer or smaller models at a time."

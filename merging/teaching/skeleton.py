@@ -29,7 +29,7 @@ steps:
   truth: after
 - kind: do
   page: masks
-  view: {{run: "@masked", ratio: 0.7, shared: true}}
+  view: {{run: "@masked", ratio: 0.7, shared_mask: true}}
   chart: saliency_matrix
   controls: [ratio]
   say: "Move the prune ratio until fewer than half of the scalars stay."

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -10,6 +11,8 @@ import tiny
 import tiny_library
 import torch
 from compared_runs import EMR, FEW, LWPTV, PRETRAINED, TIES
+from page_harness import forget, forgotten, open_page
+from streamlit.testing.v1 import AppTest
 
 from merging.images.benchmarks.benchmark import Benchmark
 from merging.recipes.recipe import Recipe
@@ -17,6 +20,7 @@ from merging.sharing.catalog.model_sets import keep as keep_set
 from merging.sharing.catalog.model_sets import make as make_set
 from merging.study import measure
 from merging.study.analysis import subject
+from merging.study.runner import Runner
 from merging.study.runs.execute import execute
 from merging.study.runs.store import Store
 from merging.tasks.context import Context
@@ -48,6 +52,37 @@ def compared(tmp_path_factory: pytest.TempPathFactory) -> Path:
             measure.measure("predictions", store, benchmark, run.id, context=Context(device="cpu"))
     (folder / "measuring" / subject.FOLDER).rename(folder / subject.FOLDER)
     return folder
+
+
+@pytest.fixture(scope="module")
+def look(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[..., AppTest]]:
+    """A function that opens a page on a library and an empty store, once for all tests of a file that only read it."""
+    opened: dict[tuple[object, ...], AppTest] = {}
+    store, before = tmp_path_factory.mktemp("looked_at") / "store", None
+
+    def open_once(page: str, benchmark: Path, /, **query: str) -> AppTest:
+        nonlocal before
+        asked = (page, benchmark, *sorted(query.items()))
+        if asked not in opened:
+            with pytest.MonkeyPatch.context() as patch:
+                patch.setenv("MERGESCOPE_STORE", str(store))
+                patch.setenv("MERGESCOPE_BENCHMARK", str(benchmark))
+                if before != (benchmark, forgotten[0]):
+                    forget()
+                before = benchmark, forgotten[0]
+                opened[asked] = open_page(page, query)
+        return opened[asked]
+
+    yield open_once
+    forget()
+
+
+@pytest.fixture
+def asked(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, str]]:
+    """The measurements that pages ask for, which nothing computes: key and run."""
+    found: list[tuple[str, str]] = []
+    monkeypatch.setattr(Runner, "measure", lambda self, key, run_id, *on: found.append((key, run_id)))
+    return found
 
 
 @pytest.fixture

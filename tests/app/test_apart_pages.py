@@ -49,13 +49,13 @@ def test_masks_show_thirds_and_paint_whole_tensors(open_app: Any, folder: Path) 
     assert picker(at, "tensor").value == KEY and charts(at) == 3
     assert f"**{KEY}**, 256 scalars, linear in block 1" in words(at).replace("\\", "")
     assert "Query, key and value are one tensor" in words(at)  # what is put back is the whole one
-    at.toggle(key="paint").set_value(True).run()
+    at.toggle(key="painting").set_value(True).run()
     assert not at.exception and "masks query, key and value apart" in words(at)
     assert picker(at, "tensor").value == WHOLE
     painting = at.session_state[KEPT].painting
     assert len(painting.tensors) == 32 and WHOLE in painting.tensors
     click(at, "manual_canvas", "digits", WHOLE, "", "")
-    assert at.query_params["painted"] == "b1/t.*.attn.in_proj_weight/e.digits=0"
+    assert at.query_params["painted_factors"] == "b1/t.*.attn.in_proj_weight/e.digits=0"
 
 
 def test_a_chosen_third_is_its_tensor_on_other_pages_and_back(open_app: Any, folder: Path) -> None:
@@ -72,8 +72,8 @@ def test_a_chosen_third_is_its_tensor_on_other_pages_and_back(open_app: Any, fol
 @pytest.mark.parametrize(
     ("page", "title", "query", "chart"),
     [
-        ("drift", TRIMMED, {"view": "what CAT removes"}, "drift_removed"),
-        ("learning", LEARNED, {"learned": "coefficients"}, "coefficient_map"),
+        ("drift", TRIMMED, {"drift_view": "what CAT removes"}, "drift_removed"),
+        ("learning", LEARNED, {"learning_view": "coefficients"}, "coefficient_map"),
         ("features", MASKED, {}, ""),
     ],
 )
@@ -91,7 +91,7 @@ def test_other_pages_draw_them(
 @pytest.mark.parametrize("shown", ["masks", "saliency", "saliency of one tensor"])
 def test_comparing_with_a_packed_run_says_what_is_left_out(open_app: Any, folder: Path, shown: str) -> None:
     both = runs(folder)
-    at = open_app("compare", folder, run=both[MASKED].id, b=both[LWPTV].id, between="charts", chart=shown)
+    at = open_app("compare", folder, run=both[MASKED].id, run_b=both[LWPTV].id, compare_view="charts", chart=shown)
     assert not at.exception and not at.error
     assert ("cells that only one run has" in words(at)) == (shown != "saliency of one tensor")
 

@@ -10,7 +10,7 @@ import pytest
 import tiny
 import viz_tables
 from compared_runs import CAT, EMR, FEW, LWPTV, PRETRAINED, TIES, both
-from page_harness import charts, runs, words
+from page_harness import charts, press, runs, words
 
 import viz
 from app.reading import measurements
@@ -28,10 +28,9 @@ OF_EXPERTS = [name for name, shown in VIEWS.items() if shown.of_experts]
 SHOWN = [name for name in VIEWS if name not in (*OF_EXPERTS, "masks", "what CAT removes")]
 
 
-@pytest.mark.full
 def test_charts_of_both_runs(open_app: Any, compared: Path) -> None:
     """One after another on the same page, as somebody would look at them."""
-    at = open_app("compare", compared, **both(compared), between="charts")
+    at = open_app("compare", compared, **both(compared), compare_view="charts")
     for name in SHOWN:
         at.selectbox(key="chart").set_value(name).run()
         assert not at.exception and not at.error, name
@@ -42,18 +41,17 @@ def test_charts_of_both_runs(open_app: Any, compared: Path) -> None:
         assert not at.exception and charts(at) == (4 if name == "joint space of DRM" else 1), name
 
 
-@pytest.mark.full
 def test_the_report_tells_charts_of_two_runs_apart(open_app: Any, compared: Path) -> None:
-    at = open_app("compare", compared, **both(compared), between="charts")
+    at = open_app("compare", compared, **both(compared), compare_view="charts")
     for name in ("kept share", "saliency"):
         at.selectbox(key="chart").set_value(name).run()
-        next(button for button in at.button if button.label == "Add to report").click().run()
+        press(at, "Add to report")
     titles = [kept.view.title for kept in at.session_state["_report_keeper"].draft().kept]
     assert titles == ["Kept share: where do the two runs differ?", "Saliency: where do the two runs differ?"]
 
 
-def test_charts_between_a_run_and_itself_do_not_differ(open_app: Any, compared: Path) -> None:
-    at = open_app("compare", compared, **both(compared, LWPTV, LWPTV), between="charts", chart="masks")
+def test_charts_between_a_run_and_itself_do_not_differ(look: Any, compared: Path) -> None:
+    at = look("compare", compared, **both(compared, LWPTV, LWPTV), compare_view="charts", chart="masks")
     assert not at.exception
     assert "The two runs do not differ in any cell" in words(at)
 
@@ -68,20 +66,20 @@ LACKING = [
 ]
 
 
-@pytest.mark.full
 def test_charts_that_a_run_lacks(open_app: Any, compared: Path) -> None:
-    at = open_app("compare", compared, **both(compared, TIES, CAT), between="charts")
+    at = open_app("compare", compared, **both(compared, TIES, CAT), compare_view="charts")
     for name, says in LACKING:
         at.selectbox(key="chart").set_value(name).run()
         assert not at.exception and charts(at) == 0, name
         assert says in words(at).replace("\\", "")
-    at = open_app("compare", compared, **both(compared, TIES, EMR), between="charts", chart="distance to pretrained")
+    at = open_app(
+        "compare", compared, **both(compared, TIES, EMR), compare_view="charts", chart="distance to pretrained"
+    )
     assert "one model per task has none for other data sets" in words(at) and charts(at) == 0
 
 
-@pytest.mark.full
 def test_charts_of_runs_on_other_experts(open_app: Any, compared: Path) -> None:
-    at = open_app("compare", compared, **both(compared, TIES, FEW), between="charts")
+    at = open_app("compare", compared, **both(compared, TIES, FEW), compare_view="charts")
     for name in ("layer-isolated drift", "saliency", *OF_EXPERTS):
         at.selectbox(key="chart").set_value(name).run()
         assert not at.exception and charts(at) == 1, name
@@ -122,7 +120,7 @@ def test_cosines_of_experts_are_those_of_their_task_vectors(open_app: Any, compa
 
 def test_one_tensor_is_what_the_runs_scored(open_app: Any, compared: Path) -> None:
     tensor = "visual.transformer.resblocks.1.mlp.c_fc.weight"
-    link = {"between": "charts", "chart": "saliency of one tensor", "tensor": tensor}
+    link = {"compare_view": "charts", "chart": "saliency of one tensor", "tensor": tensor}
     at = open_app("compare", compared, **both(compared, CAT, LWPTV), **link)
     assert not at.exception and charts(at) == 1
     assert at.selectbox(key="tensor").value == tensor
@@ -145,12 +143,11 @@ def test_panels_of_one_tensor_share_their_axis() -> None:
     assert [color == "white" for color in b.marker.color] == list(~table["merged_b"])
 
 
-@pytest.mark.full
-def test_a_joint_space_of_the_same_experts_is_shown_once_and_others_beside(open_app: Any, compared: Path) -> None:
-    link = {"between": "charts", "chart": "joint space of DRM"}
-    at = open_app("compare", compared, **both(compared), **link)
+def test_a_joint_space_of_the_same_experts_is_shown_once_and_others_beside(look: Any, compared: Path) -> None:
+    link = {"compare_view": "charts", "chart": "joint space of DRM"}
+    at = look("compare", compared, **both(compared), **link)
     assert not at.exception and charts(at) == 4 and "it is shown once" in words(at)
-    at = open_app("compare", compared, **both(compared, TIES, FEW), **link)
+    at = look("compare", compared, **both(compared, TIES, FEW), **link)
     assert not at.exception and not at.error and charts(at) == 1
     assert "of 4 and 3 experts of A and B" in words(at)
 
@@ -162,9 +159,8 @@ def test_spectra_of_two_runs_share_their_axes() -> None:
     np.testing.assert_allclose(change.y, (table["b"] - table["a"]).dropna(), rtol=1e-6)
 
 
-@pytest.mark.full
 def test_drift_against_accuracy_has_an_arrow_for_every_task(open_app: Any, compared: Path) -> None:
-    link = {"between": "charts", "chart": "drift against accuracy"}
+    link = {"compare_view": "charts", "chart": "drift against accuracy"}
     at = open_app("compare", compared, **both(compared), **link)
     assert not at.exception and charts(at) == 1
     table, known = at.dataframe[0].value.set_index("title"), runs(compared)
@@ -186,13 +182,12 @@ def test_drift_against_accuracy_has_an_arrow_for_every_task(open_app: Any, compa
     }
 
 
-@pytest.mark.full
-def test_drift_against_accuracy_of_a_run_and_itself_and_of_other_experts(open_app: Any, compared: Path) -> None:
-    link = {"between": "charts", "chart": "drift against accuracy"}
-    at = open_app("compare", compared, **both(compared, TIES, TIES), **link)
+def test_drift_against_accuracy_of_a_run_and_itself_and_of_other_experts(look: Any, compared: Path) -> None:
+    link = {"compare_view": "charts", "chart": "drift against accuracy"}
+    at = look("compare", compared, **both(compared, TIES, TIES), **link)
     assert not at.exception and charts(at) == 1
     assert not at.dataframe[0].value[["drift", "lost"]].to_numpy().any()
-    at = open_app("compare", compared, **both(compared, TIES, FEW), **link)
+    at = look("compare", compared, **both(compared, TIES, FEW), **link)
     assert not at.exception and charts(at) == 1
     assert len(at.dataframe[0].value) == 3
 
@@ -200,7 +195,6 @@ def test_drift_against_accuracy_of_a_run_and_itself_and_of_other_experts(open_ap
 # Models that were not merged
 
 
-@pytest.mark.full
 def test_a_merge_is_compared_with_the_pretrained_model(open_app: Any, compared: Path) -> None:
     known = runs(compared)
     at = open_app("compare", compared, **both(compared, TIES, PRETRAINED))
@@ -214,7 +208,7 @@ def test_a_merge_is_compared_with_the_pretrained_model(open_app: Any, compared: 
         inside = scores[title][scores[title]["task"].isin(known[TIES].experts)]["accuracy"].mean()
         assert rows.loc["Mean in domain", side].startswith(f"{100 * inside:.1f}%")
     assert not rows["interval"].str.contains("—").any()  # its answers are measured like a run's
-    at.button_group(key="between").set_value("charts").run()
+    at.button_group(key="compare_view").set_value("charts").run()
     assert not at.exception and charts(at) == 1
     assert at.selectbox(key="chart").options == ["drift by depth", "feature maps"]
     at.selectbox(key="chart").set_value("feature maps").run()
@@ -223,7 +217,9 @@ def test_a_merge_is_compared_with_the_pretrained_model(open_app: Any, compared: 
 
 def test_a_merge_is_compared_with_an_expert(open_app: Any, compared: Path) -> None:
     expert = next(run for run in runs(compared).values() if run.kind == "expert")
-    at = open_app("compare", compared, run=runs(compared)[TIES].id, b=expert.id, between="charts", chart="kept share")
+    at = open_app(
+        "compare", compared, run=runs(compared)[TIES].id, run_b=expert.id, compare_view="charts", chart="kept share"
+    )
     assert not at.exception and charts(at) == 0
     assert at.selectbox(key="chart").options == ["distance to pretrained", "feature maps"]
     assert "have not been extracted for" in words(at) and expert.id in at.selectbox(key="other").value

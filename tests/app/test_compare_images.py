@@ -5,7 +5,6 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-import pytest
 import tiny
 from compared_runs import CAT, EMR, LWPTV, TIES, both
 from page_harness import charts, click, runs, words
@@ -20,7 +19,7 @@ IMAGES = tiny.REPORTING * (len(tiny.EXPERTS) + len(tiny.OUTSIDE))
 
 
 def test_agreement_counts_every_image_once(open_app: Any, compared: Path) -> None:
-    at = open_app("compare", compared, **both(compared), between="images")
+    at = open_app("compare", compared, **both(compared), compare_view="images")
     assert not at.exception
     assert charts(at) == 1
     known = runs(compared)
@@ -37,34 +36,34 @@ def test_agreement_counts_every_image_once(open_app: Any, compared: Path) -> Non
     assert f"n = {IMAGES} images" in words(at)
 
 
-@pytest.mark.full
 def test_a_click_on_a_cell_shows_its_images(open_app: Any, compared: Path) -> None:
-    at = open_app("compare", compared, **both(compared), between="images")
+    at = open_app("compare", compared, **both(compared), compare_view="images")
     at = click(at, "compare_agreement", "right", "right")
     assert not at.exception
-    assert at.button_group(key="outcome").value == "both right"
+    assert at.button_group(key="right_runs").value == "both right"
     assert ", both right." in words(at)
     shown = [caption.value for caption in at.caption if "  \nA: " in caption.value]
     assert len(shown) == compare_images.PAGE
     assert all(value.split("  \n")[0].strip("*") in value.split("  \nA: ")[1] for value in shown)
     at = click(at, "compare_agreement")  # the empty selection that follows every redraw
-    assert at.button_group(key="outcome").value == "both right"
+    assert at.button_group(key="right_runs").value == "both right"
 
 
-@pytest.mark.full
 def test_images_of_a_run_with_several_models(open_app: Any, compared: Path) -> None:
     link = both(compared, TIES, EMR)
-    at = open_app("compare", compared, **link, between="images", among="in domain")
+    at = open_app("compare", compared, **link, compare_view="images", compared_data_sets="in domain")
     assert not at.exception
     assert "McNemar" in words(at)
-    at = open_app("compare", compared, **link, between="images", among="out of domain", outcome="both wrong")
+    at = open_app(
+        "compare", compared, **link, compare_view="images", compared_data_sets="out of domain", right_runs="both wrong"
+    )
     assert not at.exception
     assert "McNemar" not in words(at) and "means over its models" in words(at)
     assert "of 4)" in words(at).replace("\\", "")
 
 
 def test_images_without_predictions(open_app: Any, compared: Path) -> None:
-    at = open_app("compare", compared, **both(compared, CAT, TIES), between="images")
+    at = open_app("compare", compared, **both(compared, CAT, TIES), compare_view="images")
     assert not at.exception
     assert charts(at) == 0
     assert "Measure" in [button.label for button in at.button]

@@ -9,11 +9,10 @@ from typing import Any
 import pytest
 import tiny_library
 from compared_runs import CAT, EMR, FEW, LWPTV, TIES, both, warned
-from page_harness import charts, runs, words
+from page_harness import charts, press, runs, words
 
 from merging.images.benchmarks.benchmark import Benchmark
 from merging.recipes.presets import preset
-from merging.study.runner import Runner
 from merging.study.runs.execute import execute
 from merging.study.runs.store import Store
 
@@ -32,7 +31,7 @@ def test_without_b_the_nearest_runs_are_suggested(open_app: Any, compared: Path)
     assert not at.exception
     assert charts(at) == 1
     assert at.query_params["run"] == a.id
-    assert at.query_params["b"] == at.selectbox(key="other").value
+    assert at.query_params["run_b"] == at.selectbox(key="other").value
 
 
 def test_swap_exchanges_the_two(open_app: Any, compared: Path) -> None:
@@ -41,8 +40,8 @@ def test_swap_exchanges_the_two(open_app: Any, compared: Path) -> None:
     table = at.dataframe[0].value
     next(button for button in at.button if "Swap" in button.label).click().run()
     assert not at.exception
-    assert (at.selectbox(key="picker").value, at.selectbox(key="other").value) == (link["b"], link["run"])
-    assert at.query_params["b"] == link["run"]
+    assert (at.selectbox(key="picker").value, at.selectbox(key="other").value) == (link["run_b"], link["run"])
+    assert at.query_params["run_b"] == link["run"]
     turned = at.dataframe[0].value
     assert turned.set_index("title")["difference"].to_dict() == pytest.approx(
         (-table.set_index("title")["difference"]).to_dict()
@@ -50,46 +49,56 @@ def test_swap_exchanges_the_two(open_app: Any, compared: Path) -> None:
 
 
 def test_a_link_restores_both_runs_and_the_view(open_app: Any, compared: Path) -> None:
-    at = open_app("compare", compared, **both(compared), between="charts", chart="layer-isolated drift")
+    at = open_app("compare", compared, **both(compared), compare_view="charts", chart="layer-isolated drift")
     assert not at.exception
     assert at.selectbox(key="chart").value == "layer-isolated drift"
-    at = open_app("compare", compared, **both(compared), between="images", among="Tiles", outcome="both wrong")
-    assert (at.selectbox(key="among").value, at.button_group(key="outcome").value) == ("Tiles", "both wrong")
+    at = open_app(
+        "compare",
+        compared,
+        **both(compared),
+        compare_view="images",
+        compared_data_sets="Tiles",
+        right_runs="both wrong",
+    )
+    assert (at.selectbox(key="compared_data_sets").value, at.button_group(key="right_runs").value) == (
+        "Tiles",
+        "both wrong",
+    )
 
 
 BAD_LINKS = [
-    ({"b": "000000000000"}, "which this machine does not have"),
+    ({"run_b": "000000000000"}, "which this machine does not have"),
     ({"run": "../../etc/passwd"}, "which this machine does not have"),
-    ({"between": "nowhere"}, "What was done differently"),
-    ({"between": "charts", "chart": "x"}, "of each tensor's scalars"),
-    ({"between": "images", "among": "x", "outcome": "y"}, "McNemar"),
+    ({"compare_view": "nowhere"}, "What was done differently"),
+    ({"compare_view": "charts", "chart": "x"}, "of each tensor's scalars"),
+    ({"compare_view": "images", "compared_data_sets": "x", "right_runs": "y"}, "McNemar"),
 ]
 
 
 @pytest.mark.parametrize(("query", "says"), BAD_LINKS)
-def test_bad_links_show_something_sensible(open_app: Any, compared: Path, query: dict[str, str], says: str) -> None:
-    at = open_app("compare", compared, **(both(compared) | query))
+def test_bad_links_show_something_sensible(look: Any, compared: Path, query: dict[str, str], says: str) -> None:
+    at = look("compare", compared, **(both(compared) | query))
     assert not at.exception
     assert says in words(at)
 
 
 def test_a_missing_b_can_be_left_behind_without_a(open_app: Any, compared: Path) -> None:
     a = runs(compared)[EMR].id
-    at = open_app("compare", compared, run=a, b="000000000000")
-    next(button for button in at.button if button.label == "Show an available run").click().run()
+    at = open_app("compare", compared, run=a, run_b="000000000000")
+    press(at, "Show an available run")
     assert not at.exception
     assert at.selectbox(key="picker").value == a
     assert "one of the runs on the same experts" in words(at)
 
 
-def test_without_runs(open_app: Any, tiny_folder: Path) -> None:
-    at = open_app("compare", tiny_folder)
+def test_without_runs(look: Any, tiny_folder: Path) -> None:
+    at = look("compare", tiny_folder)
     assert not at.exception
     assert "There is no run yet" in words(at)
 
 
-def test_names_of_anybodys_are_text(open_app: Any, compared: Path) -> None:
-    at = open_app("compare", compared, **both(compared, tiny_library.NASTY, TIES))
+def test_names_of_anybodys_are_text(look: Any, compared: Path) -> None:
+    at = look("compare", compared, **both(compared, tiny_library.NASTY, TIES))
     assert not at.exception
     assert "<img" not in words(at).replace("\\<img", "")
 
@@ -97,19 +106,18 @@ def test_names_of_anybodys_are_text(open_app: Any, compared: Path) -> None:
 # Recipes and scores
 
 
-@pytest.mark.full
-def test_only_differing_lines_are_shown(open_app: Any, compared: Path) -> None:
-    at = open_app("compare", compared, **both(compared))
+def test_only_differing_lines_are_shown(look: Any, compared: Path) -> None:
+    at = look("compare", compared, **both(compared))
     lines = at.table[0].value
     assert list(lines["Step"]) == ["Edit", "Merge"]
-    at = open_app("compare", compared, **both(compared, TIES, TIES))
+    at = look("compare", compared, **both(compared, TIES, TIES))
     assert not at.exception
     assert "A and B are the same run" in words(at) and "Nothing: the recipes" in words(at)
     assert not at.dataframe[0].value["difference"].any()
 
 
-def test_scores_are_those_of_the_scores_page(open_app: Any, compared: Path) -> None:
-    at = open_app("compare", compared, **both(compared))
+def test_scores_are_those_of_the_scores_page(look: Any, compared: Path) -> None:
+    at = look("compare", compared, **both(compared))
     assert not at.exception
     assert charts(at) == 1
     table = at.dataframe[0].value.set_index("title")
@@ -124,21 +132,19 @@ def test_scores_are_those_of_the_scores_page(open_app: Any, compared: Path) -> N
 
 
 def test_scores_without_predictions_have_no_intervals(
-    open_app: Any, compared: Path, monkeypatch: pytest.MonkeyPatch
+    open_app: Any, compared: Path, asked: list[tuple[str, str]]
 ) -> None:
     at = open_app("compare", compared, **both(compared, CAT, TIES))
     assert not at.exception
     assert charts(at) == 1
     assert (at.dataframe[0].value["interval"] == "—").all()
     assert f"are not stored yet for **{CAT}**" in words(at)
-    asked: list[tuple[str, str]] = []
-    monkeypatch.setattr(Runner, "measure", lambda self, key, run_id, *on: asked.append((key, run_id)))
-    next(button for button in at.button if button.label == "Measure").click().run()
+    press(at, "Measure")
     assert asked == [("predictions", runs(compared)[CAT].id)]
 
 
-def test_runs_on_other_experts_say_what_does_not_compare(open_app: Any, compared: Path) -> None:
-    at = open_app("compare", compared, **both(compared, TIES, FEW))
+def test_runs_on_other_experts_say_what_does_not_compare(look: Any, compared: Path) -> None:
+    at = look("compare", compared, **both(compared, TIES, FEW))
     assert not at.exception
     assert "They merge different experts, 3 of them in common" in warned(at)
     assert "the same n for A and B" in words(at)
@@ -147,8 +153,8 @@ def test_runs_on_other_experts_say_what_does_not_compare(open_app: Any, compared
     assert list(table[table["group"] == "In domain of A only"]["title"]) == ["Leaves"]
 
 
-def test_one_model_per_task_is_said_to_be_another_thing(open_app: Any, compared: Path) -> None:
-    at = open_app("compare", compared, **both(compared, TIES, EMR))
+def test_one_model_per_task_is_said_to_be_another_thing(look: Any, compared: Path) -> None:
+    at = look("compare", compared, **both(compared, TIES, EMR))
     assert not at.exception
     assert "One model per task: it can only be used if" in warned(at)
     table = at.dataframe[0].value.set_index("title")
@@ -166,7 +172,7 @@ def test_a_run_of_another_version_of_the_benchmark(open_app: Any, compared: Path
     store, benchmark = Store(folder / "more2", libraries=(), dated=False), Benchmark.load(folder)
     run = execute(preset("pcb").recipe(benchmark.pretrained, benchmark.experts), store, benchmark=benchmark)
     shutil.copytree(run.path, folder / "runs" / run.id)
-    at = open_app("compare", folder, run=run.id, b=runs(folder)[TIES].id)
+    at = open_app("compare", folder, run=run.id, run_b=runs(folder)[TIES].id)
     assert not at.exception
     assert run.id in warned(at) and "another benchmark" in warned(at)
     assert charts(at) == 0

@@ -17,9 +17,8 @@ VIEW = "joint space of DRM"
 # The panel
 
 
-@pytest.mark.full
 def test_the_panel_of_a_layer(open_app: Any, library: Any) -> None:
-    at = open_app("conflicts", library, about=VIEW)
+    at = open_app("conflicts", library, conflicts_view=VIEW)
     assert not at.exception
     assert charts(at) == 4
     said = words(at)
@@ -30,28 +29,28 @@ def test_the_panel_of_a_layer(open_app: Any, library: Any) -> None:
     assert picker(at, "expert").value == "flags"
 
 
-@pytest.mark.full
 def test_the_panel_follows_its_controls(open_app: Any, library: Any) -> None:
     layer = "visual.transformer.resblocks.0.mlp.c_proj.weight"
-    at = open_app("conflicts", library, about=VIEW, tensor=layer, direction="V, on top of each other", drop="0.8")
+    at = open_app(
+        "conflicts", library, conflicts_view=VIEW, tensor=layer, direction="V, on top of each other", joint_ratio="0.8"
+    )
     assert not at.exception
     assert picker(at, "tensor").value == layer
     assert "on top of each other" in words(at) and "The smallest 80%" in words(at)
-    at.slider(key="cut").set_value(0.1).run()
-    at.selectbox(key="ranked").select("all together").run()
+    at.slider(key="rank_cut").set_value(0.1).run()
+    at.selectbox(key="ranking").select("all together").run()
     assert not at.exception
     assert "all matrices together" in words(at)
 
 
-@pytest.mark.full
 def test_long_decompositions_ask_first(open_app: Any, library: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(analysis, "estimated_seconds", lambda *size: 75.0)
-    at = open_app("conflicts", library, about=VIEW)
+    at = open_app("conflicts", library, conflicts_view=VIEW)
     assert charts(at) == 0
     assert f"{len(tiny.EXPERTS)} matrices of" in words(at) and "about 1 min 15 s" in words(at)
     at.button(key="decompose").click().run()
     assert not at.exception and charts(at) == 4
-    at.slider(key="drop").set_value(0.2).run()
+    at.slider(key="joint_ratio").set_value(0.2).run()
     assert charts(at) == 4  # kept: it does not ask again
 
 

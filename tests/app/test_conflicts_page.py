@@ -8,8 +8,7 @@ from typing import Any
 
 import pytest
 import tiny_library
-from page_harness import charts, click, labels, picker, runs, words
-from streamlit.testing.v1 import AppTest
+from page_harness import chart_keys, charts, click, labels, picker, press, runs, words
 
 from app.views.conflicts import layers, signs
 from merging.images.benchmarks.benchmark import Benchmark
@@ -17,7 +16,6 @@ from merging.recipes.recipe import Recipe
 from merging.study import measure
 from merging.study.analysis import drm_joint_space, subject
 from merging.study.measurements.signs import DENSITIES, RANK_TOL
-from merging.study.runner import Runner
 from merging.study.runs.execute import execute
 from merging.study.runs.store import Store
 from merging.tasks.context import Context
@@ -37,20 +35,15 @@ def counted(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def shown(at: AppTest) -> list[str]:
-    """Keys of the charts on the page."""
-    return [chart.proto.id.partition("chart_")[2] for chart in at.get("plotly_chart")]
-
-
 def test_what_the_slider_offers_is_what_is_measured() -> None:
     assert (signs.DENSITIES, signs.CUT) == (DENSITIES, RANK_TOL)
 
 
-def test_all_layers_where_signs_are_counted(open_app: Any, counted: Path) -> None:
-    at = open_app("conflicts", counted)
+def test_all_layers_where_signs_are_counted(look: Any, counted: Path) -> None:
+    at = look("conflicts", counted)
     assert not at.exception
     assert not at.error
-    assert shown(at) == ["sign_layers", "sign_histogram", "election_layers"]
+    assert chart_keys(at) == ["sign_layers", "sign_histogram", "election_layers"]
     assert "4 experts: **Circles**, **Digits**, **Flags** and **Leaves**" in words(at)
     assert "Precomputed on CPU" in words(at)
     assert "Measure" not in labels(at, "button")
@@ -59,19 +52,18 @@ def test_all_layers_where_signs_are_counted(open_app: Any, counted: Path) -> Non
 
 
 @pytest.mark.parametrize("title", ["Weight Averaging", "Ties"])
-def test_every_run_on_the_same_experts_shows_them(open_app: Any, counted: Path, title: str) -> None:
-    at = open_app("conflicts", counted, run=runs(counted)[title].id)
+def test_every_run_on_the_same_experts_shows_them(look: Any, counted: Path, title: str) -> None:
+    at = look("conflicts", counted, run=runs(counted)[title].id)
     assert not at.exception
-    assert "sign_layers" in shown(at)
+    assert "sign_layers" in chart_keys(at)
 
 
-@pytest.mark.full
 def test_a_click_on_a_cell_chooses_the_layer(open_app: Any, counted: Path) -> None:
     at = open_app("conflicts", counted)
     assert picker(click(at, "sign_layers", "joint_h", LAYER), "tensor").value == LAYER
     assert not at.exception
     assert "directions at rank cut 0.01" in words(at)
-    at.slider(key="cut").set_value(0.1).run()
+    at.slider(key="rank_cut").set_value(0.1).run()
     assert "directions at rank cut 0.1" in words(at)
     click(at, "election_layers", OTHER, "flags")
     assert picker(at, "tensor").value == OTHER
@@ -79,7 +71,6 @@ def test_a_click_on_a_cell_chooses_the_layer(open_app: Any, counted: Path) -> No
     assert picker(at, "tensor").value == OTHER
 
 
-@pytest.mark.full
 def test_another_density_or_cut_needs_no_other_decomposition(
     open_app: Any, counted: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -91,52 +82,57 @@ def test_another_density_or_cut_needs_no_other_decomposition(
 
     monkeypatch.setattr(drm_joint_space, "left_factors", again)
     at.select_slider(key="density").set_value(0.5).run()
-    at.slider(key="cut").set_value(0.05).run()
-    at.segmented_control(key="about").set_value("joint space of DRM").run()
+    at.slider(key="rank_cut").set_value(0.05).run()
+    at.segmented_control(key="conflicts_view").set_value("joint space of DRM").run()
     assert not at.exception
-    assert "directions" in words(at) and shown(at)[0] == "joint_spectrum"
+    assert "directions" in words(at) and chart_keys(at)[0] == "joint_spectrum"
 
 
 def test_a_link_restores_the_view(open_app: Any, counted: Path) -> None:
     at = open_app(
-        "conflicts", counted, tensor=LAYER, density="0.5", cut="0.05", signs="density", won="share of what survives"
+        "conflicts",
+        counted,
+        tensor=LAYER,
+        density="0.5",
+        rank_cut="0.05",
+        sign_metric="density",
+        election_metric="share of what survives",
     )
     assert not at.exception
-    assert (picker(at, "tensor").value, at.slider(key="cut").value) == (LAYER, 0.05)
+    assert (picker(at, "tensor").value, at.slider(key="rank_cut").value) == (LAYER, 0.05)
     assert at.select_slider(key="density").value == 0.5
-    assert at.selectbox(key="signs").value == "density"
-    assert at.selectbox(key="won").value == "share of what survives"
+    assert at.selectbox(key="sign_metric").value == "density"
+    assert at.selectbox(key="election_metric").value == "share of what survives"
 
 
 @pytest.mark.parametrize(
-    "query", [{"tensor": "no such layer"}, {"density": "7", "cut": "x"}, {"about": "EVIL", "signs": "?"}]
+    "query",
+    [{"tensor": "no such layer"}, {"density": "7", "rank_cut": "x"}, {"conflicts_view": "EVIL", "sign_metric": "?"}],
 )
-def test_a_bad_link_falls_back(open_app: Any, counted: Path, query: dict[str, str]) -> None:
-    at = open_app("conflicts", counted, **query)
+def test_a_bad_link_falls_back(look: Any, counted: Path, query: dict[str, str]) -> None:
+    at = look("conflicts", counted, **query)
     assert not at.exception
     assert charts(at) == 3
 
 
-def test_a_run_that_is_not_here(open_app: Any, counted: Path) -> None:
-    at = open_app("conflicts", counted, run="000000000000")
+def test_a_run_that_is_not_here(look: Any, counted: Path) -> None:
+    at = look("conflicts", counted, run="000000000000")
     assert not at.exception
     assert "does not have" in words(at)
 
 
 def test_without_a_measurement_one_layer_is_there_and_the_rest_is_offered(
-    open_app: Any, library: Path, monkeypatch: pytest.MonkeyPatch
+    open_app: Any, library: Path, asked: list[tuple[str, str]]
 ) -> None:
     at = open_app("conflicts", library)
     assert not at.exception
-    assert shown(at) == ["sign_histogram"]
+    assert chart_keys(at) == ["sign_histogram"]
     first = picker(at, "tensor").value
     assert first.startswith("visual.transformer.resblocks.1.")
     assert "has not been counted" in words(at)
     picker(at, "tensor").set_value("visual.proj").run()
     assert "directions at rank cut" in words(at)
-    asked: list[tuple[str, str]] = []
-    monkeypatch.setattr(Runner, "measure", lambda self, key, run_id, *on: asked.append((key, run_id)))
-    next(button for button in at.button if button.label == "Measure").click().run()
+    press(at, "Measure")
     assert asked == [("signs", at.selectbox(key="picker").value)]
 
 
@@ -149,8 +145,8 @@ def test_home_leads_here_where_there_is_no_lesson(
     assert [link for link in at.get("page_link") if link.proto.label == "Open Conflicts"]
 
 
-def test_no_runs_lead_to_merge(open_app: Any, tiny_folder: Path) -> None:
-    at = open_app("conflicts", tiny_folder)
+def test_no_runs_lead_to_merge(look: Any, tiny_folder: Path) -> None:
+    at = look("conflicts", tiny_folder)
     assert not at.exception
     assert "Merge some experts" in words(at)
 

@@ -7,13 +7,12 @@ from typing import Any
 
 import pytest
 import tiny_library
-from page_harness import charts, click, words
+from page_harness import charts, click, press, words
 from streamlit.testing.v1 import AppTest
 
 from merging.images.benchmarks.benchmark import Benchmark
 from merging.study import measure
 from merging.study.analysis import subject
-from merging.study.runner import Runner
 from merging.study.runs.store import Store
 from merging.tasks.context import Context
 
@@ -34,35 +33,39 @@ def compared(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def test_the_page_asks_before_it_measures(open_app: Any, library: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    at = open_app("conflicts", library, about=VIEW)
+def test_the_page_asks_before_it_measures(open_app: Any, library: Path, asked: list[tuple[str, str]]) -> None:
+    at = open_app("conflicts", library, conflicts_view=VIEW)
     assert not at.exception and charts(at) == 0
     assert "have not been compared" in words(at)
-    asked: list[str] = []
-    monkeypatch.setattr(Runner, "measure", lambda self, key, run_id, *on: asked.append(key))
-    next(button for button in at.button if button.label == "Measure").click().run()
-    assert asked == ["pairs"]
+    press(at, "Measure")
+    assert [key for key, _ in asked] == ["pairs"]
 
 
 def test_a_click_on_a_pair_shows_it_by_depth(open_app: Any, compared: Path) -> None:
-    at: AppTest = open_app("conflicts", compared, about=VIEW)
+    at: AppTest = open_app("conflicts", compared, conflicts_view=VIEW)
     assert not at.exception
     assert charts(at) == 1 and "Precomputed" in words(at) and "average-linkage clustering on 1 − cosine" in words(at)
     at = click(at, "pair_matrix", "digits", "leaves")
     assert not at.exception
     assert charts(at) == 2
-    assert at.selectbox(key="first").value == "digits" and at.selectbox(key="second").value == "leaves"
+    assert at.selectbox(key="first_expert").value == "digits" and at.selectbox(key="second_expert").value == "leaves"
     assert "**Digits** and **Leaves**, tensor by tensor" in words(at)
 
 
 def test_one_layer_and_the_other_values(open_app: Any, compared: Path) -> None:
     layer = "visual.transformer.resblocks.1.mlp.c_fc.weight"
-    query = {"compare": "overlap of masks", "scope": "one layer", "tensor": layer, "first": "digits", "second": "flags"}
-    at = open_app("conflicts", compared, about=VIEW, density="0.3", **query)
+    query = {
+        "pair_metric": "overlap of masks",
+        "scope": "one layer",
+        "tensor": layer,
+        "first_expert": "digits",
+        "second_expert": "flags",
+    }
+    at = open_app("conflicts", compared, conflicts_view=VIEW, density="0.3", **query)
     assert not at.exception and charts(at) == 2
     said = words(at)
     assert "Independent masks share 17.6%" in said and "of the layer visual" in said
-    at.selectbox(key="compare").select("sign conflict").run()
+    at.selectbox(key="pair_metric").select("sign conflict").run()
     assert "the share in conflict" in words(at)
-    at.selectbox(key="second").select("digits").run()
+    at.selectbox(key="second_expert").select("digits").run()
     assert "two different experts" in words(at)

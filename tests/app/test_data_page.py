@@ -61,7 +61,7 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, ...]]:
 
 def chosen(open_app: Any, library: Path, mine: str, *names: str) -> AppTest:
     """The page with data sets chosen."""
-    at = open_app("models", library, shelf="data")
+    at = open_app("models", library, models_view="data")
     at.selectbox(key="build_models").select(mine).run()
     at.multiselect(key="build_data").set_value([f"models:images/{name}" for name in names]).run()
     assert not at.exception
@@ -73,7 +73,7 @@ def recognized(at: AppTest) -> Any:
 
 
 def test_the_bundled_state(open_app: Any, library: Path) -> None:
-    at = open_app("models", library, shelf="data")
+    at = open_app("models", library, models_view="data")
     assert not at.exception and not at.error
     said = words(at)
     assert "With an expert" in said and "Out of domain for every merge" in said
@@ -82,7 +82,7 @@ def test_the_bundled_state(open_app: Any, library: Path) -> None:
 
 
 def test_without_a_benchmark_one_can_be_made(open_app: Any, mine: str, tmp_path: Path) -> None:
-    at = open_app("models", tmp_path / "nothing", shelf="data")
+    at = open_app("models", tmp_path / "nothing", models_view="data")
     assert not at.exception
     assert "There is no benchmark here" in at.error[0].value
     assert at.selectbox(key="build_models").options == ["Fruit & cars"]
@@ -188,7 +188,7 @@ def test_where_several_people_work_no_path_is_typed(
     serve_several(monkeypatch, how)
     tiny_data.folder(tmp_path / "secret", {"": tiny_data.rows(2)})
     tiny.write_benchmark(benchmark_folders.place_of("made", tmp_path / "store"))
-    at = open_app("models", library, shelf="data")
+    at = open_app("models", library, models_view="data")
     at.session_state[benchmark_form.TYPED] = str(tmp_path)  # as a forged message would have it
     at.run()
     assert not [field for field in at.text_input if field.key == benchmark_form.TYPED]
@@ -197,7 +197,7 @@ def test_where_several_people_work_no_path_is_typed(
     assert not [button for button in at.button if str(button.key).startswith("unmake_")]
     assert str(tmp_path) not in words(at)
     at.selectbox(key="benchmark_picked").select("own:made").run()
-    assert not at.exception and at.query_params["on"] == "own:made"
+    assert not at.exception and at.query_params["benchmark"] == "own:made"
     at.switch_page("screens/merge.py").run()
     assert not at.exception and not at.error
     assert "own:made/models/pretrained.safetensors" in "".join(block.value for block in at.code)
@@ -218,47 +218,45 @@ def two(library: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple
     return made, run.id
 
 
-@pytest.mark.full
 def test_runs_of_two_benchmarks_never_stand_side_by_side(open_app: Any, library: Path, two: tuple[Path, str]) -> None:
     run_id = two[1]
-    at = open_app("models", library, shelf="data")
+    at = open_app("models", library, models_view="data")
     at.selectbox(key="benchmark_picked").select("own:made").run()
-    assert at.query_params["on"] == "own:made"
+    assert at.query_params["benchmark"] == "own:made"
     assert "have not been evaluated on it" in words(at)
-    at.segmented_control(key="shelf").set_value("runs").run()
+    at.segmented_control(key="models_view").set_value("runs").run()
     assert "There is no run yet" in words(at)
     for page in ("home", "scores", "masks", "drift", "features", "sweeps", "compare", "merge"):
         at.switch_page(f"screens/{page}.py").run()
         assert not at.exception, page
-        assert at.query_params["on"] == "own:made"
+        assert at.query_params["benchmark"] == "own:made"
         assert run_id not in words(at) and "On the benchmark **made**" in words(at)
     at.switch_page("screens/models.py")
-    at.query_params["shelf"] = "data"
+    at.query_params["models_view"] = "data"
     at.run()
     at.selectbox(key="benchmark_picked").select("default").run()
-    assert "on" not in at.query_params
-    at.segmented_control(key="shelf").set_value("runs").run()
+    assert "benchmark" not in at.query_params
+    at.segmented_control(key="models_view").set_value("runs").run()
     assert run_id in set(at.dataframe[0].value["id"])
 
 
-@pytest.mark.full
 def test_a_link_says_which_benchmark_it_is_on(open_app: Any, library: Path, two: tuple[Path, str]) -> None:
     made, run_id = two
     at = open_app("masks", library, run=run_id)
     assert not at.exception and not at.warning
-    at = open_app("masks", library, run=run_id, on="own:made")
+    at = open_app("masks", library, run=run_id, benchmark="own:made")
     assert not at.exception
     assert "another benchmark than the current one" in at.warning[0].value
     for gone in ("own:gone", str(made), HOSTILE):
-        at = open_app("scores", library, on=gone)
+        at = open_app("scores", library, benchmark=gone)
         assert not at.exception
         assert "does not have" in at.warning[0].value and HOSTILE not in at.warning[0].value
         press(at, f"Switch to {library.name}")
-        assert not at.exception and not at.warning and "on" not in at.query_params
+        assert not at.exception and not at.warning and "benchmark" not in at.query_params
 
 
 def test_another_session_goes_on_with_its_own(open_app: Any, library: Path, two: tuple[Path, str]) -> None:
-    at = open_app("models", library, shelf="data", on="own:made")
+    at = open_app("models", library, models_view="data", benchmark="own:made")
     other = AppTest.from_file(str(MAIN), default_timeout=SLOW).run()
     assert "On the benchmark" in words(at) and "On the benchmark" not in words(other)
     at.run()
@@ -272,11 +270,11 @@ def test_a_listed_benchmark_is_one_click_away(
     monkeypatch.setenv("MERGESCOPE_MODELS", str(tmp_path / "shelf"))
     at = open_app("models", library)
     press(at, "Switch to it")
-    assert at.query_params["on"] == "models:shelf/bench"
+    assert at.query_params["benchmark"] == "models:shelf/bench"
 
 
 def test_a_benchmark_that_was_made_here_can_be_deleted(open_app: Any, library: Path, two: tuple[Path, str]) -> None:
-    at = open_app("models", library, shelf="data")
+    at = open_app("models", library, models_view="data")
     press(at, "Delete made")
     assert not at.exception and not two[0].exists()
     assert "made was deleted" in at.info[0].value
@@ -289,7 +287,7 @@ def test_from_images_to_scores(open_app: Any, library: Path, mine: str) -> None:
     press(at, "Make the benchmark")
     at = finish(at)
     press(at, "Switch to it")
-    assert at.query_params["on"] == "own:mine" and "fruit, cars" in words(at)
+    assert at.query_params["benchmark"] == "own:mine" and "fruit, cars" in words(at)
     at.switch_page("screens/merge.py").run()
     assert at.multiselect(key="experts_chosen").value == list(EXPERTS)
     press(at, "Run")

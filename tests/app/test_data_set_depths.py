@@ -65,7 +65,6 @@ def open_view(open_app: Any, tmp_path: Path) -> Any:
     return opened
 
 
-@pytest.mark.full
 def test_both_runs_are_drawn_with_their_numbers(open_view: Any, measured: Path) -> None:
     at = open_view(measured, TIES, LWPTV)
     assert not at.exception
@@ -73,13 +72,14 @@ def test_both_runs_are_drawn_with_their_numbers(open_view: Any, measured: Path) 
     said = words(at)
     assert f"In domain: n = {len(tiny.EXPERTS) * tiny.REPORTING} images of the reporting half" in said
     assert "bootstrap of images within data sets, 2,000 draws, seed 0" in said and "Precomputed on CPU." in said
-    at.selectbox(key="over").select("Letters").run()
+    at.selectbox(key="image_group").select("Letters").run()
     assert not at.exception and f"Letters: n = {tiny.REPORTING} images" in words(at)
-    at = open_view(measured, TIES, over="Tiles", asked="accuracy when read out", donor="the pretrained model")
-    assert at.selectbox(key="over").value == "Tiles" and "Early depths were never trained" in words(at)
+    at = open_view(
+        measured, TIES, image_group="Tiles", depth_metric="accuracy when read out", token_model="the pretrained model"
+    )
+    assert at.selectbox(key="image_group").value == "Tiles" and "Early depths were never trained" in words(at)
 
 
-@pytest.mark.full
 def test_a_click_on_a_cell_lists_its_images(open_view: Any, measured: Path) -> None:
     ties = runs(measured)[TIES]
     at = open_view(measured, TIES, LWPTV, run=ties.id)
@@ -91,14 +91,15 @@ def test_a_click_on_a_cell_lists_its_images(open_view: Any, measured: Path) -> N
     assert f"**{count} images**: Digits, the answer stays from depth {depth:.0f} on" in words(at)
     links = [one.proto.query_string for one in at.get("page_link")]
     assert links and all("image=digits%3Areporting%3A" in link and f"runs={ties.id}" in link for link in links)
-    assert at.selectbox(key="where").value == "Digits" and at.selectbox(key="from").value == row["depth"]
+    assert at.selectbox(key="listed_data_set").value == "Digits" and at.selectbox(key="depth").value == row["depth"]
     assert at.session_state["_found_images"][1] == [f"digits:reporting:{link.split('%3A')[2].split('&')[0]}"
                                                    for link in links]  # fmt: skip
-    at = open_view(measured, TIES, run=ties.id, cells="what restoring fixes", where="Tiles", **{"from": "1"})
+    at = open_view(
+        measured, TIES, run=ties.id, cell_metric="what restoring fixes", listed_data_set="Tiles", **{"depth": "1"}
+    )
     assert not at.exception and "Tiles, fixed by the class token before block 1" in words(at)
 
 
-@pytest.mark.full
 def test_what_is_not_measured_can_be(open_view: Any, measured: Path) -> None:
     at = open_view(measured, TIES, "Weight Averaging")
     assert not at.exception and charts(at) == 3
@@ -108,7 +109,6 @@ def test_what_is_not_measured_can_be(open_view: Any, measured: Path) -> None:
     assert "Choose a merge above" in words(at) and not charts(at)
 
 
-@pytest.mark.full
 def test_tables_are_those_of_the_measurement(open_view: Any, measured: Path) -> None:
     open_view(measured, TIES)
     run = runs(measured)[TIES]

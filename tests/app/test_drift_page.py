@@ -9,12 +9,11 @@ from typing import Any
 import pytest
 import tiny
 import tiny_library
-from page_harness import charts, click, labels, picker, runs, words
+from page_harness import charts, click, labels, picker, press, runs, words
 
 from merging.images.benchmarks.benchmark import Benchmark
 from merging.study import measure
 from merging.study.analysis import subject
-from merging.study.runner import Runner
 from merging.study.runs.store import Store
 from merging.study.trials import exemplar_sensitivity
 from merging.tasks.context import Context
@@ -57,9 +56,8 @@ WITH = [
 
 
 @pytest.mark.parametrize(("view", "drawn", "tables", "says"), WITH)
-@pytest.mark.full
-def test_view_with_measurements(open_app: Any, measured: Path, view: str, drawn: int, tables: int, says: str) -> None:
-    at = open_app("drift", measured, view=view, run=runs(measured)["LOT Merging"].id if view == LAYERS else "")
+def test_view_with_measurements(look: Any, measured: Path, view: str, drawn: int, tables: int, says: str) -> None:
+    at = look("drift", measured, drift_view=view, run=runs(measured)["LOT Merging"].id if view == LAYERS else "")
     assert not at.exception
     assert not at.error
     assert at.title[0].value == "Drift"
@@ -72,14 +70,12 @@ def test_view_with_measurements(open_app: Any, measured: Path, view: str, drawn:
 
 
 @pytest.mark.parametrize("view", [DEPTH, LAYERS, EXEMPLARS])
-def test_view_without_measurements(open_app: Any, library: Path, view: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    at = open_app("drift", library, view=view)
+def test_view_without_measurements(open_app: Any, library: Path, view: str, asked: list[tuple[str, str]]) -> None:
+    at = open_app("drift", library, drift_view=view)
     assert not at.exception
     assert charts(at) == 0
     assert "measured" in words(at)
-    asked: list[tuple[str, str]] = []
-    monkeypatch.setattr(Runner, "measure", lambda self, key, run_id, *on: asked.append((key, run_id)))
-    next(button for button in at.button if button.label == "Measure").click().run()
+    press(at, "Measure")
     assert not at.exception
     if view == EXEMPLARS:
         assert asked == [("exemplars", "")]
@@ -89,35 +85,34 @@ def test_view_without_measurements(open_app: Any, library: Path, view: str, monk
 
 
 def test_the_illustration_needs_nothing(open_app: Any, tiny_folder: Path) -> None:
-    at = open_app("drift", tiny_folder, view=CASES)
+    at = open_app("drift", tiny_folder, drift_view=CASES)
     assert charts(at) == 2
     assert "LOT does both at once" in words(at) and "are in different order" in words(at)
-    at.slider(key="overlap").set_value(0).run()
+    at.slider(key="shared_directions").set_value(0).run()
     assert "orthogonal: LOT drifts from neither expert, and neither does the sum" in words(at)
     assert "sum of both 0%" in at.get("plotly_chart")[1].proto.spec + str(at.get("plotly_chart")[1].proto)
     assert not at.exception
-    at = open_app("drift", tiny_folder, view=CASES, overlap="0", vectors="false")
-    assert not at.toggle(key="vectors").value
+    at = open_app("drift", tiny_folder, drift_view=CASES, shared_directions="0", trained_vectors="false")
+    assert not at.toggle(key="trained_vectors").value
     assert "The sum does: each vector acts on the other's inputs" in words(at)
     assert "sum of both 100%" in at.get("plotly_chart")[1].proto.spec + str(at.get("plotly_chart")[1].proto)
 
 
-def test_without_a_cat_run_the_way_to_one_is_shown(open_app: Any, library: Path) -> None:
-    at = open_app("drift", library, view=CAT)
+def test_without_a_cat_run_the_way_to_one_is_shown(look: Any, library: Path) -> None:
+    at = look("drift", library, drift_view=CAT)
     assert charts(at) == 0
     links = [link.proto for link in at.get("page_link") if link.proto.label == "Merge with CAT"]
     assert [link.query_string for link in links] == ["chain=cat%3Btask_arithmetic"]
 
 
 @pytest.mark.parametrize("view", [DEPTH, CAT])
-def test_view_without_runs(open_app: Any, tiny_folder: Path, view: str) -> None:
-    at = open_app("drift", tiny_folder, view=view)
+def test_view_without_runs(look: Any, tiny_folder: Path, view: str) -> None:
+    at = look("drift", tiny_folder, drift_view=view)
     assert not at.exception
     assert charts(at) == 0
     assert "There is no run yet" in words(at)
 
 
-@pytest.mark.full
 def test_what_is_measured_is_drawn_beside_the_offer_to_measure_the_rest(
     open_app: Any, library: Path, tmp_path: Path
 ) -> None:
@@ -136,9 +131,8 @@ def test_what_is_measured_is_drawn_beside_the_offer_to_measure_the_rest(
 # Clicks and links
 
 
-@pytest.mark.full
 def test_a_click_on_a_cell_puts_it_in_focus(open_app: Any, measured: Path) -> None:
-    at = open_app("drift", measured, view=LAYERS)
+    at = open_app("drift", measured, drift_view=LAYERS)
     assert picker(at, "tensor").value is None
     at = click(at, "drift_layers", "flags", TENSOR)
     assert not at.exception
@@ -154,12 +148,14 @@ def test_a_click_on_a_cell_puts_it_in_focus(open_app: Any, measured: Path) -> No
 def test_a_link_restores_one_layer(open_app: Any, measured: Path) -> None:
     known = runs(measured)
     chosen = {"runs": f"{known['LOT Merging'].id},{known['Ties'].id}", "run": known["LOT Merging"].id}
-    focus = {"tensor": TENSOR, "expert": "leaves", "kind": "weight matrices", "cell": "mean square"}
-    at = open_app("drift", measured, view=LAYERS, **chosen, **focus)
+    focus = {"tensor": TENSOR, "expert": "leaves", "tensor_kind": "weight matrices", "drift_metric": "mean square"}
+    at = open_app("drift", measured, drift_view=LAYERS, **chosen, **focus)
     assert not at.exception
     assert at.multiselect(key="drifting").value == chosen["runs"].split(",")
     assert at.selectbox(key="one").value == chosen["run"]
-    assert {key: at.selectbox(key=key).value for key in ("kind", "cell")} == {k: focus[k] for k in ("kind", "cell")}
+    assert {key: at.selectbox(key=key).value for key in ("tensor_kind", "drift_metric")} == {
+        k: focus[k] for k in ("tensor_kind", "drift_metric")
+    }
     assert (picker(at, "tensor").value, picker(at, "expert").value) == (TENSOR, "leaves")
     assert charts(at) == 3
     assert "exemplars of its own recipe" not in words(at)  # both on as many
@@ -180,17 +176,27 @@ def test_a_link_restores_the_pictures_by_depth(open_app: Any, measured: Path) ->
 
 
 BAD_LINKS = [
-    ({"view": "nowhere", "token": "x", "distance": "7"}, 2),
-    ({"view": LAYERS, "tensor": "none", "expert": "nobody", "kind": "x", "cell": "x", "run": "000000000000"}, 2),
-    ({"view": CASES, "overlap": "99", "energy": "none", "agreement": "2"}, 2),
-    ({"view": CAT, "conflict": "x"}, 1),
+    ({"drift_view": "nowhere", "token": "x", "distance": "7"}, 2),
+    (
+        {
+            "drift_view": LAYERS,
+            "tensor": "none",
+            "expert": "nobody",
+            "tensor_kind": "x",
+            "drift_metric": "x",
+            "run": "000000000000",
+        },
+        2,
+    ),
+    ({"drift_view": CASES, "shared_directions": "99", "energy_ratio": "none", "cosine": "2"}, 2),
+    ({"drift_view": CAT, "conflict_metric": "x"}, 1),
     ({"runs": "000000000000,../../etc/passwd"}, 0),
 ]
 
 
 @pytest.mark.parametrize(("query", "drawn"), BAD_LINKS)
-def test_bad_links_show_something_sensible(open_app: Any, measured: Path, query: dict[str, str], drawn: int) -> None:
-    at = open_app("drift", measured, **query)
+def test_bad_links_show_something_sensible(look: Any, measured: Path, query: dict[str, str], drawn: int) -> None:
+    at = look("drift", measured, **query)
     assert not at.exception
     assert charts(at) == drawn
     assert drawn or "does not have" in words(at)

@@ -58,7 +58,6 @@ def opened(open_app: Any, compared: Path, *titles: str) -> AppTest:
     return at
 
 
-@pytest.mark.full
 def test_runs_of_other_experts_are_listed_and_can_be_shown_instead(open_app: Any, compared: Path) -> None:
     at = opened(open_app, compared, FEW, TIES, LWPTV)
     assert set(marks(at)) & {FEW, TIES_NAMED, LWPTV} == {FEW}
@@ -94,7 +93,6 @@ def test_the_order_of_experts_makes_no_other_set(compared: Path) -> None:
     assert [[run.title for run in group] for group in groups] == [[TIES, LWPTV], [FEW]]
 
 
-@pytest.mark.full
 def test_compare_and_merge_find_the_same_runs_of_the_same_experts(
     open_app: Any, compared: Path, tmp_path: Path
 ) -> None:
@@ -108,7 +106,9 @@ def test_compare_and_merge_find_the_same_runs_of_the_same_experts(
     alike = [one for one in data.stored() if same_models(run, one) and one.id != run.id]
     assert {other.id for other, _ in recipes.nearest(run, data.runs(data.stored()))} == {one.id for one in alike}
     assert {one.id for one in one_set([run, *data.runs(data.stored())])[0]} == {run.id, *(one.id for one in alike)}
-    at = open_app("compare", compared, run=run.id, b=runs(compared)[TIES].id, between="charts", chart="sign agreement")
+    at = open_app(
+        "compare", compared, run=run.id, run_b=runs(compared)[TIES].id, compare_view="charts", chart="sign agreement"
+    )
     assert "this chart depends on the experts only" in words(at)
 
 
@@ -143,7 +143,6 @@ def test_a_picture_of_two_sets_is_refused() -> None:
         draw("id_ood_scatter", table)
 
 
-@pytest.mark.full
 def test_the_warnings_of_compare_go_with_its_charts(open_app: Any, compared: Path) -> None:
     at = open_app("compare", compared, **both(compared, TIES, FEW))
     assert "They merge different experts" in warned(at)
@@ -154,7 +153,6 @@ def test_the_warnings_of_compare_go_with_its_charts(open_app: Any, compared: Pat
     assert "They merge different experts" not in captions(at)[1]
 
 
-@pytest.mark.full
 def test_drift_shows_one_set(open_app: Any, compared: Path) -> None:
     known = runs(compared)
     at = open_app("drift", compared, runs=",".join(known[title].id for title in (FEW, TIES)))

@@ -12,7 +12,7 @@ import pandas as pd
 import pytest
 import tiny
 import tiny_library
-from page_harness import charts, runs, select, words
+from page_harness import charts, press, runs, select, words
 from streamlit.testing.v1 import AppTest
 
 import viz
@@ -22,7 +22,6 @@ from merging.images.benchmarks.benchmark import Benchmark
 from merging.recipes.recipe import Recipe
 from merging.study import measure
 from merging.study.analysis import stored, subject
-from merging.study.runner import Runner
 from merging.study.runs import execute
 from merging.study.runs.store import Store
 from merging.tasks.context import Context
@@ -71,22 +70,37 @@ def circle(at: AppTest, *marks: tuple[str, str]) -> AppTest:
 
 
 WITH = [
-    ({"look": MAPS}, 1, 1, "neither the size of a cluster nor the distance"),  # t-SNE, where its maps are stored
-    ({"look": MAPS, "map": "PCA"}, 1, 1, "The two principal components hold "),
-    ({"look": MAPS, "map": "t-SNE", "perplexity": "5"}, 1, 1, "neither the size of a cluster nor the distance"),
-    ({"look": PERPLEXITIES}, 1, 1, "neither the size of a cluster nor the distance"),
-    ({"look": NUMBERS, "number": "silhouette"}, 1, 0, "Computed from the features scaled to unit length"),
-    ({"look": DISTANCE}, 1, 0, f"n = {IMAGES} images of the choosing half, seed 0"),
-    ({"look": DISTANCE, "images": "Tiles", "unit": "true"}, 1, 0, f"n = {tiny.CHOOSING} images"),
-    ({"look": COMPONENTS}, 2, 0, "before masks are shared"),
+    (
+        {"features_view": MAPS},
+        1,
+        1,
+        "neither the size of a cluster nor the distance",
+    ),  # t-SNE, where its maps are stored
+    ({"features_view": MAPS, "map": "PCA"}, 1, 1, "The two principal components hold "),
+    (
+        {"features_view": MAPS, "map": "t-SNE", "perplexity": "5"},
+        1,
+        1,
+        "neither the size of a cluster nor the distance",
+    ),
+    ({"features_view": PERPLEXITIES}, 1, 1, "neither the size of a cluster nor the distance"),
+    (
+        {"features_view": NUMBERS, "separability_metric": "silhouette"},
+        1,
+        0,
+        "Computed from the features scaled to unit length",
+    ),
+    ({"features_view": DISTANCE}, 1, 0, f"n = {IMAGES} images of the choosing half, seed 0"),
+    ({"features_view": DISTANCE, "data_set": "Tiles", "unit_length": "true"}, 1, 0, f"n = {tiny.CHOOSING} images"),
+    ({"features_view": COMPONENTS}, 2, 0, "before masks are shared"),
 ]
 
 
 @pytest.mark.parametrize(("query", "drawn", "tables", "says"), WITH)
 def test_view_with_features(
-    open_app: Any, extracted: Path, query: dict[str, str], drawn: int, tables: int, says: str
+    look: Any, extracted: Path, query: dict[str, str], drawn: int, tables: int, says: str
 ) -> None:
-    at = open_app("features", extracted, runs=chosen(extracted), **query)
+    at = look("features", extracted, runs=chosen(extracted), **query)
     assert not at.exception
     assert not at.error
     assert at.title[0].value == "Features"
@@ -95,31 +109,28 @@ def test_view_with_features(
     assert "Measure" not in [button.label for button in at.button]
 
 
-def test_marks_are_colored_by_what_is_asked_about(open_app: Any, extracted: Path) -> None:
-    at = open_app("features", extracted, runs=chosen(extracted))
+def test_marks_are_colored_by_what_is_asked_about(look: Any, extracted: Path) -> None:
+    at = look("features", extracted, runs=chosen(extracted))
     assert "Do out-of-domain data sets stay apart?" in [heading.value for heading in at.header]
     named = {trace["name"] for trace in json.loads(at.get("plotly_chart")[0].proto.spec)["data"]}
     assert {"Tiles", "Letters"} <= named
-    at = open_app("features", extracted, runs=chosen(extracted), images="Letters", map="PCA")
+    at = look("features", extracted, runs=chosen(extracted), data_set="Letters", map="PCA")
     assert "Do out-of-domain classes stay apart?" in [heading.value for heading in at.header]
     named = {trace["name"] for trace in json.loads(at.get("plotly_chart")[0].proto.spec)["data"]}
     assert "letters 1" in named and not {"Tiles", "Letters"} & named
 
 
-def test_view_without_features(open_app: Any, library: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_view_without_features(open_app: Any, library: Path, asked: list[tuple[str, str]]) -> None:
     at = open_app("features", library)
     assert not at.exception
     assert charts(at) == 0
     assert "Features out of domain have not been extracted for" in words(at)
-    asked: list[tuple[str, str]] = []
-    monkeypatch.setattr(Runner, "measure", lambda self, key, run_id, *on: asked.append((key, run_id)))
-    next(button for button in at.button if button.label == "Measure").click().run()
+    press(at, "Measure")
     known = runs(library)
     assert ("features", known["Pretrained"].id) in asked
     assert len(asked) == 1 + len(at.multiselect(key="featuring").value)
 
 
-@pytest.mark.full
 def test_maps_are_a_job_of_their_own(open_app: Any, library: Path, tmp_path: Path) -> None:
     """With features but no t-SNE, PCA is there at once and t-SNE is offered."""
     known, store = runs(library), Store(tmp_path / "store", libraries=(library / "runs",))
@@ -144,37 +155,47 @@ def test_a_run_with_features_comes_before_a_newer_one(open_app: Any, extracted: 
     assert known["Task Arithmetic w/ LwPTV"].id in at.multiselect(key="featuring").value
 
 
-def test_view_without_runs(open_app: Any, tiny_folder: Path) -> None:
-    at = open_app("features", tiny_folder)
+def test_view_without_runs(look: Any, tiny_folder: Path) -> None:
+    at = look("features", tiny_folder)
     assert not at.exception
     assert "There is no run yet" in words(at)
 
 
-def test_runs_with_one_model_per_task_are_not_offered(open_app: Any, extracted: Path) -> None:
-    at = open_app("features", extracted)
+def test_runs_with_one_model_per_task_are_not_offered(look: Any, extracted: Path) -> None:
+    at = look("features", extracted)
     assert not any("EMR" in option for option in at.multiselect(key="featuring").options)
 
 
 BAD_LINKS = [
-    ({"look": "nowhere", "map": "x", "images": "None", "perplexity": "7", "classes": "y", "beside": "z"}, 1),
+    (
+        {
+            "features_view": "nowhere",
+            "map": "x",
+            "data_set": "None",
+            "perplexity": "7",
+            "classes": "y",
+            "compared_expert": "z",
+        },
+        1,
+    ),
     ({"runs": "000000000000,../../etc/passwd"}, 1),
-    ({"look": COMPONENTS, "expert": "nobody", "ratio": "9", "run": "000000000000"}, 2),
+    ({"features_view": COMPONENTS, "expert": "nobody", "ratio": "9", "run": "000000000000"}, 2),
 ]
 
 
 @pytest.mark.parametrize(("query", "drawn"), BAD_LINKS)
-def test_bad_links_show_something_sensible(open_app: Any, extracted: Path, query: dict[str, str], drawn: int) -> None:
-    at = open_app("features", extracted, **({"runs": chosen(extracted)} | query))
+def test_bad_links_show_something_sensible(look: Any, extracted: Path, query: dict[str, str], drawn: int) -> None:
+    at = look("features", extracted, **({"runs": chosen(extracted)} | query))
     assert not at.exception
     assert charts(at) == drawn
 
 
 def test_a_link_restores_the_view(open_app: Any, extracted: Path) -> None:
-    query = {"map": "t-SNE", "perplexity": "5", "images": "Letters", "beside": "Digits"}
+    query = {"map": "t-SNE", "perplexity": "5", "data_set": "Letters", "compared_expert": "Digits"}
     at = open_app("features", extracted, runs=chosen(extracted), classes="letters 1", **query)
     assert not at.exception
-    assert {key: str(at.selectbox(key=key).value) for key in ("perplexity", "images", "beside")} == {
-        key: query[key] for key in ("perplexity", "images", "beside")
+    assert {key: str(at.selectbox(key=key).value) for key in ("perplexity", "data_set", "compared_expert")} == {
+        key: query[key] for key in ("perplexity", "data_set", "compared_expert")
     }
     assert at.multiselect(key="classes").value == ["letters 1"]
     assert at.multiselect(key="featuring").value == chosen(extracted).split(",")
@@ -184,7 +205,6 @@ def test_a_link_restores_the_view(open_app: Any, extracted: Path) -> None:
 # The lasso
 
 
-@pytest.mark.full
 def test_circled_images_are_shown_with_predictions(open_app: Any, extracted: Path) -> None:
     at = open_app("features", extracted, runs=chosen(extracted))
     ties = next(model for model in models(extracted) if model.run.title == "Ties")
@@ -202,7 +222,7 @@ def test_circled_images_are_shown_with_predictions(open_app: Any, extracted: Pat
     at = circle(at, *((ties.run.id, image) for image in images["image"][:3]))
     at = circle(at)  # the empty selection that follows every redraw
     assert words(at).count("  \nbefore: ") == 3
-    next(button for button in at.button if button.label == "Clear").click().run()
+    press(at, "Clear")
     assert "  \nbefore: " not in words(at)
     assert not at.exception
 

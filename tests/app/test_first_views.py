@@ -10,9 +10,10 @@ from page_harness import SLOW, charts, labels, words
 
 from merging.base import settings
 
+pytestmark = pytest.mark.full  # on the bundled library
 VIEWS = {  # page -> the control that chooses its view, as the address names it; empty where a page has one view
-    "masks": "", "conflicts": "about", "drift": "view", "features": "look", "image": "see", "learning": "learned",
-    "scores": "show", "sweeps": "", "methods": "",
+    "masks": "", "conflicts": "conflicts_view", "drift": "drift_view", "features": "features_view",
+    "image": "image_view", "learning": "learning_view", "scores": "scores_view", "sweeps": "", "methods": "",
 }  # fmt: skip
 COMPARED = ("scores", "charts", "images")
 
@@ -26,7 +27,6 @@ def pictures(at: Any) -> int:
     return charts(at) + len(at.dataframe)
 
 
-@pytest.mark.full
 @pytest.mark.parametrize("page", VIEWS)
 def test_every_view_opens_with_a_picture(open_app: Any, page: str) -> None:
     control = VIEWS[page]
@@ -43,17 +43,15 @@ def test_every_view_opens_with_a_picture(open_app: Any, page: str) -> None:
     assert without == []
 
 
-@pytest.mark.full
 def test_every_comparison_has_a_picture_for_a_run_that_is_suggested(open_app: Any) -> None:
     at = open_app("compare", settings.BUNDLED)
     suggested = [str(button.key).removeprefix("beside_") for button in at.button if button.label == "Compare"]
     assert len(suggested) == 3
     for view in COMPARED:
-        opened = [open_app("compare", settings.BUNDLED, b=other, between=view) for other in suggested]
+        opened = [open_app("compare", settings.BUNDLED, run_b=other, compare_view=view) for other in suggested]
         assert not any(at.exception for at in opened) and any(pictures(at) for at in opened), view
 
 
-@pytest.mark.full
 def test_what_one_page_opens_on_does_not_follow_to_another(open_app: Any) -> None:
     at = open_app("drift", settings.BUNDLED)
     for page in ("features", "image", "drift"):
@@ -62,12 +60,11 @@ def test_what_one_page_opens_on_does_not_follow_to_another(open_app: Any) -> Non
         assert not at.exception and pictures(at) and "Measure" not in labels(at, "button"), page
 
 
-@pytest.mark.full
 def test_putting_back_opens_on_a_run_that_is_measured_also_after_masks(open_app: Any) -> None:
     at = open_app("masks", settings.BUNDLED)  # whose run is one that is not measured, and that nobody chose
     at.query_params.clear()
-    at.query_params["view"] = "put back"
+    at.query_params["drift_view"] = "put back"
     at.switch_page("screens/drift.py").run()
     assert charts(at) == 3 and "Measure" not in labels(at, "button")
-    at = open_app("drift", settings.BUNDLED, view="put back")
+    at = open_app("drift", settings.BUNDLED, drift_view="put back")
     assert charts(at) == 3 and "Measure" not in labels(at, "button")

@@ -23,8 +23,7 @@ from streamlit.proto.BackMsg_pb2 import BackMsg
 from app.guards import messages
 from merging.base import modes
 
-pytestmark = pytest.mark.full
-ENTRIES = ("app/main.py", "app/serve.py")
+ENTRIES = ("app/serve.py", pytest.param("app/main.py", marks=pytest.mark.full))
 SOCKET = {
     "Connection": "Upgrade", "Upgrade": "websocket", "Sec-WebSocket-Version": "13",
     "Sec-WebSocket-Key": "AAAAAAAAAAAAAAAAAAAAAA==",
@@ -55,6 +54,7 @@ def log(folder: Path) -> str:
 # Messages
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("mode", ["full", "class"])
 def test_a_session_that_clears_the_caches_multiplies_nothing(mode: str, library: Path, tmp_path: Path) -> None:
     def counts(url: str) -> tuple[int, int, int]:
@@ -206,7 +206,11 @@ def answered(line: socket.socket) -> int:
 
 
 @pytest.mark.parametrize(
-    ("mode", "entry"), [("class", "app/serve.py"), ("read", "app/serve.py"), ("read", "app/main.py")]
+    ("mode", "entry"),
+    [
+        ("class", "app/serve.py"),
+        *(pytest.param("read", f"app/{name}.py", marks=pytest.mark.full) for name in ("serve", "main")),
+    ],
 )
 def test_modes_without_uploads_read_no_byte_of_a_file(mode: str, entry: str, library: Path, tmp_path: Path) -> None:
     async def attack(url: str) -> None:

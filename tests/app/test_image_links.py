@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs
 
-import pytest
 from compared_runs import LWPTV, PRETRAINED, TIES, both
 from page_harness import press, runs, select
 
@@ -25,9 +24,8 @@ def links(at: Any, label: str = image_link.LABEL) -> list[dict[str, list[str]]]:
     return [parse_qs(proto.query_string.removeprefix("?")) for proto in protos]
 
 
-@pytest.mark.full
 def test_from_compare_both_runs_go_along(open_app: Any, compared: Path) -> None:
-    at = open_app("compare", compared, **both(compared), between="images", outcome="both right")
+    at = open_app("compare", compared, **both(compared), compare_view="images", right_runs="both right")
     known = runs(compared)
     queries = links(at)
     assert len(queries) == compare_images.PAGE
@@ -40,11 +38,12 @@ def test_from_compare_both_runs_go_along(open_app: Any, compared: Path) -> None:
     ]
     press(at, "Choose")  # the chosen image stands alone above the others, with a link of its own
     assert len(links(at)) == compare_images.PAGE + 1
-    at = open_app("compare", compared, **both(compared, TIES, PRETRAINED), between="images", outcome="both right")
+    at = open_app(
+        "compare", compared, **both(compared, TIES, PRETRAINED), compare_view="images", right_runs="both right"
+    )
     assert {query["runs"][0] for query in links(at)} == {known[TIES].id}  # the page shows the pretrained model anyway
 
 
-@pytest.mark.full
 def test_from_the_lasso_all_of_it_can_be_looked_at(open_app: Any, compared: Path) -> None:
     known = runs(compared)
     at = open_app("features", compared, runs=f"{known[LWPTV].id},{known[TIES].id}", map="PCA")
@@ -71,6 +70,6 @@ def test_no_page_shows_an_image_without_the_link() -> None:
         for path in (ROOT / "app").rglob("*.py")
         if "st.image(" in path.read_text("utf-8") and "image" not in path.relative_to(ROOT / "app").parts
     }
-    drawing -= {"widgets/elsewhere/link.py", "views/lessons/teach.py"}
-    assert drawing == {"widgets/images/thumbnails.py", "views/learning/one_image.py"}
+    drawing -= {"widgets/view_link.py", "views/lessons/teach.py"}
+    assert drawing == {"widgets/thumbnails.py", "views/learning/one_image.py"}
     assert all("link.open_image(" in (ROOT / "app" / path).read_text("utf-8") for path in drawing)

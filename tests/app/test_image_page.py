@@ -12,7 +12,7 @@ import pytest
 import tiny_library
 from compared_runs import LWPTV, TIES
 from direct_bench import DirectBench
-from page_harness import charts, press, runs, serve_several, words
+from page_harness import chart_keys, charts, press, runs, serve_several, words
 from PIL import Image
 from streamlit.testing.v1 import AppTest
 
@@ -70,10 +70,6 @@ def show(open_app: Any, measured: Path, bench: DirectBench) -> Any:
     return opened
 
 
-def drawn(at: AppTest) -> list[str]:
-    return [chart.proto.id.rpartition("chart_")[2] for chart in at.get("plotly_chart")]
-
-
 def figures(at: AppTest) -> list[dict[str, Any]]:
     return [json.loads(chart.proto.spec) for chart in at.get("plotly_chart")]
 
@@ -92,18 +88,18 @@ def test_every_view_is_drawn_and_says_the_sentence(show: Any) -> None:
     at = show()
     says = "TIES (sum, λ 0.3) says “"
     for view, keys in VIEWS.items():
-        at.segmented_control(key="see").set_value(view).run()
+        at.segmented_control(key="image_view").set_value(view).run()
         assert not at.exception and not at.error
-        assert drawn(at) == keys
+        assert chart_keys(at) == keys
         assert says in words(at).replace("\\", "") and "the pretrained model" in words(at)
         for figure in figures(at):
             assert figure["layout"]["meta"]["alt"].startswith(says)  # the sentence is the alternative text
 
 
 def test_in_domain_a_run_is_held_against_the_expert(show: Any) -> None:
-    at = show(image=INSIDE, see="drift by patch")
+    at = show(image=INSIDE, image_view="drift by patch")
     assert "the expert for" in words(at)
-    assert drawn(at) == VIEWS["drift by patch"]
+    assert chart_keys(at) == VIEWS["drift by patch"]
     assert "past 90% of the data set" in words(at)
 
 
@@ -112,39 +108,39 @@ def test_only_what_is_not_known_is_asked_for(show: Any, bench: DirectBench) -> N
     assert len(bench.asked) == 1
     at.run()
     assert len(bench.asked) == 1
-    at.segmented_control(key="see").set_value("restore tokens").run()
+    at.segmented_control(key="image_view").set_value("restore tokens").run()
     assert len(bench.asked) == 2
-    at.segmented_control(key="see").set_value("answer by depth").run()
+    at.segmented_control(key="image_view").set_value("answer by depth").run()
     assert not at.exception
     assert len(bench.asked) == 2  # its tables are kept
-    assert drawn(at) == ["image_lens"]
+    assert chart_keys(at) == ["image_lens"]
 
 
 def test_one_block_or_one_head_is_shown(show: Any) -> None:
-    at = show(see="where it looks", at="0")
+    at = show(image_view="where it looks", block="0")
     block = figures(at)[0]
     assert "rollout" in block["layout"]["yaxis"]["ticktext"]
-    at = show(see="where it looks", unit="rollout")
+    at = show(image_view="where it looks", attention="rollout")
     assert all(name.startswith("block") for name in figures(at)[0]["layout"]["yaxis"]["ticktext"])
-    at = show(see="where it looks", unit="<b>evil</b>", at="999", head="nothing", reference="x")
-    assert drawn(at)[0] == "image_attention"
+    at = show(image_view="where it looks", attention="<b>evil</b>", block="999", label_set="nothing", reference="x")
+    assert chart_keys(at)[0] == "image_attention"
 
 
 def test_single_tokens_are_restored_on_request(show: Any) -> None:
-    at = show(see="restore tokens")
+    at = show(image_view="restore tokens")
     at.toggle(key="image_single_tokens").set_value(True).run()
-    assert drawn(at) == ["image_restore", "image_restore_tokens"]
+    assert chart_keys(at) == ["image_restore", "image_restore_tokens"]
 
 
 def test_the_pretrained_model_can_read_out_for_all(show: Any, bench: DirectBench) -> None:
     at = show()
     at.toggle(key="image_by_pretrained").set_value(True).run()
-    assert drawn(at) == ["image_lens"]
+    assert chart_keys(at) == ["image_lens"]
     assert TableName("lens_by_pretrained", "pretrained") in bench.asked[-1].tables
 
 
 def test_another_reference_and_other_classes(show: Any, bench: DirectBench) -> None:
-    at = show(image=INSIDE, reference="pretrained", head="letters")
+    at = show(image=INSIDE, reference="pretrained", label_set="letters")
     assert bench.asked[-1].head == "letters"
     assert {name.other for name in bench.asked[-1].tables if name.table == "restore"} == set()
     assert {name.other for name in bench.asked[-1].tables if name.table == "sentence"} == {"pretrained"}
@@ -155,7 +151,7 @@ def test_without_a_run_the_expert_and_the_pretrained_model_stay(show: Any) -> No
     at = show(image=INSIDE)
     at.multiselect(key="imaged").set_value([]).run()
     assert not at.exception
-    assert drawn(at) == ["image_lens"]
+    assert chart_keys(at) == ["image_lens"]
 
 
 def test_a_table_that_cannot_be_made_says_why(show: Any, bench: DirectBench, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -203,14 +199,14 @@ def test_next_stays_within_the_class_and_random_is_repeatable(show: Any, measure
 def test_a_bad_link_says_so_and_shows_another_image(show: Any, image: str) -> None:
     at = show(image=image)
     assert at.warning[0].value
-    assert drawn(at) == ["image_lens"]
+    assert chart_keys(at) == ["image_lens"]
 
 
 def test_images_are_found_and_opened(show: Any) -> None:
     at = show()
     opened = 0
     for question in (*find.BY_ANSWERS, *find.BY_DEPTH):
-        at.selectbox(key="seek").set_value(question).run()
+        at.selectbox(key="question").set_value(question).run()
         assert not at.exception
         assert "of the reporting half. " in words(at), question
         if opened < 3 and (buttons := [button for button in at.button if button.label == "Open"]):
@@ -222,7 +218,7 @@ def test_images_are_found_and_opened(show: Any) -> None:
 
 
 def test_what_is_not_measured_can_be_measured(open_app: Any, library: Path, bench: DirectBench) -> None:
-    at = open_app("image", library, seek="largest drift at depth")
+    at = open_app("image", library, question="largest drift at depth")
     assert "Answers by depth have not been measured for" in words(at)
     assert "Measure" in [button.label for button in at.button]
 
@@ -230,7 +226,7 @@ def test_what_is_not_measured_can_be_measured(open_app: Any, library: Path, benc
 def test_the_page_without_runs_shows_the_pretrained_model(open_app: Any, tiny_folder: Path, bench: DirectBench) -> None:
     at = open_app("image", tiny_folder)
     assert not at.exception
-    assert drawn(at) == ["image_lens"]
+    assert chart_keys(at) == ["image_lens"]
 
 
 # Own pictures

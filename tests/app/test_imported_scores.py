@@ -41,7 +41,7 @@ def give(run: Run, tmp_path: Path) -> None:
 
 
 def test_without_scores_pages_say_how_to_give_some(open_app: Any, library: Path, run: Run) -> None:
-    for page, query in (("models", {"shelf": "runs", "chosen": run.id}), ("scores", {"runs": run.id})):
+    for page, query in (("models", {"models_view": "runs", "selected_runs": run.id}), ("scores", {"runs": run.id})):
         at = open_app(page, library, **query)
         assert not at.exception
         assert NO_SCORES in words(at)
@@ -59,7 +59,7 @@ def test_given_scores_stand_apart_from_measured_ones(open_app: Any, library: Pat
     assert not at.exception and "Given in **own" in words(at)  # the expert that was merged, beside the run
     at = open_app("scores", library)
     assert at.session_state["compare"] and run.id not in at.session_state["compare"]
-    at = open_app("compare", library, run=run.id, b=run.id)
+    at = open_app("compare", library, run=run.id, run_b=run.id)
     assert not at.exception and charts(at) == 1
     at = open_app("home", library)
     shown = words(at)
@@ -67,6 +67,7 @@ def test_given_scores_stand_apart_from_measured_ones(open_app: Any, library: Pat
     assert "◇ given in elsewhere" in shown
 
 
+@pytest.mark.full
 def test_a_program_measures_a_run_and_what_is_merged_next(
     open_app: Any, library: Path, run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -74,7 +75,7 @@ def test_a_program_measures_a_run_and_what_is_merged_next(
     (tmp_path / "my_eval.py").write_text(f"print({json.dumps(line)!r})\n", "utf-8")
     monkeypatch.chdir(tmp_path)  # the jobs of the app start elsewhere
     monkeypatch.setenv("MERGESCOPE_EVALUATOR", f"{sys.executable} my_eval.py")
-    at = open_app("models", library, shelf="runs", chosen=run.id)
+    at = open_app("models", library, models_view="runs", selected_runs=run.id)
     at.button(key="given_measure").click().run()
     at = finish(at)
     assert not at.exception
@@ -90,7 +91,7 @@ def test_a_program_measures_a_run_and_what_is_merged_next(
 def test_a_file_is_taken_and_removed_and_goes_with_the_run(
     open_app: Any, library: Path, run: Run, tmp_path: Path
 ) -> None:
-    at = open_app("models", library, shelf="runs", chosen=run.id)
+    at = open_app("models", library, models_view="runs", selected_runs=run.id)
     (field,) = at.get("file_uploader")
     field.upload("bad.csv", b"task,value\n", "text/csv").run()
     assert "bad.csv lacks the column metric" in words(at) or any("lacks" in error.value for error in at.error)

@@ -12,7 +12,7 @@ import learned_runs
 import pytest
 import tiny_library
 import torch
-from page_harness import charts, click, words
+from page_harness import chart_keys, charts, click, press, words
 
 from app.reading import data
 from app.views.learning import data as learning
@@ -43,17 +43,12 @@ def learned(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def keys(at: Any) -> list[str]:
-    """The charts on the page."""
-    return [chart.proto.id.rpartition("chart_")[2] for chart in at.get("plotly_chart")]
-
-
 @pytest.mark.parametrize("view", VIEWS)
-def test_every_view_draws_its_charts(open_app: Any, learned: Path, view: str) -> None:
+def test_every_view_draws_its_charts(look: Any, learned: Path, view: str) -> None:
     run, expected = VIEWS[view]
-    at = open_app("learning", learned, run=run, learned=view)
+    at = look("learning", learned, run=run, learning_view=view)
     assert not at.exception and not at.error
-    assert keys(at) == expected
+    assert chart_keys(at) == expected
 
 
 def test_tables_of_other_methods_that_have_the_same_name_are_not_learned(
@@ -71,30 +66,30 @@ def test_tables_of_other_methods_that_have_the_same_name_are_not_learned(
     assert not learning.learned(awd) and not learning.learned(stock)
     assert learning.learned(both) and learning.by_tensor(both)
     assert set(both.columns("coefficients")) != set(both.columns("coefficients_2"))
-    assert keys(open_app("learning", learned, run=both.id)) == VIEWS["coefficients"][1]
+    assert chart_keys(open_app("learning", learned, run=both.id)) == VIEWS["coefficients"][1]
     at = open_app("learning", learned, run=awd.id)
     assert not at.exception and "This run learned nothing" in words(at)
 
 
 def test_routing_shows_the_router_each_block_and_one_tasks_images(open_app: Any, learned: Path) -> None:
     at = open_app("learning", learned, run=learned_runs.ROUTED)
-    assert at.session_state["learned"] == "modules"  # the first view that this run has
-    assert keys(at) == ["router_confusion", "routing_own", "routing_map"]
+    assert at.session_state["learning_view"] == "modules"  # the first view that this run has
+    assert chart_keys(at) == ["router_confusion", "routing_own", "routing_map"]
     assert "below the line" in words(at)
 
 
-def test_a_run_with_a_coefficient_for_each_expert_shows_lines_only(open_app: Any, learned: Path) -> None:
-    at = open_app("learning", learned, run=learned_runs.TASKWISE)
+def test_a_run_with_a_coefficient_for_each_expert_shows_lines_only(look: Any, learned: Path) -> None:
+    at = look("learning", learned, run=learned_runs.TASKWISE)
     assert not at.exception
-    assert keys(at) == ["coefficient_steps"]
+    assert chart_keys(at) == ["coefficient_steps"]
     assert "one coefficient for each expert" in words(at)
 
 
 def test_a_step_and_a_tensor_come_from_the_link(open_app: Any, learned: Path) -> None:
     tensor = "visual.proj"
-    at = open_app("learning", learned, run=learned_runs.LAYERWISE, moment="20", tensor=tensor, expert="flags")
+    at = open_app("learning", learned, run=learned_runs.LAYERWISE, learning_step="20", tensor=tensor, expert="flags")
     assert not at.exception
-    assert at.select_slider(key="moment").value == "20"
+    assert at.select_slider(key="learning_step").value == "20"
     described = [chart.proto.spec for chart in at.get("plotly_chart")]
     assert "at step 20" in described[0]
     assert "Of visual.proj" in words(at).replace("\\", "")
@@ -108,11 +103,11 @@ def test_a_click_on_the_map_chooses_its_tensor_and_expert(open_app: Any, learned
 
 
 def test_a_view_that_a_run_lacks_names_those_that_it_has(open_app: Any, learned: Path) -> None:
-    at = open_app("learning", learned, run=learned_runs.MASKED, learned="coefficients")
+    at = open_app("learning", learned, run=learned_runs.MASKED, learning_view="coefficients")
     assert charts(at) == 0
     assert "This run has no coefficients. It has: masks and storage." in words(at)
-    at = next(button for button in at.button if button.label == "Masks").click().run()
-    assert keys(at) == ["localization_map", "localization_overlap"]
+    at = press(at, "Masks")
+    assert chart_keys(at) == ["localization_map", "localization_overlap"]
 
 
 class TwoLearning:
@@ -138,7 +133,7 @@ class TwoLearning:
 def test_jobs_that_learn_are_drawn_beside_the_same_charts_of_a_run(
     open_app: Any, learned: Path, monkeypatch: pytest.MonkeyPatch, view: str
 ) -> None:
-    at = open_app("learning", learned, run=learned_runs.LAYERWISE, learned=view)
+    at = open_app("learning", learned, run=learned_runs.LAYERWISE, learning_view=view)
     benchmark = Benchmark.load(learned)
     recipe = Recipe.build("adamerging", {"steps": 9}, [], benchmark.pretrained, benchmark.experts)
     queue = TwoLearning(data.runner(), recipe)
@@ -150,8 +145,8 @@ def test_jobs_that_learn_are_drawn_beside_the_same_charts_of_a_run(
     at = at.run()
     assert not at.exception
     charts = [f"{key}_{job.id}" for job in queue.live for key in ("learning_loss", "coefficient_map")]
-    assert keys(at) == charts[:-1] + VIEWS[view][1]  # the second job has written nothing yet
-    assert not open_app("learning", learned, present="true").exception
+    assert chart_keys(at) == charts[:-1] + VIEWS[view][1]  # the second job has written nothing yet
+    assert not open_app("learning", learned, presentation="true").exception
 
 
 def test_losses_of_tasks_stand_beside_their_mean_and_stay_while_the_job_pauses(
@@ -173,7 +168,7 @@ def test_losses_of_tasks_stand_beside_their_mean_and_stay_while_the_job_pauses(
         queue.live = [replace(first, state=state, kept=state == "paused"), replace(second, state="cancelled")]
         at = at.run()
         assert not at.exception
-        assert f"learning_loss_{first.id}" in keys(at) and f"learning_loss_{second.id}" not in keys(at)
+        assert f"learning_loss_{first.id}" in chart_keys(at) and f"learning_loss_{second.id}" not in chart_keys(at)
         (spec,) = (json.loads(one.proto.spec) for one in at.get("plotly_chart") if one.proto.id.endswith(first.id))
         assert len({trace["name"] for trace in spec["data"]}) == len(benchmark.experts) + 1
         means = [trace for trace in spec["data"] if trace["name"] == "all tasks, mean"]
@@ -186,7 +181,7 @@ def test_a_run_that_learned_nothing_says_so_and_offers_one_that_did(open_app: An
     at = open_app("learning", learned, run=run_of(learned, "ties"))
     assert "learned nothing" in words(at)
     at = next(button for button in at.button if button.label.startswith("Show ")).click().run()
-    assert keys(at) == ["coefficient_steps"]  # of the first one by title
+    assert chart_keys(at) == ["coefficient_steps"]  # of the first one by title
 
 
 def run_of(folder: Path, *chain: str) -> str:
@@ -197,27 +192,33 @@ def run_of(folder: Path, *chain: str) -> str:
     )
 
 
-@pytest.mark.full
 def test_the_library_has_learned_runs_beside_those_with_coefficients_of_another_kind(open_app: Any) -> None:
     learned, computed = (
         next(run.id for run in Store(libraries=(settings.LIBRARY,)).runs() if run.title == title)
         for title in ("LW AdaMerging", "Model Stock, across tasks")
     )
-    at = open_app("learning", settings.BUNDLED, run=learned, learned="coefficients", moment="120", tensor="visual.proj")
+    at = open_app(
+        "learning",
+        settings.BUNDLED,
+        run=learned,
+        learning_view="coefficients",
+        learning_step="120",
+        tensor="visual.proj",
+    )
     assert not at.exception and not at.error
-    assert keys(at) == ["coefficient_map", "coefficient_steps", "coefficient_sums"]
+    assert chart_keys(at) == ["coefficient_map", "coefficient_steps", "coefficient_sums"]
     assert "learned nothing" in words(open_app("learning", settings.BUNDLED, run=computed))
 
 
-def test_without_any_learned_run_the_page_says_what_it_would_show(open_app: Any, library: Path) -> None:
-    at = open_app("learning", library)
+def test_without_any_learned_run_the_page_says_what_it_would_show(look: Any, library: Path) -> None:
+    at = look("learning", library)
     assert not at.exception
     assert charts(at) == 0
     assert "No run has learned anything yet" in words(at)
 
 
-def test_a_link_to_a_run_that_is_not_here(open_app: Any, learned: Path) -> None:
-    at = open_app("learning", learned, run="000000000000", step="7", learned="EVIL")
+def test_a_link_to_a_run_that_is_not_here(look: Any, learned: Path) -> None:
+    at = look("learning", learned, run="000000000000", step="7", learning_view="EVIL")
     assert not at.exception
     assert "does not have" in words(at)
 
@@ -242,11 +243,10 @@ def measured(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
     return folder, run.id
 
 
-@pytest.mark.full
-def test_entropy_stands_against_loss_with_the_authors_log_behind(open_app: Any, measured: Any) -> None:
-    at = open_app("learning", measured[0], run=measured[1], learned="loss and gain")
+def test_entropy_stands_against_loss_with_the_authors_log_behind(look: Any, measured: Any) -> None:
+    at = look("learning", measured[0], run=measured[1], learning_view="loss and gain")
     assert not at.exception
-    assert keys(at) == ["learning_loss", "entropy_loss", "accuracy_steps"]
+    assert chart_keys(at) == ["learning_loss", "entropy_loss", "accuracy_steps"]
     shown = words(at)
     assert "drawn from the choosing half with seed 0, at 3 steps" in shown and "on CPU" in shown
     assert "The merge learned from images of this half" in shown and "Adapted on these images" not in shown
@@ -255,9 +255,8 @@ def test_entropy_stands_against_loss_with_the_authors_log_behind(open_app: Any, 
     assert "what the authors logged for the same chain" in shown
 
 
-@pytest.mark.full
 def test_modules_are_shown_on_images_that_they_did_not_learn_from(open_app: Any, measured: Any) -> None:
-    at = open_app("learning", measured[0], run=measured[1], learned="modules")
+    at = open_app("learning", measured[0], run=measured[1], learning_view="modules")
     assert not at.exception
     assert "of the reporting half" in words(at) and "below the line" in words(at)
     oracle = at.dataframe[0].value
@@ -265,20 +264,19 @@ def test_modules_are_shown_on_images_that_they_did_not_learn_from(open_app: Any,
     assert oracle["Task"][0] == "Mean" and len(oracle) == 1 + 4
     assert "It is no score" in words(at)
     unseen = next(task.key for task in Benchmark.load(measured[0]).tasks if not task.has_expert)
-    at = at.selectbox(key="images").select(unseen).run()
+    at = at.selectbox(key="routed_data_set").select(unseen).run()
     at = at.segmented_control(key=f"asked_{measured[1]}").set_value("the images that were learned from").run()
     assert "of the images that were learned from" in words(at) and "below the line" not in words(at)
 
 
-def test_what_is_not_measured_is_offered(open_app: Any, learned: Path) -> None:
-    at = open_app("learning", learned, run=learned_runs.LAYERWISE, learned="loss and gain")
+def test_what_is_not_measured_is_offered(look: Any, learned: Path) -> None:
+    at = look("learning", learned, run=learned_runs.LAYERWISE, learning_view="loss and gain")
     assert "about six of the steps" in words(at)
     assert at.button(key="measure_along_steps")
-    at = open_app("learning", learned, run=learned_runs.MODULES, learned="modules")
+    at = look("learning", learned, run=learned_runs.MODULES, learning_view="modules")
     assert at.button(key="measure_modules") and "unseen data sets" not in words(at)
 
 
-@pytest.mark.full
 def test_a_router_that_learns_nothing_is_shown_once_it_is_measured_with_unseen_sets_below(
     open_app: Any, tmp_path: Path
 ) -> None:
@@ -288,12 +286,12 @@ def test_a_router_that_learns_nothing_is_shown_once_it_is_measured_with_unseen_s
     run = execute.execute(recipe, making, benchmark=benchmark, context=Context(device="cpu"))
     shutil.copytree(run.path, folder / "runs" / run.id)
     at = open_app("learning", folder, run=run.id)
-    assert not at.exception and keys(at) == []
+    assert not at.exception and chart_keys(at) == []
     assert at.button(key="measure_modules") and "unseen data sets are taken for" in words(at)
     measure("modules", making, benchmark, run.id, context=Context(device="cpu"))
     (folder / "more" / FOLDER).rename(folder / FOLDER)
     at = open_app("learning", folder, run=run.id)
-    assert not at.exception and keys(at)[0] == "router_confusion"
+    assert not at.exception and chart_keys(at)[0] == "router_confusion"
     unseen = [task.title for task in benchmark.tasks if not task.has_expert]
     assert unseen and all(title in at.get("plotly_chart")[0].proto.spec for title in unseen)
     assert "of the reporting half" in words(at) and "below the line" in words(at)
@@ -304,10 +302,10 @@ def test_a_router_that_learns_nothing_is_shown_once_it_is_measured_with_unseen_s
 
 
 def test_scores_mark_what_adapted_on_the_scored_images_and_what_needs_each_images_task(
-    open_app: Any, learned: Path
+    look: Any, learned: Path
 ) -> None:
     shown = ",".join((learned_runs.LAYERWISE, learned_runs.MODULES, learned_runs.ROUTED))
-    at = open_app("scores", learned, runs=shown)
+    at = look("scores", learned, runs=shown)
     assert not at.exception
     assert "† Adapted on these images" in words(at) and "Marked ‡. Per task in domain" in words(at)
     plane, tasks = (json.loads(chart.proto.spec) for chart in at.get("plotly_chart")[:2])
@@ -320,27 +318,26 @@ def test_scores_mark_what_adapted_on_the_scored_images_and_what_needs_each_image
     assert "†" not in table.loc[learned_runs.ROUTED, "label"]
 
 
-def test_features_out_of_domain_are_said_to_have_no_module(open_app: Any, learned: Path) -> None:
+def test_features_out_of_domain_are_said_to_have_no_module(look: Any, learned: Path) -> None:
     for run, said in ((learned_runs.MODULES, True), (learned_runs.LAYERWISE, False)):
-        at = open_app("features", learned, runs=run)
+        at = look("features", learned, runs=run)
         assert not at.exception
         assert ("the features are the merged model's own" in words(at)) is said
 
 
-def test_compare_and_home_carry_the_marks(open_app: Any, learned: Path) -> None:
-    at = open_app("compare", learned, run=learned_runs.LAYERWISE, b=learned_runs.MODULES)
+def test_compare_and_home_carry_the_marks(look: Any, learned: Path) -> None:
+    at = look("compare", learned, run=learned_runs.LAYERWISE, run_b=learned_runs.MODULES)
     assert not at.exception
     assert "† Adapted on these images" in words(at) and "Per task in domain" in words(at)
-    at = open_app("home", learned)
+    at = look("home", learned)
     assert "† adapted on the scored images" in words(at) and "a module per task ‡" in words(at)
 
 
-@pytest.mark.full
 def test_what_authors_logged_of_surgery_stands_behind_both_ends_of_ours(open_app: Any) -> None:
     runs = {run.title: run.id for run in Store(libraries=(settings.LIBRARY,)).runs()}
-    at = open_app("learning", settings.BUNDLED, run=runs["Surgery Merging"], learned="loss and gain")
+    at = open_app("learning", settings.BUNDLED, run=runs["Surgery Merging"], learning_view="loss and gain")
     assert not at.exception
-    assert keys(at) == ["learning_loss", "accuracy_steps", "learning_arrows"]
+    assert chart_keys(at) == ["learning_loss", "accuracy_steps", "learning_arrows"]
     assert "only both ends are scored" in words(at) and "log of" in at.get("plotly_chart")[1].proto.spec
-    other = open_app("learning", settings.BUNDLED, run=runs["Surgery & TATR"], learned="loss and gain")
-    assert "accuracy_steps" not in keys(other)
+    other = open_app("learning", settings.BUNDLED, run=runs["Surgery & TATR"], learning_view="loss and gain")
+    assert "accuracy_steps" not in chart_keys(other)

@@ -65,22 +65,26 @@ def test_a_beginning_of_six_digits_is_one_id_or_stays_what_it_is() -> None:
     assert beginning_with("012345", ids) == ids[:2] and resolved("0123456", ids) == ids[0]
 
 
-@pytest.mark.full
 @pytest.mark.parametrize(
     ("page", "key", "digits"),
-    [("masks", "run", 6), ("scores", "runs", 8), ("models", "chosen", 8), ("compare", "b", 6)],
+    [("masks", "run", 6), ("scores", "runs", 8), ("models", "selected_runs", 8), ("compare", "run_b", 6)],
 )
 def test_every_link_opens_with_the_digits_that_pages_print(
     open_app: Any, compared: Path, page: str, key: str, digits: int
 ) -> None:
     run = runs(compared)[LWPTV]
-    more = {"shelf": "runs"} if page == "models" else {"run": runs(compared)[TIES].id[:digits]} if key == "b" else {}
+    more = (
+        {"models_view": "runs"}
+        if page == "models"
+        else {"run": runs(compared)[TIES].id[:digits]}
+        if key == "run_b"
+        else {}
+    )
     at = open_app(page, compared, **{key: run.id[:digits]}, **more)
     assert not at.exception and not at.error and not missing(at)
     assert run.id in str(at.query_params[key])
 
 
-@pytest.mark.full
 def test_too_few_digits_and_unknown_ones_are_said(open_app: Any, compared: Path) -> None:
     run_id = runs(compared)[TIES].id
     for written in (run_id[:5], "../x000000"):
@@ -88,10 +92,9 @@ def test_too_few_digits_and_unknown_ones_are_said(open_app: Any, compared: Path)
         assert not at.exception and missing(at)
 
 
-@pytest.mark.full
 def test_an_ambiguous_beginning_lists_the_runs(open_app: Any, twins: tuple[Path, str, str]) -> None:
     folder, one, other = twins
-    for page, key in (("masks", "run"), ("scores", "runs"), ("compare", "b")):
+    for page, key in (("masks", "run"), ("scores", "runs"), ("compare", "run_b")):
         at = open_app(page, folder, **{key: one[:6]})
         assert not at.exception and not missing(at)
         assert f"Several runs begin with “{one[:6]}”" in words(at)
@@ -127,7 +130,6 @@ def test_the_store_names_a_run_by_its_beginning(twins: tuple[Path, str, str]) ->
 # One run twice
 
 
-@pytest.mark.full
 @pytest.mark.parametrize("page", ["scores", "drift", "features"])
 def test_a_run_that_is_named_twice_is_shown_once(open_app: Any, compared: Path, page: str) -> None:
     run = runs(compared)[TIES].id
@@ -138,7 +140,7 @@ def test_a_run_that_is_named_twice_is_shown_once(open_app: Any, compared: Path, 
 
 def test_a_chosen_run_that_is_named_twice_is_chosen_once(open_app: Any, compared: Path) -> None:
     run = runs(compared)[TIES].id
-    at = open_app("models", compared, shelf="runs", chosen=f"{run},{run}")
+    at = open_app("models", compared, models_view="runs", selected_runs=f"{run},{run}")
     assert not at.exception and at.multiselect(key="chosen_runs").value == [run]
 
 
@@ -164,28 +166,28 @@ def named(node: ast.AST) -> str:
 
 VIEWS: dict[str, tuple[str, dict[str, str]]] = {  # fragment -> a page that draws it, and its query
     "app.screens.masks explore": ("masks", {"run": TIES}),
-    "app.views.compare.images pictures": ("compare", {"run": TIES, "b": LWPTV, "between": "images"}),
-    "app.views.conflicts.joint_space view": ("conflicts", {"run": TIES, "about": "joint space"}),
-    "app.views.conflicts.pairs pictures": ("conflicts", {"run": TIES, "about": "experts against experts"}),
-    "app.views.conflicts.signs pictures": ("conflicts", {"run": TIES, "about": "signs"}),
-    "app.views.drift.layer_by_layer pictures": ("drift", {"runs": TIES, "view": "layer by layer"}),
-    "app.views.drift.lot cases": ("drift", {"view": "two extreme cases"}),
-    "app.views.drift.put_back growing": ("drift", {"view": "put back"}),
-    "app.views.drift.put_back layers": ("drift", {"runs": TIES, "view": "put back"}),
+    "app.views.compare.images pictures": ("compare", {"run": TIES, "run_b": LWPTV, "compare_view": "images"}),
+    "app.views.conflicts.joint_space view": ("conflicts", {"run": TIES, "conflicts_view": "joint space"}),
+    "app.views.conflicts.pairs pictures": ("conflicts", {"run": TIES, "conflicts_view": "experts against experts"}),
+    "app.views.conflicts.signs pictures": ("conflicts", {"run": TIES, "conflicts_view": "signs"}),
+    "app.views.drift.layer_by_layer pictures": ("drift", {"runs": TIES, "drift_view": "layer by layer"}),
+    "app.views.drift.lot cases": ("drift", {"drift_view": "two extreme cases"}),
+    "app.views.drift.put_back growing": ("drift", {"drift_view": "put back"}),
+    "app.views.drift.put_back layers": ("drift", {"runs": TIES, "drift_view": "put back"}),
     "app.views.image.find view": ("image", {}),
-    "app.views.image.data_set_view over_data_sets": ("image", {"runs": TIES, "see": "whole data sets"}),
-    "app.views.image.data_set_view every_data_set": ("image", {"runs": TIES, "see": "whole data sets"}),
+    "app.views.image.data_set_view over_data_sets": ("image", {"runs": TIES, "image_view": "whole data sets"}),
+    "app.views.image.data_set_view every_data_set": ("image", {"runs": TIES, "image_view": "whole data sets"}),
     "app.views.image.page _wait": ("image", {}),
     "app.views.learning.coefficients view": ("learning", {}),
     "app.views.learning.masks view": ("learning", {}),
     "app.views.learning.modules _routing": ("learning", {}),
     "app.views.learning.watch _draw": ("learning", {}),
-    "app.views.masks.paint canvas": ("masks", {"run": TIES, "paint": "true"}),
+    "app.views.masks.paint canvas": ("masks", {"run": TIES, "painting": "true"}),
     "app.views.lessons.class_poll _draw": ("masks", {}),
     "app.widgets.preview _panel": ("merge", {}),
     "app.views.features.maps maps": ("features", {"runs": TIES}),
-    "app.views.models.benchmark_form _show_jobs": ("models", {"shelf": "data"}),
-    "app.views.models.published_job _progress": ("models", {"shelf": "data"}),
+    "app.views.models.benchmark_form _show_jobs": ("models", {"models_view": "data"}),
+    "app.views.models.published_job _progress": ("models", {"models_view": "data"}),
     "app.views.sweeps.view _view": ("sweeps", {}),
     "app.widgets.jobs.tray _tray": ("home", {}),
 }
@@ -232,7 +234,6 @@ def alone(at: AppTest, monkeypatch: pytest.MonkeyPatch) -> AppTest:
         return at.run()
 
 
-@pytest.mark.full
 @pytest.mark.parametrize("view", [view for view, (_, query) in VIEWS.items() if {"run", "runs"} & set(query)])
 def test_a_run_that_is_deleted_while_its_page_is_open(
     open_app: Any, compared: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, view: str

@@ -79,7 +79,7 @@ def test_masks_say_what_was_put_back_and_count_the_weights(open_app: Any, librar
 
 
 def test_comparing_names_rules_in_full_where_words_are_the_same(open_app: Any, library: Path, runs: list[Run]) -> None:
-    at = open_app("compare", library, run=runs[1].id, b=runs[2].id)
+    at = open_app("compare", library, run=runs[1].id, run_b=runs[2].id)
     assert not at.exception
     shown = " ".join(str(frame.value.to_dict()) for frame in [*at.dataframe, *at.table]).replace("\\", "")
     assert all(f"b0=0+r.norm_scale={factor}+s.output=0.5" in shown for factor in (2, 3))

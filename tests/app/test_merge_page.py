@@ -16,7 +16,6 @@ from merging.recipes.presets import PRESETS
 from merging.recipes.recipe import Exemplars
 
 
-@pytest.mark.full
 def test_merging_shows_accuracy_and_links(open_app: Any, library: Path) -> None:
     at = open_app("merge", library, chain="lwptv:prune_ratio=0.4;task_arithmetic")
     assert at.slider[0].value == 0.4
@@ -33,7 +32,6 @@ def test_merging_shows_accuracy_and_links(open_app: Any, library: Path) -> None:
     assert job.subject in at.multiselect(key="compare").options or job.subject in at.multiselect(key="compare").value
 
 
-@pytest.mark.full
 def test_a_job_can_be_cancelled_and_dismissed(open_app: Any, library: Path) -> None:
     at = open_app("merge", library, chain="ties:density=0.37")
     press(at, "Run")
@@ -47,7 +45,6 @@ def test_a_job_can_be_cancelled_and_dismissed(open_app: Any, library: Path) -> N
     assert not data.runner().jobs()
 
 
-@pytest.mark.full
 def test_a_job_is_seen_in_another_tab(open_app: Any, library: Path) -> None:
     at = open_app("merge", library, chain="ties:density=0.41")
     press(at, "Run")
@@ -104,7 +101,6 @@ def test_the_recipe_survives_a_visit_to_another_page(open_app: Any, library: Pat
     assert [slider.value for slider in at.slider][:2] == [0.3, 0.5]
 
 
-@pytest.mark.full
 def test_every_preset_can_be_chosen(open_app: Any, library: Path) -> None:
     at = open_app("merge", library)
     for preset in PRESETS:

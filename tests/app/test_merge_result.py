@@ -33,7 +33,6 @@ def result(open_app: Any, folder: Path, **query: str) -> AppTest:
     return at
 
 
-@pytest.mark.full
 def test_a_result_stands_beside_references_and_the_best_stored_run(open_app: Any, compared: Path) -> None:
     at = result(open_app, compared, chain="ties")
     stored, known = data.stored(), runs(compared)
@@ -51,17 +50,15 @@ def test_a_result_stands_beside_references_and_the_best_stored_run(open_app: Any
         assert row[0].replace("\u00a0", " ") == f"{inside} ({low} to {high})"
     assert f"highest H-score of {len(others)} stored runs that merge the same experts" in words(at)
     link = next(link for link in at.get("page_link") if link.proto.label == "Compare with the best")
-    assert f"b={best.id}" in link.proto.query_string
+    assert f"run_b={best.id}" in link.proto.query_string
 
 
-@pytest.mark.full
 def test_references_are_of_the_merged_experts(open_app: Any, compared: Path) -> None:
     whole, few = (rows(result(open_app, compared, **query)) for query in ({"chain": "ties"}, FEW))
     assert whole["Pretrained"][0] != few["Pretrained"][0]
     assert list(few) == ["**This run**", "Pretrained", "Individual experts", "Trained on all tasks"]
 
 
-@pytest.mark.full
 def test_no_other_run_and_no_reference_are_said(open_app: Any, compared: Path, tmp_path: Path) -> None:
     assert NO_OTHER in words(result(open_app, compared, **FEW))
     folder = tmp_path / "bare"
@@ -74,7 +71,6 @@ def test_no_other_run_and_no_reference_are_said(open_app: Any, compared: Path, t
     assert "Pretrained and Individual experts are not stored for these models and this benchmark." in words(at)
 
 
-@pytest.mark.full
 def test_a_merge_with_one_model_per_task_is_held_against_single_models(open_app: Any, compared: Path) -> None:
     at = result(open_app, compared, chain="emr")
     assert "One model per task" in words(at)
@@ -82,7 +78,6 @@ def test_a_merge_with_one_model_per_task_is_held_against_single_models(open_app:
     assert EMR not in best
 
 
-@pytest.mark.full
 def test_references_of_other_models_under_the_same_names_are_left_out(
     open_app: Any, compared: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

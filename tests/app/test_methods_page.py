@@ -17,7 +17,6 @@ from app.views.methods import gallery
 from merging.base.devices import describe_machine
 from merging.images.benchmarks.benchmark import Benchmark
 from merging.methods import registry
-from merging.methods.method import Method
 from merging.recipes.papers import published
 from merging.recipes.papers.published import B32
 from merging.study.analysis import stored
@@ -49,7 +48,6 @@ def queries(at: AppTest, label: str) -> list[str]:
     return [link.proto.query_string for link in at.get("page_link") if link.proto.label == label]
 
 
-@pytest.mark.full
 def test_every_method_has_a_card(open_app: Any, library: Path) -> None:
     at = open_app("methods", library)
     first = titles(at)[0]
@@ -65,21 +63,22 @@ def test_every_method_has_a_card(open_app: Any, library: Path) -> None:
     assert titles(at)[0] == seen[-1]
 
 
-@pytest.mark.parametrize("method", METHODS, ids=lambda method: f"{method.role}-{method.key}")
-def test_a_card_says_everything_that_is_registered(method: Method) -> None:
-    table = gallery.parameters(method)
-    assert len(table) == len(method.params.bounds())
-    for bound, takes in zip(method.params.bounds().values(), table.get("Takes", ()), strict=True):
-        assert (bound.slider is None or bound.slider == (bound.low, bound.high)) != ("slider from" in takes)
-    file, code = gallery.code(method)
-    assert file == f"merging/methods/{method.role}s/{method.key}.py"
-    assert code.startswith("def ")
-    for word in (method.key, method.title, *method.params.bounds()):
-        assert method in gallery.matching(METHODS, method.role, str(method.needs), word)
+def test_a_card_says_everything_that_is_registered() -> None:
+    for method in METHODS:
+        table = gallery.parameters(method)
+        assert len(table) == len(method.params.bounds()), method.key
+        for bound, takes in zip(method.params.bounds().values(), table.get("Takes", ()), strict=True):
+            whole = bound.slider is None or bound.slider == (bound.low, bound.high)
+            assert whole != ("slider from" in takes), method.key
+        file, code = gallery.code(method)
+        assert file == f"merging/methods/{method.role}s/{method.key}.py"
+        assert code.startswith("def "), method.key
+        for word in (method.key, method.title, *method.params.bounds()):
+            assert method in gallery.matching(METHODS, method.role, str(method.needs), word), (method.key, word)
 
 
-def test_the_page_is_in_order(open_app: Any, library: Path) -> None:
-    at = open_app("methods", library)
+def test_the_page_is_in_order(look: Any, library: Path) -> None:
+    at = look("methods", library)
     assert at.title[0].value == "Methods"
     assert not at.get("plotly_chart")
     order = [element.type for element in at.main if element.type in ("title", "header", "subheader")]
@@ -97,8 +96,8 @@ def test_a_link_opens_a_card(open_app: Any, library: Path) -> None:
 
 
 @pytest.mark.parametrize("link", ["tiez", "<img src=x onerror=alert(1)>", "a" * 5000])
-def test_a_link_to_no_method_says_so(open_app: Any, library: Path, link: str) -> None:
-    at = open_app("methods", library, method=link)
+def test_a_link_to_no_method_says_so(look: Any, library: Path, link: str) -> None:
+    at = look("methods", library, method=link)
     assert not at.exception
     assert "There is no method named" in at.warning[0].value
     assert len(at.warning[0].value) < 300
@@ -107,19 +106,19 @@ def test_a_link_to_no_method_says_so(open_app: Any, library: Path, link: str) ->
 
 
 def test_filters_leave_what_fits(open_app: Any, library: Path) -> None:
-    at = open_app("methods", library, find="saliency", role="edit")
+    at = open_app("methods", library, search="saliency", role="edit")
     assert [group.key for group in at.button_group if str(group.key).startswith("methods_")] == ["methods_edit"]
     assert list(frames(at)[-1]["title"]) == ["LwPTV"]
-    at.text_input(key="find").set_value("no card says this").run()
+    at.text_input(key="search").set_value("no card says this").run()
     assert "No method matches" in at.info[0].value
-    at.text_input(key="find").set_value("").run()
+    at.text_input(key="search").set_value("").run()
     at.button_group(key="role").set_value("merge").run()
     assert list(frames(at)[-1]["title"]) == [method.title for method in METHODS if method.role == "merge"]
     assert not at.exception
 
 
-def test_needs_can_be_asked_for(open_app: Any, library: Path) -> None:
-    at = open_app("methods", library, needs="unlabeled exemplars")
+def test_needs_can_be_asked_for(look: Any, library: Path) -> None:
+    at = look("methods", library, needs="unlabeled exemplars")
     assert {words.partition(",")[0] for words in frames(at)[-2]["needs"]} == {"unlabeled exemplars"}
     assert (
         "lot" in at.button_group(key="methods_merge").options or "LOT" in at.button_group(key="methods_merge").options
@@ -133,8 +132,8 @@ def test_values_enter_the_formula(open_app: Any, library: Path) -> None:
     assert "{0.3}" in at.latex[0].value
 
 
-def test_published_figures_stand_beside_ours(open_app: Any, library: Path) -> None:
-    at = open_app("methods", library, method="ties")
+def test_published_figures_stand_beside_ours(look: Any, library: Path) -> None:
+    at = look("methods", library, method="ties")
     table = frames(at)[0]
     table = getattr(table, "data", table)
     table = table.set_index(("", "Chain"))
@@ -150,13 +149,14 @@ def test_published_figures_stand_beside_ours(open_app: Any, library: Path) -> No
     assert table.loc["Pretrained", ours].endswith("%")
 
 
-@pytest.mark.parametrize("method", [m for m in METHODS if published.with_method(m.role, m.key)], ids=lambda m: m.key)
-def test_every_printed_figure_says_where_before_what(method: Method) -> None:
-    rows = published_rows.rows(published.with_method(method.role, method.key), [])
-    table = published_rows.table(rows, [])
-    assert list(table.columns[:2]) == [published_rows.CHAIN, published_rows.SOURCE]
-    assert (table[published_rows.SOURCE] != "").all()
-    assert published.AVERAGE_DIFFERS in list(table[published_rows.NOTE])  # of the model trained on all tasks
+def test_every_printed_figure_says_where_before_what() -> None:
+    printed = [figures for method in METHODS if (figures := published.with_method(method.role, method.key))]
+    assert len(printed) > 9
+    for figures in printed:
+        table = published_rows.table(published_rows.rows(figures, []), [])
+        assert list(table.columns[:2]) == [published_rows.CHAIN, published_rows.SOURCE]
+        assert (table[published_rows.SOURCE] != "").all()
+        assert published.AVERAGE_DIFFERS in list(table[published_rows.NOTE])  # of the model trained on all tasks
 
 
 def times(measured_on: str = "") -> MeasurementResult:
@@ -184,9 +184,9 @@ def needs_and_costs(at: Any) -> pd.DataFrame:
     return needs.join(costs)
 
 
-def test_costs_are_work_that_is_the_same_everywhere(open_app: Any, library: Path) -> None:
+def test_costs_are_work_that_is_the_same_everywhere(look: Any, library: Path) -> None:
     benchmark = Benchmark.load(library)
-    at = open_app("methods", library)
+    at = look("methods", library)
     costs = needs_and_costs(at)
     assert list(costs.index) == [method.title for method in METHODS]
     assert costs.loc["TIES", "passes"] == 3
@@ -224,8 +224,8 @@ def test_times_are_ratios_and_say_where_they_are_from(open_app: Any, library: Pa
     assert "2026-01-31" in said and "CPU time of one thread" in said and (not other or other in said)
 
 
-def test_titles_of_runs_stay_text(open_app: Any, library: Path) -> None:
-    at = open_app("methods", library, method="task_arithmetic")
+def test_titles_of_runs_stay_text(look: Any, library: Path) -> None:
+    at = look("methods", library, method="task_arithmetic")
     assert "<img" not in words(at).replace("\\<", "")
 
 

@@ -51,7 +51,6 @@ def stated(at: AppTest) -> tuple[dict[str, str], dict[str, tuple[str, str]]]:
     return listed, dict(zip(report["Expert"], zip(report["Change"], report["Verdict"], strict=True), strict=True))
 
 
-@pytest.mark.full
 def test_small_models_have_their_exact_distance(open_app: Any, library: Path, folder: Path) -> None:
     listed, report = stated(open_app("models", library))
     assert report["near"] == ("4.11%", "fine-tuned") and report["far"] == ("48.50%", "fine-tuned")
@@ -61,7 +60,6 @@ def test_small_models_have_their_exact_distance(open_app: Any, library: Path, fo
     assert report["same"] == ("0.00%", "the pretrained model itself")
 
 
-@pytest.mark.full
 def test_large_models_have_an_estimate(
     open_app: Any, library: Path, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -33,7 +33,6 @@ def test_a_typed_folder_is_listed(open_app: Any, library: Path, tmp_path: Path) 
 
 
 @pytest.mark.parametrize("how", ["switch", "address"])
-@pytest.mark.full
 def test_where_several_people_work_nothing_is_typed_or_deleted(
     open_app: Any, library: Path, own_models: Path, tmp_path: Path, how: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -51,8 +50,8 @@ def test_where_several_people_work_nothing_is_typed_or_deleted(
     press(at, "Add to the Merge page")
     assert all_sets(tmp_path / "store")
     assert not [button for button in at.button if button.label == "Forget"]
-    at.query_params["shelf"] = "storage and machine"
-    at.segmented_control(key="shelf").set_value("storage and machine").run()
+    at.query_params["models_view"] = "storage and machine"
+    at.segmented_control(key="models_view").set_value("storage and machine").run()
     assert not at.exception
     assert str(tmp_path) not in words(at)
 

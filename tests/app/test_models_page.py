@@ -85,7 +85,6 @@ def test_the_fit_report_is_there_before_anything_is_computed(open_app: Any, libr
     assert not next(button for button in at.button if button.key == "keep_set").disabled
 
 
-@pytest.mark.full
 def test_warnings_are_in_words(open_app: Any, library: Path, own_models: Path) -> None:
     tiny.write(own_models / "digits.safetensors", load_file(own_models / "circles.safetensors"), torch.float32)
     at = open_app("models", library)
@@ -101,7 +100,6 @@ def test_warnings_are_in_words(open_app: Any, library: Path, own_models: Path) -
     assert list(distances["Verdict"]) == ["unrelated"]
 
 
-@pytest.mark.full
 def test_a_set_is_offered_on_merge_and_merged(open_app: Any, library: Path, own_models: Path, tmp_path: Path) -> None:
     at = open_app("models", library)
     names = [field for field in at.text_input if "_name_" in str(field.key)]
@@ -139,7 +137,6 @@ def test_merge_shows_the_set_that_was_added_last(
     assert at.query_params["models"] in (made.id, [made.id])
 
 
-@pytest.mark.full
 def test_a_set_without_a_benchmark_is_merged_without_scores(
     open_app: Any, library: Path, own_models: Path, own_set: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -164,7 +161,6 @@ def test_chains_that_need_images_are_refused_with_the_reason(
     assert next(button for button in at.button if button.key == "run_button").disabled
 
 
-@pytest.mark.full
 def test_switching_models_keeps_the_chain(open_app: Any, library: Path, own_set: str) -> None:
     at = open_app("merge", library, chain="lwptv:prune_ratio=0.3;ties")
     assert at.multiselect(key="experts_chosen").value == list(tiny.EXPERTS)
@@ -179,7 +175,6 @@ def test_switching_models_keeps_the_chain(open_app: Any, library: Path, own_set:
     assert at.multiselect(key="experts_chosen").value == list(tiny.EXPERTS)
 
 
-@pytest.mark.full
 def test_a_recipe_of_a_set_is_taken_over(open_app: Any, library: Path, own_set: str) -> None:
     at = open_app("merge", library, models=own_set, chain="ties")
     recipe = next(block.value for block in at.code if "pretrained:" in block.value)

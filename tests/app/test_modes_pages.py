@@ -15,7 +15,7 @@ PAGES = {
     "merge": {},
     "sweeps": {},
     "drift": {},
-    "models": {"shelf": "runs"},
+    "models": {"models_view": "runs"},
     "image": {},
 }
 
@@ -28,7 +28,7 @@ def controls(at):
 @pytest.mark.parametrize("page", PAGES)
 def test_read_mode_starts_nothing_and_says_where_to(page, open_app, library, monkeypatch):
     merge = next(run.id for run in runs(library).values() if run.kind == "merge")
-    query = PAGES[page] | ({"chosen": merge} if page == "models" else {})
+    query = PAGES[page] | ({"selected_runs": merge} if page == "models" else {})
     at = open_app(page, library, **query)
     assert controls(at) or at.get("file_uploader")  # else the rest would show nothing
     monkeypatch.setenv(modes.VARIABLE, "read")
@@ -51,7 +51,7 @@ def test_class_mode_merges_measures_and_previews(open_app, library, monkeypatch)
 def test_a_link_from_another_mode_opens(open_app, library, monkeypatch):
     monkeypatch.setenv(modes.VARIABLE, "read")
     chain = "task_arithmetic(scaling=0.4)"
-    at = open_app("merge", library, chain=chain, present="1", preset="ties")
+    at = open_app("merge", library, chain=chain, presentation="1", preset="ties")
     assert not at.exception and not at.error
     assert "own machine" in words(at)
 

@@ -48,14 +48,16 @@ def test_the_expert_to_give_a_layer_back_to_has_its_name(
     monkeypatch.setattr(preview, "show", lambda *_: None)
     run = next(run for run in runs(library).values() if run.chain == ("task_arithmetic",))
     tensor = run.table("tensors")["tensor"].iloc[-1]
-    at = open_app("masks", library, run=run.id, tensor=tensor, act="give it back to an expert", given="Flags")
+    at = open_app(
+        "masks", library, run=run.id, tensor=tensor, action="give it back to an expert", action_expert="Flags"
+    )
     assert not at.exception
-    chosen = at.selectbox(key=address.GIVEN)
+    chosen = at.selectbox(key=address.ACTION_EXPERT)
     assert chosen.value == "flags"
     assert "Flags" in chosen.options
 
 
-@pytest.mark.parametrize("page", [("compare", {}), ("drift", {"view": "layer by layer"})])
+@pytest.mark.parametrize("page", [("compare", {}), ("drift", {"drift_view": "layer by layer"})])
 def test_a_tensor_can_be_chosen_and_followed_before_anything_is_measured(
     open_app: Any, library: Path, page: tuple[str, dict[str, str]], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -24,13 +24,13 @@ from viz.text import span
 
 CHOOSING, REPORTING = (f"{n // 2} to {n}" for n in (tiny.CHOOSING, tiny.REPORTING))
 PAGES = [
-    ("scores", {"show": "ablations"}, [f"n = {REPORTING} images of each data set"]),
+    ("scores", {"scores_view": "ablations"}, [f"n = {REPORTING} images of each data set"]),
     (
         "drift",
-        {"view": "by depth"},
+        {"drift_view": "by depth"},
         [f"n = {CHOOSING} images per task of the choosing half", f"n = {REPORTING} images per task of the reporting"],
     ),
-    ("drift", {"view": "layer by layer"}, [f"n = {REPORTING} images per task (LOT, Table 7"]),
+    ("drift", {"drift_view": "layer by layer"}, [f"n = {REPORTING} images per task (LOT, Table 7"]),
 ]
 
 
@@ -44,7 +44,6 @@ def uneven(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.parametrize(("page", "query", "sentences"), PAGES)
-@pytest.mark.full
 def test_a_page_says_the_range(
     open_app: Any, uneven: Path, page: str, query: dict[str, str], sentences: list[str]
 ) -> None:

@@ -27,7 +27,6 @@ def odd_set(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
     return made.id
 
 
-@pytest.mark.full
 def test_the_result_the_list_and_other_pages_say_it(open_app: Any, library: Path, odd_set: str) -> None:
     at = open_app("merge", library, models=odd_set, chain="ties")
     press(at, "Run")
@@ -40,14 +39,14 @@ def test_the_result_the_list_and_other_pages_say_it(open_app: Any, library: Path
     assert all(text.safe_text(line, 400) in box for line in run.cautions)
 
     at.switch_page("screens/models.py")
-    at.query_params["shelf"], at.query_params["chosen"] = "runs", run.id
+    at.query_params["models_view"], at.query_params["selected_runs"] = "runs", run.id
     at.run()
     assert not at.exception
     rows = table(at).set_index("id")
     assert rows.loc[run.id, "warnings"] == 3 and rows["warnings"].isna().sum() == len(rows) - 1
     assert any(all(text.safe_text(line, 400) in warning.value for line in run.cautions) for warning in at.warning)
 
-    del at.query_params["shelf"], at.query_params["chosen"]
+    del at.query_params["models_view"], at.query_params["selected_runs"]
     at.switch_page("screens/masks.py")
     at.query_params["run"] = run.id
     at.run()

@@ -123,15 +123,16 @@ def test_methods_says_what_such_models_need_and_what_papers_print_of_them(
     assert here["TATR"] == "gradients; nothing with sensitivity magnitude" and here["MASS"] == "not possible"
     (blip,) = [frame.value for frame in at.dataframe if ("CIDEr", "COCO") in frame.value.columns]
     assert blip.iloc[0]["CIDEr", "COCO"] == "0.91" and blip.iloc[0]["accuracy", "OKVQA"] == "38.35%"
-    at = open_app("methods", library, method="ties", beyond="true")
+    at = open_app("methods", library, method="ties", other_networks="true")
     shown = [part for part in words(at).split("**") if part in {"T5-base", "DeBERTa-v3-base", "BLIP-VQA"}]
     assert shown == ["DeBERTa-v3-base", "T5-base", "BLIP-VQA"]
 
 
+@pytest.mark.full
 def test_drift_shows_a_run_layer_by_layer_if_its_recipe_names_layer_inputs(
     open_app: Any, library: Path, run: Run, t5: dict[str, str], tmp_path: Path
 ) -> None:
-    at = open_app("drift", library, view="layer by layer", runs=run.id)
+    at = open_app("drift", library, drift_view="layer by layer", runs=run.id)
     assert "this run is of T5. Layer by layer works with layer inputs" in words(at)
     base, draw, files = other_kinds.pretrained("T5"), torch.Generator().manual_seed(0), {}
     linear = [name for name, value in base.items() if name.endswith((".q.weight", ".wi.weight"))]
@@ -142,7 +143,7 @@ def test_drift_shows_a_run_layer_by_layer_if_its_recipe_names_layer_inputs(
     recipe = Recipe.build("lot", pretrained=t5["pretrained"], layer_inputs=files,
                           experts={name: t5[name] for name in files})  # fmt: skip
     lot = execute(recipe, data.store(), context=Context(device="cpu"))
-    at = open_app("drift", library, view="layer by layer", runs=lot.id)
+    at = open_app("drift", library, drift_view="layer by layer", runs=lot.id)
     assert not at.exception and "1 run of T5 is not offered here" in words(at)
     assert "Drift layer by layer, from the layer inputs that the recipe names, has not been measured" in words(at)
     press(at, "Measure")

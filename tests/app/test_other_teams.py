@@ -94,7 +94,7 @@ def store(teams: Teams, tmp_path: Path) -> None:
     shutil.copytree(root, tmp_path / "store")
 
 
-@pytest.mark.parametrize("kind", ["T5", "LoRA", "ResNet"])
+@pytest.mark.parametrize("kind", ["LoRA", "ResNet"])
 def test_pages_on_weights_show_the_run(open_app: Any, library: Path, store: None, teams: Teams, kind: str) -> None:
     run = teams[kind][1]
     for page, least in (("masks", 2), ("conflicts", 1), ("compare", 0)):
@@ -139,6 +139,7 @@ def test_merge_offers_published_values_and_vocabularies_of_the_network(
     assert not [group for group in at.button_group if group.label == "Merged rows of vocabularies"]
 
 
+@pytest.mark.full
 def test_layer_inputs_are_named_by_one_path_with_the_experts_names(
     open_app: Any, library: Path, store: None, teams: Teams, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -189,7 +190,7 @@ def test_the_export_form_of_networks_asks_for_a_task_alone(
     open_app: Any, library: Path, store: None, teams: Teams
 ) -> None:
     run = teams["BERT"][1]
-    at = open_app("models", library, shelf="runs", chosen=run.id)
+    at = open_app("models", library, models_view="runs", selected_runs=run.id)
     assert not at.exception and not [box for box in at.selectbox if box.label == "Activation"]
     (target,) = [group for group in at.button_group if group.label == "For"]
     assert "open_clip" not in target.options
@@ -199,5 +200,5 @@ def test_the_export_form_of_networks_asks_for_a_task_alone(
     (job,) = data.runner().jobs()
     assert not at.exception and job.words[-2:] == ("--task", "rte")
     data.runner().cancel(job.id)
-    at = open_app("models", library, shelf="runs", chosen=teams["T5"][1].id)
+    at = open_app("models", library, models_view="runs", selected_runs=teams["T5"][1].id)
     assert not at.exception and not [box for box in at.selectbox if box.label == "With the head of"]

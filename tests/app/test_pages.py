@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 import tiny_library
-from page_harness import charts, words
+from page_harness import charts, press, words
 
 from app import text
 from merging.study.runs.store import Store
@@ -21,9 +21,8 @@ PAGES = ("home", "merge", "masks", "scores")
 
 
 @pytest.mark.parametrize(("page", "drawn"), [("home", 0), ("merge", 0), ("masks", 2), ("scores", 3)])
-@pytest.mark.full
-def test_page_with_a_library(open_app: Any, library: Path, page: str, drawn: int) -> None:
-    at = open_app(page, library)
+def test_page_with_a_library(look: Any, library: Path, page: str, drawn: int) -> None:
+    at = look(page, library)
     assert not at.exception
     assert not at.error
     assert charts(at) == drawn
@@ -31,8 +30,8 @@ def test_page_with_a_library(open_app: Any, library: Path, page: str, drawn: int
 
 
 @pytest.mark.parametrize("page", PAGES)
-def test_page_without_runs(open_app: Any, tiny_folder: Path, page: str) -> None:
-    at = open_app(page, tiny_folder)
+def test_page_without_runs(look: Any, tiny_folder: Path, page: str) -> None:
+    at = look(page, tiny_folder)
     assert not at.exception
     assert charts(at) == 0
     if page != "merge":
@@ -60,14 +59,14 @@ BAD_LINKS = [
     ("merge", {"chain": "activation:relu;ties"}, "cannot be used"),
     ("merge", {"chain": "activation:gelu"}, "cannot be used"),
     ("merge", {"chain": "ties", "experts": "nobody,../x"}, ""),
-    ("home", {"present": "maybe", "run": "x"}, ""),
-    ("masks", {"ratio": "7", "group": "EVIL", "tensor": "none", "shared": "x", "by": "1"}, ""),
+    ("home", {"presentation": "maybe", "run": "x"}, ""),
+    ("masks", {"ratio": "7", "tensor_order": "EVIL", "tensor": "none", "shared_mask": "x", "grouping": "1"}, ""),
 ]
 
 
 @pytest.mark.parametrize(("page", "query", "says"), BAD_LINKS)
-def test_page_with_a_bad_link(open_app: Any, library: Path, page: str, query: dict[str, str], says: str) -> None:
-    at = open_app(page, library, **query)
+def test_page_with_a_bad_link(look: Any, library: Path, page: str, query: dict[str, str], says: str) -> None:
+    at = look(page, library, **query)
     assert not at.exception
     assert says in words(at)
 
@@ -75,7 +74,7 @@ def test_page_with_a_bad_link(open_app: Any, library: Path, page: str, query: di
 def test_a_run_that_is_not_here_can_be_left_behind(open_app: Any, library: Path) -> None:
     at = open_app("masks", library, run="000000000000")
     assert charts(at) == 0
-    next(button for button in at.button if button.label == "Show an available run").click().run()
+    press(at, "Show an available run")
     assert not at.exception
     assert charts(at) == 2
 
@@ -83,9 +82,9 @@ def test_a_run_that_is_not_here_can_be_left_behind(open_app: Any, library: Path)
 def test_a_link_restores_the_masks(open_app: Any, library: Path) -> None:
     run = next(run.id for run in Store(libraries=(library / "runs",)).runs() if "saliency" in run.tables)
     tensor = "visual.proj"
-    at = open_app("masks", library, run=run, ratio="0.5", tensor=tensor, expert="flags", group="kind of layer")
+    at = open_app("masks", library, run=run, ratio="0.5", tensor=tensor, expert="flags", tensor_order="kind of layer")
     assert at.slider(key="ratio").value == 0.5
-    assert at.selectbox(key="group").value == "kind of layer"
+    assert at.selectbox(key="tensor_order").value == "kind of layer"
     assert charts(at) == 3  # the chosen tensor has a chart of its own
     assert "At prune ratio 0.5; this run used 0.7" in words(at)
 
@@ -97,7 +96,6 @@ def test_a_run_without_masks_says_so(open_app: Any, library: Path) -> None:
     assert charts(at) == 2
 
 
-@pytest.mark.full
 def test_a_run_whose_checkpoints_changed_says_so(open_app: Any, tmp_path: Path) -> None:
     folder = tiny_library.write(tmp_path / "library")  # its own, because it is changed
     run = next(run.id for run in Store(libraries=(folder / "runs",)).runs() if run.title == "Weight Averaging")
@@ -114,8 +112,8 @@ def test_a_run_whose_checkpoints_changed_says_so(open_app: Any, tmp_path: Path) 
     assert "cannot be measured" in at.info[0].value
 
 
-def test_a_link_with_many_missing_runs_names_a_few(open_app: Any, library: Path) -> None:
-    at = open_app("scores", library, runs=",".join(f"{number:012x}" for number in range(10)))
+def test_a_link_with_many_missing_runs_names_a_few(look: Any, library: Path) -> None:
+    at = look("scores", library, runs=",".join(f"{number:012x}" for number in range(10)))
     assert "and 7 more" in at.warning[0].value
 
 
@@ -130,13 +128,12 @@ def test_a_page_reads_the_runs_once(open_app: Any, library: Path, page: str, mon
     assert len(reads) == 1
 
 
-def test_the_run_button_stands_above_the_formulas(open_app: Any, library: Path) -> None:
-    at = open_app("merge", library)
+def test_the_run_button_stands_above_the_formulas(look: Any, library: Path) -> None:
+    at = look("merge", library)
     order = [element.key if element.type == "button" else element.type for element in at.main]
     assert order.index("run_button") < order.index("latex")
 
 
-@pytest.mark.full
 def test_picking_another_run_starts_from_its_own_ratio(open_app: Any, library: Path) -> None:
     runs = {run.title: run.id for run in Store(libraries=(library / "runs",)).runs()}
     at = open_app("masks", library, run=runs["Task Arithmetic w/ LwPTV"], ratio="0.2")
@@ -146,7 +143,6 @@ def test_picking_another_run_starts_from_its_own_ratio(open_app: Any, library: P
     assert at.query_params["run"] == runs["Task Arithmetic w/ LwPTV"]
 
 
-@pytest.mark.full
 def test_scores_compare_the_chosen_runs(open_app: Any, library: Path) -> None:
     at = open_app("scores", library)
     chosen = at.multiselect(key="compare").value
@@ -163,9 +159,8 @@ def test_scores_compare_the_chosen_runs(open_app: Any, library: Path) -> None:
     assert "Choose at least one run" in at.info[0].value
 
 
-@pytest.mark.full
-def test_names_are_shown_as_they_are(open_app: Any, library: Path) -> None:
+def test_names_are_shown_as_they_are(look: Any, library: Path) -> None:
     for page in ("home", "scores"):
-        at = open_app(page, library)
+        at = look(page, library)
         assert not re.search(r"(?<!\\)<img", words(at))
         assert text.safe_text(tiny_library.NASTY) in words(at)

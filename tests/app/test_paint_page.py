@@ -36,7 +36,7 @@ def paint(open_app: Any, library: Path) -> Paint:
     """A function that opens the canvas of the run with masks, with more in the address."""
 
     def open_canvas(**query: str) -> AppTest:
-        at = open_app("masks", library, run=runs(library)[LWPTV].id, paint="true", **query)
+        at = open_app("masks", library, run=runs(library)[LWPTV].id, painting="true", **query)
         assert not at.exception
         return at
 
@@ -72,10 +72,10 @@ def link_to_merge(at: AppTest) -> dict[str, str]:
 
 def test_a_click_paints_a_cell_a_row_a_block_or_all(paint: Paint) -> None:
     at = paint()
-    assert charts(at) == 3 and "painted" not in at.query_params
+    assert charts(at) == 3 and "painted_factors" not in at.query_params
     click(at, CANVAS, "digits", TENSOR, "", "")
     assert rows(at) == {"digits": [TENSOR]}
-    assert at.query_params["painted"] == "b1/t.*.mlp.c_fc.weight/e.digits=0"
+    assert at.query_params["painted_factors"] == "b1/t.*.mlp.c_fc.weight/e.digits=0"
     click(at, CANVAS)  # the empty selection after every redraw
     assert len(painting(at).done) == 1
     at.segmented_control(key="paint_brush").set_value("0.5").run()
@@ -88,7 +88,7 @@ def test_a_click_paints_a_cell_a_row_a_block_or_all(paint: Paint) -> None:
     click(at, CANVAS, "", TENSOR, "", "")
     assert (painting(at).factors[:, painting(at).tensors.index(TENSOR)] == -1.5).all()
     click(at, CANVAS, "", "", "", "")
-    assert (painting(at).factors == -1.5).all() and at.query_params["painted"] == "all=-1.5"
+    assert (painting(at).factors == -1.5).all() and at.query_params["painted_factors"] == "all=-1.5"
     assert not at.exception
 
 
@@ -97,11 +97,11 @@ def test_undo_redo_and_the_number_of_strokes(paint: Paint) -> None:
     assert at.button(key="paint_undo").disabled and at.button(key="paint_redo").disabled
     for block in ("block 0", "block 1"):
         click(at, CANVAS, "", "", block, "")
-    both = at.query_params["painted"]
+    both = at.query_params["painted_factors"]
     press(press(at, "Undo (2)"), "Undo (1)")
-    assert rows(at) == {} and "painted" not in at.query_params
+    assert rows(at) == {} and "painted_factors" not in at.query_params
     press(press(at, "Redo (2)"), "Redo (1)")
-    assert at.query_params["painted"] == both == "b0-1=0"
+    assert at.query_params["painted_factors"] == both == "b0-1=0"
 
 
 def test_pickers_paint_the_same_without_a_mouse(paint: Paint) -> None:
@@ -161,8 +161,8 @@ def test_what_one_can_start_from(paint: Paint, library: Path) -> None:
 
 
 def test_a_budget_says_what_is_over_it(paint: Paint) -> None:
-    at = paint(budget="30")
-    assert at.number_input(key="budget").value == 30
+    at = paint(tensor_budget="30")
+    assert at.number_input(key="tensor_budget").value == 30
     assert ":red[" in words(at) and "2 over the budget of 30" in words(at)
     click(at, CANVAS, "", "", "block 0", "")
     assert "within the budget of 30" in words(at) and ":red[" not in words(at)
@@ -173,15 +173,15 @@ def test_a_budget_says_what_is_over_it(paint: Paint) -> None:
 
 
 def test_a_link_restores_the_factors_and_a_wrong_one_says_why(paint: Paint) -> None:
-    at = paint(painted="b0=0+e.digits/r.shift=1.5")
+    at = paint(painted_factors="b0=0+e.digits/r.shift=1.5")
     assert (painting(at).factors == 1.5).sum() > 5 and not painting(at).done
-    assert at.query_params["painted"] == "b0=0+e.digits/r.shift=1.5"  # a link's own words stay
-    press(paint(painted="all=0.5"), "Paint 0")
+    assert at.query_params["painted_factors"] == "b0=0+e.digits/r.shift=1.5"  # a link's own words stay
+    press(paint(painted_factors="all=0.5"), "Paint 0")
     for text, says in (
         ("b7=0", "blocks 0 to 1"), ("e.nobody=0", "nobody"), ("b0=nan", "factor"), ("<b>x</b>", "rule 1"),
         ("~abc.def", "no painting"), ("~../../x.y", "no painting"), ("x" * 30_000, "20,000"),
     ):  # fmt: skip
-        at = paint(painted=text)
+        at = paint(painted_factors=text)
         assert "cannot be shown" in at.warning[0].value and says in at.warning[0].value, text
         assert (painting(at).factors == 1).all() and charts(at) == 3
 
@@ -190,19 +190,19 @@ def test_the_browsers_back_undoes(paint: Paint, monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setattr("app.session.painted.STALE", 1000.0)  # seconds: a busy machine may be slow
     at = paint()
     click(at, CANVAS, "", "", "block 0", "")
-    first = at.query_params["painted"]
+    first = at.query_params["painted_factors"]
     click(at, CANVAS, "", "", "block 1", "")
-    at.query_params["painted"] = first  # as the browser's Back asks for
+    at.query_params["painted_factors"] = first  # as the browser's Back asks for
     at.run()
     assert len(painting(at).done) == 2  # at first it may be a request from before the stroke
     monkeypatch.setattr("app.session.painted.STALE", 0.0)
-    at.query_params["painted"] = first
+    at.query_params["painted_factors"] = first
     at.run()
     assert (len(painting(at).done), len(painting(at).undone)) == (1, 1)
-    del at.query_params["painted"]
+    del at.query_params["painted_factors"]
     at.run()
     assert (len(painting(at).done), len(painting(at).undone)) == (0, 2)
-    assert "painted" not in at.query_params
+    assert "painted_factors" not in at.query_params
 
 
 def jumble(at: AppTest) -> np.ndarray:
@@ -216,16 +216,16 @@ def jumble(at: AppTest) -> np.ndarray:
 def test_what_is_too_long_for_the_address_is_a_draft_in_the_store(paint: Paint, tmp_path: Path) -> None:
     at = paint()
     factors = jumble(at)
-    text = at.query_params["painted"]
+    text = at.query_params["painted_factors"]
     assert text.startswith("~") and len(text) < 100
-    np.testing.assert_array_equal(painting(paint(painted=text)).factors, factors)
+    np.testing.assert_array_equal(painting(paint(painted_factors=text)).factors, factors)
     press(at, "Paint 0")
-    at.query_params["painted"] = text
+    at.query_params["painted_factors"] = text
     painting(at).undo()  # the draft has every table of the session
-    np.testing.assert_array_equal(painting(paint(painted=text)).factors, factors)
+    np.testing.assert_array_equal(painting(paint(painted_factors=text)).factors, factors)
     assert len(list((tmp_path / "store" / "drafts").iterdir())) == 1
     shutil.rmtree(tmp_path / "store" / "drafts")
-    at = paint(painted=text)
+    at = paint(painted_factors=text)
     assert "no painting" in at.warning[0].value and (painting(at).factors == 1).all()
 
 
@@ -241,7 +241,7 @@ def test_a_store_that_cannot_be_written_to_costs_the_address_alone(
     monkeypatch.setattr(Drafts, "keep", refuse)
     at = paint()
     factors = jumble(at)
-    assert not at.exception and "painted" not in at.query_params
+    assert not at.exception and "painted_factors" not in at.query_params
     assert "address does not hold" in words(at)
     at.run()
     np.testing.assert_array_equal(painting(at).factors, factors)
@@ -262,17 +262,16 @@ def test_leaving_the_page_keeps_the_painting(paint: Paint) -> None:
     click(at, CANVAS, "digits", TENSOR, "", "")
     at.switch_page("screens/home.py").run()
     at.switch_page("screens/masks.py")
-    at.query_params["paint"] = "true"
-    if "painted" in at.query_params:
-        del at.query_params["painted"]
+    at.query_params["painting"] = "true"
+    if "painted_factors" in at.query_params:
+        del at.query_params["painted_factors"]
     at.run()
-    assert rows(at) == {"digits": [TENSOR]} and at.query_params["painted"]
+    assert rows(at) == {"digits": [TENSOR]} and at.query_params["painted_factors"]
 
 
 # The run
 
 
-@pytest.mark.full
 def test_a_painted_lwptv_mask_scores_as_the_stored_run_to_the_image(
     paint: Paint, library: Path, tmp_path: Path
 ) -> None:
@@ -303,5 +302,5 @@ def test_hostile_names_come_back_from_the_address(paint: Paint) -> None:
     factors[::2, 0] = 0.5
     rules = paint_link.rules_of(factors, experts, tensors)
     np.testing.assert_array_equal(paint_link.factors_of(rules_text(rules), experts, tensors), factors)
-    at = paint(painted=rules_text(rules))
+    at = paint(painted_factors=rules_text(rules))
     assert not at.exception and "cannot be shown" in at.warning[0].value

@@ -94,33 +94,31 @@ def test_several_claims_are_several_paragraphs_for_the_report() -> None:
 
 PAGES = [
     ("scores", {}, "with LwPTV against without"),
-    ("scores", {"show": "ablations"}, "without the saliency score"),
+    ("scores", {"scores_view": "ablations"}, "without the saliency score"),
     ("masks", {}, "if masks were independent"),
-    ("features", {"look": "components"}, "in attention against in MLPs"),
-    ("drift", {"view": "exemplars"}, ""),  # not measured: no figure, so no line
-    ("conflicts", {"about": "joint space of DRM"}, "without renormalization against with it"),
+    ("features", {"features_view": "components"}, "in attention against in MLPs"),
+    ("drift", {"drift_view": "exemplars"}, ""),  # not measured: no figure, so no line
+    ("conflicts", {"conflicts_view": "joint space of DRM"}, "without renormalization against with it"),
     ("methods", {"method": "ties"}, "TATR against LOT"),
 ]
 
 
 @pytest.mark.parametrize(("page", "query", "says"), PAGES)
-def test_pages_show_their_lines(open_app: Any, library: Path, page: str, query: dict[str, str], says: str) -> None:
-    at = open_app(page, library, **query)
+def test_pages_show_their_lines(look: Any, library: Path, page: str, query: dict[str, str], says: str) -> None:
+    at = look(page, library, **query)
     assert not at.exception
     said = words(at).replace("\\", "")
     assert ("Paper and here." in said) == bool(says)
     assert says in said
 
 
-@pytest.mark.full
-def test_views_with_features_show_their_lines(open_app: Any, compared: Path) -> None:
-    for query, says in (({}, "easier to tell apart"), ({"look": "distance to pretrained"}, "come closer")):
-        at = open_app("features", compared, **query)
+def test_views_with_features_show_their_lines(look: Any, compared: Path) -> None:
+    for query, says in (({}, "easier to tell apart"), ({"features_view": "distance to pretrained"}, "come closer")):
+        at = look("features", compared, **query)
         assert not at.exception
         assert says in words(at)
 
 
-@pytest.mark.full
 @pytest.mark.parametrize(
     ("title", "says", "points"),
     [
@@ -152,6 +150,7 @@ def folded(at: Any) -> list[str]:
     return [one.label for one in at.expander if "Paper and here" in one.label and not one.proto.expanded]
 
 
+@pytest.mark.full
 def test_under_a_run_of_ones_own_the_librarys_lines_are_folded_and_say_whose_they_are(
     open_app: Any, tmp_path: Path
 ) -> None:

@@ -62,37 +62,10 @@ def server(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> s
     return how
 
 
-def unasked(more: str = "") -> set[tuple[str, str]]:
-    """The functions that write without asking, by module and name."""
-    added = writing_calls.functions_in("app.new", more)
-    found = [function for function, _ in writing_calls.writing_calls(added).values()]
-    return {(one.module, one.node.name) for one in found if not writing_calls.asks(one)}
-
-
 def test_everything_that_writes_asks() -> None:
-    assert unasked() == set(FOR_EVERYBODY)
-
-
-@pytest.mark.parametrize(
-    "line",
-    [
-        "storage.delete(data.store(), 'x')",
-        "data.store().delete('x')",
-        "st.button('Delete', on_click=data.store().damaged.remove)",
-        "Path('x').unlink()",
-        "write_json(Path('x'), {})",
-        "data.runner().runner.cancel('x')",
-        "keep(data.store().root, made)",
-    ],
-)
-def test_what_would_write_without_asking_is_found(line: str) -> None:
-    head = (
-        "from merging.study.sweeps import storage\nfrom merging.base.files.records import write_json\n"
-        "from merging.sharing.catalog.model_sets import keep\n"
-    )
-    assert unasked(f"{head}def new():\n    {line}\n") - set(FOR_EVERYBODY) == {("app.new", "new")}
-    asking = f"{head}@asks(Act.DELETE)\ndef new():\n    {line}\n"
-    assert unasked(asking) == set(FOR_EVERYBODY)
+    found = [function for function, _ in writing_calls.writing_calls().values()]
+    unasked = {(one.module, one.node.name) for one in found if not writing_calls.asks(one)}
+    assert unasked == set(FOR_EVERYBODY)
 
 
 def test_each_writing_call_is_refused_where_its_act_is(server: str) -> None:

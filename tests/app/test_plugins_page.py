@@ -48,16 +48,15 @@ def compute(at: AppTest, key: str) -> AppTest:
 
 
 @pytest.mark.parametrize("show", [MATRIX, ABLATIONS])
-def test_a_view_without_runs_leads_to_merge(open_app: Any, tiny_folder: Path, show: str) -> None:
-    at = open_app("scores", tiny_folder, show=show)
+def test_a_view_without_runs_leads_to_merge(look: Any, tiny_folder: Path, show: str) -> None:
+    at = look("scores", tiny_folder, scores_view=show)
     assert not at.exception
     assert charts(at) == 0
     assert "No run has been evaluated yet" in words(at)
 
 
-@pytest.mark.full
-def test_the_matrix_draws_the_pairs_and_their_numbers(open_app: Any, library: Path) -> None:
-    at = open_app("scores", library, show=MATRIX)
+def test_the_matrix_draws_the_pairs_and_their_numbers(look: Any, library: Path) -> None:
+    at = look("scores", library, scores_view=MATRIX)
     assert not at.exception and not at.error and not at.warning
     assert charts(at) == 1
     table = at.dataframe[0].value
@@ -70,9 +69,8 @@ def test_the_matrix_draws_the_pairs_and_their_numbers(open_app: Any, library: Pa
     assert tiny_library.NASTY not in words(at)  # its chain is a preset's, whose name is shown
 
 
-@pytest.mark.full
 def test_what_the_matrix_lacks_is_named_and_queued(open_app: Any, library: Path, submitted: list[Recipe]) -> None:
-    at = open_app("scores", library, show=MATRIX)
+    at = open_app("scores", library, scores_view=MATRIX)
     said = words(at)
     assert "Not computed yet" in said and "About **" in said
     lacking = [base.title for base in bases("lwptv") if base.key != "task_arithmetic"]
@@ -84,12 +82,11 @@ def test_what_the_matrix_lacks_is_named_and_queued(open_app: Any, library: Path,
     assert all([name for name, _ in recipe.experts] == list(data.models()[1]) for recipe in submitted)
 
 
-@pytest.mark.full
 def test_a_recipe_that_cannot_be_queued_says_why(open_app: Any, library: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(*_: Any, **__: Any) -> None:
         raise MergingError("The disk is *full*.")
 
-    at = open_app("scores", library, show=MATRIX)
+    at = open_app("scores", library, scores_view=MATRIX)
     monkeypatch.setattr("merging.study.runner.Runner.submit", refuse)
     compute(at, "plugin")
     assert not at.exception
@@ -101,9 +98,8 @@ def sleeping(files: JobFiles, *_: object) -> subprocess.Popen[bytes]:
     return subprocess.Popen([sys.executable, "-c", SLEEP], start_new_session=True)
 
 
-@pytest.mark.full
 def test_queued_recipes_are_not_offered_again(open_app: Any, library: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    at = open_app("scores", library, show=ABLATIONS)
+    at = open_app("scores", library, scores_view=ABLATIONS)
     monkeypatch.setattr(JobFiles, "start", sleeping)  # nothing gets done
     compute(at, "ablations")
     assert "In the queue" in words(at)
@@ -114,51 +110,48 @@ def test_queued_recipes_are_not_offered_again(open_app: Any, library: Path, monk
     assert "Not computed yet" in words(at)
 
 
-@pytest.mark.full
 def test_a_merge_with_which_the_edit_makes_no_sense_says_why(open_app: Any, rivals: Path) -> None:
-    at = open_app("scores", rivals, show=MATRIX, front="dare")
+    at = open_app("scores", rivals, scores_view=MATRIX, edit="dare")
     assert not at.exception and not at.warning
     assert "**Model Stock, across tasks**" in words(at) and "matter of chance" in words(at)
-    assert at.query_params["front"] == "dare"
+    assert at.query_params["edit"] == "dare"
     first, *others = at.selectbox(key="plugin_front").options
     assert first == "LwPTV (prune ratio 0.7)" and "DARE (drop rate 0.5, seed 0)" in others
     at.selectbox(key="plugin_front").select("magnitude").run()
-    assert at.query_params["front"] == "magnitude"
+    assert at.query_params["edit"] == "magnitude"
     assert "With **Magnitude" in words(at)
 
 
 @pytest.mark.parametrize(
     "query",
     [
-        {"front": "no_such_edit"},
-        {"front": "<img src=x>;**b**"},
-        {"merged": "nobody", "show": MATRIX},
+        {"edit": "no_such_edit"},
+        {"edit": "<img src=x>;**b**"},
+        {"expert_group": "nobody", "scores_view": MATRIX},
     ],
 )
-@pytest.mark.full
-def test_the_matrix_survives_a_bad_link(open_app: Any, library: Path, query: dict[str, str]) -> None:
-    at = open_app("scores", library, **({"show": MATRIX} | query))
+def test_the_matrix_survives_a_bad_link(look: Any, library: Path, query: dict[str, str]) -> None:
+    at = look("scores", library, **({"scores_view": MATRIX} | query))
     assert not at.exception and not at.error
     assert charts(at) == 1
-    assert len(at.warning) == ("front" in query)
+    assert len(at.warning) == ("edit" in query)
     assert "<img" not in words(at).replace("\\<img", "")
 
 
-def test_the_card_of_the_edit_leads_to_the_matrix(open_app: Any, library: Path) -> None:
-    at = open_app("methods", library, method="lwptv")
+def test_the_card_of_the_edit_leads_to_the_matrix(look: Any, library: Path) -> None:
+    at = look("methods", library, method="lwptv")
     (door,) = (link for link in at.get("page_link") if link.proto.label == "In front of every merge")
-    assert parse_qs(door.proto.query_string) == {"show": [MATRIX]}
-    at = open_app("methods", library, method="dare")
+    assert parse_qs(door.proto.query_string) == {"scores_view": [MATRIX]}
+    at = look("methods", library, method="dare")
     assert not [link for link in at.get("page_link") if link.proto.label == "In front of every merge"]
 
 
-def test_an_unknown_view_shows_the_runs(open_app: Any, library: Path) -> None:
-    at = open_app("scores", library, show="EVIL")
+def test_an_unknown_view_shows_the_runs(look: Any, library: Path) -> None:
+    at = look("scores", library, scores_view="EVIL")
     assert not at.exception
     assert at.multiselect(key="compare").value
 
 
-@pytest.mark.full
 def test_the_experts_can_be_chosen_where_runs_merged_others(open_app: Any, library: Path, tmp_path: Path) -> None:
     benchmark = Benchmark.load(library)
     few = {name: benchmark.experts[name] for name in list(benchmark.experts)[:2]}
@@ -166,9 +159,9 @@ def test_the_experts_can_be_chosen_where_runs_merged_others(open_app: Any, libra
     for key in ("ties", "ties_lwptv"):
         recipe = preset(key).recipe(benchmark.pretrained, few)
         execute.execute(recipe, own, benchmark=benchmark, keep_model=False, context=Context(device="cpu"))
-    at = open_app("scores", library, show=MATRIX)
+    at = open_app("scores", library, scores_view=MATRIX)
     assert at.dataframe[0].value["", "Merge"].tolist() == ["Task Arithmetic"]
-    picker = at.selectbox(key="merged")
+    picker = at.selectbox(key="expert_group")
     assert [option.split(":")[0] for option in picker.options] == ["4 experts", "2 experts"]
     picker.select(picker.options[1]).run()
     assert not at.exception
@@ -176,9 +169,8 @@ def test_the_experts_can_be_chosen_where_runs_merged_others(open_app: Any, libra
     assert "◇ published, ViT-B/32" in at.dataframe[0].value.columns.get_level_values(0)
 
 
-@pytest.mark.full
-def test_the_ablations_show_ours_beside_the_papers(open_app: Any, library: Path) -> None:
-    at = open_app("scores", library, show=ABLATIONS)
+def test_the_ablations_show_ours_beside_the_papers(look: Any, library: Path) -> None:
+    at = look("scores", library, scores_view=ABLATIONS)
     assert not at.exception and not at.error
     assert charts(at) == 2
     means, inside, outside, printed, printed_outside = (table.value for table in at.dataframe)
@@ -192,12 +184,11 @@ def test_the_ablations_show_ours_beside_the_papers(open_app: Any, library: Path)
     assert printed.shape == (12, 11) and printed_outside.shape == (12, 16)
     assert "without OR" in words(at).split("Not computed yet")[1]
     (door,) = (link for link in at.page_link if "Saliency by kind" in link.label)
-    assert "look=components" in door.proto.query_string and "runs=" in door.proto.query_string
+    assert "features_view=components" in door.proto.query_string and "runs=" in door.proto.query_string
 
 
-@pytest.mark.full
 def test_the_ablations_can_show_intervals_and_a_variant(open_app: Any, rivals: Path) -> None:
-    at = open_app("scores", rivals, show=ABLATIONS, intervals="true", variant="nothing")
+    at = open_app("scores", rivals, scores_view=ABLATIONS, intervals="true", variant="nothing")
     assert not at.exception
     assert at.selectbox(key="variant").value == "DARE"
     inside = at.dataframe[1].value

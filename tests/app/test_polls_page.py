@@ -58,12 +58,12 @@ def test_a_class_from_its_code_to_the_reveal(open_app: Any, library: Path) -> No
 
     at.query_params.update({"lesson": KEY, "step": "2", "class": code})
     at.switch_page("screens/masks.py").run()
-    at.toggle(key="present").set_value(True).run()
+    at.toggle(key="presentation").set_value(True).run()
     assert not at.exception and charts(at) == 1
     assert "class_answers" in chart(at) and "Measured" not in chart(at)
     assert f"Sessions of class {code}, not people; n = 60" in chart(at)
     again = AppTest.from_file(at._script_path, default_timeout=60)
-    again.query_params.update({"lesson": KEY, "step": "2", "class": code, "did": "2", "present": "true"})
+    again.query_params.update({"lesson": KEY, "step": "2", "class": code, "progress": "2", "presentation": "true"})
     again.run().switch_page("screens/masks.py").run()
     assert "class_answers" in chart(again) and "Measured" in chart(again)
 
@@ -112,7 +112,7 @@ def test_the_median_of_a_class_is_called_its_own(open_app: Any, library: Path) -
     code = visit_of(at).poll
     at.query_params.update({"lesson": KEY, "step": "5", "class": code})
     at.switch_page("screens/masks.py").run()
-    at.toggle(key="present").set_value(True).run()
+    at.toggle(key="presentation").set_value(True).run()
     assert "guess_curve" in chart(at) and f"Class {code}: no session has answered yet" in chart(at)
     assert "Your guess" not in chart(at) and not guessed(at)
     for session in range(5):
@@ -133,13 +133,13 @@ def guessed(at: AppTest) -> list[float]:
 
 
 def test_a_guess_that_nobody_made_is_not_drawn(open_app: Any, library: Path) -> None:
-    at = open_app("masks", library, lesson=KEY, step="5", did="g")  # done, and no guess
+    at = open_app("masks", library, lesson=KEY, step="5", progress="g")  # done, and no guess
     drawn = next(str(one.proto.spec) for one in at.get("plotly_chart") if "guess_curve" in str(one.proto.spec))
     assert "Measured" in drawn and "Your guess" not in json.dumps([one["name"] for one in json.loads(drawn)["data"]])
 
 
 def test_a_code_that_is_over_changes_nothing(open_app: Any, library: Path) -> None:
-    at = open_app("masks", library, **{"lesson": KEY, "step": "2", "class": "BCDFGH", "present": "true"})
+    at = open_app("masks", library, **{"lesson": KEY, "step": "2", "class": "BCDFGH", "presentation": "true"})
     assert not at.exception and "guess_number" in chart(at)
 
 

@@ -104,10 +104,10 @@ def test_an_answer_that_comes_after_a_change_is_not_drawn(
 
 def test_live_asks_nothing_while_a_chart_is_presented(open_app: Any, library: Path, bench: StandIn) -> None:
     at = switch(open_app("merge", library, chain="ties"), "live")
-    at.toggle(key="present").set_value(True).run()
+    at.toggle(key="presentation").set_value(True).run()
     at.slider[0].set_value(0.5).run()
     assert not at.exception and len(bench.asked) == 1
-    at.toggle(key="present").set_value(False).run()
+    at.toggle(key="presentation").set_value(False).run()
     assert len(bench.asked) == 2
 
 

@@ -28,7 +28,7 @@ from merging.study.runner import Runner
 from merging.tasks.queue.kinds import PUBLISHED
 
 SMOKE = experiment("smoke")
-HERE = {"shelf": "data", "source": "published experiments", "experiment": "smoke"}
+HERE = {"models_view": "data", "benchmark_source": "published experiments", "experiment": "smoke"}
 
 
 @pytest.fixture

@@ -8,7 +8,7 @@ from urllib.parse import parse_qs, unquote
 
 import pytest
 import tiny_library
-from page_harness import charts, click, labels, runs, words
+from page_harness import charts, click, labels, press, runs, words
 
 from app.reading import put_back
 from app.session import address
@@ -21,7 +21,6 @@ from merging.study import measure
 from merging.study.analysis import stored, subject
 from merging.study.analysis.subject import MeasurementResult
 from merging.study.previews.bootstrap import AVERAGE
-from merging.study.runner import Runner
 from merging.study.runs.inputs import open_inputs
 from merging.study.runs.store import Store
 from merging.tasks.context import Context
@@ -63,10 +62,9 @@ def picked(at: Any) -> str | None:
     return value
 
 
-@pytest.mark.full
 def test_the_view_shows_both_maps_and_the_ranks(open_app: Any, mapped: Path, previewed: list[Any]) -> None:
     run = runs(mapped)[tiny_library.NASTY]
-    at = open_app("drift", mapped, view=BACK, run=run.id, runs=run.id)
+    at = open_app("drift", mapped, drift_view=BACK, run=run.id, runs=run.id)
     assert not at.exception and not at.error
     assert (charts(at), len(at.dataframe)) == (3, 2)
     assert "Measure" not in labels(at, "button")
@@ -75,7 +73,7 @@ def test_the_view_shows_both_maps_and_the_ranks(open_app: Any, mapped: Path, pre
     assert "Rank correlation (Spearman's ρ) of the first-order map with the measured one over 32 tensors" in shown
     assert "drifts most; by what putting it back gives out of domain it is at rank" in shown
     assert previewed == []  # nothing is chosen
-    best = next(button for button in at.button if button.label == "Choose what helps most").click().run()
+    best = press(at, "Choose what helps most")
     changes = measurements_of(mapped, run.id).table("changes")
     rows = changes[(changes["level"] == "tensor") & (changes["over"] == "out of domain")]
     most = rows.loc[rows["change"].idxmax(), "name"]
@@ -87,10 +85,9 @@ def measurements_of(folder: Path, run_id: str) -> Any:
     return stored.find("put_back", Store(folder / "none", libraries=(folder / "runs",)), Benchmark.load(folder), run_id)
 
 
-@pytest.mark.full
 def test_a_click_on_a_map_opens_the_panel(open_app: Any, mapped: Path, previewed: list[Any]) -> None:
     run = runs(mapped)[tiny_library.NASTY]
-    at = open_app("drift", mapped, view=BACK, run=run.id, runs=run.id)
+    at = open_app("drift", mapped, drift_view=BACK, run=run.id, runs=run.id)
     for key, fields in (("revert_map", ("in domain", TENSOR)), ("first_order_map", ("flags", TENSOR))):
         at = click(at, key, *fields)
         assert not at.exception
@@ -103,36 +100,42 @@ def test_a_click_on_a_map_opens_the_panel(open_app: Any, mapped: Path, previewed
         "after",
         [f"t.{TENSOR}=0"],
     )
-    at.segmented_control(key=address.REACH).set_value("its block").run()
+    at.segmented_control(key=address.ACTION_SCOPE).set_value("its block").run()
     assert [rule.text() for rule in previewed[-1][0].edits[0].params.rules] == ["b1=0"]
-    at.segmented_control(key=address.ACT).set_value("scale").run()
+    at.segmented_control(key=address.ACTION).set_value("scale").run()
     at.slider(key=address.FACTOR).set_value(1.5).run()
     assert [rule.text() for rule in previewed[-1][0].edits[0].params.rules] == ["b1=1.5"]
     query = link(at, "Make it a run")
     chain = parse_chain(query["chain"])
     assert chain.edits[0][0] == "manual" and chain.merge[0] == "task_arithmetic"
-    at.segmented_control(key=address.ACT).set_value("give it back to an expert").run()
-    at.selectbox(key=address.GIVEN).set_value("flags").run()
+    at.segmented_control(key=address.ACTION).set_value("give it back to an expert").run()
+    at.selectbox(key=address.ACTION_EXPERT).set_value("flags").run()
     given = previewed[-1][0].edits[0].params
     assert (given.when, [rule.experts for rule in given.rules][1:]) == ("before", [("flags",)])
     assert "This cannot be a factor of the merged weights" in words(at)
     assert not at.exception and not at.error
 
 
-@pytest.mark.full
 def test_an_edited_link_still_opens(open_app: Any, mapped: Path, previewed: list[Any]) -> None:
     run = runs(mapped)[tiny_library.NASTY]
     at = open_app(
-        "drift", mapped, view=BACK, run=run.id, runs=run.id, tensor="<b>no</b>", act="x", reach="y", given="z"
+        "drift",
+        mapped,
+        drift_view=BACK,
+        run=run.id,
+        runs=run.id,
+        tensor="<b>no</b>",
+        action="x",
+        action_scope="y",
+        action_expert="z",
     )
     assert not at.exception
     assert previewed == []
 
 
-@pytest.mark.full
 def test_the_link_carries_the_recipe_that_is_previewed(open_app: Any, mapped: Path, previewed: list[Any]) -> None:
     run, benchmark = runs(mapped)[tiny_library.NASTY], Benchmark.load(mapped)
-    at = open_app("drift", mapped, view=BACK, run=run.id, runs=run.id, tensor=TENSOR)
+    at = open_app("drift", mapped, drift_view=BACK, run=run.id, runs=run.id, tensor=TENSOR)
     query = link(at, "Make it a run")
     assert address.MODELS not in query and address.EXPERTS not in query  # all of the benchmark's
     draft = parse_draft(query[address.CHAIN], benchmark.pretrained, list(benchmark.experts))
@@ -140,11 +143,9 @@ def test_the_link_carries_the_recipe_that_is_previewed(open_app: Any, mapped: Pa
     assert carried.run_id() == shown.run_id() != run.id
 
 
-def test_the_view_without_measurements(open_app: Any, library: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    at = open_app("drift", library, view=BACK)
+def test_the_view_without_measurements(open_app: Any, library: Path, asked: list[tuple[str, str]]) -> None:
+    at = open_app("drift", library, drift_view=BACK)
     assert not at.exception and charts(at) == 0
-    asked: list[tuple[str, str]] = []
-    monkeypatch.setattr(Runner, "measure", lambda self, key, run_id, *on: asked.append((key, run_id)))
     for key in ("measure_put_back", "measure_first_order"):
         at.button(key=key).click().run()
     assert [key for key, _ in asked] == ["put_back", "first_order"]
@@ -162,14 +163,13 @@ def test_a_map_that_is_being_measured_is_drawn(
     monkeypatch.setattr(stored, "find_so_far", lambda *given: partial)
     job = Job("a1", "Putting back", "running", kind="put_back", subject=run.id)
     monkeypatch.setattr(SessionQueue, "jobs", lambda self: [job])
-    at = open_app("drift", library, view=BACK, runs=run.id, run=run.id)
+    at = open_app("drift", library, drift_view=BACK, runs=run.id, run=run.id)
     assert not at.exception
     assert charts(at) == 1
     assert "So far, 6 tensors" in words(at)
 
 
-@pytest.mark.parametrize(("page", "query"), [("masks", {}), ("conflicts", {"about": "sign agreement"})])
-@pytest.mark.full
+@pytest.mark.parametrize(("page", "query"), [("masks", {}), ("conflicts", {"conflicts_view": "sign agreement"})])
 def test_doors_lead_to_the_same_tensor(
     open_app: Any, mapped: Path, previewed: list[Any], page: str, query: dict[str, str]
 ) -> None:
@@ -177,17 +177,16 @@ def test_doors_lead_to_the_same_tensor(
     at = open_app(page, mapped, run=run.id, tensor=TENSOR, **query)
     assert not at.exception
     drift = link(at, "Drift")
-    assert (drift["tensor"], drift["runs"], drift["view"]) == (TENSOR, run.id, "layer by layer")
+    assert (drift["tensor"], drift["runs"], drift["drift_view"]) == (TENSOR, run.id, "layer by layer")
     back = open_app("drift", mapped, **drift)
     assert not back.exception
     assert picked(back) == TENSOR
     assert link(back, "Masks")["tensor"] == link(back, "Conflicts")["tensor"] == TENSOR
     shown = next(button for button in back.button if button.label == "Does putting it back help?").click().run()
     assert not shown.exception
-    assert shown.segmented_control(key="view").value == BACK and picked(shown) == TENSOR
+    assert shown.segmented_control(key="drift_view").value == BACK and picked(shown) == TENSOR
 
 
-@pytest.mark.full
 def test_masks_and_compare_have_the_panel(open_app: Any, mapped: Path, previewed: list[Any]) -> None:
     library = runs(mapped)
     run = library[tiny_library.NASTY]
@@ -195,7 +194,13 @@ def test_masks_and_compare_have_the_panel(open_app: Any, mapped: Path, previewed
     assert not at.exception and len(previewed) == 1
     other = next(one for one in library.values() if one.recipe is not None and one.id != run.id)
     at = open_app(
-        "compare", mapped, run=run.id, b=other.id, between="charts", chart="saliency of one tensor", tensor=TENSOR
+        "compare",
+        mapped,
+        run=run.id,
+        run_b=other.id,
+        compare_view="charts",
+        chart="saliency of one tensor",
+        tensor=TENSOR,
     )
     assert not at.exception
     assert previewed[-1][1].id == run.id

@@ -23,7 +23,6 @@ from merging.study.runs.reference_models import references
 from merging.study.runs.store import Store
 from merging.tasks.context import Context
 
-pytestmark = pytest.mark.full
 ON = "own:mine"
 HELPED = ("button", "multiselect", "selectbox", "segmented_control", "number_input", "toggle")
 DRAWN = "10 of 60 images of each test set, drawn with seed 0, class-balanced"
@@ -61,11 +60,17 @@ def computed(tmp_path: Path, *measured: str, **options: Any) -> dict[str, str]:
 
 
 def test_pages_show_images_that_stay_in_their_files(open_app: Any, library: Path, ids: dict[str, str]) -> None:
-    at = open_app("image", library, on=ON, image="fruit:reporting:3")
+    at = open_app("image", library, benchmark=ON, image="fruit:reporting:3")
     assert not at.exception and not at.error and not at.warning
     assert "one of 10 images" in words(at)
     at = open_app(
-        "compare", library, on=ON, run=ids["ties"], b=ids["task_arithmetic"], between="images", outcome="both wrong"
+        "compare",
+        library,
+        benchmark=ON,
+        run=ids["ties"],
+        run_b=ids["task_arithmetic"],
+        compare_view="images",
+        right_runs="both wrong",
     )
     assert not at.exception and not at.error and DRAWN in words(at)
     at.switch_page("screens/features.py").run()
@@ -78,21 +83,21 @@ def test_pages_show_images_that_stay_in_their_files(open_app: Any, library: Path
 
 def test_pages_on_whole_test_sets_speak_of_no_half(open_app: Any, library: Path, tmp_path: Path) -> None:
     ids = computed(tmp_path, "predictions", whole=True)
-    compared = {"run": ids["ties"], "b": ids["task_arithmetic"]}
+    compared = {"run": ids["ties"], "run_b": ids["task_arithmetic"]}
     visits: list[tuple[str, dict[str, str]]] = [
         ("home", {}),
         ("scores", {"runs": ",".join(ids.values())}),
         ("compare", compared),
-        ("compare", {**compared, "between": "images", "outcome": "both wrong"}),
+        ("compare", {**compared, "compare_view": "images", "right_runs": "both wrong"}),
         ("image", {"image": "fruit:reporting:3"}),
         ("merge", {}),
         ("methods", {"word": "interval", "method": "ties"}),  # not the definitions of both halves
         ("sweeps", {}),
-        ("models", {"shelf": "data"}),
+        ("models", {"models_view": "data"}),
     ]
     shown = []
     for page, query in visits:
-        at = open_app(page, library, on=ON, **query)
+        at = open_app(page, library, benchmark=ON, **query)
         assert not at.exception and not at.error, page
         shown.append(said := words(at))
         parts = [*said.split("\n"), *(widget.help or "" for kind in HELPED for widget in at.get(kind))]
@@ -105,9 +110,9 @@ def test_pages_on_whole_test_sets_speak_of_no_half(open_app: Any, library: Path,
 def test_files_that_were_moved_are_named_and_found_again(
     open_app: Any, library: Path, ids: dict[str, str], tmp_path: Path
 ) -> None:
-    open_app("image", library, on=ON, image="fruit:reporting:3")
+    open_app("image", library, benchmark=ON, image="fruit:reporting:3")
     shutil.move(tmp_path / "images" / "fruit", tmp_path / "elsewhere")
-    at = open_app("image", library, on=ON, image="fruit:reporting:3")
+    at = open_app("image", library, benchmark=ON, image="fruit:reporting:3")
     assert not at.exception
     problem = at.error[0].value.replace("\\", "")
     assert "The images of fruit" in problem and "test-00000-of-00002.parquet" in problem
@@ -118,7 +123,7 @@ def test_files_that_were_moved_are_named_and_found_again(
     for page in ("scores", "compare", "features", "home"):
         at.switch_page(f"screens/{page}.py").run()
         assert not at.exception, page
-    at = open_app("models", library, on=ON, shelf="data")
+    at = open_app("models", library, benchmark=ON, models_view="data")
     assert not at.exception and "The images of fruit" in at.warning[0].value
     at.text_input(key="benchmark_moved").set_value(str(tmp_path / "images"))
     press(at, "Find them")
@@ -127,7 +132,7 @@ def test_files_that_were_moved_are_named_and_found_again(
     press(at, "Find them")
     assert not at.exception and not at.error and not at.warning
     assert "All files are there" in at.info[0].value
-    at = open_app("image", library, on=ON, image="fruit:reporting:3")
+    at = open_app("image", library, benchmark=ON, image="fruit:reporting:3")
     assert not at.exception and not at.error and "one of 10 images" in words(at)
     assert (
         Benchmark.load(benchmark_folders.place_of("mine", tmp_path / "store"))

@@ -25,9 +25,8 @@ from merging.study.runner import Runner
 from merging.tasks.queue.records import Job, State
 
 
-@pytest.mark.full
 def test_runs_are_chosen_compared_and_drawn(open_app: Any, library: Path) -> None:
-    at = open_app("models", library, shelf="runs")
+    at = open_app("models", library, models_view="runs")
     assert not at.exception and not at.error
     rows = table(at)
     assert len(rows) == 4 and set(rows["made"]) == {"precomputed"}
@@ -41,29 +40,30 @@ def test_runs_are_chosen_compared_and_drawn(open_app: Any, library: Path) -> Non
     assert charts(at) == 1
     assert not [link for link in at.page_link if link.value == "Compare"]
     tick(at, [first, second])
-    assert at.query_params["chosen"] == f"{first},{second}"
+    assert at.query_params["selected_runs"] == f"{first},{second}"
     assert [link for link in at.page_link if link.value == "Compare"]
-    again = open_app("models", library, shelf="runs", chosen=second)
+    again = open_app("models", library, models_view="runs", selected_runs=second)
     assert again.multiselect(key="chosen_runs").value == [second]
 
 
 @pytest.mark.parametrize(
-    "query", [{"chosen": "000000000000"}, {"chosen": "../../etc"}, {"shelf": "EVIL", "chosen": ",,"}]
+    "query",
+    [{"selected_runs": "000000000000"}, {"selected_runs": "../../etc"}, {"models_view": "EVIL", "selected_runs": ",,"}],
 )
 def test_a_bad_link(open_app: Any, library: Path, query: dict[str, str]) -> None:
-    at = open_app("models", library, **{"shelf": "runs", **query})
+    at = open_app("models", library, **{"models_view": "runs", **query})
     assert not at.exception
-    if query["chosen"].strip(","):
+    if query["selected_runs"].strip(","):
         assert "does not have" in at.warning[0].value
         press(at, "Show an available run")
         assert not at.exception and len(table(at)) == 4
 
 
 def test_without_runs(open_app: Any, tiny_folder: Path) -> None:
-    at = open_app("models", tiny_folder, shelf="runs")
+    at = open_app("models", tiny_folder, models_view="runs")
     assert not at.exception
     assert "There is no run yet" in words(at)
-    at.segmented_control(key="shelf").set_value("storage and machine").run()
+    at.segmented_control(key="models_view").set_value("storage and machine").run()
     assert not at.exception
     assert "0 own runs" in str(at.get("progress")[0].proto) or at.dataframe
 
@@ -83,7 +83,7 @@ def test_a_run_is_exported_dropped_and_deleted(
     at = open_app("merge", library, models=own_set, chain="task_arithmetic:scaling=0.4")
     run_id = merged(at)
     at.switch_page("screens/models.py")
-    at.query_params["shelf"], at.query_params["chosen"] = "runs", run_id
+    at.query_params["models_view"], at.query_params["selected_runs"] = "runs", run_id
     at.run()
     press(at, "Export the model")
     at = finish(at)
@@ -139,7 +139,7 @@ def test_a_run_is_exported_dropped_and_deleted(
 def test_a_run_that_a_job_works_on_is_not_deleted(
     open_app: Any, library: Path, own_set: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    at = open_app("models", library, shelf="runs")
+    at = open_app("models", library, models_view="runs")
     precomputed = table(at)["id"][0]
     tick(at, [precomputed])
     assert not [
@@ -155,7 +155,7 @@ def test_a_run_that_a_job_works_on_is_not_deleted(
 
 
 def test_the_machine_and_the_meter(open_app: Any, library: Path, own_set: str) -> None:
-    at = open_app("models", library, shelf="storage and machine")
+    at = open_app("models", library, models_view="storage and machine")
     assert not at.exception and not at.error
     assert at.dataframe[0].value["What"][0] == "merged weights"
     assert {"What uses disk space?", "About this machine"} == {head.value for head in at.header}

@@ -43,7 +43,6 @@ def test_times_are_kept_by_page():
     assert timing.slowest()[0]["page"] == "home"
 
 
-@pytest.mark.full
 def test_a_server_starts_says_its_state_and_ends(library, tmp_path):
     with serve(library, tmp_path, {modes.VARIABLE: "class"}, entry="app/serve.py") as url:
         with urllib.request.urlopen(f"{url}/status", timeout=30) as answer:
@@ -56,7 +55,6 @@ def test_a_server_starts_says_its_state_and_ends(library, tmp_path):
             urllib.request.urlopen(passed_on, timeout=30)
 
 
-@pytest.mark.full
 @pytest.mark.parametrize(
     ("setting", "value", "words"),
     [(modes.VARIABLE, "lecture", "expected one of full, class, read"), ("MERGESCOPE_BENCHMARK", "/", "no tasks.json")],

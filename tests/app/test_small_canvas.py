@@ -28,13 +28,13 @@ def test_rules_are_drawn_and_lead_to_the_canvas_with_the_chain(open_app: Any, li
     (cells,) = (trace for trace in json.loads(picture.spec)["data"] if trace["name"] == "Cells")
     assert {0.0, 0.5, 0.9} == set(cells["meta"]["columns"]["Factors"])
     (link,) = links(at, "Paint on Masks")
-    assert "paint=true" in link.query_string
-    assert "painted=all%3D0.9%2Bb0%3D0" in link.query_string
+    assert "painting=true" in link.query_string
+    assert "painted_factors=all%3D0.9%2Bb0%3D0" in link.query_string
 
 
 def test_painting_goes_back_to_the_chain_that_it_came_from(open_app: Any, library: Path) -> None:
     chain = "lwptv;manual:b0=0;ties:density=0.3"
-    at = open_app("masks", library, paint="true", painted="b0=0.5", chain=chain)
+    at = open_app("masks", library, painting="true", painted_factors="b0=0.5", chain=chain)
     assert not at.exception
     assert "Opens Merge with the chain that came from there" in words(at)
     (link,) = links(at, "Make it a run")

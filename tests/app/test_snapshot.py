@@ -16,7 +16,7 @@ from tiny_library import NASTY
 from viz_tables import drift_case_objective
 
 from app import singletons
-from app.reading import data, glossary
+from app.reading import data
 from app.snapshot import folder, site
 from app.snapshot.contents import Site
 from app.snapshot.figures import shared_parts, static
@@ -27,7 +27,8 @@ from viz.report.contents import ReportView, Source
 from viz.report.guard import Private
 
 DATE, TOOL = "2026-11-23", "https://example.org/mergescope"
-VIEWS = ["# a view with every position of a slider", "drift?view=two+extreme+cases&overlap=1  slider=overlap"]
+SWEPT = "drift?drift_view=two+extreme+cases&shared_directions=1  slider=shared_directions"
+VIEWS = ["# a view with every position of a slider", SWEPT]
 ADDRESS = re.compile(r"(?:https?:)?//[\w.-]+\.\w")
 
 
@@ -60,7 +61,6 @@ def hostile(text: str) -> Site:
     return Site(text, DATE, "", (), (static("figure-1", (view, (source,))),), (("Mergescope", text),))
 
 
-@pytest.mark.full
 def test_the_same_input_gives_the_same_bytes_and_no_page_leads_outside(tiny_place: None) -> None:
     files = made()
     assert files == made()
@@ -120,10 +120,12 @@ def test_what_cannot_be_shown_is_named(tiny_place: None) -> None:
     assert "Did you mean" in refused(["smal"], [])
     assert "Nothing is asked for" in refused([], ["# nothing"])
     assert "Line 1 of the views: there is no page 'mask'" in refused([], ["mask?ratio=0.7"])
-    assert "got 'slide=overlap'" in refused([], ["drift?view=two+extreme+cases  slide=overlap"])
-    assert "no slider or picker 'ratio'" in refused([], ["drift?view=two+extreme+cases  slider=ratio"])
+    assert "got 'slide=shared_directions'" in refused(
+        [], ["drift?drift_view=two+extreme+cases  slide=shared_directions"]
+    )
+    assert "no slider or picker 'ratio'" in refused([], ["drift?drift_view=two+extreme+cases  slider=ratio"])
     assert "draws no chart 'lens'; its charts are: drift_case_weights" in refused(
-        [], ["drift?view=two+extreme+cases  chart=lens"]
+        [], ["drift?drift_view=two+extreme+cases  chart=lens"]
     )
 
 
@@ -141,11 +143,6 @@ def test_frames_share_what_is_equal() -> None:
     for figure, frame in zip(figures, shared["frames"], strict=True):
         parts = [{name: shared["values"][at] for name, at in shared["parts"][part].items()} for part in frame]
         assert parts == [figure["layout"], *figure["data"]]
-
-
-@pytest.mark.parametrize("word", glossary.words(), ids=lambda word: word.word)
-def test_every_formula_of_the_glossary_is_set(word: glossary.Word) -> None:
-    assert mathml(word.formula).startswith("<math>")
 
 
 def test_markdown_of_lessons_is_html_of_escaped_text() -> None:

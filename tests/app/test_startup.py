@@ -41,7 +41,6 @@ def test_no_popup_of_streamlit_covers_the_pages(monkeypatch: pytest.MonkeyPatch)
         config.set_option("server.headless", before)
 
 
-@pytest.mark.full
 @pytest.mark.parametrize(("headless", "opened"), [("true", False), ("false", True)])
 def test_the_browser_opens_the_app_unless_it_is_told_not_to(
     headless: str, opened: bool, library: Path, tmp_path: Path

@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import Any
 
 import odd_experts
-import pytest
 from page_harness import words
 from swept_library import means_of, picker, swept
 
@@ -18,13 +17,14 @@ from merging.study.sweeps import storage
 from merging.study.sweeps.sweep import Axis, Sweep
 
 
-@pytest.mark.full
 def test_the_best_point_under_a_bound(open_app: Any, library: Path, tmp_path: Path) -> None:
     found = swept(library, tmp_path / "store")
     means = means_of(found, library, tmp_path / "store")
     least = int(100 * sorted(means["out_of_domain"])[-2])
     meeting = means[means["out_of_domain"] >= least / 100]
-    at = open_app("sweeps", library, sweep=found.id, subject="out of domain", least=str(least), best="in domain")
+    at = open_app(
+        "sweeps", library, sweep=found.id, constraint="out of domain", minimum=str(least), criterion="in domain"
+    )
     assert not at.exception and not at.error and not at.warning
     best = meeting.loc[meeting["in_domain"].idxmax(), "point"]
     assert picker(at, "chosen_point").value == best
@@ -40,20 +40,18 @@ def test_the_best_point_under_a_bound(open_app: Any, library: Path, tmp_path: Pa
     assert picker(at, "chosen_point").value == best
 
 
-@pytest.mark.full
 def test_no_point_meets_the_bound(open_app: Any, library: Path, tmp_path: Path) -> None:
     found = swept(library, tmp_path / "store")
     means = means_of(found, library, tmp_path / "store")
     at = open_app("sweeps", library, sweep=found.id)
     picker(at, "chosen_point").set_value(str(means["point"].iloc[0])).run()
-    at.selectbox(key="subject").set_value("in domain").run()
-    at.number_input(key="least").set_value(100).run()
+    at.selectbox(key="constraint").set_value("in domain").run()
+    at.number_input(key="minimum").set_value(100).run()
     assert not at.exception
     assert "No point has at least 100% in domain. The nearest is shown." in at.warning[0].value
     assert picker(at, "chosen_point").value == means.loc[means["in_domain"].idxmax(), "point"]  # whatever was chosen
 
 
-@pytest.mark.full
 def test_a_point_that_two_sweeps_share_has_a_picker_in_each(open_app: Any, library: Path, tmp_path: Path) -> None:
     one, other = (
         swept(library, tmp_path / "store", presets=("ties",), axes=(axis,))

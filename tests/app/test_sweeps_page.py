@@ -29,8 +29,8 @@ def metrics(at: AppTest) -> list[str]:
     return [str(metric.value) for metric in at.metric]
 
 
-def test_without_sweeps_the_form_is_shown(open_app: Any, library: Path) -> None:
-    at = open_app("sweeps", library)
+def test_without_sweeps_the_form_is_shown(look: Any, library: Path) -> None:
+    at = look("sweeps", library)
     assert not at.exception and not at.error
     assert charts(at) == 0
     said = words(at)
@@ -65,7 +65,6 @@ def test_the_form_offers_lines_and_planes(open_app: Any, library: Path, kind: st
     assert says in words(at)
 
 
-@pytest.mark.full
 def test_two_values_make_a_map(open_app: Any, library: Path) -> None:
     at = open_app("sweeps", library)
     at.multiselect(key="sweep_recipes").set_value(["task_arithmetic_lwptv"]).run()
@@ -75,7 +74,6 @@ def test_two_values_make_a_map(open_app: Any, library: Path) -> None:
     assert "22 points" in words(at)
 
 
-@pytest.mark.full
 def test_the_form_keeps_what_was_entered_while_other_pages_are_looked_at(open_app: Any, library: Path) -> None:
     at = open_app("sweeps", library)
     at.multiselect(key="sweep_recipes").set_value(["ties", "task_arithmetic"]).run()
@@ -104,7 +102,6 @@ def test_starting_shows_the_sweep_and_its_job(open_app: Any, library: Path, monk
     assert len(started) == 2
 
 
-@pytest.mark.full
 def test_a_whole_sweep(open_app: Any, library: Path, tmp_path: Path) -> None:
     found = swept(library, tmp_path / "store")
     at = open_app("sweeps", library, sweep=found.id)
@@ -124,7 +121,6 @@ def test_a_whole_sweep(open_app: Any, library: Path, tmp_path: Path) -> None:
     assert all("drawn with seed 0" in spec and "on CPU" in spec for spec in specs)
 
 
-@pytest.mark.full
 def test_a_partial_sweep_can_be_looked_at_and_resumed(
     open_app: Any, library: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -140,7 +136,6 @@ def test_a_partial_sweep_can_be_looked_at_and_resumed(
     assert "computing on 3 workers, 1 lost" in "".join(str(bar.proto) for bar in at.get("progress"))
 
 
-@pytest.mark.full
 def test_what_the_browser_had_not_seen_yet_is_no_choice(open_app: Any, library: Path, tmp_path: Path) -> None:
     found = swept(library, tmp_path / "store", compute=1)
     at = open_app("sweeps", library, sweep=found.id)
@@ -154,7 +149,6 @@ def test_what_the_browser_had_not_seen_yet_is_no_choice(open_app: Any, library: 
     assert "point" not in at.query_params
 
 
-@pytest.mark.full
 def test_the_tray_shows_another_sweep_on_the_page_itself(
     open_app: Any, library: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -185,7 +179,6 @@ def test_recipes_and_sweeps_of_one_name_are_told_apart(open_app: Any, library: P
     assert len(labels) == 2
 
 
-@pytest.mark.full
 def test_a_report_says_what_a_sweep_was_computed_from(open_app: Any, library: Path, tmp_path: Path) -> None:
     found = swept(library, tmp_path / "store", compute=3)
     at = open_app("sweeps", library, sweep=found.id)
@@ -198,7 +191,6 @@ def test_a_report_says_what_a_sweep_was_computed_from(open_app: Any, library: Pa
     assert len(digests) == 2 + len(benchmark.experts) and "pretrained, sha-256" in digests
 
 
-@pytest.mark.full
 def test_a_point_is_opened_as_a_run(open_app: Any, library: Path, tmp_path: Path) -> None:
     found = swept(library, tmp_path / "store", presets=("ties",), axes=(Axis("ties.density", (0.1, 0.2)),))
     at = open_app("sweeps", library, sweep=found.id)
@@ -214,7 +206,6 @@ def test_a_point_is_opened_as_a_run(open_app: Any, library: Path, tmp_path: Path
     assert [job.title for job in jobs] == ["TIES (density 0.1)"]
 
 
-@pytest.mark.full
 def test_a_plane_marks_known_models(open_app: Any, library: Path, tmp_path: Path) -> None:
     axes = tuple(Axis(name, (0.0, 0.5, 1.0)) for name in PAIR)
     found = swept(library, tmp_path / "store", presets=("task_arithmetic",), axes=axes, kind=PLANE)
@@ -227,7 +218,6 @@ def test_a_plane_marks_known_models(open_app: Any, library: Path, tmp_path: Path
     assert "lies off the plane" in said and "cannot be opened as a run" in said
 
 
-@pytest.mark.full
 def test_a_map_of_two_values(open_app: Any, library: Path, tmp_path: Path) -> None:
     axes = (Axis("lwptv.prune_ratio", (0.0, 0.5)), Axis("task_arithmetic.scaling", (0.2, 0.4)))
     found = swept(library, tmp_path / "store", presets=("task_arithmetic_lwptv",), axes=axes)
@@ -238,7 +228,6 @@ def test_a_map_of_two_values(open_app: Any, library: Path, tmp_path: Path) -> No
     assert "as the chosen point has it" in words(at)
 
 
-@pytest.mark.full
 def test_values_on_the_reporting_half_carry_a_warning(open_app: Any, library: Path, tmp_path: Path) -> None:
     found = swept(library, tmp_path / "store", presets=("ties",), axes=(Axis("ties.density", (0.1, 0.2)),),
                   split="reporting")  # fmt: skip
@@ -246,7 +235,6 @@ def test_values_on_the_reporting_half_carry_a_warning(open_app: Any, library: Pa
     assert "has already seen the images" in at.warning[0].value
 
 
-@pytest.mark.full
 def test_a_sweep_is_renamed_and_deleted(open_app: Any, library: Path, tmp_path: Path) -> None:
     found = swept(library, tmp_path / "store", presets=("ties",), axes=(Axis("ties.density", (0.1, 0.2)),))
     at = open_app("sweeps", library, sweep=found.id)
@@ -260,7 +248,6 @@ def test_a_sweep_is_renamed_and_deleted(open_app: Any, library: Path, tmp_path: 
     assert at.query_params["sweep"] == ["new"] or at.query_params["sweep"] == "new"
 
 
-@pytest.mark.full
 def test_what_a_link_asks_for_stays_when_the_page_is_drawn_again(open_app: Any, library: Path, tmp_path: Path) -> None:
     older, newer = (
         swept(library, tmp_path / "store", presets=("ties",), axes=(Axis("ties.density", values),))
@@ -277,7 +264,7 @@ def test_what_a_link_asks_for_stays_when_the_page_is_drawn_again(open_app: Any, 
     for _ in range(2):
         assert picker(at, "sweep_picker").value == at.query_params["sweep"] == older.id
         assert picker(at, "chosen_point").value == at.query_params["point"] == other
-        at.toggle(key="present").set_value(True).run()  # the whole page is drawn again, as when a job ends
+        at.toggle(key="presentation").set_value(True).run()  # the whole page is drawn again, as when a job ends
     at = open_app("sweeps", library, sweep="new")
     at.text_input(key="sweep_title").set_value("Mine").run()
     assert at.button(key="sweep_start")
@@ -286,8 +273,8 @@ def test_what_a_link_asks_for_stays_when_the_page_is_drawn_again(open_app: Any, 
 @pytest.mark.parametrize(
     "query", [{"sweep": "0123456789ab"}, {"sweep": "../../etc/passwd"}, {"sweep": "new", "point": "x"}]
 )
-def test_a_bad_link(open_app: Any, library: Path, query: dict[str, str]) -> None:
-    at = open_app("sweeps", library, **query)
+def test_a_bad_link(look: Any, library: Path, query: dict[str, str]) -> None:
+    at = look("sweeps", library, **query)
     assert not at.exception
     assert ("which this machine does not have" in words(at)) == (query["sweep"] != "new")
 
@@ -298,7 +285,6 @@ def test_without_a_benchmark_the_page_says_so(open_app: Any, tmp_path: Path) -> 
     assert "There is no benchmark here" in at.error[0].value
 
 
-@pytest.mark.full
 def test_points_that_are_gone_are_missing(open_app: Any, library: Path, tmp_path: Path) -> None:
     found = swept(library, tmp_path / "store")
     at = open_app("sweeps", library, sweep=found.id)
@@ -309,7 +295,6 @@ def test_points_that_are_gone_are_missing(open_app: Any, library: Path, tmp_path
     assert "5 of 6 points" in "".join(str(bar.proto) for bar in at.get("progress"))
 
 
-@pytest.mark.full
 def test_tables_of_a_sweep_wait_only_while_its_points_are_computed(
     open_app: Any, library: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

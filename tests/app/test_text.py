@@ -50,7 +50,7 @@ def test_downloads_hold_no_formulas() -> None:
 
 OTHERS_WORDS = {  # words that mean something of the page's own, and happen to be some method's parameter, too
     "screens/masks.py": {"shared", "block", "threshold"},  # a choice of the live picture
-    "session/address.py": {"shared", "density", "direction", "scope", "score"},  # keys of links
+    "session/address.py": {"block", "density", "direction", "scope", "score"},  # keys of links
     "views/conflicts/signs.py": {"density", "rank_tol"},  # columns and notes of the measurement
     "views/conflicts/joint_space.py": {"renorm"},  # a column of its table
     "screens/features.py": {"components"},  # a view
@@ -66,9 +66,9 @@ OTHERS_WORDS = {  # words that mean something of the page's own, and happen to b
     "views/drift/put_back.py": {"block"},  # a level or a column of its table
     "views/conflicts/layers.py": {"block"},  # a level or a column of its table
     "views/learning/one_image.py": {"block"},  # a level or a column of its table
-    "widgets/put_back/panel.py": {"block"},  # a level or a column of its table
+    "widgets/put_back_panel.py": {"block"},  # a level or a column of its table
     "status.py": {"mode"},  # of the server
-    "reading/lessons/step_text.py": {"steps"},  # of a lesson
+    "reading/step_text.py": {"steps"},  # of a lesson
     "views/learning/along_steps.py": {"steps"},  # columns or keys of its own
     "reading/previews.py": {"seed"},  # the same
     "reading/measurements.py": {"l1", "most", "rank"},  # columns of its tables

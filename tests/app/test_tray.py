@@ -23,22 +23,22 @@ from merging.tasks.queue.records import Job, name_job
 RUN_ID = "0123456789ab"
 PAGES = {  # measurement -> the page that shows it, and what the link says besides the run
     "drift": (pages.DRIFT, {}),
-    "layer_drift": (pages.DRIFT, {"view": "layer by layer"}),
-    "ablation": (pages.DRIFT, {"view": "layer by layer"}),
-    "exemplars": (pages.DRIFT, {"view": "exemplars"}),
-    "put_back": (pages.DRIFT, {"view": "put back"}),
-    "first_order": (pages.DRIFT, {"view": "put back"}),
-    "signs": (pages.CONFLICTS, {"about": "sign agreement"}),
-    "pairs": (pages.CONFLICTS, {"about": "experts against experts"}),
-    "drm_ablations": (pages.CONFLICTS, {"about": "ablations of DRM"}),
-    "task_counts": (pages.CONFLICTS, {"about": "number of tasks"}),
+    "layer_drift": (pages.DRIFT, {"drift_view": "layer by layer"}),
+    "ablation": (pages.DRIFT, {"drift_view": "layer by layer"}),
+    "exemplars": (pages.DRIFT, {"drift_view": "exemplars"}),
+    "put_back": (pages.DRIFT, {"drift_view": "put back"}),
+    "first_order": (pages.DRIFT, {"drift_view": "put back"}),
+    "signs": (pages.CONFLICTS, {"conflicts_view": "sign agreement"}),
+    "pairs": (pages.CONFLICTS, {"conflicts_view": "experts against experts"}),
+    "drm_ablations": (pages.CONFLICTS, {"conflicts_view": "ablations of DRM"}),
+    "task_counts": (pages.CONFLICTS, {"conflicts_view": "number of tasks"}),
     "features": (pages.FEATURES, {}),
     "tsne": (pages.FEATURES, {"map": "t-SNE"}),
     "predictions": (pages.COMPARE, {}),
-    "along_steps": (pages.LEARNING, {"learned": "loss and gain"}),
-    "modules": (pages.LEARNING, {"learned": "modules"}),
-    "depths": (pages.IMAGE, {"see": "whole data sets"}),
-    "feature_bank": (pages.IMAGE, {"see": "neighbors"}),
+    "along_steps": (pages.LEARNING, {"learning_view": "loss and gain"}),
+    "modules": (pages.LEARNING, {"learning_view": "modules"}),
+    "depths": (pages.IMAGE, {"image_view": "whole data sets"}),
+    "feature_bank": (pages.IMAGE, {"image_view": "neighbors"}),
     "method_times": (pages.METHODS, {}),
 }
 
@@ -65,7 +65,7 @@ def test_a_finished_measurement_links_to_its_view_and_names_its_run(measurement:
 
 def test_a_measurement_of_the_benchmark_names_no_run(links: Any) -> None:
     tray.open_measurement(finished(measurements.EXEMPLARS, ""))
-    assert links == [(pages.DRIFT, {"view": "exemplars"})]
+    assert links == [(pages.DRIFT, {"drift_view": "exemplars"})]
 
 
 @pytest.mark.parametrize("measurement", [measurements.SIGNS, measurements.DRIFT, measurements.TSNE])

@@ -83,8 +83,7 @@ def on_command_line(line: str, store: Store, tmp_path: Path) -> Run:
     return run
 
 
-@pytest.mark.full
-@pytest.mark.parametrize("counted", [False, True], ids=["by hand", "preset"])
+@pytest.mark.parametrize("counted", [pytest.param(False, marks=pytest.mark.full), True], ids=["by hand", "preset"])
 def test_three_ways_in_give_the_same_bytes(
     counted: bool, open_app: Any, carrying: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -127,7 +126,6 @@ def test_three_ways_in_give_the_same_bytes(
     assert not same(weights(in_app), other.state_dict)  # the setting makes a difference here
 
 
-@pytest.mark.full
 def test_the_page_opens_on_a_chain_of_ones_own(open_app: Any, carrying: Path) -> None:
     """Its merge may be changed by hand, and the result then is that of the same chain elsewhere."""
     at = open_app("merge", carrying)

@@ -1,15 +1,17 @@
 """Breaks merging/ on purpose, one small change at a time, and runs the fast tests that should notice.
 
     make mutations                                   # all of mutations/*.yaml, one after another, about half an hour
-    python tests/bench/mutations.py --only ties      # those with that word in their file or text
+    python tests/bench/mutations.py --only ties      # those with that word in their file, change or tests
+    python tests/bench/mutations.py --sample 60      # that many, the same each time
     python tests/bench/mutations.py --resume FILE    # keep outcomes there; skip what was caught and has not changed
     python tests/bench/mutations.py --jobs 4         # in four copies of the tree at once
 
-A mutation is a text that occurs exactly once in a file, another text in its place, and the tests that must fail then.
-Each runs in a copy of the tree, never in this one. First all tests run there unchanged: they must pass, so that a
-failure is the mutation's. A change under which the tests hang until the time limit counts as caught, and the summary
-says so. What no test notices is printed as a survivor, and the exit code is 1: it needs a test, or, if the program does
-the same with it, another mutation in its place.
+A mutation is a change by pattern (patterns.py) of a function, method or value that it names, and the tests that must
+fail then, of those that `make test` runs. In a file that is no program, a text that occurs once is the pattern. Each
+runs in a copy of the tree, never in this one. First all tests run there unchanged: they must pass, so that a failure is
+the mutation's. A change under which the tests hang until the time limit counts as caught, and the summary says so. What
+no test notices is printed as a survivor, and the exit code is 1: it needs a test, or, if the program does the same with
+it, another mutation in its place.
 """
 
 from __future__ import annotations
@@ -18,6 +20,7 @@ import argparse
 import hashlib
 import json
 import os
+import random
 import shlex
 import shutil
 import subprocess
@@ -25,17 +28,19 @@ import sys
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
-from queue import SimpleQueue
+from typing import Any
 
 import yaml
+from patterns import change
 
 ROOT = Path(__file__).resolve().parents[2]
 LISTS = Path(__file__).with_name("mutations")
+TESTS = "not full and not engine and not browser"  # what `make test` runs, but for the browser
 LIMIT = 180.0  # seconds that the tests of one mutation may take
 CAUGHT, LIMITED, SURVIVED, BROKEN = "caught", "caught by the time limit", "SURVIVED", "COULD NOT RUN"
 PASSED, FAILED, INTERRUPTED = 0, 1, 2  # exit codes of pytest; with -x, an import that fails interrupts it
@@ -44,11 +49,11 @@ LEFT_OUT = shutil.ignore_patterns(".git", ".venv", "__pycache__", ".*_cache", ".
 
 @dataclass(frozen=True)
 class Mutation:
-    """One change of one file, and the arguments of pytest that choose the tests."""
+    """One change of a part of a file, and the arguments of pytest that choose the tests."""
 
     file: str
-    old: str
-    new: str
+    part: str
+    change: str
     tests: str
 
     @property
@@ -58,69 +63,59 @@ class Mutation:
 
     def text(self) -> str:
         """The change in one line."""
-        return f"{self.file}: {self.old!r} -> {self.new!r}"
+        return f"{self.file}: {self.part}: {self.change}"
 
     def changed(self, source: str) -> str:
-        """The file's text with the change. Raises ValueError if the old text is not there exactly once."""
-        if (count := source.count(self.old)) != 1:
-            raise ValueError(f"{self.file}: {self.old!r} occurs {count} times; it must occur exactly once.")
-        return source.replace(self.old, self.new)
+        """The file's text with the change. Raises ValueError unless there is one place for it."""
+        if self.file.endswith(".py"):
+            return change(source, self.part, self.change)
+        old, _, new = self.change.partition(" -> ")
+        if (count := source.count(old)) != 1:
+            raise ValueError(f"{old!r} occurs {count} times; it must occur exactly once.")
+        return source.replace(old, new)
 
     def digest(self, root: Path) -> str:
         """Changes whenever the mutation, its file or one of its test files does."""
         whole = hashlib.sha256(repr(self).encode())
-        for path in (root / self.file, *sorted(file for name in self.paths for file in python_files(root / name))):
+        tests = [root / name for name in self.paths]
+        files = [file for path in tests for file in (sorted(path.rglob("*.py")) if path.is_dir() else [path])]
+        for path in (root / self.file, *sorted(files)):
             whole.update(path.read_bytes())
         return whole.hexdigest()
 
 
-def python_files(path: Path) -> list[Path]:
-    """A file, or the files in a folder."""
-    return sorted(path.rglob("*.py")) if path.is_dir() else [path]
-
-
 def read_lists(folder: Path = LISTS) -> list[Mutation]:
-    """Every mutation: a list is a YAML mapping {file: {tests, changes: {old: new, or several new ones}}}."""
+    """Every mutation: a list is a YAML mapping {file: {tests, changes: {part: change, or several}}}."""
     mutations = []
     for path in sorted(folder.glob("*.yaml")):
         for file, entry in yaml.safe_load(path.read_text("utf-8")).items():
-            for old, new in entry["changes"].items():
-                texts = new if isinstance(new, list) else [new]
-                mutations += [Mutation(file, old, text, " ".join(entry["tests"].split())) for text in texts]
+            for part, changes in entry["changes"].items():
+                texts = changes if isinstance(changes, list) else [changes]
+                mutations += [Mutation(file, part, text, " ".join(entry["tests"].split())) for text in texts]
     return mutations
 
 
 class Worker:
     """A copy of the working tree with compiled modules, and a process that runs pytest in it."""
 
-    def __init__(self, folder: Path) -> None:
-        self.tree, home = folder / "tree", folder / "home"
+    def __init__(self, stack: ExitStack) -> None:
+        folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="mutations-", ignore_cleanup_errors=True))
+        self.tree, home = Path(folder, "tree"), Path(folder, "home")
         shutil.copytree(ROOT, self.tree, ignore=LEFT_OUT)
         home.mkdir()
         rooms = ["merging", "viz", "app"]
         subprocess.run([sys.executable, "-m", "compileall", "-q", *rooms], cwd=self.tree, check=False)
         options = {"PYTHONDONTWRITEBYTECODE": "1", "OMP_NUM_THREADS": "1", "HOME": str(home), "TMPDIR": str(home)}
-        self._process = subprocess.Popen(
-            [sys.executable, str(Path(__file__).with_name("warm_pytest.py"))], cwd=self.tree, env=os.environ | options,
-            stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
-        )  # fmt: skip
-
-    @classmethod
-    @contextmanager
-    def made(cls) -> Iterator[Worker]:
-        """A worker whose copy is removed at the end."""
-        with tempfile.TemporaryDirectory(prefix="mutations-", ignore_cleanup_errors=True) as folder:
-            worker = cls(Path(folder))
-            try:
-                yield worker
-            finally:
-                worker._process.kill()
-                worker._process.communicate()
+        command = [sys.executable, str(Path(__file__).with_name("warm_pytest.py"))]
+        pipes: dict[str, Any] = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
+        self._process = subprocess.Popen(command, cwd=self.tree, env=os.environ | options, **pipes)
+        stack.callback(self._process.communicate)
+        stack.callback(self._process.kill)
 
     def pytest(self, arguments: Sequence[str], limit: float) -> tuple[int | None, str]:
         """The exit code of pytest, None at the time limit, and the end of what it printed."""
         assert self._process.stdin is not None and self._process.stdout is not None
-        request = {"arguments": ["-m", "not full", *arguments], "folder": str(self.tree), "limit": limit}
+        request = {"arguments": [*arguments, "-m", TESTS], "folder": str(self.tree), "limit": limit}
         self._process.stdin.write(json.dumps(request) + "\n")
         self._process.stdin.flush()
         answer = json.loads(self._process.stdout.readline())
@@ -159,31 +154,23 @@ def run_all(
     mutations: Sequence[Mutation], workers: Sequence[Worker], limit: float, resume: Path | None
 ) -> Counter[str]:
     """Run mutations, one at a time by each worker; prints every outcome as it comes, and the survivors at the end."""
-    free: SimpleQueue[Worker] = SimpleQueue()
-    for worker in workers:
-        free.put(worker)
-    tallies, survivors = Counter[str](), list[str]()
+    tallies, survivors, rest = Counter[str](), list[str](), iter(list(enumerate(mutations, 1)))
 
-    def one(number: int, mutation: Mutation) -> None:
-        worker = free.get()
-        digest, started = mutation.digest(worker.tree), time.monotonic()
-        try:
+    def work(worker: Worker) -> None:
+        for number, mutation in rest:
+            digest, started = mutation.digest(worker.tree), time.monotonic()
             result, output = outcome(mutation, worker, limit)
-        finally:
-            free.put(worker)
-        seconds = round(time.monotonic() - started, 1)
-        print(
-            f"{number:3d}/{len(mutations)} {seconds:6.1f} s  {result}: {mutation.text()}\n{output}".rstrip(), flush=True
-        )
-        tallies[result] += 1
-        survivors.extend([mutation.text()] if result in {SURVIVED, BROKEN} else [])
-        if resume is not None:
-            with resume.open("a", encoding="utf-8") as file:
-                row = {"digest": digest, "outcome": result, "seconds": seconds, "mutation": mutation.text()}
-                file.write(json.dumps(row) + "\n")
+            seconds, text = round(time.monotonic() - started, 1), mutation.text()
+            print(f"{number:3d}/{len(mutations)} {seconds:6.1f} s  {result}: {text}\n{output}".rstrip(), flush=True)
+            tallies[result] += 1
+            survivors.extend([text] if result in {SURVIVED, BROKEN} else [])
+            if resume is not None:
+                with resume.open("a", encoding="utf-8") as file:
+                    row = {"digest": digest, "outcome": result, "seconds": seconds, "mutation": text}
+                    file.write(json.dumps(row) + "\n")
 
     with ThreadPoolExecutor(len(workers)) as pool:
-        list(pool.map(one, range(1, len(mutations) + 1), mutations))
+        list(pool.map(work, workers))
     print("\n".join(["", *(f"Not caught: {text}" for text in survivors)]))
     return tallies
 
@@ -200,6 +187,7 @@ def main() -> int:
     """Exit code 0 if every mutation was caught, else 1."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n\n")[0])
     parser.add_argument("--only", default="", help="run those with this text in their file, change or tests")
+    parser.add_argument("--sample", type=int, help="run that many of them, drawn with a fixed seed")
     parser.add_argument("--jobs", type=int, default=1, help="copies of the tree that work at once")
     parser.add_argument("--limit", type=float, default=LIMIT, help="seconds for the tests of one mutation")
     parser.add_argument("--resume", type=Path, help="a file of outcomes: what it says is caught is not run again")
@@ -207,13 +195,15 @@ def main() -> int:
     parser.add_argument("--unchecked", action="store_true", help="do not run the tests unchanged first")
     options = parser.parse_args()
     mutations = [each for each in read_lists() if options.only in f"{each.text()} {each.tests}"]
+    if options.sample is not None:
+        mutations = random.Random(0).sample(mutations, min(options.sample, len(mutations)))
     if options.list:
         print("\n".join(each.text() for each in mutations))
         return 0
     known, started = caught_before(options.resume), time.monotonic()
     rest = [each for each in mutations if each.digest(ROOT) not in known]
     with ExitStack() as stack:
-        workers = [stack.enter_context(Worker.made()) for _ in range(max(options.jobs, 1))]
+        workers = [Worker(stack) for _ in range(max(options.jobs, 1))]
         if rest and not options.unchecked:
             check_unchanged(rest, workers[0], options.limit)
         tallies = run_all(rest, workers, options.limit, options.resume)

@@ -82,7 +82,7 @@ def measure(url: str, rounds: int) -> tuple[list[float], list[float]]:
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path="/usr/bin/chromium", args=["--headless", "--no-sandbox"])
         context = browser.new_context(viewport={"width": 1440, "height": 1100})
-        canvas = new_tab(context, url).open("/masks?paint=true").charted()
+        canvas = new_tab(context, url).open("/masks?painting=true").charted()
         plain = new_tab(context, url).open("/masks?ratio=0.4").charted()
         for number in range(rounds + 1):
             canvas.page.bring_to_front()

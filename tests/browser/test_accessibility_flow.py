@@ -26,7 +26,7 @@ def pages() -> list[str]:
 
 # What a page shows only where its address says so.
 VIEWS = (
-    "masks?paint=true", "masks?run=0123456789ab", "merge?chain=no_such_edit;ties", "models?shelf=runs",
+    "masks?painting=true", "masks?run=0123456789ab", "merge?chain=no_such_edit;ties", "models?models_view=runs",
     "masks?lesson=masks_by_hand&step=1", "masks?lesson=masks_by_hand&step=5",
 )  # fmt: skip
 
@@ -48,16 +48,24 @@ def excuses() -> set[str]:
     return set()
 
 
-@pytest.mark.parametrize("path", [*pages(), *VIEWS])
-def test_page_breaks_no_rule_and_is_walked_by_tab(walker: App, excuses: set[str], path: str) -> None:
+def drawn(walker: App, path: str) -> App:
+    """A page with all of its parts."""
     walker.open(f"/{path}")
     expect(walker.page.locator("[data-testid=stSkeleton]")).to_have_count(0, timeout=PATIENCE)  # parts still loading
-    if walker.page.locator("[data-testid=stPlotlyChart]").count():
-        walker.charted()
-    ours, theirs = axe.violations(walker.page)
+    return walker.charted() if walker.page.locator("[data-testid=stPlotlyChart]").count() else walker
+
+
+@pytest.mark.parametrize("path", [*pages(), *(pytest.param(view, marks=pytest.mark.full) for view in VIEWS)])
+def test_page_breaks_no_rule(walker: App, excuses: set[str], path: str) -> None:
+    ours, theirs = axe.violations(drawn(walker, path).page)
     excuses |= theirs
     assert not ours
-    stops = keyboard.walk(walker.page)
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("path", [*pages(), *VIEWS])
+def test_page_is_walked_by_tab(walker: App, path: str) -> None:
+    stops = keyboard.walk(drawn(walker, path).page)
     assert keyboard.missed(walker.page) == []
     assert [stop for stop in stops if not stop.name or stop.line < contrast.FOCUS] == []
 
@@ -68,6 +76,7 @@ def test_listed_faults_of_streamlit_still_occur(excuses: set[str]) -> None:
     assert excuses == listed
 
 
+@pytest.mark.full
 def test_choose_experts_and_merge_by_keyboard(walker: App) -> None:
     page = walker.open("/merge?chain=task_arithmetic").page
     keyboard.reach(page, page.get_by_role("combobox", name="Experts"))
@@ -85,11 +94,12 @@ def test_choose_experts_and_merge_by_keyboard(walker: App) -> None:
     walker.charted()
 
 
+@pytest.mark.full
 def test_paint_by_keyboard(walker: App, lwptv_run: str) -> None:
     page = walker.open(f"/masks?run={lwptv_run}").charted().page
     keyboard.reach(page, page.get_by_role("switch", name="Paint").or_(page.get_by_role("checkbox", name="Paint")).first)
     page.keyboard.press("Space")
-    walker.wait_for_address("paint=true")
+    walker.wait_for_address("painting=true")
     walker.settled().charted()
     keyboard.reach(page, page.get_by_role("combobox", name="Where"))
     page.keyboard.type("in blocks")
@@ -104,9 +114,10 @@ def test_paint_by_keyboard(walker: App, lwptv_run: str) -> None:
     walker.settled()
     keyboard.reach(page, page.get_by_role("button", name="Paint 0"))
     page.keyboard.press("Enter")
-    walker.wait_for_address("painted=b1%3D0")
+    walker.wait_for_address("painted_factors=b1%3D0")
 
 
+@pytest.mark.full
 def test_put_a_view_into_the_report_and_download_it_by_keyboard(walker: App) -> None:
     page = walker.open("/scores").charted().page
     keyboard.reach(page, page.get_by_role("button", name="Add to report").first)

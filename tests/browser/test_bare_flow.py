@@ -9,13 +9,14 @@ import pytest
 from browser_tab import PATIENCE, App
 from playwright.sync_api import Frame, expect
 
-pytestmark = pytest.mark.browser
+pytestmark = [pytest.mark.browser, pytest.mark.full]
 PAGE = """<!doctype html><title>Course</title><style>iframe {{ border: 0; display: block }}</style>
 <script>heights = []; addEventListener("message", event => event.data.source &&
 heights.push([event.data.source, event.data.height,
 [...document.querySelectorAll("iframe")].findIndex(frame => frame.contentWindow === event.source)]))</script>
-<iframe width="960" height="540" src="{url}/masks?bare=1&figure=saliency_matrix&controls=ratio"></iframe>
-<iframe width="960" height="540" src="{url}/masks?bare=1&figure=saliency_matrix&controls=ratio&ground=clear"></iframe>
+<iframe width="960" height="540" src="{url}/masks?frame=1&single_chart=saliency_matrix&controls=ratio"></iframe>
+<iframe width="960" height="540"
+  src="{url}/masks?frame=1&single_chart=saliency_matrix&controls=ratio&background=clear"></iframe>
 """
 SMALL = """() => [...document.querySelectorAll('[data-testid=stApp] *')].filter(e => [...e.childNodes].some(
     n => n.nodeType === 3 && n.textContent.trim()) && e.checkVisibility({visibilityProperty: true}))
@@ -75,15 +76,15 @@ def test_a_frame_without_a_ground_is_light_on_a_dark_machine(app: App) -> None:
     caption = ".st-key-presented [data-testid=stCaptionContainer] p"  # the first of the page may be that of a job
     ink = "() => [document.querySelector('.js-plotly-plot')._fullLayout.font.color, getComputedStyle(document.body)"
     ink += f".colorScheme, getComputedStyle(document.querySelector('{caption}')).color]"
-    app.open("/scores?bare=1&ground=clear").charted()
+    app.open("/scores?frame=1&background=clear").charted()
     light = ["#1F2933", "light", "rgb(63, 74, 87)"]
     app.page.wait_for_function(f"() => JSON.stringify(({ink})()) === '{json.dumps(light, separators=(',', ':'))}'")
-    app.open("/scores?bare=1").charted()
+    app.open("/scores?frame=1").charted()
     app.page.wait_for_function(f"() => ({ink})()[0] === '#E3E8ED'")
 
 
 def test_a_bare_view_without_its_chart_says_so(app: App) -> None:
-    app.open("/scores?bare=1&figure=nothing")
+    app.open("/scores?frame=1&single_chart=nothing")
     expect(app.text("This view has no chart called “nothing”.")).to_be_visible()
     expect(app.page.get_by_test_id("stHeading").first).not_to_be_visible()
 
@@ -96,7 +97,7 @@ def test_link_offers_the_chart_alone_a_frame_with_a_still_and_a_code(app: App, t
     expect(offered.get_by_test_id("stCode")).to_have_count(4)
     address, alone, frame, _ = offered.get_by_test_id("stCode").all_inner_texts()
     assert address.startswith(f"{app.page.url}?runs="), "a link names the runs that the page opened on"
-    assert "bare=1&figure=id_ood_scatter" in alone
+    assert "frame=1&single_chart=id_ood_scatter" in alone
     assert f'src="{alone.strip()}"' in frame.replace("&amp;", "&")
     app.page.get_by_role("button", name="Copy with a still").click()
     expect(app.text("Copied.")).to_be_visible(timeout=PATIENCE)

@@ -17,13 +17,13 @@ def test_two_runs_down_to_single_images(app: App, lwptv_run: str) -> None:
     page = app.open(f"/compare?run={lwptv_run}").page
     page.get_by_test_id("stMain").get_by_role("button", name="Compare", exact=True).first.click()  # not the tray's
     app.settled().charted()
-    query = dict(re.findall(r"(run|b)=([0-9a-f]{12})", page.url))
-    assert set(query) == {"run", "b"}
+    query = dict(re.findall(r"(run_b|run)=([0-9a-f]{12})", page.url))
+    assert set(query) == {"run", "run_b"}
 
     page.get_by_role("button", name="Swap A and B").click()
-    app.wait_for_address(f"b={query['run']}")
+    app.wait_for_address(f"run_b={query['run']}")
     app.settled()
-    assert f"run={query['b']}" in page.url
+    assert f"run={query['run_b']}" in page.url
 
     page.get_by_role("button", name="Measure", exact=True).click(timeout=PATIENCE)
     expect(page.locator(".st-key-missing_predictions")).to_have_count(0, timeout=PATIENCE)
@@ -32,7 +32,7 @@ def test_two_runs_down_to_single_images(app: App, lwptv_run: str) -> None:
     app.settled().charted()
 
     app.click_cell(1, 1)  # both wrong
-    app.wait_for_address("outcome=both+wrong")
+    app.wait_for_address("right_runs=both+wrong")
     app.settled()
     thumbnails = page.locator(".st-key-thumbnails")
     expect(thumbnails.get_by_role("img").first).to_be_visible(timeout=60_000)

@@ -6,7 +6,7 @@ import pytest
 from browser_tab import App, new_tab
 from playwright.sync_api import BrowserContext, expect
 
-pytestmark = pytest.mark.browser
+pytestmark = [pytest.mark.browser, pytest.mark.full]
 PATIENCE = 60_000  # ms
 RANKS = "directions at rank cut"
 

@@ -8,10 +8,10 @@ import contrast
 import pytest
 from browser_tab import App
 
-pytestmark = pytest.mark.browser
+pytestmark = [pytest.mark.browser, pytest.mark.full]
 PAGES = (
     "", "merge", "masks", "conflicts", "drift", "features", "image", "learning", "scores", "sweeps", "compare",
-    "report", "lessons", "methods", "methods?find=nothing", "models",
+    "report", "lessons", "methods", "methods?search=nothing", "models",
 )  # fmt: skip
 STOPS = 24  # of the Tab key: the menu, and the first links of Home
 

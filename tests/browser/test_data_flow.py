@@ -11,7 +11,7 @@ import torch
 from browser_tab import App
 from playwright.sync_api import Locator, expect
 
-pytestmark = pytest.mark.browser
+pytestmark = [pytest.mark.browser, pytest.mark.full]
 PATIENCE = 180_000  # ms: jobs are processes of their own
 EXPERTS = ("fruit", "cars")
 
@@ -78,7 +78,7 @@ def test_from_images_to_scores(app: App, tmp_path: Path) -> None:
     expect(page.get_by_role("button", name="Switch to it")).to_be_visible(timeout=PATIENCE)
     app.settled()
     page.get_by_role("button", name="Switch to it").click()
-    app.wait_for_address("on=own%3Amine")
+    app.wait_for_address("benchmark=own%3Amine")
     app.settled()
     expect(app.text("With an expert: fruit, cars.")).to_be_visible()
 
@@ -91,10 +91,10 @@ def test_from_images_to_scores(app: App, tmp_path: Path) -> None:
     page.get_by_role("link", name="See its scores").click()
     app.settled().charted()
     expect(app.text("On the benchmark")).to_be_visible()
-    assert "on=own%3Amine" in page.url
+    assert "benchmark=own%3Amine" in page.url
     page.reload()  # the link is all that another session needs
     app.settled().charted()
     expect(app.text("beside them the reference models")).to_be_visible()
-    page.goto(page.url.replace("on=own%3Amine", ""))
+    page.goto(page.url.replace("benchmark=own%3Amine", ""))
     app.settled()
     expect(app.text("another benchmark than the current one")).to_be_visible()

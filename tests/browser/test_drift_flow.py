@@ -10,7 +10,7 @@ from browser_tab import App, new_tab
 from page_harness import runs
 from playwright.sync_api import BrowserContext, expect
 
-pytestmark = pytest.mark.browser
+pytestmark = [pytest.mark.browser, pytest.mark.full]
 PATIENCE = 60_000  # ms
 ONE_LAYER = "How far does this layer drift on each task"
 
@@ -18,7 +18,7 @@ ONE_LAYER = "How far does this layer drift on each task"
 def test_a_cell_becomes_the_focus(app: App, context: BrowserContext, server: str) -> None:
     app.open("/drift").charted()
     app.page.get_by_role("radio", name="layer by layer").click()
-    app.wait_for_address("view=layer")
+    app.wait_for_address("drift_view=layer")
     app.settled().charted()
     app.page.wait_for_selector(".heatmaplayer image")
     expect(app.text(ONE_LAYER)).to_have_count(0)
@@ -51,7 +51,7 @@ def test_the_sidebar_keeps_the_run_that_another_page_shows(app: App, library: Pa
     app.wait_for_address(f"run={run}")
     app.settled()
     app.page.locator(".st-key-selection").get_by_role("link", name="Drift").click()
-    app.wait_for_address("view=layer")
+    app.wait_for_address("drift_view=layer")
     app.settled().charted()
     app.wait_for_address(f"run={run}")
     menu.get_by_role("link", name="Masks").click()

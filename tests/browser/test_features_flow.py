@@ -8,7 +8,7 @@ import pytest
 from browser_tab import App
 from playwright.sync_api import expect
 
-pytestmark = pytest.mark.browser
+pytestmark = [pytest.mark.browser, pytest.mark.full]
 PATIENCE = 180_000  # ms: one job a model, each a process of its own
 PANEL = """() => {
   const chart = document.querySelector('.js-plotly-plot'), layout = chart._fullLayout;

@@ -11,7 +11,7 @@ import pytest
 from browser_tab import App, new_tab
 from playwright.sync_api import BrowserContext, expect
 
-pytestmark = pytest.mark.browser
+pytestmark = [pytest.mark.browser, pytest.mark.full]
 PATIENCE = 120_000  # ms
 AXIS = "In-domain accuracy, mean over 4 tasks (%)"
 SOURCE, CAPTION = "Mergescope 0.", "H-score is the harmonic mean"

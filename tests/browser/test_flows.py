@@ -89,6 +89,7 @@ def test_a_link_opens_the_same_view_in_a_second_tab(app: App, context: BrowserCo
     assert not other.outside()
 
 
+@pytest.mark.full
 def test_a_job_is_seen_and_cancelled_from_another_tab(app: App, context: BrowserContext, server: str) -> None:
     app.open("/merge?chain=adamerging:steps=1000,batch=8")  # it takes longer than a tab takes to open
     app.page.get_by_role("button", name="Run", exact=True).click()
@@ -99,6 +100,7 @@ def test_a_job_is_seen_and_cancelled_from_another_tab(app: App, context: Browser
     expect(app.page.locator(".st-key-jobs")).to_contain_text("cancelled", timeout=PATIENCE)
 
 
+@pytest.mark.full
 def test_downloads(app: App, tmp_path: Path) -> None:
     app.open("/scores").charted()
     with app.page.expect_download() as waiting:
@@ -118,7 +120,9 @@ def test_downloads(app: App, tmp_path: Path) -> None:
     assert waiting.value.suggested_filename.endswith(".svg")
 
 
-@pytest.mark.parametrize("path", ["/", "/scores", "/masks", "/merge"])
+@pytest.mark.parametrize(
+    "path", ["/scores", *(pytest.param(path, marks=pytest.mark.full) for path in ("/", "/masks", "/merge"))]
+)
 def test_names_from_files_stay_text(app: App, path: str) -> None:
     app.open(path)
     if path in ("/scores", "/masks"):
@@ -128,6 +132,7 @@ def test_names_from_files_stay_text(app: App, path: str) -> None:
     assert app.page.locator("img[src='x'], a[href^='javascript']").count() == 0
 
 
+@pytest.mark.full
 def test_a_missing_run_is_explained(app: App) -> None:
     app.open("/masks?run=0123456789ab")
     expect(app.text("which this machine does not have")).to_be_visible()
@@ -140,8 +145,9 @@ SMALL_TYPE = """() => [...document.querySelectorAll('.st-key-presented *')].filt
   .map(e => [parseFloat(getComputedStyle(e).fontSize), e.textContent]).filter(([size]) => size < 24)"""
 
 
+@pytest.mark.full
 def test_b_blanks_a_presented_screen(app: App) -> None:
-    app.open("/scores?present=true").charted()
+    app.open("/scores?presentation=true").charted()
     dark = "() => document.documentElement.hasAttribute('data-blank')"
     assert not app.page.evaluate(dark)
     app.page.keyboard.press("b")
@@ -154,11 +160,11 @@ def test_present_mode_fills_the_window_with_one_chart(app: App) -> None:
     app.page.set_viewport_size({"width": 1920, "height": 1080})
     app.open("/scores").charted()
     app.page.get_by_role("button", name="Present").last.click()
-    app.wait_for_address("present=true")
+    app.wait_for_address("presentation=true")
     stage = app.page.locator(".st-key-presented")
     expect(stage.locator(".js-plotly-plot .main-svg").first).to_be_visible(timeout=PATIENCE)
     app.settled().charted()
-    assert "figure=" in app.page.url
+    assert "single_chart=" in app.page.url
     expect(app.page.locator(".js-plotly-plot")).to_have_count(1)
     expect(app.page.get_by_role("link", name="Masks")).not_to_be_visible()
     box = stage.bounding_box()
@@ -172,9 +178,10 @@ def test_present_mode_fills_the_window_with_one_chart(app: App) -> None:
     app.page.keyboard.press("Escape")
     expect(app.page.get_by_role("link", name="Masks").first).to_be_visible(timeout=PATIENCE)
     app.settled()
-    assert "present=" not in app.page.url
+    assert "presentation=" not in app.page.url
 
 
+@pytest.mark.full
 def test_escape_leaves_a_chart_in_a_part_that_is_drawn_alone(app: App) -> None:
     app.open("/masks").charted()
     app.page.get_by_role("button", name="Present").first.click()
@@ -183,7 +190,7 @@ def test_escape_leaves_a_chart_in_a_part_that_is_drawn_alone(app: App) -> None:
     app.page.keyboard.press("Escape")
     expect(app.page.get_by_role("link", name="Masks").first).to_be_visible(timeout=PATIENCE)
     app.settled()
-    assert "present=" not in app.page.url
+    assert "presentation=" not in app.page.url
 
 
 def test_the_server_listens_on_this_machine_only(server: str) -> None:
@@ -209,6 +216,7 @@ def test_home_loads_no_torch(server: str) -> None:
     assert done.returncode == 0, done.stderr.decode()
 
 
+@pytest.mark.full
 def test_the_numbers_of_a_preview_go_with_its_chain(app: App) -> None:
     app.open("/merge").page.get_by_role("button", name="Preview", exact=True).click()
     numbers = app.page.locator(".st-key-preview_result_merge [data-testid=stMetricValue]")

@@ -13,7 +13,7 @@ from playwright.sync_api import BrowserContext, FilePayload, Page, expect
 
 from merging.study.runs.store import Store
 
-pytestmark = pytest.mark.browser
+pytestmark = [pytest.mark.browser, pytest.mark.full]
 PATIENCE = 180_000  # ms: jobs, and models that are merged anew, each in a process of its own
 SVG = b'<svg xmlns="http://www.w3.org/2000/svg"><script>alert(1)</script></svg>'
 
@@ -40,7 +40,7 @@ def test_from_two_runs_to_an_image_and_into_the_report(
     app: App, context: BrowserContext, server: str, library: Path, lwptv_run: str, tmp_path: Path
 ) -> None:
     ties = next(run.id for run in Store(library, libraries=(library / "runs",)).runs() if run.title == "Ties")
-    page = app.open(f"/compare?run={lwptv_run}&b={ties}&between=images&outcome=only+B+right").page
+    page = app.open(f"/compare?run={lwptv_run}&run_b={ties}&compare_view=images&right_runs=only+B+right").page
     measure = page.get_by_role("button", name="Measure", exact=True)
     thumbnails = page.locator(".st-key-thumbnails")
     expect(measure.or_(thumbnails).first).to_be_visible(timeout=PATIENCE)

@@ -8,7 +8,7 @@ import pytest
 from browser_tab import App
 from playwright.sync_api import expect
 
-pytestmark = pytest.mark.browser
+pytestmark = [pytest.mark.browser, pytest.mark.full]
 PATIENCE = 120_000  # ms
 CHAIN = "lwptv;adamerging:steps=1000,batch=8,shrink=0.5"
 
@@ -34,4 +34,4 @@ def test_a_merge_that_learns_is_watched_paused_resumed_and_opened(app: App) -> N
     expect(slider).to_have_attribute("aria-valuetext", "merged", timeout=PATIENCE)
     slider.focus()
     app.page.keyboard.press("ArrowLeft")
-    app.wait_for_address("moment=1000")
+    app.wait_for_address("learning_step=1000")

@@ -12,7 +12,7 @@ from playwright.sync_api import Browser, expect
 
 from merging.base import settings
 
-pytestmark = pytest.mark.browser
+pytestmark = [pytest.mark.browser, pytest.mark.full]
 PATIENCE = 60_000  # ms
 FOCUSED = """() => {
   const one = document.activeElement, label = one.closest('label');
@@ -166,10 +166,10 @@ def test_a_presented_step_cuts_no_word(chromium: Browser, bundled: str, size: tu
     context = chromium.new_context(viewport={"width": size[0], "height": size[1]})
     app = new_tab(context, bundled)
     for step_of, last in (
-        ("/conflicts?lesson=why_merging_hurts&step=1&did=1", "Each expert was only mixed with the others."),
+        ("/conflicts?lesson=why_merging_hurts&step=1&progress=1", "Each expert was only mixed with the others."),
         ("/drift?lesson=drift_and_lot&step=1", "as training leaves it."),  # the longest text of all
     ):
-        app.open(f"{step_of}&present=true").charted()
+        app.open(f"{step_of}&presentation=true").charted()
         expect(app.page.locator(".st-key-presented_words")).to_contain_text(last, timeout=PATIENCE)
         app.page.wait_for_function(f"() => ({PRESENTED})().every(room => room >= 0)", timeout=PATIENCE)
     assert not app.problems

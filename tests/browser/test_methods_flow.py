@@ -6,7 +6,7 @@ import pytest
 from browser_tab import App, new_tab
 from playwright.sync_api import BrowserContext, expect
 
-pytestmark = pytest.mark.browser
+pytestmark = [pytest.mark.browser, pytest.mark.full]
 PATIENCE = 60_000  # ms
 
 
@@ -20,7 +20,7 @@ def test_find_a_method_and_open_it_in_merge(app: App, context: BrowserContext, s
     app.settled()
     expect(page.locator(".st-key-methods_merge")).to_have_count(0)
     page.get_by_label("Find", exact=True).fill("saliency")
-    app.wait_for_address("find=saliency")
+    app.wait_for_address("search=saliency")
     app.settled()
     page.locator(".st-key-methods_edit").get_by_text("LwPTV").click()
     app.wait_for_address("method=lwptv")

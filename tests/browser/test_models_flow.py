@@ -18,7 +18,7 @@ import merging
 from merging.models.checkpoint import MappingCheckpoint
 from merging.models.formats.opening import open_checkpoint
 
-pytestmark = pytest.mark.browser
+pytestmark = [pytest.mark.browser, pytest.mark.full]
 PATIENCE = 180_000  # ms: jobs are processes of their own
 SIZES = {"image_size": 32, "patch_size": 16, "hidden_size": 64, "num_hidden_layers": 2, "num_attention_heads": 2,
          "intermediate_size": 128, "projection_dim": 12}  # fmt: skip
@@ -75,7 +75,7 @@ def test_from_a_folder_of_experts_to_a_model_that_loads(app: App, tmp_path: Path
     page.get_by_role("button", name="Export the model").click()
     expect(page.get_by_role("button", name="Download (zip)")).to_be_visible(timeout=PATIENCE)
     app.settled()
-    run_id = re.search(r"chosen=([0-9a-f]{12})", page.url)
+    run_id = re.search(r"selected_runs=([0-9a-f]{12})", page.url)
     assert run_id is not None
     with page.expect_download() as waiting:
         page.get_by_role("button", name="Download (zip)").click()

@@ -19,7 +19,7 @@ import merging
 from merging.sharing.catalog.model_sets import keep as keep_set
 from merging.sharing.catalog.model_sets import make as make_set
 
-pytestmark = pytest.mark.browser
+pytestmark = [pytest.mark.browser, pytest.mark.full]
 PATIENCE = 180_000  # ms: jobs are processes of their own
 EXPERTS = ("qasc", "rte")
 
@@ -67,7 +67,7 @@ def test_from_a_set_of_t5_to_a_folder_that_transformers_loads(own: App, t5: Path
 
     page.get_by_role("link", name="Export", exact=True).click()
     own.settled().charted()
-    run_id = re.search(r"chosen=([0-9a-f]{12})", page.url)
+    run_id = re.search(r"selected_runs=([0-9a-f]{12})", page.url)
     assert run_id is not None
     expect(page.get_by_text("open_clip", exact=True)).to_have_count(0)
     page.get_by_role("button", name="Export the model").click()

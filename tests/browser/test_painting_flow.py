@@ -8,7 +8,7 @@ import pytest
 from browser_tab import PATIENCE, App, new_tab
 from playwright.sync_api import BrowserContext, expect
 
-pytestmark = pytest.mark.browser
+pytestmark = [pytest.mark.browser, pytest.mark.full]
 PLACE = """([xaxis, yaxis, column, row]) => {
   const canvas = [...document.querySelectorAll('.js-plotly-plot')].find(e => e.layout?.meta?.key === 'manual_canvas');
   canvas.scrollIntoView({block: 'center'});
@@ -46,18 +46,20 @@ def strokes(app: App, number: int) -> None:
 
 
 def painted(app: App) -> str:
-    return parse_qs(urlparse(app.page.url).query).get("painted", [""])[0]
+    return parse_qs(urlparse(app.page.url).query).get("painted_factors", [""])[0]
 
 
 def wait_for_painted(app: App, text: str) -> None:
     app.page.wait_for_function(
-        "text => (new URLSearchParams(location.search).get('painted') ?? '') === text", arg=text, timeout=PATIENCE
+        "text => (new URLSearchParams(location.search).get('painted_factors') ?? '') === text",
+        arg=text,
+        timeout=PATIENCE,
     )
     app.settled()
 
 
 def test_cells_blocks_rectangles_undo_back_and_reload(app: App, lwptv_run: str) -> None:
-    app.open(f"/masks?paint=true&run={lwptv_run}").charted()
+    app.open(f"/masks?painting=true&run={lwptv_run}").charted()
     click(app, 8, 1)
     strokes(app, 1)
     cell = "b0/t.*.attn.in_proj_bias/e.digits=0"
@@ -95,9 +97,9 @@ def test_cells_blocks_rectangles_undo_back_and_reload(app: App, lwptv_run: str) 
 
 
 def test_the_keyboard_alone_in_two_tabs(app: App, context: BrowserContext, server: str, lwptv_run: str) -> None:
-    address = f"/masks?paint=true&run={lwptv_run}"
+    address = f"/masks?painting=true&run={lwptv_run}"
     app.open(address).charted()
-    other = new_tab(context, server).open(f"{address}&painted=b0%3D0.5").charted()
+    other = new_tab(context, server).open(f"{address}&painted_factors=b0%3D0.5").charted()
     page = app.page
     page.get_by_role("combobox", name="Where").focus()
     page.keyboard.type("in blocks")

@@ -6,15 +6,15 @@ import pytest
 from browser_tab import App, new_tab
 from playwright.sync_api import BrowserContext, expect
 
-pytestmark = pytest.mark.browser
+pytestmark = [pytest.mark.browser, pytest.mark.full]
 PATIENCE = 60_000  # ms
 
 
 def test_from_runs_to_arrows_to_ablations(app: App, context: BrowserContext, server: str) -> None:
     page = app.open("/scores").charted().page
     page.get_by_role("radio", name="plug-in matrix").click()
-    app.wait_for_address("show=plug-in")
-    app.wait_for_address("front=lwptv")
+    app.wait_for_address("scores_view=plug-in")
+    app.wait_for_address("edit=lwptv")
     app.settled().charted()
     expect(app.text("Which merges does the edit help")).to_be_visible(timeout=PATIENCE)
     expect(page.locator(".js-plotly-plot .annotation").first).to_be_attached()
@@ -26,9 +26,9 @@ def test_from_runs_to_arrows_to_ablations(app: App, context: BrowserContext, ser
     assert not other.outside()
 
     page.get_by_role("radio", name="ablations").click()
-    app.wait_for_address("show=ablations")
+    app.wait_for_address("scores_view=ablations")
     app.settled().charted()
     page.get_by_role("link", name="Saliency by kind of layer").click()
-    app.wait_for_address("look=components")
+    app.wait_for_address("features_view=components")
     app.settled().charted()
     expect(app.text("Does pruning prefer a kind of layer?")).to_be_visible(timeout=PATIENCE)

@@ -14,9 +14,9 @@ from playwright.sync_api import BrowserContext, expect
 
 from merging.sharing.published.catalogue import experiment
 
-pytestmark = pytest.mark.browser
+pytestmark = [pytest.mark.browser, pytest.mark.full]
 PATIENCE = 180_000  # ms: the job is a process of its own
-PLACE = "/models?shelf=data&source=published+experiments&experiment=smoke"
+PLACE = "/models?models_view=data&benchmark_source=published+experiments&experiment=smoke"
 
 
 @pytest.fixture
@@ -50,7 +50,7 @@ def test_from_the_plan_to_its_scores(app: App) -> None:
     expect(app.text("Ours beside the papers")).to_be_visible(timeout=PATIENCE)
     expect(app.text("All of this is computed")).to_be_visible()
     page.get_by_role("button", name="Open its benchmark").click()
-    app.wait_for_address("on=own%3Apublished-smoke")
+    app.wait_for_address("benchmark=own%3Apublished-smoke")
     app.settled()
     expect(app.text("With an expert: MNIST, EuroSAT.")).to_be_visible()
     page.get_by_test_id("stMain").get_by_role("link", name="Scores").click()

@@ -8,12 +8,12 @@ import pytest
 from browser_tab import App
 from playwright.sync_api import expect
 
-pytestmark = pytest.mark.browser
+pytestmark = [pytest.mark.browser, pytest.mark.full]
 PATIENCE = 180_000  # ms: a job and a preview, each in a process of its own
 
 
 def test_a_block_is_put_back(app: App, lwptv_run: str) -> None:
-    page = app.open(f"/drift?view=put+back&runs={lwptv_run}").page
+    page = app.open(f"/drift?drift_view=put+back&runs={lwptv_run}").page
     app.settled()
     page.locator(".st-key-measure_put_back button").click(timeout=PATIENCE)
     expect(page.locator(".st-key-missing_put_back")).to_have_count(0, timeout=PATIENCE)
@@ -25,7 +25,7 @@ def test_a_block_is_put_back(app: App, lwptv_run: str) -> None:
     app.wait_for_address("tensor=visual.transformer.resblocks.0.")
     app.settled()
     page.get_by_role("radio", name="its block").click()
-    app.wait_for_address("reach=its")
+    app.wait_for_address("action_scope=its")
     app.settled()
     panel = page.locator(".st-key-preview_put_back_drift")
     panel.get_by_role("button", name="Preview").click()

@@ -8,7 +8,7 @@ import pytest
 from browser_tab import App, new_tab
 from playwright.sync_api import BrowserContext, expect
 
-pytestmark = pytest.mark.browser
+pytestmark = [pytest.mark.browser, pytest.mark.full]
 PATIENCE = 120_000  # ms
 DRAWN = (
     "document.querySelectorAll('.plot .main-svg').length >= 2 && document.querySelectorAll('.plot path').length > 20"

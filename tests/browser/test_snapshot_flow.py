@@ -21,7 +21,7 @@ SHAPES = "[...document.querySelectorAll('#{} .bars path')].map(path => path.getA
 def snapshot(library: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The folder of a snapshot of the small lesson, as the command writes it."""
     folder = tmp_path_factory.mktemp("snapshot")
-    (folder / "links.txt").write_text("drift?view=two+extreme+cases  slider=overlap\n", "utf-8")
+    (folder / "links.txt").write_text("drift?drift_view=two+extreme+cases  slider=shared_directions\n", "utf-8")
     own = {
         "MERGESCOPE_BENCHMARK": str(library),
         "MERGESCOPE_STORE": str(folder / "store"),

@@ -9,7 +9,7 @@ import pytest
 from browser_tab import App
 from playwright.sync_api import expect
 
-pytestmark = pytest.mark.browser
+pytestmark = [pytest.mark.browser, pytest.mark.full]
 PATIENCE = 120_000  # ms
 ATTEMPTS = count()  # a second attempt must not find the sweep of the first one computed
 MARK = """(place) => {
@@ -49,7 +49,7 @@ def test_a_sweep_is_started_paused_resumed_and_opened_as_a_run(app: App) -> None
     expect(status).to_contain_text("100 of 100 points: complete", timeout=PATIENCE)
     app.settled().charted()
     subject_to(app, "out of domain")
-    app.wait_for_address("subject=")
+    app.wait_for_address("constraint=")
     least = app.page.get_by_label("At least (%)")
     least.fill("100")
     least.press("Enter")

@@ -11,6 +11,7 @@ from playwright.sync_api import BrowserContext
 import viz
 from viz import theme
 
+pytestmark = pytest.mark.browser
 # Every chart with its toolbar shown, as when the pointer is on it.
 PAGE = """<style>.modebar { opacity: 1 !important; }</style><body style="margin: 0"></body>"""
 DRAW = """async ([charts, width]) => {
@@ -33,7 +34,10 @@ UNDER = """() => Object.fromEntries([...document.querySelectorAll('[data-key]')]
 }).filter(([, under]) => under.length))"""
 
 
-@pytest.mark.parametrize(("width", "rows"), [(1040, 4), (520, 4), (520, 20)])  # as on a page of 1440 and of 900 px
+@pytest.mark.parametrize(  # as on a page of 1440 and of 900 px
+    ("width", "rows"),
+    [(520, 4), *(pytest.param(*size, marks=pytest.mark.full) for size in ((1040, 4), (520, 20)))],
+)
 def test_the_toolbar_lies_over_nothing(context: BrowserContext, width: int, rows: int) -> None:
     from plotly.offline import get_plotlyjs
 

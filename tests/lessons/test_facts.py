@@ -262,7 +262,7 @@ def test_runs_are_found_by_their_recipes(small: Context) -> None:
 
 
 def test_the_view_decides_what_is_kept_now(small: Context) -> None:
-    view = {"run": small.id("lw"), "ratio": "0.9", "shared": "true"}
+    view = {"run": small.id("lw"), "ratio": "0.9", "shared_mask": "true"}
     shared = fact(small.at(view), "kept_now", of="tensors").value
     assert shared == pytest.approx(kept(small, 0.9, False))
     assert fact(small.at({"run": view["run"][:6]}), "kept_now", of="tensors").value > shared  # the run's own ratio
@@ -279,11 +279,11 @@ def test_a_preview_and_painted_factors_are_read_from_the_view(small: Context) ->
     assert fact(seen, "preview", over="out").long_text == "+10.0 points (+5.0 to +15.0, n = 224, choosing half)"
     assert fact(seen, "painted_now", of="scalars").value == 0.25
     assert fact(seen, "painted_now", of="count").value == 1
-    rules = {"run": small.id("lw"), "painted": "r.shift=0+r.norm_scale=0"}
+    rules = {"run": small.id("lw"), "painted_factors": "r.shift=0+r.norm_scale=0"}
     tensors = small.needed_run("lw").table("tensors")
     share = 1 - tensors["role"].isin(["shift", "norm_scale"]).mean()
     assert fact(small.at(rules), "painted_now", of="tensors").value == pytest.approx(share)
-    assert "Rule 1" in fact(small.at(rules | {"painted": "b99=0"}), "painted_now", of="tensors").missing
+    assert "Rule 1" in fact(small.at(rules | {"painted_factors": "b99=0"}), "painted_now", of="tensors").missing
     assert fact(small, "preview", over="out").missing and fact(small, "painted_now", of="count").missing
 
 

@@ -46,7 +46,7 @@ def test_a_goal_is_judged_from_the_address(small: LessonContext) -> None:
     between = Goal(key="ratio", low=0.2, high=0.3)
     assert [holds(between, small, {"ratio": text}) for text in ("0.3", "0.31", "nan")] == [True, False, False]
     assert holds(Goal(key="density", equal=0.2), small, {"density": "0.20"})
-    assert holds(Goal(key="best", equal="in domain"), small, {"best": "in domain"})
+    assert holds(Goal(key="criterion", equal="in domain"), small, {"criterion": "in domain"})
     run = Goal(key="run", equal="@lw")
     assert holds(run, small, {"run": small.id("lw")}) and holds(run, small, {"run": small.id("lw")[:6]})
     assert not holds(run, small, {"run": small.id("ta")}) and not holds(run, small, {})
@@ -123,7 +123,7 @@ def test_the_skeleton_can_be_taught_as_it_is(small: LessonContext, tmp_path: Pat
         ("show: {ratio: 0.9}", "show: {ratio: 0.75}", "does not hold with the values of show"),
         ("  show: {ratio: 0.9}\n", "", "it has no show"),
         ("page: masks", "page: maskes", "no page 'maskes'. Did you mean 'masks'"),
-        ("shared: true}", "shard: true}", "no key of the address 'shard'. Did you mean 'shared'"),
+        ("shared_mask: true}", "shared_mark: true}", "no key of the address 'shared_mark'. Did you mean 'shared_mask'"),
         ("saliency_matrix", "saliency_matrx", "no chart 'saliency_matrx'. Did you mean"),
         ("{kept} of", "some of", "The fact kept is declared and never used"),
         ("run: ta, over: out", "run: nowhere, over: out", r"fact of before .* not known here: There is no run"),

@@ -2,19 +2,27 @@
 
 from __future__ import annotations
 
-import hashlib
-
 import pytest
 
 import merging
 from merging.methods.apart import APART
-from merging.methods.method import Adapt, Edit
+from merging.methods.method import Edit
 from merging.recipes.chain_text import WrittenChain, parse_chain
 from merging.recipes.recipe import Recipe
 
 HAVING = [method for method in merging.list_methods() if APART in method.params.bounds()]
-# Of the chains of all methods at their defaults, as they were before any method had the parameter.
-DIGESTS = "9813bbbb3d6213c8c0fca64422d16a92cbfa4f1281fae1ba625dc1af05ad95dd"
+# Of the chains of methods at their defaults, as they were before any method had the parameter; first digits.
+DIGESTS = {
+    "awd": "cfb515ac29c7", "breadcrumbs": "d8c146600f11", "cat": "329d06fa0af2", "dare": "f3f6fa07a705",
+    "lines": "8eba75230481", "lwptv": "086bfc23bf95", "magnitude": "945a69a88235", "manual": "e34b4c6f98ca",
+    "random_mask": "25f280b315ee", "tatr": "262f9b17a3a2", "trim": "8ee363bcfc81", "wise_ft": "495bb8dfc37b",
+    "adamerging": "ff6ac796fc69", "consensus": "09c51f04ad82", "drm": "afffd7f1ff21", "emr": "1c9f3064c845",
+    "fisher": "ba5324b8fd38", "iso_c": "cf1bf397011b", "iso_cts": "ae6f1e63c7e2",
+    "localize_and_stitch": "a79b3a045319", "lot": "7c3632557417", "model_stock": "d2630081992a",
+    "pcb": "a7596d84623b", "regmean": "d0414f195566", "regmean_pp": "5df07764eee6", "sce": "d8ad97713636",
+    "task_arithmetic": "3378fe83f26c", "ties": "43171b3368de", "tsv_m": "fe07b4bb7c6a",
+    "weight_averaging": "8fef637bb1f6", "wudi": "08cc54d391ab",
+}  # fmt: skip
 
 
 def recipe(method: object, **params: object) -> Recipe:
@@ -29,10 +37,8 @@ def run_id(of: Recipe) -> str:
 
 
 def test_digests_of_chains_without_it_stay() -> None:
-    chains = [
-        Recipe.of_method(method).chain_digest for method in merging.list_methods() if not isinstance(method, Adapt)
-    ]
-    assert hashlib.sha256("".join(chains).encode()).hexdigest() == DIGESTS
+    chains = {method.key: Recipe.of_method(method).chain_digest[:12] for method in merging.list_methods()}
+    assert {key: chains[key] for key in DIGESTS} == DIGESTS
 
 
 @pytest.mark.parametrize("method", HAVING, ids=lambda method: method.key)

@@ -15,8 +15,6 @@ sys.path[:0] = [str(ROOT)]
 from merging.base.files.plain_yaml import write_yaml  # noqa: E402
 from merging.teaching.check import PLACES  # noqa: E402
 
-KEY_FILES = ("address.py", "painted.py")  # of app/session
-
 
 def constants(path: Path) -> dict[str, object]:
     """The upper-case names of a file that are set to plain values, with them."""
@@ -37,19 +35,14 @@ def constants(path: Path) -> dict[str, object]:
 
 def places() -> dict[str, list[str]]:
     """Pages, keys and charts, each in alphabetical order."""
+    from app.session.address import KEYS
     from viz.registry import charts
 
     sections = constants(ROOT / "app" / "main.py")["SECTIONS"]
     assert isinstance(sections, dict)
-    keys = {
-        value
-        for file in KEY_FILES
-        for name, value in constants(ROOT / "app" / "session" / file).items()
-        if isinstance(value, str) and value.isidentifier() and not value.startswith("_")
-    }
     return {
         "pages": sorted(entry[0] for entries in sections.values() for entry in entries),
-        "keys": sorted(keys | {"image", "on"}),
+        "keys": sorted(KEYS),
         "charts": sorted({chart.key for chart in charts()}),
     }
 

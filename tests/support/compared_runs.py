@@ -15,7 +15,7 @@ PRETRAINED = "Pretrained"
 def both(folder: Path, a: str = TIES, b: str = LWPTV) -> dict[str, str]:
     """The part of a link that names two runs."""
     known = runs(folder)
-    return {"run": known[a].id, "b": known[b].id}
+    return {"run": known[a].id, "run_b": known[b].id}
 
 
 def warned(at: Any) -> str:

@@ -8,6 +8,7 @@ from typing import Any
 
 import pandas as pd
 import plotly.graph_objects as go
+import pytest
 import viz_tables
 
 import viz
@@ -26,6 +27,18 @@ HOSTILE = [
     "& &amp; &#60;script&#62;",
 ]
 TABLES: dict[str, Callable[..., pd.DataFrame]] = {key: getattr(viz_tables, key) for key in KEYS}
+
+
+def run_checks(checks: list[Callable[[str], None]], key: str) -> None:
+    """Run every check of a chart, and fail with the name and the reason of each that is broken."""
+    broken = []
+    for check in checks:
+        try:
+            check(key)
+        except (Exception, pytest.fail.Exception) as error:
+            broken.append(f"{check.__name__}: {type(error).__name__}: {error}")
+    if broken:
+        pytest.fail("\n\n".join(broken), pytrace=False)
 
 
 def one_chart(key: str) -> Chart:

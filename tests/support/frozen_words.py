@@ -60,12 +60,14 @@ def recipes() -> Iterator[str]:
 
 
 def pages() -> Iterator[str]:
-    """Every page with its title, and the table of the keys of the address."""
+    """Every page with its title, and the table of the address, * where a widget is bound to the parameter."""
     from app_places import constants
+
+    from app.session.address import ADDRESS
 
     for section, entries in constants(ROOT / "app" / "main.py")["SECTIONS"].items():  # type: ignore[attr-defined]
         yield from (section, *(f"    {entry}" for entry in entries))
-    yield from (inspect.getdoc(__import__("app.session.address", fromlist=["address"])) or "").splitlines()
+    yield from (f"{one.key}{'*' * one.bound}: {one.page}. {one.meaning}" for one in ADDRESS)
 
 
 def library() -> Iterator[str]:

@@ -21,7 +21,7 @@ facts:
 steps:
 - kind: do
   page: masks
-  view: {run: "@lw", ratio: 0.7, shared: true}
+  view: {run: "@lw", ratio: 0.7, shared_mask: true}
   chart: saliency_matrix
   say: "Out of domain it is {before}, with {kept} of the scalars."
   goal: {fact: kept_now, of: scalars, between: [0, 0.5]}

@@ -5,15 +5,16 @@ from __future__ import annotations
 import json
 import re
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
+import streamlit as st
 from streamlit.proto.WidgetStates_pb2 import WidgetStates
 from streamlit.testing.v1 import AppTest
 
-from app import permission
+from app import permission, singletons
 from app.reading import data
 from merging.study.runs.run import Run
 from merging.study.runs.store import Store
@@ -21,6 +22,28 @@ from merging.study.runs.store import Store
 MAIN = Path(__file__).resolve().parents[2] / "app" / "main.py"
 EXPLAINED = re.compile(r"\[([^\]]*)\]\(methods\?word=[^)]*\)")
 SLOW = 60  # seconds that a page may take on a busy machine
+
+
+forgotten = [0]  # how often everything was forgotten
+
+
+def forget() -> None:
+    """Empty all that the app keeps between pages and sessions."""
+    st.cache_data.clear()
+    st.cache_resource.clear()
+    singletons.forget()
+    forgotten[0] += 1
+
+
+def open_page(page: str, query: Mapping[str, str]) -> AppTest:
+    """A new session on a page, as by a link."""
+    at = AppTest.from_file(str(MAIN), default_timeout=SLOW)
+    if page != "home":
+        at.run()
+        at.switch_page(f"screens/{page}.py")
+    for key, value in query.items():
+        at.query_params[key] = value
+    return at.run()
 
 
 def words(at: AppTest) -> str:
@@ -31,6 +54,11 @@ def words(at: AppTest) -> str:
 
 def charts(at: AppTest) -> int:
     return len(at.get("plotly_chart"))
+
+
+def chart_keys(at: AppTest) -> list[str]:
+    """The charts on the page."""
+    return [chart.proto.id.rpartition("chart_")[2] for chart in at.get("plotly_chart")]
 
 
 def press(at: AppTest, label: str) -> AppTest:

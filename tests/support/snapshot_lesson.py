@@ -27,13 +27,13 @@ steps:
   say: "It is {ta_in:long}."
 - kind: do
   page: drift
-  view: {view: two extreme cases, overlap: 0}
+  view: {drift_view: two extreme cases, shared_directions: 0}
   chart: drift_case_objective
-  controls: [overlap]
+  controls: [shared_directions]
   say: "Move the slider to the end: $\\\\tau_k = \\\\theta_k - \\\\theta_0$."
-  goal: {key: overlap, is: 4}
+  goal: {key: shared_directions, is: 4}
   hint: "To the right."
-  show: {overlap: 4}
+  show: {shared_directions: 4}
 - kind: check
   ask: "Which one?"
   answers:
@@ -44,7 +44,7 @@ steps:
   ask: "Say why."
 - kind: predict
   page: masks
-  view: {run: "@lw", ratio: 0.5, shared: true}
+  view: {run: "@lw", ratio: 0.5, shared_mask: true}
   chart: saliency_matrix
   ask: "Which cells are kept? Mark two."
   guess: {cells: {most: 2}}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -129,11 +129,11 @@ def writers() -> frozenset[str]:
         found |= more
 
 
-def writing_calls(more: Iterable[Function] = ()) -> dict[str, tuple[Function, list[str]]]:
-    """{function of the app, or of ``more``: what it calls that changes what is stored}; callbacks count as called."""
+def writing_calls() -> dict[str, tuple[Function, list[str]]]:
+    """{function of the app: what it calls that changes what is stored}; callbacks count as called."""
     known, found = writers(), {}
     methods = {name.rpartition(".")[2] for name in known} - READING
-    app = {one.name: one for one in (*functions("app"), *more)}
+    app = {one.name: one for one in functions("app")}
     for one in app.values():
         hits = []
         for name, base in one.calls:

@@ -12,8 +12,7 @@ from collections.abc import Sequence
 import numpy as np
 import numpy.typing as npt
 import pytest
-from figure_colors import colors, parts
-from figures import KEYS, drawn
+from figure_colors import parts
 
 from viz import theme
 from viz.figures import put_back
@@ -28,7 +27,6 @@ KINDS = {
 }
 XYZ = np.array([[0.4124, 0.3576, 0.1805], [0.2126, 0.7152, 0.0722], [0.0193, 0.1192, 0.9505]])
 APART = 10.0  # least distance in CIELAB of two colors of categories
-GRAY = 40  # colors whose parts differ less are grays, which are no categories
 
 
 def linear(color: str) -> Floats:
@@ -68,6 +66,9 @@ def test_the_simulation_is_right_about_known_colors() -> None:
     assert nearest(("#00A000", "#C06000"), "deuteranopia")[0] < nearest(("#00A000", "#C06000"), "tritanopia")[0] / 2
 
 
+SIDES = ("#E08214", "#8073AC")  # of the diverging scale: one run and the other
+
+
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("turned", [False, True])
 def test_colors_of_categories_stay_apart(kind: str, turned: bool) -> None:
@@ -88,38 +89,3 @@ def test_scales_stay_in_order(kind: str) -> None:
         assert np.linalg.norm(ends[0] - ends[1]) >= 2 * APART
     steps = [lightness(scale, kind) for scale in (saliency.MASK_SCALE, manual_canvas.SCALE)]
     assert all((np.diff(step) <= 1e-9).all() for step in steps)  # the more is kept, the darker
-
-
-KNOWN = {color.upper() for color in theme.PALETTE} | {look.color.upper() for look in theme.KINDS.values()}
-SIDES = ("#E08214", "#8073AC")  # of the diverging scale: one run and the other
-KNOWN |= {*SIDES} | {color.upper() for color in theme.ROLE_COLORS.values()} | {theme.KEPT.upper()}
-
-
-@pytest.mark.parametrize("key", KEYS)
-def test_charts_use_no_colors_besides_the_palettes_grays_and_scales(key: str) -> None:
-    figure = drawn(key)
-    found = {color for _, color in colors(figure.to_plotly_json())}
-    others = set()
-    for color in found:
-        *rgb, alpha = parts(color) or (0.0, 0.0, 0.0, 0.0)
-        written = "#" + "".join(f"{round(255 * part):02X}" for part in rgb)
-        if alpha and 255 * (max(rgb) - min(rgb)) >= GRAY and written not in KNOWN:
-            others.add(written)
-    assert others <= EXTRA.get(key, set())
-    scales = [trace.colorscale for trace in figure.data if trace.type in ("heatmap", "contour")]
-    for scale in scales:
-        assert [list(step) for step in scale or theme.SEQUENTIAL] in SCALES, scale
-
-
-EXTRA = {"compare_agreement": {"#FDD9A8"}}  # cells that say in words what they are
-SCALES = [
-    [list(step) for step in scale]
-    for scale in (
-        theme.SEQUENTIAL,
-        theme.DIVERGING,
-        put_back.FADE,
-        put_back.MARGIN.colors,
-        saliency.MASK_SCALE,
-        manual_canvas.SCALE,
-    )
-]

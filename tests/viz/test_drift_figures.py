@@ -173,14 +173,3 @@ def test_references_that_lie_close_share_a_label():
     texts = [note.text for note in fig.layout.annotations]
     assert texts == ["Best 98.0%, On all tasks 95.3%, Experts 95.1%", "Pretrained 50.0%"]
     assert len(fig.layout.shapes) == 4
-
-
-@pytest.mark.full
-def test_large_tables_give_small_figures():
-    for key, table in (
-        ("drift_layers", viz_tables.drift_layers(20, 24)),
-        ("drift_removed", viz_tables.drift_removed(8, 24)),
-        ("drift_depth", viz_tables.drift_depth(12, 20, 24)),
-        ("drift_accuracy", viz_tables.drift_accuracy(12, 20)),
-    ):
-        assert len(viz.draw(key, table).to_json()) < 2_000_000

@@ -8,12 +8,14 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
-from figure_colors import colors, contrast
-from figures import KEYS, TABLES, drawn
+from figure_colors import colors, contrast, parts
+from figures import KEYS, TABLES, drawn, run_checks
 
 import viz
 from viz import ground, theme
 from viz.chart import ChartError
+from viz.figures import put_back
+from viz.figures.masks import manual_canvas, saliency
 
 WHITE, BLACK = "#FFFFFF", ground.DARK[theme.GROUND]
 MARK, TEXT = 3.0, 4.5  # least contrasts
@@ -22,6 +24,7 @@ STAY = {  # on both grounds
     theme.RUN_A, theme.RUN_B, theme.ON_LIGHT, theme.ON_DARK, theme.CLEAR,
 }  # fmt: skip
 TINTS = {theme.tint(color, opacity) for color in theme.PALETTE for opacity in ground.TINTS}
+ON_MARKS = {theme.ON_LIGHT, theme.ON_DARK, theme.CLEAR}  # of texts that stand on a mark, or are hidden below one
 KNOWN = {WHITE: STAY | TINTS | set(ground.DARK), BLACK: STAY | TINTS | set(ground.LIGHT)}
 
 
@@ -42,17 +45,12 @@ def scale_colors(value: Any) -> Iterator[str]:
             yield from scale_colors(inner)
 
 
-@pytest.mark.parametrize("key", KEYS)
-def test_every_figure_can_be_read_on_both_grounds(key: str) -> None:
+def figure_can_be_read_on_both_grounds(key: str) -> None:
     figures = {WHITE: drawn(key), BLACK: dark(key)}
     for below, figure in figures.items():
         fields = [*colors(figure.to_plotly_json())]
         assert {color for _, color in fields} <= KNOWN[below]
-        texts = {color for name, color in fields if name.endswith("font")} - {
-            theme.ON_LIGHT,
-            theme.ON_DARK,
-            theme.CLEAR,
-        }
+        texts = {color for name, color in fields if name.endswith("font")} - ON_MARKS
         assert not {color: contrast(color, below) for color in texts if contrast(color, below) < TEXT}
     for before, after in zip(figures[WHITE].data, figures[BLACK].data, strict=True):
         # a mark is seen by its fill or by its line; what is faint on white may be faint here
@@ -72,25 +70,55 @@ def same(one: Any, other: Any) -> bool:
     return len(one) == len(other) and all(same(a, b) for a, b in zip(list(one), list(other), strict=True))
 
 
-@pytest.mark.parametrize("key", KEYS)
-def test_the_colors_of_a_dark_figure_give_the_light_one_back(key: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def colors_of_a_dark_figure_give_the_light_one_back(key: str) -> None:
     light, turned = drawn(key), dark(key)
     shown = {color for _, color in colors(light.to_plotly_json())} | {*scale_colors(light.to_plotly_json())}
     assert not shown & set(ground.LIGHT)  # else the browser could not tell which it was
-    monkeypatch.setattr(ground, "DARK", ground.LIGHT)
-    monkeypatch.setattr(ground, "TEMPLATE", theme.TEMPLATE)
-    back = ground.on_dark(turned)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(ground, "DARK", ground.LIGHT)
+        patch.setattr(ground, "TEMPLATE", theme.TEMPLATE)
+        back = ground.on_dark(turned)
     for one, other in zip(light.data, back.data, strict=True):
         assert same(one.to_plotly_json(), other.to_plotly_json())
     assert same(light.layout.to_plotly_json(), back.layout.to_plotly_json())
 
 
-@pytest.mark.parametrize("light", sorted(ground.DARK))
-def test_a_role_is_as_faint_on_one_ground_as_on_the_other(light: str) -> None:
-    on_white, on_black = contrast(light, WHITE), contrast(ground.DARK[light], BLACK)
-    assert on_black >= min(MARK, on_white) - (0.2 if light.startswith("rgba") else 0.03)
-    if on_white < 2:
-        assert on_black == pytest.approx(on_white, abs=0.12)
+GRAY = 40  # colors whose parts differ less are grays, which are no categories
+SIDES = {"#E08214", "#8073AC"}  # of the diverging scale: one run and the other
+LOOKS = {*theme.PALETTE, *(look.color for look in theme.KINDS.values()), *theme.ROLE_COLORS.values(), theme.KEPT}
+CATEGORIES = {color.upper() for color in LOOKS} | SIDES
+IN_WORDS = {"compare_agreement": {"#FDD9A8"}}  # cells that say in words what they are
+SCALES = [
+    [list(step) for step in scale]
+    for scale in (theme.SEQUENTIAL, theme.DIVERGING, put_back.FADE, put_back.MARGIN.colors, saliency.MASK_SCALE,
+                  manual_canvas.SCALE)
+]  # fmt: skip
+
+
+def figure_has_no_colors_besides_palette_grays_and_scales(key: str) -> None:
+    figure = drawn(key)
+    others = set()
+    for _, color in colors(figure.to_plotly_json()):
+        *rgb, alpha = parts(color) or (0.0, 0.0, 0.0, 0.0)
+        written = "#" + "".join(f"{round(255 * part):02X}" for part in rgb)
+        if alpha and 255 * (max(rgb) - min(rgb)) >= GRAY and written not in CATEGORIES:
+            others.add(written)
+    assert others <= IN_WORDS.get(key, set())
+    for scale in (trace.colorscale for trace in figure.data if trace.type in ("heatmap", "contour")):
+        assert [list(step) for step in scale or theme.SEQUENTIAL] in SCALES, scale
+
+
+@pytest.mark.parametrize("key", KEYS)
+def test_every_check_holds(key: str) -> None:
+    back = colors_of_a_dark_figure_give_the_light_one_back
+    run_checks([figure_can_be_read_on_both_grounds, back, figure_has_no_colors_besides_palette_grays_and_scales], key)
+
+
+def test_a_role_is_as_faint_on_one_ground_as_on_the_other() -> None:
+    for light, dark in ground.DARK.items():
+        on_white, on_black = contrast(light, WHITE), contrast(dark, BLACK)
+        assert on_black >= min(MARK, on_white) - (0.2 if light.startswith("rgba") else 0.03), light
+        assert on_white >= 2 or on_black == pytest.approx(on_white, abs=0.12), light
 
 
 def test_the_table_and_the_templates() -> None:
@@ -100,6 +128,7 @@ def test_the_table_and_the_templates() -> None:
         for font in (template.font, template.hoverlabel.font, template.annotationdefaults.font):
             assert contrast(font.color, below) > 12
         assert contrast(template.xaxis.linecolor, below) >= TEXT
+    assert min(contrast(color, behind) for color in (theme.INK, theme.FADED) for behind in (WHITE, theme.PANEL)) >= TEXT
     assert ground.TEMPLATE.layout.colorscale == theme.TEMPLATE.layout.colorscale
     assert contrast(ground.DARK[theme.KEPT], BLACK) >= 7
     with pytest.raises(ChartError, match="option ground is 'gray'; it takes 'light', 'dark'"):

@@ -51,7 +51,6 @@ def read(everything: str) -> Reader:
 # The document
 
 
-@pytest.mark.full
 def test_every_chart_is_in_one_report(read: Reader) -> None:
     assert not read.open
     assert len(read.data) == len(KEYS)
@@ -207,7 +206,6 @@ def test_a_figure_cannot_end_the_script_that_holds_it() -> None:
     assert json.loads(text)["layout"]["meta"]["key"] == "saliency_tensor"
 
 
-@pytest.mark.full
 def test_clicks_lassos_and_code_are_left_out() -> None:
     large = viz_tables.feature_map(4, 2400)
     figure = viz.draw("feature_map", large)

@@ -63,7 +63,7 @@ def distance(of: Pair) -> None:
         return
     with st.container(horizontal=True, gap="medium", vertical_alignment="bottom"):
         task = feature_maps.pick_images()
-        unit = st.toggle("Features of unit length", key=address.UNIT, bind=address.BIND)
+        unit = st.toggle("Features of unit length", key=address.UNIT_LENGTH, bind=address.BIND)
     what = f"‖f(x) − f₀(x)‖ of {'unit' if unit else 'raw'} features"
     table = distances(of, ready, task, unit)
     caption = (

@@ -48,7 +48,7 @@ def choose_cell() -> None:
     """Callback of a click: the cell goes into its picker."""
     if cell := chart.clicked("compare_agreement"):
         pair = (cell["a"], cell["b"])
-        st.session_state[address.OUTCOME] = next(name for name, (_, *sides) in CELLS.items() if tuple(sides) == pair)
+        st.session_state[address.RIGHT_RUNS] = next(name for name, (_, *sides) in CELLS.items() if tuple(sides) == pair)
 
 
 @fragment
@@ -60,7 +60,7 @@ def pictures(of: Pair) -> None:
         return
     square = st.container()  # the picker of the cell is read before the picture above it is drawn
     outcome = st.segmented_control(
-        "Images", CELLS, default="only A right", key=address.OUTCOME, bind=address.BIND, required=True
+        "Images", CELLS, default="only A right", key=address.RIGHT_RUNS, bind=address.BIND, required=True
     )
     column, *sides = CELLS[outcome]
     with square:
@@ -102,7 +102,7 @@ def among(of: Pair, images: pd.DataFrame) -> pd.DataFrame:
         groups = {f"{name} of both": some for name, some in groups.items()}
     choices = {ALL: tasks} | {name: some for name, some in groups.items() if some}
     choices |= {titles[task]: [task] for task in tasks}
-    name = st.selectbox("Data sets", choices, key=address.AMONG, bind=address.BIND, width=260)
+    name = st.selectbox("Data sets", choices, key=address.COMPARED_DATA_SETS, bind=address.BIND, width=260)
     return images[images["task"].isin(choices[name])]
 
 

@@ -75,7 +75,7 @@ def view(run: Run) -> None:
         layer = layers.choose(run, layers.middle(run))
         vertical = pick_direction()
         cut = st.slider(
-            "Rank cut", 0.0, 0.1, signs.CUT, 0.005, format="%.3f", key=address.CUT, bind=address.BIND,
+            "Rank cut", 0.0, 0.1, signs.CUT, 0.005, format="%.3f", key=address.RANK_CUT, bind=address.BIND,
             help=signs.CUTTING, width=240,
         )  # fmt: skip
     if not layer:
@@ -125,7 +125,7 @@ def energy(run: Run, key: Key, whole: JointSpace, cut: float) -> str | None:
     """Energy and row norms by expert and direction; returns the chosen expert."""
     chart.ask("joint_energy")
     with st.container(horizontal=True, gap="medium"):
-        value = ALONG[st.selectbox("Color", ALONG, key=address.ALONG, bind=address.BIND, width=290)]
+        value = ALONG[st.selectbox("Color", ALONG, key=address.ENERGY_METRIC, bind=address.BIND, width=290)]
         expert = selected.pick(address.EXPERT, run.experts, "Expert", first=run.experts[0], width=220)
     table = energy_table(key, cut, whole)
     runs = int((table["last"] - table["first"]).max()) + 1
@@ -165,9 +165,10 @@ def pruning(key: Key, whole: JointSpace, cut: float, expert: str | None) -> None
     chart.ask("joint_dropped")
     with st.container(horizontal=True, gap="medium"):
         ratio = st.slider(
-            "Prune ratio", 0.0, 0.95, RATIO, 0.05, format="percent", key=address.DROP, bind=address.BIND, width=260
-        )
-        ranked = st.selectbox("Entries ranked", RANKED, key=address.RANKED, bind=address.BIND, width=200, help=RANKING)
+            "Prune ratio", 0.0, 0.95, RATIO, 0.05, format="percent", key=address.JOINT_RATIO, bind=address.BIND,
+            width=260,
+        )  # fmt: skip
+        ranked = st.selectbox("Entries ranked", RANKED, key=address.RANKING, bind=address.BIND, width=200, help=RANKING)
     joint = RANKED[ranked]
     table = dropped_table(key, cut, ratio, joint, whole)
     means = [percent(float(rows["dropped"].mean())) for _, rows in table.groupby("renorm")]

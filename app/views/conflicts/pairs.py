@@ -91,7 +91,7 @@ def view(run: Run) -> None:
 def choose_pair() -> None:
     """Callback of a click on the matrix: the pair goes into its pickers."""
     if cell := chart.clicked("pair_matrix"):
-        st.session_state[address.FIRST], st.session_state[address.SECOND] = cell["first"], cell["second"]
+        st.session_state[address.FIRST_EXPERT], st.session_state[address.SECOND_EXPERT] = cell["first"], cell["second"]
 
 
 def choose_tensor(layers: Sequence[str]) -> None:
@@ -104,7 +104,7 @@ def choose_tensor(layers: Sequence[str]) -> None:
 def pictures(run: Run, measurement: Measured) -> None:
     """The matrix and the chosen pair; a click redraws only them."""
     with st.container(horizontal=True, gap="medium"):
-        value = VALUES[st.selectbox("Compare by", VALUES, key=address.COMPARE, bind=address.BIND, width=220)]
+        value = VALUES[st.selectbox("Compare by", VALUES, key=address.PAIR_METRIC, bind=address.BIND, width=220)]
         density = st.select_slider(
             "Density", signs.DENSITIES, signs.DENSITY, key=address.DENSITY, bind=address.BIND,
             help=PRUNING, width=260, disabled=value == "cosine",
@@ -119,8 +119,8 @@ def pictures(run: Run, measurement: Measured) -> None:
         pair = [
             st.selectbox(label, run.experts, None, key=key, bind=address.BIND, placeholder=placeholder, width=260)
             for label, key, placeholder in (
-                ("First expert", address.FIRST, "Click a pair, or choose"),
-                ("Second expert", address.SECOND, "None"),
+                ("First expert", address.FIRST_EXPERT, "Click a pair, or choose"),
+                ("Second expert", address.SECOND_EXPERT, "None"),
             )
         ]
     with picture:

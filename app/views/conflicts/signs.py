@@ -161,14 +161,14 @@ def pictures(run: Run, measurement: Measured | None) -> None:
             "Density", DENSITIES, DENSITY, key=address.DENSITY, bind=address.BIND, help=PRUNING, width=300
         )
         if measurement is not None:
-            value = CELLS[st.selectbox("Color", CELLS, key=address.SIGNS, bind=address.BIND, width=240)]
+            value = CELLS[st.selectbox("Color", CELLS, key=address.SIGN_METRIC, bind=address.BIND, width=240)]
     picture = st.container()  # the pickers are read before the picture above them is drawn
     with st.container(horizontal=True, gap="medium"):
         layer = layers.choose(run, None if measurement else layers.middle(run))
         cut = CUT
         if layer:
             cut = st.slider(
-                "Rank cut of this layer", 0.0, 0.1, CUT, 0.005, format="%.3f", key=address.CUT, bind=address.BIND,
+                "Rank cut of this layer", 0.0, 0.1, CUT, 0.005, format="%.3f", key=address.RANK_CUT, bind=address.BIND,
                 help=CUTTING, width=240,
             )  # fmt: skip
     selected.doors("Conflicts", address.TENSOR, run=run.id)
@@ -221,7 +221,7 @@ def agreement(run: Run, measurement: Measured | None, layer: str | None, density
 def election(run: Run, measurement: Measured, density: float, layer: str | None) -> None:
     """Which experts' entries survive, layer by layer, and in numbers for the chosen layer or all."""
     chart.ask("election_layers")
-    value = WON[st.selectbox("Show", WON, key=address.WON, bind=address.BIND, width=300)]
+    value = WON[st.selectbox("Show", WON, key=address.ELECTION_METRIC, bind=address.BIND, width=300)]
     table = elections(measurement, density)
     chart.chart(
         "election_layers", table, name=f"election_{density:g}", headed=True, on_click=choose_layer, value=value,

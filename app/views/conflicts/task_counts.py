@@ -43,7 +43,7 @@ def view() -> None:
         return
     table = _averages(measurement)
     chart.ask("task_counts")
-    relative = st.toggle("Relative to each task's own expert", key=address.RELATIVE, bind=address.BIND)
+    relative = st.toggle("Relative to each task's own expert", key=address.RELATIVE_ACCURACY, bind=address.BIND)
     value = "normalized" if relative else "accuracy"
     notes, images = measurement.notes, span(measurements.table(measurement, "counts")["n"])
     caption = (
@@ -85,7 +85,7 @@ def _tests(table: pd.DataFrame, value: str) -> None:
     st.header("Is one method better than another, no matter which experts are merged?", anchor=False)
     methods = list(dict.fromkeys(table["method"]))
     first = methods.index(REFERENCE) if REFERENCE in methods else 0
-    chosen = st.selectbox("Compare", methods, first, key=address.AGAINST, bind=address.BIND, width=320)
+    chosen = st.selectbox("Compare", methods, first, key=address.TESTED_METHOD, bind=address.BIND, width=320)
     tests = _paired(table, chosen, value)
     cells = tests.assign(
         cell=[_cell(d, p) for d, p in zip(tests["difference"], tests["p"], strict=True)],

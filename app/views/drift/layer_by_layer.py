@@ -71,7 +71,7 @@ def choose_cell() -> None:
 
 def pick_kind() -> str:
     """The picker of one of ``measurements.KINDS``."""
-    return str(st.selectbox("Tensors", measurements.KINDS, key=address.KIND, bind=address.BIND, width=200))
+    return str(st.selectbox("Tensors", measurements.KINDS, key=address.TENSOR_KIND, bind=address.BIND, width=200))
 
 
 @fragment
@@ -79,7 +79,7 @@ def pictures(run: Run, measurement: Measured, pairs: Pairs) -> None:
     """Isolated drift, one layer of it, and the objective; a click redraws only them."""
     with st.container(horizontal=True, gap="medium"):
         kind = pick_kind()
-        value = CELLS[st.selectbox("Color", CELLS, key=address.CELL, bind=address.BIND, width=210)]
+        value = CELLS[st.selectbox("Color", CELLS, key=address.DRIFT_METRIC, bind=address.BIND, width=210)]
     table = measurements.layers(run, measurement)
     tasks, tensors = (list(dict.fromkeys(table[name])) for name in ("task", "tensor"))
     picture = st.container()  # the pickers are read before the picture above them is drawn
@@ -109,7 +109,7 @@ def pictures(run: Run, measurement: Measured, pairs: Pairs) -> None:
 
 def show_put_back() -> None:
     """Callback: the same tensor in the view of what putting back gives."""
-    st.session_state[address.VIEW] = "put back"
+    st.session_state[address.DRIFT_VIEW] = "put back"
 
 
 def objective(run: Run, measurement: Measured, pairs: Pairs, kind: str, tensor: str | None) -> None:
@@ -155,7 +155,7 @@ def removed(runs: Sequence[Run]) -> None:
     run = pick_one(runs)
     with st.container(horizontal=True, gap="medium"):
         kind = pick_kind()
-        value = CONFLICTS[st.selectbox("Color", CONFLICTS, key=address.CONFLICT, bind=address.BIND, width=210)]
+        value = CONFLICTS[st.selectbox("Color", CONFLICTS, key=address.CONFLICT_METRIC, bind=address.BIND, width=210)]
     table = measurements.of_kind(measurements.conflicts(run), kind)
     given = run.recipe.exemplars if run.recipe else None
     images = f"n = {given.per_task} exemplars per task (training images), seed {given.seed}. " if given else ""

@@ -49,15 +49,18 @@ def cases() -> None:
         "task vectors agree. Move the first slider from one extreme of the paper's analysis (section 5.1) to the other."
     )
     with st.grid(3, min_column_width=220):
-        shared: int = st.slider("Directions that both inputs share", 0, RANK, 2, key=address.OVERLAP, bind=address.BIND)
-        energy: float = st.slider(
-            "Energy of task B's inputs against task A's", 0.1, 5.0, 1.0, 0.1, key=address.ENERGY, bind=address.BIND
+        shared: int = st.slider(
+            "Directions that both inputs share", 0, RANK, 2, key=address.SHARED_DIRECTIONS, bind=address.BIND
         )
+        energy: float = st.slider(
+            "Energy of task B's inputs against task A's", 0.1, 5.0, 1.0, 0.1,
+            key=address.ENERGY_RATIO, bind=address.BIND,
+        )  # fmt: skip
         agreement: float = st.slider(
-            "Cosine of the two task vectors", -1.0, 1.0, 0.0, 0.05, key=address.AGREEMENT, bind=address.BIND
+            "Cosine of the two task vectors", -1.0, 1.0, 0.0, 0.05, key=address.COSINE, bind=address.BIND
         )
     trained: bool = st.toggle(
-        "Task vectors as training leaves them", True, key=address.VECTORS, bind=address.BIND,
+        "Task vectors as training leaves them", True, key=address.TRAINED_VECTORS, bind=address.BIND,
         help="Gradient descent changes a layer only along its inputs. Off: both vectors act on every direction.",
     )  # fmt: skip
     case = extreme_case(shared, energy, agreement, trained)

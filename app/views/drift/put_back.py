@@ -157,7 +157,7 @@ def pick_domain(changes: pd.DataFrame) -> str:
     """The picker of in or out of domain."""
     known = [over for over in (OUT_OF_DOMAIN, IN_DOMAIN) if over in set(changes["over"])]
     chosen = st.segmented_control(
-        "Accuracy", known, default=known[0], key=address.HELP, bind=address.BIND, required=True
+        "Accuracy", known, default=known[0], key=address.DOMAIN, bind=address.BIND, required=True
     )
     return str(chosen)
 
@@ -206,7 +206,7 @@ def first_order(run: Run, changes: pd.DataFrame | None, tensor: str | None) -> N
     if measured is None:
         measure_button.missing(measurements.FIRST_ORDER, [run], NOT_GUESSED)
         return
-    guess = st.selectbox("Predict", put_back.GUESSES, key=address.GUESS, bind=address.BIND, width=420)
+    guess = st.selectbox("Predict", put_back.GUESSES, key=address.PREDICTION, bind=address.BIND, width=420)
     table = put_back.guesses(run, measured, guess)
     if changes is not None:
         st.markdown(in_words(put_back.rank_correlations(measured, changes)))

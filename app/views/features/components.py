@@ -25,7 +25,7 @@ VALUES = {"nearest neighbors": "knn", "silhouette": "silhouette", "scatter ratio
 
 def separability(models: Sequence[Model]) -> None:
     """The separability of every data set, model beside model."""
-    value = VALUES[st.selectbox("Measured as", VALUES, key=address.NUMBER, bind=address.BIND, width=220)]
+    value = VALUES[st.selectbox("Measured as", VALUES, key=address.SEPARABILITY_METRIC, bind=address.BIND, width=220)]
     table = feature_data.separability(models)
     table = table[table["task"] != TOGETHER]
     runs = [model.run.id for model in models]
@@ -44,7 +44,7 @@ def distance(models: Sequence[Model]) -> None:
     """How far each run moved the images' features from the pretrained ones (LwPTV, Fig. 10)."""
     with st.container(horizontal=True, gap="medium", vertical_alignment="bottom"):
         task = maps.pick_images()
-        unit = st.toggle("Features of unit length", key=address.UNIT, bind=address.BIND)
+        unit = st.toggle("Features of unit length", key=address.UNIT_LENGTH, bind=address.BIND)
     table = feature_data.histogram(models, task, unit)
     runs = [model.run.id for model in models if not model.pretrained]
     notes = models[0].measurement.notes

@@ -53,7 +53,7 @@ def pick_images() -> str:
     """The picker of a data set; returns its key, or ``TOGETHER``."""
     titles = measurements.titles()
     keys = {ALL: TOGETHER} | {titles[key]: key for key in _tasks()}
-    return keys[st.selectbox("Images", keys, key=address.IMAGES, bind=address.BIND, width=220)]
+    return keys[st.selectbox("Images", keys, key=address.DATA_SET, bind=address.BIND, width=220)]
 
 
 def _tasks() -> list[str]:

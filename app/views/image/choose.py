@@ -56,8 +56,8 @@ def of_name(name: str) -> Shown:
     tasks = {one.key: clean_text(names.expert(one.key), 40) for one in benchmark.tasks}
     if st.session_state.get(_TASK) != task:  # another data set's image asks for its own classes
         st.session_state[_TASK] = task
-        state.pick(address.HEAD, task)
-    head = state.picked(address.HEAD, list(tasks), task)
+        state.pick(address.LABEL_SET, task)
+    head = state.picked(address.LABEL_SET, list(tasks), task)
     truth, pixels = benchmark.task(task).class_names[int(labels[number])], images[number]
     return Shown(f"{task}:{split}:{number}", head, data.data_uri(pixels), data.data_uri(pixels, "L"), truth)
 

@@ -74,11 +74,11 @@ def over_data_sets(pairs: Pairs) -> None:
     names = list(overs)
     with st.container(horizontal=True, gap="medium"):
         name = st.selectbox(
-            "Over the images of", names, key=address.OVER, bind=address.BIND,
+            "Over the images of", names, key=address.IMAGE_GROUP, bind=address.BIND,
             width=240,
         )  # fmt: skip
-        asked = ASKED[st.selectbox("Count", ASKED, key=address.ASKED, bind=address.BIND, width=300)]
-        donor = DONORS[st.selectbox("Restore tokens of", DONORS, key=address.DONOR, bind=address.BIND, width=240)]
+        asked = ASKED[st.selectbox("Count", ASKED, key=address.DEPTH_METRIC, bind=address.BIND, width=300)]
+        donor = DONORS[st.selectbox("Restore tokens of", DONORS, key=address.TOKEN_MODEL, bind=address.BIND, width=240)]
     over, ids, runs = overs[name], [run.id for run, _ in pairs], [run for run, _ in pairs]
     where = clean_text(name, 60)
     lines = data_set_tables.by_depth(pairs, asked, over)
@@ -112,8 +112,8 @@ def numbers(pairs: Pairs, table: pd.DataFrame, where: str, asked: str) -> str:
 def choose_cell() -> None:
     """Callback of a click: the cell's data set and depth go into their pickers."""
     if cell := chart.clicked("data_set_tasks"):
-        st.session_state[address.WHERE] = measurements.titles()[cell["task"]]
-        st.session_state[address.FROM] = int(cell["depth"])
+        st.session_state[address.LISTED_DATA_SET] = measurements.titles()[cell["task"]]
+        st.session_state[address.DEPTH] = int(cell["depth"])
 
 
 @fragment
@@ -122,7 +122,7 @@ def every_data_set(pairs: Pairs) -> None:
     chart.ask("data_set_tasks")
     with st.container(horizontal=True, gap="medium"):
         run = run_picker.pick_one([run for run, _ in pairs], "Run")
-        value = CELLS[st.selectbox("Cells say", CELLS, key=address.CELLS, bind=address.BIND, width=300)]
+        value = CELLS[st.selectbox("Cells say", CELLS, key=address.CELL_METRIC, bind=address.BIND, width=300)]
     measured = next(one for other, one in pairs if other.id == run.id)
     table = data_set_tables.by_task(run, measured, value)
     chart.chart(
@@ -133,10 +133,10 @@ def every_data_set(pairs: Pairs) -> None:
     titles = dict(zip(table["title"], table["task"], strict=True))
     with st.container(horizontal=True, gap="medium"):
         title = st.selectbox(
-            "Images of", titles, None, key=address.WHERE, bind=address.BIND, placeholder="Choose", width=240
+            "Images of", titles, None, key=address.LISTED_DATA_SET, bind=address.BIND, placeholder="Choose", width=240
         )
         depths = sorted(set(table["depth"].astype(int)))
-        depth = st.selectbox("Depth", depths, key=address.FROM, bind=address.BIND, width=120)
+        depth = st.selectbox("Depth", depths, key=address.DEPTH, bind=address.BIND, width=120)
     if title is not None:
         behind(run, measured, value, titles[title], int(depth))
 

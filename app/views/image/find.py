@@ -47,7 +47,7 @@ def view(runs: Sequence[Run]) -> None:
     """The picker of a question, and the images that fit it."""
     with st.container(horizontal=True, gap="medium", vertical_alignment="bottom"):
         question = st.selectbox(
-            "Find images", [NOTHING, *BY_ANSWERS, *BY_DEPTH], key=address.SEEK, bind=address.BIND, width=280
+            "Find images", [NOTHING, *BY_ANSWERS, *BY_DEPTH], key=address.QUESTION, bind=address.BIND, width=280
         )
         depth, tokens = _details(question)
     if question == NOTHING:

@@ -31,9 +31,11 @@ def pick() -> str:
     """The pickers of a block or a head; what they choose is the number of a block, or a view of all blocks."""
     blocks = max(data.depths()[0], 1)
     with st.container(horizontal=True, gap="medium", vertical_alignment="bottom"):
-        unit = value("Shown", address.UNIT, _units(), ALL, width=260)
+        unit = value("Shown", address.ATTENTION, _units(), ALL, width=260)
         if unit == ALL:
-            return value("Block", address.AT, {str(b): f"block {b}" for b in range(blocks)}, str(blocks - 1), width=140)
+            return value(
+                "Block", address.BLOCK, {str(b): f"block {b}" for b in range(blocks)}, str(blocks - 1), width=140
+            )
     return unit
 
 

@@ -63,7 +63,7 @@ def _heads(image: Shown) -> None:
     tasks = {one.key: clean_text(names.expert(one.key), 40) for one in reading.benchmark().tasks}
     own_task = image.name.partition(":")[0]
     value(
-        "Classes of", address.HEAD, tasks, own_task if own_task in tasks else next(iter(tasks)), width=170,
+        "Classes of", address.LABEL_SET, tasks, own_task if own_task in tasks else next(iter(tasks)), width=170,
         help="The data set among whose classes the models choose.",
     )  # fmt: skip
 

@@ -48,7 +48,7 @@ def kept() -> Own | None:
 def shown(picture: Own) -> Shown:
     """The picture as the page shows it; nothing says what it is of."""
     tasks = [task.key for task in reading.benchmark().tasks]
-    head = state.picked(address.HEAD, tasks, tasks[0])
+    head = state.picked(address.LABEL_SET, tasks, tasks[0])
     pixels = base64.b64encode(picture.pixels.tobytes()).decode()
     return Shown(picture.name, head, data.data_uri(picture.pixels), data.data_uri(picture.pixels, "L"), pixels=pixels)
 

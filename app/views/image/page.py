@@ -52,7 +52,7 @@ class View(NamedTuple):
 def view(study: Study) -> View:
     """The picker of the view, and the chosen one with its own pickers."""
     chosen = st.segmented_control(
-        "View", (ANSWER, LOOK, *list(PLAIN)[1:], DATA_SETS), default=ANSWER, key=address.SEE, bind=address.BIND,
+        "View", (ANSWER, LOOK, *list(PLAIN)[1:], DATA_SETS), default=ANSWER, key=address.IMAGE_VIEW, bind=address.BIND,
         required=True,
     )  # fmt: skip
     if chosen == LOOK:

@@ -48,7 +48,7 @@ def _map(run: Run) -> tuple[str | None, str | None]:
     if taken:
         options = [*map(str, taken), data.MERGED]
         written = st.select_slider(
-            "Step of learning", options, data.MERGED, key=address.MOMENT, bind=address.BIND,
+            "Step of learning", options, data.MERGED, key=address.LEARNING_STEP, bind=address.BIND,
             help="The last stop shows the coefficients that were merged, after learning.",
         )  # fmt: skip
         step = None if written == data.MERGED else int(written)

@@ -112,7 +112,7 @@ def _routing(run: Run, measured: Measured | None) -> None:
     tasks = list(dict.fromkeys(table["task"]))
     chart.ask("routing_map")
     task = st.selectbox(
-        "Images of", tasks, format_func=lambda key: clean_text(titles.get(key, key), 60), key=address.IMAGES,
+        "Images of", tasks, format_func=lambda key: clean_text(titles.get(key, key), 60), key=address.ROUTED_DATA_SET,
         bind=address.BIND, width=260,
     )  # fmt: skip
     chart.chart(

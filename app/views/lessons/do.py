@@ -62,9 +62,7 @@ def holds(at: Place) -> bool | None:
 
 def view() -> dict[str, str]:
     """The values of the address as they are now; the browser may not have said yet what a widget holds."""
-    keys = {value for name, value in vars(address).items() if name.isupper() and isinstance(value, str)}
-    keys = (keys | {painted.PAINT, painted.BUDGET}) - {address.BIND}
-    kept = {key: st.session_state[key] for key in keys if st.session_state.get(key) is not None}
+    kept = {key: st.session_state[key] for key in address.KEYS if st.session_state.get(key) is not None}
     return state.implied_query() | dict(st.query_params) | {key: _written(value) for key, value in kept.items()}
 
 
@@ -75,7 +73,7 @@ def factors(now: Mapping[str, str]) -> pd.DataFrame | None:
     from merging.methods.shared.saliency import whole_tensors
 
     painting, run = painted.painting(), data.store().find(now.get(address.RUN, ""))
-    if painting is None or run is None or now.get(painted.PAINT) != "true":
+    if painting is None or run is None or now.get(address.PAINTING) != "true":
         return None
     saliency = whole_tensors(data.saliency(run, data.runs(data.stored()))[0])
     numel = dict(zip(saliency["tensor"], saliency["numel"], strict=True))

@@ -100,7 +100,8 @@ def _entries(lesson: Lesson) -> Iterator[Entry]:
 def _kept(lesson: Lesson) -> str:
     said = progress.said_text(learner.answers(lesson), MOST_SAID)  # all of it, which the address may have no room for
     plain = {
-        "version": 1, "lesson": lesson.key, "did": progress.did_text(learner.done(lesson)), "said": said,
+        "version": 1, "lesson": lesson.key, "progress": progress.did_text(learner.done(lesson)),
+        "answers": said,
         "free": {str(number): words for number, words in learner.written(lesson).items() if words},
     }  # fmt: skip
     return json.dumps(plain, ensure_ascii=False)
@@ -149,9 +150,9 @@ def read(document: str) -> str:
     if lesson is None:
         raise RecipeError(f"{WHAT} is of the lesson {plain['lesson'][:60]!r}, which this server does not have.")
     answers = learner.answers(lesson)
-    answers.update(progress.said(plain["said"], MOST_SAID))
+    answers.update(progress.said(plain["answers"], MOST_SAID))
     here = lesson_visit.current()
-    here.did[lesson.key] = progress.did_text(progress.did(plain["did"], len(lesson.steps)))
+    here.did[lesson.key] = progress.did_text(progress.did(plain["progress"], len(lesson.steps)))
     here.said[lesson.key] = progress.said_text(answers)
     learner.written(lesson).update(
         {int(number): words[:2000] for number, words in plain["free"].items() if number.isdecimal() and len(number) < 4}
@@ -162,7 +163,7 @@ def read(document: str) -> str:
 def _checked(written: str) -> dict[str, Any]:
     """What a sheet keeps, with fields of the right types. Raises MergingError."""
     plain = strict_json.parse(written.encode("utf-8", "replace"), WHAT, "what it keeps")
-    fits = all(isinstance(plain.get(name), str) for name in ("lesson", "did", "said"))
+    fits = all(isinstance(plain.get(name), str) for name in ("lesson", "progress", "answers"))
     free = plain.get("free")
     if not fits or not isinstance(free, dict) or not all(isinstance(words, str) for words in free.values()):
         raise RecipeError(f"{WHAT} is damaged: what is restored from it has other fields than lesson, did, said, free.")

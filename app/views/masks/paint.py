@@ -8,7 +8,7 @@ import streamlit as st
 
 from app import text
 from app.reading import measurements
-from app.session import painted
+from app.session import address, painted
 from app.session.clicks import fragment
 from app.views.masks import paint_link, paint_numbers, paint_run, paint_tools
 from app.views.masks.paint_sheet import Sheet
@@ -36,7 +36,7 @@ WHOLE = (
 def switch() -> bool:
     """Draw the switch that makes the final mask a canvas; whether it is on."""
     return st.toggle(
-        "Paint", key=painted.PAINT, bind="query-params",
+        "Paint", key=address.PAINTING, bind=address.BIND,
         help="Paint by hand what each expert's task vector is multiplied by, tensor by tensor.",
     )  # fmt: skip
 

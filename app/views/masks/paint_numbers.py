@@ -8,7 +8,7 @@ import numpy as np
 import streamlit as st
 
 from app.reading import names
-from app.session import address, painted
+from app.session import address
 from app.session.painting import Factors
 from app.views.masks.paint_sheet import Sheet
 from app.widgets import page
@@ -23,8 +23,8 @@ if TYPE_CHECKING:
 def budget(tensors: int) -> int | None:
     """Draw the field of the most tensors that may be kept; None if there is no such bound."""
     return st.number_input(
-        "Budget, in tensors", 0, tensors, None, key=painted.BUDGET, bind=address.BIND, placeholder="none", width=150,
-        help="How many tensors may be kept at most; the count says when it is more.",
+        "Budget, in tensors", 0, tensors, None, key=address.TENSOR_BUDGET, bind=address.BIND, placeholder="none",
+        width=150,         help="How many tensors may be kept at most; the count says when it is more.",
     )  # fmt: skip
 
 

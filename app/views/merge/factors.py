@@ -8,7 +8,7 @@ from contextlib import suppress
 import streamlit as st
 
 from app.reading import data, figures, names, recipes
-from app.session import address, pages, painted
+from app.session import address, pages
 from app.session.draft import Draft, DraftStep
 from app.widgets import page
 from merging.base.errors import MergingError, ParameterError
@@ -69,8 +69,8 @@ def _paint(params: ManualParams, current: Draft, experts: Mapping[str, str]) -> 
         return
     everywhere = [FactorRule(factor=params.default)] if params.default != 1 else []
     query = {
-        address.RUN: run.id, painted.PAINT: "true", painted.PAINTED: rules_text([*everywhere, *params.rules]),
-        address.CHAIN: current.chain(),
+        address.RUN: run.id, address.PAINTING: "true",
+        address.PAINTED_FACTORS: rules_text([*everywhere, *params.rules]), address.CHAIN: current.chain(),
     }  # fmt: skip
     page.open_page(pages.MASKS, "Paint on Masks", "brush", **{name: value for name, value in query.items() if value})
 

@@ -49,9 +49,9 @@ def view(run: Run, stored: Sequence[Run]) -> None:
             if summary is not None:
                 page.open_page(pages.SCORES, "See its scores", "monitoring", runs=run.id)
             if best is not None:
-                page.open_page(pages.COMPARE, "Compare with the best", "compare", run=run.id, b=best.id)
+                page.open_page(pages.COMPARE, "Compare with the best", "compare", run=run.id, run_b=best.id)
             if permission.allows(Act.EXPORT):
-                page.open_page(pages.MODELS, "Export", "output", shelf="runs", chosen=run.id)
+                page.open_page(pages.MODELS, "Export", "output", models_view="runs", selected_runs=run.id)
             run_picker.recipe_buttons(run, "result")
 
 

@@ -25,10 +25,10 @@ CHAIN, SOURCE, NOTE = ("", "Chain"), ("", "Source"), ("", "Note")
 
 def chosen(network: str, stored: Sequence[Run]) -> bool:
     """Whether such figures are shown; a control for it is drawn where such a model is open, or a link asks for them."""
-    asked = state.linked(address.BEYOND) or st.session_state.get(address.BEYOND)
+    asked = state.linked(address.OTHER_NETWORKS) or st.session_state.get(address.OTHER_NETWORKS)
     if not (network or asked or any(run.network for run in stored)):
         return False
-    return st.toggle("Beyond CLIP", bool(network), key=address.BEYOND, bind=address.BIND, help=HELP)
+    return st.toggle("Beyond CLIP", bool(network), key=address.OTHER_NETWORKS, bind=address.BIND, help=HELP)
 
 
 def show(method: Method, network: str) -> None:

@@ -83,7 +83,9 @@ def _doors(method: Method) -> None:
         if chain := gallery.chain(method):
             page.open_page(pages.MERGE, "Open in Merge", "merge", chain=chain)
         if method.key == PLUGIN[0]:
-            page.open_page(pages.SCORES, "In front of every merge", "arrow_outward", **{address.SHOW: "plug-in matrix"})
+            page.open_page(
+                pages.SCORES, "In front of every merge", "arrow_outward", **{address.SCORES_VIEW: "plug-in matrix"}
+            )
         if presets := gallery.presets(method):
             with st.popover(f"Combinations in the papers ({len(presets)})", icon=":material/playlist_play:"):
                 for preset, chain in presets:

@@ -34,7 +34,7 @@ def show(runs: Sequence[Run]) -> None:
     ids = ",".join(run.id for run in runs)
     with st.container(horizontal=True, vertical_alignment="center", gap="small"):
         if len(runs) == 2:
-            page.open_page(pages.COMPARE, "Compare", "compare", run=runs[0].id, b=runs[1].id)
+            page.open_page(pages.COMPARE, "Compare", "compare", run=runs[0].id, run_b=runs[1].id)
         if any(run.has_scores for run in runs):
             page.open_page(pages.SCORES, "Scores", "monitoring", runs=ids)
         page.open_page(pages.MASKS, "Masks", "grid_on", run=runs[0].id)

@@ -38,7 +38,7 @@ def notices() -> None:
     if lost := [damage for damage in store.damaged.listed() if not damage.replaced]:
         results = plural(len(lost), "damaged result")
         st.caption(f":material/healing: {results} {'counts' if len(lost) == 1 else 'count'} as absent.")
-        page.open_page(pages.MODELS, "See what is damaged", "healing", **{address.SHELF: SHELF})
+        page.open_page(pages.MODELS, "See what is damaged", "healing", **{address.MODELS_VIEW: SHELF})
 
 
 def show() -> None:

@@ -82,7 +82,7 @@ def _data_sets(members: Sequence[Member], stored: Sequence[Run]) -> None:
         if others:
             title = st.selectbox("Compare with", list(others), key=address.VARIANT, bind=address.BIND, width=420)
             chosen += [run for run in (others[title].run,) if run]
-        relative = st.toggle("Relative to each task's own expert", key=address.RELATIVE, bind=address.BIND)
+        relative = st.toggle("Relative to each task's own expert", key=address.RELATIVE_ACCURACY, bind=address.BIND)
     table, colors = ablation_data.named(score_tables.accuracies(chosen, stored), members), [run.id for run in chosen]
     chart.chart(
         "task_accuracy", table, name="scores_ablations_tasks", headed=True, normalized=relative, runs=colors,
@@ -143,5 +143,5 @@ def _by_kind(members: Sequence[Member]) -> None:
         "The Features page shows the saliency of one task's tensors by attention, MLP and everything else, with the "
         "number kept of each."
     )
-    query = {address.LOOK: COMPONENTS} | ({address.RUNS: whole.id} if whole else {})
+    query = {address.FEATURES_VIEW: COMPONENTS} | ({address.RUNS: whole.id} if whole else {})
     page.open_page(pages.FEATURES, "Saliency by kind of layer", "bar_chart", **query)

@@ -18,5 +18,6 @@ def link() -> None:
         st.markdown(
             f"This is the published experiment **{text.safe_text(chosen.key)}**: {text.safe_text(chosen.title)}."
         )
-        query = {address.SHELF: "data", address.SOURCE: "published experiments", address.EXPERIMENT: chosen.key}
+        query = {address.MODELS_VIEW: "data", address.EXPERIMENT: chosen.key}
+        query |= {address.BENCHMARK_SOURCE: "published experiments"}
         page.open_page(pages.MODELS, "Ours beside the papers’ numbers", "menu_book", **query)

@@ -35,7 +35,9 @@ def view(runs: Sequence[Run]) -> None:
         st.info(f"**{text.safe_text(run.name, 60)}**, of {text.safe_text(run.network, 60)}: {imported_runs.NO_SCORES}")
     with st.container(horizontal=True, vertical_alignment="center", gap="small"):
         if without:
-            page.open_page(pages.MODELS, "Give them as a file", "upload", shelf="runs", chosen=without[0].id)
+            page.open_page(
+                pages.MODELS, "Give them as a file", "upload", models_view="runs", selected_runs=without[0].id
+            )
         st.button("Show other runs", on_click=run_choice.clear_link)
 
 

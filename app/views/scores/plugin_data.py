@@ -44,7 +44,7 @@ def pick_group(runs: Sequence[Run]) -> list[Run]:
         groups[f"{label} ({same + 1})" if same else label] = group
     if len(groups) == 1:
         return next(iter(groups.values()))
-    chosen = st.selectbox("Merged experts", list(groups), key=address.MERGED, bind=address.BIND, width=420)
+    chosen = st.selectbox("Merged experts", list(groups), key=address.EXPERT_GROUP, bind=address.BIND, width=420)
     return groups[chosen]
 
 

@@ -66,16 +66,17 @@ def pick(results: SweepResults) -> Subject:
         by = "in domain"
         if both:
             by = st.segmented_control(
-                "Best by", BY, default="H-score", key=address.BEST, bind=address.BIND, required=True, on_change=_best
-            )
+                "Best by", BY, default="H-score", key=address.CRITERION, bind=address.BIND, required=True,
+                on_change=_best,
+            )  # fmt: skip
         name = st.selectbox(
-            "Subject to", scores, key=address.SUBJECT, bind=address.BIND, width=240, on_change=_best,
+            "Subject to", scores, key=address.CONSTRAINT, bind=address.BIND, width=240, on_change=_best,
             help="The best point is chosen among those that have at least this accuracy.",
         )  # fmt: skip
         if not scores[name]:
             return Subject(results.averages, requirements.best(results.averages, BY[by])[0])
         least = st.number_input(
-            "At least (%)", 0, 100, LEAST, key=address.LEAST, bind=address.BIND, width=140, on_change=_best
+            "At least (%)", 0, 100, LEAST, key=address.MINIMUM, bind=address.BIND, width=140, on_change=_best
         )
     requirement = Requirement(scores[name], least / 100)
     judged = _judged(results.sweep.id, tuple(results.points), requirement.of, requirement.at_least, results)

@@ -38,26 +38,26 @@ DRIFT = ResultView(pages.DRIFT, "Drift", "moving")
 IMAGE = ResultView(pages.IMAGE, "Image", "image_search")
 LEARNING = ResultView(pages.LEARNING, "Learning", "model_training")
 RESULT_VIEWS = {  # of measurements; those that are not here are on Drift
-    measurements.SIGNS: CONFLICTS._replace(query={address.ABOUT: "sign agreement"}),
-    measurements.DRM_ABLATIONS: CONFLICTS._replace(query={address.ABOUT: "ablations of DRM"}),
-    measurements.TASK_COUNTS: CONFLICTS._replace(query={address.ABOUT: "number of tasks"}),
-    measurements.PAIRS: CONFLICTS._replace(query={address.ABOUT: "experts against experts"}),
+    measurements.SIGNS: CONFLICTS._replace(query={address.CONFLICTS_VIEW: "sign agreement"}),
+    measurements.DRM_ABLATIONS: CONFLICTS._replace(query={address.CONFLICTS_VIEW: "ablations of DRM"}),
+    measurements.TASK_COUNTS: CONFLICTS._replace(query={address.CONFLICTS_VIEW: "number of tasks"}),
+    measurements.PAIRS: CONFLICTS._replace(query={address.CONFLICTS_VIEW: "experts against experts"}),
     measurements.FEATURES: FEATURES,
     measurements.TSNE: FEATURES._replace(query={address.MAP: "t-SNE"}),
     measurements.PREDICTIONS: ResultView(pages.COMPARE, "Compare", "compare"),
-    measurements.LAYER_DRIFT: DRIFT._replace(query={address.VIEW: "layer by layer"}),
-    measurements.ABLATION: DRIFT._replace(query={address.VIEW: "layer by layer"}),
-    measurements.PUT_BACK: DRIFT._replace(query={address.VIEW: "put back"}),
-    measurements.FIRST_ORDER: DRIFT._replace(query={address.VIEW: "put back"}),
-    measurements.EXEMPLARS: DRIFT._replace(query={address.VIEW: "exemplars"}),
-    measurements.ALONG_STEPS: LEARNING._replace(query={address.LEARNED: "loss and gain"}),
-    measurements.MODULES: LEARNING._replace(query={address.LEARNED: "modules"}),
-    measurements.DEPTHS: IMAGE._replace(query={address.SEE: "whole data sets"}),
-    measurements.FEATURE_BANK: IMAGE._replace(query={address.SEE: "neighbors"}),
+    measurements.LAYER_DRIFT: DRIFT._replace(query={address.DRIFT_VIEW: "layer by layer"}),
+    measurements.ABLATION: DRIFT._replace(query={address.DRIFT_VIEW: "layer by layer"}),
+    measurements.PUT_BACK: DRIFT._replace(query={address.DRIFT_VIEW: "put back"}),
+    measurements.FIRST_ORDER: DRIFT._replace(query={address.DRIFT_VIEW: "put back"}),
+    measurements.EXEMPLARS: DRIFT._replace(query={address.DRIFT_VIEW: "exemplars"}),
+    measurements.ALONG_STEPS: LEARNING._replace(query={address.LEARNING_VIEW: "loss and gain"}),
+    measurements.MODULES: LEARNING._replace(query={address.LEARNING_VIEW: "modules"}),
+    measurements.DEPTHS: IMAGE._replace(query={address.IMAGE_VIEW: "whole data sets"}),
+    measurements.FEATURE_BANK: IMAGE._replace(query={address.IMAGE_VIEW: "neighbors"}),
     measurements.METHOD_TIMES: ResultView(pages.METHODS, "Methods", "category"),
 }
 LABELS = {"data": "Data", PUBLISHED: "Published"}  # of links to what a command made
-PUBLISHED_VIEW = {address.SOURCE: "published experiments"}
+PUBLISHED_VIEW = {address.BENCHMARK_SOURCE: "published experiments"}
 HALTED = "Process {} was halted by a signal. Let it go on, or cancel."
 STEP = re.compile(r"\bstep \d")  # in a detail that says how far learning is
 POLL = 1.0  # seconds between two readings while a job is live
@@ -211,8 +211,8 @@ def open_measurement(job: Job) -> None:
     """Draw a link to the view of a job's measurement, or to what a command made."""
     if job.words:
         exported = job.kind.startswith("export")
-        link_query = {address.SHELF: "runs", address.CHOSEN: job.subject} if exported else {}
-        link_query |= {address.SHELF: "data"} if job.kind in {"data", PUBLISHED} else {}
+        link_query = {address.MODELS_VIEW: "runs", address.SELECTED_RUNS: job.subject} if exported else {}
+        link_query |= {address.MODELS_VIEW: "data"} if job.kind in {"data", PUBLISHED} else {}
         link_query |= PUBLISHED_VIEW | {address.EXPERIMENT: job.subject} if job.kind == PUBLISHED else {}
         label = "Export" if exported else LABELS.get(job.kind, "Models")
         page_parts.open_page(pages.MODELS, label, "inventory_2", **link_query)

@@ -45,7 +45,7 @@ def kept_now(context: LessonContext, arguments: Mapping[str, Any]) -> Fact:
         ratio = float(address.get("ratio", settings.prune_ratio))
     except ValueError:
         raise StoreError("The prune ratio of the view is no number.") from None
-    shared = address.get("shared", str(settings.shared)).casefold() == "true"
+    shared = address.get("shared_mask", str(settings.shared)).casefold() == "true"
     return _share(masks(context, run, ratio, shared), arguments, run)
 
 
@@ -72,11 +72,11 @@ def _painted(context: LessonContext) -> pd.DataFrame:
     from merging.study.runs.run import parameters_of
 
     address = context.address
-    if not address.get("run") or not address.get("painted"):
+    if not address.get("run") or not address.get("painted_factors"):
         raise StoreError("Nothing is painted in the view. Turn painting on.")
     run = context.store.run(context.store.full_id(address["run"]))
     facts = run.table("tensors")
-    resolved = resolve(parse_rules(address["painted"]), 1.0, run.experts, parameters_of(facts))
+    resolved = resolve(parse_rules(address["painted_factors"]), 1.0, run.experts, parameters_of(facts))
     numels = facts.set_index("tensor")["numel"]
     rows = [
         (tensor, int(numels[tensor]), expert, float(factor))
